@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * assign_streams: places branches that do not depend on each other on side streams, where that pays.
+ * assign_streams: places independent branches on side streams, if that makes the graph faster.
  *
- * Nodes are scheduled in their order on paper: each goes to the stream on which it begins first, and leaves that of its
- * operands only if this saves more than handing over costs. Times are those of a kernel that reads and writes its
- * bytes and does its arithmetic on one core, whose order of size is what matters: between a normalisation and a
- * projection lie factors of hundreds. Streams are kept only if the whole then ends by a tenth earlier; otherwise the
- * graph stays as it was. Records and waits are put in where a value, or a state, goes from one stream to another.
+ * The pass simulates a schedule of the nodes in their order. Each node goes to the stream on which it begins first. It
+ * leaves its operands' stream only if this saves more than the handover costs. The estimated time of a node is that of
+ * reading and writing its bytes and of its arithmetic on one core. Only the order of magnitude matters: a projection
+ * takes hundreds of times as long as a normalisation. Streams are kept only if the graph then ends at least a tenth
+ * earlier. Records and waits are added where a value, or a state, goes from one stream to another.
  *
- * Correct because streams never change results (docs/graph-text.md): the planner lets wait what must. A graph with
- * scopes or events of its client's own is left alone, and so is one with collectives, whose order ranks rely on. A
- * second run finds the scopes of the first.
+ * Correct because streams never change results (docs/graph-text.md): the planner adds all waits that are needed. A
+ * graph with scopes or events of its own is left alone. So is one with collectives, because ranks rely on their order.
+ * A second run finds the scopes of the first.
  */
 #include "base/mem.h"
 #include "graphs/graph_int.h"
@@ -18,21 +18,21 @@
 #include <stdio.h>
 #include <string.h>
 
-#define KERNEL_NS    500.0 /* of any kernel */
-#define BYTES_PER_NS 10.0  /* of one core */
+#define KERNEL_NS    500.0 /* fixed cost of any kernel */
+#define BYTES_PER_NS 10.0  /* one core */
 #define FLOPS_PER_NS 50.0
-#define HANDOVER_NS  2000.0 /* from a stream to another one: what a branch must save to be worth it */
-#define GAIN         0.9    /* the most that may be left of the time on one stream */
+#define HANDOVER_NS  2000.0 /* cost of going from a stream to another; a branch must save more */
+#define GAIN         0.9    /* the schedule may take at most this fraction of the time on one stream */
 
 struct placed {
     double end;
-    uint32_t position; /* among nodes, + 1 */
+    uint32_t position; /* 1 + the position among nodes */
     uint8_t stream;
 };
 
-struct toucher { /* of a state's storage */
+struct toucher { /* the nodes that used a state's storage last */
     uint32_t writer;
-    uint32_t readers[NGD_GRAPH_MAX_STREAMS]; /* the last on each stream since then */
+    uint32_t readers[NGD_GRAPH_MAX_STREAMS]; /* the last reader on each stream since the last write */
 };
 
 struct needs {
@@ -43,17 +43,17 @@ struct needs {
 struct assignment {
     struct ngd_pass_context *ctx;
     uint32_t n_streams;
-    struct placed *of;      /* by node */
-    struct toucher *states; /* by value */
+    struct placed *of;      /* indexed by node */
+    struct toucher *states; /* indexed by value */
     double free_at[NGD_GRAPH_MAX_STREAMS], serial;
     uint32_t known[NGD_GRAPH_MAX_STREAMS]
                   [NGD_GRAPH_MAX_STREAMS]; /* position up to which a stream has waited for another */
     uint32_t n_events;
-    char (*tags)[24];   /* by node: of its record; "" = none */
-    struct needs needs; /* of the node that is being looked at */
+    char (*tags)[24];   /* indexed by node: tag of the record behind it; "" = none */
+    struct needs needs; /* of the node being placed */
 };
 
-/* ---- what a node depends on ---- */
+/* ---- dependencies of a node ---- */
 
 static void need(struct needs *needs, uint32_t node)
 {
@@ -140,7 +140,7 @@ static double start_on(const struct assignment *a, uint32_t stream)
     return start;
 }
 
-/* The stream of the operand that comes last; the main one without any. */
+/* Returns the stream of the node's last dependency; the main stream if it has none. */
 static uint32_t home_of(const struct assignment *a)
 {
     const struct needs *needs = &a->needs;
@@ -187,7 +187,7 @@ static bool pays(const struct assignment *a)
     return last < GAIN * a->serial;
 }
 
-/* ---- into the graph ---- */
+/* ---- changes of the graph ---- */
 
 static ngd_status_t name_streams(struct assignment *a, uint16_t *streams)
 {
@@ -215,7 +215,7 @@ static ngd_status_t add_event(struct assignment *a, ngd_op_id_t op, uint32_t bef
     return status;
 }
 
-/* Node waits for `from`, of another stream, unless its stream has done so already. */
+/* Makes the node wait for `from`, which is on another stream, unless the node's stream has waited for it already. */
 static ngd_status_t add_wait(struct assignment *a, uint32_t node, uint32_t from)
 {
     const struct placed *p = &a->of[from];
@@ -223,7 +223,7 @@ static ngd_status_t add_wait(struct assignment *a, uint32_t node, uint32_t from)
     ngd_status_t status = NGD_OK;
 
     if (p->stream == a->of[node].stream || *known >= p->position || a->n_events == NGD_GRAPH_MAX_EVENTS)
-        return NGD_OK; /* beyond the limit the planner still lets wait what must */
+        return NGD_OK; /* past the limit of events, the planner still adds the waits that are needed */
     *known = p->position;
     if (!a->tags[from][0]) {
         snprintf(a->tags[from], sizeof(a->tags[from]), "assigned.%u", a->n_events++);
@@ -271,7 +271,7 @@ static ngd_status_t apply(struct assignment *a)
     return status ? status : add_waits(a);
 }
 
-/* ---- the whole ---- */
+/* ---- the pass ---- */
 
 static bool has_scopes(const struct ngd_rewrite *rw)
 {

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fold_constants: an aten.full in the place of
+ * fold_constants: replaces nodes whose results are known.
  *
- *   - what is one value everywhere by another name (aten.zeros, aten.ones_like, ...): then it asks for no operand;
- *   - views, casts, elementwise operators, concatenations, paddings, triangles and reductions of such;
+ *   - aten.full replaces other operators that fill a tensor with one value (aten.zeros, aten.ones_like, ...), so that
+ *     they need no operand;
+ *   - aten.full replaces views, casts, elementwise operators, concatenations, paddings, triangles and reductions of
+ *     such tensors;
+ *   - an operand replaces aten.where.self or aten.masked_fill.Scalar if it is taken everywhere;
+ *   - one aten.arange replaces sums, multiples and casts of another.
  *
- * the operand that aten.where.self or aten.masked_fill.Scalar takes everywhere; and one aten.arange in the place of
- * sums, multiples and casts of one.
- *
- * Correct because every element of the result has the same value, which is computed here as the device would
- * (uniform.h), and only where it could not do so in another way: a sum only if all partial sums are exact. A range
- * only of constants, without a wrap. An operand of a state that is written later is not taken for a result that is
- * read then.
+ * Correct because every element of the result has the same value. It is computed here as the device would compute it
+ * (uniform.h), and only if no device could get another result: a sum only if all partial sums are exact. A range is
+ * folded only if it is constant and does not wrap. An operand in a state does not replace a result that is read after
+ * a later write to that state.
  */
 #include "graphs/graph_int.h"
 #include "graphs/op_int.h"
@@ -21,9 +22,9 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- one value everywhere ---- */
+/* ---- uniform tensors ---- */
 
-/* Elements that a reduction makes one of; 0: not known. */
+/* Returns how many elements a reduction reduces to one; 0: not known. */
 static int64_t reduced(const struct ngd_rewrite *rw, const struct ngd_node *n)
 {
     const struct ngd_type *x = ngd_rewrite_type(rw, n->in[0]);
@@ -37,11 +38,11 @@ static int64_t reduced(const struct ngd_rewrite *rw, const struct ngd_node *n)
     return count;
 }
 
-/* n times v, if every number of them adds up to what f32 has, in whatever order. */
+/* Returns true if each partial sum of n times v, in any order, is exact in f32. */
 static bool sum_is_exact(double v, int64_t n)
 {
     int exponent;
-    double digits = frexp(v, &exponent) * 0x1p24; /* of a float: whole */
+    double digits = frexp(v, &exponent) * 0x1p24; /* a whole number if v is a float */
 
     if (v == 0 || !isfinite(v) || n > (int64_t)1 << 24)
         return v == 0;
@@ -55,11 +56,11 @@ static bool fold_total(const struct ngd_rewrite *rw, const struct ngd_node *n, c
 {
     const ngd_dtype_t from = ngd_rewrite_type(rw, n->in[0])->dtype, to = ngd_rewrite_type(rw, n->out[0])->dtype;
     int64_t count = reduced(rw, n);
-    double sum = ngd_uniform_number(from, x) * (double)count + 0.0; /* a sum of -0 begins with 0 */
+    double sum = ngd_uniform_number(from, x) * (double)count + 0.0; /* a sum begins with 0, so that of -0 is 0 */
 
     if (count == 0 || ngd_dtype_is_float(from) != ngd_dtype_is_float(to))
         return false;
-    if (ngd_dtype_is_float(from) ? !sum_is_exact(x->f, count) : fabs(sum) >= 0x1p53) /* f64 rounds from there on */
+    if (ngd_dtype_is_float(from) ? !sum_is_exact(x->f, count) : fabs(sum) >= 0x1p53) /* f64 rounds larger integers */
         return false;
     return ngd_uniform_round(to, mean ? (double)(float)(sum / (double)count) : sum, u_p);
 }
@@ -90,7 +91,7 @@ bool ngd_fold_truth(const struct ngd_rewrite *rw, const struct ngd_node *n, cons
     return reduced(rw, n) > 0;
 }
 
-/* What lies around is 0. */
+/* The rest of a triangle is 0, so only a tensor of zeros stays uniform. */
 bool ngd_fold_triangle(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *x,
                        struct ngd_uniform *u_p)
 {
@@ -108,7 +109,7 @@ bool ngd_fold_pad(const struct ngd_rewrite *rw, const struct ngd_node *n, const 
     return ngd_uniform_round(dtype, ngd_op_float(n, "value"), u_p) && ngd_uniform_equal(dtype, x, u_p);
 }
 
-/* in: as many as the node has operands. */
+/* in: a value for each operand of the node. */
 bool ngd_fold_cat(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *in,
                   struct ngd_uniform *u_p)
 {
@@ -119,7 +120,7 @@ bool ngd_fold_cat(const struct ngd_rewrite *rw, const struct ngd_node *n, const 
     return true;
 }
 
-/* Of three uniform operands; of the condition alone: ngd_pick_where. */
+/* Folds aten.where of three uniform operands. If only the condition is uniform, see ngd_pick_where. */
 bool ngd_fold_where(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *in,
                     struct ngd_uniform *u_p)
 {
@@ -138,7 +139,7 @@ bool ngd_fold_masked_fill(const struct ngd_rewrite *rw, const struct ngd_node *n
 
 #define MAX_OPERANDS 16
 
-/* The value of each element of the node's results. */
+/* Gives the value of all elements of the node's results. Returns false if it is not known. */
 static bool fold(const struct ngd_rewrite *rw, const struct ngd_node *n, struct ngd_uniform *u_p)
 {
     struct ngd_uniform in[MAX_OPERANDS];
@@ -149,14 +150,14 @@ static bool fold(const struct ngd_rewrite *rw, const struct ngd_node *n, struct 
         if (n->in[i] == NGD_VALUE_NONE || !ngd_uniform_of(rw, n->in[i], &in[i]))
             return false;
     *u_p = in[0];
-    if (n->op->flags & NGD_OPF_VIEW) /* one element repeated costs less than many */
+    if (n->op->flags & NGD_OPF_VIEW) /* a view that repeats one element is cheaper than a full tensor */
         return !ngd_op_traits[n->op->id].repeats;
     if (ngd_op_traits[n->op->id].fold)
         return ngd_op_traits[n->op->id].fold(rw, n, in, u_p);
     return (n->op->flags & NGD_OPF_ELEMENTWISE) && ngd_uniform_compute(rw, n, in, u_p);
 }
 
-/* aten.full: size, fill_value, dtype. */
+/* Replaces a value by aten.full (size, fill_value, dtype). */
 static ngd_status_t put_full(struct ngd_pass_context *ctx, uint32_t node, uint32_t old, struct ngd_scalar v)
 {
     const struct ngd_op *full = ngd_op_by_id(NGD_OP_ATEN_FULL);
@@ -183,7 +184,7 @@ static ngd_status_t put_constant(struct ngd_pass_context *ctx, uint32_t node, st
     return NGD_OK;
 }
 
-/* ---- an operand everywhere ---- */
+/* ---- uniform conditions ---- */
 
 uint32_t ngd_pick_where(const struct ngd_rewrite *rw, const struct ngd_node *n)
 {
@@ -199,7 +200,7 @@ uint32_t ngd_pick_masked_fill(const struct ngd_rewrite *rw, const struct ngd_nod
     return ngd_uniform_of(rw, n->in[1], &mask) && !mask.i ? 0 : NGD_NO_OPERAND;
 }
 
-/* The operand that is the result, because of a condition that is the same everywhere. */
+/* Returns the operand that is the whole result because the condition is uniform. */
 static uint32_t picked(const struct ngd_rewrite *rw, const struct ngd_node *n)
 {
     ngd_same_fn *const pick = ngd_op_traits[n->op->id].pick;
@@ -210,7 +211,7 @@ static uint32_t picked(const struct ngd_rewrite *rw, const struct ngd_node *n)
                : NGD_NO_OPERAND;
 }
 
-/* The value that a mask writes everywhere. */
+/* Gives the value with which a mask that is true everywhere fills the result. */
 bool ngd_cover_masked_fill(const struct ngd_rewrite *rw, const struct ngd_node *n, struct ngd_uniform *u_p)
 {
     return ngd_uniform_of(rw, n->in[1], u_p) && u_p->i &&
@@ -237,7 +238,7 @@ static int64_t int_attr_or(const struct ngd_node *n, const char *attr, int64_t o
     return ngd_op_attr_index(n->op, attr, strlen(attr)) < 0 ? otherwise : ngd_op_int(n, attr);
 }
 
-/* All of it are whole numbers that the dtype has. */
+/* Returns true if the dtype has all numbers of the range. */
 static bool dtype_covers(ngd_dtype_t dtype, const struct range *r)
 {
     struct ngd_uniform first, last;
@@ -262,7 +263,7 @@ static bool value_range(const struct ngd_rewrite *rw, uint32_t value, struct ran
     return ngd_dim_is_const(r.start) && dtype_covers(type->dtype, &r);
 }
 
-/* The range that an operator makes of one. */
+/* Gives the range that an operator makes of another range. */
 static bool fold_range(const struct ngd_rewrite *rw, const struct ngd_node *n, struct range *r_p)
 {
     const ngd_arithmetic_t arithmetic = ngd_op_traits[n->op->id].arithmetic;
@@ -285,7 +286,7 @@ static bool fold_range(const struct ngd_rewrite *rw, const struct ngd_node *n, s
            dtype_covers(ngd_rewrite_type(rw, n->out[0])->dtype, r_p);
 }
 
-/* aten.arange.start_step: start, end, step, dtype. */
+/* Replaces a node by aten.arange.start_step (start, end, step, dtype). */
 static ngd_status_t put_range(struct ngd_pass_context *ctx, uint32_t node, const struct range *r)
 {
     uint32_t old = ngd_rewrite_node(ctx->rw, node)->out[0], made;
@@ -301,7 +302,8 @@ static ngd_status_t put_range(struct ngd_pass_context *ctx, uint32_t node, const
     return status;
 }
 
-/* It computes with an integer that f64 does not have, in which all of this is computed. */
+/* Returns true if an attribute is an integer that f64 does not have. Folding computes in f64, so it skips such nodes.
+ */
 static bool has_wide(const struct ngd_node *n)
 {
     for (uint32_t i = 0; i < n->op->n_attrs; i++)
@@ -319,7 +321,7 @@ static ngd_status_t fold_node(struct ngd_pass_context *ctx, uint32_t node)
     struct range range;
     uint32_t pick;
 
-    /* aten.full is the one that this pass puts in the place of all others. */
+    /* aten.full is the operator with which this pass replaces the others. */
     if (ngd_op_fills_all(n->op) && n->op->id != NGD_OP_ATEN_FULL)
         return put_constant(ctx, node, ngd_op_fill_value(n->op, n->attrs));
     if (has_wide(n))

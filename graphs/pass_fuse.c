@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuse_first, fuse_early, fuse_late: replace what the patterns of their phase match (graphs/pattern.h), in the order of
- * the set. Behind the first, views and equal nodes are looked for again: norms and rotations that were written out are
- * operators by then, whose operands a layer shares with the next. Between the other two, linears of one operand are
- * merged.
+ * fuse_first, fuse_early, fuse_late: apply the patterns of their phase (graphs/pattern.h), in the order of the set.
+ * After fuse_first, views are simplified and equal nodes merged again: norms and rotations that were spelled out are
+ * single operators by then, and layers share their operands. Between fuse_early and fuse_late, linears that share an
+ * operand are merged.
  *
- * Correct as far as each pattern is: that it may be applied where it matches is argued in pattern_match.c; that source
- * and replacement compute the same is its author's promise, which tests check for the built-in ones.
+ * Correct if each pattern is. pattern_match.c says why a pattern may be applied where it matches. A pattern's author
+ * guarantees that source and replacement compute the same; tests check it for the built-in patterns.
  */
 #include "base/stop.h"
 #include "graphs/pass.h"
@@ -15,7 +15,7 @@
 
 #define MAX_ROUNDS 8 /* a replacement may be part of another match */
 
-/* Which patterns: those of a phase, or, with names, those. */
+/* Which patterns to apply: those of a phase, or those with these names. */
 struct choice {
     ngd_pattern_phase_t phase;
     const char *names; /* separated by commas; NULL: by phase */
@@ -37,7 +37,7 @@ static bool fusion_wanted(const struct ngd_pattern *p, const struct choice *choi
            (choice->names ? is_named(choice->names, p->name) : p->phase == choice->phase);
 }
 
-/* The first pattern that matches with its anchor here. */
+/* Applies the first pattern that matches with its anchor at this node. */
 static ngd_status_t try_all(struct ngd_pass_context *ctx, const struct choice *choice, uint32_t node, bool *replaced_p)
 {
     ngd_status_t status = NGD_OK;
@@ -62,7 +62,7 @@ static ngd_status_t one_round(struct ngd_pass_context *ctx, const struct choice 
         if (status == NGD_OK)
             status = try_all(ctx, choice, n, &replaced);
         *replaced_p += replaced;
-        /* The anchor is gone, and perhaps those before it: go on behind a node that is left. */
+        /* The anchor is gone, and perhaps nodes before it. Continue behind the last node that is left. */
         while (replaced && before != NGD_NODE_NONE && ctx->rw->nodes[before].dead)
             before = ctx->rw->nodes[before].prev;
         n = !replaced ? ctx->rw->nodes[n].next : before == NGD_NODE_NONE ? ctx->rw->first : ctx->rw->nodes[before].next;
@@ -73,7 +73,7 @@ static ngd_status_t one_round(struct ngd_pass_context *ctx, const struct choice 
 static ngd_status_t fuse(struct ngd_pass_context *ctx, const struct choice *choice)
 {
     ngd_status_t status = NGD_OK;
-    uint32_t replaced = 1, limit = ctx->rw->n_live; /* a pattern may match its own replacement for ever */
+    uint32_t replaced = 1, limit = ctx->rw->n_live; /* because a pattern could match its own replacement for ever */
 
     for (int round = 0; round < MAX_ROUNDS && replaced && !status && ctx->patterns; round++) {
         replaced = 0;

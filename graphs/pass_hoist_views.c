@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hoist_views: what is viewed in other rows is computed in those: view(op(x)) becomes op(view(x)), for operators that
- * take each row by itself and a view that keeps the rows as they are, only counted otherwise. Models that carry
- * [batch, tokens, K] through a layer, and make [batch * tokens, K] of it in front of each product, become ones of rows:
- * norms, sums and products stand next to each other, where patterns find them.
+ * hoist_views: rewrites view(op(x)) to op(view(x)), for operators that compute each row independently and views that
+ * only change the leading dimensions, not the rows. Some models carry [batch, tokens, K] through a layer, and view it
+ * as [batch * tokens, K] before each product. After this pass norms, sums and products are next to each other, where
+ * patterns find them.
  *
- * Correct because such an operator makes the same elements of the same rows, in the same order. All who read the result
- * read that view of it, in its scope; what is of a state stays, and an operand that is no plain block of memory (one
- * that was permuted, expanded, sliced) too: to view it may take a copy.
+ * Correct because such an operator makes the same elements from the same rows, in the same order. A node is rewritten
+ * only if all readers of the result read this view of it, in the node's scope. Nodes that use a state are left alone,
+ * and so are operands that are not contiguous (permuted, expanded, sliced), because viewing them may take a copy.
  */
 #include "graphs/graph_int.h"
 #include "graphs/op_int.h"
@@ -17,7 +17,7 @@
 
 #define MAX_OPERANDS 4
 
-/* Operand i has the result's rows; the others are the same for all rows. */
+/* Returns true if operand i has the result's rows. Other operands are the same for all rows. */
 static bool has_rows(const struct ngd_graph *g, const struct ngd_node *n, uint32_t i)
 {
     const uint8_t row_operand = ngd_op_traits[n->op->id].row_operand;
@@ -25,7 +25,7 @@ static bool has_rows(const struct ngd_graph *g, const struct ngd_node *n, uint32
     return row_operand ? i + 1 == row_operand : ngd_node_in(g, n, i)->rank > 1;
 }
 
-/* Dimensions of a row, of the result: one; of an index: none. */
+/* Returns the rank of a row: 1, or 0 if the operator's rows are indices. */
 static uint32_t row_rank(const struct ngd_node *n)
 {
     return ngd_op_traits[n->op->id].indexes ? 0 : 1;
@@ -37,7 +37,7 @@ static bool by_rows(const struct ngd_node *n)
            ((n->op->flags & NGD_OPF_ELEMENTWISE) && n->n_in && n->n_in <= MAX_OPERANDS);
 }
 
-/* The type that all who read the result view it in; NULL: they do not. */
+/* Returns the type in which all readers view the result; NULL: there is no such type. */
 static const struct ngd_type *viewed_as(const struct ngd_rewrite *rw, const struct ngd_node *n)
 {
     const struct ngd_type *result = ngd_rewrite_type(rw, n->out[0]), *as = NULL;
@@ -62,7 +62,7 @@ static const struct ngd_type *viewed_as(const struct ngd_rewrite *rw, const stru
     return as;
 }
 
-/* An operand's rows are those of the result, and to count them otherwise moves nothing. */
+/* Returns true if an operand has the result's rows, and viewing it with other leading dimensions copies nothing. */
 static bool may_view(const struct ngd_rewrite *rw, const struct ngd_node *n, uint32_t i)
 {
     const struct ngd_type *x = ngd_rewrite_type(rw, n->in[i]), *y = ngd_rewrite_type(rw, n->out[0]);
@@ -91,17 +91,17 @@ static bool may_hoist(const struct ngd_rewrite *rw, uint32_t node)
     return any;
 }
 
-/* What is made instead of a node: its operator, and views of its operands. */
+/* The replacement of a node: its operator, and views of its operands. */
 struct instead {
     uint32_t n_views, views[MAX_OPERANDS];
-    uint32_t node; /* NGD_NODE_NONE: not made */
+    uint32_t node; /* NGD_NODE_NONE: none was made */
 };
 
-/* The operands, viewed in the rows of `as`, and the operator of them, in front of the node. */
+/* Adds in front of the node: views of its operands with the rows of `as`, and its operator on these. */
 static ngd_status_t build(struct ngd_pass_context *ctx, uint32_t node, struct ngd_type as, struct instead *made)
 {
     struct ngd_rewrite *rw = ctx->rw;
-    const struct ngd_node n = *ngd_rewrite_node(rw, node); /* nodes move when some are added */
+    const struct ngd_node n = *ngd_rewrite_node(rw, node); /* a copy, because adding nodes moves the array */
     uint32_t in[MAX_OPERANDS];
     ngd_status_t status = NGD_OK;
 
@@ -131,8 +131,8 @@ static void unmake(struct ngd_rewrite *rw, const struct instead *made)
         ngd_rewrite_remove(rw, made->views[i]);
 }
 
-/* Who read views of the node's result read what was made instead. It is called like such a view that came with the
- * graph, or else like the result. */
+/* Makes the readers of the result's views read the replacement. It takes the name of a view of the original graph, or
+ * else that of the result. */
 static void replace_views(struct ngd_rewrite *rw, uint32_t node, uint32_t made)
 {
     const uint32_t result = ngd_rewrite_node(rw, node)->out[0], instead = ngd_rewrite_node(rw, made)->out[0];
@@ -150,7 +150,8 @@ static void replace_views(struct ngd_rewrite *rw, uint32_t node, uint32_t made)
     ngd_rewrite_remove(rw, node);
 }
 
-/* *next_p: the node to look at next, which is the new one if there is one: what reads it may be views again. */
+/* Rewrites a node if possible. *next_p: the node to visit next; the new one, if any, whose readers may be views again.
+ */
 static ngd_status_t hoist_at(struct ngd_pass_context *ctx, uint32_t node, uint32_t *next_p)
 {
     struct ngd_rewrite *rw = ctx->rw;
@@ -175,7 +176,7 @@ static ngd_status_t hoist_at(struct ngd_pass_context *ctx, uint32_t node, uint32
     return NGD_OK;
 }
 
-/* From the last to the first: what a node's readers want of it is known when it is looked at. */
+/* Visits nodes from the last to the first, so that a node's readers have been rewritten before it. */
 ngd_status_t ngd_pass_hoist_views(struct ngd_pass_context *ctx)
 {
     ngd_status_t status = NGD_OK;

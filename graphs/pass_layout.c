@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What passes must leave as it is for the sake of bits. A product adds up its sums in one order when its weight lies in
- * rows of K and in another when it lies in rows of N; each is fast for its layout. So a copy that brings a weight, or
- * what becomes one by a transposition, into the order of its shape decides about bits, and is no no-op. Other
- * operators' orders follow shapes alone.
+ * Finds copies that passes must keep because they decide the bits of a result. A product sums in one order if its
+ * weight lies in rows of K, and in another if it lies in rows of N; each order is fast for its layout. So a copy that
+ * makes a weight contiguous, directly or before a transposition, changes the bits of the product and is no no-op. The
+ * order of sums in other operators depends only on shapes.
  */
 #include "graphs/op_int.h"
 #include "graphs/pass.h"
 #include "graphs/op_traits.h"
 
-/* It is a view that may have other strides than its shape says. */
+/* Returns true if the value is a view that may not be contiguous. */
 static bool has_strides(const struct ngd_rewrite *rw, uint32_t value)
 {
     uint32_t maker;
@@ -23,7 +23,7 @@ static bool has_strides(const struct ngd_rewrite *rw, uint32_t value)
     return false;
 }
 
-/* A product has it, or a view of it, for another operand than the first. */
+/* Returns true if a product uses the value, or a view of it, as another operand than the first. */
 static bool is_weight(const struct ngd_rewrite *rw, uint32_t value, uint32_t depth)
 {
     for (uint32_t u = rw->values[value].first_use; u != NGD_NODE_NONE; u = rw->uses[u].next) {
@@ -32,7 +32,7 @@ static bool is_weight(const struct ngd_rewrite *rw, uint32_t value, uint32_t dep
         if ((n->op->flags & NGD_OPF_LAYOUT) && rw->uses[u].operand > 0)
             return true;
         for (uint32_t i = 0; (n->op->flags & NGD_OPF_VIEW) && i < n->n_out; i++)
-            if (depth == 0 || is_weight(rw, n->out[i], depth - 1)) /* a long chain: as if it were */
+            if (depth == 0 || is_weight(rw, n->out[i], depth - 1)) /* a long chain counts as a weight */
                 return true;
     }
     return false;

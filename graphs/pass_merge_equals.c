@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * merge_equals: computes equal things once. Two nodes are equal when they have the same operator, operands and
- * attributes, and run on one stream within the same core limits.
+ * merge_equals: computes equal nodes once. Two nodes are equal if they have the same operator, operands and attributes,
+ * and run on the same stream within the same core limits.
  *
- * Correct because operators are functions of those: none is random, and one that writes a state is left alone. What
- * reads a state is equal only if nobody writes that state between the two.
+ * Correct because these determine an operator's results: no operator is random, and nodes that write a state are left
+ * alone. Nodes that read a state are equal only if no node between them writes that state.
  */
 #include "base/digest.h"
 #include "base/mem.h"
@@ -26,7 +26,7 @@ static uint64_t hash_attr(const struct ngd_attr_value *a, ngd_attr_type_t type, 
     }
 }
 
-/* Bits of floats: -0 and 0 are not the same attribute. */
+/* Compares attributes, floats by their bits: -0 and 0 are different. */
 static bool equal_attr(const struct ngd_attr_value *a, const struct ngd_attr_value *b, ngd_attr_type_t type)
 {
     switch (type) {
@@ -76,7 +76,8 @@ struct table {
     uint32_t mask;
 };
 
-/* The place of an equal node that computes the same, or an empty one. A stale equal is replaced by the later one. */
+/* Returns the place of an equal node, or an empty one. If the equal node is stale, because its state was written since,
+ * the later node replaces it. */
 static uint32_t *table_place(const struct table *t, const struct ngd_rewrite *rw, uint32_t node)
 {
     uint32_t at = (uint32_t)hash_node(ngd_rewrite_node(rw, node)) & t->mask;

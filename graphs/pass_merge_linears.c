@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * merge_linears: one ngd.multi_linear for the aten.linears of one operand (query, key and value projections).
+ * merge_linears: makes one ngd.multi_linear of the aten.linears that share an operand (query, key and value
+ * projections).
  *
- * Correct because ngd.multi_linear computes each result as aten.linear does. The operator stands where the first of
- * them stood, so weights and biases must be defined there, and no state that one of them reads may be written in
- * between. Merged are those of one dtype of weights that all have a bias or all have none, in one segment of one
- * stream; at most 8.
+ * Correct because ngd.multi_linear computes each result as aten.linear does. The new operator takes the place of the
+ * first linear, so weights and biases must be defined there, and no state that one of them reads may be written in
+ * between. At most 8 linears are merged. They must have weights of the same dtype, all with a bias or all without, and
+ * be in one segment of one stream.
  */
 #include "graphs/graph_int.h"
 #include "graphs/pass.h"
@@ -20,7 +21,7 @@ static bool is_linear(const struct ngd_rewrite *rw, uint32_t node, uint32_t x)
 {
     const struct ngd_node *n = ngd_rewrite_node(rw, node);
 
-    /* This pass is about aten.linear alone: ngd.multi_linear is several of those. */
+    /* This pass is about the one operator aten.linear. */
     return n->op->id == NGD_OP_ATEN_LINEAR && (x == NGD_VALUE_NONE || n->in[0] == x) && n->in[1] != n->in[0] &&
            ngd_dim_is_const(ngd_rewrite_type(rw, n->in[1])->dims[0]);
 }
@@ -32,7 +33,8 @@ static bool linears_alike(const struct ngd_rewrite *rw, const struct ngd_node *a
     return a->n_in < 3 || ngd_rewrite_type(rw, a->in[2])->dtype == ngd_rewrite_type(rw, b->in[2])->dtype;
 }
 
-/* What the later node reads can be read, and is the same, at the place of the first. */
+/* Returns true if the operands of a later node are defined at the place of the first, and have the same values there.
+ */
 static bool may_move_up(const struct ngd_rewrite *rw, uint32_t node, uint32_t first)
 {
     const struct ngd_node *n = ngd_rewrite_node(rw, node);
@@ -47,7 +49,7 @@ static bool may_move_up(const struct ngd_rewrite *rw, uint32_t node, uint32_t fi
     return !ngd_rewrite_written_between(rw, n->in[0], first, node);
 }
 
-/* Of the first linear in the list: those that can be computed with it, in their order. */
+/* Finds the linears that can be merged with the first one, in their order. */
 static void find_linears(const struct ngd_rewrite *rw, uint32_t first, struct group *g)
 {
     uint32_t x = ngd_rewrite_node(rw, first)->in[0];
@@ -88,7 +90,7 @@ static ngd_status_t merge_linears(struct ngd_pass_context *ctx, const struct gro
         sizes[i] = ngd_rewrite_type(rw, n->in[1])->dims[0];
     }
     status = ngd_rewrite_add(rw, g->nodes[0], op, in, n_in, attrs, &made, NULL);
-    if (status) /* a type that the operator does not take: nothing is merged */
+    if (status) /* if the operator does not accept a type, nothing is merged */
         return status == NGD_ERR_NO_MEMORY ? ngd_diag_set(ctx->diag, status, "out of host memory") : NGD_OK;
     if (!ngd_pass_supported(ctx, made)) {
         ngd_rewrite_remove(rw, made);
@@ -118,7 +120,7 @@ ngd_status_t ngd_pass_merge_linears(struct ngd_pass_context *ctx)
         if (g.n < 2)
             continue;
         status = merge_linears(ctx, &g);
-        if (rw->nodes[n].dead) /* and perhaps those behind it: go on from what is before */
+        if (rw->nodes[n].dead) /* nodes behind it may be dead too, so continue from the node before it */
             next = before == NGD_NODE_NONE ? rw->first : rw->nodes[before].next;
     }
     return status;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * remove_dead: removes nodes whose results nobody reads.
+ * remove_dead: removes nodes whose results no node or output uses.
  *
- * Correct because such a node has no effect: an operator that writes a state stays whatever its results are, and so
- * does an event.
+ * Correct because such a node has no effect. Operators that write a state stay even if their results are unused, and so
+ * do events.
  */
 #include "graphs/pass.h"
 
-/* From the last to the first: a node goes before those that only it reads are looked at. */
+/* Visits nodes from the last to the first, so that a node is removed before the nodes whose results only it reads. */
 ngd_status_t ngd_pass_remove_dead(struct ngd_pass_context *ctx)
 {
     struct ngd_rewrite *rw = ctx->rw;

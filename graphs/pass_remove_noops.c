@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * remove_noops: removes operators whose result is their operand: clone, a cast to the same dtype, views that keep the
- * shape and the order, padding by nothing, pow 1, products with 1 and quotients by 1, sums that keep every number, a
- * clamp without bounds, a choice between equals, cat of one and of one with empty ones, split of one, a slice_scatter
- * of all, and copies of a state onto itself.
+ * remove_noops: removes operators whose result equals an operand: clone, a cast to the same dtype, views that keep
+ * shape and order, padding by nothing, pow 1, products with 1 and quotients by 1, sums that change no number, a clamp
+ * without bounds, a choice between equals, a cat of one operand or of one with empty ones, a split into one part, a
+ * slice_scatter of all, and copies of a state onto itself.
  *
- * Correct because the result has the operand's type and, element by element, its value: bit for bit, and of a NaN that
- * it is one (arithmetic may make a signalling one quiet). x - 0 and x + -0 keep every number; x + 0 does not, it makes
- * 0 of -0, and stays where numbers are floats. A result that is read after
- * the operand's state was written would see the write, so what is of a state that is written later stays; and so does
- * what brings the weight of a product into another layout (pass_layout.c). That no
- * output shares storage with an input or with another output is the planner's affair, which copies where it must.
+ * Correct because the result has the operand's type and the same elements, bit for bit; only a signalling NaN may
+ * become quiet by arithmetic. x - 0 and x + -0 change no number. x + 0 makes 0 of -0, so it stays for floats. Without
+ * the operator, a result that is read after a write to the operand's state would see the write. So operators on a state
+ * that is written later stay. So do those that bring a product's weight into another layout (pass_layout.c). The
+ * planner ensures that no output shares storage with an input or another output, and copies where it must.
  */
 #include "graphs/graph_int.h"
 #include "graphs/op_traits.h"
@@ -67,7 +66,7 @@ bool ngd_noop_is_by_one(const struct ngd_graph *g, const struct ngd_node *n)
     return ngd_op_float(n, "other") == 1.0;
 }
 
-/* x + zero is x: zero is -0, or nothing is signed. */
+/* Returns true if x + zero is x: zero is -0, or the dtype is no float. */
 static bool is_neutral_zero(ngd_dtype_t dtype, double zero)
 {
     return zero == 0 && (signbit(zero) || !ngd_dtype_is_float(dtype));
@@ -87,7 +86,7 @@ bool ngd_noop_has_one_part(const struct ngd_graph *g, const struct ngd_node *n)
     return n->n_in == 1 && n->n_out == 1;
 }
 
-/* By its type alone. */
+/* For operators that do nothing whenever the result has the operand's type. */
 bool ngd_noop_always(const struct ngd_graph *g, const struct ngd_node *n)
 {
     (void)g;
@@ -95,7 +94,7 @@ bool ngd_noop_always(const struct ngd_graph *g, const struct ngd_node *n)
     return true;
 }
 
-/* The operand of a cat beside which there are empty ones only. */
+/* Returns the operand of a cat if all others are empty. */
 uint32_t ngd_same_only_part(const struct ngd_rewrite *rw, const struct ngd_node *n)
 {
     const struct ngd_graph *g = rw->g;
@@ -111,7 +110,7 @@ uint32_t ngd_same_only_part(const struct ngd_rewrite *rw, const struct ngd_node 
     return found;
 }
 
-/* Of two operands the one that the other, one value everywhere, does not change. */
+/* Returns one of two operands if the other is uniform and neutral, so that it changes nothing. */
 uint32_t ngd_same_beside_neutral(const struct ngd_rewrite *rw, const struct ngd_node *n)
 {
     const ngd_dtype_t dtype = ngd_rewrite_type(rw, n->in[0])->dtype;
@@ -131,7 +130,7 @@ uint32_t ngd_same_beside_neutral(const struct ngd_rewrite *rw, const struct ngd_
     return NGD_NO_OPERAND;
 }
 
-/* A slice of the result's shape is all of it. */
+/* The slice is the whole tensor if it has the result's shape. */
 uint32_t ngd_same_whole_slice(const struct ngd_rewrite *rw, const struct ngd_node *n)
 {
     return ngd_type_equal(ngd_node_in(rw->g, n, 1), &rw->g->values[n->out[0]].type) ? 1 : NGD_NO_OPERAND;
@@ -142,7 +141,7 @@ uint32_t ngd_same_equal_choice(const struct ngd_rewrite *rw, const struct ngd_no
     return n->in[1] == n->in[2] ? ngd_same_whole_slice(rw, n) : NGD_NO_OPERAND;
 }
 
-/* The operand that is the result, or NGD_NO_OPERAND. */
+/* Returns the operand that equals the result, or NGD_NO_OPERAND. */
 static uint32_t same_operand(const struct ngd_rewrite *rw, const struct ngd_node *n)
 {
     const struct ngd_op_traits *traits = &ngd_op_traits[n->op->id];
@@ -170,7 +169,7 @@ static void remove_node(struct ngd_pass_context *ctx, uint32_t node)
     ctx->changed++;
 }
 
-/* Copies first: they count as writes, which keep what is of their state. */
+/* Removes copies of a state onto itself first: they count as writes, and so keep other operators on their state. */
 ngd_status_t ngd_pass_remove_noops(struct ngd_pass_context *ctx)
 {
     struct ngd_rewrite *rw = ctx->rw;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs the passes in order, and answers what they are. */
+/* Runs the passes in order, and describes them. */
 #include "graphs/pass.h"
 #include "base/clock.h"
 #include "base/fault.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One for each word in the column `option` of the table. */
+/* One function for each word in the column `option` of the table. */
 static bool on_always(const struct ngd_graph_options *options)
 {
     (void)options;
@@ -75,7 +75,7 @@ static bool named_in(const char *list, const char *name)
     return false;
 }
 
-/* The graph as it is now, for those who look, and to validate it. */
+/* Validates the graph after a pass, and shows it to the report's callback. */
 static ngd_status_t check_now(const struct ngd_pass_context *ctx, const struct ngd_pass *pass,
                               const struct ngd_pass_report *report)
 {
@@ -102,7 +102,7 @@ static bool checks_each_pass(const struct ngd_pass_report *report)
 #endif
 }
 
-/* For tests of what finds wrong passes: the last float gets the other sign. */
+/* Changes the sign of the last float, to test that wrong passes are found. */
 static ngd_status_t spoil_last(struct ngd_pass_context *ctx)
 {
     struct ngd_rewrite *rw = ctx->rw;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * simplify_views: one view for a chain of views, and none for views that cancel out.
+ * simplify_views: makes one view of a chain of views, and removes views that cancel out.
  *
- *   - aten.reshape and aten._unsafe_view become aten.view, and the size of a view is written out (no -1), as are the
- *     bounds of a slice of a constant dimension (0 to its size); aten.split.Tensor becomes aten.split_with_sizes: equal
- *     views look equal;
- *   - a reshaping view (view, unsqueeze, squeeze) of a reshaping view is one view of the first one's operand;
- *   - a reordering view (permute, transpose, t) of a reordering view is one permute;
- *   - what has the operand's shape again, and order, is the operand.
+ *   - Equal views get the same form: aten.reshape and aten._unsafe_view become aten.view with all sizes written out (no
+ *     -1); the bounds of a slice of a constant dimension are written out (0 to its size); aten.split.Tensor becomes
+ *     aten.split_with_sizes.
+ *   - A reshaping view (view, unsqueeze, squeeze) of a reshaping view becomes one view of the first one's operand.
+ *   - A reordering view (permute, transpose, t) of a reordering view becomes one permute.
+ *   - A view whose result has its operand's shape and order is replaced by the operand.
  *
  * Correct because a reshaping view keeps the elements in row-major order, and reordering views compose. A view of a
- * state may have to copy, at its place, what its strides cannot express; what is of a state that is written anywhere
- * is therefore left as it is.
+ * state may have to copy, at its place, if strides cannot express it. Therefore views of a state that any node writes
+ * are left alone.
  */
 #include "graphs/graph_int.h"
 #include "graphs/op_int.h"
@@ -29,7 +29,7 @@ static ngd_status_t views_no_memory(struct ngd_pass_context *ctx)
     return ngd_diag_set(ctx->diag, NGD_ERR_NO_MEMORY, "out of host memory");
 }
 
-/* Makes of a node the operator with one attribute, a list. */
+/* Turns a node into another operator with one attribute, a list. */
 static ngd_status_t become_view(struct ngd_pass_context *ctx, struct ngd_node *n, ngd_op_id_t op, const int64_t *list,
                                 uint32_t n_list)
 {
@@ -48,19 +48,19 @@ static ngd_status_t become_view(struct ngd_pass_context *ctx, struct ngd_node *n
     return NGD_OK;
 }
 
-/* A view with the result's dimensions as its size. */
+/* Writes the node as aten.view with the result's dimensions as its size. */
 ngd_status_t ngd_spell_view(struct ngd_pass_context *ctx, struct ngd_node *n)
 {
     const struct ngd_type *type = ngd_rewrite_type(ctx->rw, n->out[0]);
 
-    /* aten.view is the one that this pass makes of all of them. */
+    /* aten.view is the form that this pass gives to all reshaping views. */
     if (n->op->id == NGD_OP_ATEN_VIEW && n->attrs[0].n == type->rank &&
         memcmp(n->attrs[0].list, type->dims, type->rank * sizeof(type->dims[0])) == 0)
         return NGD_OK;
     return become_view(ctx, n, NGD_OP_ATEN_VIEW, type->dims, type->rank);
 }
 
-/* Bounds from 0 to the size. */
+/* Writes the bounds of a slice out: from 0 to the size. */
 ngd_status_t ngd_spell_slice(struct ngd_pass_context *ctx, struct ngd_node *n)
 {
     struct ngd_graph *g = ctx->rw->g;
@@ -87,7 +87,7 @@ ngd_status_t ngd_spell_slice(struct ngd_pass_context *ctx, struct ngd_node *n)
     return NGD_OK;
 }
 
-/* A split_with_sizes. */
+/* Writes a split as aten.split_with_sizes. */
 ngd_status_t ngd_spell_split(struct ngd_pass_context *ctx, struct ngd_node *n)
 {
     const struct ngd_op *split = ngd_op_by_id(NGD_OP_ATEN_SPLIT_WITH_SIZES);
@@ -159,7 +159,7 @@ static ngd_status_t join_reorders(struct ngd_pass_context *ctx, uint32_t node, c
     return become_view(ctx, n, NGD_OP_ATEN_PERMUTE, both, rank);
 }
 
-/* The result is the operand: same shape, and the same order. */
+/* Returns true if the result has its operand's shape and order, so that the view does nothing. */
 static bool cancels(const struct ngd_rewrite *rw, const struct ngd_node *n)
 {
     int64_t order[NGD_MAX_RANK];
@@ -184,7 +184,8 @@ static ngd_status_t join_views(struct ngd_pass_context *ctx, uint32_t node)
     if (inner && ngd_op_reshapes(n->op) && ngd_op_reshapes(inner->op)) {
         const struct ngd_type *type = ngd_rewrite_type(ctx->rw, n->out[0]);
 
-        if (ngd_pass_layout_counts(ctx->rw, n->out[0], inner->in[0])) /* the inner one may have to copy */
+        if (ngd_pass_layout_counts(ctx->rw, n->out[0],
+                                   inner->in[0])) /* the inner view may have to copy, which decides bits */
             return NGD_OK;
         ngd_rewrite_set_operand(ctx->rw, node, 0, inner->in[0]);
         return become_view(ctx, n, NGD_OP_ATEN_VIEW, type->dims, type->rank);

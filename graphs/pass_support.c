@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Asks a target about an operator before there is a plan: a plan of that one call, with contiguous tensors. */
+/* Asks a target about an operator before there is a plan, by making a plan of that one call with contiguous tensors. */
 #include "base/mem.h"
 #include "graphs/pass.h"
 #include "graphs/plan_int.h"
@@ -65,7 +65,7 @@ static bool add_attrs(struct ngd_pass_context *ctx, struct question *q, const st
     return true;
 }
 
-/* A plan of that one call; NULL: no memory, or a dimension cannot be computed. Free it. */
+/* Makes a plan of one call, which the caller frees. NULL: no memory, or a dimension cannot be computed. */
 static struct question *ask_backend(struct ngd_pass_context *ctx, uint32_t node)
 {
     const struct ngd_node *n = ngd_rewrite_node(ctx->rw, node);

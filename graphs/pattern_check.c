@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a pattern must satisfy before it may be used: it is connected, everything that the replacement needs is bound by
- * the source, both sides write the same states, and on sample types both sides compute results of the same types.
+ * Checks a pattern before it may be used: its source is connected and binds all that the replacement needs, both sides
+ * write the same states, and on sample types both sides compute results of the same types.
  *
- * Samples: each combination of dtypes with small numbers for the dimensions that satisfy the constraints. Sides are
- * built with the graph builder, so a shape rule says the same here as it will in a graph.
+ * Samples are combinations of dtypes with small dimensions that satisfy the constraints. The graph builder builds the
+ * sides, so a shape rule decides here as it will in a graph.
  */
 #include "graphs/graph_int.h"
 #include "graphs/pattern.h"
 #include <stdio.h>
 #include <string.h>
 
-#define SAMPLES      64  /* of dimensions that are tried */
-#define GOOD_SAMPLES 2   /* that are enough */
-#define COMBINATIONS 256 /* of dtypes that are tried */
+#define SAMPLES      64  /* samples of dimensions to try */
+#define GOOD_SAMPLES 2   /* good samples that are enough */
+#define COMBINATIONS 256 /* combinations of dtypes to try */
 
 static ngd_status_t refuse_pattern(const struct ngd_pattern *p, struct ngd_diag *diag, ngd_status_t status,
                                    const char *what, const char *name)
@@ -54,7 +54,8 @@ static bool shares_a_value(const struct ngd_pattern_node *a, const struct ngd_pa
     return false;
 }
 
-/* From the last node on: makers of operands first, whose place in a graph is certain, then what shares a value. */
+/* Chooses the order of matching, beginning with the last node: first the makers of operands, for which there is only
+ * one candidate, then nodes that share a value. */
 static ngd_status_t set_order(struct ngd_pattern *p, struct ngd_diag *diag)
 {
     const struct ngd_pattern_side *s = &p->source;
@@ -112,7 +113,7 @@ static ngd_status_t check_uses(struct ngd_pattern *p, struct ngd_diag *diag)
     return NGD_OK;
 }
 
-/* ---- what is bound ---- */
+/* ---- bindings ---- */
 
 static void bind_dim(const struct ngd_pattern *p, ngd_dim_t dim, uint32_t *bound)
 {
@@ -224,10 +225,11 @@ struct sample {
     int64_t dims[NGD_PATTERN_MAX_DIMS];
     ngd_dtype_t dtypes[NGD_PATTERN_MAX_DTYPES];
     double floats[NGD_PATTERN_MAX_FLOATS];
-    uint32_t n_prefix; /* leading dimensions in the place of a * */
+    uint32_t n_prefix; /* leading dimensions that a * stands for */
 };
 
-/* Distinct small numbers, others in each sample; a linear congruence, so that every daemon tries the same. */
+/* Chooses distinct small dimensions, which differ between samples. A linear congruence makes every daemon try the same.
+ */
 static bool choose_dims(const struct ngd_pattern *p, uint32_t number, struct sample *s)
 {
     uint64_t state = number * UINT64_C(0x9e3779b97f4a7c15) + 1;
@@ -268,7 +270,7 @@ static void choose_floats(const struct ngd_pattern *p, struct sample *s)
             s->floats[p->wheres[i].variable] = p->wheres[i].value;
 }
 
-/* The n-th combination of allowed dtypes; false past the last. */
+/* Chooses the n-th combination of allowed dtypes. Returns false past the last one. */
 static bool choose_dtypes(const struct ngd_pattern *p, uint32_t n, struct sample *s)
 {
     for (uint32_t i = 0; i < p->n_dtypes; i++) {
@@ -391,7 +393,7 @@ static ngd_status_t compare_returns(const struct ngd_pattern *p, const struct ng
     return NGD_OK;
 }
 
-/* *good_p: the source accepts these types; then the replacement must too. */
+/* Tries a sample. *good_p: the source accepts its types. If it does, the replacement must accept them too. */
 static ngd_status_t try_sample(const struct ngd_pattern *p, const struct sample *s, const bool *written, bool *good_p,
                                struct ngd_diag *diag)
 {

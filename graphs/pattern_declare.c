@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a pattern declares beside its two sides: variables, inputs, and the constraints on them. Expressions and sides
- * find it by its name.
+ * Parses the declarations of a pattern: variables, inputs, and constraints on them. Expressions and sides find a
+ * declaration by its name.
  */
 #include "graphs/graph_int.h"
 #include "graphs/pattern_int.h"
@@ -85,7 +85,7 @@ static ngd_status_t check_new(struct ngd_pattern_parser *p)
     return NGD_OK;
 }
 
-/* NAME [MIN..[MAX]] [multiple N] */
+/* Parses: NAME [MIN..[MAX]] [multiple N] */
 ngd_status_t ngd_pattern_parse_dim(struct ngd_pattern_parser *p)
 {
     struct ngd_pattern_dim *d = &p->pattern->dims[p->pattern->n_dims];
@@ -120,7 +120,7 @@ ngd_status_t ngd_pattern_parse_dim(struct ngd_pattern_parser *p)
     return NGD_OK;
 }
 
-/* = DTYPE | DTYPE ... */
+/* Parses: = DTYPE | DTYPE ... */
 static ngd_status_t parse_dtype_list(struct ngd_pattern_parser *p, uint32_t *dtypes_p)
 {
     ngd_status_t status = ngd_pattern_lex_take(&p->lex, "=");
@@ -141,7 +141,7 @@ static ngd_status_t parse_dtype_list(struct ngd_pattern_parser *p, uint32_t *dty
     return status;
 }
 
-/* NAME = DTYPE | DTYPE ... */
+/* Parses: NAME = DTYPE | DTYPE ... */
 ngd_status_t ngd_pattern_parse_dtype(struct ngd_pattern_parser *p)
 {
     struct ngd_pattern_dtype *d = &p->pattern->dtypes[p->pattern->n_dtypes];
@@ -159,7 +159,7 @@ ngd_status_t ngd_pattern_parse_dtype(struct ngd_pattern_parser *p)
     return status;
 }
 
-/* NAME = DTYPE | DTYPE ..., of a dtype variable that is declared: which of its dtypes are meant. */
+/* Parses: NAME = DTYPE | DTYPE ... NAME is a declared dtype variable, and the dtypes are some of its own. */
 ngd_status_t ngd_pattern_parse_excess(struct ngd_pattern_parser *p)
 {
     const struct ngd_pattern_token name = p->lex.tok;
@@ -201,7 +201,7 @@ ngd_status_t ngd_pattern_parse_float(struct ngd_pattern_parser *p)
 
 /* ---- inputs ---- */
 
-/* DTYPE [ [*,] EXPR, ... ] */
+/* Parses: DTYPE [ [*,] EXPR, ... ] */
 static ngd_status_t parse_type(struct ngd_pattern_parser *p, struct ngd_pattern_value *v)
 {
     int variable = ngd_pattern_find_dtype_variable(p, &p->lex.tok), dtype = ngd_pattern_find_dtype(&p->lex.tok);
@@ -231,7 +231,7 @@ static ngd_status_t parse_type(struct ngd_pattern_parser *p, struct ngd_pattern_
     return status ? status : ngd_pattern_lex_take(&p->lex, "]");
 }
 
-/* input|param|state|host %name : TYPE */
+/* Parses: input|param|state|host %name : TYPE */
 ngd_status_t ngd_pattern_parse_input(struct ngd_pattern_parser *p, uint32_t classes)
 {
     struct ngd_pattern_value *v;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Expressions in the text of patterns: + - *, floordiv(a, b), mod(a, b), numbers and dimensions. */
+/* Parses expressions of pattern text: + - *, floordiv(a, b), mod(a, b), numbers and dimensions. */
 #include "graphs/pattern_int.h"
 
 #define EXPR_DEPTH 16

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tokens of pattern text, which comes from clients. */
+/* The lexer of pattern text, which comes from clients. */
 #include "graphs/pattern_lex.h"
 #include "graphs/graph_int.h"
 #include <math.h>
@@ -70,7 +70,7 @@ static void pattern_skip_blanks(struct ngd_pattern_lexer *l)
     }
 }
 
-/* digits [. digits] [e [+-] digits]; "1..16" is 1, then "..". */
+/* Reads digits [. digits] [e [+-] digits]; "1..16" is 1, then "..". */
 static void pattern_lex_number(struct ngd_pattern_lexer *l)
 {
     l->tok.kind = NGD_PATTERN_TOK_INT;
@@ -90,7 +90,7 @@ static void pattern_lex_number(struct ngd_pattern_lexer *l)
     }
 }
 
-/* Without escapes: names and sentences need none. */
+/* Reads a string. It has no escapes, because names and sentences need none. */
 static ngd_status_t pattern_lex_string(struct ngd_pattern_lexer *l)
 {
     for (l->at++; l->at < l->end && *l->at != '"'; l->at++)

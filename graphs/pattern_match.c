@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Matching: a search with backtracking over the source's nodes, in the pattern's order. Where an operand's maker is
- * known there is one candidate; otherwise those who use a value that is known, the least used one, are candidates.
- * Alone-standing dimensions, dtypes and floats are bound on the way; everything is compared again at the end, when all
- * of them are known.
+ * Matching is a search with backtracking over the source's nodes, in the pattern's order. If a result of the source's
+ * node is bound, its maker is the only candidate. Otherwise the users of a bound operand are candidates, of the operand
+ * with the fewest uses. Single dimensions, dtypes and floats are bound during the search. At the end, when all are
+ * bound, everything is compared again.
  *
- * Correctness of a replacement:
- *   - what the source does not return is used by nobody else;
- *   - the replacement stands at the last node matched, or, when something uses a result before that, right before the
- *     first such user; all operands must be defined there;
- *   - a node that reads or writes a state is not moved across one that writes or touches it, and nodes matched keep the
- *     order that the source gives them;
+ * A replacement is correct because:
+ *   - no other node uses a value that the source does not return;
+ *   - the replacement is placed at the last matched node or, if another node uses a result before that, directly before
+ *     the first such user; all operands must be defined there;
+ *   - a node that reads a state is not moved across one that writes it, nor a node that writes a state across one that
+ *     reads or writes it; and the matched nodes keep the source's order among themselves;
  *   - the results have the same types, and the target has each operator of the replacement.
  */
 #include "graphs/pattern_match.h"
@@ -19,14 +19,14 @@
 #include <math.h>
 #include <string.h>
 
-#define MAX_STEPS 4096 /* candidates that are looked at, for one anchor */
+#define MAX_STEPS 4096 /* candidates to try for one anchor */
 
 struct match {
     struct ngd_pass_context *ctx;
     const struct ngd_pattern *p;
     uint32_t *steps;
-    uint32_t node_of[NGD_PATTERN_MAX_NODES];   /* by node of the source */
-    uint32_t value_of[NGD_PATTERN_MAX_VALUES]; /* by value */
+    uint32_t node_of[NGD_PATTERN_MAX_NODES];   /* indexed by node of the source */
+    uint32_t value_of[NGD_PATTERN_MAX_VALUES]; /* indexed by value of the pattern */
     bool bound[NGD_PATTERN_MAX_VALUES];
     ngd_dim_t dims[NGD_PATTERN_MAX_DIMS];
     uint32_t dims_bound;
@@ -59,7 +59,7 @@ static bool in_range(const struct match *m, const struct ngd_pattern_dim *d, ngd
     return ngd_expr_is_multiple(exprs(m), dim, &symbol, &mult) && mult % d->multiple == 0;
 }
 
-/* Binds or compares what is a dimension alone; leaves expressions for the end. */
+/* Binds or compares a single dimension; leaves expressions for the end. */
 static bool unify_dim(struct match *m, ngd_dim_t of_pattern, ngd_dim_t dim)
 {
     uint32_t i;
@@ -78,7 +78,7 @@ static bool unify_dim(struct match *m, ngd_dim_t of_pattern, ngd_dim_t dim)
     return true;
 }
 
-/* All dimensions are bound. */
+/* Compares a dimension when all dimensions of the pattern are bound. */
 static bool match_dim(const struct match *m, ngd_dim_t of_pattern, ngd_dim_t dim)
 {
     ngd_dim_t want;
@@ -162,8 +162,8 @@ static bool is_axis(const struct ngd_attr_schema *schema)
            strcmp(schema->name, "axis") == 0;
 }
 
-/* rank: of the tensor whose dimensions an axis counts. A pattern that counts from the end means that dimension, from
- * whichever end the graph counts it. */
+/* Compares an integer attribute. rank: that of the tensor whose dimensions an axis counts, or 0. A negative axis of a
+ * pattern also matches the same dimension if the graph counts it from the start. */
 static bool same_int(struct match *m, ngd_dim_t of_pattern, ngd_dim_t v, uint32_t rank, bool at_end)
 {
     if (rank && ngd_dim_is_const(of_pattern) && of_pattern < 0 && ngd_dim_is_const(v) && v >= 0)
@@ -219,7 +219,8 @@ static bool match_attr(struct match *m, const struct ngd_attr_schema *schema, co
     case NGD_PATTERN_ATTR_DEFAULT:
         return is_default(schema, v);
     case NGD_PATTERN_ATTR_FLOAT:
-        return v->i == 0 && unify_float(m, a->variable, v->f); /* variables are f64 */
+        return v->i == 0 &&
+               unify_float(m, a->variable, v->f); /* float variables are f64, so a wide integer does not match */
     case NGD_PATTERN_ATTR_DTYPE:
         return unify_dtype(m, a->variable, v->i);
     case NGD_PATTERN_ATTR_GIVEN:
@@ -231,7 +232,7 @@ static bool match_attr(struct match *m, const struct ngd_attr_schema *schema, co
 static bool same_attrs(struct match *m, const struct ngd_pattern_node *pn, const struct ngd_node *n, bool at_end)
 {
     const struct ngd_rewrite *rw = m->ctx->rw;
-    /* An axis counts the operand's dimensions; where there is one more, the result's. */
+    /* An axis counts the operand's dimensions, or the result's if the operator adds one. */
     const bool of_result = ngd_op_traits[n->op->id].adds_dimension;
     const uint32_t value = of_result ? n->out[0] : n->n_in ? n->in[0] : NGD_VALUE_NONE;
     const uint32_t rank = value == NGD_VALUE_NONE ? 0 : ngd_rewrite_type(rw, value)->rank;
@@ -270,7 +271,7 @@ static bool unify_node(struct match *m, uint32_t of_pattern, uint32_t node, bool
     return true;
 }
 
-/* a + b is b + a, but a + alpha*b is not. */
+/* Returns true if the operands may be swapped: a + b is b + a, but a + alpha*b is not b + alpha*a. */
 static bool commutes(const struct ngd_pattern_node *pn, const struct ngd_node *n)
 {
     int alpha = ngd_op_attr_index(n->op, "alpha", 5);
@@ -279,7 +280,7 @@ static bool commutes(const struct ngd_pattern_node *pn, const struct ngd_node *n
            (alpha < 0 || n->attrs[alpha].f == 1.0);
 }
 
-/* ---- conditions on the whole ---- */
+/* ---- conditions on the whole match ---- */
 
 static bool check_float(const struct ngd_pattern_where *w, double v)
 {
@@ -302,7 +303,7 @@ static bool check_float(const struct ngd_pattern_where *w, double v)
     return false;
 }
 
-/* Of dimensions: at the values that the plan is for. */
+/* Checks a constraint; dimensions at the planned values. */
 static bool check_where(const struct match *m, const struct ngd_pattern_where *w)
 {
     ngd_dim_t da, db;
@@ -341,7 +342,8 @@ static bool check_pattern_bindings(struct match *m)
     return true;
 }
 
-/* Nobody outside uses what the source does not return; *user_p: the first outside user of what it does. */
+/* Checks that no node outside the match uses a value that the source does not return. *user_p: the first outside user
+ * of a returned value. */
 static bool check_users(const struct match *m, uint32_t *user_p)
 {
     const struct ngd_rewrite *rw = m->ctx->rw;
@@ -368,7 +370,7 @@ static bool check_users(const struct match *m, uint32_t *user_p)
     return true;
 }
 
-/* Whether one of the two writes a state that the other reads or writes. */
+/* Returns true if one of the nodes writes a state that the other reads or writes. */
 static bool conflict(const struct ngd_rewrite *rw, uint32_t a, uint32_t b)
 {
     const struct ngd_node *x = ngd_rewrite_node(rw, a), *y = ngd_rewrite_node(rw, b);
@@ -390,7 +392,7 @@ static bool conflict(const struct ngd_rewrite *rw, uint32_t a, uint32_t b)
     return false;
 }
 
-/* A matched node may be moved to stand before `place` (a node of the list). */
+/* Returns true if a matched node may be moved directly before node `place`. */
 static bool may_move(const struct match *m, uint32_t node, uint32_t place)
 {
     const struct ngd_rewrite *rw = m->ctx->rw;
@@ -404,7 +406,7 @@ static bool may_move(const struct match *m, uint32_t node, uint32_t place)
     return true;
 }
 
-/* Those that conflict stand in the graph as they do in the source. */
+/* Checks that nodes that conflict have the same order in the graph as in the source. */
 static bool check_order(const struct match *m)
 {
     const struct ngd_rewrite *rw = m->ctx->rw;
@@ -516,7 +518,7 @@ static bool same_returns(const struct match *m, const struct built *b)
     return true;
 }
 
-/* From the last to the first, so that nobody uses what goes. */
+/* Removes the matched nodes from the last to the first, so that none is used when it goes. */
 static void remove_matched(const struct match *m)
 {
     bool gone[NGD_PATTERN_MAX_NODES] = {false};
@@ -533,7 +535,7 @@ static void remove_matched(const struct match *m)
     }
 }
 
-/* Of what was built: left behind, it would be somebody outside who uses what the next pattern matches. */
+/* Removes unused nodes of the replacement. They would be outside users of values that the next pattern matches. */
 static void remove_unread(const struct match *m, const struct built *b)
 {
     for (uint32_t i = b->n; i-- > 0;)
@@ -541,7 +543,7 @@ static void remove_unread(const struct match *m, const struct built *b)
             ngd_rewrite_remove(m->ctx->rw, b->nodes[i]);
 }
 
-/* The replacement rounds less than what it stands for. */
+/* Returns true if the replacement rounds less than the matched nodes. */
 static bool is_excess(const struct match *m)
 {
     for (uint32_t i = 0; i < m->p->n_dtypes; i++)
@@ -598,7 +600,7 @@ static ngd_status_t try_node(const struct match *m, uint32_t depth, uint32_t nod
     return status;
 }
 
-/* The value of the node's that is known and has the fewest uses. */
+/* Returns the bound operand of the source's node that has the fewest uses. */
 static uint32_t known_value(const struct match *m, const struct ngd_pattern_node *pn)
 {
     const struct ngd_rewrite *rw = m->ctx->rw;
@@ -637,7 +639,7 @@ static ngd_status_t match_rest(const struct match *m, uint32_t depth, bool *repl
     if (value == NGD_VALUE_NONE)
         return NGD_OK;
     for (uint32_t u = rw->values[value].first_use; u != NGD_NODE_NONE && !status && !*replaced_p; u = next) {
-        next = rw->uses[u].next; /* after a replacement nothing here is looked at any more */
+        next = rw->uses[u].next; /* a replacement ends the loop; nothing of the match is used after it */
         status = try_node(m, depth, rw->uses[u].node, replaced_p);
     }
     return status;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Text -> patterns: a recursive-descent parser (docs/patterns.md has the grammar).
+ * Parses text into patterns: a recursive-descent parser (docs/patterns.md has the grammar).
  *
- * The text comes from clients. The lexer never reads past the end, every table of a pattern has a fixed size that is
- * checked, and recursion is only in expressions and bounded.
+ * The text comes from clients. The lexer never reads past its end, every table of a pattern has a fixed size that is
+ * checked, and only expressions recurse, to a bounded depth.
  */
 #include "base/mem.h"
 #include "graphs/pattern_int.h"
 #include <string.h>
 
-/* A list of what one line declares. */
+/* Parses a line with several declarations of one kind, separated by commas. */
 static ngd_status_t parse_several(struct ngd_pattern_parser *p, ngd_status_t (*parse)(struct ngd_pattern_parser *p))
 {
     ngd_status_t status = ngd_pattern_lex_advance(&p->lex);
@@ -155,7 +155,8 @@ static ngd_status_t keep_pattern_text(struct ngd_pattern_parser *p, const char *
 {
     size_t n = (size_t)(p->lex.tok.p - start);
 
-    while (n > 0 && start[n - 1] != '}') /* up to its own brace: the token to come is the next pattern's */
+    while (n > 0 &&
+           start[n - 1] != '}') /* the text ends at the pattern's brace; the next token belongs to the next pattern */
         n--;
     p->pattern->text = ngd_arena_calloc(p->pattern->arena, n + 1, 1);
     if (!p->pattern->text)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sets of patterns, and the one that is built in: the text of patterns.txt, parsed once. */
+/* Sets of patterns, and the set of built-in ones: the text of patterns.txt, parsed once. */
 #include "base/mem.h"
 #include "graphs/pattern.h"
 #include <pthread.h>
@@ -25,7 +25,7 @@ ngd_status_t ngd_pattern_set_create(struct ngd_pattern_set **set_p)
     return NGD_OK;
 }
 
-/* Of the digests, one after the other: order is priority. */
+/* Adds a pattern. The set's digest chains those of its patterns, because their order is their priority. */
 ngd_status_t ngd_pattern_set_add(struct ngd_pattern_set *set, struct ngd_pattern *p)
 {
     struct {
@@ -82,7 +82,7 @@ struct ngd_pattern_set *ngd_pattern_set_unref(struct ngd_pattern_set *set)
     return NULL;
 }
 
-/* A test shows that the text parses; without memory the set is missing, and so are fusions. */
+/* Parses the built-in patterns. A test shows that the text parses. Without memory there is no set, and so no fusion. */
 static void make_builtin(void)
 {
     struct ngd_pattern *patterns[BUILTIN_MAX];

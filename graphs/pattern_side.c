@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A side of a pattern, source or replacement: its nodes, and what it returns. */
+/* Parses a side of a pattern, source or replacement: its nodes, and what it returns. */
 #include "base/mem.h"
 #include "graphs/pattern_int.h"
 #include <string.h>
