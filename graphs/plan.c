@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of a plan, and its calls' attributes. How one is made: plan_build.c, plan_views.c, plan_memory.c. */
+/* Creates and frees plans, and reads their calls' attributes. plan_build.c, plan_views.c and plan_memory.c build them.
+ */
 #include "graphs/plan.h"
 #include "base/mem.h"
 #include "graphs/pass.h"
@@ -39,7 +40,7 @@ ngd_status_t ngd_plan_create(struct ngd_graph *graph, const struct ngd_key *key,
     return ngd_plan_create_reported(graph, key, options, target, NULL, NULL, plan_p, diag);
 }
 
-/* With its source and key, and no graph yet. */
+/* Creates a plan with its source and key, but without a graph. */
 static ngd_status_t holder_new(struct ngd_graph *source, const struct ngd_key *key, struct holder **h_p,
                                struct ngd_diag *diag)
 {
@@ -61,7 +62,7 @@ static ngd_status_t holder_new(struct ngd_graph *source, const struct ngd_key *k
     return NGD_OK;
 }
 
-/* Takes h. */
+/* Ends the creation of a plan: returns it, or frees it on failure. Takes h. */
 static ngd_status_t conclude_plan(struct holder *h, ngd_status_t status, struct ngd_plan **plan_p)
 {
     if (status)
@@ -118,7 +119,7 @@ struct ngd_plan *ngd_plan_unref(struct ngd_plan *plan)
         ngd_free(plan->tensors);
         ngd_free(plan->calls);
         ngd_arena_fini(plan->arena);
-        ngd_free(plan); /* the first member of its holder */
+        ngd_free(plan); /* plan is the first member of its holder */
     }
     return NULL;
 }

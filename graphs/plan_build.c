@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a graph and a key to a plan, in one pass over the nodes in their order:
+ * Builds a plan from a graph and a key, in one pass over the nodes in their order:
  *
  *   - every dimension and attribute is evaluated at the key's symbols;
- *   - nodes that nobody needs are left out: a node is needed when it mutates a state, or when an output or a
- *     needed node reads one of its results;
- *   - a view operator becomes a tensor that shares its operand's root, when strides can say it; otherwise a
- *     contiguous copy (aten.clone) comes first;
- *   - any other operator becomes a call. The target says which operands may keep their strides; copies for the
- *     others are made once and shared by later calls, until the storage below is written (see `version`);
- *   - results that leave the plan are made contiguous and distinct.
+ *   - unneeded nodes are left out; a node is needed if it mutates a state, or if an output or a needed node
+ *     reads one of its results;
+ *   - a view operator becomes a tensor that shares its operand's root if strides can express the view;
+ *     otherwise a contiguous copy (aten.clone) is made first;
+ *   - any other operator becomes a call. The target decides which operands may keep their strides. Copies of
+ *     the others are made once and shared by later calls, until their original is written (see `version`);
+ *   - outputs of the plan are made contiguous and distinct.
  *
- * The order of calls is the order of nodes, so reads of a state see exactly the writes that the program put before
- * them. Reads through a view see later writes; what was copied (a reshape that strides cannot express) does
- * not, which is why a write through such a copy is refused and not lost.
+ * The order of calls is the order of nodes, so a read of a state sees exactly the writes before it. A read
+ * through a view sees later writes. A read of a copy (a reshape that strides cannot express) does not. Therefore
+ * a write through such a copy is refused: it would be lost.
  */
 #include "base/mem.h"
 #include "base/stop.h"
@@ -26,8 +26,8 @@
 
 struct tensor_info {
     uint32_t copy;         /* contiguous copy of this tensor, or NGD_PLAN_NONE */
-    uint32_t copy_version; /* of the root, when the copy was made */
-    uint32_t version;      /* of a root: writes to its storage so far */
+    uint32_t copy_version; /* the root's version when the copy was made */
+    uint32_t version;      /* roots: number of writes to the storage so far */
     bool is_output;
 };
 
@@ -37,15 +37,15 @@ struct build {
     const struct ngd_plan_target *target;
     const struct ngd_graph_options *options; /* NULL: no passes */
     bool inplace;                            /* results may take the storage of operands */
-    const struct ngd_plan_layout *layout;    /* decided earlier, or NULL */
-    struct ngd_place *places;                /* by value */
-    uint8_t *fates;                          /* by node: ngd_node_fate_t */
+    const struct ngd_plan_layout *layout;    /* of an earlier plan, or NULL */
+    struct ngd_place *places;                /* indexed by value */
+    uint8_t *fates;                          /* indexed by node: ngd_node_fate_t */
     struct ngd_diag *diag;
     bool *value_needed;
-    uint32_t *tensor_of; /* by value */
+    uint32_t *tensor_of; /* indexed by value */
     struct tensor_info *info;
     uint32_t cap_tensors, cap_calls;
-    struct ngd_node_scope scope;  /* of the calls that are being made */
+    struct ngd_node_scope scope;  /* scope of the calls being made */
     struct ngd_plan_syncs *syncs; /* NULL: one stream */
 };
 
@@ -86,7 +86,7 @@ static ngd_status_t grow_tensors(struct build *b)
     return NGD_OK;
 }
 
-/* Appends t; a root when t->root says so by being NGD_PLAN_NONE. */
+/* Appends a tensor. t->root NGD_PLAN_NONE: it is its own root. */
 static ngd_status_t add_plan_tensor(struct build *b, const struct ngd_plan_tensor *t, uint32_t *tensor_p)
 {
     uint32_t i = b->plan->n_tensors;
@@ -131,7 +131,7 @@ static void set_tensor_rows(const struct ngd_graph *graph, const struct ngd_type
     t->row_mult = mult;
 }
 
-/* The contiguous root tensor that a value's type describes. */
+/* Makes the contiguous root tensor that a value's type describes. */
 static ngd_status_t tensor_of_value(struct build *b, uint32_t value, struct ngd_plan_tensor *t)
 {
     const struct ngd_value *v = &b->graph->values[value];
@@ -195,7 +195,7 @@ static ngd_status_t concrete_list(struct build *b, uint32_t node, const struct n
     return status;
 }
 
-/* Strings stay where they are, in the graph that the plan refers to. */
+/* Makes concrete copies of a node's attributes. Strings are not copied: the plan has a reference on the graph. */
 static ngd_status_t concrete_attrs(struct build *b, uint32_t node, const struct ngd_attr_value **attrs_p)
 {
     const struct ngd_node *n = &b->graph->nodes[node];
@@ -238,17 +238,17 @@ static ngd_status_t append_call(struct build *b, const struct ngd_plan_call *cal
     return NGD_OK;
 }
 
-/* Asks the target; its refusal gets the node's name in front. */
+/* Asks the target about a call. Puts the node's name in front of a refusal. */
 static ngd_status_t ask_target(struct build *b, struct ngd_plan_call *call, uint32_t *strided_p)
 {
-    struct ngd_diag why; /* a kilobyte: only its beginning is cleared */
+    struct ngd_diag why; /* a kilobyte, so only its beginning is cleared */
     ngd_status_t status;
 
     why.status = NGD_OK;
     why.text[0] = '\0';
     *strided_p = 0;
     call->workspace_bytes = 0;
-    call->scope = b->scope; /* a device's workspace may depend on its cores */
+    call->scope = b->scope; /* a call's workspace may depend on its cores */
     status = b->target->select(b->target->ctx, b->plan, call, strided_p, &call->workspace_bytes, &why);
     if (status)
         return fail_at_node(b, call->node, status, why.text[0] ? why.text : ngd_status_text(status));
@@ -257,7 +257,7 @@ static ngd_status_t ask_target(struct build *b, struct ngd_plan_call *call, uint
     return NGD_OK;
 }
 
-/* A call that copies the elements of one tensor to another of the same shape. */
+/* Appends a call that copies the elements of one tensor to another of the same shape. */
 static ngd_status_t add_clone(struct build *b, uint32_t from, uint32_t to, uint32_t node)
 {
     const struct ngd_op *clone = ngd_op_by_id(NGD_OP_ATEN_CLONE);
@@ -281,7 +281,7 @@ static ngd_status_t add_clone(struct build *b, uint32_t from, uint32_t to, uint3
     return status ? status : append_call(b, &call);
 }
 
-/* A new contiguous pool tensor with the elements of `from`, made by a call that is appended here. */
+/* Appends a contiguous pool tensor, and a call that copies the elements of `from` into it. */
 static ngd_status_t add_copy(struct build *b, uint32_t from, uint32_t node, uint32_t *copy_p)
 {
     struct ngd_plan_tensor t = b->plan->tensors[from];
@@ -292,13 +292,13 @@ static ngd_status_t add_copy(struct build *b, uint32_t from, uint32_t node, uint
     t.bound = 0;
     t.offset = 0;
     ngd_plan_set_contiguous(&t);
-    if (ngd_plan_set_extent(&t)) /* an expanded tensor may be larger than what it repeats */
+    if (ngd_plan_set_extent(&t)) /* the copy of an expanded tensor may be larger than its storage */
         return fail_at_node(b, node, NGD_ERR_OVERFLOW, "the size of a contiguous copy of its operand exceeds 63 bits");
     status = add_plan_tensor(b, &t, copy_p);
     return status ? status : add_clone(b, from, *copy_p, node);
 }
 
-/* The same, but a copy that was made before serves again while what it was made of has not been written. */
+/* Gives a contiguous copy of `from`. Uses an earlier copy if the original has not been written since. */
 static ngd_status_t shared_copy(struct build *b, uint32_t from, uint32_t node, uint32_t *copy_p)
 {
     uint32_t version = b->info[b->plan->tensors[from].root].version;
@@ -310,7 +310,7 @@ static ngd_status_t shared_copy(struct build *b, uint32_t from, uint32_t node, u
         status = add_copy(b, from, node, &copy);
         if (status)
             return status;
-        b->info[from].copy = copy; /* info may have moved */
+        b->info[from].copy = copy; /* add_copy may have moved info */
         b->info[from].copy_version = version;
     }
     *copy_p = b->info[from].copy;
@@ -322,7 +322,7 @@ static bool tensors_overlap(const struct ngd_plan_tensor *a, const struct ngd_pl
     return a->root == b->root && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
 }
 
-/* Operand i reads storage that another operand of the same call writes: the kernel could see either. */
+/* Returns true if operand i reads storage that another operand of the call writes. A kernel could see either value. */
 static bool reads_what_is_written(const struct build *b, const struct ngd_plan_call *call, uint32_t i)
 {
     for (uint32_t k = 0; k < call->n_in && k < 32; k++) {
@@ -334,7 +334,8 @@ static bool reads_what_is_written(const struct build *b, const struct ngd_plan_c
     return false;
 }
 
-/* Validation has refused the first two already; they would lose or mix up data, so a pass must not bring them back. */
+/* Refuses operands that the call cannot write. Validation has refused the first two kinds, but a pass could bring them
+ * back, and they would lose or mix up data. */
 static ngd_status_t check_mutated(struct build *b, const struct ngd_plan_call *call, uint32_t i, uint32_t strided)
 {
     const struct ngd_plan_tensor *t = &b->plan->tensors[call->in[i]];
@@ -393,8 +394,7 @@ static ngd_status_t gather_operands(struct build *b, const struct ngd_node *n, s
     return NGD_OK;
 }
 
-/* A result that goes into the storage of another value: into a part of a cat's, which the first part makes, or a state.
- */
+/* Adds a result in the storage of another value: a state, or a cat's result, whose storage the first part makes. */
 static ngd_status_t add_placed(struct build *b, uint32_t value, const struct ngd_place *place, uint32_t *tensor_p)
 {
     const struct ngd_plan_tensor *base;
@@ -471,7 +471,7 @@ static ngd_status_t build_call(struct build *b, uint32_t node)
     return status;
 }
 
-/* A cat of which some operands were made in the result: the others are copied behind and between them. */
+/* Copies those operands of a cat into its result that were not made in it. */
 static ngd_status_t fill_cat(struct build *b, uint32_t node)
 {
     const struct ngd_node *n = &b->graph->nodes[node];
@@ -534,7 +534,7 @@ static ngd_status_t build_view(struct build *b, uint32_t node)
     return status;
 }
 
-/* Marks what is needed, from the last node to the first. */
+/* Marks the needed nodes, from the last to the first. */
 static void mark_needed(struct build *b, bool *node_needed)
 {
     const struct ngd_graph *g = b->graph;
@@ -589,7 +589,7 @@ static ngd_status_t build_nodes(struct build *b)
         else if (needed[i] && b->fates[i] != NGD_NODE_SKIPPED)
             status = build_node_call(b, i);
     }
-    b->scope = (struct ngd_node_scope){0}; /* what follows is for outputs, after the streams have joined */
+    b->scope = (struct ngd_node_scope){0}; /* the copies for outputs follow, after the streams have joined */
     ngd_free(needed);
     return status;
 }
@@ -621,7 +621,7 @@ static void fill_io(const struct ngd_plan *plan, uint32_t tensor, struct ngd_pla
         .tensor = tensor, .bytes = t->bytes, .row_bytes = row, .row_sym = t->row_sym, .row_mult = t->row_mult};
 }
 
-/* A tensor that can be handed out as it is: contiguous, of the pool, and not the one of another output. */
+/* Gives a tensor that can be an output: contiguous, in the pool, and no other output. Makes a copy if necessary. */
 static ngd_status_t output_tensor(struct build *b, const struct ngd_graph_output *output, uint32_t *tensor_p)
 {
     const struct ngd_value *v = &b->graph->values[output->value];
@@ -667,7 +667,7 @@ static ngd_status_t build_io(struct build *b)
     return NGD_OK;
 }
 
-/* ---- the whole ---- */
+/* ---- the build ---- */
 
 static ngd_status_t run_build(struct build *b)
 {
@@ -703,7 +703,7 @@ static ngd_status_t run_build(struct build *b)
     return NGD_OK;
 }
 
-/* Rarely is there more than a tensor for each value and a call for each node. */
+/* Reserves a tensor for each value and a call for each node; a plan rarely has more. */
 static ngd_status_t make_plan_room(struct build *b)
 {
     uint32_t n_values = b->graph->n_values, n_nodes = b->graph->n_nodes;

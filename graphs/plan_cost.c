@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Estimates of a plan's work, for scheduling and benchmarks. Floating-point operations: two per multiplication
- * and addition in matrix products and attention, one per element of anything else. Weight bytes: what a replay
- * must read of its parameters at least once, where an embedding reads only the rows that it looks up.
+ * Estimates a plan's work, for scheduling and benchmarks. Floating-point operations: two for each multiplication
+ * with addition in matrix products and attention, one for each element of other results. Weight bytes: the bytes
+ * of parameters that a replay reads at least once; an embedding reads only the rows that it looks up.
  */
 #include "base/mem.h"
 #include "graphs/op_traits.h"
@@ -37,7 +37,7 @@ double ngd_flops_addmm(const struct ngd_cost *c)
 {
     return product_of(c, 1);
 }
-/* gate and up */
+/* Two products of the same size: gate and up. */
 double ngd_flops_two(const struct ngd_cost *c)
 {
     return 2 * product_of(c, 0);
@@ -50,7 +50,7 @@ double ngd_flops_bmm(const struct ngd_cost *c)
     return 2 * out_elements(c) * (double)in(c, 0)->dims[perm->n ? perm->list[2] : 2];
 }
 
-/* The context lengths arrive with the replay: half of what the block tables can hold stands for them. */
+/* Context lengths arrive with the replay, so the estimate is half of what the block tables can hold. */
 double ngd_flops_attention(const struct ngd_cost *c)
 {
     const struct ngd_plan_tensor *cache = in(c, 1), *table = in(c, 3);
@@ -59,7 +59,7 @@ double ngd_flops_attention(const struct ngd_cost *c)
     return 4 * out_elements(c) * context;
 }
 
-/* Each query with all keys. */
+/* Counts each query with all keys. */
 double ngd_flops_sdpa(const struct ngd_cost *c)
 {
     const struct ngd_plan_tensor *q = in(c, 0), *k = in(c, 1), *v = in(c, 2);
@@ -78,7 +78,7 @@ static uint64_t bytes_read(const struct ngd_cost *c, uint32_t i)
     return rows < all ? rows : all;
 }
 
-/* read[p]: the most that any one call reads of parameter p. */
+/* Adds a call's work. read[p]: the most bytes of parameter p that any one call reads. */
 static void add_call(const struct ngd_cost *c, uint64_t *read, double *flops)
 {
     double (*rule)(const struct ngd_cost *) = ngd_op_traits[c->call->op->id].flops;

@@ -6,15 +6,15 @@
 
 struct play {
     const struct ngd_plan *plan;
-    uint32_t *next; /* by call: the one below it on its stream; NGD_PLAN_NONE */
+    uint32_t *next; /* indexed by call: the next call on its stream; NGD_PLAN_NONE: none */
     bool *done;
-    uint32_t at[NGD_GRAPH_MAX_STREAMS]; /* the call at which the stream is; NGD_PLAN_NONE: at its end */
+    uint32_t at[NGD_GRAPH_MAX_STREAMS]; /* each stream's current call; NGD_PLAN_NONE: the stream has ended */
     uint32_t n_done;
 };
 
 #define NAME_MAX_BYTES 96
 
-/* "%y (aten.mm) on stream "s"" */
+/* Prints a call's name: "%y (aten.mm) on stream "s"". */
 static const char *name_of_call(const struct ngd_plan *plan, uint32_t c, char *text)
 {
     const struct ngd_plan_call *call = &plan->calls[c];
@@ -47,7 +47,7 @@ static void find_streams(struct play *p)
     }
 }
 
-/* What the stream waits for; NGD_PLAN_NONE: it can go on. */
+/* Returns the call that the stream waits for; NGD_PLAN_NONE: it can go on. */
 static uint32_t waits_for(const struct play *p, uint32_t stream)
 {
     const struct ngd_plan_call *call = &p->plan->calls[p->at[stream]];

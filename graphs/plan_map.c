@@ -75,8 +75,8 @@ ngd_status_t ngd_plan_blocks(const struct ngd_plan *plan, struct ngd_plan_block 
 }
 
 /*
- * What a client named, with its control characters written out as in graph text: a map goes to terminals, and its lines
- * are lines.
+ * Prints a client's name with its control characters escaped as in graph text. Maps go to terminals, and a name may not
+ * break a line.
  */
 static void put_named(struct ngd_strbuf *sb, const char *name)
 {
@@ -123,14 +123,14 @@ void ngd_plan_block_name(const struct ngd_plan *plan, const struct ngd_plan_bloc
         ngd_strbuf_printf(sb, "copy by %s", call->op->name);
 }
 
-/* Live bytes of each step, 0..n_calls. */
+/* Computes the live bytes of each step, 0..n_calls. */
 static uint64_t *live_bytes(const struct ngd_plan *plan, const struct ngd_plan_block *list, uint32_t n)
 {
     uint64_t *live = NGD_NEW_N(uint64_t, (size_t)plan->n_calls + 2);
 
     for (uint32_t i = 0; live && i < n; i++) {
         live[list[i].first] += list[i].bytes;
-        live[list[i].last + 1] -= list[i].bytes; /* wraps, and back in the sum */
+        live[list[i].last + 1] -= list[i].bytes; /* may wrap; the sum wraps back */
     }
     for (uint32_t s = 1; live && s <= plan->n_calls; s++)
         live[s] += live[s - 1];
@@ -139,7 +139,7 @@ static uint64_t *live_bytes(const struct ngd_plan *plan, const struct ngd_plan_b
 
 /* ---- text ---- */
 
-/* Of the raster, so that lines fit a terminal of 80 columns: without and with the sum of a stream behind them. */
+/* Columns of the raster, for terminals of 80 columns: without streams, and with a stream's sum behind each line. */
 #define COLUMNS         64
 #define COLUMNS_STREAMS 44
 #define BANDS           24
@@ -151,7 +151,7 @@ static uint32_t count_columns(const struct ngd_plan *plan)
     return plan->n_calls + 1 < most ? plan->n_calls + 1 : most;
 }
 
-/* The share of a cell (some steps by some bytes) that is in use, as a character. */
+/* Returns the character for the share of a cell (some steps by some bytes) that is in use. */
 static char shade(double share)
 {
     static const char shades[] = " .:-=+*#";
@@ -231,7 +231,7 @@ static uint32_t count_calls(const struct ngd_plan *plan, uint32_t stream, uint32
 
 #define NAME_COLUMNS 12
 
-/* At the right of its column, cut behind a whole character. */
+/* Prints a stream's name, aligned to the right of its column and cut between characters. */
 static void put_stream_name(const struct ngd_plan *plan, uint32_t stream, struct ngd_strbuf *sb)
 {
     struct ngd_strbuf name;
@@ -252,7 +252,8 @@ static void put_stream_name(const struct ngd_plan *plan, uint32_t stream, struct
     ngd_strbuf_fini(&name);
 }
 
-/* A line for each stream, on the raster's columns: where it has calls, and (<) where the first of them waits. */
+/* Prints a line for each stream with the raster's columns: where it has calls, and (<) where the first of them waits.
+ */
 static void put_streams(const struct ngd_plan *plan, struct ngd_strbuf *sb)
 {
     uint32_t columns = count_columns(plan), waits;
@@ -327,7 +328,7 @@ ngd_status_t ngd_plan_map_text(const struct ngd_plan *plan, struct ngd_strbuf *s
 #define HEIGHT 560.0
 #define CURVE  110.0 /* height of the curve of live bytes */
 #define GAP    34.0
-#define LANE   18.0 /* height of a stream's, when there are several */
+#define LANE   18.0 /* height of a stream's lane, if there are several streams */
 
 static void put_map_text(const char *s, struct ngd_strbuf *sb)
 {
@@ -354,7 +355,7 @@ static void put_map_key(const struct ngd_plan *plan, struct ngd_strbuf *sb)
     ngd_strbuf_fini(&key);
 }
 
-/* A hue for each operator, the same in every map; inputs are grey, workspaces pale. */
+/* Prints a block's colour. Each operator has a hue, the same in every map; inputs are grey, workspaces pale. */
 static void put_colour(const struct ngd_plan *plan, const struct ngd_plan_block *b, struct ngd_strbuf *sb)
 {
     uint32_t hue;
@@ -386,8 +387,7 @@ static void put_block(const struct ngd_plan *plan, const struct ngd_plan_block *
                       b->bytes, b->offset, b->first, b->last);
 }
 
-/* A step's number stands below the middle of its column; that of the last one, n_calls, is what outputs are kept for.
- */
+/* Draws the axes. A step's number is below the middle of its column. The last step, n_calls, reads the outputs. */
 static void put_axes(const struct ngd_plan *plan, struct ngd_strbuf *sb)
 {
     for (int i = 0; i <= 4; i++) {
@@ -403,7 +403,7 @@ static void put_axes(const struct ngd_plan *plan, struct ngd_strbuf *sb)
     }
 }
 
-/* Live bytes over the steps, below the map, on the pool's scale. */
+/* Draws the live bytes over the steps, below the map, on the pool's scale. */
 static ngd_status_t put_curve(const struct ngd_plan *plan, const struct ngd_plan_block *list, uint32_t n,
                               struct ngd_strbuf *sb)
 {
@@ -422,7 +422,7 @@ static ngd_status_t put_curve(const struct ngd_plan *plan, const struct ngd_plan
     return NGD_OK;
 }
 
-/* A lane for each stream below the curve, with its calls. */
+/* Draws a lane for each stream below the curve, with its calls. */
 static void put_lanes(const struct ngd_plan *plan, struct ngd_strbuf *sb)
 {
     double top = TOP + HEIGHT + GAP + CURVE + 10, steps = (double)plan->n_calls + 1;

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory of a plan.
+ * Assigns the memory of a plan.
  *
- * Step i is call i; inputs are copied into the pool before step 0, and outputs are read after the last call,
- * at step n_calls; so are inputs that keep their storage (option clone_input). A root lives from the step that makes it
- * to the last step that touches it or a view of it.
+ * Step i is call i. Inputs are copied into the pool before step 0. Outputs are read after the last call, at step
+ * n_calls; so are inputs that keep their storage (option clone_input). A root is live from the step that makes it to
+ * the last step that touches it or a view of it.
  *
- * Reuse in place: the result of an elementwise call may take over the storage of an operand whose root nobody
- * touches afterwards. Element i of the result must then need element i of that storage only: every operand in that
- * storage has the result's dtype and shape and covers it from its first byte on. The result of an update
- * (NGD_OPF_UPDATE) may take that of operand 0, if no other operand is in it. The result's root becomes the operand's
- * root, so that both are one block with one lifetime.
+ * Reuse in place: the result of an elementwise call may take over the storage of an operand whose root is not touched
+ * afterwards. Element i of the result must then depend only on element i of that storage: every operand in that storage
+ * has the result's dtype and shape and begins at its first byte. The result of an update (NGD_OPF_UPDATE) may take over
+ * the storage of operand 0 if no other operand is in it. The result's root becomes the operand's root, so that both are
+ * one block with one lifetime.
  *
- * With several streams the order of steps is one of many. Who uses a root when, on each stream, is kept besides
- * (plan_order.h): a root is over when all its uses have ended on all streams, whichever is faster.
+ * With several streams the order of steps is one of many. The uses of a root on each stream are recorded too
+ * (plan_order.h). A root's life has ended when all its uses have ended on all streams.
  */
 #include "base/mem.h"
 #include "graphs/memplan.h"
@@ -27,10 +27,10 @@ struct life {
 
 struct memory {
     struct ngd_plan *plan;
-    struct life *life;         /* by root */
-    uint32_t *moved;           /* by root: the root whose storage it uses; itself by default */
-    struct ngd_plan_uses uses; /* with several streams: by root, then those of calls' workspaces */
-    uint32_t *storage_of;      /* with several streams: by block, as in `uses` */
+    struct life *life;         /* indexed by root */
+    uint32_t *moved;           /* indexed by root: the root whose storage it uses; itself by default */
+    struct ngd_plan_uses uses; /* several streams: storages are roots, then calls' workspaces */
+    uint32_t *storage_of;      /* several streams: indexed by block, the storage in `uses` */
 };
 
 static uint32_t storage(const struct memory *m, uint32_t tensor)
@@ -61,7 +61,7 @@ static void touch_tensor(struct memory *m, uint32_t tensor, uint32_t call)
     touch_step(m, tensor, call);
 }
 
-/* An input is there before the first call, on whatever stream; an output is read after all. */
+/* Records that an input is there before the first call on any stream, or that an output is read after all calls. */
 static void touch_io(struct memory *m, uint32_t tensor, uint32_t step)
 {
     if (tensor == NGD_PLAN_NONE)
@@ -103,7 +103,7 @@ static bool same_elements(const struct ngd_plan_tensor *a, const struct ngd_plan
            ngd_plan_contiguous(a) && ngd_plan_contiguous(b);
 }
 
-/* Result `out` of call c may take the storage of root r. */
+/* Returns true if result `out` of call c may take over the storage of root r. */
 static bool can_take(const struct memory *m, uint32_t c, const struct ngd_plan_tensor *out, uint32_t r)
 {
     const struct ngd_plan_call *call = &m->plan->calls[c];
@@ -133,7 +133,7 @@ static void reuse_operand(struct memory *m, uint32_t c)
     if (!(call->op->flags & (NGD_OPF_ELEMENTWISE | NGD_OPF_UPDATE)) || call->op->mutates || call->n_out != 1)
         return;
     out = call->out[0];
-    if (m->plan->tensors[out].root != out) /* it is placed already: part of a cat, or a state */
+    if (m->plan->tensors[out].root != out) /* it has a place already: in a cat's result, or in a state */
         return;
     for (uint32_t i = 0; i < call->n_in; i++) {
         uint32_t r = call->in[i] == NGD_PLAN_NONE ? NGD_PLAN_NONE : storage(m, call->in[i]);
@@ -156,9 +156,8 @@ static bool is_pool_root(const struct memory *m, uint32_t t)
            m->life[t].first <= m->life[t].last;
 }
 
-/* The blocks of roots in the order of tensors, then those of workspaces in the order of calls; take_places() reads them
- * back.
- */
+/* Makes the blocks of roots in the order of tensors, then those of workspaces in the order of calls. take_places()
+ * reads them back in this order. */
 static uint32_t make_blocks(struct memory *m, struct ngd_memplan_block *blocks)
 {
     uint32_t n = 0;
@@ -192,7 +191,7 @@ static bool block_before(const void *ctx, uint32_t a, uint32_t b)
     return ngd_plan_uses_before(&m->uses, m->plan, m->storage_of[a], m->storage_of[b]);
 }
 
-/* The calls of each stream, in their order. */
+/* Lists the calls of each stream, in their order. */
 static void list_calls(const struct ngd_plan *plan, uint32_t *calls, const uint32_t **calls_of, uint32_t *n_of)
 {
     for (uint32_t u = 0; u < plan->n_streams; u++) {
@@ -205,7 +204,7 @@ static void list_calls(const struct ngd_plan *plan, uint32_t *calls, const uint3
     }
 }
 
-/* until: by block. */
+/* Finds the last step that may run before each block's last use. until: indexed by block. */
 static ngd_status_t find_order(const struct memory *m, const struct ngd_memplan_block *blocks, uint32_t n,
                                uint32_t *until)
 {
@@ -217,7 +216,7 @@ static ngd_status_t find_order(const struct memory *m, const struct ngd_memplan_
     list_calls(m->plan, calls, calls_of, n_of);
     for (uint32_t i = 0; i < n; i++) {
         until[i] = ngd_plan_uses_until(&m->uses, m->plan, calls_of, n_of, m->storage_of[i]);
-        if (until[i] < blocks[i].last) /* an input that nobody reads */
+        if (until[i] < blocks[i].last) /* an input that no call reads */
             until[i] = blocks[i].last;
     }
     ngd_free(calls);
@@ -244,7 +243,7 @@ static void take_places(struct memory *m, const struct ngd_memplan_block *blocks
     }
 }
 
-/* The offsets of an earlier plan, once it is shown that they are good for these blocks too. */
+/* Uses the offsets of an earlier plan, after checking that they are valid for these blocks. */
 static ngd_status_t use_layout(struct ngd_plan *plan, const struct ngd_plan_layout *layout,
                                const struct ngd_memplan_order *order, struct ngd_memplan_block *blocks, uint32_t n)
 {
@@ -264,8 +263,7 @@ static ngd_status_t use_layout(struct ngd_plan *plan, const struct ngd_plan_layo
         if (__builtin_add_overflow(sum, blocks[i].bytes + NGD_PLAN_ALIGN - 1, &sum))
             sum = UINT64_MAX;
     }
-    /* A pool of any size would be safe; one that is larger than its blocks, or has them far apart, only takes memory
-     * away. */
+    /* A larger pool would be safe. But one that is larger than its blocks, or has large gaps, wastes memory. */
     if (layout->pool_bytes - top >= NGD_PLAN_ALIGN || layout->pool_bytes > sum)
         return NGD_ERR_FILE_CORRUPT;
     plan->pool_bytes = layout->pool_bytes;
@@ -286,7 +284,7 @@ static ngd_status_t keep_layout(struct ngd_plan *plan, const struct ngd_memplan_
     return NGD_OK;
 }
 
-/* New offsets. What several streams share is looked at a second time, from the other side. */
+/* Makes new offsets. With several streams an independent check verifies them. */
 static ngd_status_t make_layout(struct ngd_plan *plan, const struct ngd_memplan_order *order,
                                 struct ngd_memplan_block *blocks, uint32_t n)
 {

@@ -52,7 +52,7 @@ void ngd_plan_uses_merge(struct ngd_plan_uses *uses, uint32_t into, uint32_t fro
     uses->stays[into] = uses->stays[into] || uses->stays[from];
 }
 
-/* Call `last` has ended when call c, another one, begins. */
+/* Returns true if call `last` is another one than c and has ended when c begins. */
 static bool life_ended(const struct ngd_plan *plan, uint32_t last, uint32_t c)
 {
     return last == NGD_PLAN_NONE || (last != c && ngd_plan_before(plan, last, c));
@@ -98,7 +98,7 @@ uint32_t ngd_plan_uses_until(const struct ngd_plan_uses *uses, const struct ngd_
     if (uses->stays[a])
         return plan->n_calls;
     for (uint32_t v = 0; v < uses->n_streams; v++) {
-        uint32_t low = 0, high = n_of[v]; /* on a stream, what happens after the uses is its end */
+        uint32_t low = 0, high = n_of[v]; /* the calls of a stream that come after the uses are its last ones */
 
         while (low < high) {
             uint32_t mid = low + (high - low) / 2;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The bytes, all numbers little endian:
+ * The format. All numbers are little endian:
  *
  *     0  "npgplan2"
  *     8  u32 bytes of the graph (graphs/graph_pack.h); 0: the plan is of the source graph itself
@@ -8,8 +8,7 @@
  *    24  u64 bytes of the pool, 32 u64 lower bound of them
  *    40  the graph, then a u64 for each block: its offset in the pool
  *
- * The numbers of tensors and calls only find out early that the planner has come to another plan than the one whose
- * layout this is.
+ * The numbers of tensors and calls show early that the planner has made another plan than the one of this layout.
  */
 #include "graphs/plan_pack.h"
 #include "base/le.h"
@@ -97,11 +96,11 @@ ngd_status_t ngd_plan_unpack_graph(const void *data, size_t n, struct ngd_graph 
 /* ---- the interface ---- */
 
 struct pair {
-    const struct ngd_graph *a, *b; /* b: what passes made of a, where exact symbols have become numbers */
-    const int64_t *symbols;        /* of the key */
+    const struct ngd_graph *a, *b; /* b: the graph that passes made of a; its exact symbols have become numbers */
+    const int64_t *symbols;        /* the key's values */
 };
 
-/* The same number at the key, and the same rows at every replay. */
+/* Returns true if two dimensions are the same number at the key, and have the same rows in every replay. */
 static bool equal_dim(const struct pair *p, ngd_dim_t a, ngd_dim_t b)
 {
     int64_t va, vb, mult_a = 0, mult_b = 0;
@@ -140,7 +139,7 @@ static bool same_values(const struct pair *p, const uint32_t *va, const uint32_t
     return true;
 }
 
-/* What callers see of a graph must be the source's: they check and lay out requests by it. */
+/* Returns true if both graphs have the same inputs and outputs. Callers check and lay out requests by the source. */
 static bool same_interface(const struct pair *p)
 {
     const struct ngd_graph *a = p->a, *b = p->b;
@@ -183,7 +182,7 @@ static ngd_status_t stored_graph(struct ngd_graph *source, const struct ngd_key 
     return NGD_OK;
 }
 
-/* ---- the whole ---- */
+/* ---- the plan ---- */
 
 static ngd_status_t replan(struct ngd_graph *source, const struct ngd_key *key, const struct ngd_graph_options *options,
                            const struct ngd_plan_target *target, const struct pack *pack, uint64_t *offsets,

@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where results go when it is not storage of their own (options remove_cat_ops and input_inplace_pass):
+ * Places results in the storage of other values (options remove_cat_ops and input_inplace_pass):
  *
  *   - the operands of an aten.cat are computed into its result, and nothing is concatenated;
  *   - the operand of an aten.copy_ is computed into the state, and nothing is copied back.
  *
- * An operand of a cat is made in the result when it is the result of an operator (no view, no input, no output of the
- * graph), comes there for the first time, and is contiguous in the result, at an aligned place: all dimensions before
- * the axis are 1. It stays readable: nobody writes the result's storage but the operands. Elsewhere an operand has
- * strides: then it must be the only result of an elementwise operator, the target must write those, and nobody but the
- * cat may read it, who might want it in one piece. The cat goes when that holds for all operands. Those for which it
- * does not hold are copied to their places where the cat stood, if that is not dearer than to copy all in one call.
+ * An operand of a cat is made in the result if it is an operator's result (no view, no input, no output of the graph),
+ * is not an operand twice, and is contiguous in the result at an aligned place, which it is if all dimensions before
+ * the axis are 1. Other nodes may read it there, because only the operands write the result's storage. If an operand is
+ * strided in the result, it must be the only result of an elementwise operator, the target must be able to write it so,
+ * and only the cat may read it, because other readers may need it contiguous. If this holds for all operands, there is
+ * no call for the cat. Otherwise the remaining operands are copied to their places in the cat's place, if that costs
+ * no more than copying all operands in one call.
  *
- * A copy goes when its operand is the only result of an elementwise operator, or of an update (NGD_OPF_UPDATE: scatter,
- * index_put, ...), and has the state's dtype and all its elements; when nobody touches the state between the two nodes;
- * and when nobody reads the operand after the state was written again. An elementwise operator may read the state
- * itself, element by element, and an update may have it as what it updates, on targets that work in place; what an
- * update updates may itself be made in the state, by the same rules, if nobody else reads it behind. Other operands of
- * the state's storage forbid it. A reshaping view, whose elements are those of a state or a result in the same order,
- * counts as that itself: view, update, view back and copy_ update the state where it is.
+ * The call of a copy_ is left out under these conditions. Its operand is the only result of an elementwise operator or
+ * of an update (NGD_OPF_UPDATE: scatter, index_put, ...), with the state's dtype and all its elements. No node touches
+ * the state between the two nodes. No node reads the operand after the state was written again. On targets that work in
+ * place, an elementwise operator may read the state itself, element by element, and an update may have it as operand 0.
+ * Operand 0 of an update may be made in the state too, by the same rules, if no later node reads it. No other operand
+ * may be in the state's storage. A reshaping view counts as the state or result that it is a view of, whose elements it
+ * has in the same order. So view, update, view back and copy_ update the state in place.
  *
- * Storage counts, not names: a value that was placed in a state is the state.
+ * Storage decides, not names: a value that was placed in a state counts as the state.
  */
 #include "base/mem.h"
 #include "graphs/graph_int.h"
@@ -32,11 +33,11 @@
 struct placer {
     const struct ngd_graph *g;
     const int64_t *symbols;
-    const bool *needed; /* by node */
-    uint8_t *fates;     /* by node */
+    const bool *needed; /* indexed by node */
+    uint8_t *fates;     /* indexed by node */
     struct ngd_place *places;
-    uint32_t *last_use;            /* by root: the last node with an operand of it or of its views */
-    bool inplace, strided_results; /* of the target */
+    uint32_t *last_use;            /* indexed by root: the last node that uses it or a view of it */
+    bool inplace, strided_results; /* as in struct ngd_plan_target */
 };
 
 static uint32_t graph_root(const struct ngd_graph *g, uint32_t value)
@@ -46,7 +47,9 @@ static uint32_t graph_root(const struct ngd_graph *g, uint32_t value)
     return value;
 }
 
-/* What a value is another shape of. States and results are in one piece, so that it has the same storage. */
+/* Returns the value that this one is a reshaping view of. States and results are contiguous, so the storage is the
+ * same.
+ */
 static uint32_t shaped_from(const struct ngd_graph *g, uint32_t value)
 {
     while (g->values[value].cls == NGD_VALUE_NODE && ngd_op_reshapes(g->nodes[g->values[value].node].op))
@@ -62,7 +65,7 @@ static bool is_output(const struct ngd_graph *g, uint32_t value)
     return false;
 }
 
-/* The value whose storage a value is in, as far as that has been decided. */
+/* Returns the value whose storage a value is in, as far as that has been decided. */
 static uint32_t storage_of(const struct placer *p, uint32_t value)
 {
     uint32_t root = graph_root(p->g, value);
@@ -92,8 +95,8 @@ static bool node_writes(const struct placer *p, const struct ngd_node *n, uint32
 }
 
 /*
- * Of a value whose storage is its own and nobody's else, as that of results is that were not placed: a search for its
- * readers need not go on to the end of the graph for each of its values.
+ * Returns the last node that uses a value's storage, so that a search for readers need not go to the end of the graph.
+ * The value must have its own storage, which no other value shares: a result that was not placed.
  */
 static uint32_t last_use_of(const struct placer *p, uint32_t value)
 {
@@ -108,7 +111,7 @@ static void find_last_uses(struct placer *p)
                 p->last_use[graph_root(p->g, p->g->nodes[i].in[k])] = i;
 }
 
-/* Bytes of a value; false when it has none, or they cannot be computed. */
+/* Gives the bytes of a value. Returns false if it has none, or they cannot be computed. */
 static bool bytes_of(const struct placer *p, uint32_t value, uint64_t *bytes_p)
 {
     const struct ngd_type *type = &p->g->values[value].type;
@@ -142,7 +145,8 @@ static bool may_be_part(const struct placer *p, const struct ngd_node *cat, uint
     return true;
 }
 
-/* The parts lie one after the other; *inner_p: bytes of one index of the axis. False: dimensions cannot be computed. */
+/* *sequential_p: the parts of a cat lie one after the other in the result. *inner_p: bytes of one index of the axis.
+ * Returns false if dimensions cannot be computed. */
 static bool lie_apart(const struct placer *p, const struct ngd_node *cat, bool *sequential_p, uint64_t *inner_p)
 {
     const struct ngd_type *type = &p->g->values[cat->out[0]].type;
@@ -164,7 +168,7 @@ static bool lie_apart(const struct placer *p, const struct ngd_node *cat, bool *
     return true;
 }
 
-/* The part's maker can write it with strides, and the cat is all that reads it. */
+/* Returns true if the part's maker can write it with strides, and only the cat reads it. */
 static bool may_be_strided(const struct placer *p, uint32_t node, uint32_t value)
 {
     const struct ngd_node *maker = &p->g->nodes[p->g->values[value].node];
@@ -177,7 +181,8 @@ static bool may_be_strided(const struct placer *p, uint32_t node, uint32_t value
     return true;
 }
 
-/* Each operand that is not a part is a call more, where one call was for all: it must save so many bytes. */
+/* Each operand that is not made in place needs a call of its own, instead of one for all. It must save so many bytes.
+ */
 #define CALL_BYTES (64u << 10)
 
 static void place_cat(struct placer *p, uint32_t node)
@@ -198,7 +203,7 @@ static void place_cat(struct placer *p, uint32_t node)
             return;
         places[k] = (struct ngd_place){cat->out[0], at, !sequential || at % NGD_PLAN_ALIGN};
         at += inner * (uint64_t)n;
-        if (places[k].strided && !p->strided_results) /* nobody can write it there */
+        if (places[k].strided && !p->strided_results) /* no kernel can write it there */
             return;
         if (may_be_part(p, cat, k) && (!places[k].strided || may_be_strided(p, node, cat->in[k]))) {
             saved += bytes;
@@ -222,7 +227,7 @@ static uint32_t maker_of(const struct placer *p, uint32_t value)
     return p->g->values[value].cls == NGD_VALUE_NODE ? p->g->values[value].node : NGD_PLAN_NONE;
 }
 
-/* A value that has the state's elements in the state's order, or may have: as many of the same dtype. */
+/* Returns true if the value has as many elements as the state, of the same dtype, so that it may take its storage. */
 static bool has_elements_of(const struct placer *p, uint32_t value, uint32_t state)
 {
     const struct ngd_value *v = &p->g->values[value], *s = &p->g->values[state];
@@ -233,8 +238,8 @@ static bool has_elements_of(const struct placer *p, uint32_t value, uint32_t sta
 }
 
 /*
- * The operator can compute its result in the state's storage: it reads that nowhere, or, in place, as what it updates
- * or element by element.
+ * Returns true if the operator can compute its result in the state's storage: it does not read that storage, or the
+ * target works in place and it reads the storage as the operand that it updates, or element by element.
  */
 static bool may_write_state(const struct placer *p, const struct ngd_node *n, uint32_t state)
 {
@@ -264,7 +269,8 @@ static bool may_be_in(const struct placer *p, uint32_t value, uint32_t state)
            has_elements_of(p, value, state) && may_write_state(p, &p->g->nodes[maker], state);
 }
 
-/* Reads or writes it; a reshaping view of something that is in one piece does neither, but those who read the view. */
+/* Returns true if the node reads or writes the storage. A reshaping view of a contiguous value does neither; readers of
+ * the view do. */
 static bool node_uses(const struct placer *p, const struct ngd_node *n, uint32_t storage)
 {
     if (!node_touches(p, n, storage))
@@ -280,7 +286,7 @@ static bool used_between(const struct placer *p, uint32_t storage, uint32_t afte
     return false;
 }
 
-/* Somebody reads the value behind the node when the state has been written again. */
+/* Returns true if a node after `node` reads the value when the state has been written again. */
 static bool read_too_late(const struct placer *p, uint32_t value, uint32_t state, uint32_t node)
 {
     uint32_t last = last_use_of(p, value);
@@ -294,7 +300,8 @@ static bool read_too_late(const struct placer *p, uint32_t value, uint32_t state
     return false;
 }
 
-/* What an update in the state updates: in the state too, if it is free. `first` is the node of the update. */
+/* Places operand 0 of an update, the node `first`, in the state too, if that is possible. Returns the operand's maker.
+ */
 static uint32_t place_updated(struct placer *p, uint32_t state, uint32_t first)
 {
     const struct ngd_node *n = &p->g->nodes[first];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A plan as text: the key and sums, what goes in and out, and the calls with their operands (<-, or <> when the
- * call writes it too) and results (->):
+ * Prints a plan: the key and sums, inputs and outputs, and the calls with their operands (<-, or <> if the call writes
+ * them too) and results (->):
  *
  *     plan "mlp" B<=16 graph=... options=...
  *     pool 12288 bytes, bound 12288, ratio 1.000; weights 16384 bytes; 262144 flops
@@ -13,8 +13,8 @@
  *       <- t0 bf16[128,64] param 0
  *       -> t2 f32[16,128] pool+0x1000
  *
- * With several streams a call has `, stream "NAME"` and `, after 1 4`: the calls that it waits for.
- * Strides are shown where a tensor is not contiguous, the root where it is another tensor ("of t1").
+ * With several streams a call has `, stream "NAME"`, and `, after 1 4` for the calls that it waits for.
+ * Strides are shown if a tensor is not contiguous, the root if it is another tensor ("of t1").
  */
 #include "graphs/plan_int.h"
 #include <inttypes.h>
@@ -84,7 +84,7 @@ static void print_ios(const struct ngd_plan *plan, struct ngd_strbuf *sb)
         print_io(plan, "output", i, g->outputs[i].name, &plan->outputs[i], sb);
 }
 
-/* The node's first result, or an operator that has none by its line. */
+/* Prints the name of the node's first result, or the line of an operator without results. */
 static void print_call_name(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct ngd_strbuf *sb)
 {
     const struct ngd_node *n;
@@ -100,7 +100,7 @@ static void print_call_name(const struct ngd_plan *plan, const struct ngd_plan_c
         ngd_strbuf_printf(sb, " %s", n->op->name);
 }
 
-/* Its stream, the cores that it may have, and the calls of other streams that it waits for. */
+/* Prints a call's stream, its limits of cores, and the calls that it waits for. */
 static void print_scope(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct ngd_strbuf *sb)
 {
     if (call->scope.stream) {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Waits between streams, and clocks.
+ * Places waits between streams, and computes clocks.
  *
- * A point on all streams is one number for each: how many calls, counted in the order of the plan, have ended there at
- * the latest (the last one's index + 1). Such a point is what an event records, what a wait brings, and the clock of a
- * call. Joining two is their maximum.
+ * A point has a number for each stream: 1 + the index of the stream's last call that has certainly ended. An event
+ * records a point, a wait joins one, and the clock of a call is one. The join of two points is their maximum.
  *
- * Data: of each root that may be written, and each stream, the extent of what was read and of what was written so far,
- * and the last call that did. That is more than each access by itself, so now and then a call waits although the bytes
- * differ; but parts of a cat, computed on streams of their own, do not meet.
+ * Data: for each root that may be written, and each stream, the code keeps the extent of all reads and that of all
+ * writes so far, each with the last call. An extent covers more bytes than the single accesses, so sometimes a call
+ * waits although the bytes differ. But the parts of a cat that are computed on different streams do not wait for each
+ * other.
  */
 #include "graphs/plan_streams.h"
 #include "base/mem.h"
@@ -33,14 +33,14 @@ struct event {
     struct point point;
 };
 
-struct asked { /* a call that the graph lets wait */
+struct asked { /* a call that waits because of the graph's events */
     uint32_t call;
     struct point point;
 };
 
 struct ngd_plan_syncs {
-    struct point last;                           /* calls so far */
-    struct point pending[NGD_GRAPH_MAX_STREAMS]; /* by stream: waits that no call has taken up */
+    struct point last;                           /* the calls so far */
+    struct point pending[NGD_GRAPH_MAX_STREAMS]; /* indexed by stream: waits for which no call has come yet */
     bool waits[NGD_GRAPH_MAX_STREAMS];
     struct event *events;
     struct asked *asked;
@@ -59,7 +59,7 @@ ngd_status_t ngd_plan_syncs_create(const struct ngd_graph *graph, struct ngd_pla
     if (!s)
         return NGD_ERR_NO_MEMORY;
     s->cap_events = n_records;
-    s->cap_asked = n_waits; /* a call takes up one at least */
+    s->cap_asked = n_waits; /* enough: each such call has at least one wait */
     s->events = NGD_NEW_N(struct event, n_records + 1u);
     s->asked = NGD_NEW_N(struct asked, n_waits + 1u);
     if (!s->events || !s->asked) {
@@ -101,7 +101,7 @@ ngd_status_t ngd_plan_syncs_node(struct ngd_plan_syncs *syncs, const struct ngd_
         syncs->waits[s] = true;
         return NGD_OK;
     }
-    return NGD_ERR_INTERNAL; /* validation has found the record */
+    return NGD_ERR_INTERNAL; /* cannot happen: validation has found the record */
 }
 
 ngd_status_t ngd_plan_syncs_call(struct ngd_plan_syncs *syncs, uint32_t call, uint16_t stream)
@@ -120,7 +120,7 @@ ngd_status_t ngd_plan_syncs_call(struct ngd_plan_syncs *syncs, uint32_t call, ui
 /* ---- data ---- */
 
 struct access {
-    uint32_t last; /* call + 1; 0: none */
+    uint32_t last; /* the last call + 1; 0: none */
     uint64_t begin, end;
 };
 
@@ -131,11 +131,11 @@ struct touched {
 struct waiter {
     struct ngd_plan *plan;
     uint32_t n_streams;
-    uint32_t *slot_of; /* by root: number of its record + 1; 0: none yet */
+    uint32_t *slot_of; /* indexed by root: 1 + the index in `touched`; 0: none yet */
     struct touched *touched;
     uint32_t n_touched, cap_touched;
-    struct point *points; /* by call */
-    struct point last;    /* by stream: its last call so far, index + 1 */
+    struct point *points; /* indexed by call: its clock */
+    struct point last;    /* for each stream, 1 + the index of its last call so far */
 };
 
 static struct touched *touched_of(struct waiter *w, uint32_t root)
@@ -170,7 +170,7 @@ static void grow_access(struct access *a, uint64_t begin, uint64_t end, uint32_t
     a->last = call + 1;
 }
 
-/* Parameters are never written. */
+/* Returns true for parameters, which are never written. */
 static bool is_constant(const struct ngd_plan *plan, uint32_t tensor)
 {
     return plan->tensors[tensor].space == NGD_SPACE_BOUND && plan->tensors[tensor].bound < plan->graph->n_params;
@@ -217,13 +217,13 @@ static ngd_status_t need_of_data(struct waiter *w, uint32_t c, struct point *nee
 
 /* ---- waits ---- */
 
-/* The call that is stream u's last one at this point. */
+/* Returns the clock of the call that is stream u's last one at this point. */
 static const struct point *point_at(const struct waiter *w, const struct point *p, uint32_t u)
 {
     return &w->points[p->at[u] - 1];
 }
 
-/* What is known on stream u already when the others of `need` have ended. */
+/* Returns true if the wait for stream u follows from what is known, or from the waits of `need` for other streams. */
 static bool follows(const struct waiter *w, const struct point *need, const struct point *known, uint32_t u)
 {
     if (need->at[u] <= known->at[u])

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A plan as a trace in Chrome's format: a span for each call, with what it reads and makes. */
+/* Prints a plan as a trace in Chrome's format: a span for each call, with its operands and results. */
 #include "graphs/plan_trace.h"
 #include "graphs/graph.h"
 #include <inttypes.h>

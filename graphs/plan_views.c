@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Views: how each view operator turns the strides of its operand into those of its results. The result's
- * dims are known from the graph (with -1 inferred and ends clamped), so a rule only finds strides and offset.
- * A new view operator needs one rule here, and names it in its row of op_traits.c.
+ * The rules of view operators: each turns the strides of the operand into those of the results. The result's dims
+ * are known from the graph (with -1 inferred and ends clamped), so a rule only finds strides and offset.
+ * A new view operator needs a rule here, which its row of op_traits.c names.
  */
 #include "graphs/op_traits.h"
 #include "graphs/plan_int.h"
@@ -52,7 +52,7 @@ ngd_status_t ngd_plan_set_extent(struct ngd_plan_tensor *t)
 
         if (t->dims[i] == 1)
             t->strides[i] = inner;
-        /* A 0 counts as 1, so that the strides of what is around it stay in range too. */
+        /* A dimension of 0 counts as 1, so that the strides of the other dimensions stay in range too. */
         overflow |= __builtin_mul_overflow(t->strides[i], t->dims[i] ? t->dims[i] : 1, &inner);
         overflow |= __builtin_mul_overflow(t->strides[i], t->dims[i] - 1, &reach);
         overflow |= __builtin_add_overflow(last, reach, &last);
@@ -84,8 +84,8 @@ static void skip_index(struct ngd_view *v, uint32_t dim, int64_t index)
 }
 
 /*
- * Another shape of the same elements. Source dimensions are taken in groups that lie in memory like one
- * long dimension, from the last on; each group must be the product of some result dimensions.
+ * Gives the same elements another shape. From the last source dimension to the first, the rule forms groups of
+ * dimensions that lie in memory like one long dimension. Each group must be the product of some result dimensions.
  */
 bool ngd_view_shape(struct ngd_view *v)
 {
@@ -165,7 +165,7 @@ bool ngd_view_unsqueeze(struct ngd_view *v)
     return true;
 }
 
-/* The shape rule leaves the rank as it is when the dimension is not 1. */
+/* Removes a dimension of 1. If the dimension is not 1, the shape rule has kept the rank. */
 bool ngd_view_squeeze(struct ngd_view *v)
 {
     uint32_t at = v->dst->rank < v->src->rank ? axis(v, "dim", v->src->rank) : v->src->rank;
@@ -192,7 +192,7 @@ bool ngd_view_slice(struct ngd_view *v)
     if (start > size)
         start = size;
     swap_dims(v, dim, dim);
-    /* A step that overflows the stride has one element at most, whose stride does not matter. */
+    /* If the step makes the stride overflow, there is at most one element, whose stride does not matter. */
     if (__builtin_mul_overflow(v->src->strides[dim], ngd_call_int(v->call, "step"), &v->dst->strides[dim]))
         v->dst->strides[dim] = 1;
     skip_index(v, dim, start);

@@ -82,7 +82,7 @@ void ngd_relation_print(const struct ngd_expr_table *table, const struct ngd_rel
     ngd_expr_print(table, r->right, sb);
 }
 
-/* ---- what ranges say ---------------------------------------------------------------------------------- */
+/* ---- decisions by ranges ------------------------------------------------------------------------------ */
 
 static bool always_less(struct ngd_expr_table *table, ngd_dim_t a, ngd_dim_t b)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rewritable graph: copying in and out, the list of nodes, uses. */
+/* The rewritable graph: copies graphs in and out, and keeps the list of nodes and the uses. */
 #include "graphs/rewrite.h"
 #include "base/mem.h"
 #include "graphs/graph_int.h"
@@ -16,11 +16,11 @@ static ngd_status_t rewrite_no_memory(struct ngd_diag *diag)
 
 /* ---- copying graphs ---- */
 
-/* From one graph into another one: values by index, and what stands for each symbol. */
+/* A copy of one graph into another. It maps the values and the symbols. */
 struct copy {
     const struct ngd_graph *from;
     struct ngd_graph *to;
-    uint32_t *values; /* by value of `from` */
+    uint32_t *values; /* indexed by value of `from` */
     ngd_dim_t symbols[NGD_GRAPH_MAX_SYMBOLS];
     struct ngd_diag *diag;
 };
@@ -53,7 +53,8 @@ static ngd_status_t copy_symbols(struct copy *c, const int64_t *planned)
     return status;
 }
 
-/* Of symbols, also of those for which planned values stand elsewhere: guards are of what replays ask for. */
+/* Copies guards with all symbols, even those that planned values replace elsewhere: guards are about requested sizes.
+ */
 static ngd_status_t copy_guards(const struct copy *c)
 {
     ngd_dim_t symbols[NGD_GRAPH_MAX_SYMBOLS], left, right;
@@ -84,7 +85,7 @@ static ngd_status_t copy_type(const struct copy *c, const struct ngd_type *from,
     return status;
 }
 
-/* All of them, so that they keep their numbers. */
+/* Copies all streams, so that they keep their numbers. */
 static ngd_status_t copy_streams(const struct copy *c)
 {
     ngd_status_t status = NGD_OK;
@@ -95,7 +96,7 @@ static ngd_status_t copy_streams(const struct copy *c)
     return status;
 }
 
-/* In the order of their values, so that the copy's text declares them in the same order. */
+/* Copies inputs in the order of their values, so that the copy's text declares them in the same order. */
 static ngd_status_t copy_inputs(struct copy *c)
 {
     ngd_status_t status = NGD_OK;
@@ -137,7 +138,8 @@ static ngd_status_t copy_attrs(const struct copy *c, const struct ngd_node *n, s
     return status;
 }
 
-/* A size of -1 beside one that is 0 now, where S stood that is 0: it says no longer what it was worth. */
+/* Replaces a size of -1 by its value if another size has become 0, because S, which is 0, stood there. Beside a 0 the
+ * -1 could not be inferred any more. */
 static ngd_status_t copy_inferred(const struct copy *c, const struct ngd_node *n, struct scratch *s)
 {
     const struct ngd_type *type = &c->from->values[n->out[0]].type;
@@ -152,7 +154,7 @@ static ngd_status_t copy_inferred(const struct copy *c, const struct ngd_node *n
     return status;
 }
 
-/* The value whose name a result takes: that of the one it replaced, if that one is gone. */
+/* Returns the value whose name a result gets: the value that it replaced if that one is gone, otherwise itself. */
 static uint32_t name_source(const struct ngd_rewrite *rw, uint32_t value)
 {
     uint32_t as = rw ? rw->values[value].named_as : NGD_VALUE_NONE;
@@ -160,7 +162,7 @@ static uint32_t name_source(const struct ngd_rewrite *rw, uint32_t value)
     return as != NGD_VALUE_NONE && rw->nodes[rw->g->values[as].node].dead ? as : value;
 }
 
-/* rw NULL: results are called as they were. */
+/* Copies a node. rw NULL: results keep their names. */
 static ngd_status_t copy_node(struct copy *c, uint32_t node, const struct ngd_rewrite *rw, struct scratch *s)
 {
     const struct ngd_node *n = &c->from->nodes[node];
@@ -241,7 +243,7 @@ static ngd_status_t grow_rewrite_array(void **array, uint32_t need, uint32_t *ca
     return NGD_OK;
 }
 
-/* Takes up the values and nodes that the graph has beyond those known here. */
+/* Adds records for the graph's new values and nodes. */
 static ngd_status_t take_up(struct ngd_rewrite *rw)
 {
     const struct ngd_graph *g = rw->g;
@@ -339,7 +341,8 @@ void ngd_rewrite_remove(struct ngd_rewrite *rw, uint32_t node)
     rw->n_live--;
 }
 
-/* A segment of a stream ends where its limits change, and at an event, which is one of its own. */
+/* Numbers the segments. A segment of a stream ends where the limits of cores change, and at an event, which is a
+ * segment of its own. */
 static void number_segments(struct ngd_rewrite *rw)
 {
     struct {
@@ -510,7 +513,7 @@ void ngd_rewrite_replace(struct ngd_rewrite *rw, uint32_t old, uint32_t new_valu
 {
     struct ngd_rewrite_value *from = &rw->values[old], *to = &rw->values[new_value];
 
-    /* What a pass made, and has no other name yet, is called like what it replaces. */
+    /* A value that a pass made, and that has no other name yet, takes the name of the value that it replaces. */
     if (new_value >= rw->n_source && to->named_as == NGD_VALUE_NONE && ngd_rewrite_maker(rw, old) != NGD_NODE_NONE)
         to->named_as = from->named_as == NGD_VALUE_NONE ? old : from->named_as;
     while (from->first_use != NGD_NODE_NONE) {
@@ -527,7 +530,7 @@ void ngd_rewrite_replace(struct ngd_rewrite *rw, uint32_t old, uint32_t new_valu
     }
 }
 
-/* ---- questions ---- */
+/* ---- queries ---- */
 
 uint32_t ngd_rewrite_root(const struct ngd_rewrite *rw, uint32_t value)
 {

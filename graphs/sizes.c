@@ -8,7 +8,7 @@ static uint32_t home_of_size(int64_t size)
     return (uint32_t)(((uint64_t)size * UINT64_C(0x9e3779b97f4a7c15)) >> 55) % NGD_SIZES_SLOTS;
 }
 
-/* Takes one of the places for a new size; they are counted, not the slots, so that slots are never all taken. */
+/* Reserves one of the NGD_SIZES_MAX places for a new size. There are more slots than places, so a free slot remains. */
 static bool take_place(struct ngd_sizes *sizes)
 {
     uint32_t n = atomic_load_explicit(&sizes->n, memory_order_relaxed);
@@ -20,7 +20,7 @@ static bool take_place(struct ngd_sizes *sizes)
     return true;
 }
 
-/* The slot of size, new or known; -1 when it is unknown and there is no place. */
+/* Returns the slot of a size, and adds it if it is new; -1: it is new, and there is no place. */
 static int find_size(struct ngd_sizes *sizes, int64_t size)
 {
     for (uint32_t i = home_of_size(size);; i = (i + 1) % NGD_SIZES_SLOTS) {
@@ -31,14 +31,14 @@ static int find_size(struct ngd_sizes *sizes, int64_t size)
                 return -1;
             if (atomic_compare_exchange_strong(&sizes->slots[i].size, &seen, size + 1))
                 return (int)i;
-            atomic_fetch_sub(&sizes->n, 1); /* somebody else took this slot, perhaps for the same size */
+            atomic_fetch_sub(&sizes->n, 1); /* another thread took this slot, perhaps for the same size */
         }
         if (seen == size + 1)
             return (int)i;
     }
 }
 
-/* Rare: a slot of the smallest known size above. */
+/* Returns the slot of the smallest known size above `size`. Rarely needed. */
 static int find_larger(struct ngd_sizes *sizes, int64_t size)
 {
     int64_t best = 0;

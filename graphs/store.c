@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The store as a whole: entries by identity, and what becomes of bad ones. What they may take is store_room.c's.
+ * The store: reads and writes entries by identity, and sets bad ones aside. store_room.c bounds their bytes.
  */
 #include "graphs/store_int.h"
 #include "base/mem.h"
@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LOOK_EVERY 64 /* writes */
+#define LOOK_EVERY 64 /* writes after which the directory is scanned */
 
 ngd_status_t ngd_store_open(const struct ngd_store_params *params, struct ngd_store **store_p, struct ngd_diag *diag)
 {
@@ -43,7 +43,7 @@ ngd_status_t ngd_store_open(const struct ngd_store_params *params, struct ngd_st
     return NGD_OK;
 }
 
-/* No other thread has the store any more. */
+/* No other thread uses the store any more. */
 void ngd_store_close(struct ngd_store *store) NGD_NO_THREAD_SAFETY
 {
     if (!store)
@@ -159,8 +159,9 @@ bool ngd_store_touch(struct ngd_store *store, const char *identity, size_t n)
 }
 
 /*
- * A good entry of somebody else: who writes the same again, or doubts it, must not take it from him. One that cannot be
- * read now, for lack of memory or descriptors say, may be one: it stays, and is looked at again another time.
+ * Returns true for a good entry of another owner. An identity that writes the same entry, or distrusts it, must not
+ * take it away from its owner. An entry that cannot be read now, for example for lack of memory or descriptors, counts
+ * as good: it stays until it can be read.
  */
 static bool is_anothers(struct ngd_store *store, const char *name, const char *owner)
 {
@@ -232,7 +233,7 @@ static ngd_status_t put_entry_file(struct ngd_store *store, const struct ngd_sto
     return NGD_OK;
 }
 
-/* The entry with the payer's name in front of its notes. */
+/* Packs the entry with the payer's name in front of its notes. */
 static void pack_entry(const struct ngd_store_entry *entry, const struct ngd_store_payer *payer, struct ngd_strbuf *out)
 {
     struct ngd_store_entry named = *entry;
@@ -298,7 +299,7 @@ ngd_status_t ngd_store_import(struct ngd_store *store, const void *data, size_t 
     return put_entry_file(store, &(struct ngd_store_payer){.name = owner}, name, data, n, diag);
 }
 
-/* ---- care ---------------------------------------------------------------------------------------------- */
+/* ---- maintenance --------------------------------------------------------------------------------------- */
 
 static ngd_store_reason_t check_entry(struct ngd_store *store, const char *name)
 {
@@ -325,7 +326,7 @@ ngd_status_t ngd_store_verify(struct ngd_store *store,
 
         if (reason == NGD_STORE_ABSENT) /* evicted meanwhile */
             continue;
-        if (reason == NGD_STORE_NO_MEMORY) { /* that says nothing of the entry */
+        if (reason == NGD_STORE_NO_MEMORY) { /* says nothing about the entry */
             ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory to read entry %s", items[i].name);
             ngd_free(items);
             return NGD_ERR_NO_MEMORY;
@@ -340,7 +341,7 @@ ngd_status_t ngd_store_verify(struct ngd_store *store,
     ngd_free(items);
     *good_p = good;
     *bad_p = bad;
-    status = ngd_store_list(store, &items, &n, diag); /* for the gauges */
+    status = ngd_store_list(store, &items, &n, diag); /* updates the gauges */
     if (status == NGD_OK)
         ngd_free(items);
     return status;

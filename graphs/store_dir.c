@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Directories and single files of the store. Everything is opened relative to descriptors of directories that were
- * checked once, without following links, so nobody who may not write there can lead us elsewhere.
+ * Directories and single files of the store. All files are opened relative to descriptors of directories that were
+ * checked once, without following links. So nobody without write access to them can redirect an access.
  */
 #include "base/fault.h"
 #include "base/mem.h"
@@ -43,7 +43,7 @@ static ngd_status_t check_owner(struct ngd_store *store, int fd, const char *wha
     return NGD_OK;
 }
 
-/* at AT_FDCWD: the store's own directory. */
+/* Opens a directory and checks it. at AT_FDCWD: it is the store's own directory. */
 static ngd_status_t open_store_dir(struct ngd_store *store, int at, const char *path, const char *what, int *fd_p,
                                    struct ngd_diag *diag)
 {
@@ -61,7 +61,7 @@ static ngd_status_t open_store_dir(struct ngd_store *store, int at, const char *
     return check_owner(store, fd, what, diag);
 }
 
-/* A file that is written at startup says what would otherwise be found out at the first capture. */
+/* Writes a file at startup, so that a directory that cannot be written is found before the first capture. */
 static ngd_status_t check_writable(struct ngd_store *store, struct ngd_diag *diag)
 {
     struct ngd_diag why = {0};
@@ -133,7 +133,7 @@ void ngd_store_dir_close(struct ngd_store *store)
 
 ngd_status_t ngd_store_dir_each(int dir, void (*fn)(void *ctx, int dir, const char *name), void *ctx)
 {
-    int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* a position of its own */
+    int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* a descriptor with its own position */
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
 
     if (!d) {
@@ -153,7 +153,7 @@ ngd_status_t ngd_store_dir_each(int dir, void (*fn)(void *ctx, int dir, const ch
 void ngd_store_lock(struct ngd_store *store)
 {
     ngd_mutex_lock(&store->lock);
-    /* Without the file's lock we go on: the worst is an entry that is evicted too early. */
+    /* If the file cannot be locked, we continue; at worst an entry is evicted too early. */
     while (flock(store->lock_file, LOCK_EX) != 0 && errno == EINTR)
         ;
 }
@@ -221,8 +221,8 @@ ngd_store_reason_t ngd_store_file_read(struct ngd_store *store, int dir, const c
 /* ---- writing ------------------------------------------------------------------------------------------- */
 
 /*
- * A new file in tmp/, locked: whoever finds a file there without a lock knows that its writer is gone. A sweeper may
- * find it before it is locked; then it has no name any more, and we take another.
+ * Creates a file in tmp/ and locks it. A file there without a lock has lost its writer. A sweeper may find the new file
+ * before it is locked and remove its name; then another name is tried.
  */
 static int open_tmp(struct ngd_store *store, char *name, size_t room)
 {
@@ -352,8 +352,8 @@ void ngd_store_file_aside(struct ngd_store *store, int dir, const char *name, ng
     char to[NGD_STORE_NAME_MAX + 32];
 
     snprintf(to, sizeof(to), "%.*s.%s", NGD_STORE_NAME_MAX, name, ngd_store_reason_name(reason));
-    /* What cannot be moved is removed: it must not be found again. A directory with files in it stays, and is never
-     * taken for an entry. */
+    /* A file that cannot be moved is removed, so that it is not found again. A directory with files in it stays; it is
+     * never read as an entry. */
     if (renameat(dir, name, store->aside, to) != 0 && errno != ENOENT && unlinkat(dir, name, 0) != 0)
         (void)unlinkat(dir, name, AT_REMOVEDIR);
     atomic_fetch_add(&store->set_aside, 1);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the store's entries take: the list of them, the budget, and what each owner has.
+ * The room in the store: the list of entries, the budget, and the bytes of each owner.
  *
- * bytes, n_entries and owners are ours and what we saw of others at the last look through the directory. They decide
- * when to look again: when a new entry would exceed the budget or its owner's limit by them, and every so many writes.
+ * bytes, n_entries and owners count this process's entries, and those of others as of the last scan of the directory.
+ * They decide when to scan again: if a new entry would exceed the budget or its owner's limit by these counts, and
+ * after every LOOK_EVERY writes.
  *
- * Who goes when the budget is full: what nobody owns, then the oldest of whoever has most; if that is the writer, who
- * has nothing left to give, the entry is refused. So whoever has less than an equal part of the store keeps it, however
- * much others write.
+ * If the budget is full, entries without an owner are evicted first, then the oldest of the owner with the most bytes.
+ * If that is the writer, and it has no entry left to evict, the new entry is refused. So an owner with less than an
+ * equal part of the store keeps its entries, however much others write.
  */
 #include "base/mem.h"
 #include "graphs/store_int.h"
@@ -19,7 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Never below zero: other processes remove files that we have counted. */
+/* Subtracts, but not below zero: other processes may remove files that were counted here. */
 static uint64_t less(uint64_t a, uint64_t b)
 {
     return a > b ? a - b : 0;
@@ -35,7 +36,7 @@ static void publish(struct ngd_store *store, uint64_t bytes, uint32_t n)
     ngd_metric_set(NGD_M_STORE_ENTRIES, (int64_t)n);
 }
 
-/* False: there is no entry of that name. */
+/* Gives bytes and owner of an entry. Returns false if there is no entry of that name. */
 static bool entry_bytes(struct ngd_store *store, const char *name, uint64_t *bytes_p, char owner[NGD_STORE_OWNER_MAX])
 {
     struct stat st;
@@ -59,7 +60,7 @@ void ngd_store_count(struct ngd_store *store, const char *name)
         return;
     publish(store, atomic_load(&store->bytes) + bytes, atomic_load(&store->n_entries) + 1);
     ngd_mutex_lock(&store->owners_lock);
-    if (ngd_store_owners_add(&store->owners, owner, &i)) /* without memory: the next look counts it */
+    if (ngd_store_owners_add(&store->owners, owner, &i)) /* without memory the next scan counts it */
         store->owners.items[i].bytes += bytes;
     ngd_mutex_unlock(&store->owners_lock);
 }
@@ -113,12 +114,12 @@ bool ngd_store_is_full(struct ngd_store *store, const struct ngd_store_payer *pa
     return held.bytes + more > payer->limit;
 }
 
-/* ---- looking ------------------------------------------------------------------------------------------- */
+/* ---- scanning ------------------------------------------------------------------------------------------ */
 
 struct listing {
-    struct ngd_store_item *items; /* last used first, with times in nanoseconds */
+    struct ngd_store_item *items; /* most recently used first, with times in nanoseconds */
     uint32_t n, cap;
-    uint32_t left; /* not evicted */
+    uint32_t left; /* items that were not evicted */
     uint64_t bytes;
     struct ngd_store_owners owners;
     bool failed;
@@ -194,7 +195,7 @@ static ngd_status_t list_store_entries(struct ngd_store *store, struct listing *
     return NGD_OK;
 }
 
-/* Makes what was seen what counts; takes the listing's owners. */
+/* Replaces the store's counts by those of the listing, and takes the listing's owners. */
 static void count_anew(struct ngd_store *store, struct listing *l)
 {
     struct ngd_store_owners before;
@@ -230,8 +231,8 @@ ngd_status_t ngd_store_list(struct ngd_store *store, struct ngd_store_item **ite
 
 /* ---- evicting ------------------------------------------------------------------------------------------ */
 
-/* Removes the entry of an owner that was not used for the longest time; from then on the owner's `before` tells where
- * to go on. False: there is none left. */
+/* Removes an owner's least recently used entry, and sets the owner's `before` to where to continue. Returns false if
+ * there is none left. */
 static bool evict_oldest(struct ngd_store *store, struct listing *l, uint32_t owner)
 {
     struct ngd_store_owner *o = &l->owners.items[owner];
@@ -251,8 +252,8 @@ static bool evict_oldest(struct ngd_store *store, struct listing *l, uint32_t ow
     return false;
 }
 
-/* Whose entries go next for the budget; false: whoever has most has none that can go. The payer has `more` bytes
- * besides. */
+/* Chooses the owner whose entry is evicted next for the budget. The payer counts with `more` bytes in addition. Returns
+ * false if the owner with the most bytes has no entry to evict. */
 static bool choose_owner(const struct listing *l, uint32_t payer, uint64_t more, uint32_t *owner_p)
 {
     uint64_t most = 0;
@@ -271,7 +272,8 @@ static bool choose_owner(const struct listing *l, uint32_t payer, uint64_t more,
     return most > 0 && l->owners.items[*owner_p].before > 0;
 }
 
-/* Leaves a tenth of what is full free besides, so that not every store has to look. False: there is no room still. */
+/* Evicts until a tenth of the full limit is free in addition, so that not every write has to scan. Returns false if
+ * there is still no room. */
 static bool evict(struct ngd_store *store, struct listing *l, const struct ngd_store_payer *payer, uint64_t more)
 {
     const uint64_t mine = less(payer->limit - payer->limit / 10, more),

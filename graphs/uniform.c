@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Integers beyond are not all numbers of f64, in which a fill value is written. */
+/* f64 does not have all larger integers, and a fill value is written as f64. */
 #define LARGEST_INT 0x1p53
 
 /* ---- numbers of a dtype ---- */
@@ -17,7 +17,7 @@ static float nearest(ngd_dtype_t dtype, float v)
     return dtype == NGD_BF16 ? ngd_bf16_to_f32(ngd_f32_to_bf16(v)) : v;
 }
 
-/* Zero, infinite, or not so small that a device may flush it to zero. */
+/* Returns true unless the value is NaN or so small that a device may flush it to zero. */
 static bool is_plain_value(ngd_dtype_t dtype, double v)
 {
     return v == v && (v == 0 || fabs(v) >= (dtype == NGD_F16 ? 0x1p-14 : 0x1p-126));
@@ -49,7 +49,7 @@ bool ngd_uniform_round(ngd_dtype_t dtype, double v, struct ngd_uniform *u_p)
     return true;
 }
 
-/* Casts that round, or cut off, are the device's; but between floats there is one way. */
+/* Casts a value. Casts that round or cut off are left to the device, except between floats, where all devices agree. */
 bool ngd_uniform_cast(ngd_dtype_t from, const struct ngd_uniform *x, ngd_dtype_t to, struct ngd_uniform *u_p)
 {
     double v = ngd_uniform_number(from, x);
@@ -134,7 +134,7 @@ INT(xor, ux ^ uy)
 INT(not, ~ux)
 INT(bool_not, !ux)
 
-/* Of numbers of any dtype, which f64 has exactly. */
+/* Tests of numbers of any dtype, which f64 has exactly. */
 #define TEST(name, truth)                       \
     static bool test_##name(double x, double y) \
     {                                           \
@@ -154,7 +154,7 @@ TEST(not, x == 0)
 TEST(isinf, isinf(x))
 TEST(isnan, x != x)
 
-/* Powers that kernels compute by multiplying. */
+/* Computes the powers that kernels compute by multiplying. Returns false for others. */
 static bool power(float x, double exponent, float *r_p)
 {
     static const struct {
@@ -185,7 +185,7 @@ static bool whole_pow(const struct ngd_node *n, ngd_dtype_t dtype, const struct 
     return power((float)x->f, ngd_op_float(n, "exponent"), &r) && ngd_uniform_round(dtype, (double)r, u_p);
 }
 
-/* min(max, max(min, x)), of bounds that the dtype has. */
+/* Computes min(max, max(min, x)). Returns false if the dtype does not have the bounds. */
 static bool whole_clamp(const struct ngd_node *n, ngd_dtype_t dtype, const struct ngd_uniform *x,
                         struct ngd_uniform *u_p)
 {
@@ -203,8 +203,8 @@ static const struct row {
     float (*of_floats)(float x, float y);
     uint64_t (*of_ints)(int64_t x, int64_t y);
     bool (*test)(double x, double y);
-    uint64_t (*of_bools)(int64_t x, int64_t y); /* NULL: as of integers */
-    /* Of one operand and attributes of its own; in the place of all the others. */
+    uint64_t (*of_bools)(int64_t x, int64_t y); /* NULL: of_ints is used */
+    /* For operators of one operand with attributes of their own; replaces the other functions. */
     bool (*whole)(const struct ngd_node *n, ngd_dtype_t dtype, const struct ngd_uniform *x, struct ngd_uniform *u_p);
 } rows[NGD_OP_MAX] = {
     [NGD_OP_ATEN_NEG] = {.of_floats = float_neg, .of_ints = int_neg},
@@ -260,7 +260,7 @@ static bool node_has_attr(const struct ngd_node *n, const char *attr)
     return ngd_op_attr_index(n->op, attr, strlen(attr)) >= 0;
 }
 
-/* The second operand as a number; *exact_p false: it is scaled in a way of which there are several. */
+/* Returns the second operand as a number. *exact_p false: it is scaled by alpha, which devices may do differently. */
 static double second(const struct ngd_node *n, ngd_dtype_t dtype, const struct ngd_uniform *in, bool *exact_p)
 {
     const double alpha = node_has_attr(n, "alpha") ? ngd_op_float(n, "alpha") : 1;
@@ -272,7 +272,7 @@ static double second(const struct ngd_node *n, ngd_dtype_t dtype, const struct n
     else if (node_has_attr(n, "other"))
         y = ngd_op_float(n, "other");
     if (n->n_in == 1 && ngd_op_adds(n->op)) {
-        y *= alpha; /* a number that is added, whichever way it was made */
+        y *= alpha; /* a plain number that is added, so all devices get the same */
         *exact_p = true;
     }
     return y;
@@ -295,7 +295,7 @@ static bool compute_int(const struct ngd_node *n, ngd_dtype_t dtype, int64_t x, 
     const struct row *row = &rows[n->op->id];
     int64_t v;
 
-    if (!(fabs(y) < LARGEST_INT) || y != trunc(y)) /* a product of f64 may have been rounded to 2^53 */
+    if (!(fabs(y) < LARGEST_INT) || y != trunc(y)) /* the f64 product may have been rounded to 2^53 */
         return false;
     v = cut(dtype, (dtype == NGD_BOOL && row->of_bools ? row->of_bools : row->of_ints)(x, (int64_t)y));
     if (v < (int64_t)-LARGEST_INT || v > (int64_t)LARGEST_INT)
