@@ -476,7 +476,7 @@ static ngd_status_t read_config_line(const struct ngd_config_option *table, void
     if (!equals)
         return ngd_diag_set(
             diag, NGD_ERR_CONFIG,
-            "not of the form \"name = value\"; allowed: that, empty lines, and lines that start with #");
+            "not of the form \"name = value\"; allowed: this form, empty lines, and lines that start with #");
     *equals = '\0';
     name = trim(name);
     value = trim(equals + 1);

@@ -21,7 +21,8 @@ static ngd_status_t find_allowed(const struct ngd_dumps *dumps, const char *path
         return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED,
                             "no directory is allowed for dumps; the daemon's option dump-dir names some");
     if (ngd_path_has_parent(path))
-        return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED, "directory \"%.300s\" goes up with \"..\"", path);
+        return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED,
+                            "directory \"%.300s\" has a component \"..\", which is not allowed", path);
     if (path[0] != '/') {
         *dir_p = dumps->allowed[0];
         *rest_p = path;
@@ -70,7 +71,7 @@ static ngd_status_t writer_of(struct ngd_dumps *dumps, struct ngd_payer *payer, 
 {
     *w_p = payer ? find_writer(dumps, payer) : NULL;
     if (payer && !*w_p)
-        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory to count what is dumped");
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory to count the bytes of dumps");
     return NGD_OK;
 }
 
@@ -130,7 +131,7 @@ static ngd_status_t refuse_path(int err, const char *path, struct ngd_diag *diag
 {
     if (err == ELOOP || err == ENOTDIR)
         return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED,
-                            "directory \"%.300s\" leads through something that is no directory, or a link", path);
+                            "a component of directory \"%.300s\" is a link, or is not a directory", path);
     return ngd_diag_set(diag, ngd_status_from_errno(err), "directory \"%.300s\": %s", path, strerror(err));
 }
 

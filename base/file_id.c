@@ -18,7 +18,7 @@ ngd_status_t ngd_file_identify(int fd, struct ngd_file_id *id, struct ngd_diag *
     struct stat sb;
 
     if (fstat(fd, &sb) != 0)
-        return ngd_diag_set(diag, NGD_ERR_IO, "the file cannot be looked at: %s", strerror(errno));
+        return ngd_diag_set(diag, NGD_ERR_IO, "the file's attributes cannot be read: %s", strerror(errno));
     memset(id, 0, sizeof(*id));
     id->dev = sb.st_dev;
     id->ino = sb.st_ino;

@@ -621,8 +621,9 @@ ngd_status_t ngd_node_scope_check(const struct ngd_graph *graph, const struct ng
     if (scope->stream >= graph->n_streams)
         return ngd_diag_set(diag, NGD_ERR_GRAPH_UNDEFINED, "there is no stream number %u", scope->stream);
     if (scope->aicore > NGD_GRAPH_MAX_CORES || scope->vectorcore > NGD_GRAPH_MAX_CORES)
-        return ngd_diag_set(diag, NGD_ERR_GRAPH_ATTRIBUTE, "a limit of %u AI and %u vector cores: at most %d are taken",
-                            scope->aicore, scope->vectorcore, NGD_GRAPH_MAX_CORES);
+        return ngd_diag_set(diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                            "a limit of %u AI and %u vector cores: each may be %d at most", scope->aicore,
+                            scope->vectorcore, NGD_GRAPH_MAX_CORES);
     if (scope->vectorcore && !scope->aicore)
         return ngd_diag_set(diag, NGD_ERR_GRAPH_ATTRIBUTE,
                             "a limit of %u vector cores comes with no limit of AI cores: give both", scope->vectorcore);
@@ -721,8 +722,8 @@ static ngd_status_t copy_attr(struct ngd_graph *graph, const struct ngd_node *no
     switch (schema->type) {
     case NGD_ATTR_STR:
         if (!from->s || strlen(from->s) > NGD_GRAPH_MAX_STRING || !ngd_text_ok(from->s, strlen(from->s)))
-            return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE, "attribute %s is no usable string",
-                               schema->name);
+            return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                               "attribute %s is not UTF-8, or is longer than 4096 bytes", schema->name);
         a->s = copy_name(graph, slice_of(from->s));
         return a->s ? NGD_OK : graph_no_memory(diag);
     case NGD_ATTR_INTS:
@@ -731,7 +732,8 @@ static ngd_status_t copy_attr(struct ngd_graph *graph, const struct ngd_node *no
                                schema->name, NGD_GRAPH_MAX_LIST);
         for (uint32_t i = 0; i < from->n; i++)
             if (ngd_expr_bounds(graph->exprs, from->list[i], &lo, &hi))
-                return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE, "attribute %s has no valid element %u",
+                return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                                   "attribute %s: element %u is neither a number nor an expression of the graph",
                                    schema->name, i);
         a->list = list = ngd_arena_calloc(&graph->priv->arena, from->n + 1, sizeof(int64_t));
         if (!list)
@@ -742,8 +744,8 @@ static ngd_status_t copy_attr(struct ngd_graph *graph, const struct ngd_node *no
         return NGD_OK;
     case NGD_ATTR_INT:
         if (ngd_expr_bounds(graph->exprs, from->i, &lo, &hi))
-            return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE, "attribute %s is no valid number",
-                               schema->name);
+            return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                               "attribute %s is neither a number nor an expression of the graph", schema->name);
         return NGD_OK;
     case NGD_ATTR_BOOL:
         a->i = from->i != 0;
@@ -754,7 +756,8 @@ static ngd_status_t copy_attr(struct ngd_graph *graph, const struct ngd_node *no
         return NGD_OK;
     case NGD_ATTR_FLOAT: /* i is set only for an integer that f64 does not have, and f must be the nearest f64 */
         if (from->i && (ngd_scalar_of_int(from->i).i != from->i || ngd_scalar_of_int(from->i).f != from->f))
-            return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE, "attribute %s is two numbers", schema->name);
+            return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                               "attribute %s has an integer and a float that differ", schema->name);
         return NGD_OK;
     }
     return NGD_ERR_INTERNAL;

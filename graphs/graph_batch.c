@@ -67,7 +67,7 @@ static bool keeps_apart(const struct ngd_graph *graph, const struct ngd_node *no
     if (node->op->flags & NGD_OPF_ELEMENTWISE)
         return true;
     *why_p = batches ? "an operand has no rows of the batch, and what is read of it depends on the row's number"
-                     : "what it computes for a row depends on the row's number, or on other rows";
+                     : "a row of its result depends on the row's number, or on other rows";
     return batches && batches_hold(batches, with, without);
 }
 
@@ -94,10 +94,11 @@ static ngd_status_t check_batch_node(const struct ngd_graph *graph, const struct
             "declare the symbol without `batch`",
             name);
     if (node->op->flags & NGD_OPF_COLLECTIVE)
-        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_NOT_ROWWISE,
-                           "symbol %s is the batch, and the group's other devices would have to put the same replays "
-                           "together: declare the symbol without `batch`",
-                           name);
+        return ngd_op_fail(
+            graph, node, diag, NGD_ERR_GRAPH_NOT_ROWWISE,
+            "symbol %s is the batch, and the group's other devices would have to merge the same replays: "
+            "declare the symbol without `batch`",
+            name);
     if (!touches_symbol(graph, node, symbol))
         return NGD_OK;
     if (!keeps_apart(graph, node, symbol, &why))

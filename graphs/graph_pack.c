@@ -372,7 +372,7 @@ static ngd_status_t bytes_status(struct reader *r)
     if (r->truncated)
         return ngd_diag_set(r->diag, NGD_ERR_FILE_TRUNCATED, "the bytes of a stored graph end too early");
     if (r->corrupt)
-        return ngd_diag_set(r->diag, NGD_ERR_FILE_CORRUPT, "the bytes of a stored graph make no sense");
+        return ngd_diag_set(r->diag, NGD_ERR_FILE_CORRUPT, "the bytes of a stored graph are inconsistent");
     return NGD_OK;
 }
 
@@ -613,10 +613,11 @@ static ngd_status_t check_packed_head(struct reader *r)
         return bytes_status(r);
     }
     if (memcmp(r->at, magic, MAGIC_BYTES) != 0)
-        return ngd_diag_set(r->diag, NGD_ERR_FILE_UNSUPPORTED, "not a stored graph of this version");
+        return ngd_diag_set(r->diag, NGD_ERR_FILE_UNSUPPORTED, "the bytes are not a stored graph of this version");
     ngd_op_table_digest(&operators);
     if (memcmp(r->at + MAGIC_BYTES, operators.b, sizeof(operators.b)) != 0)
-        return ngd_diag_set(r->diag, NGD_ERR_FILE_UNSUPPORTED, "a stored graph of another table of operators");
+        return ngd_diag_set(r->diag, NGD_ERR_FILE_UNSUPPORTED,
+                            "the stored graph was made with another table of operators");
     return NGD_OK;
 }
 

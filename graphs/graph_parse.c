@@ -283,7 +283,7 @@ static ngd_status_t parse_header(struct ngd_graph_parser *p)
         status = ngd_graph_lex_take_word(&p->lex, "npugraph");
     if (!status && p->lex.tok.kind == NGD_GRAPH_TOK_INT && !ngd_graph_lex_is(p->lex.tok.text, "1"))
         status = ngd_graph_lex_fail_at(&p->lex, &p->lex.tok, NGD_ERR_GRAPH_PARSE,
-                                       "this version of the text form is not known: only 1 is");
+                                       "this version of the text form is not known: it must be 1");
     if (!status)
         status = ngd_graph_lex_take_int(&p->lex, "the version, 1", &version);
     if (!status)

@@ -51,8 +51,8 @@ static ngd_status_t note_record(struct events *e, uint32_t node, struct ngd_diag
 
     if (slot->tag)
         return ngd_op_fail(e->graph, n, diag, NGD_ERR_GRAPH_EVENT,
-                           "event \"%.64s\" is recorded already by node %u (line %u): an event comes once in a replay, "
-                           "give each its own tag",
+                           "event \"%.64s\" is recorded already by node %u (line %u): a replay records an event once; "
+                           "give each event its own tag",
                            slot->tag, slot->record, e->graph->nodes[slot->record].line);
     if (e->n++ == NGD_GRAPH_MAX_EVENTS)
         return ngd_op_fail(e->graph, n, diag, NGD_ERR_GRAPH_TOO_LARGE, "the graph has more than %d events",

@@ -42,7 +42,7 @@ static ngd_status_t check_heads(struct ngd_graph *graph, struct ngd_node *node, 
     if (k->dims[q->rank - 1] != q->dims[q->rank - 1] || k->dims[q->rank - 2] != v->dims[q->rank - 2])
         return ngd_op_fail(
             graph, node, diag, NGD_ERR_GRAPH_SHAPE,
-            "key %%%s is %s and value %%%s is %s: keys must be as long as queries, and as many as values",
+            "key %%%s is %s and value %%%s is %s: key must have query's last dimension, and as many rows as value",
             ngd_op_in_name(graph, node, 1), ngd_op_type_text(graph, k, tk), ngd_op_in_name(graph, node, 2),
             ngd_op_type_text(graph, v, tv));
     if (!ngd_expr_always_le(graph->exprs, 1, q->dims[q->rank - 1]))
@@ -78,7 +78,7 @@ static ngd_status_t check_attention_mask(struct ngd_graph *graph, struct ngd_nod
     mask = ngd_node_in(graph, node, 3);
     if (ngd_op_bool(node, "is_causal"))
         return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
-                           "attribute is_causal is true beside attn_mask %%%s: PyTorch takes one of them",
+                           "attribute is_causal is true, but attn_mask %%%s is given: give one of them",
                            ngd_op_in_name(graph, node, 3));
     if (mask->dtype != NGD_BOOL && mask->dtype != NGD_F32 && mask->dtype != q->dtype)
         return ngd_op_dtype_is(graph, node, 3, "attn_mask", q->dtype, diag);
@@ -111,10 +111,11 @@ ngd_status_t ngd_shape_sdpa(struct ngd_graph *graph, struct ngd_node *node, stru
                            "query %%%s is %s, but must be [B,H,L,E], [H,L,E] or [L,E]: view it so",
                            ngd_op_in_name(graph, node, 0), ngd_op_type_text(graph, q, text));
     if (ngd_op_float(node, "dropout_p") != 0)
-        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
-                           "attribute dropout_p is %g, but what is random cannot be captured: trace the model with "
-                           "model.eval()",
-                           ngd_op_float(node, "dropout_p"));
+        return ngd_op_fail(
+            graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+            "attribute dropout_p is %g, but dropout is random and cannot be captured: trace the model with "
+            "model.eval()",
+            ngd_op_float(node, "dropout_p"));
     if (scale != scale || scale == -INFINITY)
         return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE, "attribute scale is %g, but must be a number",
                            scale);

@@ -40,9 +40,10 @@ static ngd_status_t check_reduction(struct ngd_graph *graph, struct ngd_node *no
                            "%%%s is %s; ranks reduce f32, f16, bf16, i32 and i64", ngd_op_in_name(graph, node, 0),
                            ngd_dtype_name(dtype));
     if (strcmp(op, "avg") == 0 && !ngd_dtype_is_float(dtype))
-        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_DTYPE,
-                           "reduce_op \"avg\" takes floats, %%%s is %s: sum, and divide as you want it rounded",
-                           ngd_op_in_name(graph, node, 0), ngd_dtype_name(dtype));
+        return ngd_op_fail(
+            graph, node, diag, NGD_ERR_GRAPH_DTYPE,
+            "reduce_op \"avg\" takes floats, but %%%s is %s: use \"sum\", and divide with the rounding that you need",
+            ngd_op_in_name(graph, node, 0), ngd_dtype_name(dtype));
     return NGD_OK;
 }
 
@@ -144,7 +145,7 @@ static ngd_status_t sum_splits(struct ngd_graph *graph, struct ngd_node *node, c
 
     if (splits->n == 0 || splits->n > NGD_GROUP_MAX_RANKS)
         return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
-                           "%s has %u numbers; it has one for each rank, of which there are at most %d", name,
+                           "%s has %u numbers; it must have one for each rank, and a group has at most %d ranks", name,
                            splits->n, NGD_GROUP_MAX_RANKS);
     for (uint32_t i = 0; i < splits->n; i++) {
         int64_t min, max;
@@ -216,9 +217,8 @@ ngd_status_t ngd_graph_check_collectives(const struct ngd_graph *graph, struct n
             g++;
         if (g == NGD_GRAPH_MAX_GROUPS)
             return ngd_op_fail(graph, n, diag, NGD_ERR_GRAPH_TOO_LARGE,
-                               "group \"%.64s\" is one more than the %d that "
-                               "a graph may name",
-                               name, NGD_GRAPH_MAX_GROUPS);
+                               "group \"%.64s\" is one too many: a graph may name %d groups", name,
+                               NGD_GRAPH_MAX_GROUPS);
         if (g == n_groups)
             first[n_groups++] = n;
         if (first[g]->scope.stream != n->scope.stream)

@@ -144,7 +144,8 @@ static ngd_status_t gate_up(struct ngd_graph *graph, struct ngd_node *node, uint
         status = check_weight(graph, node, first + 1, "up", &up, diag);
     if (!status && n != up)
         status = ngd_op_fail(
-            graph, node, diag, NGD_ERR_GRAPH_SHAPE, "gate %%%s is %s and up %%%s is %s: they must have as many rows",
+            graph, node, diag, NGD_ERR_GRAPH_SHAPE,
+            "gate %%%s is %s and up %%%s is %s: they must have the same number of rows",
             ngd_op_in_name(graph, node, first), ngd_op_type_text(graph, ngd_node_in(graph, node, first), tg),
             ngd_op_in_name(graph, node, first + 1), ngd_op_type_text(graph, ngd_node_in(graph, node, first + 1), tu));
     if (!status)
@@ -179,7 +180,7 @@ static bool rows_of_x(const struct ngd_graph *graph, const struct ngd_node *node
         }
     }
     if (ngd_op_in_carries(graph, node, 0, symbol) && ngd_node_in(graph, node, 0)->rank < 2) {
-        *why_p = "the columns of x are it";
+        *why_p = "x has no rows, and the symbol sizes its columns";
         return false;
     }
     return ngd_op_attrs_free(graph, node, symbol, NULL, why_p);

@@ -68,11 +68,11 @@ static ngd_status_t check_whole(struct ngd_graph *graph, struct ngd_node *node, 
     if (ngd_dtype_is_float(ngd_node_in(graph, node, 0)->dtype) || (inf_ok && isinf(v)) || ngd_op_attr(node, name)->i ||
         (v == floor(v) && v >= -0x1p63 && v < 0x1p63))
         return NGD_OK;
-    return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
-                       "attribute %s is %g, but beside the integers of %%%s it must be a whole number of 64 bits: cast "
-                       "the operand to a "
-                       "float dtype first",
-                       name, v, ngd_op_in_name(graph, node, 0));
+    return ngd_op_fail(
+        graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+        "attribute %s is %g, but %%%s has integers, so it must be a whole number of 64 bits: cast the operand "
+        "to a float dtype first",
+        name, v, ngd_op_in_name(graph, node, 0));
 }
 
 ngd_status_t ngd_shape_scalar(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
@@ -93,7 +93,7 @@ ngd_status_t ngd_shape_divisor(struct ngd_graph *graph, struct ngd_node *node, s
 
     if (!status && ngd_op_float(node, "other") == 0 && !ngd_dtype_is_float(ngd_node_in(graph, node, 0)->dtype))
         return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
-                           "attribute other is 0, by which the integers of %%%s cannot be divided",
+                           "attribute other is 0, but the integers of %%%s cannot be divided by 0",
                            ngd_op_in_name(graph, node, 0));
     return status;
 }
@@ -106,8 +106,8 @@ static ngd_status_t check_round_mode(struct ngd_graph *graph, struct ngd_node *n
         return NGD_OK;
     return ngd_op_fail(
         graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
-        "attribute rounding_mode is \"%.32s\", but must be \"floor\" or \"trunc\": what is not rounded is "
-        "aten.div.Tensor or aten.div.Scalar",
+        "attribute rounding_mode is \"%.32s\", but must be \"floor\" or \"trunc\": use aten.div.Tensor or "
+        "aten.div.Scalar for a quotient that is not rounded",
         mode);
 }
 

@@ -93,8 +93,8 @@ ngd_status_t ngd_shape_repeat(struct ngd_graph *graph, struct ngd_node *node, st
     if (repeats->n < x->rank || repeats->n > NGD_MAX_RANK)
         return ngd_op_fail(
             graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
-            "attribute repeats has %u numbers, but %%%s has %u dimensions: it must have as many, or more "
-            "up to %u",
+            "attribute repeats has %u numbers, but %%%s has %u dimensions: it must have at least as many, and at "
+            "most %u",
             repeats->n, ngd_op_in_name(graph, node, 0), x->rank, NGD_MAX_RANK);
     for (uint32_t i = 0; i < repeats->n; i++) {
         const ngd_dim_t dim = i < added ? 1 : x->dims[i - added];
@@ -181,8 +181,8 @@ static ngd_status_t check_parts(struct ngd_graph *graph, struct ngd_node *node, 
         return ngd_op_expr_fail(graph, node, diag, status, "the size of the last part");
     if (node->n_out == 0 || !ngd_expr_always_le(graph->exprs, 1, last) || !ngd_expr_always_le(graph->exprs, last, size))
         return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE,
-                           "it has %u results, but dimension %u of %%%s, %s, is not that many parts of %s for all "
-                           "symbol values",
+                           "it has %u results, but dimension %u of %%%s, %s, does not have that many parts of %s for "
+                           "all symbol values",
                            node->n_out, axis, ngd_op_in_name(graph, node, 0), ngd_op_dim_text(graph, dim, td),
                            ngd_op_dim_text(graph, size, ts));
     *last_p = last;
@@ -250,7 +250,7 @@ static ngd_status_t clamp_bound(struct ngd_graph *graph, struct ngd_node *node, 
     else if (!ngd_expr_always_le(graph->exprs, 0, v))
         return ngd_op_fail(
             graph, node, diag, NGD_ERR_GRAPH_SHAPE,
-            "attribute %s, %s, may be negative or not, which decides from which end it counts: use a bound whose "
+            "attribute %s, %s, has no known sign, but the sign decides from which end it counts: use a bound whose "
             "sign is known",
             name, ngd_op_dim_text(graph, v, text));
     if (!status)

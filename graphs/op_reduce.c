@@ -79,8 +79,8 @@ static ngd_status_t check_not_empty(const struct ngd_graph *graph, const struct 
         if ((axes >> i & 1) && !ngd_expr_always_le(graph->exprs, 1, x->dims[i]))
             return ngd_op_fail(
                 graph, node, diag, NGD_ERR_GRAPH_SHAPE,
-                "dimension %u of %%%s, %s, may be 0, and nothing has no extreme: raise the minimum of its symbols", i,
-                ngd_op_in_name(graph, node, 0), ngd_op_dim_text(graph, x->dims[i], text));
+                "dimension %u of %%%s, %s, may be 0, but no elements have no extreme: raise the minimum of its symbols",
+                i, ngd_op_in_name(graph, node, 0), ngd_op_dim_text(graph, x->dims[i], text));
     return NGD_OK;
 }
 
@@ -156,8 +156,8 @@ ngd_status_t ngd_shape_reduce_truth(struct ngd_graph *graph, struct ngd_node *no
 
     if (!status && at >= 0 && node->op->attrs[at].type == NGD_ATTR_INTS && node->attrs[at].n == 0)
         return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
-                           "attribute dim is empty, which means no dimension to PyTorch here: the operator without "
-                           ".dims reduces all of them");
+                           "attribute dim is empty, which here means no dimension in PyTorch: use the operator without "
+                           ".dims to reduce all dimensions");
     return status ? status : reduce_result(graph, node, axes, dtype, diag);
 }
 

@@ -154,9 +154,10 @@ static ngd_status_t add_pad(struct ngd_graph *graph, struct ngd_node *node, ngd_
     ngd_status_t status;
 
     if (!ngd_dim_is_const(pad) || pad < 0)
-        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
-                           "attribute pad has %s, but takes constants from 0 on: aten.slice.Tensor cuts off",
-                           ngd_op_dim_text(graph, pad, text));
+        return ngd_op_fail(
+            graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+            "attribute pad has %s, but must have constants >= 0: use aten.slice.Tensor to cut off elements",
+            ngd_op_dim_text(graph, pad, text));
     status = ngd_expr_make(graph->exprs, NGD_EXPR_ADD, *dim, pad, dim);
     return status ? ngd_op_expr_fail(graph, node, diag, status, "a padded dimension") : NGD_OK;
 }

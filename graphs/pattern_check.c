@@ -74,8 +74,8 @@ static ngd_status_t set_order(struct ngd_pattern *p, struct ngd_diag *diag)
                              : makes_operand_of(&s->nodes[i], &s->nodes[p->order[k]]))
                         found = i;
         if (found == NGD_PATTERN_NONE)
-            return refuse_pattern(p, diag, NGD_ERR_INVALID_ARGUMENT,
-                                  "the source falls apart: its nodes are not connected by values", NULL);
+            return refuse_pattern(p, diag, NGD_ERR_INVALID_ARGUMENT, "the source has parts that no value connects",
+                                  NULL);
         placed[found] = true;
         p->order[n++] = found;
     }
@@ -108,8 +108,8 @@ static ngd_status_t check_uses(struct ngd_pattern *p, struct ngd_diag *diag)
                     p->values[n->out[k]].name);
     }
     if (p->source.n_returns != p->replacement.n_returns)
-        return refuse_pattern(p, diag, NGD_ERR_GRAPH_ARITY, "source and replacement return another number of values",
-                              NULL);
+        return refuse_pattern(p, diag, NGD_ERR_GRAPH_ARITY,
+                              "source and replacement do not return the same number of values", NULL);
     return NGD_OK;
 }
 
@@ -345,7 +345,7 @@ static ngd_status_t sample_node(const struct ngd_pattern *p, const struct sample
     if (!status)
         status = ngd_graph_add_node(g, n->op, in, n->n_in, attrs, set, out, NGD_PATTERN_MAX_OUT, diag);
     if (!status && g->nodes[g->n_nodes - 1].n_out != n->n_out)
-        status = ngd_diag_set(diag, NGD_ERR_GRAPH_ARITY, "%s has another number of results", n->op->name);
+        status = ngd_diag_set(diag, NGD_ERR_GRAPH_ARITY, "%s has a different number of results", n->op->name);
     for (uint32_t i = 0; i < n->n_out && !status; i++)
         if (n->out[i] != NGD_PATTERN_NONE)
             made[n->out[i]] = out[i];
@@ -410,7 +410,8 @@ static ngd_status_t try_sample(const struct ngd_pattern *p, const struct sample 
     status = sample_side(p, s, &p->replacement, written, &b, made_b, &why);
     if (status) {
         ngd_graph_unref(a);
-        return ngd_diag_set(diag, status, "pattern \"%s\": the replacement does not take what the source takes: %.300s",
+        return ngd_diag_set(diag, status,
+                            "pattern \"%s\": the replacement does not accept types that the source accepts: %.300s",
                             p->name, why.text[0] ? why.text : ngd_status_text(status));
     }
     status = compare_returns(p, a, made_a, b, made_b, diag);

@@ -178,7 +178,7 @@ ngd_status_t ngd_pattern_parse_excess(struct ngd_pattern_parser *p)
         status = parse_dtype_list(p, &dtypes);
     if (!status && (dtypes & ~d->allowed))
         return ngd_pattern_lex_fail_about(&p->lex, NGD_ERR_GRAPH_SYMBOL,
-                                          "%.*s is never of a dtype that is given here for excess precision", name.p,
+                                          "%.*s cannot be of a dtype that is given here for excess precision", name.p,
                                           name.n);
     if (!status)
         d->excess = dtypes;

@@ -43,12 +43,12 @@ static ngd_status_t parse_op(struct ngd_pattern_parser *p, struct ngd_pattern_no
     n->op = ngd_op_find(p->lex.tok.p, p->lex.tok.n);
     if (n->op && (n->op->flags & NGD_OPF_EVENT))
         return ngd_pattern_lex_fail_about(&p->lex, NGD_ERR_INVALID_ARGUMENT,
-                                          "%.*s is not of a pattern: what matches is between events", p->lex.tok.p,
+                                          "%.*s cannot be in a pattern: a match contains no events", p->lex.tok.p,
                                           p->lex.tok.n);
     if (n->op && (n->op->flags & NGD_OPF_COLLECTIVE))
         return ngd_pattern_lex_fail_about(
             &p->lex, NGD_ERR_INVALID_ARGUMENT,
-            "%.*s is not of a pattern: other devices take part in it, and rely on the graph's order", p->lex.tok.p,
+            "%.*s cannot be in a pattern: other devices take part in it, and rely on the graph's order", p->lex.tok.p,
             p->lex.tok.n);
     if (!n->op) {
         near = ngd_op_suggest(p->lex.tok.p, p->lex.tok.n);
@@ -229,11 +229,11 @@ static ngd_status_t check_pattern_counts(struct ngd_pattern_parser *p, const str
     uint32_t max = n->op->max_in == NGD_OP_VARIADIC ? NGD_PATTERN_MAX_IN : n->op->max_in;
 
     if (n->n_in < n->op->min_in || n->n_in > max)
-        return ngd_pattern_lex_fail_about(&p->lex, NGD_ERR_GRAPH_ARITY, "%.*s has another number of operands",
+        return ngd_pattern_lex_fail_about(&p->lex, NGD_ERR_GRAPH_ARITY, "%.*s has a different number of operands",
                                           n->op->name, strlen(n->op->name));
     if (n->op->n_out != NGD_OP_VARIADIC && n->n_out != n->op->n_out)
         return ngd_pattern_lex_fail_about(&p->lex, NGD_ERR_GRAPH_ARITY,
-                                          "%.*s has another number of results (_ stands for one that nobody uses)",
+                                          "%.*s has a different number of results (_ stands for an unused one)",
                                           n->op->name, strlen(n->op->name));
     for (uint32_t i = 0; i < n->op->n_attrs; i++)
         if (n->op->attrs[i].required && n->attrs[i].kind == NGD_PATTERN_ATTR_DEFAULT)

@@ -693,11 +693,12 @@ static ngd_status_t run_build(struct build *b)
         return plan_no_memory(b);
     if (status == NGD_ERR_INTERNAL)
         return ngd_diag_set(b->diag, status,
-                            "graph %s: its streams' memory was planned so that they would share what both "
-                            "use; please report it",
+                            "graph %s: the memory plan makes streams share bytes that both use at the same time; "
+                            "please report it",
                             b->graph->name);
     if (status == NGD_ERR_FILE_CORRUPT)
-        return ngd_diag_set(b->diag, status, "graph %s: the stored memory layout is of another plan", b->graph->name);
+        return ngd_diag_set(b->diag, status, "graph %s: the stored memory layout belongs to another plan",
+                            b->graph->name);
     if (status)
         return ngd_diag_set(b->diag, status, "graph %s: the memory that it needs exceeds 62 bits", b->graph->name);
     return NGD_OK;

@@ -61,7 +61,7 @@ static ngd_status_t read_plan_head(const uint8_t *p, size_t n, struct pack *pack
         return ngd_diag_set(diag, NGD_ERR_FILE_TRUNCATED, "a stored plan has %d bytes at least; there are %zu",
                             HEAD_BYTES, n);
     if (memcmp(p, magic, sizeof(magic)) != 0)
-        return ngd_diag_set(diag, NGD_ERR_FILE_UNSUPPORTED, "not a stored plan of this version");
+        return ngd_diag_set(diag, NGD_ERR_FILE_UNSUPPORTED, "the bytes are not a stored plan of this version");
     *pack = (struct pack){
         .n_graph = (uint32_t)ngd_le_get(p + 8, 4),
         .n_tensors = (uint32_t)ngd_le_get(p + 12, 4),
@@ -75,7 +75,8 @@ static ngd_status_t read_plan_head(const uint8_t *p, size_t n, struct pack *pack
         return ngd_diag_set(diag, n < want ? NGD_ERR_FILE_TRUNCATED : NGD_ERR_FILE_CORRUPT,
                             "the stored plan says that it has %" PRIu64 " bytes; there are %zu", want, n);
     if (pack->live_peak_bytes > pack->pool_bytes)
-        return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "the stored plan's pool is smaller than what lives in it");
+        return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT,
+                            "the stored plan's pool is smaller than the blocks that are live at the same time");
     pack->graph = p + HEAD_BYTES;
     pack->offsets = pack->graph + pack->n_graph;
     return NGD_OK;
@@ -175,8 +176,8 @@ static ngd_status_t stored_graph(struct ngd_graph *source, const struct ngd_key 
     pair = (struct pair){.a = source, .b = graph, .symbols = key->symbols};
     if (!same_interface(&pair)) {
         ngd_graph_unref(graph);
-        return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "the stored plan of graph %s takes other inputs than the graph",
-                            source->name);
+        return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT,
+                            "the stored plan of graph %s has other inputs or outputs than the graph", source->name);
     }
     *graph_p = graph;
     return NGD_OK;
@@ -206,7 +207,7 @@ static ngd_status_t replan(struct ngd_graph *source, const struct ngd_key *key, 
         return status;
     if (plan->n_tensors != pack->n_tensors || plan->n_calls != pack->n_calls) {
         ngd_plan_unref(plan);
-        return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "the stored layout is of another plan of graph %s",
+        return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "the stored layout belongs to another plan of graph %s",
                             source->name);
     }
     *plan_p = plan;

@@ -201,13 +201,13 @@ static ngd_status_t check_entry_size(struct ngd_store *store, const struct ngd_s
 {
     if (store->budget && n > store->budget - store->budget / 10)
         return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
-                            "an entry of %zu bytes does not fit into a store of %" PRIu64, n, store->budget);
+                            "an entry of %zu bytes does not fit into a store of %" PRIu64 " bytes", n, store->budget);
     if (!payer->limit || n <= payer->limit)
         return NGD_OK;
     ngd_store_note_refused(store, payer->name);
     return ngd_diag_set(diag, NGD_ERR_QUOTA,
-                        "an entry of %zu bytes does not fit into the %" PRIu64
-                        " that %s may have in the store (max-store-bytes-per-identity)",
+                        "an entry of %zu bytes exceeds the %" PRIu64
+                        " bytes that %s may have in the store (max-store-bytes-per-identity)",
                         n, payer->limit, payer->name);
 }
 
@@ -260,7 +260,7 @@ ngd_status_t ngd_store_put_for(struct ngd_store *store, const struct ngd_store_e
     ngd_status_t status;
 
     if (!ngd_store_name(entry->identity, entry->n_identity, name))
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "an identity without a kind");
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "the identity of the entry has no kind");
     if (is_anothers(store, name, payer->name) && ngd_store_touch(store, entry->identity, entry->n_identity))
         return NGD_OK;
     ngd_strbuf_init(&bytes);

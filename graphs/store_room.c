@@ -311,6 +311,7 @@ ngd_status_t ngd_store_make_room(struct ngd_store *store, const struct ngd_store
         return NGD_OK;
     ngd_store_note_refused(store, payer->name);
     return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
-                        "an entry of %" PRIu64 " bytes does not fit: the store is full, and the others have less in it",
+                        "an entry of %" PRIu64
+                        " bytes does not fit: the store is full, and its other owners have fewer bytes in it",
                         more);
 }

@@ -152,8 +152,9 @@ START_TEST(line_without_equals_and_zero_byte_are_refused)
     static const char zero[] = "flag = yes\nna\0me = x\n";
 
     start();
-    refuses("flag yes\n", "test.conf:1: not of the form \"name = value\"; allowed: that, empty lines, and lines that "
-                          "start with #");
+    refuses("flag yes\n",
+            "test.conf:1: not of the form \"name = value\"; allowed: this form, empty lines, and lines that "
+            "start with #");
     memset(&diag, 0, sizeof(diag));
     ck_assert_int_eq(ngd_config_read_text(table, &opts, zero, sizeof(zero) - 1, "test.conf", &diag), NGD_ERR_CONFIG);
     ck_assert_str_eq(diag.text, "test.conf:2: has a zero byte; allowed: text");

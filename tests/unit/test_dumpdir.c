@@ -193,7 +193,7 @@ START_TEST(check_looks_at_what_is_there_and_makes_nothing)
     ck_assert_int_eq(ngd_dumps_check(&p.dumps, "a/b", NULL), NGD_OK);
     ck_assert_int_eq(ngd_dumps_check(&p.dumps, "a/b/c/d", NULL), NGD_OK);
     ck_assert_int_eq(ngd_dumps_check(&p.dumps, "a/b/file/d", &diag), NGD_ERR_PERMISSION_DENIED);
-    ck_assert(strstr(diag.text, "no directory"));
+    ck_assert(strstr(diag.text, "not a directory"));
     if (geteuid() != 0) { /* who may write everywhere */
         snprintf(path, sizeof(path), "%s/a/b", p.allowed);
         ck_assert_int_eq(chmod(path, 0500), 0);

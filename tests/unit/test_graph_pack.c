@@ -164,11 +164,11 @@ START_TEST(bytes_of_another_version_or_operator_table_are_unsupported)
     pack(g, &bytes);
     bytes.data[7]++;
     ck_assert_int_eq(unpack(bytes.data, bytes.len, &other, &diag), NGD_ERR_FILE_UNSUPPORTED);
-    ck_assert_str_eq(diag.text, "not a stored graph of this version");
+    ck_assert_str_eq(diag.text, "the bytes are not a stored graph of this version");
     bytes.data[7]--;
     bytes.data[8 + 31]++;
     ck_assert_int_eq(unpack(bytes.data, bytes.len, &other, &diag), NGD_ERR_FILE_UNSUPPORTED);
-    ck_assert_str_eq(diag.text, "a stored graph of another table of operators");
+    ck_assert_str_eq(diag.text, "the stored graph was made with another table of operators");
     ngd_strbuf_fini(&bytes);
     ngd_graph_unref(g);
 }

@@ -414,7 +414,7 @@ START_TEST(entry_larger_than_the_budget_is_refused_and_evicts_nothing)
     put(store, &t, 1, 500);
     make(&large, 2, 3000);
     ck_assert_int_eq(ngd_store_put(store, &large.entry, &diag), NGD_ERR_RESOURCE_EXHAUSTED);
-    ck_assert_ptr_nonnull(strstr(diag.text, "does not fit into a store of 2000"));
+    ck_assert_ptr_nonnull(strstr(diag.text, "does not fit into a store of 2000 bytes"));
     ck_assert_int_eq(get(store, &t), NGD_STORE_FOUND);
     ngd_store_close(store);
     teardown_dir();
@@ -478,7 +478,7 @@ START_TEST(owner_at_the_limit_loses_the_oldest_of_its_own)
     make(&b[0], 30, 4000);
     ck_assert_int_eq(ngd_store_put_for(store, &b[0].entry, &(struct ngd_store_payer){"uid:2", 4000}, &diag),
                      NGD_ERR_QUOTA);
-    ck_assert_ptr_nonnull(strstr(diag.text, "the 4000 that uid:2 may have in the store"));
+    ck_assert_ptr_nonnull(strstr(diag.text, "exceeds the 4000 bytes that uid:2 may have in the store"));
     ngd_store_held(store, "uid:2", &h);
     ck_assert_uint_eq(h.refused, 1);
     ck_assert(is_there(&b[7]));
@@ -526,7 +526,7 @@ START_TEST(large_entry_takes_nothing_from_who_has_less)
     make(&large[1], 11, 4000);
     ck_assert_int_eq(ngd_store_put_for(store, &large[1].entry, &(struct ngd_store_payer){"uid:2", 0}, &diag),
                      NGD_ERR_RESOURCE_EXHAUSTED);
-    ck_assert_ptr_nonnull(strstr(diag.text, "the others have less in it"));
+    ck_assert_ptr_nonnull(strstr(diag.text, "its other owners have fewer bytes in it"));
     ck_assert(is_there(&small[0]) && is_there(&small[1]));
     ngd_store_held(store, "uid:2", &h);
     ck_assert_uint_eq(h.refused, 1);
