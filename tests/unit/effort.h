@@ -3,15 +3,15 @@
 #define NGD_TESTS_EFFORT_H
 
 /*
- * How long a test may take, and how often tests do what only differs in its random numbers or its instruction set. All
- * of it, unless the environment's NGD_TEST_EFFORT (a percentage; tests/environment.sh sets it for sanitizers, which
- * take ten times as long) says less. What is left out is printed, and shown again with the sum of the tests.
+ * How long a test may take, and how many of its rounds run: rounds that differ only in random numbers or instruction
+ * sets. All rounds run unless NGD_TEST_EFFORT, a percentage, says less; tests/environment.sh sets it for sanitizers,
+ * which take ten times as long. What is left out is printed, and shown again in the summary of the tests.
  */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* In seconds. For a hang; a sanitizer on a busy machine is no hang. */
+/* Returns the time limit of a test in seconds. It must find a hang, but not a sanitizer on a busy machine. */
 static inline int effort_seconds(void)
 {
     return getenv("SANITIZER") ? 600 : 120;
@@ -25,7 +25,7 @@ static inline uint64_t effort_percent(void)
     return percent >= 1 && percent <= 100 ? percent : 100;
 }
 
-/* So many of n rounds, 1 at least. */
+/* Returns how many of n rounds run, at least 1. */
 static inline uint64_t effort(uint64_t n, const char *what)
 {
     uint64_t less = (n * effort_percent() + 99) / 100;
@@ -35,8 +35,8 @@ static inline uint64_t effort(uint64_t n, const char *what)
     return less;
 }
 
-/* For n cases in a row that are all alike: how far to go on each time. Odd, so that what alternates is met all the
- * same. */
+/* Returns the step with which a loop goes through n similar cases. It is odd, so that cases of alternating kinds all
+ * occur. */
 static inline uint64_t effort_step(uint64_t n, const char *what)
 {
     uint64_t step = 100 / effort_percent();

@@ -2,7 +2,7 @@
 #ifndef NGD_TESTS_GRAPH_UTIL_H
 #define NGD_TESTS_GRAPH_UTIL_H
 
-/* For tests of graphs: parsing bodies, printing, and tables of what is refused. */
+/* Helpers for tests of graphs: they parse bodies, print, and check tables of refusals. */
 #include "base/mem.h"
 #include "graphs/graph.h"
 #include "tests/unit/unit.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The text of a graph with that body; the caller frees it. */
+/* Returns the text of a graph with that body; the caller frees it. */
 static inline char *graph_text(const char *body)
 {
     struct ngd_strbuf sb;
@@ -48,7 +48,7 @@ static inline char *print_graph(const struct ngd_graph *g)
     return ngd_strbuf_steal(&sb);
 }
 
-/* Digest of a body, in hex; static storage of four, so that two can be compared in one call. */
+/* Returns the digest of a body in hex. The storage is static, for four results, so that a call can compare two. */
 static inline const char *digest_of(const char *body)
 {
     static char hex[4][NGD_DIGEST_HEX];
@@ -61,7 +61,7 @@ static inline const char *digest_of(const char *body)
     return hex[next];
 }
 
-/* The text of a value's type, by the value's name; static storage. */
+/* Returns the text of the type of the value with that name, in static storage. */
 static inline const char *type_of(const struct ngd_graph *g, const char *name)
 {
     static char text[256];
@@ -126,7 +126,7 @@ static inline void check_refusals(const struct refusal *refusals, size_t n)
 }
 #define CHECK_REFUSALS(table) check_refusals(table, sizeof(table) / sizeof((table)[0]))
 
-/* A file below the source tree; the caller frees it. */
+/* Reads a file of the source tree; the caller frees it. */
 static inline char *read_source_file(const char *path)
 {
     const char *top = getenv("top_srcdir");

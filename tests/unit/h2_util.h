@@ -2,7 +2,7 @@
 #ifndef NGD_TESTS_H2_UTIL_H
 #define NGD_TESTS_H2_UTIL_H
 
-/* For tests of the frame checker in front of gRPC: frames, and a client's connection without a socket. */
+/* Helpers for tests of the frame checker in front of gRPC: frames, and a client's connection without a socket. */
 #include "base/mem.h"
 #include "daemon/front/h2_guard.h"
 #include "tests/unit/unit.h"
@@ -46,7 +46,7 @@ static inline void put_begin(struct bytes *b)
     put_frame(b, SETTINGS, 0, 0, "\0\4\0\1\0\0", 6);
 }
 
-/* A call's head, and a message of n bytes that is told as `said`. */
+/* Writes a call's headers, and a message of n bytes whose length field says `said`. */
 static inline void put_call(struct bytes *b, uint32_t id, uint32_t said, uint32_t n, unsigned flags)
 {
     uint8_t message[66000] = {0, (uint8_t)(said >> 24), (uint8_t)(said >> 16), (uint8_t)(said >> 8), (uint8_t)said};
@@ -55,7 +55,7 @@ static inline void put_call(struct bytes *b, uint32_t id, uint32_t said, uint32_
     put_frame(b, DATA, flags, id, message, 5 + n);
 }
 
-/* What a client may say: everything once. */
+/* Writes each frame that a client may send, once. */
 static inline void put_honest(struct bytes *b)
 {
     put_begin(b);
@@ -73,7 +73,7 @@ static inline void put_honest(struct bytes *b)
     put_frame(b, PRIORITY, 0, 5, zeros, 5);
     put_frame(b, 0x21, 0, 7, "unknown", 7);
     put_frame(b, RST, 0, 3, "\0\0\0\10", 4);
-    put_frame(b, RST, 0, 5, "\0\0\0\10", 4); /* taken back before its headers went, as gRPC's clients do */
+    put_frame(b, RST, 0, 5, "\0\0\0\10", 4); /* cancelled before its headers were sent, as gRPC's clients do */
     put_frame(b, HEADERS, END_HEADERS | END_STREAM, 7, "\x83", 1);
     put_frame(b, DATA, END_STREAM, 1, NULL, 0);
     put_frame(b, GOAWAY, 0, 0, zeros, 8);
@@ -87,8 +87,8 @@ struct peer {
     int64_t streams, held, max_streams, max_held;
     uint32_t refusals;
     ngd_nsec_t now;
-    ngd_nsec_t buckets[NGD_H2_BUCKETS]; /* of an identity with this connection alone */
-    ngd_nsec_t *shared;                 /* of an identity with several; NULL: those above */
+    ngd_nsec_t buckets[NGD_H2_BUCKETS]; /* of an identity with only this connection */
+    ngd_nsec_t *shared;                 /* of an identity with several connections; NULL: buckets is used */
 };
 
 static inline void to_server(void *ctx, const uint8_t *bytes, size_t n)
@@ -167,7 +167,7 @@ static inline void init(struct peer *p)
     begin(p);
 }
 
-/* What was charged comes back, whatever was under way. */
+/* Ends the connection, and checks that all charges are given back. */
 static inline void end(struct peer *p)
 {
     ngd_h2_guard_destroy(p->guard);

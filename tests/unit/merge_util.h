@@ -2,15 +2,15 @@
 #ifndef NGD_TESTS_UNIT_MERGE_UTIL_H
 #define NGD_TESTS_UNIT_MERGE_UTIL_H
 
-/* Requests that wait for a slot and may run as one: a stage where the test says when the slot is free. */
+/* Helpers for tests of requests that wait for a slot and may be merged: the test decides when the slot becomes free. */
 #include "scheduler/program/merge_prog.h"
 #include "tests/unit/sched_util.h"
 
-/* One element for each row, doubled. */
+/* A graph that doubles one element in each row. */
 #define ROWS_TEXT                                                                             \
     "npugraph 1\ngraph \"rows\" {\n sym B 1..32 batch buckets 1, 4, 32\n input %x : f32[B]\n" \
     " %y = aten.add.Tensor(%x, %x)\n return \"y\" = %y\n}\n"
-/* A device that nobody's time is waited for on, and a request that keeps its only slot until the gate opens. */
+/* A device, and a request that keeps its only slot until the gate opens. */
 struct stage {
     struct bed bed;
     struct ngd_binding *other;
@@ -56,7 +56,7 @@ static inline void warm_buckets(struct stage *s, struct ngd_binding *b)
         bed_warm(&s->bed, b, sizes[i], 1);
 }
 
-/* Where nobody lingers and the buckets are captured. */
+/* Opens a stage without lingering whose buckets are captured. */
 static inline struct ngd_binding *open_warm(struct stage *s)
 {
     struct ngd_binding *b;
@@ -67,14 +67,14 @@ static inline struct ngd_binding *open_warm(struct stage *s)
     return b;
 }
 
-/* And what was bound on it. */
+/* Closes the stage and a binding on it. */
 static inline void stage_close_with(struct stage *s, struct ngd_binding *b)
 {
     ngd_binding_unref(b);
     stage_close(s);
 }
 
-/* On a clock that stands, with a slot that is busy until let_go(). */
+/* Opens a stage whose clock stands still, with a slot that is busy until let_go(). */
 static inline struct ngd_binding *open_held(struct stage *s, ngd_nsec_t now)
 {
     struct ngd_binding *b;
@@ -99,7 +99,7 @@ static inline void submit_rows(struct stage *s, struct call *c, struct ngd_bindi
     call_submit(&s->bed, c);
 }
 
-/* Each of n is answered, with its own rows. */
+/* Checks that each of n requests is answered with its own rows. */
 static inline void check_each(struct call *c, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -108,7 +108,7 @@ static inline void check_each(struct call *c, int n)
     }
 }
 
-/* The same, of requests of which so many ran as one. */
+/* Checks the same, and that each of the n requests ran in a merged replay of `together` requests. */
 static inline void check_together(struct call *c, int n, uint32_t together)
 {
     check_each(c, n);
@@ -116,7 +116,7 @@ static inline void check_together(struct call *c, int n, uint32_t together)
         ck_assert_uint_eq(c[i].req.together, together);
 }
 
-/* The time that replays of n rows are taken to need. */
+/* Sets the estimated time of replays of n rows. */
 static inline void set_cost(struct ngd_binding *b, int64_t n, ngd_nsec_t cost)
 {
     struct ngd_gcache_entry *entry;

@@ -2,13 +2,12 @@
 #ifndef NGD_TESTS_MODEL_UTIL_H
 #define NGD_TESTS_MODEL_UTIL_H
 
-/* What the tests of models and sequences (test_model*.c, test_contract.c) share: a prompt, and a worker that is held.
- */
+/* Helpers for tests of models and sequences (test_model*.c, test_contract.c): a prompt, and a worker that is held. */
 #include "tests/unit/toy_model.h"
 
 static const int32_t prompt[TOY_CONTEXT + 1] = {3, 17, 0, 9, 22, 5, 5, 12, 20, 1, 8, 14, 2, 6};
 
-/* Where an operation is when it is cancelled or its sequence closed. */
+/* The state of an operation when it is cancelled or its sequence is closed. */
 enum where { WAITING, RUNNING };
 
 /* Holds the worker before (WAITING) or in (RUNNING) the next replay. */
@@ -37,7 +36,7 @@ static inline void hold_begin(struct hold *h, struct toy *t, enum where where)
     }
 }
 
-/* Until the operation is where it should be. */
+/* Waits until the operation is in the state in which the worker is held. */
 static inline void hold_await(const struct hold *h, const struct toy_seq *s, const char *waiting)
 {
     struct ngd_model *model = ngd_seq_model(s->seq);

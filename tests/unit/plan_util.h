@@ -2,7 +2,7 @@
 #ifndef NGD_TESTS_PLAN_UTIL_H
 #define NGD_TESTS_PLAN_UTIL_H
 
-/* For tests of plans: a target, a graph of a decoder, and a check that holds for every plan. */
+/* Helpers for tests of plans: a target, a graph of a decoder, and a check of what holds for every plan. */
 #include "base/mem.h"
 #include "graphs/plan.h"
 #include "tests/unit/unit.h"
@@ -250,7 +250,7 @@ static inline void decoder_mlp(uint32_t l, struct ngd_strbuf *sb)
                       l, l, l, l, l, l, l, l, l + 1, l, l);
 }
 
-/* Free with ngd_free. */
+/* Returns the text of a decoder's graph; free it with ngd_free. */
 static inline char *decoder_text(const struct decoder_shape *s)
 {
     struct ngd_strbuf sb;

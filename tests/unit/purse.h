@@ -2,7 +2,7 @@
 #ifndef NGD_TESTS_UNIT_PURSE_H
 #define NGD_TESTS_UNIT_PURSE_H
 
-/* A payer that has so much, and knows who refers to it. Threads: one. */
+/* A payer with a limit, which counts its references. Threads: one. */
 #include "base/charge.h"
 #include "base/list.h"
 

@@ -2,7 +2,7 @@
 #ifndef NGD_TESTS_RANDOM_GRAPH_H
 #define NGD_TESTS_RANDOM_GRAPH_H
 
-/* Random graphs, built from the operator table itself: nodes that the builder refuses are left out. */
+/* Makes random graphs from the operator table; nodes that the builder refuses are left out. */
 #include "graphs/graph_int.h"
 #include "tests/unit/graph_util.h"
 
@@ -15,7 +15,8 @@ struct maker {
     uint32_t n_dims;
     uint32_t pool[MAX_POOL]; /* tensors to choose operands from */
     uint32_t n_pool;
-    uint64_t streams; /* seed of scopes and events, which leave everything else as it is; 0: none */
+    uint64_t
+        streams; /* seed of scopes and events, which do not change the rest of the graph; 0: no scopes and events */
     uint32_t n_events;
     bool lone; /* no collectives, which need a group to run in */
 };
@@ -34,7 +35,7 @@ static inline void pool_add(struct maker *m, uint32_t value)
         m->pool[draw(m, MAX_POOL)] = value;
 }
 
-/* Constants, symbols and what is made of them. */
+/* Makes dimensions: constants, symbols and expressions of them. */
 static inline void make_dims(struct maker *m)
 {
     ngd_dim_t a, b;
@@ -59,7 +60,7 @@ static inline void make_dims(struct maker *m)
     }
 }
 
-/* Some guards, which leave everything else as it is. */
+/* Adds some guards, which do not change the rest of the graph. */
 static inline void add_guards(struct ngd_graph *g, uint64_t seed)
 {
     struct maker m = {.seed = ~seed, .g = g};
@@ -164,7 +165,7 @@ static inline void add_event(struct maker *m, ngd_op_id_t op, uint32_t event)
     ck_assert_int_eq(ngd_graph_add_node(m->g, ngd_op_by_id(op), NULL, 0, &attr, NULL, NULL, 0, NULL), NGD_OK);
 }
 
-/* Another stream now and then, limits, and events that were recorded or not. */
+/* Sometimes changes the stream or the limits, or adds an event. */
 static inline void make_scope(struct maker *m)
 {
     struct ngd_node_scope scope = m->g->priv->scope;
@@ -220,7 +221,7 @@ static inline struct ngd_graph *make_any_graph(uint64_t seed, uint32_t n_streams
     return m.g;
 }
 
-/* The graph of that seed, on that many streams. */
+/* Makes the graph of that seed on that many streams. */
 static inline struct ngd_graph *make_streamed_graph(uint64_t seed, uint32_t n_streams)
 {
     return make_any_graph(seed, n_streams, false);
@@ -231,7 +232,7 @@ static inline struct ngd_graph *make_graph(uint64_t seed)
     return make_any_graph(seed, 1, false);
 }
 
-/* One that runs by itself. */
+/* Makes such a graph without collectives. */
 static inline struct ngd_graph *make_lone_graph(uint64_t seed, uint32_t n_streams)
 {
     return make_any_graph(seed, n_streams, true);

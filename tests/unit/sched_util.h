@@ -3,10 +3,11 @@
 #define NGD_TESTS_SCHED_UTIL_H
 
 /*
- * For tests of the scheduler on the real host device: a bed (device and scheduler), gates to stop a thread at a known
- * point, calls (a request with room for its data, and what was answered).
+ * Helpers for tests of the scheduler on the real host device: a bed (device and scheduler), gates that stop a thread at
+ * a known point, and calls (a request with its data and its answer).
  *
- * A slot is kept busy by a request whose done() waits at a gate; a capture thread by a capture whose done() does.
+ * To keep a slot busy, a test submits a request whose done() waits at a gate; for a capture thread, a capture whose
+ * done() does.
  */
 #include "base/lock.h"
 #include "base/log.h"
@@ -19,7 +20,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The text has each of the words, which are separated by '|'. */
+/* Checks that the text contains each of the words, which are separated by '|'. */
 static inline void says(const char *text, const char *words)
 {
     char list[200], *at = list, *word;
@@ -46,7 +47,7 @@ static inline void gate_init(struct gate *g)
     ngd_cond_init(&g->cond);
 }
 
-/* Says that this thread is there, and waits until the gate is open. */
+/* Counts this thread as arrived, and waits until the gate is open. */
 static inline void gate_pass(struct gate *g)
 {
     ngd_mutex_lock(&g->lock);
@@ -81,7 +82,7 @@ struct bed {
     uint64_t metrics[NGD_M_MAX]; /* before the test: counters are the process's */
 };
 
-/* By how much a metric has grown during the test. */
+/* Returns by how much a metric has grown during the test. */
 static inline int bed_counted(const struct bed *bed, ngd_metric_t m)
 {
     return (int)(int64_t)(ngd_metric_get(m) - bed->metrics[m]);
@@ -121,7 +122,7 @@ static inline void bed_start(struct bed *bed, const struct ngd_sched_params *par
     ck_assert_int_eq(ngd_sched_start(bed->sched), NGD_OK);
 }
 
-/* One slot, one capture thread; inline_limit 0 leaves everything to the worker. */
+/* Opens a bed with one capture thread. inline_limit 0: the worker runs all requests. */
 static inline void bed_open(struct bed *bed, uint32_t slots, ngd_nsec_t inline_limit)
 {
     struct ngd_sched_params params;
@@ -145,7 +146,7 @@ static inline struct ngd_slot *bed_slot(struct bed *bed, uint32_t i)
     return &bed->sched->queues[0].slots[i];
 }
 
-/* Until no slot is in use: a worker gives its slot back a moment after the done() that it called. */
+/* Waits until no slot is in use. A worker gives its slot back shortly after it has called done(). */
 static inline void bed_settle(struct bed *bed)
 {
     struct ngd_queue *q = &bed->sched->queues[0];
@@ -169,7 +170,7 @@ static inline void bed_settle(struct bed *bed)
 #define DOUBLE_TEXT                                                                                     \
     "npugraph 1\ngraph \"double\" {\n sym N 1..64\n input %x : f32[N]\n %y = aten.add.Tensor(%x, %x)\n" \
     " return \"y\" = %y\n}\n"
-/* An index that is out of range fails the replay, and nothing else. */
+/* A graph with an index: one that is out of range fails only its replay. */
 #define PICK_TEXT                                                                                            \
     "npugraph 1\ngraph \"pick\" {\n param %w : f32[4,2]\n input %i : i32[3]\n %y = aten.embedding(%w, %i)\n" \
     " return \"y\" = %y\n}\n"
@@ -209,7 +210,7 @@ static inline struct ngd_binding *bed_bind(struct ngd_program *prog, struct ngd_
     return binding;
 }
 
-/* A graph without buffers; the binding holds the program. */
+/* Binds a graph without buffers; the binding holds the program. */
 static inline struct ngd_binding *bed_binding(struct bed *bed, const char *text,
                                               const struct ngd_graph_options *options)
 {
@@ -272,7 +273,7 @@ static inline void call_done(struct ngd_request *req, ngd_status_t status, const
     ngd_mutex_unlock(&c->answered.lock);
 }
 
-/* y = 2x of n elements, for DOUBLE_TEXT. */
+/* Initialises a call of DOUBLE_TEXT: y = 2x of n elements. */
 static inline void call_init(struct call *c, struct ngd_binding *binding, int64_t n)
 {
     memset(c, 0, sizeof(*c));
@@ -318,7 +319,7 @@ static inline void call_run(struct bed *bed, struct call *c)
     call_wait(c);
 }
 
-/* Captured, and run so often that its time is known. */
+/* Captures a size, and runs it so often that its time is known. */
 static inline void bed_warm(struct bed *bed, struct ngd_binding *binding, int64_t n, uint32_t runs)
 {
     for (uint32_t i = 0; i < runs; i++) {
@@ -330,7 +331,7 @@ static inline void bed_warm(struct bed *bed, struct ngd_binding *binding, int64_
     }
 }
 
-/* A request that has run, and keeps a slot in its done() until the gate opens. */
+/* Runs a request that keeps its slot in done() until the gate opens. */
 static inline void call_occupy(struct bed *bed, struct call *c, struct ngd_binding *binding, struct gate *gate)
 {
     gate_init(gate);

@@ -2,7 +2,7 @@
 #ifndef NGD_TESTS_STORE_UTIL_H
 #define NGD_TESTS_STORE_UTIL_H
 
-/* For tests of the store: a directory that goes with its test, and files in it. */
+/* Helpers for tests of the store: a directory that is removed after its test, and files in it. */
 #include "graphs/store.h"
 #include "tests/unit/unit.h"
 #include <dirent.h>
@@ -33,7 +33,7 @@ static inline void remove_tree(const char *path)
 
 static inline void setup_dir(void)
 {
-    /* In memory where that is possible: thousands of fsyncs on a disk take their time, and show no more. */
+    /* The directory is in memory if possible: thousands of fsyncs on a disk would take long and test nothing more. */
     snprintf(store_base, sizeof(store_base), "%s/ngd-store-XXXXXX",
              access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     ck_assert_ptr_nonnull(mkdtemp(store_base));

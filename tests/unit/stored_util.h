@@ -2,7 +2,7 @@
 #ifndef NGD_TESTS_STORED_UTIL_H
 #define NGD_TESTS_STORED_UTIL_H
 
-/* For tests of what the store keeps for the scheduler: starts of a scheduler with one store, on the real host device.
+/* Helpers for tests of the scheduler's use of the store: they start schedulers with one store, on the real host device.
  */
 #include "tests/unit/sched_util.h"
 #include "tests/unit/store_util.h"
@@ -43,7 +43,7 @@ static inline void start_run(struct start *s, struct ngd_binding *binding, int64
     bed_warm(&s->bed, binding, n, times);
 }
 
-/* One start, in which each n of 5 and 7 is replayed. */
+/* Starts a scheduler, replays sizes 5 and 7, and stops it. */
 static inline void first_start(void)
 {
     struct start s;

@@ -94,7 +94,7 @@ END_TEST
 
 /* ---- proposals ---------------------------------------------------------------------------------------- */
 
-/* The least padding of list[0..n) with k buckets at most, by trying everything. */
+/* Returns the least padding of list[0..n) with at most k buckets, by trying all sets. */
 static uint64_t try_all(const struct ngd_size_count *list, uint32_t n, uint32_t k)
 {
     uint64_t best = UINT64_MAX;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Caps of device time on virtual time: a device of some slots, and a clock that jumps from event to event. Then held
- * requests and sequences in a scheduler, whose clock the test sets.
+ * Tests caps of device time on virtual time: a device with some slots, and a clock that jumps from event to event. Then
+ * held requests and sequences in a scheduler whose clock the test sets.
  */
 #include "scheduler/lineup/cap.h"
 #include "tests/unit/toy_model.h"
@@ -10,7 +10,7 @@
 
 struct job {
     struct ngd_sched_item item;
-    ngd_nsec_t length; /* what it really takes */
+    ngd_nsec_t length; /* its actual run time */
     ngd_nsec_t started, ended;
 };
 
@@ -87,7 +87,7 @@ static bool is_full(const struct device *d)
     return true;
 }
 
-/* Until nothing is left, or the next event is later than `until`. */
+/* Runs until no job is left, or the next event is later than `until`. */
 static void run(struct device *d, ngd_nsec_t until)
 {
     for (;;) {
@@ -114,7 +114,8 @@ static void run(struct device *d, ngd_nsec_t until)
         d->now = until;
 }
 
-/* A backlog of jobs of a capped account for 20 s: no more than its part, and no less but for what one job takes. */
+/* Runs a backlog of a capped account for 20 s, and checks that it gets its part of the time, up to the time of one job.
+ */
 static void check_part(const char *policy, uint32_t slots, uint32_t percent, ngd_nsec_t length, bool cost_known)
 {
     enum { DEPTH = 20 };
@@ -146,7 +147,7 @@ START_TEST(capped_account_gets_its_part_and_no_more_though_the_device_is_idle)
     check_part("fair", 1, 25, NGD_MSEC, true);
     check_part("fair", 1, 1, NGD_MSEC, true);
     check_part("fair", 1, 99, 100 * NGD_USEC, true);
-    check_part("fair", 1, 30, 700 * NGD_MSEC, true); /* one takes more than it can save up */
+    check_part("fair", 1, 30, 700 * NGD_MSEC, true); /* one job takes more than the account can save up */
     check_part("fair", 4, 25, NGD_MSEC, true);
     check_part("fair", 3, 10, NGD_MSEC, false);
     check_part("fifo", 2, 40, NGD_MSEC, true);
@@ -200,7 +201,7 @@ START_TEST(account_that_was_idle_has_saved_up_a_burst_and_not_more)
 }
 END_TEST
 
-/* What is taken in ends in time, and what is refused would not have: within one job. */
+/* Admitted jobs end in time, and refused jobs would have been late, up to the time of one job. */
 START_TEST(deadlines_are_foretold)
 {
     enum { N = 400 };
@@ -228,7 +229,7 @@ START_TEST(deadlines_are_foretold)
     for (int i = 0; i < N; i++)
         missed += jobs[i].ended > jobs[i].item.deadline;
     ck_assert_uint_eq(missed, 0);
-    /* About 600 ms, of which it may have 30 %, the burst, and what is still queued at the end. */
+    /* In about 600 ms: 30 % of the time, the burst, and the jobs that are still queued at the end. */
     ck_assert_uint_ge(taken, 190);
     ck_assert_uint_le(taken, 260);
     device_close(&d);
@@ -280,7 +281,7 @@ START_TEST(held_items_go_by_class_then_deadline_then_age_and_can_be_withdrawn)
 }
 END_TEST
 
-/* One waits in a less urgent class, one without a deadline among those that have one. */
+/* One held item is in a less urgent class; another has no deadline, and the others have one. */
 START_TEST(held_items_are_not_overtaken_for_ever)
 {
     enum { N = 200 };
@@ -467,7 +468,7 @@ START_TEST(worker_that_sleeps_wakes_when_what_is_held_may_go)
     call_run(&bed, &call);
     call_check(&call);
     ck_assert_int_ge(ngd_now(), open_at);
-    use_up(&bed, capped, 1000 * NGD_SEC); /* who stops the scheduler does not wait for that */
+    use_up(&bed, capped, 1000 * NGD_SEC); /* stopping the scheduler does not wait for that */
     call_init(&call, binding, 2);
     call.req.share = capped;
     call_submit(&bed, &call);
@@ -555,7 +556,7 @@ START_TEST(sequences_beyond_the_cap_wait_and_the_others_of_their_model_go_on)
 }
 END_TEST
 
-/* All of a model's sequences are held: it waits in the queue, with nobody to come for it but time. */
+/* If all of a model's sequences are held, the model waits in the queue, and only time makes it go on. */
 START_TEST(model_whose_sequences_are_all_held_goes_on_in_time)
 {
     static struct toy t;
@@ -586,7 +587,7 @@ START_TEST(account_that_has_opened_is_open_when_it_is_looked_at_again)
 
     device_open(&d, "fair", 1);
     account_init(&d, &account, 11);
-    job_init(&job, &account, NGD_CAP_BURST / 100 * 11); /* all that it may have, and nothing more */
+    job_init(&job, &account, NGD_CAP_BURST / 100 * 11); /* exactly what its cap allows */
     ngd_caps_push(&d.caps, &job.item, d.now);
     ck_assert_ptr_eq(ngd_caps_pop(&d.caps, d.now), &job.item);
     ck_assert_int_gt(ngd_cap_open_at(&account), d.now);

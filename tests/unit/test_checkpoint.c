@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config.json and the shard index: what is taken, and what is refused with which reason. */
+/* Tests config.json and the shard index: what is accepted, and what is refused with which reason. */
 #include "client/hf/checkpoint.h"
 #include "tests/unit/unit.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The decode contract: what does not fit its graphs is refused by role, and a model says what it is. */
+/* Tests the decode contract: a contract that does not fit its graphs is refused by role, and a model describes itself.
+ */
 #include "tests/unit/model_util.h"
 
 static void no_tokens(struct ngd_model_params *p)
@@ -122,7 +123,7 @@ START_TEST(model_says_what_it_is)
     ck_assert_uint_eq(stats.blocks_used, 4);
     ck_assert_uint_eq(stats.sequences, 1);
     ck_assert_uint_eq(stats.tokens_prefill, 6);
-    ck_assert_uint_eq(stats.tokens_decode, 2); /* the one that the prompt chose, and the step's */
+    ck_assert_uint_eq(stats.tokens_decode, 2); /* the token after the prompt, and the step's */
     ck_assert_uint_eq(stats.batches, 1);
     ngd_seq_close(s.seq);
     toy_close(&t);

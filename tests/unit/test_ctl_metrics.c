@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What npugraphctl reads out of the exposition, against what base/metrics.c itself says of the same numbers. */
+/* Compares what npugraphctl reads from the exposition with what base/metrics.c says of the same numbers. */
 #include "base/metrics.h"
 #include "client/ctl/ctl_metrics.h"
 #include "tests/unit/unit.h"

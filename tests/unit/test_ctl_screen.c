@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The screen of commands that go on, on a terminal of the test's own. */
+/* Tests the screen of commands that run until they are interrupted, on a terminal that the test makes. */
 #include "client/ctl/ctl_screen.h"
 #include "tests/unit/unit.h"
 
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* Standard input and output are a terminal meanwhile. */
+/* While it is open, standard input and output are a terminal. */
 struct terminal {
     int keyboard, kept[2];
 };

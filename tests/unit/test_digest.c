@@ -69,7 +69,7 @@ START_TEST(hash_of_small_integers_spreads_over_buckets)
         low[h % BUCKETS]++;
         high[h >> 54]++;
     }
-    /* Mean 64, standard deviation 8: six deviations either way. */
+    /* The mean is 64 and the standard deviation 8; six deviations are allowed. */
     for (int i = 0; i < BUCKETS; i++) {
         ck_assert_uint_gt(low[i], 16);
         ck_assert_uint_lt(low[i], 112);

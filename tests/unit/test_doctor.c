@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Forms of a graph and the doctor, with the patterns of the program; on the real host device. */
+/* Tests forms of a graph and the doctor with the patterns of the program, on the real host device. */
 #include "graphs/pattern.h"
 #include "scheduler/diag/doctor.h"
 #include "scheduler/diag/verify_form.h"
 #include "tests/unit/sched_util.h"
 
-/* It lies, which shows that it is used. */
+/* Its replacement is wrong, so that the results show that it is used. */
 static const char *const triple = "pattern \"triple\" {\n  version 1\n  dim N\n  input %x : f32[N]\n  source { %y = "
                                   "aten.add.Tensor(%x, %x) return %y }\n"
                                   "  replacement { %y = aten.mul.Scalar(%x) {other=3} return %y }\n}\n";
@@ -99,7 +99,7 @@ START_TEST(doctor_blames_a_registered_pattern_that_lies)
     ck_assert(!report.healthy);
     ck_assert_msg(strncmp(report.step, "pass fuse", 9) == 0, "%s", report.verdict);
     ck_assert_ptr_nonnull(strstr(report.node, "aten.mul.Scalar"));
-    without = open_with(&bed, DOUBLE_TEXT, NULL); /* somebody else's, of the same graph */
+    without = open_with(&bed, DOUBLE_TEXT, NULL); /* another client's binding of the same graph */
     doctor(without, &report);
     ck_assert_msg(report.healthy, "%s", report.verdict);
     ngd_program_unref(with);
@@ -109,7 +109,7 @@ START_TEST(doctor_blames_a_registered_pattern_that_lies)
 }
 END_TEST
 
-/* A pass puts a number in the place of a symbol, which nothing uses then. */
+/* A pass replaces a symbol by a number, so that nothing uses the symbol any more. */
 START_TEST(doctor_looks_at_graphs_whose_symbols_became_numbers)
 {
     static struct ngd_doctor_report report;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps with a draft, and log-probabilities, on the toy model: what is said is what plain steps say. */
+/* Tests steps with a draft, and log-probabilities, on the toy model: the tokens are those of plain steps. */
 #include "tests/unit/toy_model.h"
 
 static const int32_t prompt[] = {3, 17, 0};
@@ -7,7 +7,7 @@ static const int32_t prompt[] = {3, 17, 0};
 
 static const struct ngd_sampling greedy, drawn = {.temperature = 0.9f, .top_k = 8, .seed = 77};
 
-/* What plain steps say from the prompt to the end of the context. */
+/* Gives the tokens that plain steps produce from the prompt to the end of the context. */
 static uint32_t say_plainly(struct toy *t, const struct ngd_sampling *how, int32_t *said)
 {
     struct toy_seq s;
@@ -45,7 +45,7 @@ static void step_draft(struct toy_seq *s, const int32_t *draft, uint32_t n)
     toy_ok(s);
 }
 
-/* Says all with drafts of which every `wrong`-th token is wrong (0: none). */
+/* Generates to the end of the context with drafts of which every `wrong`-th token is wrong (0: none). */
 static void say_with_drafts(struct toy *t, const struct ngd_sampling *how, const int32_t *said, uint32_t n_said,
                             uint32_t length, uint32_t wrong)
 {
@@ -74,7 +74,7 @@ static void say_with_drafts(struct toy *t, const struct ngd_sampling *how, const
         ck_assert_int_eq(s.stop, s.token == toy_stop[0]);
         ngd_seq_info(s.seq, &info);
         ck_assert_uint_eq(info.tokens, at + 1);
-        /* What was wrong holds no block. */
+        /* Wrong tokens hold no block. */
         ck_assert_uint_le(info.blocks, (s.position + TOY_BLOCK - 1) / TOY_BLOCK);
     }
     ck_assert_uint_eq(at + 1, n_said);
@@ -117,7 +117,7 @@ START_TEST(drafts_beside_other_sequences_change_nothing_for_anybody)
     binding = bed_binding(&t.bed, DOUBLE_TEXT, NULL);
     for (int i = 0; i < N; i++)
         toy_seq_open(&t, &s[i], prompt, N_PROMPT, &drawn);
-    /* Three rows of four are taken by the steps: one is left for the first draft. */
+    /* The steps need three of four rows, so one is left for the first draft. */
     gate_init(&gate);
     call_occupy(&t.bed, &busy, binding, &gate);
     queue_draft(&s[0], -1, said + 1, 3, false);

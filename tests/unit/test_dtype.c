@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Conversions are compared with values computed from the definitions in double precision, which
- * shares nothing with the bit arithmetic under test: every half, and for the way back every midpoint
- * between neighbours, where rounding is decided, with both floats beside it.
+ * Compares conversions with values computed from the definitions in double precision, which shares
+ * nothing with the bit arithmetic under test. It tests every half and, for the way back, every midpoint
+ * between neighbours, where rounding is decided, with the floats on both sides of it.
  */
 #include "base/dtype.h"
 #include "tests/unit/unit.h"
@@ -24,8 +24,8 @@ static uint32_t bits_of(float f)
     return u;
 }
 
-/* The value of a binary format with the given widths; the largest exponent is taken as finite, so
- * that the midpoint before infinity can be computed. */
+/* Returns the value of a number in a binary format with the given widths. The largest exponent counts as
+ * finite, so that the midpoint before infinity can be computed. */
 static double value_of(uint32_t h, int exp_bits, int frac_bits)
 {
     int bias = (1 << (exp_bits - 1)) - 1;
@@ -80,8 +80,8 @@ START_TEST(every_bfloat_survives_the_way_to_f32_and_back)
 }
 END_TEST
 
-/* Every interval between neighbours of a 16-bit format: below the midpoint goes down, above goes up,
- * the midpoint goes to the even one. */
+/* Checks every interval between neighbours of a 16-bit format: values below the midpoint round down, those
+ * above round up, and the midpoint rounds to even. */
 static void check_midpoints(uint16_t (*narrow)(float), int exp_bits, int frac_bits)
 {
     uint32_t inf = ((1u << exp_bits) - 1) << frac_bits;

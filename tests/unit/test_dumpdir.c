@@ -85,7 +85,7 @@ START_TEST(npy_widens_what_numpy_does_not_know_and_refuses_bad_shapes)
 }
 END_TEST
 
-enum { COST = NGD_DUMP_FILE + NGD_DUMP_BLOCK }; /* of a file of a few bytes */
+enum { COST = NGD_DUMP_FILE + NGD_DUMP_BLOCK }; /* cost of a file of a few bytes */
 
 /* ---- directories -------------------------------------------------------------------------------------- */
 
@@ -194,7 +194,7 @@ START_TEST(check_looks_at_what_is_there_and_makes_nothing)
     ck_assert_int_eq(ngd_dumps_check(&p.dumps, "a/b/c/d", NULL), NGD_OK);
     ck_assert_int_eq(ngd_dumps_check(&p.dumps, "a/b/file/d", &diag), NGD_ERR_PERMISSION_DENIED);
     ck_assert(strstr(diag.text, "not a directory"));
-    if (geteuid() != 0) { /* who may write everywhere */
+    if (geteuid() != 0) { /* root may write everywhere */
         snprintf(path, sizeof(path), "%s/a/b", p.allowed);
         ck_assert_int_eq(chmod(path, 0500), 0);
         ck_assert_int_eq(ngd_dumps_check(&p.dumps, "a/b/c", &diag), NGD_ERR_PERMISSION_DENIED);
@@ -223,7 +223,7 @@ START_TEST(files_are_new_ones_and_within_the_budget)
     ck_assert_int_eq(symlinkat(target, fd, "two"), 0);
     ck_assert_int_ne(ngd_dumps_write(&p.dumps, NULL, fd, "two", "1234", 4, &diag), NGD_OK);
     ck_assert(!exists(p.outside, "target"));
-    ck_assert_uint_eq(atomic_load(&p.dumps.written), COST); /* what failed costs nothing */
+    ck_assert_uint_eq(atomic_load(&p.dumps.written), COST); /* a failed write costs nothing */
     p.dumps.budget = atomic_load(&p.dumps.written) + COST + 1;
     ck_assert_int_eq(ngd_dumps_write(&p.dumps, NULL, fd, "three", "1234", 4, &diag), NGD_OK);
     ck_assert_int_eq(ngd_dumps_write(&p.dumps, NULL, fd, "four", "1234", 4, &diag), NGD_ERR_RESOURCE_EXHAUSTED);
@@ -252,7 +252,7 @@ START_TEST(payers_are_charged_for_what_was_written_and_refused_one_by_one)
     ck_assert(strstr(diag.text, "max-dump-bytes-per-identity"));
     ck_assert(!exists(p.allowed, "three"));
     ck_assert_uint_eq(mine.used, 2 * COST);
-    ck_assert_uint_eq(atomic_load(&p.dumps.written), 2 * COST); /* what was refused takes nothing of anybody's */
+    ck_assert_uint_eq(atomic_load(&p.dumps.written), 2 * COST); /* refused writes charge nobody */
     ck_assert_int_eq(ngd_dumps_write(&p.dumps, &yours.base, fd, "three", "12345678", 8, NULL), NGD_OK);
     ck_assert_int_eq(ngd_dumps_write(&p.dumps, NULL, fd, "nobody's", "1234", 4, NULL), NGD_OK);
     ck_assert_int_eq(ngd_dumps_write(&p.dumps, &yours.base, fd, "four", "1", 1, &diag), NGD_ERR_RESOURCE_EXHAUSTED);

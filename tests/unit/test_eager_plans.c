@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans of eager runs: a program makes one for each key, and keeps the last few. */
+/* Tests plans of eager runs: a program makes one for each key, and keeps the last few. */
 #include "scheduler/program/eager_plans.h"
 #include "tests/unit/sched_util.h"
 
@@ -29,7 +29,7 @@ static struct ngd_binding *open_eager(struct bed *bed)
     return bed_binding(bed, DOUBLE_TEXT, &options);
 }
 
-/* Of one key that is captured: others run eagerly. */
+/* Opens a binding with one captured key; other keys run eagerly. */
 static struct ngd_binding *open_limited(struct bed *bed, bool recapture)
 {
     struct ngd_graph_options options;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Events between logical streams: waits, failures, cancellation, names, and what is left behind. */
+/* Tests events between logical streams: waits, failures, cancellation, names, and that nothing is left behind. */
 #include "scheduler/run/session_events.h"
 #include "tests/unit/sched_util.h"
 
@@ -98,7 +98,7 @@ START_TEST(wait_for_an_event_that_nobody_has_recorded_is_refused)
     prepare(&s, &c, "never", NULL);
     ck_assert_int_eq(ngd_sched_submit(s.bed.sched, &c.req, &diag), NGD_ERR_EVENT_UNKNOWN);
     ck_assert_ptr_nonnull(strstr(diag.text, "\"never\" has not been recorded"));
-    prepare(&s, &c, "own", "own"); /* itself: the one before it is meant, and there is none */
+    prepare(&s, &c, "own", "own"); /* waits for an earlier record of its own event, and there is none */
     ck_assert_int_eq(ngd_sched_submit(s.bed.sched, &c.req, &diag), NGD_ERR_EVENT_UNKNOWN);
     scene_go_on(&s);
     scene_close(&s);
@@ -158,7 +158,7 @@ START_TEST(cancel_and_expiry_take_a_request_from_its_event_and_leave_the_others)
 }
 END_TEST
 
-/* A wait is for the record that was the latest when it was submitted. */
+/* A wait waits for the record that was the latest when the wait was submitted. */
 START_TEST(name_that_is_recorded_again_means_the_later_one)
 {
     struct scene s;
@@ -224,7 +224,7 @@ START_TEST(events_may_be_destroyed_while_requests_wait_for_them)
 }
 END_TEST
 
-/* Streams that hand on to each other in a ring, many times, with short runs on the submitting thread allowed. */
+/* Streams hand over to each other in a ring many times; short runs on the submitting thread are allowed. */
 START_TEST(rings_of_streams_keep_their_order)
 {
     enum { STREAMS = 4, ROUNDS = 50, N = STREAMS * ROUNDS };

@@ -153,7 +153,7 @@ START_TEST(min_and_max_are_decided_by_bounds)
 }
 END_TEST
 
-/* Evaluates a random expression beside the same computation on numbers. */
+/* Makes a random expression, and computes its value on numbers at the same time. */
 static ngd_dim_t grow(uint64_t *seed, int depth, const int64_t *symbols, int64_t *value_p)
 {
     ngd_dim_t dim;

@@ -29,7 +29,7 @@ static struct ngd_file_id identify(int fd)
     return id;
 }
 
-/* As the loader does before it reads. */
+/* Waits until the file's time of change is settled, as the loader does before it reads. */
 static struct ngd_file_id settle(int fd)
 {
     struct ngd_file_id id = identify(fd);
@@ -76,7 +76,7 @@ START_TEST(a_time_of_change_settles_when_its_step_is_over)
 
     ck_assert_int_eq(ngd_file_settles_in(&id, now), 20 * NGD_MSEC - 1);
     ck_assert_int_eq(ngd_file_settles_in(&id, now + 20 * NGD_MSEC), 0);
-    id.ctime = now; /* whole seconds: perhaps that is all that the file system keeps */
+    id.ctime = now; /* whole seconds: the file system may keep no more */
     ck_assert_int_eq(ngd_file_settles_in(&id, now + NGD_SEC), NGD_FILE_SETTLE_MAX - NGD_SEC);
     ck_assert_int_eq(ngd_file_settles_in(&id, now + NGD_FILE_SETTLE_MAX), 0);
     id.ctime = now + 60 * NGD_SEC; /* a clock ahead of ours */

@@ -4,7 +4,7 @@
 #include "tests/unit/unit.h"
 #include <string.h>
 
-/* A connection that pauses after each frame drops its bytes one by one: none of the others may move. */
+/* A connection that pauses after each frame drops its bytes one by one; the remaining bytes may not move. */
 START_TEST(what_is_left_stays_where_it_is)
 {
     struct front_bytes b = {0};

@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* What the cache holds in these tests: it knows whether it is in use after its release. */
+/* An artefact of these tests; it detects use after its release. */
 struct artefact {
     int64_t symbol;
     _Atomic uint32_t users;
@@ -18,7 +18,7 @@ struct artefact {
 struct owner {
     struct ngd_gcache *cache;
     _Atomic uint32_t compiles, made, releases, inside;
-    _Atomic int64_t block_symbol; /* compile of this symbol waits while the gate is closed; -1 = none */
+    _Atomic int64_t block_symbol; /* compiling this symbol waits while the gate is closed; -1: none waits */
     _Atomic bool gate_open;
     _Atomic bool fail;
     _Atomic int64_t compile_time; /* added to the fake clock when it is on */
@@ -88,7 +88,7 @@ static void owner_init(struct owner *o, uint32_t limit, ngd_gcache_policy_t poli
     ck_assert_int_eq(ngd_gcache_create(&params, &o->cache), NGD_OK);
 }
 
-/* made: artefacts that must have been made and released; UINT32_MAX = whatever was made. */
+/* made: number of artefacts that must have been made and released; UINT32_MAX: any number. */
 static void owner_fini(struct owner *o, uint32_t made)
 {
     uint32_t releases, compiled = atomic_load(&o->made);
@@ -255,12 +255,12 @@ START_TEST(eviction_spares_what_is_expensive_to_compile)
     advance(&o, NGD_SEC);
     atomic_store(&o.compile_time, NGD_MSEC);
     ck_assert_int_eq(get_and_put(&o, 2, NULL), NGD_OK);
-    for (int64_t i = 3; i < 20; i++) { /* cheap ones push each other out, though 1 is older */
+    for (int64_t i = 3; i < 20; i++) { /* cheap entries evict each other, although 1 is older */
         advance(&o, NGD_SEC);
         ck_assert_int_eq(get_and_put(&o, i, NULL), NGD_OK);
     }
     ck_assert(has(&o, 1));
-    advance(&o, 100000 * NGD_SEC); /* nothing is worth keeping for ever */
+    advance(&o, 100000 * NGD_SEC); /* with time even an expensive entry is evicted */
     ck_assert(has(&o, 19));
     advance(&o, NGD_MSEC);
     owner_fini(&o, 19);
@@ -636,7 +636,7 @@ START_TEST(lookup_proceeds_while_another_thread_is_inside_compile)
     wait_inside(&o);
     for (int i = 0; i < 1000; i++) {
         ck_assert(has(&o, 1));
-        ck_assert(!has(&o, 2)); /* a miss waits for nobody either */
+        ck_assert(!has(&o, 2)); /* a lookup that misses does not wait either */
     }
     ck_assert_int_eq(get_and_put(&o, 3, NULL), NGD_OK); /* compiles of different keys run side by side */
     ck_assert_uint_eq(atomic_load(&o.inside), 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The text form, the digest, the builder. What is refused: test_graph_errors.c, test_graph_rows.c. */
+/* Tests the text form, the digest and the builder. Refusals: test_graph_errors.c, test_graph_rows.c. */
 #include "tests/unit/graph_util.h"
 #include <math.h>
 
@@ -10,7 +10,7 @@
     "%y = aten.linear(%x, %w)\n"    \
     "return \"y\" = %y\n"
 
-/* Digests name executables on disk and between versions: one that changes by accident is found here. */
+/* Digests name executables on disk, also for later versions. This table finds digests that change by accident. */
 static const struct {
     const char *path, *digest;
 } goldens[] = {
@@ -107,7 +107,7 @@ START_TEST(attributes_at_their_default_count_as_left_out)
 }
 END_TEST
 
-/* Prints, parses, prints: the same text and digest. */
+/* Checks that printing and parsing gives the same text and digest. */
 static void check_fixpoint(struct ngd_graph *g)
 {
     char *once = print_graph(g), *twice;
@@ -210,7 +210,7 @@ START_TEST(the_dot_form_shows_every_vertex_and_escapes_names)
 }
 END_TEST
 
-/* SMALL through the builder. */
+/* Builds SMALL with the builder. */
 static struct ngd_graph *build_small(void)
 {
     struct ngd_graph *g = NULL;
@@ -295,7 +295,7 @@ START_TEST(a_sealed_graph_takes_nothing_more)
     ngd_dim_t dim;
 
     ck_assert_int_eq(ngd_graph_seal(g, NULL), NGD_OK);
-    ck_assert_int_eq(ngd_graph_seal(g, NULL), NGD_OK); /* twice is once */
+    ck_assert_int_eq(ngd_graph_seal(g, NULL), NGD_OK); /* sealing twice is allowed */
     ck_assert_int_eq(ngd_graph_add_symbol(g, "Q", 1, 2, &dim, NULL), NGD_ERR_INVALID_ARGUMENT);
     ck_assert_int_eq(ngd_graph_set_buckets(g, 0, (int64_t[]){16}, 1, NULL), NGD_ERR_INVALID_ARGUMENT);
     ck_assert_int_eq(ngd_graph_add_input(g, NGD_VALUE_INPUT, NULL, NULL, &type, &v, NULL), NGD_ERR_INVALID_ARGUMENT);
@@ -339,7 +339,7 @@ START_TEST(references_keep_a_graph_alive)
 }
 END_TEST
 
-/* A body of n nodes in a chain. */
+/* Makes a body with a chain of n nodes. */
 static char *chain(uint32_t n)
 {
     struct ngd_strbuf sb;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Guards that compare expressions over symbols: text, canonical form, digest, bytes, refusals, what a value fails with;
- * and random ones against an evaluator that was written from the text's grammar alone, in 128 bits.
+ * Tests guards that compare expressions over symbols: text, canonical form, digest, bytes, refusals, and diagnoses of
+ * values. Random guards are compared with an evaluator in 128 bits that was written from the text's grammar alone.
  */
 #include "graphs/graph_pack.h"
 #include "graphs/guard.h"
@@ -9,7 +9,7 @@
 #include "tests/unit/graph_util.h"
 #include <inttypes.h>
 
-/* The guards that a graph with those has, as they are printed, one a line. */
+/* Returns the guards of a graph that declares these, as they are printed, one on each line. */
 static char *guards_of(const char *guards)
 {
     char body[2000], *text, *end;
@@ -278,14 +278,14 @@ START_TEST(the_builder_takes_dimensions_of_its_graph_only)
 }
 END_TEST
 
-/* ---- random ones, judged by another evaluator ------------------------------------------------------------ */
+/* ---- random guards, compared with another evaluator ------------------------------------------------------ */
 
 #define SYMBOLS 3
 
 struct world {
     uint64_t seed;
     int64_t min[SYMBOLS], max[SYMBOLS];
-    const char *at; /* of the text that is evaluated */
+    const char *at; /* position in the text that is evaluated */
     const int64_t *values;
     bool undefined; /* a divisor below 1, or more than 128 bits could hold */
 };
@@ -327,14 +327,14 @@ static void make_expr(struct world *w, int depth, struct ngd_strbuf *sb)
 
 static __int128 eval_text(struct world *w);
 
-/* "(" or ", " or " + ", whatever it is, then an operand. */
+/* Skips `between` ("(" or ", " or " + "), and evaluates an operand. */
 static __int128 eval_behind(struct world *w, const char *between)
 {
     w->at += strspn(w->at, between);
     return eval_text(w);
 }
 
-/* What make_expr writes, read at w->at. */
+/* Evaluates the text at w->at, which make_expr has written. */
 static __int128 eval_text(struct world *w)
 {
     static const __int128 huge = (__int128)1 << 100;

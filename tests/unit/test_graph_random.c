@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Properties over random graphs, built from the operator table itself: what the builder accepts prints,
- * parses back to the same digest and text, and keeps both when its values get other names. Seeds are
- * fixed; NGD_TEST_SEEDS sets how many (default 400).
+ * Tests properties of random graphs that are made from the operator table. A graph that the builder accepts
+ * prints, and parses back to the same digest and text. With other names of values it keeps its digest. Seeds
+ * are fixed; NGD_TEST_SEEDS sets how many (default 400).
  */
 #include "tests/unit/effort.h"
 #include "tests/unit/random_graph.h"
 
-/* The printed text with every value renamed %3 -> %other.3. */
+/* Returns the printed text with every value renamed, %3 -> %other.3. */
 static char *rename_values(const char *text)
 {
     struct ngd_strbuf sb;
@@ -40,7 +40,7 @@ static uint32_t check_seed(uint64_t seed)
                       status == NGD_ERR_GRAPH_SYMBOL || status == NGD_ERR_INVALID_ARGUMENT,
                   "seed %llu: %s: %s", (unsigned long long)seed, ngd_status_name(status), diag.text);
     once = print_graph(g);
-    if (status) { /* refused alike as a text */
+    if (status) { /* the text is refused too */
         ck_assert_int_eq(ngd_graph_parse(once, strlen(once), &again, NULL), status);
         ngd_graph_unref(g);
         ngd_free(once);

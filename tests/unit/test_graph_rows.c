@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bucketed symbols: what is accepted because padding stays invisible, and what is refused because it would not. */
+/* Tests bucketed symbols: graphs whose padding stays invisible are accepted, others are refused. */
 #include "tests/unit/graph_util.h"
 
 #define S "sym B 1..16 buckets 4, 16\n"
@@ -224,7 +224,7 @@ START_TEST(graphs_whose_replays_may_run_together_are_accepted)
               "return %y",
         BATCH "input %x : f32[B,8]\nparam %c : f32[8]\n%e = aten.expand(%c) {size=[B, 8]}\n"
               "%y = aten.cat(%x, %e) {dim=1}\nreturn %y",
-        /* What has no rows is computed once, and is the same for all. */
+        /* Values without rows are computed once, and are the same for all requests. */
         BATCH "input %x : f32[B,8]\nparam %c : f32[8,8]\n%s = aten.tril(%c)\n%r = aten.arange.start_step() {end=8}\n"
               "%m = aten.mm(%x, %s)\n%f = aten._to_copy(%r) {dtype=f32}\n%y = aten.add.Tensor(%m, %f)\nreturn %y",
         /* A state that is only read. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Streams, events and core limits in the text, the digest, the builder, and what is refused of them. */
+/* Tests streams, events and core limits: text, digest, builder and refusals. */
 #include "tests/unit/graph_util.h"
 
 #define RECORD(tag) "npugraph_ex.tagged_event_record() {tag=\"" tag "\"}\n"
@@ -93,7 +93,7 @@ START_TEST(text_prints_its_scopes_and_what_was_printed_parses_to_the_same)
 }
 END_TEST
 
-/* Every way from one scope to another one prints braces that match. */
+/* Every change from one scope to another prints matching braces. */
 START_TEST(all_changes_of_scope_print_and_parse)
 {
     static const struct ngd_node_scope scopes[] = {{0, 0, 0}, {0, 2, 0}, {1, 0, 0}, {1, 2, 0},
@@ -147,7 +147,7 @@ START_TEST(digest_covers_streams_limits_and_events)
     for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++)
         for (size_t k = 0; k < i; k++)
             ck_assert_str_ne(digest_of(bodies[i]), digest_of(bodies[k]));
-    /* A stream without nodes is none. */
+    /* A stream without nodes does not change the digest. */
     ck_assert_str_eq(digest_of("input %x : f32[4]\nstream \"s\" { }\n%y = aten.neg(%x)\nreturn %y\n"),
                      digest_of(bodies[0]));
 }

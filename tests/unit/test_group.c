@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups and gangs on three devices of the host: what they are refused for, replays of all ranks, and ranks that fail.
- */
+/* Tests groups and gangs on three host devices: refusals, replays of all ranks, and ranks that fail. */
 #include "base/fault.h"
 #include "scheduler/program/group_int.h"
 #include "tests/unit/sched_util.h"
@@ -92,7 +91,7 @@ static struct ngd_binding *hall_rank(struct hall *h, struct ngd_group *group, ui
     return binding;
 }
 
-/* The gang holds all that it needs. */
+/* Binds a gang, which holds references on all that it needs. */
 static struct ngd_binding *hall_gang(struct hall *h, struct ngd_group *group, const char *zero, const char *one,
                                      const struct ngd_graph_options *options, bool replicated)
 {
@@ -117,9 +116,9 @@ static struct ngd_binding *hall_gang(struct hall *h, struct ngd_group *group, co
 
 #define GRAPH(name, body) "npugraph 1\ngraph \"" name "\" {\n" body "\n return \"y\" = %y\n}\n"
 #define REDUCE(x)         "_c10d_functional.all_reduce(" x ") {reduce_op=\"sum\", group_name=\"tp\"}"
-/* The sum of all ranks' x. */
+/* A graph that sums x of all ranks. */
 #define SUM_TEXT          GRAPH("sum", " sym N 1..64\n input %x : f32[N]\n %y = " REDUCE("%x"))
-/* Of rank 0 and of rank 1 in a replicated gang: x and 2x are summed. */
+/* A graph for rank 0 and one for rank 1 of a replicated gang: they sum x and 2x. */
 #define ONCE_TEXT         GRAPH("once", " sym N 1..64 buckets 8 64\n input %x : f32[N]\n %y = " REDUCE("%x"))
 #define TWICE_TEXT                                                                                  \
     GRAPH("twice", " sym N 1..64 buckets 8 64\n input %x : f32[N]\n %t = aten.add.Tensor(%x, %x)\n" \
@@ -237,8 +236,8 @@ START_TEST(replicated_gang_takes_inputs_once_and_answers_with_rank_0s_results)
 }
 END_TEST
 
-/* Executables come and go with their keys, and past the limit each request has its own for all ranks, of plans that are
- * made once for each key and rank. */
+/* A gang's executables of a key are captured and evicted together. Past the limit each request has its own executables,
+ * of plans that are made once for each key and rank. */
 START_TEST(gang_is_evicted_and_captured_again_as_one)
 {
     struct ngd_graph_options options;
@@ -267,7 +266,7 @@ START_TEST(gang_is_evicted_and_captured_again_as_one)
 }
 END_TEST
 
-/* A mix that would stand still if anybody who has a slot could wait for one before it. */
+/* A mix of requests that would deadlock if a gang with a slot could wait for a slot of an earlier device. */
 struct caller {
     struct hall *h;
     struct ngd_binding *binding;
@@ -335,7 +334,7 @@ static void await_taker(struct ngd_queue *queue)
     }
 }
 
-/* Otherwise a busy device would let the group's others wait for ever. */
+/* Otherwise a busy device would make the group's other devices wait for ever. */
 START_TEST(gang_whose_turn_has_come_goes_before_what_waits_for_its_other_devices)
 {
     struct ngd_binding *gang, *other;
@@ -394,7 +393,7 @@ START_TEST(gang_that_waits_is_cancelled_or_expires_once_for_all_ranks)
     pair_init(&cancelled, gang, 2);
     call_submit(&h.bed, &cancelled.c);
     pair_init(&expired, gang, 2);
-    ngd_clock_set_fake(ngd_now()); /* it stands still until the request has its place, however long that takes */
+    ngd_clock_set_fake(ngd_now()); /* the clock stands still until the request has its place */
     expired.c.req.deadline = ngd_now() + 30 * NGD_MSEC;
     call_submit(&h.bed, &expired.c);
     ngd_clock_set_fake(-1);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A million random mutations of replay requests, each judged by a checker that was written from the graph's text alone:
- * it knows which requests are right and what their results are. A request is wrong when it is answered although it
- * should have been refused, refused although it is right, or answered with other numbers.
+ * Makes a million random mutations of replay requests. A checker that was written from the graph's text alone judges
+ * each: it knows which requests are valid and what their results are. An answer is wrong if an invalid request was not
+ * refused, a valid one was refused, or the results differ.
  *
- * Two graphs are asked: one whose symbols have ranges only, and the same with guards that compare them.
+ * There are two graphs: one whose symbols have only ranges, and the same with guards that compare them.
  *
- * Mutated are symbols (values, number, what the guards say of them), inputs (number, bytes, what is said of their
- * dtype, rank and dimensions), generations (stale, of another binding), bindings (buffers that change meanwhile),
- * options (programs that run eagerly, or evict all the time), the eager flag, host parameters (number, length, value)
- * and the room for results. The same run with the guards on types, generations and relations switched off must find
- * wrong ones, or the checker proves nothing.
+ * Mutations change symbols (values, number, values that guards forbid), inputs (number, bytes, stated dtype, rank and
+ * dimensions), generations (stale, of another binding), bindings (buffers that change meanwhile), options (programs
+ * that run eagerly, or evict all the time), the eager flag, host parameters (number, length, value) and the room for
+ * results. The same run with the guards on types, generations and relations switched off must find wrong answers;
+ * otherwise the checker proves nothing.
  */
 #include "base/fault.h"
 #include "tests/unit/sched_util.h"
@@ -33,7 +33,7 @@
 #define CONTEXT  (BLOCKS * 4)
 #define OPTIONS  4
 #define PROGRAMS (2 * OPTIONS) /* half of them with guards on symbols */
-#define RARE     400           /* one request in so many goes to a program that captures or runs eagerly all the time */
+#define RARE     400 /* one of this many requests goes to a program that captures or runs eagerly all the time */
 
 /* z = x*w + s + sum(k) + mean of the first `len` values: each kind of input shows in the result. */
 #define TEXT(guards)                                                                                               \
@@ -50,7 +50,7 @@
     " guard mod(B, 5) != 3\n guard N <= B + 1\n guard 20 > N + B\n guard floordiv(B*N, 4) != 3\n" \
     " guard min(B, 7)*N != N*N*2\n guard max(N, 3) - B <= 2\n guard B >= 1\n"
 
-/* The checker's own reading of GUARDS. */
+/* The checker's own implementation of GUARDS. */
 static bool guards_hold(int64_t n, int64_t b)
 {
     int64_t least = b < 7 ? b : 7, most = n > 3 ? n : 3;
@@ -60,7 +60,7 @@ static bool guards_hold(int64_t n, int64_t b)
 
 enum { X, K, Q, BT, INPUTS };
 
-/* What the checker knows of a binding. */
+/* The checker's state of a binding. */
 struct known {
     struct ngd_binding *binding;
     bool guarded;               /* its graph compares symbols */
@@ -90,7 +90,7 @@ struct attempt {
     struct ngd_diag diag;
     _Atomic bool done;
     ngd_status_t status;
-    /* Of the checker. */
+    /* The checker's part. */
     struct known *known;
     bool valid;
     const char *what; /* the mutation that made it invalid */
@@ -180,7 +180,7 @@ static void world_close(struct world *w)
     bed_close(&w->bed);
 }
 
-/* Sizes for which the guards hold, or for which one of them does not. */
+/* Draws sizes for which all guards hold, or for which one does not. */
 static void draw_sizes(struct world *w, const struct known *known, bool hold, int64_t *n_p, int64_t *b_p)
 {
     do {
@@ -189,7 +189,7 @@ static void draw_sizes(struct world *w, const struct known *known, bool hold, in
     } while (known->guarded && guards_hold(*n_p, *b_p) != hold);
 }
 
-/* Another buffer for the param or a state: later results are others, and the old generation is stale. */
+/* Binds another buffer to the param or a state. Later results differ, and the old generation is stale. */
 static void change_binding(struct world *w, struct known *k)
 {
     struct ngd_buffer *changes[4] = {NULL, NULL, NULL, NULL};
@@ -229,7 +229,7 @@ static void say_types(struct attempt *a)
     a->req.n_types = INPUTS;
 }
 
-/* A request that is right in all but, with hold false, what the guards say of its sizes. */
+/* Makes a valid request, or, with hold false, one whose sizes violate a guard and which is otherwise valid. */
 static void make_request(struct world *w, struct attempt *a, struct known *known, bool hold)
 {
     int64_t n, b;
@@ -289,7 +289,7 @@ static void mutate_symbol(struct world *w, struct attempt *a)
     spoil(a, "a symbol out of its range");
 }
 
-/* In range, and the inputs have these sizes, but a guard says no. */
+/* Makes sizes that are in range and fit the inputs, but violate a guard. */
 static void mutate_relation(struct world *w, struct attempt *a)
 {
     struct known *known = a->known;
@@ -299,7 +299,7 @@ static void mutate_relation(struct world *w, struct attempt *a)
         spoil(a, "sizes that a guard does not allow");
 }
 
-/* In range, but not what the inputs have. */
+/* Makes sizes that are in range but do not fit the inputs. */
 static void mutate_shape(struct world *w, struct attempt *a)
 {
     uint32_t i = draw(w, 2);
@@ -500,7 +500,7 @@ START_TEST(mutated_requests_are_answered_rightly_or_refused)
 }
 END_TEST
 
-/* So many of the same run are wrong, at least, with one kind of guards switched off. */
+/* Checks that the same run has at least so many wrong answers with one kind of guards switched off. */
 static void run_without(ngd_fault_t guards, uint32_t at_least)
 {
     static struct world w;

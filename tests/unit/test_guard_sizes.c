@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sizes that are chosen so that a graph's guards hold: against those that a search of all sizes finds. */
+/* Compares the sizes that are chosen so that a graph's guards hold with those that a search of all sizes finds. */
 #include "graphs/guard.h"
 #include "tests/unit/effort.h"
 #include "tests/unit/graph_util.h"
@@ -7,7 +7,7 @@
 
 #define ANY NGD_SIZE_ANY
 
-/* With an input of each symbol's size, so that each is used. */
+/* Makes a graph with an input of each symbol's size, so that each symbol is used. */
 static struct ngd_graph *graph_of(const char *symbols, const char *guards)
 {
     char body[1000], inputs[100] = "", name[8];
@@ -67,7 +67,7 @@ START_TEST(when_there_are_none_or_none_is_found_soon_it_is_said)
          {ANY},
          "there are no sizes within the ranges of graph \"t\" at which all of its guards hold"},
         {"sym A 1..9 sym T 1..9", "guard A < T", {9, ANY}, "hold with A = 9"},
-        /* no square is twice another one, which bounds do not show */
+        /* no square is twice another square, but bounds do not show it */
         {"sym A 1..2147483647 sym B 1..1073741824", "guard A*A == 2*B*B", {ANY, ANY}, "found in a short search"},
     };
 
@@ -85,7 +85,7 @@ START_TEST(when_there_are_none_or_none_is_found_soon_it_is_said)
 }
 END_TEST
 
-/* ---- random ones ---------------------------------------------------------------------------------------- */
+/* ---- random guards -------------------------------------------------------------------------------------- */
 
 enum { A_MAX = 9, T_MAX = 24, B_MAX = 6 };
 
@@ -112,7 +112,7 @@ static void add_guard(uint64_t *seed, struct ngd_strbuf *sb)
     ngd_strbuf_printf(sb, "guard %s\n", text);
 }
 
-/* The last of all sizes in their order at which the guards hold. */
+/* Returns the last sizes, in their order, at which the guards hold. */
 static bool try_all(const struct ngd_graph *g, const int64_t *given, int64_t *best)
 {
     bool found = false;
@@ -150,7 +150,7 @@ START_TEST(random_guards_have_the_sizes_that_a_search_of_all_finds)
         ngd_strbuf_append(&text, "input %a : u8[A]\ninput %t : u8[T]\ninput %b : u8[B]\nreturn %a\n}\n");
         for (int k = 0; k < 3; k++)
             given[k] = draw(&seed, 5) ? ANY : 1 + (int64_t)draw(&seed, (uint32_t)maxima[k]);
-        /* Some hold never, and are refused. */
+        /* Some guards never hold and are refused. */
         if (ngd_graph_parse(text.data, text.len, &g, NULL) == NGD_OK) {
             some = try_all(g, given, want);
             ck_assert_msg((ngd_guard_choose_sizes(g, given, got, NULL) == NGD_OK) == some, "%s", text.data);

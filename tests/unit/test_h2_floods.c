@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The frame checker in front of gRPC: floods of what is allowed wait, and what is refused counts. */
+/* Tests the frame checker in front of gRPC: floods of allowed frames are delayed, and refused calls count as resets. */
 #include "tests/unit/h2_util.h"
 
 static void flood_resets(struct bytes *b, uint32_t i)
@@ -83,7 +83,7 @@ START_TEST(floods_of_what_is_allowed_wait_and_then_go_on)
         ck_assert_uint_le(i, floods[f].burst + 2);
         ck_assert_int_gt(r.until, p.now);
         ck_assert_int_le(r.until, p.now + NGD_H2_PAUSE_TIME + 2 * NGD_SEC / floods[f].rate);
-        /* From then on, as often as the rate says, and many frames at a time if that is often. */
+        /* After the burst, frames pass at the given rate, many at a time if the rate is high. */
         began = p.now;
         first = i;
         for (uint32_t k = 0; k < 50; k++) {
@@ -110,7 +110,7 @@ START_TEST(floods_of_what_is_allowed_wait_and_then_go_on)
 }
 END_TEST
 
-/* What one connection may do at once, a thousand of the same identity may not. */
+/* A thousand connections of an identity may not each do at once what one connection may. */
 START_TEST(connections_of_an_identity_share_what_they_may_do)
 {
     enum { PEERS = 20, EACH = 1900 }; /* pings of one connection: 2000 at once; of an identity: 8 times as many */
@@ -207,7 +207,7 @@ START_TEST(calls_that_are_refused_count_as_resets)
 }
 END_TEST
 
-/* All calls that are late end at once; the client waits before it may take back another one. */
+/* All late calls end at once; then the client must wait before it may cancel another one. */
 START_TEST(calls_that_do_not_go_on_count_as_resets)
 {
     enum { CALLS = 90, TIMES = 23 };

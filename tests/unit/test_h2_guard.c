@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The frame checker in front of gRPC, with bytes in all portions and time that is said. */
+/* Tests the frame checker in front of gRPC, with bytes in portions of all sizes and time that the test sets. */
 #include "tests/unit/h2_util.h"
 
 START_TEST(what_an_honest_client_says_passes_unchanged_in_any_portions)
@@ -202,7 +202,7 @@ START_TEST(a_header_block_that_is_not_whole_is_not_seen_by_the_server)
 }
 END_TEST
 
-/* The last bytes that gRPC and the client got. */
+/* Checks the last bytes that gRPC and the client received. */
 static bool ends_with_reset(const struct bytes *b, uint32_t id, uint8_t code)
 {
     uint8_t want[13] = {0, 0, 4, RST, 0, 0, 0, 0, (uint8_t)id, 0, 0, 0, code};
@@ -231,7 +231,7 @@ START_TEST(a_message_that_is_too_large_ends_its_call_alone)
     ck_assert(says(&p.client, "grpc-status\1"
                               "8"));
     ck_assert_int_eq(p.streams, 1);
-    /* The first call goes on; what still comes for the other one is gRPC's to skip. */
+    /* The first call goes on; gRPC skips what still comes for the other one. */
     b.n = p.server.n = p.client.n = 0;
     put_frame(&b, DATA, 0, 3, zeros, 500);
     put_frame(&b, DATA, END_STREAM, 1, zeros, 90);
@@ -385,7 +385,7 @@ START_TEST(what_is_late_ends_the_connection)
     put_frame(&b, PING, 0, 0, zeros, 8);
     say(&p, b.at + b.n - 17, 12);
     ck_assert_int_eq(look_after(&p, 9 * NGD_SEC), NGD_H2_GO_ON);
-    ngd_h2_guard_resume(p.guard, p.now); /* it was not listened to */
+    ngd_h2_guard_resume(p.guard, p.now); /* its frames were not read meanwhile */
     ck_assert_int_eq(look_after(&p, 9 * NGD_SEC), NGD_H2_GO_ON);
     r = ngd_h2_guard_tick(p.guard, p.now + NGD_SEC);
     ck_assert_int_eq(r.verdict, NGD_H2_CLOSE);

@@ -44,7 +44,7 @@ START_TEST(elements_leave_in_order)
 }
 END_TEST
 
-/* Against the plainest thing that could be right: a search through all elements. */
+/* Compares the heap with a search through all elements. */
 START_TEST(removal_from_anywhere_keeps_the_order)
 {
     enum { N = 64 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What only the host device has: its options, the tickets of its events, replays that allocate nothing. */
+/* Tests what only the host device has: its options, the tickets of its events, replays that allocate nothing. */
 #include "base/fault.h"
 #include "base/list.h"
 #include "devices/host/cpu.h"
@@ -105,7 +105,7 @@ START_TEST(tickets_come_back_in_any_order_and_each_for_itself)
         bool back[N] = {false};
 
         ngd_serial_event_complete(event, tickets[order[i]]);
-        ngd_serial_event_complete(event, tickets[order[i]]); /* twice is once */
+        ngd_serial_event_complete(event, tickets[order[i]]); /* completing twice is allowed */
         for (int k = 0; k <= i; k++)
             back[order[k]] = true;
         for (int k = 0; k < N; k++)
@@ -168,8 +168,8 @@ END_TEST
 /* ---- views and charges ---- */
 
 /*
- * A plan whose second call runs first reads what nobody has written. After a right replay that is the right value, so
- * only poison can tell.
+ * If a plan's second call runs first, it reads memory that is not yet written. After a correct replay this memory still
+ * has the correct value, so only poison shows the error.
  */
 START_TEST(poison_shows_what_is_read_before_it_is_written)
 {

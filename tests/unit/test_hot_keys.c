@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hot keys: their list in the store, and what is captured ahead by it, on the real host device. */
+/* Tests hot keys: their list in the store, and the captures ahead that it causes, on the real host device. */
 #include "base/dumpdir.h"
 #include "base/le.h"
 #include "graphs/pattern.h"
@@ -69,7 +69,7 @@ START_TEST(hot_keys_are_captured_whatever_guards_say_of_their_buckets)
 }
 END_TEST
 
-/* How many instances the binding has in the first slot. */
+/* Returns how many instances the binding has in the first slot. */
 static uint32_t count_instances(const struct ngd_binding *b)
 {
     uint32_t n = 0;
@@ -80,7 +80,7 @@ static uint32_t count_instances(const struct ngd_binding *b)
     return n;
 }
 
-/* A start with both keys captured ahead. */
+/* Starts with both keys captured ahead. */
 static void warm_start(struct start *s)
 {
     const uint64_t warm = ngd_metric_get(NGD_M_WARM_CAPTURES);
@@ -221,7 +221,7 @@ END_TEST
 
 /* ---- hot keys with registered patterns ---- */
 
-/* It lies, which shows that it is used. */
+/* Its replacement is wrong, so that the results show that it is used. */
 static const char *const triple = "pattern \"triple\" {\n  version 1\n  dim N\n  input %x : f32[N]\n  source { %y = "
                                   "aten.add.Tensor(%x, %x) return %y }\n"
                                   "  replacement { %y = aten.mul.Scalar(%x) {other=3} return %y }\n}\n";
@@ -261,7 +261,7 @@ static struct ngd_binding *with_patterns(struct start *s, const char *text)
     return b;
 }
 
-/* A capture of its own, since replays are checked to be doubled. */
+/* Captures size 5 without a replay, because replays are checked to be doubled. */
 static void capture_five(struct ngd_binding *b)
 {
     static const int64_t n = 5;
@@ -316,7 +316,7 @@ START_TEST(hot_key_with_registered_patterns_is_captured_with_them)
 }
 END_TEST
 
-/* Whether the list of hot keys names "double" after a run with these options. */
+/* Returns true if the list of hot keys names "double" after a run with these options. */
 static bool leaves_hot_key(const char *const (*set)[2], size_t n)
 {
     const char *const allowed[] = {store_base};
@@ -350,7 +350,7 @@ static bool leaves_hot_key(const char *const (*set)[2], size_t n)
     return left;
 }
 
-/* Pools of their own would be nobody's when they are captured ahead, and stay so. */
+/* A pool of its own would have no owner if the key were captured ahead. */
 START_TEST(graphs_that_are_debugged_or_have_pools_of_their_own_leave_no_hot_keys)
 {
     const char *const debugged[][2] = {{"debug_dump", "true"}, {"debug_dump_dir", store_base}};
@@ -429,7 +429,7 @@ START_TEST(hot_key_whose_patterns_are_gone_or_others_is_passed_over)
 }
 END_TEST
 
-/* The runs in the first two lines of the list, and a text in it. */
+/* Checks the numbers of runs in the first two lines of the list, and that it contains a text. */
 static void check_hot(uint64_t first, uint64_t second, const char *part)
 {
     struct ngd_store *store = open_store(0);

@@ -26,7 +26,7 @@ static void note(struct ngd_job *job)
     order[n_done++] = ngd_container_of(job, struct named, job)->name;
 }
 
-/* Queues jobs named by `names`, of owners 'A', 'B'...; '-' has none. */
+/* Queues a job for each letter of `names`, which is its owner; '-': no owner. */
 static void queue_all(struct ngd_jobs *jobs, struct named *all, const char *names)
 {
     for (unsigned i = 0; names[i]; i++) {
@@ -76,7 +76,7 @@ static void post(struct ngd_job *job)
     sem_post(&ran);
 }
 
-/* However many slow ones there are, one of two threads is left; the slow ones all run in the end. */
+/* Slow jobs leave one of two threads free, however many there are, and all run in the end. */
 START_TEST(slow_jobs_leave_a_thread)
 {
     struct ngd_job slow[3], quick = {.fn = post};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* KV blocks that an identity's sequences may take: refused past the limit, counted exactly, given back with a close. */
+/* Tests the quota of KV blocks of an identity: refusals past the limit, exact counts, blocks given back by a close. */
 #include "tests/unit/toy_model.h"
 
 static const int32_t prompt[TOY_CONTEXT] = {3, 17, 0, 9, 22, 5, 5, 12, 20, 1, 8, 14, 2};

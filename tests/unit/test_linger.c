@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How long replays wait for one another, on virtual time: clients of a device whose replays take what the test says. */
+/* Tests how long replays wait for one another, on virtual time: clients of a device with given run times. */
 #include "base/clock.h"
 #include "scheduler/lineup/linger.h"
 #include "tests/unit/unit.h"
@@ -7,8 +7,8 @@
 #define CLIENTS_MAX 16
 
 /*
- * Clients that ask again some time after each answer (rest), and a device that runs all that wait as one, as the worker
- * and the inline path do.
+ * Clients that ask again some time after each answer (rest), and a device that merges all waiting requests, as the
+ * worker and the inline path do.
  */
 struct world {
     struct ngd_linger linger;
@@ -77,7 +77,7 @@ static void begin(struct world *w)
     w->free_at = w->now + w->cost;
 }
 
-/* The next moment at which something happens. */
+/* Returns the time of the next event. */
 static ngd_nsec_t next(const struct world *w, ngd_nsec_t until)
 {
     ngd_nsec_t t = w->free_at > w->now ? w->free_at : until;
@@ -133,7 +133,7 @@ START_TEST(clients_that_ask_at_once_come_to_run_as_one)
         before = w.answers;
         run(&w, 100);
         ck_assert_uint_eq(w.answers - before, 100 * n);
-        /* They wait for the last of them, and no longer. */
+        /* They wait until the last of them has come, and no longer. */
         ck_assert_int_le(w.longest, 40 * NGD_USEC);
     }
 }
@@ -150,7 +150,7 @@ START_TEST(one_that_has_gone_is_not_waited_for_again_and_again)
         w.rest[3] = 1000 * NGD_SEC, run(&w, 1); /* its next request is far away */
     lingered = w.lingered;
     run(&w, 100);
-    /* Once or twice for half a replay; then for the others only, which takes them some microseconds. */
+    /* A slot waits for it once or twice, for half a replay; then only for the others, which take some microseconds. */
     ck_assert_int_le(w.lingered - lingered, 2 * w.cost + 100 * 10 * NGD_USEC);
     ck_assert_uint_eq(w.in_last, 3);
 }
@@ -228,7 +228,7 @@ START_TEST(waits_that_nobody_joined_become_rare)
     ck_assert_uint_ge(waits, 3);
     ck_assert_uint_le(waits, 10);
     ck_assert_int_le(lingered, 10 * NGD_MSEC / 2);
-    /* When somebody does, they are as before. */
+    /* When such a request does come, slots wait again as before. */
     for (uint32_t i = 0; i < 65; i++)
         (void)ngd_linger_began(&l, now), ngd_linger_arrived(&l, now, 2);
     ck_assert_int_gt(ngd_linger_until(&l, now, 1, NGD_MSEC, NGD_NSEC_NEVER), now);

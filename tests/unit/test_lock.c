@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Does run() abort? In a process of its own, without its message or a core file. */
+/* Returns true if run() aborts. It runs in another process, without its message or a core file. */
 static bool aborts(void (*run)(void))
 {
     pid_t pid = fork();
@@ -33,7 +33,7 @@ static bool aborts(void (*run)(void))
     return WTERMSIG(status) == SIGABRT;
 }
 
-/* The inversions below are what the analysis of clang exists to refuse. */
+/* Clang's analysis would refuse the inversions below, so it is switched off. */
 static void take_in_order(void)
 {
     struct ngd_mutex low, high;
@@ -102,7 +102,7 @@ START_TEST(rank_inversion_aborts_a_debug_build_at_once)
 }
 END_TEST
 
-/* Asks about a lock that the caller may hold itself, which the analysis would not let pass. */
+/* Tests a lock that the caller may hold itself, which the analysis would refuse. */
 static bool is_free(struct ngd_mutex *mutex) NGD_NO_THREAD_SAFETY
 {
     bool got = ngd_mutex_trylock(mutex);

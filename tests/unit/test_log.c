@@ -21,7 +21,7 @@ static void capture_start(void)
     ngd_log_set_fd(pipe_fds[1]);
 }
 
-/* What was written; the text after "component: " of a single line is enough for most tests. */
+/* Returns what was written. */
 static const char *capture_end(void)
 {
     size_t n = 0;

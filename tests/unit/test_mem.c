@@ -140,7 +140,7 @@ START_TEST(heap_bytes_grow_with_what_is_in_use)
 }
 END_TEST
 
-/* ---- memory that is there before it is asked for ---- */
+/* ---- pre-faulted memory ---- */
 
 #define PIECES 8
 #define PIECE  (96u << 10) /* the largest arrays of a decoder's plan are of such sizes */
@@ -150,7 +150,7 @@ extern int mallctl(const char *name, void *old, size_t *old_len, void *new, size
 
 struct thread {
     size_t warm;
-    long faults; /* that its first allocations took */
+    long faults; /* page faults of its first allocations */
     void *pieces[PIECES];
 };
 
@@ -185,7 +185,7 @@ START_TEST(first_allocations_of_a_warmed_thread_take_hardly_a_page_fault)
 
     ck_assert_int_eq(pthread_create(&thread, NULL, allocate_first, &t), 0);
     ck_assert_int_eq(pthread_join(thread, NULL), 0);
-    if (mallctl)                                     /* other heaps keep nothing that could be warm */
+    if (mallctl)                                     /* other heaps do not keep free memory */
         ck_assert_int_lt(t.faults, (long)PAGES / 2); /* the kernel may take pages back, but not so many so soon */
     for (int i = 0; i < PIECES; i++) {
         ck_assert_ptr_nonnull(t.pieces[i]);
@@ -241,7 +241,7 @@ START_TEST(pages_are_zeroed_and_aligned_and_do_not_overlap)
 }
 END_TEST
 
-/* A page is not there when it is not mapped either. */
+/* Counts the pages in memory; an unmapped page is not in memory. */
 static size_t pages_in_memory(char *p, size_t bytes)
 {
     char *at = (char *)(((uintptr_t)p + 4095) & ~(uintptr_t)4095);

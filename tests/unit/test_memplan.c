@@ -23,7 +23,8 @@ static uint64_t up(uint64_t v)
     return (v + ALIGN - 1) & ~(uint64_t)(ALIGN - 1);
 }
 
-/* Every pair, with plain comparisons in the loop: an assertion of libcheck costs more than planning. */
+/* Checks every pair of blocks. Plain comparisons in the loop, because an assertion of libcheck costs more than
+ * planning. */
 static void verify(const struct ngd_memplan_block *b, uint32_t n, uint64_t peak)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -54,7 +55,7 @@ struct builder {
     uint32_t n, step;
 };
 
-/* A result made at the current step; its last use is set by use(). */
+/* Adds a result of the current step; use() sets its last use. */
 static uint32_t make(struct builder *b, uint64_t bytes)
 {
     b->blocks[b->n] = (struct ngd_memplan_block){.bytes = bytes, .first = b->step, .last = b->step};
@@ -293,8 +294,8 @@ START_TEST(planning_65536_blocks_takes_seconds_at_most)
         }
         began = clock();
         ck_assert_int_eq(ngd_memplan(b, N, ALIGN, &peak, &bound), NGD_OK);
-        /* Of this process, so that a loaded machine does not count; generous for sanitizers. A quadratic planner
-         * takes minutes. */
+        /* CPU time of this process, so that the load of the machine does not count; generous for sanitizers. A
+         * quadratic planner takes minutes. */
         ck_assert_int_lt((clock() - began) / CLOCKS_PER_SEC, 40);
         if (kind == 0)
             verify_all_live(b, N, peak);

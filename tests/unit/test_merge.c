@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Replays of graphs with a batch symbol that wait at the same time, and run as one: who joins whom. How long they wait,
- * and what deadlines allow: test_merge_waits.c; the rule of waiting alone: test_linger.c.
+ * Tests which waiting replays of graphs with a batch symbol are merged. How long they wait, and what deadlines allow,
+ * is in test_merge_waits.c; the rule of lingering alone is in test_linger.c.
  */
 #include "base/fault.h"
 #include "tests/unit/merge_util.h"
 
-/* An index out of range is the fault of who brought it. */
+/* A graph with an index: one that is out of range fails only its own request. */
 #define PICK_ROWS_TEXT                                                                                    \
     "npugraph 1\ngraph \"pick\" {\n sym B 1..8 batch buckets 8\n param %w : f32[4]\n input %i : i32[B]\n" \
     " %y = aten.index.Tensor(%w, %i)\n return \"y\" = %y\n}\n"
@@ -106,7 +106,7 @@ START_TEST(what_does_not_fit_in_the_largest_bucket_runs_next)
         submit_rows(&s, &c[i], b, i == 4 ? 2 : 10);
     let_go(&s);
     check_each(c, 5);
-    /* Three of ten rows and the one of two; then one of ten, alone. */
+    /* Three requests of ten rows run with the one of two rows; then one of ten rows runs alone. */
     ck_assert_uint_eq(c[0].req.together, 4);
     ck_assert_uint_eq(c[4].req.together, 4);
     ck_assert_uint_eq(c[3].req.together, 1);
@@ -115,7 +115,7 @@ START_TEST(what_does_not_fit_in_the_largest_bucket_runs_next)
 }
 END_TEST
 
-/* The rows of the three together are what the guard forbids a request to ask for. */
+/* The three requests together have a number of rows that the guard forbids for a single request. */
 START_TEST(guards_are_of_each_request_and_not_of_what_they_run_as)
 {
     static const char text[] = "npugraph 1\ngraph \"guarded\" {\n sym B 1..32 batch buckets 1, 4, 32\n guard B != 6\n"
@@ -245,7 +245,7 @@ START_TEST(a_bucket_that_is_missing_is_captured_meanwhile)
     for (int i = 0; i < 3; i++)
         submit_rows(&s, &c[i], b, 1);
     let_go(&s);
-    /* Nobody waits for the capture. */
+    /* No request waits for the capture. */
     check_together(c, 3, 1);
     gate_open(&captures);
     do {
@@ -376,7 +376,7 @@ START_TEST(the_less_urgent_do_not_join_the_more_urgent)
     }
     let_go(&s);
     check_each(c, 4);
-    /* Two by two; or all, if a class has aged on a slow machine and its turn came first: it takes the urgent along. */
+    /* They run two by two. On a slow machine a class may have aged and have its turn first; then all run together. */
     ck_assert_uint_eq(c[1].req.together, c[2].req.together);
     if (c[1].req.together == 2) {
         ck_assert_uint_eq(c[0].req.together, 2);
@@ -581,7 +581,7 @@ START_TEST(identities_are_charged_by_their_rows)
     }
     ck_assert_int_eq(stats[0].used + stats[1].used, all);
     ck_assert_int_le(llabs(stats[1].used - 3 * stats[0].used), 8); /* rounding */
-    /* Half of the 32 rows were padding; to each client the whole replay's times are told. */
+    /* Half of the 32 rows were padding; each client is told the times of the whole replay. */
     ck_assert_int_le(llabs(2 * c[1].req.split.part[NGD_SPLIT_PADDING] - c[1].req.split.part[NGD_SPLIT_REPLAY]), 2);
     ck_assert_int_eq(c[0].req.split.part[NGD_SPLIT_REPLAY], c[1].req.split.part[NGD_SPLIT_REPLAY]);
     for (int i = 0; i < 2; i++)

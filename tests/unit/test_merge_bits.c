@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows that run together are bit for bit those that ran alone: random graphs of row-wise operators, random numbers of
+ * Checks that merged rows equal rows that ran alone bit for bit: random graphs of row-wise operators, random numbers of
  * rows, on each instruction set. Seeds are fixed; NGD_TEST_SEEDS sets how many.
  */
 #include "scheduler/program/merge_prog.h"
@@ -149,7 +149,7 @@ static void capture(struct lab *lab, struct ngd_binding *b, int64_t rows)
         ck_abort_msg("%s", diag.text);
 }
 
-/* How many of them ran together. */
+/* Checks a graph, and returns how many of its requests ran together. */
 static uint32_t check_graph(struct lab *lab, uint64_t seed, const char *buckets, const char *isa)
 {
     static struct client clients[CLIENTS];

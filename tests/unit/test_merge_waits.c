@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How long a free slot waits for replays that may run together, and the deadlines of those that do. */
+/* Tests how long a free slot waits for replays that may be merged, and the deadlines of merged replays. */
 #include "tests/unit/merge_util.h"
 
 /* ---- lingering ---------------------------------------------------------------------------------------- */
 
-/* Three are under way at once; so as many are expected again. Time stands still but for what the test does. */
+/* Runs three requests at once, so that three are expected again. Only the test moves the clock. */
 static void meet(struct stage *s, struct ngd_binding *b)
 {
     struct call c[3];
@@ -19,7 +19,7 @@ static void meet(struct stage *s, struct ngd_binding *b)
     set_cost(b, 1, 100 * NGD_SEC);
 }
 
-/* The worker has looked at what is queued, and waits. */
+/* Waits until the worker lingers. */
 static void await_linger(struct stage *s)
 {
     struct ngd_queue *queue = &s->bed.sched->queues[0];
@@ -34,7 +34,7 @@ static void await_linger(struct stage *s)
     }
 }
 
-/* On a clock that stands, where a slot waits up to 20 s for others; close_held() ends it. */
+/* Opens a stage whose clock stands still, where a slot waits up to 20 s for others. close_held() ends it. */
 static struct ngd_binding *open_waiting(struct stage *s, ngd_nsec_t now)
 {
     ngd_clock_set_fake(now);
@@ -73,7 +73,7 @@ START_TEST(nobody_waits_for_more_than_can_run_together)
 
     b = open_waiting(&s, t0);
     warm_buckets(&s, b);
-    /* As if rows of the largest bucket were computed in another way. */
+    /* Makes it look as if rows of the largest bucket were computed in another way. */
     ck_assert_int_eq(ngd_program_key(b->prog, &one, 1, &key, NULL), NGD_OK);
     entry = ngd_program_lookup(b->prog, &key, NULL);
     ck_assert_ptr_nonnull(entry);
@@ -86,7 +86,7 @@ START_TEST(nobody_waits_for_more_than_can_run_together)
     check_together(&c[4], 2, 2);
     bed_settle(&s.bed);
     set_cost(b, 1, 100 * NGD_SEC);
-    /* As if six were under way at once again, but four are as many as run together. */
+    /* Makes it look as if six were under way at once again; but at most four can run together. */
     ngd_mutex_lock(&s.bed.sched->queues[0].lock);
     b->merge->merge.linger.peak = 6;
     ngd_mutex_unlock(&s.bed.sched->queues[0].lock);
@@ -108,7 +108,7 @@ START_TEST(who_waits_for_others_makes_way_for_something_else)
     meet(&s, b);
     submit_rows(&s, &c, b, 1);
     await_linger(&s);
-    /* The queue is nobody's alone any more: all that is in it runs. */
+    /* A request of another graph is queued, so the slot does not wait any more, and all requests run. */
     call_init(&other, s.other, 2);
     call_run(&s.bed, &other);
     call_check(&other);
@@ -162,7 +162,7 @@ END_TEST
 
 /* ---- deadlines ---------------------------------------------------------------------------------------- */
 
-/* So long takes a replay of n rows, and of those that run together in its bucket. */
+/* Sets the estimated time of a replay of n rows, and so of merged replays in its bucket. */
 static void teach(struct ngd_binding *b, int64_t n, ngd_nsec_t cost)
 {
     struct ngd_gcache_entry *entry;
@@ -197,7 +197,7 @@ START_TEST(who_makes_its_deadline_by_joining_is_taken_in)
     teach(b, 4, 12 * NGD_SEC);
     for (int i = 0; i < 3; i++)
         ck_assert_int_eq(try_by(&s, &c[i], b, 1, t0 + (15 + i) * NGD_SEC), NGD_OK);
-    /* It is in time with the others if they all are: or first, and then they are not. */
+    /* Together with the others it would take 12 s and be late. If it ran first, alone, the others would be late. */
     ck_assert_int_eq(try_by(&s, &tight, b, 1, t0 + 11 * NGD_SEC), NGD_ERR_DEADLINE_EXCEEDED);
     /* There is room for one row; what a larger bucket takes is not known. */
     ck_assert_int_eq(try_by(&s, &wide, b, 2, t0 + 20 * NGD_SEC), NGD_ERR_DEADLINE_EXCEEDED);

@@ -126,7 +126,7 @@ static const char *replays_of_others(uint64_t n)
 
 START_TEST(rows_of_owners_are_apart_and_a_view_shows_only_its_own)
 {
-    const uint64_t before = ngd_metric_get(NGD_M_REPLAYS); /* without forks other tests' rows are there */
+    const uint64_t before = ngd_metric_get(NGD_M_REPLAYS); /* without forks the rows of other tests exist too */
     struct ngd_metric_row *a = ngd_metric_row_of(NGD_M_REPLAYS, "same", "uid:1"),
                           *b = ngd_metric_row_of(NGD_M_REPLAYS, "same", "uid:2"),
                           *blocks = ngd_metric_row_of(NGD_M_KV_BLOCKS_USED, "m", "uid:2");
@@ -173,7 +173,7 @@ START_TEST(histogram_counts_each_value_in_its_bucket)
 {
     ngd_metric_observe(NGD_M_REPLAY_SECONDS, 1000);         /* exactly 1 µs: le 1 µs */
     ngd_metric_observe(NGD_M_REPLAY_SECONDS, 1001);         /* le 2 µs */
-    ngd_metric_observe(NGD_M_REPLAY_SECONDS, -5);           /* a clock's trick counts as 0 */
+    ngd_metric_observe(NGD_M_REPLAY_SECONDS, -5);           /* a negative time, from a clock that jumped, counts as 0 */
     ngd_metric_observe(NGD_M_REPLAY_SECONDS, 11 * NGD_SEC); /* above all */
     ck_assert_uint_eq(ngd_metric_get(NGD_M_REPLAY_SECONDS), 4);
     ck_assert(has("npugraphd_replay_seconds_bucket{le=\"1e-06\"} 2"));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prompts, steps and generations of models on the scheduler's public interface; what they say is toy_model.h's. */
+/* Tests prompts, steps and generations through the scheduler's public interface; toy_model.h computes the tokens. */
 #include "tests/unit/model_util.h"
 
 /* ---- prompts ------------------------------------------------------------------------------------------ */
@@ -157,7 +157,7 @@ START_TEST(forced_tokens_are_as_good_as_a_prompt)
 }
 END_TEST
 
-/* In one batch some want logits and some do not: each gets its own row, or none. */
+/* In one batch, some sequences want logits and some do not: each gets its own row, or none. */
 START_TEST(logits_of_a_step_are_those_of_its_context)
 {
     static struct toy t;
@@ -235,7 +235,7 @@ START_TEST(generation_of_no_tokens_is_refused)
 }
 END_TEST
 
-/* Stop tokens are what the model says next, whatever that is. */
+/* The test uses the tokens that the model produces next as stop tokens. */
 START_TEST(generation_ends_at_a_stop_token_unless_told_to_go_on)
 {
     struct ngd_model_params params;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations that end early: cancelled, or closed in every state, or with the scheduler or the device. */
+/* Tests operations that end early: by a cancel or close in every state, or with the scheduler or the device. */
 #include "tests/unit/model_util.h"
 #include "base/fault.h"
 
@@ -50,7 +50,7 @@ START_TEST(step_cancelled_while_it_runs_completes)
     toy_wait(&s);
     toy_ok(&s);
     ck_assert_int_eq(s.token, toy_next(&t, context, 3));
-    toy_step(&s, 4); /* the cancel does not hang over to the next one */
+    toy_step(&s, 4); /* the cancel does not affect the next operation */
     ngd_seq_close(s.seq);
     toy_close(&t);
 }

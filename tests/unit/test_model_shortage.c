@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Models and sequences that find no KV blocks, no place or no host memory. */
+/* Tests models and sequences that find no KV blocks, no place or no host memory. */
 #include "tests/unit/model_util.h"
 
 /* ---- KV blocks ---------------------------------------------------------------------------------------- */
@@ -60,7 +60,7 @@ START_TEST(step_that_finds_no_block_fails_and_works_when_there_is_one)
 }
 END_TEST
 
-/* Blocks go round for long: what an earlier sequence wrote into them must not be seen. */
+/* Blocks are reused for long: what an earlier sequence wrote into them must not be visible. */
 START_TEST(blocks_that_are_used_again_carry_nothing_over)
 {
     static struct toy t;

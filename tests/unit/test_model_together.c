@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sequences that are served together say what each says alone; many clients do everything at once. */
+/* Tests that sequences in a batch produce the tokens that each produces alone, also with many clients at once. */
 #include "tests/unit/model_util.h"
 
 /* ---- batching ----------------------------------------------------------------------------------------- */
@@ -7,7 +7,7 @@
 #define N_TOGETHER 7
 #define N_STEPS    6
 
-/* Tokens of sequence i alone. */
+/* Gives the tokens that sequence i produces alone. */
 static void alone(struct toy *t, uint32_t i, const struct ngd_sampling *sampling, int32_t *tokens)
 {
     struct toy_seq s;
@@ -119,7 +119,7 @@ START_TEST(generations_together_equal_steps_alone)
 }
 END_TEST
 
-/* ---- of several shares ------------------------------------------------------------------------------- */
+/* ---- several shares ---------------------------------------------------------------------------------- */
 
 static void open_of(struct toy *t, struct toy_seq *s, struct ngd_share *share)
 {
@@ -213,7 +213,7 @@ START_TEST(share_in_whose_turn_a_batch_runs_pays_for_it)
     bed_settle(&t.bed);
     used = many->accounts[0].used + few->accounts[0].used - used;
     ck_assert_int_eq(many->accounts[0].corrected, many_before);
-    /* Of each member's part a fraction is lost; virtual nanoseconds are scaled by 64 over the weight. */
+    /* Each member's part is rounded down; virtual nanoseconds are scaled by 64 over the weight. */
     ck_assert_int_ge((few->accounts[0].corrected - few_before) * few->accounts[0].weight / 64 + 64, used);
     for (int i = 0; i < N; i++)
         ngd_seq_close(of_many[i].seq);

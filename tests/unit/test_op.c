@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The operator table, and the types that each operator's shape rule gives. Refusals: test_graph_errors.c. */
+/* Tests the operator table, and the types that each shape rule gives. Refusals: test_graph_errors.c. */
 #include "tests/unit/graph_util.h"
 #include <ctype.h>
 

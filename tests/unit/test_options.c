@@ -160,7 +160,7 @@ START_TEST(a_capture_takes_its_own_options_only)
 }
 END_TEST
 
-/* Options that were given, separated by blanks; what the refusal says, or NULL: they go together. */
+/* Options that are given, separated by blanks, and the text of the refusal; NULL: they do not contradict each other. */
 static const struct {
     const char *given, *says;
 } together[] = {
@@ -181,7 +181,7 @@ static const struct {
     {"clone_input=false clone_output=true inplace_pass=false frozen_parameter=true", NULL},
 };
 
-/* Not through ngd_graph_options_set alone, which refuses options that are not built yet. */
+/* Sets an option directly, because ngd_graph_options_set refuses options that are not built yet. */
 static void give(struct ngd_graph_options *o, const char *name, const char *value)
 {
     ngd_status_t status = ngd_graph_options_set(o, name, value, NULL);

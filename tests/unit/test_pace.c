@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How long prompts delay decode steps, on virtual time: a device whose calls take what the test says. */
+/* Tests how long prompts delay decode steps, on virtual time: a device with given times of calls. */
 #include "scheduler/model/prompt_pace.h"
 #include "tests/unit/unit.h"
 
@@ -10,7 +10,7 @@ struct world {
     struct ngd_pace pace;
     ngd_nsec_t now, step; /* of a decode step */
     ngd_nsec_t call;      /* of each call of a chunk of 256 rows */
-    ngd_nsec_t fixed;     /* and what of it does not depend on the rows */
+    ngd_nsec_t fixed;     /* the part of it that does not depend on the rows */
     uint32_t calls;       /* of a chunk */
     bool pauses;
     /* The chunk under way. */
@@ -32,7 +32,7 @@ static ngd_nsec_t call_time(const struct world *w)
     return w->fixed + (w->call - w->fixed) * w->rows / 256;
 }
 
-/* Calls until the next one would go past the slice; one at least. */
+/* Runs calls until the next one would exceed the slice, at least one. */
 static ngd_nsec_t run_slice(struct world *w, ngd_nsec_t slice)
 {
     const ngd_nsec_t call = call_time(w);
@@ -65,7 +65,7 @@ static ngd_nsec_t turn_of_prompt(struct world *w, bool steps_wait)
     return t;
 }
 
-/* A generation and an endless prompt: a step always waits. delays: what came between two steps. */
+/* Runs a generation beside an endless prompt, so that a step always waits. delays: the time between two steps. */
 static void run_generation(struct world *w)
 {
     for (uint32_t i = 0; i < MANY; i++) {
@@ -94,7 +94,7 @@ START_TEST(no_step_waits_longer_than_its_share_where_the_device_can_stop)
         world_open(&w, percents[i]);
         run_generation(&w);
         ck_assert_int_le(worst(&w, 0), w.step * percents[i] / 100 + 1);
-        /* And what is allowed is used: half of it at least, calls being what they are. */
+        /* The prompt also uses at least half of its share; whole calls do not allow more. */
         ck_assert_int_ge(w.slices, (ngd_nsec_t)MANY * w.step * percents[i] / 100 / 2);
         ck_assert_uint_gt(w.prompt_rows, 0);
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Golden tests of passes: each tests/unit/passes/NAME.txt holds cases "== title, body, --, body", which pass NAME alone
- * turns from the first into the second. Run twice, it changes nothing the second time. TEST_UPDATE=1 prints what it
- * would be.
+ * Golden tests of passes: each tests/unit/passes/NAME.txt has cases "== title, body, --, body". Pass NAME alone must
+ * turn the first body into the second. A second run must change nothing. TEST_UPDATE=1 prints the file with the actual
+ * bodies.
  */
 #include "base/clock.h"
 #include "graphs/pass.h"
@@ -10,7 +10,7 @@
 #include "tests/unit/plan_util.h"
 #include <time.h>
 
-/* Of symbols: the last bucket, or the maximum. */
+/* Gives each symbol's planned size: the last bucket, or the maximum. */
 static void planned(const struct ngd_graph *g, int64_t symbols[NGD_GRAPH_MAX_SYMBOLS])
 {
     for (uint32_t i = 0; i < g->n_symbols; i++)
@@ -105,7 +105,7 @@ START_TEST(each_pass_makes_of_its_cases_what_their_files_say)
 }
 END_TEST
 
-/* The text of what all passes make of it. */
+/* Returns the text of the graph that all passes make. */
 static char *rewritten(const struct ngd_graph *g, const int64_t *symbols, const struct ngd_graph_options *options)
 {
     struct ngd_graph *after;
@@ -135,7 +135,7 @@ START_TEST(exact_symbols_become_their_values_and_bucketed_ones_stay)
 }
 END_TEST
 
-/* The -1 was worked out while S could be anything. */
+/* The -1 was inferred while S could have any value. */
 START_TEST(sizes_that_were_inferred_stay_what_they_are_where_a_symbol_is_0)
 {
     static const char *const disabled[] = {"", "all"};
@@ -167,8 +167,8 @@ static void note(void *ctx, const struct ngd_pass *pass, const struct ngd_graph 
     ngd_strbuf_printf(sb, "%s:%u ", pass ? pass->name : "source", graph->n_nodes);
 }
 
-/* A rotation of heads' first 8 numbers of 8, and of what is left none, as Phi-3's are written; of bf16 behind a norm
- * whose replacement has a cast that is read by those who are not there. */
+/* A rotation of the first 8 of a head's 8 numbers, with nothing left, as Phi-3's rotations are written. In bf16 it is
+ * behind a norm whose replacement has a cast without readers. */
 #define ROTATION(of)                                                                \
     "%a = aten.mul.Tensor(" of ", %cos)\n"                                          \
     "%x1 = aten.slice.Tensor(" of ") {dim=3, start=0, end=4}\n"                     \
@@ -244,7 +244,7 @@ START_TEST(a_run_reports_what_each_pass_did_and_can_be_watched)
 }
 END_TEST
 
-/* Of this thread, which may have to wait for its turn. */
+/* Returns the CPU time of this thread, which may have to wait for a CPU. */
 static ngd_nsec_t cpu_time(void)
 {
     struct timespec ts;

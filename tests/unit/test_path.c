@@ -67,7 +67,7 @@ static void remove_tree(void)
     close(dir);
 }
 
-/* 0, or errno. */
+/* Opens a path below a directory; returns 0, or errno. */
 static int try_open(int below, const char *path)
 {
     const int fd = ngd_open_below(below, path);
@@ -78,7 +78,7 @@ static int try_open(int below, const char *path)
     return 0;
 }
 
-/* From "in": what is there, what is above, and what links lead to. walking: without the kernel's help. */
+/* Opens, from "in", files that are there, files above, and targets of links. walking: without openat2. */
 static void check_opens(bool walking)
 {
     const int in = openat(dir, "in", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -117,8 +117,7 @@ START_TEST(nothing_leads_out_of_the_directory)
 }
 END_TEST
 
-/* Renames by any process of the machine make openat2 answer EAGAIN; a link that stays below is followed none the less.
- */
+/* Renames by any process of the machine make openat2 fail with EAGAIN. Links that stay below must still be followed. */
 START_TEST(renames_meanwhile_do_not_make_a_link_lead_out)
 {
     int in;

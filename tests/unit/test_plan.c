@@ -6,7 +6,7 @@
 
 static struct ngd_strbuf printed; /* of the last print_plan */
 
-/* The plan's text with the graph's digest masked: it depends on more than the plan. */
+/* Returns the plan's text. The graph's digest is masked, because it depends on more than the plan. */
 static const char *print_plan(const struct ngd_plan *plan)
 {
     char *at;
@@ -43,7 +43,7 @@ static void expect_failure(const char *text, const int64_t *symbols, uint32_t n,
     ngd_graph_unref(g);
 }
 
-/* The number of calls of an operator. */
+/* Counts the calls of an operator. */
 static uint32_t count_calls(const struct ngd_plan *p, ngd_op_id_t id)
 {
     uint32_t n = 0;
@@ -185,7 +185,7 @@ static const struct view_case view_cases[] = {
     {"f32[1,3,1,4]", "%v = aten.squeeze.dims(%x) {dim=[2,-4,3]}", 2, 0, {3, 4}, {4, 1}, 0},
     {"f32[3,4]", "%v = aten._unsafe_view(%x) {size=[2,-1]}", 2, 0, {2, 6}, {6, 1}, 0},
     {"f32[3,4]", "%a = aten.t(%x)\n  %b = aten.alias(%a)\n  %v = aten.detach(%b)", 2, 0, {4, 3}, {1, 4}, 0},
-    /* Chains: strides are kept where a shape can be said with them. */
+    /* Chains: strides are kept if they can express the shape. */
     {"f32[4,6]", "%a = aten.t(%x)\n  %v = aten.view(%a) {size=[2,3,4]}", 3, 0, {2, 3, 4}, {3, 1, 6}, 0},
     {"f32[4,6]", "%a = aten.t(%x)\n  %v = aten.view(%a) {size=[24]}", 1, 1, {24}, {1}, 0},
     {"f32[4,6]",

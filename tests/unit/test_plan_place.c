@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Results that go into the storage of others: parts of a cat, and states that are copied back to. */
+/* Tests results in the storage of other values: parts of a cat, and states that results are copied to. */
 #include "graphs/plan_int.h"
 #include "tests/unit/graph_util.h"
 #include "tests/unit/plan_util.h"
@@ -92,7 +92,7 @@ START_TEST(a_cat_stays_when_its_operands_cannot_be_parts)
 }
 END_TEST
 
-/* `copies` of operands to their places in the cat; everything else is made there. */
+/* Checks that `copies` operands of the cat are copied to their places, and that all others are made there. */
 static void expect_filled(const char *body, const struct ngd_plan_target *target, uint32_t calls, uint32_t copies)
 {
     struct ngd_plan *p = plan_body(body, target, NULL);
@@ -270,7 +270,7 @@ END_TEST
 
 #define PUT_INPUTS "  state %s : f32[8,4]\n  input %x : f32[8,4]\n  input %i : i32[2]\n  input %v : f32[2,4]\n"
 
-/* The bytes that a replay moves into states besides the rows of an update: none when it works in place. */
+/* Checks whether an update works in place: then a replay moves no bytes into states except the updated rows. */
 static void expect_update(const char *body, uint32_t calls, bool in_place)
 {
     struct ngd_plan *p = plan_body(body, &inplace_target, NULL);
@@ -312,7 +312,7 @@ START_TEST(updates_of_a_state_that_are_copied_back_work_in_it)
 }
 END_TEST
 
-/* transformers' StaticCache at a decode step: what moves is the step's rows, and no memory is for the cache. */
+/* transformers' StaticCache at a decode step: only the step's rows move, and the cache takes no memory of the pool. */
 START_TEST(a_static_cache_is_written_where_it_is)
 {
     static const char body[] =

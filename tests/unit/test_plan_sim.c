@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plans of random graphs do what the graphs say.
+ * Tests that plans of random graphs compute what the graphs say.
  *
  * Two interpreters run the same made-up arithmetic (a hash of the operands, so that any wrong, stale or overwritten
  * element shows in the outputs). One runs the graph: a value is a list of elements of some base array, and views
@@ -42,7 +42,7 @@ static uint64_t first_data(uint32_t value, int64_t i, ngd_dtype_t dtype)
     return cut(mix(mix(12345, value), (uint64_t)i), dtype);
 }
 
-/* Element of a (broadcast) operand that belongs to element i of the result. */
+/* Returns the element of a (broadcast) operand that belongs to element i of the result. */
 static int64_t broadcast_index(const int64_t *dims, uint32_t rank, const int64_t *out_dims, uint32_t out_rank,
                                int64_t i)
 {
@@ -125,7 +125,7 @@ static uint32_t wrap(int64_t axis, uint32_t rank)
     return (uint32_t)(axis < 0 ? axis + rank : axis);
 }
 
-/* Index in x of the element of y (result `result`) at coordinates c. */
+/* Returns the index in x of the element of y (result `result`) at coordinates c. */
 static int64_t view_source(const struct ngd_node *n, uint32_t result, const struct ref_value *x,
                            const struct ref_value *y, const int64_t *c)
 {
@@ -545,7 +545,7 @@ static void gen_reshape(struct gen *g, uint32_t x)
     int64_t n = gen_elements(&v);
     uint32_t rank = 0;
 
-    /* What it aliases afterwards depends on strides, so only a whole state is reshaped. */
+    /* Whether a reshaped view aliases its operand depends on strides, so only a whole state is reshaped. */
     if (n == 0 || (v.of_state && x >= 5))
         return;
     v.writable = false;
@@ -739,7 +739,7 @@ static char *random_graph(uint32_t nodes)
     return ngd_strbuf_steal(&g.sb);
 }
 
-/* Nothing but copies takes strides. */
+/* A target on which only copies take strides. */
 static ngd_status_t select_plain(void *ctx, const struct ngd_plan *plan, const struct ngd_plan_call *call,
                                  uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag)
 {
@@ -800,7 +800,7 @@ START_TEST(plans_of_random_graphs_compute_what_the_graphs_say)
         ngd_graph_unref(g);
         ngd_free(text);
     }
-    /* The graphs have what is to be tested. */
+    /* Checks that the graphs had what is to be tested. */
     ck_assert_uint_gt(copies, 1000);
     ck_assert_uint_gt(writes, 500);
     ck_assert_uint_gt(taken, 500);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plans of graphs with several streams: what calls wait for, and that whatever may run at the same time shares no byte
- * that one of them writes. tests/ops/test_random runs such plans.
+ * Tests plans of graphs with several streams: what calls wait for, and that calls that may run at the same time share
+ * no byte that one of them writes. tests/ops/test_random runs such plans.
  */
 #include "graphs/memplan.h"
 #include "graphs/plan_deadlock.h"
@@ -13,7 +13,7 @@
 #define RECORD(tag) "npugraph_ex.tagged_event_record() {tag=\"" tag "\"}\n"
 #define WAIT(tag)   "npugraph_ex.tagged_event_wait() {tag=\"" tag "\"}\n"
 
-/* The call that makes the value; copies that the plan made in front of it do not count. */
+/* Returns the call that makes the value, without the copies that the plan makes in front of it. */
 static uint32_t call_of(const struct ngd_plan *plan, const char *name)
 {
     for (uint32_t c = 0; c < plan->n_calls; c++) {
@@ -26,7 +26,7 @@ static uint32_t call_of(const struct ngd_plan *plan, const char *name)
     ck_abort_msg("no call makes %%%s", name);
 }
 
-/* Names of what the call waits for, "a b". */
+/* Returns the names of the calls that a call waits for, "a b". */
 static const char *waits_of(const struct ngd_plan *plan, uint32_t c)
 {
     static char text[256];
@@ -158,7 +158,7 @@ START_TEST(streams_that_may_run_together_share_no_memory)
 }
 END_TEST
 
-/* A side stream that nobody joins before the end keeps no block of the main one alive. */
+/* A side stream that is joined only at the end keeps no block of the main stream alive. */
 START_TEST(a_long_side_stream_does_not_stop_reuse_on_the_main_one)
 {
     struct ngd_strbuf sb;
@@ -220,7 +220,7 @@ static bool conflict(const struct ngd_plan *plan, uint32_t a, uint32_t b)
     return false;
 }
 
-/* An input's memory is filled before all calls: nobody may write it before its last reader, nor at all beside one. */
+/* An input's memory is filled before all calls, so no call may write it before its last reader or beside one. */
 static void check_inputs(const struct ngd_plan *plan, uint64_t seed)
 {
     for (uint32_t i = 0; i < plan->graph->n_inputs; i++) {
@@ -314,7 +314,7 @@ START_TEST(map_shows_streams)
 }
 END_TEST
 
-/* A graph's name, labels and names of streams are a client's, and whoever looks at the map has a terminal. */
+/* A graph's name, labels and names of streams come from clients, and the map is printed on terminals. */
 START_TEST(map_writes_out_control_characters_and_fits_a_terminal)
 {
     static const char long_name[] = "0123456789\xc3\xa4\xc3\xb6\xc3\xbc";
@@ -344,7 +344,7 @@ START_TEST(map_writes_out_control_characters_and_fits_a_terminal)
 }
 END_TEST
 
-/* A step's number stands where the blocks of that step are: of 4 calls there are 5 columns of 220. */
+/* A step's number is below the blocks of that step: 4 calls make 5 columns of 220. */
 START_TEST(map_numbers_the_steps_below_their_columns)
 {
     struct ngd_plan *plan = make_plan(HEAD "input %x : f32[64]\n%a = aten.neg(%x)\n%b = aten.exp(%a)\n"

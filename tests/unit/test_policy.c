@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Policies on virtual time: a device of some slots that runs items of given lengths, and a clock that jumps from event
- * to event. Nothing sleeps and no thread is started.
+ * Tests policies on virtual time: a device with some slots that runs items of given lengths, and a clock that jumps
+ * from event to event. Nothing sleeps, and no thread is started.
  */
 #include "base/mem.h"
 #include "scheduler/lineup/policy.h"
@@ -13,7 +13,7 @@
 
 struct job {
     struct ngd_sched_item item;
-    ngd_nsec_t length; /* what it really takes */
+    ngd_nsec_t length; /* its actual run time */
     ngd_nsec_t started, ended;
 };
 
@@ -84,7 +84,7 @@ static void end_job(struct bed *bed, uint32_t slot)
         bed->ended(bed, job);
 }
 
-/* Until nothing is left, or the next event is later than `until`. */
+/* Runs until no job is left, or the next event is later than `until`. */
 static void run(struct bed *bed, ngd_nsec_t until)
 {
     for (;;) {
@@ -122,7 +122,7 @@ static double share(struct ngd_account *accounts, int n, int i)
 
 /* ---- shares -------------------------------------------------------------------------------------------- */
 
-/* Three accounts that always have `depth` jobs waiting, for 30 s; each one's jobs have their own length. */
+/* Runs three accounts that always have `depth` jobs waiting for 30 s. Each account's jobs have their own length. */
 static void check_shares(uint32_t slots, const ngd_nsec_t *lengths, bool costs_known)
 {
     enum { DEPTH = 12 };
@@ -223,7 +223,7 @@ START_TEST(idle_time_is_not_saved_up)
     run(&bed, bed.now + 100 * NGD_MSEC);
     for (int i = 0; i < N; i++)
         early += b[i].started >= 0;
-    /* Half of the time, and a little for having been away; without the bound it would be all of it. */
+    /* It gets half of the time, and a little more because it was away; without the bound it would get all. */
     ck_assert_uint_ge(early, 50);
     ck_assert_uint_le(early, 56);
     run(&bed, NGD_NSEC_NEVER);
@@ -231,7 +231,7 @@ START_TEST(idle_time_is_not_saved_up)
 }
 END_TEST
 
-/* As runs on the submitting thread are: charged, never queued. */
+/* Inline runs are charged but never queued. */
 START_TEST(time_that_nobody_else_wanted_is_owed_to_nobody)
 {
     enum { N = 100 };
@@ -288,7 +288,7 @@ START_TEST(a_more_urgent_class_goes_first_and_the_others_do_not_starve)
     run(&bed, bed.now + 100 * NGD_MSEC);
     for (int i = 0; i < 10; i++)
         ck_assert_int_ge(urgent[i].ended, 0);
-    /* The urgent ones come for ever now. */
+    /* From now on urgent jobs always come. */
     bed.ended = push_again;
     for (int i = 0; i < 10; i++)
         push(&bed, &urgent[i]);
@@ -331,7 +331,7 @@ START_TEST(the_earliest_deadline_of_an_account_goes_first)
 }
 END_TEST
 
-/* A deadline that is tight, whenever it is taken in, beside a calm account that always waits. */
+/* An account whose jobs always have tight deadlines, beside a calm account that always waits. */
 START_TEST(one_accounts_deadlines_do_not_take_anothers_share)
 {
     enum { N = 1500 };
@@ -364,14 +364,14 @@ START_TEST(one_accounts_deadlines_do_not_take_anothers_share)
             ck_assert(a[k].ended < 0 || a[k].ended <= a[k].item.deadline);
     }
     ck_assert_uint_gt(refused, N / 3);
-    /* What the one is ahead is bounded, however long it goes on. */
+    /* The lead of the hasty account is bounded, however long the test runs. */
     ck_assert_int_le(hasty.used - calm.used, 60 * NGD_MSEC);
     run(&bed, NGD_NSEC_NEVER);
     bed_close(&bed);
 }
 END_TEST
 
-/* What was taken in stays in time, whatever is refused later; a device of two slots, lengths that are known. */
+/* Admitted jobs end in time, on a device with two slots and with known lengths. */
 START_TEST(what_was_taken_in_ends_in_time)
 {
     enum { N = 2000 };
@@ -408,7 +408,7 @@ END_TEST
 
 /* ---- every policy ---------------------------------------------------------------------------------------- */
 
-/* Random pushes, pops and removals: what was pushed comes out once, or was removed; costs add up to what is there. */
+/* Makes random pushes, pops and removals: each pushed item comes out once, or was removed, and costs add up. */
 START_TEST(no_policy_loses_or_repeats_an_item)
 {
     enum { N = 40, ACCOUNTS = 5 };
@@ -460,7 +460,7 @@ START_TEST(no_policy_loses_or_repeats_an_item)
 }
 END_TEST
 
-/* What `ahead` says of an item that is pushed now is how long it then waits, when no one else comes. */
+/* If no other item comes, an item waits as long as `ahead` predicts when it is pushed. */
 START_TEST(the_time_ahead_foretells_the_start)
 {
     for (const struct ngd_sched_policy *const *p = ngd_sched_policies(); *p; p++) {

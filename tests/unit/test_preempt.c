@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Models whose sequences take one another's KV blocks: what a sequence says must not show that it lost its own. */
+/* Tests models whose sequences take one another's KV blocks: losing its blocks must not change a sequence's tokens. */
 #include "tests/unit/toy_model.h"
 
 static const int32_t prompt[TOY_CONTEXT] = {3, 17, 0, 9, 22, 5, 5, 12, 20, 1, 8, 14, 2};
@@ -20,7 +20,7 @@ static struct ngd_model_stats stats_of(struct toy *t)
     return stats;
 }
 
-/* The prompt of a sequence with this number: different from the first token on. */
+/* Makes the prompt of a sequence with this number; prompts differ from the first token on. */
 static void own_prompt(int number, int32_t *tokens, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
@@ -108,7 +108,7 @@ START_TEST(what_can_never_be_had_is_refused)
     open_toy(&t, 4);
     own_prompt(0, context, 9);
     ck_assert_int_eq(toy_try_open(&t, &a, context, 9, NULL, false, &diag), NGD_ERR_KV_EXHAUSTED);
-    /* What fits now and does not later fails then, and leaves the sequence as it was. */
+    /* An operation that fits now, but not later, fails then and leaves the sequence unchanged. */
     toy_seq_open(&t, &a, context, 8, NULL);
     own_prompt(1, context, 3);
     toy_seq_open(&t, &b, context, 3, NULL);
@@ -168,7 +168,8 @@ struct player {
     bool asked;
 };
 
-/* Two operations are under way at any time, so that waiting ones are preempted too. */
+/* Waits for a player's operation and checks it. Two operations are under way at any time, so that waiting ones are
+ * preempted too. */
 static void settle(struct toy *t, struct player *p)
 {
     if (!p->asked)
@@ -218,7 +219,8 @@ START_TEST(a_thousand_operations_lose_their_blocks_and_nothing_else)
 }
 END_TEST
 
-/* A sequence that is robbed again and again is never answered: that many times are for ever. */
+/* Waits for an answer. A sequence that is preempted again and again would never be answered: so many times count as for
+ * ever. */
 static void await_without_ping_pong(struct toy *t, struct toy_seq *s)
 {
     bool answered = false;
@@ -235,7 +237,7 @@ static void await_without_ping_pong(struct toy *t, struct toy_seq *s)
     toy_ok(s);
 }
 
-/* A request behind what is queued now, which holds the worker. */
+/* Queues a request that holds the worker, behind those that are queued now. */
 static void queue_hold(struct toy *t, struct call *c, struct ngd_binding *binding, struct gate *gate)
 {
     gate_init(gate);
@@ -245,8 +247,8 @@ static void queue_hold(struct toy *t, struct call *c, struct ngd_binding *bindin
 }
 
 /*
- * The one that waits for blocks (`starved`) could take those of a third (`robbed`) and would not get on with them,
- * since that one has nothing of its own: they are the oldest's too. The oldest has no turn before the third, whose
+ * The sequence that waits for blocks (`starved`) could preempt a third one (`robbed`), but would gain nothing, because
+ * that one has no blocks of its own: it shares them with the oldest. The oldest has no turn before the third, whose
  * prompt is short.
  */
 START_TEST(sequence_that_waits_for_blocks_does_not_rob_one_that_has_nothing_of_its_own_for_ever)
@@ -372,7 +374,8 @@ START_TEST(sequence_whose_prompt_was_cancelled_has_no_blocks_though_it_is_not_cl
 }
 END_TEST
 
-/* The idle one has two blocks, one is free, four are needed; then the other one's are there too, and suffice alone. */
+/* The idle sequence has two blocks, one is free, and four are needed. Later the other sequence's blocks are there too,
+ * and suffice alone. */
 START_TEST(nobody_gives_what_does_not_suffice_and_nobody_without_whom_it_suffices)
 {
     static struct toy t;
@@ -420,7 +423,7 @@ struct member {
     struct toy_seq s;
     int32_t context[TOY_CONTEXT + 1];
     uint32_t n;            /* tokens in the context; context[n] is what comes next */
-    bool asked, delivered; /* what comes next, by a generation */
+    bool asked, delivered; /* delivered: a generation has delivered the next token */
 };
 
 struct crowd {
@@ -442,7 +445,7 @@ static void answered(struct crowd *c, struct member *m)
     ck_assert_int_eq(m->s.token, toy_next(&c->t, m->context, m->n));
 }
 
-/* Half of the prompts begin alike. */
+/* Opens a sequence; half of the prompts have a common beginning. */
 static void ask_open(struct crowd *c, struct member *m)
 {
     struct ngd_seq_params params = {.prompt = m->context, .priority = draw_priority(c)};
@@ -470,7 +473,8 @@ static void ask_step(struct crowd *c, struct member *m)
         ck_abort_msg("%s", diag.text);
 }
 
-/* Its first token is what comes next, unless a generation has delivered that; its last one is not in the context. */
+/* Starts a generation. Its first token is the next one, unless a generation has delivered it; its last token is not in
+ * the context. */
 static void ask_generate(struct crowd *c, struct member *m)
 {
     struct ngd_generate_params params;
@@ -570,7 +574,7 @@ START_TEST(operations_in_any_order_all_end_and_rob_each_other_no_more_often_than
     enum { SEEDS = 40, MOST = 14 };
     static struct crowd c;
 
-    /* From what one whole context needs to what is nearly enough. */
+    /* From the blocks that one whole context needs to almost enough for all. */
     for (uint32_t blocks = 7; blocks <= MOST; blocks++) {
         struct ngd_binding *binding;
 
@@ -585,7 +589,7 @@ START_TEST(operations_in_any_order_all_end_and_rob_each_other_no_more_often_than
 }
 END_TEST
 
-/* Else the other one would wait for the cap of somebody else's share. */
+/* Otherwise a sequence would wait for the cap of another share. */
 START_TEST(a_capped_sequence_goes_on_while_another_one_waits_for_its_blocks)
 {
     static struct toy t;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sequences that share what they have in common, on the model of toy_model.h: whose block it was must not show. */
+/* Tests sequences that share blocks of common prefixes, on the toy model: the owner of a block must not show. */
 #include "tests/unit/toy_model.h"
 
 static const int32_t prompt[TOY_CONTEXT] = {3, 17, 0, 9, 22, 5, 5, 12, 20, 1, 8, 14, 2};
@@ -12,7 +12,7 @@ static struct ngd_model_stats stats_of(struct toy *t)
     return stats;
 }
 
-/* Steps to the end of the context; each token is checked. context has the n tokens that are there. */
+/* Makes `steps` steps, and checks each token. context has the first n tokens. */
 static void check_steps(struct toy *t, struct toy_seq *s, int32_t *context, uint32_t n, uint32_t steps)
 {
     for (uint32_t i = 0; i < steps; i++) {
@@ -105,7 +105,7 @@ START_TEST(a_closed_sequences_blocks_are_found_until_they_are_needed)
     toy_seq_open(&t, &b, prompt, 9, NULL);
     ck_assert_uint_eq(b.shared, 8);
     ngd_seq_close(b.seq);
-    /* Seven of eight blocks for something else: of the prompt's, the end is forgotten first. */
+    /* Another sequence takes seven of eight blocks; of the prompt's blocks, the last ones are forgotten first. */
     for (int i = 0; i < TOY_CONTEXT; i++)
         other[i] = (prompt[i] + 1) % TOY_VOCAB;
     toy_seq_open(&t, &a, other, TOY_CONTEXT, NULL);
@@ -180,7 +180,7 @@ static void fork_seq(struct toy_seq *parent, struct toy_seq *child, const struct
     toy_ok(child);
 }
 
-/* From a context that ends in the middle of a block, and from one that ends with it. */
+/* Forks a context that ends in the middle of a block, and one that ends at its end. */
 START_TEST(a_fork_goes_its_own_way_and_its_parent_stays)
 {
     for (uint32_t n = 5; n <= 6; n++) {
@@ -195,7 +195,7 @@ START_TEST(a_fork_goes_its_own_way_and_its_parent_stays)
         fork_seq(&parent, &child, NULL);
         ck_assert_int_eq(child.token, parent.token);
         ck_assert_uint_eq(child.position, n);
-        /* They say different things from here on. */
+        /* From here on their tokens differ. */
         theirs[n] = (child.token + 5) % TOY_VOCAB;
         toy_step(&child, theirs[n]);
         check_steps(&t, &parent, ours, n, 4);

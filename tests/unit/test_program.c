@@ -216,7 +216,7 @@ START_TEST(instances_go_with_their_executable_and_with_their_binding)
     bed_open(&bed, 1, 0);
     a = bed_binding(&bed, DOUBLE_TEXT, &options);
     b = bed_binding(&bed, DOUBLE_TEXT, &options);
-    /* More keys than fit one chunk of places, over and over: places are reused and nothing piles up. */
+    /* Uses more keys than one chunk of places has, again and again: places are reused, and memory does not grow. */
     for (int round = 0; round < 3; round++) {
         for (int64_t n = 1; n <= 12; n++) {
             bed_warm(&bed, a, n, 1);

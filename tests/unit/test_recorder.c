@@ -146,7 +146,7 @@ START_TEST(threads_lose_no_count)
     for (uint32_t i = 0; i < n; i++)
         counted += list[i].count;
     ck_assert_uint_gt(n, 0);
-    /* Repetitions are looked for only so far back; what fell out of the ring is not in the sum. */
+    /* Repetitions are searched only so far back, and events that have left the ring are not in the sum. */
     ck_assert_uint_le(counted, 80000);
     ck_assert_uint_eq(ngd_metric_get(NGD_M_FLIGHT_EVENTS) - before, 80000);
     world_close(&w);

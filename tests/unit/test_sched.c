@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests that run: their order, their threads, what is told about them. */
+/* Tests requests that run: their order, their threads, their statistics. */
 #include "tests/unit/sched_util.h"
 #include <stdatomic.h>
 
@@ -101,7 +101,7 @@ START_TEST(short_replay_of_an_idle_slot_runs_on_the_submitting_thread)
 
     bed_open(&bed, 1, 10 * NGD_SEC);
     b = bed_binding(&bed, DOUBLE_TEXT, NULL);
-    /* Until its time is known, the worker runs it. */
+    /* The worker runs it until its time is known. */
     for (int i = 0; i < 3; i++) {
         bed_settle(&bed);
         call_init(&c, b, 2);
@@ -121,8 +121,8 @@ START_TEST(short_replay_of_an_idle_slot_runs_on_the_submitting_thread)
 }
 END_TEST
 
-/* A device may capture when it runs an instance for the first time, which the thread that receives calls must not
- * wait for. */
+/* A device may capture when it runs an instance for the first time. The thread that receives calls must not wait for
+ * that. */
 START_TEST(first_replay_of_a_binding_runs_on_a_worker_however_short_it_is)
 {
     struct bed bed;
@@ -148,7 +148,7 @@ START_TEST(first_replay_of_a_binding_runs_on_a_worker_however_short_it_is)
 }
 END_TEST
 
-/* Its shadow is planned and run operator by operator, and compared with. */
+/* Its shadow is planned, run operator by operator, and compared. */
 START_TEST(verified_replay_runs_on_a_worker_however_short_it_is)
 {
     struct ngd_graph_options options;
@@ -245,7 +245,7 @@ START_TEST(nothing_runs_inline_while_the_slot_is_used_or_something_waits)
 }
 END_TEST
 
-/* A thread that runs inline and stops in done(), with the slot in its hands. */
+/* A thread that runs a request inline and stops in done(), while it holds the slot. */
 static void *submit_at_gate(void *arg)
 {
     struct call *c = arg;
@@ -309,7 +309,7 @@ START_TEST(replay_path_allocates_nothing)
 }
 END_TEST
 
-/* done() may submit again, with the slot still in its thread's hands. */
+/* done() may submit again while its thread still holds the slot. */
 struct chain {
     struct call c;
     struct ngd_sched *sched;

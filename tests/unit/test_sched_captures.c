@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Captures that requests wait for, and what happens past the limit of them. */
+/* Tests captures that requests wait for, and what happens past their limit. */
 #include "scheduler/program/group.h"
 #include "tests/unit/sched_util.h"
 
@@ -178,7 +178,7 @@ START_TEST(eviction_that_finds_everything_in_use_runs_eagerly_instead)
     call_submit(&bed, &queued);
     call_init(&c, b, 3);
     call_submit(&bed, &c);
-    /* It comes to the run queue with a plan of its own while the other still waits there. */
+    /* It enters the run queue with its own plan while the other one still waits there. */
     while (atomic_load(&c.req.state) != NGD_REQUEST_QUEUED)
         sched_yield();
     gate_open(&gate);
@@ -275,7 +275,7 @@ static void ahead_run(struct bed *bed, struct ahead *a, struct ngd_binding *b, i
     ck_assert_int_eq(a->status, NGD_OK);
 }
 
-/* The newest event says this. */
+/* Checks the reason and the text of the newest event. */
 static void check_noted(struct bed *bed, ngd_event_reason_t reason, const char *text)
 {
     struct ngd_flight_event e;
@@ -341,7 +341,7 @@ START_TEST(capture_ahead_says_what_it_did)
 }
 END_TEST
 
-/* What a client that went away leaves in the queue is not made: others wait behind it. */
+/* Captures that a client leaves in the queue when it goes away are not made, because others wait behind them. */
 START_TEST(captures_that_nobody_waits_for_any_more_are_not_made)
 {
     struct bed bed;
@@ -371,8 +371,7 @@ START_TEST(captures_that_nobody_waits_for_any_more_are_not_made)
 }
 END_TEST
 
-/* The first of those that wait keeps the capture thread: its sizes are found wrong there, and its done() is at a gate.
- */
+/* The first waiting request keeps the capture thread: its sizes are refused there, and its done() waits at a gate. */
 START_TEST(requests_behind_one_that_is_planned_eagerly_can_be_withdrawn)
 {
     struct ngd_graph_options options;
@@ -438,13 +437,13 @@ static struct ngd_binding *bind_of(struct bed *bed, const char *text, struct ngd
     return b;
 }
 
-/* Whose jobs ran, in order. */
+/* The owners of the jobs that ran, in order. */
 struct log {
     char text[32];
     _Atomic int n;
 };
 
-/* A job that takes so long, by the clock that it sets. */
+/* A job that sets the clock forward by its length. */
 struct stretch {
     struct ngd_capture_job job;
     ngd_nsec_t takes;
@@ -477,7 +476,7 @@ static void await_log(struct log *log, int n)
         sched_yield();
 }
 
-/* How often `who` is among the first n. */
+/* Returns how often `who` is among the first n. */
 static int times(const struct log *log, int n, char who)
 {
     int found = 0;
@@ -487,7 +486,7 @@ static int times(const struct log *log, int n, char who)
     return found;
 }
 
-/* A clock that stands still but for what the jobs take. */
+/* Only the jobs move the clock. */
 START_TEST(captures_are_taken_in_turns_by_what_shares_took_over_their_weight)
 {
     struct stretch many[12], few[4], heavy[12];
@@ -508,7 +507,7 @@ START_TEST(captures_are_taken_in_turns_by_what_shares_took_over_their_weight)
     push_stretches(&bed, few, 4, 'b', b, &first); /* behind twelve in the order of arrival */
     gate_open(&gate);
     await_log(&first, 16);
-    ck_assert_int_eq(times(&first, 2, 'b'), 1); /* it waits for one of the others' at most */
+    ck_assert_int_eq(times(&first, 2, 'b'), 1); /* it waits for at most one job of the others */
     ck_assert_int_eq(times(&first, 8, 'b'), 4);
     /* Three times the weight: three times the time. */
     capture_occupy(&bed, binding, &gate);
@@ -618,7 +617,7 @@ START_TEST(a_capture_that_takes_too_long_is_stopped)
 }
 END_TEST
 
-/* Until no thread, or one, runs a job. */
+/* Waits until n threads run a job. */
 static void await_running(struct bed *bed, uint32_t n)
 {
     struct ngd_captures *captures = &bed->sched->captures;
@@ -654,7 +653,7 @@ START_TEST(a_capture_that_runs_is_cancelled)
         await_running(&bed, 0);
     }
     ck_assert(stopped);
-    /* It is no failure that is remembered. */
+    /* A cancelled capture is not remembered as a failure. */
     ahead_run(&bed, &a, b, 61, false);
     ngd_binding_unref(b);
     bed_close(&bed);

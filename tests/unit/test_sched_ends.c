@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests that do not run to their end: cancelled, too late, beyond a limit, or the scheduler stops. */
+/* Tests requests that do not run to their end: cancelled, too late, beyond a limit, or the scheduler stops. */
 #include "tests/unit/sched_util.h"
 
 START_TEST(cancel_of_a_queued_request_answers_it_at_once)
@@ -152,7 +152,7 @@ START_TEST(what_waits_expires_while_the_device_is_busy)
     call_init(&first, b, 2); /* holds the order */
     first.req.order = order;
     call_submit(&bed, &first);
-    ngd_clock_set_fake(ngd_now()); /* it stands still until all are in their places, however long that takes */
+    ngd_clock_set_fake(ngd_now()); /* the clock stands still until all are in their places */
     call_init(&queued, b, 2);
     queued.req.deadline = ngd_now() + 30 * NGD_MSEC;
     call_submit(&bed, &queued);
@@ -204,7 +204,7 @@ START_TEST(a_bubble_is_time_in_which_a_slot_is_idle_and_something_queued)
 
     ngd_clock_set_fake(t0);
     bed_params(&bed, &params);
-    if (ngd_sched_create(&params, &bed.sched, &diag)) /* not started: nobody takes anything */
+    if (ngd_sched_create(&params, &bed.sched, &diag)) /* not started: no worker takes items */
         ck_abort_msg("%s", diag.text);
     queue = &bed.sched->queues[0];
     for (int i = 0; i < 2; i++) {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bad requests, bad parameters and failures of the device: each is answered with its reason and harms nothing else. */
+/* Tests bad requests, bad parameters and failures of the device: each is answered with its reason and harms no other.
+ */
 #include "tests/unit/sched_util.h"
 #include <stdatomic.h>
 
-/* Capture threads give way to all others: what they held after an answer, clients would find held for long. */
+/* Capture threads run at low priority. If they held a program after an answer, clients would find it held for long. */
 START_TEST(when_a_request_that_waited_for_a_capture_is_answered_only_its_binding_holds_the_program)
 {
     struct bed bed;
@@ -38,7 +39,7 @@ START_TEST(bad_requests_are_refused_with_a_reason)
     bed_open(&bed, 1, 0);
     b = bed_binding(&bed, DOUBLE_TEXT, NULL);
     for (int warm = 0; warm < 2; warm++) {
-        /* Sizes can be checked against a plan only: at submission when there is one, after the capture otherwise. */
+        /* Sizes can only be checked against a plan: at submission if there is one, otherwise after the capture. */
         call_init(&c, b, 3);
         c.in.bytes = 8;
         status = ngd_sched_submit(bed.sched, &c.req, &c.diag);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Replays that end early while they run: cancelled, past their deadline, or longer than max-replay-time; and estimates.
- */
+/* Tests replays that are stopped while they run: cancelled, past their deadline, or longer than max-replay-time; and
+ * estimates. */
 #include "scheduler/lineup/estimate.h"
 #include "tests/unit/sched_util.h"
 
-/* Takes minutes on any machine: nobody waits for its end. */
+/* Makes a binding whose replay takes minutes on any machine; no test waits for its end. */
 static struct ngd_binding *long_binding(struct bed *bed, const char *option)
 {
     struct ngd_graph_options options;
@@ -101,7 +101,7 @@ START_TEST(time_limit_and_deadline_stop_a_replay_that_runs)
 }
 END_TEST
 
-/* A clock that jumps by 100 s during one run, whichever it is, has no deadline of 60 s refused. */
+/* If the clock jumps by 100 s during any one run, deadlines of 60 s must not be refused. */
 START_TEST(a_jump_of_the_clock_spoils_no_estimate)
 {
     for (uint32_t at = 0; at < 20; at++) {
@@ -138,7 +138,7 @@ START_TEST(an_estimate_follows_what_has_become_slower_and_gives_way_when_refused
 }
 END_TEST
 
-/* One kernel that takes a second or so, between short ones. On a busy machine time may be over before it begins. */
+/* One kernel takes about a second, between short ones. On a busy machine the time may be over before it begins. */
 START_TEST(one_long_kernel_is_stopped_in_its_midst)
 {
     static const char text[] =

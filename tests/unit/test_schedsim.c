@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the policies promise at sizes and times that only virtual time has (bench/sim). */
+/* Tests what the policies guarantee, at sizes and times that only virtual time allows (bench/sim). */
 #include "bench/sim/sim.h"
 #include <string.h>
 #include "tests/unit/unit.h"
@@ -67,7 +67,7 @@ START_TEST(below_its_capacity_nothing_is_refused)
 }
 END_TEST
 
-/* The load is of what full replays could do: nine times what these could do alone. */
+/* The load is relative to full replays: it is nine times what replays of single requests could do. */
 START_TEST(deadlines_are_met_and_no_time_is_wasted_when_requests_run_together)
 {
     struct sim_params p;
@@ -95,7 +95,7 @@ START_TEST(what_only_replays_together_can_do_is_not_refused)
 
     sim_params_init(&p);
     sim_params_together(&p);
-    /* Of two, the one that is asked for less often has smaller replays, and its clients get over their shares. */
+    /* With two graphs, the one with fewer requests has smaller replays, and its clients exceed their shares. */
     p.graphs = 1;
     p.clients = 40;
     p.seconds = 5;
@@ -125,7 +125,7 @@ START_TEST(clients_get_what_their_cap_allows_and_the_others_what_is_left)
     p.caps[1] = 5;
     for (p.slots = 1; p.slots <= 4; p.slots *= 2) {
         sim_run(&p, &result);
-        /* And what it has saved up, and what its last replays took too much. */
+        /* In addition, the time that it has saved up, and the time by which its last replays exceeded the cap. */
         ck_assert_double_le(result.classes[1].most_share, 0.05 + (0.005 + 0.01) / p.seconds);
         ck_assert_double_ge(result.classes[1].used / result.classes[1].clients / (p.seconds * p.slots), 0.0475);
         ck_assert_double_ge(result.busy, 0.99);

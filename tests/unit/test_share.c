@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shares in the scheduler: bounds, accounts, and deadlines that are foretold. Who gets how much: test_policy.c. */
+/* Tests shares in the scheduler: bounds, accounts, and admission by deadline. How time is divided: test_policy.c. */
 #include "tests/unit/sched_util.h"
 
 static struct ngd_share *open_share(struct bed *bed, const char *name, uint32_t weight, uint32_t limit)
@@ -128,7 +128,7 @@ START_TEST(device_time_is_on_the_account_of_who_asked)
 }
 END_TEST
 
-/* As if its replays had taken so long. */
+/* Sets the estimate as if its replays had taken this time. */
 static void teach(struct ngd_binding *b, int64_t n, ngd_nsec_t t)
 {
     struct ngd_gcache_entry *entry;
@@ -163,14 +163,14 @@ START_TEST(what_cannot_end_in_time_is_refused_at_once)
     call_init(&before, b, 3);
     before.req.deadline = ngd_now() + 12 * NGD_SEC;
     call_submit(&bed, &before);
-    /* Alone it could be done in 15 s, behind the other one it cannot; nor before it, which would then be late. */
+    /* It could end in 15 s alone, but not behind the other request. If it ran before that, the other would be late. */
     call_init(&late, b, 3);
     late.req.deadline = ngd_now() + 15 * NGD_SEC;
     ck_assert_int_eq(ngd_sched_submit(bed.sched, &late.req, &late.diag), NGD_ERR_DEADLINE_EXCEEDED);
     call_init(&fine, b, 3);
     fine.req.deadline = ngd_now() + 25 * NGD_SEC;
     call_submit(&bed, &fine);
-    /* Nobody knows how long this one takes. */
+    /* The time of this request is not known. */
     call_init(&unknown, b, 2);
     unknown.req.deadline = ngd_now() + 5 * NGD_SEC;
     call_submit(&bed, &unknown);

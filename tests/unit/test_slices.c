@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prompts whose chunks are done in slices, between which steps of others are made: on the toy model. */
+/* Tests prompts whose chunks run in slices, with steps of other sequences between them, on the toy model. */
 #include "tests/unit/toy_model.h"
 #include "base/fault.h"
 #include "scheduler/record/timeline.h"
@@ -7,7 +7,7 @@
 static const int32_t prompt[] = {3, 17, 0, 9, 22, 5, 5, 12, 20, 1, 8};
 #define N_PROMPT 11
 
-/* So small a share that each slice is one call of the plan. */
+/* Makes the prompts' share so small that each slice is one call of the plan. */
 static void slice_thin(struct toy *t)
 {
     struct ngd_pace *pace = &t->model->pace;
@@ -34,7 +34,7 @@ static void on_token(void *user, struct ngd_seq *seq, int32_t token, uint32_t po
 
     if (w->s.n_tokens == 0)
         gate_pass(&w->gate);
-    /* A step earns next to nothing here; the chunks shall get on all the same. */
+    /* A step earns almost nothing here, but the chunks must make progress. */
     if (w->model->pace.allowance < 1)
         w->model->pace.allowance = 1;
     toy_on_token(&w->s, seq, token, position, logprobs);
@@ -51,7 +51,7 @@ static void done(void *user, struct ngd_seq *seq, const char *finish, ngd_status
     toy_generated(&((struct watched *)user)->s, seq, finish, status, diag);
 }
 
-/* A generation, and a prompt that comes while it is under way. */
+/* Runs a generation, and a prompt that comes while it is under way. */
 static void run_together(struct toy *t, struct watched *w, struct toy_seq *other, uint32_t n_other)
 {
     struct ngd_diag diag = {0};

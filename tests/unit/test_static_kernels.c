@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Static kernels of the host device: the same bits as the generic ones, and what happens without a compiler. */
+/* Tests static kernels of the host device: they compute the same bits as the generic ones; and a missing compiler. */
 #include "devices/host/cpu.h"
 #include "tests/ops/device_run.h"
 #include "tests/ops/run_plan.h"
@@ -80,7 +80,7 @@ static bool no_compiler(void)
     return true;
 }
 
-/* Somebody who replays all the time, and sees one result. */
+/* A thread that replays all the time, and must always get the same result. */
 struct busy {
     struct bench *b;
     struct ready *r;
@@ -109,7 +109,7 @@ static void wait_for_replays(struct busy *busy, uint32_t n)
         sched_yield();
 }
 
-/* Adopts the object beside replays, which go on before and after. */
+/* Adopts the object while replays run before, meanwhile and after. */
 static void adopt_beside_replays(struct bench *b, struct ready *r, const struct ngd_strbuf *object, const void *want)
 {
     struct busy busy = {.b = b, .r = r, .want = want};
@@ -157,7 +157,7 @@ END_TEST
 
 /* ---- layers of decoders ---- */
 
-/* A decoder's layer with drawn sizes and dtypes; of `rows` sequences, each at a position of its own. */
+/* Writes a decoder's layer with random sizes and dtypes, for `rows` sequences, each at its own position. */
 static void draw_layer(struct random *r, int rows, struct ngd_strbuf *sb)
 {
     static const char *const floats[] = {"f32", "f16", "bf16"};
@@ -199,7 +199,7 @@ static void draw_layer(struct random *r, int rows, struct ngd_strbuf *sb)
                           "%z = aten.linear(%y, %wg)\nreturn \"y\" = %y, \"z\" = %z, \"a\" = %a\n}\n");
 }
 
-/* What a replay of r's executable makes of random data; the same data each time. Free data. */
+/* Returns the results of a replay of r's executable on random data, the same data each time. The caller frees data. */
 static struct made run_layer(struct bench *b, struct ready *r, int rows)
 {
     static const int64_t ql[3] = {1, 2, 3}, kl[3] = {3, 5, 4};
@@ -260,7 +260,8 @@ static void check_layers(ngd_isa_t isa, uint32_t threads)
         check_layer(isa, threads, seed * 3 + (uint64_t)isa);
 }
 
-/* Compilers take their time, and a compiled kernel is the same under a sanitizer: there the best one is enough. */
+/* Compiling takes long, and a compiled kernel is the same under a sanitizer, where the best instruction set is enough.
+ */
 static bool left_out(const char *which)
 {
     if (effort_percent() == 100)

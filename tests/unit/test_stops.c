@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stop strings in a text that comes in pieces: what is shown is the text up to the first of them, however it is cut. */
+/* Tests stop strings in a text that comes in pieces: the text up to the first of them is shown, however it is cut. */
 #include "client/hf/npugraph_hf.h"
 #include "tests/unit/unit.h"
 
@@ -16,7 +16,7 @@ static struct npugraph_stops *make(const char *const *strings, size_t n)
     return stops;
 }
 
-/* The text in pieces of that size; what was shown. True: a stop string was met. */
+/* Feeds the text in pieces of that size, and gives what was shown. Returns true if a stop string occurred. */
 static bool run(const char *const *strings, size_t n, const char *text, size_t piece, char *shown)
 {
     struct npugraph_stops *stops = make(strings, n);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans that come from the store, on the real host device. */
+/* Tests plans that come from the store, on the real host device. */
 #include "graphs/store.h"
 #include "scheduler/program/group.h"
 #include "scheduler/program/stored.h"
@@ -42,7 +42,7 @@ START_TEST(without_a_store_nothing_is_stored_and_everything_works)
 }
 END_TEST
 
-/* A graph of the share, replayed once. */
+/* Replays a graph once for a share. */
 static void capture_for(struct start *s, struct ngd_share *share, const char *text)
 {
     const struct ngd_owner owner = {.share = share};
@@ -62,7 +62,7 @@ static void capture_for(struct start *s, struct ngd_share *share, const char *te
     ngd_graph_unref(g);
 }
 
-/* The counter stands for captures that the capture threads have had no time to store. */
+/* The test sets the counter of captures that the capture threads have had no time to store. */
 START_TEST(plans_of_a_share_that_wait_for_the_store_keep_out_no_other_shares_plans)
 {
     const uint64_t busy = row_count(NGD_M_STORE_WRITE_FAILURES, "BUSY");
@@ -112,7 +112,7 @@ START_TEST(other_options_are_another_entry)
     start_run(&s, b, 5, 2);
     check_plans(&s, 1, 0);
     ngd_binding_unref(b);
-    /* One that plans do not depend on. */
+    /* Changes an option that plans do not depend on. */
     ngd_graph_options_init(&options);
     ck_assert_int_eq(ngd_graph_options_set(&options, "capture_limit", "3", NULL), NGD_OK);
     b = bed_binding(&s.bed, DOUBLE_TEXT, &options);
@@ -146,7 +146,7 @@ END_TEST
 
 /* ---- damage -------------------------------------------------------------------------------------------- */
 
-/* The file of the only plan in the store. */
+/* Finds the file of the only plan in the store. */
 static void find_plan(struct ngd_store *store, char *path, size_t room)
 {
     struct ngd_store_item *items = NULL;
@@ -217,7 +217,7 @@ START_TEST(every_damage_to_an_entry_leads_to_the_right_result_and_a_new_entry)
 }
 END_TEST
 
-/* With a good checksum around it, as a bug or an import would bring one. */
+/* The entry has a valid checksum, as one from a bug or an import would have. */
 START_TEST(entry_that_does_not_load_is_made_again)
 {
     static uint8_t data[16384];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The worker team: each part of a call runs once, whoever is there to run it. */
+/* Tests the team: each part of a call runs once, whichever threads are there to run it. */
 #include "devices/host/team.h"
 #include "base/log.h"
 #include "tests/unit/unit.h"
@@ -20,7 +20,7 @@ struct work {
     bool wrong;
 };
 
-/* A part: looks at everything that a kernel relies on. */
+/* Runs a part, and checks everything that a kernel relies on. */
 static void part_fn(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {
     struct work *w = (struct work *)(uintptr_t)call->params;
@@ -86,7 +86,7 @@ START_TEST(every_part_runs_once_for_any_number_of_threads_and_parts)
 }
 END_TEST
 
-/* Many small jobs one after the other: a helper that comes late may not touch the next one. */
+/* Runs many small jobs one after the other. A helper that comes late may not touch the next job. */
 START_TEST(late_helpers_never_run_a_part_of_another_job)
 {
     static struct work w;
@@ -129,7 +129,7 @@ END_TEST
 
 static _Atomic uint32_t arrived;
 
-/* The first part that a helper gets waits until the leader has done all the rest, and then a while longer. */
+/* The first part that a helper gets waits until the leader has done all others, and then a while longer. */
 static void slow_fn(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {
     struct work *w = (struct work *)(uintptr_t)call->params;

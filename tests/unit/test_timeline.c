@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests that never ran are in the timeline too. */
+/* Tests that requests that never ran are in the timeline too. */
 #include "scheduler/record/timeline.h"
 #include "tests/unit/sched_util.h"
 
@@ -22,7 +22,8 @@ static void print(struct bed *bed, ngd_timeline_form_t form, struct ngd_strbuf *
     ck_assert_uint_eq(next, 0);
 }
 
-/* One of each while the slot is held, with tags of their own; and one that is no load at all. */
+/* Submits a request of each outcome while the slot is held, each with its own tag; and an invalid one, which is no
+ * load. */
 static void run_one_of_each(struct bed *bed, struct ngd_binding *b)
 {
     struct call busy, wrong, refused, expired, cancelled, ran;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tokenizer against ids that Hugging Face tokenizers gave (tests/golden/tokenizer_cases.json). */
+/* Compares the tokenizer with ids of Hugging Face tokenizers (tests/golden/tokenizer_cases.json). */
 #include "client/hf/npugraph_hf.h"
 #include "tests/unit/unit.h"
 

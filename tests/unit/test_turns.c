@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whose sequence is next: priorities, ageing and short prompts, with a clock of the test's own; and who is preempted.
- */
+/* Tests which sequence is next (priorities, ageing and short prompts, with a clock that the test sets), and which one
+ * is preempted. */
 #include "tests/unit/toy_model.h"
 
 static const int32_t prompt[] = {3, 17, 0, 9, 22, 5, 5, 12, 20, 1, 8};
 
-/* Callbacks come one after another, on the only worker: the order in which steps were made. */
+/* The order in which steps were made. Callbacks come one after another, on the only worker. */
 static uint32_t order[16], n_order;
 
 struct turn {
@@ -138,7 +138,8 @@ START_TEST(class_of_a_sequence_holds_for_steps_that_do_not_say_and_only_for_thos
         hold_begin(&h, &t);
         for (uint32_t i = 0; i < 3; i++)
             step_with(&turns[i], cases[c].step[i]);
-        ck_assert_int_eq(t.model->item.priority, NGD_PRIORITY_HIGH); /* the model hurries with who is most urgent */
+        ck_assert_int_eq(t.model->item.priority,
+                         NGD_PRIORITY_HIGH); /* the model has the priority of its most urgent sequence */
         hold_end(&h);
         for (uint32_t i = 0; i < 3; i++)
             finish(&turns[i]);
@@ -210,7 +211,7 @@ START_TEST(least_urgent_sequence_gives_up_its_blocks_first)
     ck_assert_uint_eq(info.blocks, 0);
     ngd_seq_info(turns[2].s.seq, &info);
     ck_assert_uint_eq(info.blocks, 2);
-    for (uint32_t i = 0; i < 4; i++) /* and all say what they would */
+    for (uint32_t i = 0; i < 4; i++) /* all produce their expected tokens */
         ngd_seq_close(turns[i].s.seq);
     toy_close(&t);
 }

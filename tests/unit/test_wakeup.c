@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kernel grants differs; that it is what was said does not. */
+/* Kernels grant different things. The test checks that what is reported is what was granted. */
 #include "base/wakeup.h"
 #include "base/log.h"
 #include "tests/unit/unit.h"
@@ -53,7 +53,7 @@ static void *ask(void *arg)
     const id_t self = (id_t)syscall(SYS_gettid);
     pthread_t child;
 
-    /* Of this thread alone: the C library's function would do it to all. */
+    /* A system call, because the C library's function would change all threads. */
     if (seen->unprivileged && geteuid() == 0)
         ck_assert_int_eq((int)syscall(SYS_setresuid, NOBODY, NOBODY, NOBODY), 0);
     seen->nice_before = getpriority(PRIO_PROCESS, self);

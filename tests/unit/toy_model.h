@@ -3,8 +3,8 @@
 #define NGD_TESTS_TOY_MODEL_H
 
 /*
- * A model of one attention layer on the scheduler's public interface, and what it should say, worked out in double from
- * the whole context: a wrong block, position, length or row anywhere changes the next token.
+ * A model of one attention layer on the scheduler's public interface, and its expected tokens, computed in double from
+ * the whole context. A wrong block, position, length or row anywhere changes the next token.
  *
  *   k = ek[token] + pos[position], v = ev[token], q = eq[token] + pos[position]; logits = attention(q, k, v) * w
  */
@@ -162,7 +162,7 @@ static inline void toy_fill(float *p, int n, uint32_t seed)
     }
 }
 
-/* Weights and a cache on the bed's device. */
+/* Makes weights and a cache on the bed's device. */
 static inline void toy_weights(struct toy *t)
 {
     const uint64_t kv = (uint64_t)TOY_BLOCKS * TOY_BLOCK * TOY_DIM * sizeof(float);
@@ -181,7 +181,7 @@ static inline void toy_weights(struct toy *t)
     t->buffers[6] = bed_buffer(&t->bed, NULL, kv, "vc");
 }
 
-/* A device, a scheduler and weights; no model yet. */
+/* Opens a device, a scheduler and weights, but no model. */
 static inline void toy_bed(struct toy *t, uint32_t slots)
 {
     memset(t, 0, sizeof(*t));
@@ -207,12 +207,12 @@ static inline void toy_open(struct toy *t, uint32_t slots)
     toy_create(t);
 }
 
-/* With so few KV blocks that they run out. */
+/* Opens a model with so few KV blocks that they run out. */
 static inline void toy_open_few(struct toy *t)
 {
     toy_bed(t, 1);
     t->blocks = TOY_FEW;
-    t->no_sharing = true; /* their numbers are what these tests look at */
+    t->no_sharing = true; /* these tests check the numbers of blocks */
     toy_create(t);
 }
 
@@ -239,7 +239,7 @@ static inline uint32_t toy_blocks_used(struct toy *t)
     return stats.blocks_used;
 }
 
-/* ---- what it should say ---- */
+/* ---- expected tokens ---- */
 
 static inline void toy_logits(const struct toy *t, const int32_t *context, uint32_t n, double *logits)
 {
@@ -262,7 +262,7 @@ static inline void toy_logits(const struct toy *t, const int32_t *context, uint3
     }
 }
 
-/* The greedy token. A near tie would make a test of luck: it is refused here. */
+/* Returns the greedy token. Fails on a near tie, because the test would then depend on luck. */
 static inline int32_t toy_next(const struct toy *t, const int32_t *context, uint32_t n)
 {
     double logits[TOY_VOCAB], second = -INFINITY;
@@ -381,7 +381,7 @@ static inline ngd_status_t toy_try_open(struct toy *t, struct toy_seq *s, const 
     return ngd_seq_open(t->model, &params, toy_done, s, &s->seq, diag);
 }
 
-/* Queued, not awaited. */
+/* Queues the opening of a sequence without waiting for it. */
 static inline void toy_queue_open(struct toy *t, struct toy_seq *s, const int32_t *prompt, uint32_t n,
                                   const struct ngd_sampling *sampling)
 {

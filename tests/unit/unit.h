@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-/* The limit on frames is for the daemon's threads; a test may keep what it likes on its stack. */
+/* The limit on frames is for the daemon's threads; tests may have large variables on the stack. */
 #if defined(__clang__)
 #pragma clang diagnostic ignored "-Wframe-larger-than"
 #else
