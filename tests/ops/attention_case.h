@@ -2,7 +2,7 @@
 #ifndef NGD_TESTS_OPS_ATTENTION_CASE_H
 #define NGD_TESTS_OPS_ATTENTION_CASE_H
 
-/* Paged attention by its definition, in double: a shape, its graph, data for it, and what comes of them. */
+/* Paged attention by its definition, in double: a shape, its graph, data for it, and the expected results. */
 #include "base/strbuf.h"
 #include "tests/ops/device_run.h"
 #include "tests/ops/reference.h"
@@ -16,7 +16,7 @@ struct attention_shape {
     double scale;
     int64_t n_seqs;
     int64_t rows[ATTENTION_SEQS], keys[ATTENTION_SEQS]; /* keys with the rows */
-    int64_t tail;                                       /* rows of the query tensor that no sequence has */
+    int64_t tail;                                       /* rows of the query tensor that belong to no sequence */
 };
 
 RUN int64_t attention_all_rows(const struct attention_shape *s)
@@ -52,7 +52,7 @@ struct attention_data {
     double *want, *size; /* size: the largest |v| that an element is a mean of */
 };
 
-/* Blocks in random order; those that no context reaches hold a number that would be an error. */
+/* Fills the block table in random order. Entries that no context reaches have an invalid number. */
 RUN void make_table(const struct attention_shape *s, struct attention_data *d, struct random *r)
 {
     d->table = calloc((size_t)(s->n_seqs * s->table_width), sizeof(int32_t));
@@ -129,7 +129,7 @@ RUN void attention_data_close(struct attention_data *d)
     free(d->size);
 }
 
-/* looser: how many times what is allowed is off (1: the host's kernels). */
+/* Runs a case and compares. looser: factor on the allowed error (1: the host's kernels). */
 RUN void attention_run(struct bench *b, const struct attention_shape *s, const struct attention_data *d,
                        const char *text, double looser)
 {

@@ -3,11 +3,11 @@
 #define NGD_TESTS_OPS_CHECKED_H
 
 /*
- * A plan's calls one by one, each in memory where nothing but its own may be touched. All memory begins as bytes 0xff,
- * and a call's workspace does at each call, so that what is read before it is written shows as NaN or -1. After each
- * call every byte of the pool, of its ends and of the bound buffers is compared with what it was: only elements of
- * results, of operands that the operator writes, and the workspace may differ. Under AddressSanitizer everything but
- * the call's own tensors is poisoned while it runs, so that reads are held to the same.
+ * Runs a plan's calls one by one, and checks that each touches only its own memory. All memory begins as bytes 0xff,
+ * and a call's workspace is set to them before the call, so that reads of unwritten memory show as NaN or -1. After
+ * each call every byte of the pool, of its ends and of the bound buffers is compared with its old value: only elements
+ * of results, of operands that the operator writes, and the workspace may differ. Under AddressSanitizer all memory
+ * except the call's tensors is poisoned while it runs, so that wrong reads are found too.
  */
 #include "tests/ops/direct.h"
 #if defined(__SANITIZE_ADDRESS__)
@@ -19,7 +19,7 @@
 #define CHECKED_OPEN(p, n)  ((void)(p), (void)(n))
 #endif
 
-/* Memory that a call may meet: the pool with its ends (0), and each bound buffer. */
+/* An area of memory: the pool with its ends (area 0), or a bound buffer. */
 struct checked_area {
     char *at, *before;
     bool *may;
@@ -60,7 +60,7 @@ RUN struct checked_area *checked_area_of(struct checked *c, const struct ngd_pla
     return &c->areas[t->space == NGD_SPACE_POOL ? 0 : 1 + t->bound];
 }
 
-/* The elements of a tensor may be written. */
+/* Allows writes to the elements of a tensor. */
 RUN void checked_allow(struct checked *c, uint32_t tensor)
 {
     const struct ngd_plan_tensor *t = &c->d.plan->tensors[tensor];
@@ -113,7 +113,7 @@ RUN void checked_unpoison(struct checked *c)
         CHECKED_OPEN(c->areas[i].at, c->areas[i].bytes);
 }
 
-/* False: a byte was written that is not the call's. */
+/* Returns false if the call wrote a byte that is not its own. */
 RUN bool checked_verify(const struct checked *c)
 {
     for (uint32_t i = 0; i < c->n_areas; i++)
@@ -123,7 +123,8 @@ RUN bool checked_verify(const struct checked *c)
     return true;
 }
 
-/* All calls, each in so many parts. The first error; *culprit_p is the call that wrote what is not its own, or NULL. */
+/* Runs all calls, each in `parts` parts, and returns the first error. *culprit_p: the call that wrote other memory, or
+ * NULL. */
 RUN ngd_status_t checked_run(struct checked *c, const int64_t *symbols, uint32_t parts,
                              const struct ngd_plan_call **culprit_p)
 {

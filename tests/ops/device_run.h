@@ -2,7 +2,7 @@
 #ifndef NGD_TESTS_OPS_DEVICE_RUN_H
 #define NGD_TESTS_OPS_DEVICE_RUN_H
 
-/* One graph text on one device, the whole way: parse, key, plan, executable, instance, stream. */
+/* Runs a graph text on a device, the whole way: parse, key, plan, executable, instance, stream. */
 #include "base/mem.h"
 #include "base/strbuf.h"
 #include "devices/device.h"
@@ -13,7 +13,7 @@
 
 #define RUN __attribute__((unused)) static
 
-/* The whole text around a body; all results of the node, %y, %z, %s, %i, are outputs if the body makes them. */
+/* Writes the text around a body. The results %y, %z, %s and %i are outputs if the body makes them. */
 RUN void run_text(struct ngd_strbuf *sb, const char *symbol, const char *body)
 {
     static const char *const results[] = {"%y", "%z", "%s", "%i"};
@@ -93,7 +93,7 @@ RUN void ready_close(struct ready *r)
     memset(r, 0, sizeof(*r));
 }
 
-/* Of the graph as it is, or as the passes of these options make it. */
+/* Plans the graph as it is (options NULL), or as the passes of these options make it. */
 RUN ngd_status_t ready_plan_with(struct ready *r, struct bench *b, const struct ngd_graph_options *options,
                                  const char *text, const int64_t *symbols, struct ngd_diag *diag)
 {
@@ -114,7 +114,7 @@ RUN ngd_status_t ready_plan(struct ready *r, struct bench *b, const char *text, 
     return ready_plan_with(r, b, NULL, text, symbols, diag);
 }
 
-/* Makes everything of a plan but contents of bound buffers, which are zero. On failure the rest is closed. */
+/* Makes all that a replay of the plan needs; bound buffers are zero. On failure everything is closed. */
 RUN ngd_status_t ready_bind(struct ready *r, struct bench *b, struct ngd_comm *const *comms, uint32_t n_comms,
                             struct ngd_diag *diag)
 {
@@ -133,7 +133,7 @@ RUN ngd_status_t ready_bind(struct ready *r, struct bench *b, struct ngd_comm *c
     return status;
 }
 
-/* The same from the text on. */
+/* Does the same, beginning with the text. */
 RUN ngd_status_t ready_open_in(struct ready *r, struct bench *b, struct ngd_comm *const *comms, uint32_t n_comms,
                                const char *text, const int64_t *symbols, struct ngd_diag *diag)
 {

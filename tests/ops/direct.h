@@ -3,9 +3,8 @@
 #define NGD_TESTS_OPS_DIRECT_H
 
 /*
- * A plan's kernel calls without the executable around them: in memory of the test's own, with as many parts as the
- * test likes, each part after the other. All memory starts as bytes 0xff (NaN, or -1), and the ends of the pool are
- * guarded.
+ * Runs a plan's kernel calls without an executable: in memory of the test, with any number of parts, one part after the
+ * other. All memory starts as bytes 0xff (NaN, or -1), and the ends of the pool are guarded.
  */
 #include "devices/host/kernels/kernel.h"
 #include "tests/ops/device_run.h"
@@ -100,7 +99,7 @@ RUN char *direct_output(const struct direct *d, uint32_t i)
     return direct_address(d, d->plan->outputs[i].tensor);
 }
 
-/* All calls in order, each in `parts` parts, the last part first. The first error. */
+/* Runs all calls in order, each in `parts` parts, the last part first. Returns the first error. */
 RUN ngd_status_t direct_run(const struct direct *d, const int64_t *symbols, const struct ngd_host_value *hosts,
                             uint32_t parts)
 {

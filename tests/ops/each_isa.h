@@ -6,7 +6,8 @@
 #include "devices/host/cpu.h"
 #include "tests/unit/effort.h"
 
-/* Of the instruction sets only the last, which has the widest loads and the longest remainders. */
+/* Returns the first instruction set to test. With less effort only the last one is tested, which has the widest loads
+ * and the longest remainders. */
 static inline int effort_first_isa(void)
 {
     static int said;

@@ -3,8 +3,8 @@
 #define NGD_TESTS_OPS_EMIT_CASE_H
 
 /*
- * A graph that ran, as a line of JSON: its nodes, and what each value was, in hexadecimal digits as it is in memory.
- * tests/campaign/reference.py works each node out again with numpy.
+ * Prints a graph that ran as a line of JSON: its nodes, and each value's bytes in memory as hexadecimal digits.
+ * tests/campaign/reference.py computes each node again with numpy.
  */
 #include "tests/ops/run_plan.h"
 #include <inttypes.h>
@@ -101,7 +101,7 @@ REFERENCE void emit_node(struct ngd_strbuf *sb, const struct ngd_graph *g, uint3
     ngd_strbuf_append(sb, "}}");
 }
 
-/* Bytes of a value at these symbols, and its entry. */
+/* Prints the entry of a value, and returns its bytes at these symbols. */
 REFERENCE uint64_t emit_value(struct ngd_strbuf *sb, const struct ngd_graph *g, uint32_t value, const int64_t *symbols,
                               const char *data)
 {
@@ -123,7 +123,7 @@ REFERENCE uint64_t emit_value(struct ngd_strbuf *sb, const struct ngd_graph *g, 
     return bytes;
 }
 
-/* What fill_bytes made for it, as any_open does. */
+/* Prints the bytes that fill_bytes makes for an input, as any_open does. */
 REFERENCE void emit_given(struct ngd_strbuf *sb, const struct ngd_graph *g, uint32_t value, const int64_t *symbols,
                           uint32_t seed)
 {
@@ -141,7 +141,7 @@ REFERENCE void emit_given(struct ngd_strbuf *sb, const struct ngd_graph *g, uint
     free(data);
 }
 
-/* made: of a graph of which each result is an output, in the order of the graph's outputs. */
+/* Prints a case. made: the results of a graph whose outputs are all results, in the order of the outputs. */
 REFERENCE void emit_case(const struct ngd_graph *g, const int64_t *symbols, uint64_t seed, const char *isa,
                          const struct made *made)
 {

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Run fuzzing: random graphs from text to plan to execution, in one process.
+ * Run fuzzing: takes random graphs from text to plan to execution, in one process.
  *
  *     fuzz_run [--seconds N] [--seed S] [--runs N] [--one SEED] [--emit 1]
- *
- * Graphs are of two kinds in turn: any operators of the table (tests/unit/random_graph.h), and chains of views that end
+ * Graphs of two kinds take turns: any operators of the table (tests/unit/random_graph.h), and chains of views that end
  * in a sum (random_chain.h). Each runs on an instruction set of this machine
- *   - without passes, call by call, where a call may touch nothing but its own memory, which begins as NaN (checked.h);
- *   - under every set of options, with one thread and three, replayed and eager: the status and the bits must be those
- *     of the first run, of a NaN that it is one.
- * A failure prints its seed and the graph; --one runs one seed again. Ends with "N passed, N failed". With --emit each
- * result of a node is one of the graph's, and what all of them were is printed: emit_case.h.
+ *   - without passes, call by call; a call may touch only its own memory, which begins as NaN (checked.h);
+ *   - under every set of options, with one thread and three, replayed and eager: status and bits must be those of the
+ * first run, where any NaN equals any other.
+ * A failure prints its seed and the graph; --one runs one seed again. Ends with "N passed, N failed". With --emit all
+ * results of nodes are outputs, and their values are printed: emit_case.h.
  *
- * scripts/campaign run calls it; in a build with AddressSanitizer reads are held to a call's own memory, too.
+ * scripts/campaign run calls it; a build with AddressSanitizer also finds reads outside a call's memory.
  */
 #include "base/clock.h"
 #include "graphs/compare.h"
@@ -28,7 +27,7 @@
 static volatile uint64_t current;
 static bool emit;
 
-/* A crash says which seed it was. */
+/* Prints the seed at a crash. */
 static void on_crash(int signal_number)
 {
     char text[64];
@@ -100,7 +99,7 @@ static struct ngd_plan *plan_with(struct bench *b, struct ngd_graph *g, const in
     return plan;
 }
 
-/* Without passes, as run_plan does it, but in guarded memory. False: a call wrote what is not its own. */
+/* Runs a plan without passes as run_plan does, but in guarded memory. Returns false if a call wrote other memory. */
 static bool run_guarded(const struct ngd_plan *plan, ngd_isa_t isa, const int64_t *symbols, struct made *m)
 {
     const struct ngd_plan_call *culprit;
@@ -133,7 +132,7 @@ static bool run_guarded(const struct ngd_plan *plan, ngd_isa_t isa, const int64_
     return !culprit;
 }
 
-/* After a failed replay states are in whatever condition. */
+/* Compares results. After a failed replay states may have any contents. */
 static bool same_results(const struct ngd_plan *plan, const int64_t *symbols, const struct made *got,
                          const struct made *want)
 {
@@ -170,7 +169,7 @@ static bool fits(const struct ngd_graph *g, const struct ngd_plan *plan)
     return true;
 }
 
-/* Under each set of options; what fails is printed. */
+/* Runs the graph under each set of options, and prints failures. */
 static bool run_sets(struct bench *benches, struct ngd_graph *g, struct ngd_plan *plain, const int64_t *symbols,
                      const struct made *want)
 {
@@ -194,7 +193,8 @@ static bool run_sets(struct bench *benches, struct ngd_graph *g, struct ngd_plan
     return ok;
 }
 
-/* 1: it passed; 0: it failed; -1: it is no graph, or a large one. benches: one thread, and three. */
+/* Runs a seed. Returns 1: passed; 0: failed; -1: not a graph, or too large. benches: with one thread, and with three.
+ */
 static int run_seed(struct bench *benches, ngd_isa_t isa, uint64_t seed)
 {
     struct ngd_graph *g = seed % 2 ? chain_graph(seed / 2) : any_graph(seed / 2);
@@ -241,7 +241,7 @@ static struct {
 
 static uint64_t passed, failed;
 
-/* Seed i; of --one each instruction set. */
+/* Runs seed i; with --one on each instruction set. */
 static void run_turn(struct bench (*benches)[2], uint64_t i, int last)
 {
     const bool one = settings.one != UINT64_MAX;
@@ -273,7 +273,7 @@ START_TEST(random_graphs)
 }
 END_TEST
 
-/* The generators' assertions are libcheck's, so the runs are a test of its. */
+/* The generators assert with libcheck, so the runs are a test of libcheck. */
 int main(int argc, char **argv)
 {
     static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGABRT, SIGILL};

@@ -3,9 +3,9 @@
 #define NGD_TESTS_OPS_GOLDEN_H
 
 /*
- * The golden cases of operators: tests/golden/ops.json and ops.safetensors (tests/golden/README.md has their form and
- * the rule of comparison). A case becomes the text of a graph of one node, and its results are compared element by
- * element.
+ * Reads and compares the golden cases of operators: tests/golden/ops.json and ops.safetensors (tests/golden/README.md
+ * has their form and the rule of comparison). A case becomes the text of a graph of one node, and its results are
+ * compared element by element.
  */
 #include "base/dtype.h"
 #include "base/strbuf.h"
@@ -63,7 +63,7 @@ GOLDEN char *golden_read(const char *name, size_t *n_p)
     return text;
 }
 
-/* Two files of tests/golden. */
+/* Loads two files of tests/golden. */
 GOLDEN void golden_load(struct golden *g, const char *json, const char *safetensors)
 {
     json_error_t error;
@@ -125,7 +125,7 @@ struct golden_case {
     json_t *attrs;
     uint32_t n_in, n_out;
     struct golden_tensor in[GOLDEN_MAX], out[GOLDEN_MAX];
-    uint32_t none;            /* bit per operand: an optional one that is not there */
+    uint32_t none;            /* bit per operand: an optional operand that is absent */
     bool mutated[GOLDEN_MAX]; /* operand is compared afterwards */
     struct golden_tensor after[GOLDEN_MAX];
     double rel, abs;
@@ -209,7 +209,8 @@ GOLDEN void golden_print_type(struct ngd_strbuf *sb, const struct golden_tensor 
     ngd_strbuf_append(sb, "]");
 }
 
-/* How operand i comes in: what is mutated is a state, host operands are host parameters, the rest as asked for. */
+/* The class of operand i: mutated operands are states, host operands are host parameters, the others as the test wants.
+ */
 typedef enum golden_class { GOLDEN_INPUT, GOLDEN_PARAM, GOLDEN_STATE, GOLDEN_HOST, GOLDEN_NONE } golden_class_t;
 
 GOLDEN golden_class_t golden_class(const struct golden_case *c, uint32_t i, bool params)
@@ -302,8 +303,8 @@ GOLDEN double golden_value(ngd_dtype_t t, const char *p, uint64_t i)
 }
 
 /*
- * Difference of element i in units of what is allowed: 0 is equal, above 1 is wrong. An integer is right or wrong; what
- * is allowed to be 0 off gives infinity when it is not equal.
+ * Returns the error of element i in units of the allowed error: 0 is equal, above 1 is wrong. If no error is allowed,
+ * as for integers, a difference gives infinity.
  */
 GOLDEN double golden_error(const struct golden_case *c, const struct golden_tensor *want, const char *got, uint64_t i)
 {
@@ -321,7 +322,7 @@ GOLDEN double golden_error(const struct golden_case *c, const struct golden_tens
     return fabs(a - b) / (c->abs + c->rel * fabs(b));
 }
 
-/* Largest error of a result, with its place. */
+/* Returns the largest error of a result, and its place. */
 GOLDEN double golden_compare(const struct golden_case *c, const struct golden_tensor *want, const char *got,
                              uint64_t *at_p)
 {

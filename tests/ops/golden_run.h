@@ -2,13 +2,13 @@
 #ifndef NGD_TESTS_OPS_GOLDEN_RUN_H
 #define NGD_TESTS_OPS_GOLDEN_RUN_H
 
-/* A golden case on a device: the graph of one node, a launch with the case's data, the comparison. */
+/* Runs a golden case on a device: the graph of one node, a launch with the case's data, the comparison. */
 #include "tests/ops/device_run.h"
 #include "tests/ops/golden.h"
 
 /*
- * Cases that PyTorch takes and this graph language refuses, by design: the case must then be refused, in so many words.
- * A case that is taken is compared, wherever it stands.
+ * Cases that PyTorch accepts and this graph language refuses by design, with the text of the refusal. A case that is
+ * accepted is compared, even if it is in this list.
  */
 static const struct {
     ngd_op_id_t op;
@@ -83,8 +83,8 @@ GOLDEN double golden_compare_states(const struct golden_case *c, const struct re
 }
 
 /*
- * The largest error; what is wrong is told. A case that the device refuses is INFINITY, unless the caller wants to know
- * why: then 0.
+ * Runs a case, prints what is wrong, and returns the largest error. If the device refuses the case, returns INFINITY,
+ * or 0 if the caller asks for the reason.
  */
 GOLDEN double golden_run(struct bench *b, const struct golden_case *c, bool params, bool eager,
                          struct ngd_diag *unsupported)

@@ -3,8 +3,8 @@
 #define NGD_TESTS_OPS_RANDOM_CHAIN_H
 
 /*
- * Texts of random chains of views and no-ops that lead to an operator whose sums have an order, and the sets of options
- * under which a graph keeps its bits.
+ * Makes texts of random chains of views and no-ops that end in an operator whose sums have an order, and has the sets
+ * of options under which a graph keeps its bits.
  */
 #include "tests/ops/run_plan.h"
 #include <inttypes.h>
@@ -58,7 +58,7 @@ REFERENCE void add_slice(struct chain *c)
     c->at++;
 }
 
-/* A new dimension in front of one, repeated. */
+/* Adds a dimension, and repeats along it. */
 REFERENCE void add_expand(struct chain *c)
 {
     const int64_t dim = random_below(&c->r, c->rank + 1);
@@ -75,7 +75,7 @@ REFERENCE void add_expand(struct chain *c)
     c->at += 2;
 }
 
-/* Two neighbouring dimensions become one. */
+/* Merges two neighbouring dimensions. */
 REFERENCE void add_merge(struct chain *c)
 {
     const uint32_t dim = c->rank > 1 ? (uint32_t)random_below(&c->r, c->rank - 1) : 0;
@@ -122,7 +122,7 @@ REFERENCE void add_dim_list(struct chain *c)
     ngd_strbuf_append(&c->text, any ? "]" : "-1]");
 }
 
-/* The value is the weight of a product: a matrix, or one for each of a batch. */
+/* Uses the value as the weight of a product: a matrix, or one for each index of a batch. */
 REFERENCE void add_weight(struct chain *c)
 {
     const int64_t form = c->rank == 3 ? 2 : random_below(&c->r, 2); /* linear has [N,K], the others [K,N] */
@@ -136,7 +136,7 @@ REFERENCE void add_weight(struct chain *c)
     ngd_strbuf_printf(&c->text, "%%y = aten.%s(%%w, %%v%u)\n", ops[form], c->at);
 }
 
-/* The operator at the end of the chain; K is the last dimension. */
+/* Adds the operator at the end of the chain; K is the last dimension. */
 REFERENCE void add_end(struct chain *c)
 {
     static const char *const lists[] = {"aten.sum.dim_IntList", "aten.mean.dim", "aten.amax", "aten.amin",
@@ -227,7 +227,7 @@ static const char *const option_sets[] = {
     "assign_streams=3",
 };
 
-/* Sets option i; false: it is no passes at all. */
+/* Sets the options of set i. Returns false if the set is "no passes". */
 REFERENCE bool chain_options(size_t i, struct ngd_graph_options *options)
 {
     const char *set = option_sets[i];

@@ -2,7 +2,7 @@
 #ifndef NGD_TESTS_OPS_RANDOM_IO_H
 #define NGD_TESTS_OPS_RANDOM_IO_H
 
-/* Replays of a small graph on random inputs. */
+/* Replays a small graph on random inputs. */
 #include "tests/ops/device_run.h"
 #include "tests/unit/unit.h"
 

@@ -2,7 +2,7 @@
 #ifndef NGD_TESTS_OPS_REFERENCE_H
 #define NGD_TESTS_OPS_REFERENCE_H
 
-/* For tests that compare kernels with the definition worked out in double: tensors of random values in any dtype. */
+/* Helpers for tests that compare kernels with a definition in double: tensors of random values in any dtype. */
 #include "base/dtype.h"
 #include "tests/ops/device_run.h"
 #include <math.h>
@@ -24,13 +24,13 @@ REFERENCE int64_t random_below(struct random *r, int64_t n)
     return (int64_t)(random_u32(r) % (uint64_t)n);
 }
 
-/* In [-1, 1). */
+/* Returns a value in [-1, 1). */
 REFERENCE double random_value(struct random *r)
 {
     return (double)(int32_t)random_u32(r) * 0x1p-31;
 }
 
-/* Elements as they are stored, and what they are worth. */
+/* Elements as they are stored, and their values. */
 struct numbers {
     ngd_dtype_t dtype;
     int64_t n;
@@ -92,7 +92,7 @@ REFERENCE double numbers_got(ngd_dtype_t dtype, const char *data, int64_t i)
     return (double)(dtype == NGD_F16 ? ngd_f16_to_f32(h) : ngd_bf16_to_f32(h));
 }
 
-/* Half a step of the dtype at v: what the last rounding may be off. */
+/* Returns half a step of the dtype at v: the error of the last rounding. */
 REFERENCE double rounding_of(ngd_dtype_t dtype, double v)
 {
     if (dtype == NGD_F16)

@@ -2,7 +2,7 @@
 #ifndef NGD_TESTS_OPS_REWRITTEN_H
 #define NGD_TESTS_OPS_REWRITTEN_H
 
-/* Plans of one graph with different options and patterns, and whether they give the same bits. */
+/* Makes plans of one graph with different options and patterns, and compares their bits. */
 #include "graphs/graph_int.h"
 #include "graphs/pass.h"
 #include "tests/ops/each_isa.h"

@@ -3,8 +3,8 @@
 #define NGD_TESTS_OPS_RUN_PLAN_H
 
 /*
- * Runs any plan on random data: inputs and bound buffers by their position, so that two plans of graphs with the same
- * inputs and states get the same. What comes back is everything that a replay changes.
+ * Runs any plan on random data. The data of inputs and bound buffers depend on their position, so that plans of graphs
+ * with the same inputs and states get the same data. The result is all that a replay changes.
  */
 #include "tests/ops/reference.h"
 #include "tests/unit/unit.h"
@@ -29,7 +29,8 @@ REFERENCE void fill_bytes(char *p, ngd_dtype_t t, uint64_t bytes, uint32_t seed)
         else if (ngd_dtype_is_float(t))
             memcpy(p + i * 2, &h, 2);
         else
-            memcpy(p + i * ngd_dtype_bytes(t), &v, ngd_dtype_bytes(t)); /* small numbers, which indices may be */
+            memcpy(p + i * ngd_dtype_bytes(t), &v,
+                   ngd_dtype_bytes(t)); /* small numbers, so that they are valid indices */
     }
 }
 
@@ -101,8 +102,8 @@ REFERENCE void any_close(struct any *a, const struct ngd_plan *plan, struct made
 }
 
 /*
- * Puts the calls into another order, drawn from those that streams and waits allow, as if some streams were as slow as
- * they can be; then there is one stream. Memory stays where it is.
+ * Puts the calls into a random order that streams and waits allow, as if some streams were very slow. The plan then has
+ * one stream. Memory stays where it is.
  */
 REFERENCE void shuffle_plan(struct ngd_plan *plan, uint32_t seed)
 {
@@ -125,7 +126,7 @@ REFERENCE void shuffle_plan(struct ngd_plan *plan, uint32_t seed)
                 next[n_ready++] = c;
         }
         ck_assert_uint_gt(n_ready, 0);
-        /* Mostly the last stream that can go on: the others fall far behind. */
+        /* Mostly takes the last stream that can go on, so that the others fall far behind. */
         next[0] = next[random_below(&r, 4) ? n_ready - 1 : random_below(&r, n_ready)];
         done[next[0]] = true;
         calls[n_done++] = plan->calls[next[0]];
@@ -142,7 +143,8 @@ REFERENCE void shuffle_plan(struct ngd_plan *plan, uint32_t seed)
     free(done);
 }
 
-/* One replay of the plan on a device; hosts: values of its host parameters, or NULL if it has none. Free data. */
+/* Runs one replay of the plan on a device. hosts: values of its host parameters, or NULL if it has none. The caller
+ * frees data. */
 REFERENCE struct made run_plan(struct bench *b, struct ngd_plan *plan, const int64_t *symbols,
                                const struct ngd_host_value *hosts, bool eager)
 {

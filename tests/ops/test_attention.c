@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Paged attention on every instruction set against the definition in double: groups of heads, block tables in any
+ * Compares paged attention on every instruction set with the definition in double: groups of heads, block tables in any
  * order, contexts of many chunks, odd head sizes, sequences without rows, and dtypes of queries and cache.
  */
 #include "tests/ops/attention_case.h"
@@ -115,7 +115,7 @@ START_TEST(attention_of_prompt_chunks_is_causal)
                                         .table_width = 64,
                                         .qt = types[t][0],
                                         .ct = types[t][1],
-                                        .scale = 2, /* peaked: a key that should not be seen would show */
+                                        .scale = 2, /* peaked, so that a key that should not be seen would show */
                                         .n_seqs = 1,
                                         .rows = {chunks[c][0]},
                                         .keys = {chunks[c][1]}};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What docs/passes.md promises about bits: a graph has the same results under every set of options that does not allow
- * excess precision. Random chains of views and no-ops lead to an operator whose sums have an order, and every option
- * set, with one thread and with several, replayed and eager, gives the bits of the graph without passes. NGD_TEST_SEEDS
- * sets how many chains there are, NGD_TEST_SEED the first.
+ * Tests what docs/passes.md guarantees about bits: a graph has the same results under every set of options that does
+ * not allow excess precision. Random chains of views and no-ops end in an operator whose sums have an order. Every set
+ * of options, with one thread and with several, replayed and eager, must give the bits of the graph without passes.
+ * NGD_TEST_SEEDS sets how many chains there are, NGD_TEST_SEED the first.
  */
 #include "tests/ops/each_isa.h"
 #include "tests/ops/random_chain.h"

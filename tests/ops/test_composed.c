@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fused operators give the bits of the operators that they stand for. */
+/* Tests that fused operators give the bits of the operators that they combine. */
 #include "tests/ops/each_isa.h"
 #include "tests/ops/random_io.h"
 #include <ctype.h>
 
-/* Inputs and states; the fused node; what it stands for. Both give %y. */
+/* Inputs and states; the fused node; the nodes that it combines. Both make %y. */
 static const struct {
     const char *given, *fused, *apart;
 } fusions[] = {
@@ -52,7 +52,7 @@ static const struct {
      "%p = aten.bmm(%h, %e)\n%q = aten.transpose.int(%p) {dim0=0, dim1=1}\n%y = aten.clone(%q)"},
 };
 
-/* The text with its types and its number of rows: %T of x, %W of weights. */
+/* Writes the text with its types (%T of x, %W of weights) and its number of rows. */
 static void fusion_text(struct ngd_strbuf *sb, const char *given, const char *node, const char *t, const char *w,
                         int rows)
 {

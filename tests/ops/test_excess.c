@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What allow_excess_precision leaves out: norms, rotations and gates as models write them in bf16 and f16, against what
- * they mean, worked out here in double. Without the option they have the bits of the graph as it is. With it they are
- * one call, whose error is no larger than that of what was written, and within the roundings that are left.
+ * Tests allow_excess_precision: compares norms, rotations and gates, as models write them in bf16 and f16, with their
+ * exact results, computed here in double. Without the option they have the bits of the graph without passes. With it
+ * they are one call. Its error is no larger than that of the original, and within the roundings that are left.
  */
 #include "graphs/graph_int.h"
 #include "tests/ops/each_isa.h"
 #include "tests/ops/reference.h"
 #include "tests/unit/unit.h"
 
-#define ROWS  24 /* of everything; tokens times heads */
+#define ROWS  24 /* rows of all tensors: tokens times heads */
 #define HEADS 3
 #define D     48
 #define EPS   1e-5
@@ -19,17 +19,17 @@
 
 enum { A, B, C, N_OPERANDS };
 
-/* A form that is written out: its operands %a, %b, %c and results %y, %x, of one dtype that the text calls TYPE. */
+/* A form that models spell out: its operands %a, %b, %c and results %y, %x, all of the dtype TYPE. */
 struct form {
     const char *name;
     int64_t size[N_OPERANDS]; /* elements; the last dimension is D, or half of it */
     const char *text;
     void (*mean)(const struct numbers in[N_OPERANDS], double *y, double *x);
-    double roundings; /* that are left */
-    double noise;     /* how much larger its error may be by chance; 1: it rounds less often than what was written */
+    double roundings; /* number of roundings that are left */
+    double noise;     /* factor by which its error may be larger by chance; 1: it rounds less often than the original */
 };
 
-/* ---- what they mean ---- */
+/* ---- exact results ---- */
 
 static void rms_norm_row(const double *x, const double *gamma, double *y)
 {
@@ -56,7 +56,7 @@ static void mean_add_norm(const struct numbers in[N_OPERANDS], double *y, double
         rms_norm_row(x + row * D, in[C].value, y + row * D);
 }
 
-/* Tables of a head, or of half a head. */
+/* Rotates heads with tables of a head, or of half a head. */
 static void rotate(const struct numbers in[N_OPERANDS], double *y, int64_t table)
 {
     const int64_t half = D / 2;
@@ -95,7 +95,7 @@ static void mean_gate(const struct numbers in[N_OPERANDS], double *y, double *x)
         }
 }
 
-/* ---- how they are written ---- */
+/* ---- texts ---- */
 
 #define NORM                                                      \
     "  %square = aten.pow.Tensor_Scalar(%wide) {exponent=2}\n"    \
@@ -180,7 +180,7 @@ static const struct form forms[] = {
      1},
 };
 
-/* ---- running them ---- */
+/* ---- runs ---- */
 
 struct run {
     struct ready r;
@@ -243,7 +243,7 @@ static void same_bits(const struct form *f, const struct run *a, const struct ru
                       f->name, bench->name);
 }
 
-/* Squares of the errors of a result, summed. furthest_p: the largest error, in what the roundings left may make. */
+/* Returns the sum of the squared errors of a result. *furthest_p: the largest error, relative to the allowed one. */
 static double error_of(const struct form *f, const struct run *run, uint32_t which, ngd_dtype_t dtype,
                        const double *want, double *furthest_p)
 {
@@ -252,7 +252,7 @@ static double error_of(const struct form *f, const struct run *run, uint32_t whi
     *furthest_p = 0;
     for (int64_t i = 0; i < (int64_t)(run->bytes[which] / ngd_dtype_bytes(dtype)); i++) {
         const double e = fabs(numbers_got(dtype, run->data[which], i) - want[i]);
-        /* Sums in f32 are not exact either, and what is left of large terms that cancel is small. */
+        /* Sums in f32 are not exact either, and large terms that cancel leave a small result with their error. */
         const double room = f->roundings * rounding_of(dtype, want[i]) * 1.01 + 2e-6;
 
         sum += e * e;
@@ -283,8 +283,8 @@ static void check_once(struct bench *b, const struct form *f, ngd_dtype_t dtype,
     struct run plain, same, fused;
     double furthest, ignored;
 
-    for (int i = 0; i < N_OPERANDS;
-         i++) /* of other sizes each time: what is just above a power of two is rounded most */
+    for (int i = 0; i < N_OPERANDS; i++) /* with other magnitudes each time, because numbers just above a power of two
+                                            have the largest relative rounding */
         numbers_random(&in[i], dtype, f->size[i], exp2(1 + random_value(&r)), &r);
     f->mean(in, want[0], want[1]);
     ngd_graph_options_init(&off);

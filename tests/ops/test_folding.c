@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is computed while a graph is rewritten is what the kernels compute: generated graphs of constants, of all dtypes
- * and of the numbers at which arithmetic has its corners, through operators of every kind, mixed with tensors that are
- * not constant. All values are returned. With and without fold_constants and remove_noops they are the same bits, on
- * each instruction set; either pass, run again, changes nothing. Seeds are fixed (NGD_TEST_SEEDS sets how many).
+ * Tests that folding computes what the kernels compute. Generated graphs have constants of all dtypes, with the numbers
+ * that are corner cases of arithmetic, operators of every kind, and tensors that are not constant. All values are
+ * outputs. With and without fold_constants and remove_noops their bits must be the same, on each instruction set, and
+ * each pass, run again, must change nothing. Seeds are fixed (NGD_TEST_SEEDS sets how many).
  */
 #include "graphs/graph_int.h"
 #include "graphs/pass.h"
@@ -33,9 +33,9 @@ static const char head[] = "npugraph 1\ngraph \"fold\" {\n  sym B 1..4 buckets 4
 struct world {
     struct random r;
     struct ngd_strbuf text;
-    struct ngd_graph *g; /* of what is there so far */
+    struct ngd_graph *g; /* the graph of the text so far */
     uint32_t n_lines;
-    uint32_t constants[MAX_LINES * 2], n_constants; /* values of fillers, and what was made of those alone */
+    uint32_t constants[MAX_LINES * 2], n_constants; /* values of fillers, and values computed from those alone */
 };
 
 static struct ngd_graph *parse(const char *text, const char *line, const char *end)
@@ -68,7 +68,7 @@ static void note_constants(struct world *w, const struct ngd_node *n)
         w->constants[w->n_constants++] = n->out[i];
 }
 
-/* False: it is refused, and not there. results: how many, all of them named. */
+/* Adds a node with `results` named results. Returns false if the node is refused and not added. */
 __attribute__((format(printf, 3, 4))) static bool add(struct world *w, uint32_t results, const char *fmt, ...)
 {
     char form[400], line[600];
@@ -93,7 +93,7 @@ __attribute__((format(printf, 3, 4))) static bool add(struct world *w, uint32_t 
     return true;
 }
 
-/* A value of the graph, mostly a constant. */
+/* Returns a value of the graph, mostly a constant. */
 static const struct ngd_value *some_value(struct world *w)
 {
     uint32_t n = w->g->n_values;
@@ -110,7 +110,7 @@ static const char *some(struct world *w)
     return some_value(w)->name;
 }
 
-/* A value of that dtype, or any, if none is found. */
+/* Returns a value of that dtype, or any value if none is found. */
 static const char *like(struct world *w, ngd_dtype_t dtype)
 {
     const struct ngd_value *v = some_value(w);
@@ -124,7 +124,7 @@ static const char *const numbers[] = {"0",    "-0.0", "1",     "-1",         "2"
                                       "127",  "255",  "65504", "2147483647", "1e30", "1e-5", "7",   "100", "-128",
                                       "6e-8", "3e38", "1e-40", "16777217",   "inf",  "-inf", "nan"};
 
-/* Mostly one of the first, which operators give more than infinities and refusals for. */
+/* Returns a number, mostly one of the first, for which operators give more than infinities and refusals. */
 static const char *number(struct world *w)
 {
     return numbers[random_below(&w->r, random_below(&w->r, 3) ? 10 : sizeof(numbers) / sizeof(numbers[0]))];
@@ -159,7 +159,7 @@ static void some_filler(struct world *w)
     }
 }
 
-/* Any operator that works element by element, with any attributes. */
+/* Adds any elementwise operator with any attributes. */
 static void some_elementwise(struct world *w)
 {
     const struct ngd_op *op;
@@ -262,7 +262,7 @@ static void some_range(struct world *w)
     add(w, 1, "aten._to_copy(%%%s) {dtype=%s}", w->g->values[w->g->n_values - 1].name, dtype(w));
 }
 
-/* The state, before and after it is written. */
+/* Reads the state before and after a write to it. */
 static void some_write(struct world *w)
 {
     if (random_below(&w->r, 2))
@@ -277,7 +277,7 @@ static void (*const makers[])(struct world *w) = {
     some_elementwise, some_elementwise, some_elementwise, some_elementwise, some_choice,      some_together,
     some_together,    some_view,        some_view,        some_range,       some_write};
 
-/* All values are results: those of integers and bool too. */
+/* Makes a graph whose values are all outputs, those of integers and bools too. */
 static struct ngd_graph *some_graph(uint64_t seed)
 {
     struct world w = {.r = {seed}};
@@ -334,7 +334,7 @@ static struct made run(struct bench *b, struct ngd_graph *g, const struct ngd_gr
     return made;
 }
 
-/* Only these passes. */
+/* Switches all passes off but these. */
 static void leave_on(struct ngd_graph_options *options, const char *a, const char *b)
 {
     size_t n = 0;
@@ -396,7 +396,7 @@ static const char *const *numbers_of(ngd_dtype_t t)
     return ngd_dtype_is_float(t) ? floats : t == NGD_U8 || t == NGD_BOOL ? naturals : integers;
 }
 
-/* The attribute that is the second number, of an operator with one operand. */
+/* Returns the attribute that is the second number of an operator with one operand. */
 static const char *second_attr(const struct ngd_op *op)
 {
     static const char *const names[] = {"other", "exponent", "value", "max"};
@@ -407,7 +407,8 @@ static const char *second_attr(const struct ngd_op *op)
     return NULL;
 }
 
-/* Pair i: its operands, and the operator on them. constant: the first is one; else it is zeros of either sign. */
+/* Prints pair i: its operands, and the operator on them. constant: the first operand is a constant; otherwise it is
+ * zeros of either sign, computed from an input. */
 static void print_pair(struct ngd_strbuf *sb, const struct ngd_op *op, ngd_dtype_t t, int i, bool constant)
 {
     const bool mask = op->id == NGD_OP_ATEN_MASKED_FILL_SCALAR;
@@ -435,8 +436,8 @@ static void print_pair(struct ngd_strbuf *sb, const struct ngd_op *op, ngd_dtype
         ngd_strbuf_append(sb, ")\n");
 }
 
-/* One node per pair; NULL: it takes none of these. What is refused, as numbers that a dtype has not are, is left out.
- */
+/* Makes a graph with a node for each pair; NULL: the operator takes none of them. Refused pairs, for example with
+ * numbers that the dtype does not have, are left out. */
 static struct ngd_graph *pairs(const struct ngd_op *op, ngd_dtype_t t, bool constant)
 {
     static const char top[] = "npugraph 1\ngraph \"pairs\" {\n  input %x0 : f32[8]\n";
@@ -467,7 +468,7 @@ static struct ngd_graph *pairs(const struct ngd_op *op, ngd_dtype_t t, bool cons
     return g;
 }
 
-/* Of the results of a graph, how many are computed by something else than a filler. */
+/* Returns how many results of a graph are not computed by a filler. */
 static uint32_t left(const struct ngd_graph *g)
 {
     uint32_t n = 0;
@@ -480,7 +481,7 @@ static uint32_t left(const struct ngd_graph *g)
     return n;
 }
 
-/* Of how many results, and how many of those are not constants afterwards. */
+/* The number of results, and how many of them are not constants afterwards. */
 struct tally {
     uint32_t graphs, results, kept;
 };
@@ -535,7 +536,7 @@ START_TEST(each_operator_on_each_pair_of_numbers_is_folded_to_what_its_kernel_co
 }
 END_TEST
 
-/* The graph that one pass alone makes. */
+/* Returns the graph that one pass alone makes. */
 static struct ngd_graph *run_alone(struct bench *b, struct ngd_graph *g, ngd_pass_id_t id, uint32_t *changed_p)
 {
     const char *name = ngd_pass_info(id)->name;

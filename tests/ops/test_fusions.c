@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Instances of every built-in pattern on the host device, made from the pattern itself, seeds fixed (NGD_TEST_SEEDS
- * sets how many): random dimensions, dtypes, scalars and leading dimensions, exact or bucketed. Each is matched, alone
- * and among all patterns, and computes the same bits as without passes. So do near misses, and those that must not
- * match do not: an outside user, another dtype, another attribute, something in between. Dtypes of excess precision
- * match where that is allowed, which half of the instances do, and then compute nearly the same (test_excess.c: no
- * worse).
+ * Tests instances of every built-in pattern on the host device. They are made from the pattern, with fixed seeds
+ * (NGD_TEST_SEEDS sets how many): random dimensions, dtypes, scalars and leading dimensions, exact or bucketed. Each
+ * must match, alone and among all patterns, and compute the same bits as without passes. Near misses must compute the
+ * same bits too, and not match if they may not: with an outside user, another dtype, another attribute, or a node in
+ * between. Half of the instances allow excess precision. Its dtypes must match only there, and compute nearly the same
+ * (test_excess.c: no worse).
  */
 #include "graphs/compare.h"
 #include "tests/ops/rewritten.h"
@@ -24,12 +24,12 @@ struct instance {
     bool rows;  /* the first leading dimension is a bucketed symbol */
     bool allow; /* excess precision */
     enum miss miss;
-    uint32_t at; /* what is missed: a value or a node of the source */
-    bool missed; /* it could be made */
+    uint32_t at; /* the value or node of the source that makes the near miss */
+    bool missed; /* the near miss could be made */
     struct ngd_strbuf text;
 };
 
-/* Small; where a letter has a meaning, one that indices up to 4 are good for. */
+/* Returns a small dimension; for letters with a meaning, one for which indices up to 4 are valid. */
 static int64_t random_dim(struct instance *w, const struct ngd_pattern_dim *d)
 {
     int64_t n = d->multiple * (1 + random_below(&w->r, 2 * d->multiple > 8 ? 4 : 12));
@@ -112,7 +112,7 @@ static void print_input(struct instance *w, const struct ngd_pattern_value *v, b
     ngd_strbuf_append(&w->text, "]\n");
 }
 
-/* An attribute that the pattern fixes; off: another value of it. False: it has no other. */
+/* Prints an attribute that the pattern fixes; off: with another value. Returns false if there is no other value. */
 static bool print_fixed(struct instance *w, const struct ngd_attr_schema *schema, const struct ngd_pattern_attr *a,
                         bool off)
 {
@@ -124,7 +124,7 @@ static bool print_fixed(struct instance *w, const struct ngd_attr_schema *schema
         return true;
     case NGD_ATTR_INTS:
         ngd_strbuf_append(&w->text, "[");
-        for (uint32_t i = 0; given && i < a->value.n; i++) /* off: the first two change places */
+        for (uint32_t i = 0; given && i < a->value.n; i++) /* off: swaps the first two */
             ngd_strbuf_printf(&w->text, "%s%lld", i ? "," : "",
                               (long long)dim_of(w, a->value.list[off && i < 2 && a->value.n > 1 ? 1 - i : i]));
         ngd_strbuf_append(&w->text, "]");
@@ -176,7 +176,7 @@ static bool may_swap(const struct ngd_pattern_node *n)
     return n->n_in == 2 && (n->op->flags & NGD_OPF_COMMUTES);
 }
 
-/* One node of the source, as it is or as it is nearly. */
+/* Prints a node of the source, unchanged or as a near miss. */
 static void print_node(struct instance *w, uint32_t node)
 {
     const struct ngd_pattern_node *n = &w->p->source.nodes[node];
@@ -210,7 +210,7 @@ static void print_node(struct instance *w, uint32_t node)
     print_attrs(w, n, off);
 }
 
-/* Values of the source that it does not return, but its last node's; `_` too. */
+/* Prints an outside user of a result of the node that the source does not return; `_` too. */
 static void print_outside_user(struct instance *w)
 {
     const struct ngd_pattern_node *n = &w->p->source.nodes[w->at];
@@ -226,7 +226,7 @@ static void print_outside_user(struct instance *w)
     }
 }
 
-/* A write of a state that the pattern uses, before the node. */
+/* Prints a write to a state that the pattern uses, before the node. */
 static void print_write(struct instance *w)
 {
     for (uint32_t i = 0; i < w->p->n_values && !w->missed; i++) {
@@ -252,7 +252,8 @@ static void print_returns(struct instance *w)
     ngd_strbuf_append(&w->text, "\n}\n");
 }
 
-/* Another dtype of this input is one that the pattern does not take: others share its letter, or it has none. */
+/* Returns true if the pattern does not match another dtype of this input: other inputs share its variable, or it has
+ * none. */
 static bool is_pinned(const struct ngd_pattern *p, uint32_t input)
 {
     uint32_t sharing = 0;
@@ -286,11 +287,11 @@ static void print_instance(struct instance *w)
     print_returns(w);
 }
 
-/* ---- whether they match ---- */
+/* ---- matches ---- */
 
 struct tally {
-    uint32_t made[MISS_MAX], alone, among; /* of one pattern: instances that are graphs; matched; that made a change */
-    uint32_t excess[2];                    /* exact ones of excess precision: that matched; that might not */
+    uint32_t made[MISS_MAX], alone, among; /* of one pattern: instances by miss; matches alone; among all */
+    uint32_t excess[2];                    /* exact instances of excess precision: not allowed; allowed */
 };
 
 static bool is_excess(const struct instance *w)
@@ -301,7 +302,7 @@ static bool is_excess(const struct instance *w)
     return false;
 }
 
-/* All outputs, and then all states, as far as rounding lets one say. */
+/* Compares all outputs, and then all states, within rounding errors. */
 static bool nearly_same(const struct ngd_plan *plan, const int64_t *symbols, const struct made *got,
                         const struct made *want)
 {
@@ -325,7 +326,7 @@ static bool nearly_same(const struct ngd_plan *plan, const int64_t *symbols, con
     return true;
 }
 
-/* The set of one pattern, or of all but one. */
+/* Makes a set of one pattern, or of all but one. */
 static struct ngd_pattern_set *some_of(struct ngd_pattern_set *all, uint32_t which, bool only)
 {
     struct ngd_pattern_set *set;
@@ -337,7 +338,7 @@ static struct ngd_pattern_set *some_of(struct ngd_pattern_set *all, uint32_t whi
     return set;
 }
 
-/* Values of the host parameters of attention, of which there is one sequence: rows of the query, and context. */
+/* Fills the host parameters of attention for one sequence: rows of the query, and context length. */
 static void fill_hosts(const struct instance *w, int64_t values[2], struct ngd_host_value hosts[2])
 {
     int64_t rows = 1;
@@ -412,7 +413,8 @@ static void check_instance(struct fixture *f, struct instance *w, struct tally *
     ngd_graph_unref(g);
 }
 
-/* Whether the bindings make a graph: an operator may want operands of one dtype where the pattern leaves it open. */
+/* Returns true if the bindings make a graph. An operator may need operands of one dtype where the pattern allows more.
+ */
 static bool is_graph(struct instance *w)
 {
     struct ngd_graph *g = NULL;

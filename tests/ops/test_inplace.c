@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Elementwise operators that write over an operand: for every operator with that flag, every dtype it takes, every
- * position of the operand, on every instruction set and in several parts, the bits are those of the same call with a
- * result of its own. Sizes end inside a vector, at one, and behind one.
+ * Tests elementwise operators that overwrite an operand. For every such operator, every dtype and every position of the
+ * operand, on every instruction set and in several parts, the bits must be those of the same call with a separate
+ * result. Sizes end inside a vector, at its end, and behind it.
  */
 #include "tests/ops/each_isa.h"
 #include "tests/ops/direct.h"
@@ -13,7 +13,7 @@ static const int64_t counts[] = {1, 2, 15, 16, 17, 31, 64, 129, 513, 1500};
 #define N_COUNTS (sizeof(counts) / sizeof(counts[0]))
 #define MAX      1500
 
-/* What each operand of a graph is: the one whose storage is taken, or another one of the same or a smaller shape. */
+/* Shapes of operands: that of the overwritten operand, or a smaller one. */
 enum shape { FULL, ROW, ONE };
 
 struct form {
@@ -46,13 +46,13 @@ static void print_attrs(struct ngd_strbuf *sb, const struct form *f)
     ngd_strbuf_append(sb, first ? "" : "}");
 }
 
-/* The operand that is a mask; UINT32_MAX: none is. */
+/* Returns the operand that is a mask; UINT32_MAX: none. */
 static uint32_t mask_of(const struct ngd_op *op)
 {
     return op->id == NGD_OP_ATEN_WHERE_SELF ? 0 : op->id == NGD_OP_ATEN_MASKED_FILL_SCALAR ? 1 : UINT32_MAX;
 }
 
-/* A mask is bool, and the rest of the dtype. */
+/* Returns the dtype of operand i: bool for a mask. */
 static ngd_dtype_t operand_dtype(const struct form *f, uint32_t i)
 {
     return i == mask_of(f->op) ? NGD_BOOL : f->dtype;
@@ -101,7 +101,7 @@ static struct ngd_plan *form_plan(struct bench *b, const struct form *f, bool in
     return plan;
 }
 
-/* Bytes that are valid for the dtype: bools hold what a client might send. */
+/* Fills memory with bytes that are valid for the dtype; bools have any value that a client may send. */
 static void fill(char *p, ngd_dtype_t t, int64_t n, uint32_t seed)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -139,7 +139,7 @@ static uint64_t run_plan(const struct ngd_plan *plan, ngd_isa_t isa, uint32_t pa
     return plan->outputs[0].bytes;
 }
 
-/* The result lies in the victim's storage. */
+/* Returns true if the result is in the victim's storage. */
 static bool takes_victim(const struct ngd_plan *plan, const struct form *f)
 {
     uint32_t input = f->same ? 0 : f->victim;
@@ -148,7 +148,7 @@ static bool takes_victim(const struct ngd_plan *plan, const struct form *f)
     return plan->tensors[plan->outputs[0].tensor].offset == plan->tensors[plan->inputs[input].tensor].offset;
 }
 
-/* How often a form ran in place: 0 when its dtype is not taken, or the result is of another type. */
+/* Returns how often a form ran in place: 0 if the dtype is not accepted, or the result has another type. */
 static uint32_t check_form(struct bench *b, const struct form *f)
 {
     static char apart[MAX * 8], inplace[MAX * 8];
@@ -228,7 +228,7 @@ START_TEST(elementwise_operator_over_its_operand_gives_the_same_bits)
 }
 END_TEST
 
-/* An operand that is read again, bound, of another type or shape, or looked at through a view keeps its storage. */
+/* An operand that is read again, is bound, has another type or shape, or is read through a view keeps its storage. */
 START_TEST(operand_that_is_still_needed_is_not_written_over)
 {
     static const char *const kept[] = {

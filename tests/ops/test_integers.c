@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Integers beside scalars of a graph: all 64 bits count, and arithmetic wraps, as in PyTorch on a CPU. What is expected
- * was worked out by the rules of modular arithmetic, without f64; so was PyTorch's one rounding of an integer to f32.
+ * Tests integers with scalar attributes: all 64 bits count, and arithmetic wraps, as in PyTorch on a CPU. The expected
+ * results were computed by the rules of modular arithmetic, without f64; so was PyTorch's single rounding of an integer
+ * to f32.
  */
 #include "graphs/graph_pack.h"
 #include "tests/ops/run_plan.h"
 #include <inttypes.h>
 
-/* What an operator makes of x, a number everywhere in a tensor of that dtype. */
+/* The result of an operator on a tensor of that dtype filled with x. */
 static const struct {
     const char *dtype, *x, *op, *attrs;
     int64_t result;
@@ -44,7 +45,7 @@ static const struct {
     {"i32", "2147483647", "rsub.Scalar", "other=-2", 2147483647}, /* -2147483649 */
     {"u8", "200", "add.Scalar", "other=100", 44},
     {"f32", "0", "add.Scalar", "other=16777217", 16777216},
-    /* 2^53 + 2^29 + 1: by way of f64 it would be rounded twice, to 2^53. */
+    /* 2^53 + 2^29 + 1: through f64 it would be rounded twice, to 2^53. */
     {"f32", "0", "add.Scalar", "other=9007199791611905", INT64_C(9007200328482816)},
     {"f32", "0", "sub.Scalar", "other=9007199791611905", INT64_C(-9007200328482816)},
     {"f32", "1", "mul.Scalar", "other=9007199791611905", INT64_C(9007200328482816)},
@@ -64,13 +65,13 @@ static struct ngd_graph *parse(const char *dtype, const char *x, const char *lin
                       x, dtype, line);
     if (ngd_graph_parse(ngd_strbuf_str(&sb), sb.len, &g, &diag))
         ck_abort_msg("%s\n%s", diag.text, ngd_strbuf_str(&sb));
-    /* No bit is lost on paper. */
+    /* The text loses no bit. */
     ngd_strbuf_clear(&sb);
     ngd_graph_print(g, &sb);
     ck_assert_int_eq(ngd_graph_parse(ngd_strbuf_str(&sb), sb.len, &again, NULL), NGD_OK);
     ck_assert(ngd_digest_equal(&g->digest, &again->digest));
     again = ngd_graph_unref(again);
-    /* Nor in the store. */
+    /* The packed form loses no bit. */
     ngd_strbuf_clear(&sb);
     ngd_graph_pack(g, &sb);
     ck_assert_int_eq(ngd_graph_unpack(sb.data, sb.len, &again, NULL), NGD_OK);
@@ -105,7 +106,7 @@ static void check(struct bench *b, struct ngd_graph *g, const struct ngd_graph_o
     ngd_plan_unref(plan);
 }
 
-/* As kernels compute it, and as passes do that fold constants. */
+/* Checks the result of the kernels, and that of folding. */
 static void check_both(struct bench *b, struct ngd_graph *g, const char *what, int64_t result)
 {
     struct ngd_graph_options options;

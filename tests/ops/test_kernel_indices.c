@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bad indices end a replay with INDEX_RANGE and harm nothing. */
+/* Tests that bad indices end a replay with INDEX_RANGE and harm nothing. */
 #include "tests/ops/direct.h"
 #include "tests/ops/random_io.h"
 
@@ -8,7 +8,7 @@
 static const struct {
     const char *body; /* the index is the last input, of 4 elements */
     int64_t limit;
-    bool from_end; /* negative ones are good down to -limit */
+    bool from_end; /* negative indices are valid down to -limit */
 } indexed[] = {
     {"input %w : f32[9,5]\ninput %i : i64[4]\n%y = aten.embedding(%w, %i)", 9, false},
     {"input %w : bf16[9,5]\ninput %i : i32[2,2]\n%y = aten.embedding(%w, %i)", 9, false},
@@ -40,7 +40,7 @@ static void put_index(char *p, bool wide, uint32_t at, int64_t v)
     memcpy(p + at * (wide ? 8 : 4), wide ? (const void *)&v : (const void *)&narrow, wide ? 8 : 4);
 }
 
-/* One index, at the last place, is v; the rest of the pool is compared with what it was. */
+/* Runs with v as the last index, and checks that the rest of the pool is unchanged. */
 static void check_index(const struct ngd_plan *plan, ngd_isa_t isa, int64_t v, ngd_status_t want, const char *body)
 {
     const uint32_t last = plan->graph->n_inputs - 1;
@@ -132,8 +132,8 @@ START_TEST(a_replay_after_one_with_a_bad_index_is_right)
 END_TEST
 
 /*
- * When x itself has padded rows, an index into them is as bad as one behind the tensor. The plan is made with fixed
- * sizes and x's rows declared afterwards, so that this holds whatever graphs validation lets through.
+ * If x itself has padded rows, an index into them is as bad as one behind the tensor. The plan is made with fixed
+ * sizes, and x's rows are declared afterwards, so that the test does not depend on which graphs validation accepts.
  */
 START_TEST(an_index_into_padded_rows_fails_and_one_from_the_end_counts_actual_rows)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A kernel's result does not depend on the number of parts that it is cut into, and nothing is written outside it. */
+/* Tests that a kernel's result does not depend on its number of parts, and that nothing is written outside of it. */
 #include "tests/ops/direct.h"
 #include "tests/ops/each_isa.h"
 #include "tests/ops/golden.h"
@@ -18,7 +18,7 @@ static char *case_memory(const struct golden_case *c, const struct direct *d, ui
     return golden_class(c, i, false) == GOLDEN_STATE ? d->bound[n_states] : direct_input(d, n_inputs);
 }
 
-/* Runs a case and gives what it made, one result (or written operand) after the other. */
+/* Runs a case, and gives its results and written operands, one after the other. */
 static void run_in_parts(const struct golden_case *c, const struct ngd_plan *plan, ngd_isa_t isa, uint32_t parts,
                          struct ngd_strbuf *made)
 {
@@ -54,7 +54,7 @@ static void check_parts(const struct golden_case *c, struct bench *b, ngd_isa_t 
     ngd_strbuf_init(&text);
     golden_print(&text, c, false);
     if (ready_plan(&r, b, ngd_strbuf_str(&text), NULL, &diag) ==
-        NGD_OK) { /* what cannot be planned is test_ops.c's affair */
+        NGD_OK) { /* test_ops.c checks cases that cannot be planned */
         ngd_strbuf_init(&one);
         run_in_parts(c, r.plan, isa, 1, &one);
         for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
@@ -91,7 +91,7 @@ START_TEST(every_golden_case_cut_into_parts_gives_the_same_bits)
 }
 END_TEST
 
-/* A large transposition goes in tiles, in parts that begin at rows. */
+/* A large transposition is computed in tiles, in parts that begin at rows. */
 START_TEST(a_transposed_clone_of_any_size_and_type_is_exact_in_any_number_of_parts)
 {
     static const char *const dtypes[] = {"i8", "bf16", "f32", "i64"};

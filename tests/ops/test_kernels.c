@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What holds for every kernel beside its numbers (test_ops.c): results do not depend on rows that are only padding, nor
- * on the strides of operands; empty tensors are fine. Nor on the number of parts: test_kernel_parts.c.
+ * Tests properties of every kernel other than its numbers (test_ops.c): results do not depend on padded rows or on the
+ * strides of operands, and tensors may be empty. Independence of the number of parts: test_kernel_parts.c.
  */
 #include "tests/ops/each_isa.h"
 #include "tests/ops/golden.h"
 #include "tests/ops/random_io.h"
 
-/* ---- graphs of one operator, made for the purpose ---- */
+/* ---- graphs of one operator ---- */
 
 /*
- * Inputs and the node of a graph, for every operator that can meet a bucketed symbol B. Integer inputs hold 0, 1 or 2.
- * Elementwise operators are not listed: elementwise() writes theirs.
+ * Inputs and the node of a graph, for every operator whose operands may have a bucketed symbol B. Integer inputs are 0,
+ * 1 or 2. Elementwise operators are not listed: elementwise() writes their graphs.
  */
 static const struct {
     ngd_op_id_t op;
@@ -142,7 +142,7 @@ static const struct {
     {NGD_OP_ATEN_MUL_TENSOR, "input %x : f32[B,1,6]\ninput %z : f32[B,4,1]\n%y = aten.mul.Tensor(%x, %z)"},
 };
 
-/* Whose rows end up in something that has none: compared with a plan of so many rows. */
+/* Operators whose rows go into a result without rows: they are compared with a plan for exactly these rows. */
 static const struct {
     ngd_op_id_t op;
     const char *text;
@@ -155,7 +155,7 @@ static const struct {
      "input %x : f32[3,5]\ninput %i : i64[B]\ninput %s : f32[B,5]\n%y = aten.index_copy(%x, %i, %s) {dim=0}"},
 };
 
-/* Of kernels_basic.def, those whose operands cannot carry a bucketed symbol, or carry no rows. */
+/* Kernels of kernels_basic.def whose operands cannot have a bucketed symbol, or have no rows. */
 static const ngd_op_id_t rowless[] = {NGD_OP_ATEN_TRIL,         NGD_OP_ATEN_TRIU,
                                       NGD_OP_ATEN_COPY_,        NGD_OP_ATEN_FULL,
                                       NGD_OP_ATEN_ARANGE,       NGD_OP_ATEN_ARANGE_DEFAULT,
@@ -187,7 +187,7 @@ static bool takes_integers_only(const struct ngd_op *op)
     return strstr(op->name, "bitwise") != NULL;
 }
 
-/* An elementwise operator of operands of that shape; the last one is broadcast over dimension 1 when it says so. */
+/* Writes an elementwise operator on operands of that shape; the last one is broadcast over dimension 1 if asked for. */
 static void elementwise(struct ngd_strbuf *sb, const struct ngd_op *op, const char *dtype, const char *shape,
                         const char *last)
 {
@@ -212,15 +212,15 @@ static void elementwise(struct ngd_strbuf *sb, const struct ngd_op *op, const ch
 
 #define BUCKET 8
 
-/* Bytes of an input or output at `rows`. */
+/* Returns the bytes of an input or output at `rows`. */
 static uint64_t io_bytes(const struct ngd_plan_io *io, int64_t rows)
 {
     return io->row_sym == NGD_NO_ROW_SYM ? io->bytes : io->row_bytes * (uint64_t)(rows * io->row_mult);
 }
 
 /*
- * At the bucket with random inputs first, for reference; then with inputs of 0xff only (NaN, indices of -1), which the
- * pool keeps; then with the first `rows` rows alone: nothing of the padding may be seen.
+ * Runs first at the bucket with random inputs, for reference; then with inputs of 0xff only (NaN, indices of -1), which
+ * stay in the pool; then with the first `rows` rows alone. The padding may not show.
  */
 static void check_rows(struct bench *b, const struct ready *r, int64_t rows, bool eager, const char *text)
 {
@@ -288,7 +288,7 @@ static void check_elementwise_rows(struct bench *b, const struct ngd_op *op, con
     ngd_strbuf_fini(&body);
 }
 
-/* The plan for the bucket, with padding of 0xff, and one for exactly these rows. */
+/* Compares the plan for the bucket, with padding of 0xff, and one for exactly these rows. */
 static void check_sink(struct bench *b, const struct ready *padded, const char *body, int64_t rows)
 {
     const int64_t full = BUCKET;
@@ -374,7 +374,7 @@ START_TEST(every_operator_that_can_meet_a_bucketed_symbol_is_tested_with_padding
 {
     bool tested[NGD_OP_MAX] = {false};
 
-#define NGD_HOST_KERNEL(OP, symbol) tested[NGD_OP_##OP] = true; /* to be found below */
+#define NGD_HOST_KERNEL(OP, symbol) tested[NGD_OP_##OP] = true; /* checked below */
 #include "devices/host/kernels/kernels_core.def"
 #undef NGD_HOST_KERNEL
     for (size_t i = 0; i < sizeof(row_cases) / sizeof(row_cases[0]); i++)
@@ -410,7 +410,7 @@ static const struct {
 /* %v in the place of %x; the other inputs are contiguous. */
 static const struct {
     const char *others, *node;
-    bool exact; /* bit for bit: no sum whose order depends on the way */
+    bool exact; /* bit for bit: it has no sum whose order depends on the strides */
 } strided_ops[] = {
     {"", "aten.exp(%v)", true},
     {"", "aten.gt.Scalar(%v) {other=0.25}", true},
@@ -517,7 +517,7 @@ START_TEST(operands_with_strides_give_what_their_contiguous_copies_give)
 }
 END_TEST
 
-/* A state's view is written in place: what lies between its elements stays. */
+/* A view of a state is written in place: memory between its elements stays unchanged. */
 START_TEST(copy_into_a_strided_view_of_a_state_leaves_the_rest)
 {
     static const char text[] = "npugraph 1\ngraph \"g\" {\nstate %s : f32[4,6]\ninput %x : bf16[4,3]\n"

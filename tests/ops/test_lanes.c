@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Streams of a plan that run at the same time on the host device: many replays in a row of graphs whose streams hand
- * values to and fro, against the same graph on one stream. Whether it pays is not asked here: lanes are forced.
- * `test_lanes --bench` prints times of branches with and without.
+ * Tests streams of a plan that run at the same time on the host device: many replays of graphs whose streams exchange
+ * values are compared with the same graph on one stream. Lanes are forced, even if they are slower. `test_lanes
+ * --bench` prints times of branches with and without lanes.
  */
 #include "base/fault.h"
 #include "tests/ops/each_isa.h"
@@ -25,7 +25,7 @@
 
 #define ON_STREAMS CROSSING("stream \"b\" {\n", "stream \"c\" {\n", "limit_core_num 1, 1 {\n", "}\n")
 
-/* The same without a scope: braces go, as they only close them. */
+/* The same on one stream: without scopes and their braces. */
 #define ON_ONE CROSSING("", "", "", "")
 
 struct runner {
@@ -166,7 +166,7 @@ START_TEST(streams_that_the_pass_assigns_give_the_same_bits)
 }
 END_TEST
 
-/* More streams than threads, each waiting for the one before it, in both directions. */
+/* Runs more streams than threads, each waiting for the previous one, in both directions. */
 static void check_turns(uint32_t threads)
 {
     struct runner r;
@@ -222,7 +222,7 @@ START_TEST(error_on_a_side_stream_ends_the_replay_and_the_next_one_runs)
 }
 END_TEST
 
-/* ---- is it worth it? ---- */
+/* ---- benchmark ---- */
 
 static int by_time(const void *a, const void *b)
 {
@@ -231,7 +231,7 @@ static int by_time(const void *a, const void *b)
     return *x < *y ? -1 : *x > *y;
 }
 
-/* Median of replays, in microseconds. */
+/* Returns the median time of replays, in microseconds. */
 static double time_of(const char *text, int64_t streams, bool forced)
 {
     enum { RUNS = 400 };
@@ -257,7 +257,7 @@ static double time_of(const char *text, int64_t streams, bool forced)
     return (double)times[RUNS / 2] / 1000;
 }
 
-/* Two branches of so many products each, which meet in the end. */
+/* Makes two branches of `length` products each, which join at the end. */
 static char *two_branches(uint32_t length, uint32_t width)
 {
     struct ngd_strbuf sb;

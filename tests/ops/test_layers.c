@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decoders as PyTorch writes them out in ATen operators (tests/golden/layers, see tests/golden/README.md): some decode
- * steps on the host device, of the graph as it is, run eagerly, and of what the passes make of it, replayed. Both give
- * what PyTorch gives, and the same bits. And how many calls a layer is after the passes: a pattern that no longer
- * matches what PyTorch writes shows here.
+ * Tests decoders that PyTorch has exported to ATen operators (tests/golden/layers, see tests/golden/README.md). Some
+ * decode steps run on the host device: eagerly with the graph as it is, and as replays with all passes. Both must give
+ * PyTorch's results, and the same bits. The number of calls of a layer after the passes is checked too, which shows if
+ * a pattern no longer matches what PyTorch exports.
  *
- * Decoders in bf16 have no result that all agree on: what they mean is the f32 decoder's, and they may be no further
- * from it than PyTorch is. Where they are allowed excess precision they are fused as in f32, and no further either.
+ * bf16 decoders have no exact result, because each order of sums rounds differently. Their reference is the f32
+ * decoder, and their distance from it may be no larger than PyTorch's. With excess precision they are fused as in f32,
+ * and their distance may be no larger either.
  */
 #include "tests/ops/device_run.h"
 #include "tests/ops/each_isa.h"
@@ -17,7 +18,7 @@
 #define MAX_LOGITS 1024
 #define MAX_MADE   (64u << 10) /* bytes of all logits and states in bf16 */
 
-/* Decoders, and how many calls one layer is: as it is, after the passes, and where excess precision is allowed. */
+/* Decoders, and the number of calls of a layer: without passes, with passes, and with excess precision allowed. */
 struct decoder {
     const char *name;
     uint32_t as_it_is, fused, allowed;
@@ -65,7 +66,7 @@ static struct golden_tensor tensor_of(const struct layers *l, const char *prefix
 
 /* ---- one decoder on a device ---- */
 
-/* At byte `at` of the buffer, which is of the tensor's dtype or f32, exactly. Returns where it ends. */
+/* Writes a tensor at byte `at` of a buffer of its dtype, or of f32, which is exact. Returns the end. */
 static uint64_t write_as(struct ngd_buffer *buf, ngd_dtype_t dtype, uint64_t at, const struct golden_tensor *t)
 {
     const uint64_t n = t->bytes / ngd_dtype_bytes(t->dtype);
@@ -85,7 +86,8 @@ static uint64_t write_as(struct ngd_buffer *buf, ngd_dtype_t dtype, uint64_t at,
     return at + n * sizeof(*wide);
 }
 
-/* A param is a tensor of the file, or several one behind the other; a state begins as a tensor of the file. */
+/* Fills the bound buffers. A param is a tensor of the file, or several concatenated; a state begins as a tensor of the
+ * file. */
 static void fill_bound(const struct layers *l, struct ready *r)
 {
     const struct ngd_graph *g = r->graph;
@@ -130,7 +132,7 @@ static void decoder_open(struct ready *r, const struct layers *l, struct bench *
     fill_bound(l, r);
 }
 
-/* What the step feeds under this label; all steps are one behind the other. */
+/* Returns the step's input with this label; the file has all steps one after the other. */
 static struct golden_tensor fed(const struct layers *l, const struct ngd_graph *g, uint32_t value, int64_t step)
 {
     struct golden_tensor t = tensor_of(l, "step.", g->values[value].label);
@@ -201,7 +203,7 @@ static void states_are_right(const struct layers *l, const struct ready *plain, 
     }
 }
 
-/* All steps of one file, as it is and after the passes. */
+/* Checks all steps of one file, without and with passes. */
 static void decoder_is_right(const struct layers *l, struct bench *b, const char *file, way_t way)
 {
     static float logits[2][MAX_LOGITS];
@@ -244,9 +246,9 @@ START_TEST(decoders_written_in_aten_give_what_pytorch_gives_with_and_without_pas
 }
 END_TEST
 
-/* ---- how much is fused ---- */
+/* ---- fusion ---- */
 
-/* From one attention to the next is one layer, in another place. */
+/* Returns the number of calls from one attention to the next, which is that of a layer. */
 static uint32_t calls_of_a_layer(const struct ngd_plan *plan)
 {
     uint32_t last = plan->n_calls, between = 0;
@@ -296,7 +298,7 @@ END_TEST
 
 /* ---- bf16 ---- */
 
-/* Root of the mean square of what a decoder's logits, or its states, are off those of f32. */
+/* Root mean square of the errors of a decoder's logits, or of its states, against f32. */
 struct off {
     double sum;
     uint64_t n;
@@ -319,7 +321,7 @@ static double off_by(const struct off *off)
     return sqrt(off->sum / (double)off->n);
 }
 
-/* All steps of one decoder in one way; logits and states go to `made`, one behind the other. */
+/* Runs all steps of a decoder in one way; logits and states go to `made`, one after the other. */
 static uint64_t run_narrow(const struct layers *l, struct bench *b, const char *file, way_t way, char *made,
                            struct off *logits, struct off *states)
 {
@@ -348,7 +350,7 @@ static uint64_t run_narrow(const struct layers *l, struct bench *b, const char *
     return at;
 }
 
-/* As far off as PyTorch's own logits, give or take what other sums in between make. */
+/* Checks that the error is that of PyTorch's own logits, with some tolerance for other orders of sums. */
 static void narrow_is_right(const struct layers *l, const struct golden *narrow, struct bench *b, const char *file)
 {
     static char made[N_WAYS][MAX_MADE];

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Matrix products of every operator, dtype, instruction set and way of computing against sums in double, on odd sizes,
- * turned, sliced and broadcast operands. What is allowed is a few roundings of f32 for the sum's length, and the last
- * rounding to the result's dtype.
+ * Compares matrix products of every operator, dtype, instruction set and way of computing with sums in double, on odd
+ * sizes, and transposed, sliced and broadcast operands. A few roundings of f32 for the sum's length, and the last
+ * rounding to the result's dtype, are allowed.
  */
 #include "tests/ops/direct.h"
 #include "tests/ops/each_isa.h"
 #include "tests/ops/reference.h"
 #include "tests/unit/unit.h"
 
-enum layout { PLAIN, TURNED, SLICED }; /* as its shape says; a view of its transpose; columns of a wider matrix */
+enum layout { PLAIN, TURNED, SLICED }; /* contiguous; a view of its transpose; columns of a wider matrix */
 enum bias { NO_BIAS, BIAS_COLUMNS, BIAS_FULL, BIAS_ROWS, BIAS_ONE };
 
 struct product {
@@ -89,7 +89,7 @@ static int64_t stored_size(const struct product *p, enum layout layout, int64_t 
     return (p->batch ? p->batch : 1) * rows * (layout == SLICED ? cols + MARGIN + 2 : cols);
 }
 
-/* Element [b][i][j] of a matrix of rows x cols in its layout. */
+/* Returns element [b][i][j] of a matrix of rows x cols in its layout. */
 static double element(const struct numbers *t, enum layout layout, int64_t rows, int64_t cols, int64_t b, int64_t i,
                       int64_t j)
 {
@@ -225,7 +225,7 @@ static const struct {
 } types[] = {{NGD_F32, NGD_F32}, {NGD_F32, NGD_F16}, {NGD_F32, NGD_BF16}, {NGD_F16, NGD_F16}, {NGD_BF16, NGD_BF16}};
 #define N_TYPES (sizeof(types) / sizeof(types[0]))
 
-/* Sizes on both sides of vectors, tiles and of where another way of computing begins. */
+/* Sizes around those of vectors and tiles, and around those at which another way of computing begins. */
 static const int64_t sizes[][3] = {
     {1, 1, 1},     {1, 1, 300},   {1, 67, 1},  {1, 64, 64},   {1, 130, 257},  {2, 33, 31},    {3, 5, 129},
     {4, 65, 70},   {5, 16, 515},  {7, 63, 32}, {8, 129, 33},  {9, 7, 64},     {16, 31, 100},  {17, 66, 255},
@@ -342,7 +342,7 @@ START_TEST(products_with_factors_and_any_bias_are_right)
 }
 END_TEST
 
-/* K = 0: nothing is summed; M or N = 0: there is no result. */
+/* With K = 0 nothing is summed; with M or N = 0 there is no result. */
 START_TEST(products_of_nothing_are_their_bias)
 {
     static const int64_t some[][3] = {{3, 5, 0}, {40, 70, 0}, {0, 5, 7}, {3, 0, 7}, {1, 1, 0}};
@@ -367,7 +367,7 @@ START_TEST(products_of_nothing_are_their_bias)
 }
 END_TEST
 
-/* Weights that are large enough for tiles, where there are any: rows and columns on both sides of theirs. */
+/* Weights are large enough for tiles, if there are any; rows and columns are around the sizes of tiles. */
 START_TEST(products_with_large_weights_are_right)
 {
     static const int64_t some[][3] = {{1, 520, 137},  {2, 257, 512},  {3, 300, 224},  {5, 272, 256},
@@ -396,7 +396,7 @@ START_TEST(products_with_large_weights_are_right)
 }
 END_TEST
 
-/* A row's results, planned with `m` rows. */
+/* Gives a row's results in a plan with `m` rows. */
 static void run_gear(struct bench *b, const struct product *p, const struct operands *o, int64_t m, char *y)
 {
     const uint64_t size = ngd_dtype_bytes(p->xt);
@@ -418,7 +418,7 @@ static void run_gear(struct bench *b, const struct product *p, const struct oper
     ngd_strbuf_fini(&sb);
 }
 
-/* A sequence's steps run in whatever gear its company asks for. */
+/* The number of sequences in a batch decides the way of computing of a step. */
 START_TEST(a_row_has_the_same_bits_in_every_gear)
 {
     static const int64_t some[][2] = {{272, 256}, {263, 301}, {70, 65}}, gears[] = {1, 2, 3, 5, 6, 8, 11, 16};
@@ -450,7 +450,7 @@ START_TEST(a_row_has_the_same_bits_in_every_gear)
 }
 END_TEST
 
-/* A dimension of 0 that is not the first: no rows, and no vector either. What writes anything writes outside. */
+/* Runs an operand in which a dimension other than the first is 0. Any write would be outside. */
 static void run_empty(struct bench *b, ngd_isa_t isa, const char *type, const char *dims, const char *node)
 {
     struct ngd_strbuf text;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Conformance of the host device: every golden case of every operator through the real path, for every instruction set
- * of this machine, replayed and eager.
+ * Tests conformance of the host device: runs every golden case of every operator on the real path, for every
+ * instruction set of this machine, replayed and eager.
  *
  *     test_ops            the tests
  *     test_ops --report   the largest error of each operator, in units of its tolerance
@@ -16,7 +16,7 @@
 static double worst[NGD_OP_MAX][NGD_ISA_MAX];
 static uint32_t seen[NGD_OP_MAX];
 
-/* ---- all of them ---- */
+/* ---- all cases ---- */
 
 static uint32_t run_all(ngd_isa_t isa, uint32_t threads, bool params, bool eager)
 {
@@ -167,7 +167,7 @@ static int report(void)
     return 0;
 }
 
-/* Nanoseconds of a replay, the best of some batches: what a step pays for the operator, with copies in and out. */
+/* Returns the nanoseconds of a replay with its copies, the best of some batches: the cost of the operator in a step. */
 static double time_case(struct bench *b, const struct golden_case *c)
 {
     struct golden_launch d = {0};
@@ -195,7 +195,7 @@ static double time_case(struct bench *b, const struct golden_case *c)
     return best;
 }
 
-/* Larger calls, without the copies of a replay: what decoding one row and prefilling some cost. */
+/* Larger calls, without the copies of a replay: the costs of decoding one row and of prefilling some. */
 static const char *const sized[] = {
     "input %x : f32[1,1024]\ninput %g : bf16[1024]\n%y, %z = npu.rms_norm(%x, %g)",
     "input %x : f32[64,1024]\ninput %g : bf16[1024]\n%y, %z = npu.rms_norm(%x, %g)",
@@ -224,7 +224,7 @@ static const char *const sized[] = {
     "input %x : bf16[4096,1024]\ninput %w : i32[16]\n%y = aten.embedding(%x, %w)",
 };
 
-/* Nanoseconds of a run of the plan's calls on one thread, all operands zero. */
+/* Returns the nanoseconds of a run of the plan's calls on one thread, with all operands zero. */
 static double time_sized(struct bench *b, ngd_isa_t isa, const char *body)
 {
     struct ngd_diag diag = {0};

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Properties of random graphs on the host device. Seeds are fixed; NGD_TEST_SEEDS sets how many.
+ * Tests properties of random graphs on the host device. Seeds are fixed; NGD_TEST_SEEDS sets how many.
  *
- *   any graph     of all operators: a replay, an eager run, a run with more threads, a plan with passes, and a plan
- * without reuse of storage give the same bits and the same status on each instruction set numbers       graphs of
- * operators whose errors can be bounded: every instruction set agrees with an interpreter in double, which knows
- * nothing of plans, strides or buckets
+ *   - Any graph, of all operators: a replay, an eager run, a run with more threads, a plan with passes, and a plan
+ *     without reuse of storage give the same bits and the same status on each instruction set.
+ *   - Numbers, graphs of operators whose errors can be bounded: every instruction set agrees with an interpreter in
+ *     double, which knows nothing of plans, strides or buckets.
  */
 #include "base/fault.h"
 #include "tests/ops/each_isa.h"
@@ -23,15 +23,15 @@ static uint64_t seeds(uint64_t standard)
 
 #define ROOM ((uint64_t)8 << 20) /* larger graphs are left out */
 
-/* One way of running it. */
+/* One way of running a graph. */
 struct way {
     ngd_isa_t isa;
     uint32_t threads;
-    bool eager, apart; /* apart: no storage is taken over */
+    bool eager, apart; /* apart: no result takes over storage */
     bool passes;
     uint32_t streams; /* 0: as the graph is */
     bool lanes;       /* streams run at the same time */
-    uint32_t shuffle; /* runs in another order that the waits allow, one call after the other; 0: as planned */
+    uint32_t shuffle; /* calls run one after the other in another order that the waits allow; 0: as planned */
 };
 
 static ngd_status_t plan_of(struct bench *b, struct ngd_graph *g, const int64_t *symbols, bool apart, bool passes,
@@ -68,7 +68,7 @@ static struct made run_any(struct ngd_graph *g, const int64_t *symbols, const st
     return m;
 }
 
-/* After a failed replay states are in whatever condition; its outputs are not given out. */
+/* Compares results. After a failed replay states may have any contents, and its outputs are not given out. */
 static void compare(const struct made *m, const struct made *first, const struct way *w, uint64_t seed)
 {
     ck_assert_msg(m->status == first->status, "seed %llu: %s and %s", (unsigned long long)seed,
@@ -79,7 +79,7 @@ static void compare(const struct made *m, const struct made *first, const struct
                   w->passes ? ", with passes" : "", w->streams, w->lanes ? " at once" : "", w->shuffle);
 }
 
-/* True: it ran to its end. */
+/* Checks a graph. Returns true if it ran to its end. */
 static bool check_any(struct ngd_graph *g, const int64_t *symbols, uint64_t seed)
 {
     bool ran = false;
@@ -104,7 +104,7 @@ static bool check_any(struct ngd_graph *g, const int64_t *symbols, uint64_t seed
     return ran;
 }
 
-/* The same graph on several streams, run as planned and in orders that the waits allow. */
+/* Checks a graph on several streams, run as planned and in orders that the waits allow. */
 static void check_streams(struct ngd_graph *g, const int64_t *symbols, uint64_t seed)
 {
     const ngd_isa_t isa = ngd_cpu_isa();
@@ -135,7 +135,7 @@ static void check_streams(struct ngd_graph *g, const int64_t *symbols, uint64_t 
     free(first.data);
 }
 
-/* Graphs that fit: no host parameters (their values have a meaning), and not too large. */
+/* Returns true for graphs without host parameters (their values have a meaning) that are not too large. */
 static bool fits(struct ngd_graph *g, const int64_t *symbols)
 {
     struct ngd_plan *plan = NULL;
@@ -210,7 +210,7 @@ END_TEST
 #define MAX_VALUES 48
 #define MAX_ROWS   6
 
-/* A tensor of the graph as the interpreter has it, with a bound of what f32 kernels may be off. */
+/* A tensor of the interpreter, with a bound of the error of f32 kernels. */
 struct value {
     char name[8];
     uint32_t rank;
@@ -274,7 +274,7 @@ static void print_type(struct ngd_strbuf *sb, ngd_dtype_t t, const struct value 
     ngd_strbuf_append(sb, "]");
 }
 
-/* An input or a parameter of random values. */
+/* Makes an input or a parameter with random values. */
 static struct value *leaf(struct world *w, bool param, uint32_t rank, const int64_t *dims, bool by_rows)
 {
     struct value *x = new_value(w, rank, dims, by_rows);
@@ -291,13 +291,13 @@ static struct value *leaf(struct world *w, bool param, uint32_t rank, const int6
     return x;
 }
 
-/* Values whose bound has grown too loose, or that have become huge, say nothing. */
+/* Returns false if the value's bound is too loose, or the value too large, to show errors. */
 static bool is_useful(const struct value *x)
 {
     return x->mag < 500 && x->err < 0.02 && x->mag > 1e-4 && count_of(x) < 5000;
 }
 
-/* A useful one: the leaves are. */
+/* Returns a useful value; leaves are useful. */
 static struct value *any_value(struct world *w)
 {
     for (;;) {
@@ -308,7 +308,7 @@ static struct value *any_value(struct world *w)
     }
 }
 
-/* Index of an element of x's neighbour in a broadcast to `shape`. */
+/* Returns the index of the element of x that belongs to element i of `shape`. */
 static int64_t broadcast_index(const struct value *x, const struct value *shape, int64_t i)
 {
     int64_t index = 0, step = 1;
@@ -325,7 +325,7 @@ static int64_t broadcast_index(const struct value *x, const struct value *shape,
     return index;
 }
 
-/* outer x dim x inner around a dimension. */
+/* Gives the sizes around a dimension: outer x dim x inner. */
 static void around(const struct value *x, uint32_t dim, int64_t *outer_p, int64_t *inner_p)
 {
     *outer_p = *inner_p = 1;
@@ -337,7 +337,7 @@ static void around(const struct value *x, uint32_t dim, int64_t *outer_p, int64_
     }
 }
 
-/* A dimension that rows do not mix over; false: there is none. */
+/* Gives a dimension over which no rows mix. Returns false if there is none. */
 static bool free_dim(struct world *w, const struct value *x, uint32_t *dim_p)
 {
     uint32_t first = x->by_rows ? 1 : 0;
@@ -348,7 +348,7 @@ static bool free_dim(struct world *w, const struct value *x, uint32_t *dim_p)
     return true;
 }
 
-/* Each makes a node on x and returns true, or finds that it cannot. */
+/* Makes a node on x. Returns false if it cannot. */
 typedef bool (*maker_fn)(struct world *w, struct value *x);
 
 static double f_neg(double v)
@@ -403,7 +403,7 @@ static bool broadcasts_to(const struct value *b, const struct value *x)
 
         if (b->dims[d] != 1 && b->dims[d] != want)
             return false;
-        /* A constant dimension of as many elements as there happen to be rows is another type. */
+        /* A constant dimension that happens to equal the number of rows is another type. */
         if (x->by_rows && x->rank - b->rank + d == 0 && !b->by_rows && b->dims[d] != 1)
             return false;
     }
@@ -531,7 +531,7 @@ static bool make_along(struct world *w, struct value *x)
         for (int64_t i = 0; i < inner; i++) {
             double sum = 0, running = 0;
 
-            for (int64_t k = 0; k < n; k++) /* what is useful is below 709 */
+            for (int64_t k = 0; k < n; k++) /* useful values are below 709 */
                 sum += exp(x->v[(o * n + k) * inner + i]);
             for (int64_t k = 0; k < n; k++) {
                 double v = x->v[(o * n + k) * inner + i];

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Graphs of what the passes and the planner look for (cats, copies back into states, linears of one operand, chains of
- * views, constants, equal nodes, what changes nothing), next to what looks like it, on the host device, seeds fixed
- * (NGD_TEST_SEEDS sets how many): the same bits with all passes, with each one left out, and with the planner's steps
- * alone; half of them on several streams, in orders that those allow. And a pass that runs again changes nothing more.
+ * Tests graphs of what the passes and the planner rewrite (cats, copies back into states, linears of one operand,
+ * chains of views, constants, equal nodes, no-ops), and of similar nodes that they must not rewrite, on the host
+ * device, with fixed seeds (NGD_TEST_SEEDS sets how many). The bits must be the same with all passes, with each one
+ * left out, and with the planner's steps alone; half of the graphs have several streams and run in orders that those
+ * allow. A pass that runs again must change nothing.
  */
 #include "tests/ops/rewritten.h"
 #include <stdarg.h>
 
-/* Grows node by node: a line that the parser refuses is left out, so types are the parser's affair. */
+/* A graph that grows node by node. Lines that the parser refuses are left out, so the test need not know types. */
 struct world {
     struct random r;
     struct ngd_strbuf text;
@@ -31,7 +32,7 @@ static struct ngd_graph *parse_so_far(const char *text, const char *more, const 
     return g;
 }
 
-/* A node: its line, without results that are named here. True: the graph has it. */
+/* Adds a node: fmt is its line without results, which are named here. Returns true if the graph accepts it. */
 static bool add(struct world *w, uint32_t n_out, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 static bool add(struct world *w, uint32_t n_out, const char *fmt, ...)
 {
@@ -63,7 +64,7 @@ static uint32_t any_value(struct world *w)
     return (uint32_t)random_below(&w->r, w->g->n_values);
 }
 
-/* One of the last few, so that chains get long. */
+/* Returns one of the last few values, so that chains get long. */
 static uint32_t recent_value(struct world *w)
 {
     uint32_t n = w->g->n_values, back = (uint32_t)random_below(&w->r, 4);
@@ -81,7 +82,7 @@ static const struct ngd_type *type_at(const struct world *w, uint32_t value)
     return &w->g->values[value].type;
 }
 
-/* A value of the same type, perhaps itself. */
+/* Returns a value of the same type, perhaps itself. */
 static uint32_t like(struct world *w, uint32_t value)
 {
     uint32_t n = w->g->n_values, start = any_value(w);
@@ -125,7 +126,7 @@ static void some_binary(struct world *w)
         op < 2 && random_below(&w->r, 4) == 0 ? " {alpha=2}" : "");
 }
 
-/* Fresh results as a rule, which nobody else reads; sometimes one that is read elsewhere, comes twice, or is a view. */
+/* Adds a cat, mostly of new results that only it reads; sometimes one is read elsewhere, occurs twice, or is a view. */
 static void some_cat(struct world *w)
 {
     uint32_t first = recent_value(w), n = 1 + (uint32_t)random_below(&w->r, 3), parts[4];
@@ -139,7 +140,7 @@ static void some_cat(struct world *w)
     for (uint32_t i = 0; i <= n; i++)
         snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%%%s", i ? ", " : "", name(w, parts[i]));
     add(w, 1, "aten.cat(%s) {dim=%lld}", names, (long long)random_below(&w->r, 3) - 1);
-    if (random_below(&w->r, 3) == 0) /* somebody reads a part behind the cat */
+    if (random_below(&w->r, 3) == 0) /* another node reads a part behind the cat */
         add(w, 1, "aten.abs(%%%s)", name(w, parts[random_below(&w->r, n + 1)]));
 }
 
@@ -148,7 +149,8 @@ static uint32_t some_state(struct world *w)
     return w->g->states[random_below(&w->r, w->g->n_states)];
 }
 
-/* Writes of states: of a result that is computed for it, perhaps from it, or of anything; whole, or through a view. */
+/* Adds a write to a state: of a result that is computed for it, perhaps from it, or of any value; to all of it, or
+ * through a view. */
 static void some_write(struct world *w)
 {
     uint32_t s = some_state(w), v = like(w, s);
@@ -175,7 +177,8 @@ static void some_write(struct world *w)
         add(w, 1, "aten.abs(%%%s)", name(w, random_below(&w->r, 2) ? s : v));
 }
 
-/* A part of a tensor replaced, of a state mostly, which it is copied back into; what is put may be of the state too. */
+/* Replaces a part of a tensor, mostly of a state, and copies the result back into it. The new part may be a view of the
+ * state too. */
 static void some_update(struct world *w)
 {
     uint32_t s = some_state(w), x = random_below(&w->r, 4) ? s : random_below(&w->r, 2) ? recent_value(w) : like(w, s);
@@ -216,7 +219,7 @@ static void some_update(struct world *w)
         add(w, 0, "aten.copy_(%%%s, %%%s)", name(w, s), name(w, random_below(&w->r, 4) ? newest(w) : like(w, s)));
 }
 
-/* A state written through another shape of it, and copied back in its own, or nearly so. */
+/* Writes a state through a reshaping view, and copies the result back in the state's shape, or a similar case. */
 static void some_reshaped_update(struct world *w)
 {
     static const char *const shapes[] = {"view(%%%s) {size=[64]}", "view(%%%s) {size=[2,2,16]}",
@@ -315,8 +318,8 @@ static void some_constant(struct world *w)
         values[random_below(&w->r, 9)]);
 }
 
-/* A norm as it is written out, or nearly: of something else than what it divides, of another power or mean, or read in
- * between. */
+/* Adds a norm that is spelled out, or a near miss: of another value than it divides, of another power or mean, or with
+ * a reader in between. */
 static void some_norm(struct world *w)
 {
     uint32_t x = recent_value(w), r;
@@ -338,7 +341,7 @@ static void some_norm(struct world *w)
         add(w, 1, "aten.neg(%%%s)", name(w, r));
 }
 
-/* Heads and their tables, rotated as it is written out, or with the halves the wrong way round. */
+/* Adds a rotation of heads that is spelled out, or one with swapped halves. */
 static void some_rotation(struct world *w)
 {
     bool wrong = random_below(&w->r, 4) == 0;
@@ -361,7 +364,7 @@ static void some_rotation(struct world *w)
         add(w, 1, "aten.add.Tensor(%%%s, %%%s)", name(w, a), name(w, newest(w)));
 }
 
-/* Rows that are counted otherwise behind what takes them one by one; of a block of memory, or of something turned. */
+/* Adds a view with other leading dimensions behind a row-wise operator, of a contiguous or a transposed tensor. */
 static void some_rows(struct world *w)
 {
     static const char *const there[] = {"view(%%%s) {size=[2,2,16]}", "unsqueeze(%%%s) {dim=0}",
@@ -391,7 +394,7 @@ static void some_rows(struct world *w)
         default:
             add(w, 1, "aten.mul.Tensor(%%%s, %%b0)", name(w, y));
         }
-        if (random_below(&w->r, 8) == 0) /* read as it is, too */
+        if (random_below(&w->r, 8) == 0) /* also read without the view */
             add(w, 1, "aten.neg(%%%s)", name(w, y));
     }
     add(w, 1, "aten.view(%%%s) {size=[4,16]}", name(w, newest(w)));
@@ -419,7 +422,7 @@ static void (*const makers[])(struct world *w) = {
     some_view,   some_view,   some_split,           some_constant, some_equal,  some_norm, some_rotation, some_product,
     some_rows};
 
-/* A few of the last values; most of the graph is dead then. */
+/* Returns a few of the last values, so that most of the graph is dead. */
 static void return_some(struct world *w, struct ngd_strbuf *returns)
 {
     int64_t outputs = 1 + random_below(&w->r, 5);
@@ -437,7 +440,7 @@ static bool is_read(const struct ngd_graph *g, uint32_t value)
     return false;
 }
 
-/* What no node reads; nothing is dead then. */
+/* Returns all values that no node reads, so that nothing is dead. */
 static void return_all(struct world *w, struct ngd_strbuf *returns)
 {
     uint32_t n = 0;
@@ -485,10 +488,10 @@ static struct ngd_graph *some_graph(uint64_t seed)
     return g;
 }
 
-/* What the passes did to all graphs together. */
+/* The changes of the passes in all graphs together. */
 struct effects {
     uint64_t changed[NGD_PASS_MAX];
-    uint64_t placed; /* calls fewer than without the planner's own steps */
+    uint64_t placed; /* calls saved by the planner's own steps */
 };
 
 static void fail_on(struct ngd_graph *g, uint64_t seed, const char *way, const char *how)
@@ -557,7 +560,7 @@ static void check_graph(struct bench *b, struct ngd_graph *g, uint64_t seed, str
     free(want.data);
 }
 
-/* A pass that these graphs must give something to do, at its first place. */
+/* Returns true for a pass that must change some of these graphs, at its first place. */
 static bool must_change(int id)
 {
     const char *name = ngd_pass_info((ngd_pass_id_t)id)->name;
@@ -566,7 +569,7 @@ static bool must_change(int id)
            id != NGD_PASS_ASSIGN_STREAMS && ngd_pass_find(name, strlen(name)) == id;
 }
 
-/* The graph that one pass alone makes; *changed_p: how often it changed something. */
+/* Returns the graph that one pass alone makes; *changed_p: its number of changes. */
 static struct ngd_graph *run_alone(struct bench *b, struct ngd_graph *g, ngd_pass_id_t id, uint32_t *changed_p)
 {
     static const int64_t symbols[NGD_GRAPH_MAX_SYMBOLS] = {6};

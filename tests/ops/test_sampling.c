@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sampler: its random numbers against the known answers of Random123, its choice against the rule (k_sample.c has
- * it in words) worked out by sorting in double, its frequencies against the probabilities, and what happens at the
- * ends.
+ * Tests the sampler: its random numbers against the known answers of Random123, its choice against the rule (k_sample.c
+ * states it) computed by sorting in double, its frequencies against the probabilities, and corner cases.
  */
 #include "devices/host/kernels/k_sample.h"
 #include "tests/ops/each_isa.h"
@@ -34,7 +33,7 @@ START_TEST(philox_gives_the_known_answers)
 }
 END_TEST
 
-/* ---- a sampler of so many rows ---- */
+/* ---- a sampler ---- */
 
 #define ROWS 64
 
@@ -113,7 +112,7 @@ static void set_row(struct sampler *s, int i, const double *values)
 
 struct kept {
     int64_t *ids; /* in the order of choice: by logit, then by id */
-    double *p;    /* by id; 0 when not kept */
+    double *p;    /* indexed by id; 0: not kept */
     double total;
 };
 
@@ -129,8 +128,8 @@ static int by_logit(const void *a, const void *b)
 }
 
 /*
- * What top_k and top_p keep, with top_p as if it were `slack` of the sum larger: the kernel's sums are not ours, so a
- * token at the very edge may be kept or not.
+ * Finds the tokens that top_k and top_p keep, with top_p larger by `slack` of the sum. The kernel's sums differ from
+ * these, so a token at the very edge may be kept or not.
  */
 static void keep(struct sampler *s, int row, double slack, struct kept *k)
 {
@@ -168,7 +167,7 @@ static void kept_free(struct kept *k)
     free(k->p);
 }
 
-/* u times the sum lies in the token's part of it, give or take what sums of f32 are off. */
+/* Returns true if u times the sum is in the token's part of it, within the error of sums in f32. */
 static bool is_chosen(struct sampler *s, int row, double slack)
 {
     double u = ngd_sample_draw(s->seed[row], s->offset[row]), below = 0, off;
@@ -224,7 +223,8 @@ END_TEST
 
 /* ---- frequencies ---- */
 
-/* Of 19 degrees of freedom: exceeded once in 10^5. The seeds are fixed, so it is or it is not. */
+/* Chi square of 19 degrees of freedom that is exceeded once in 10^5. The seeds are fixed, so the test is deterministic.
+ */
 #define CHI_SQUARE_19 57.0
 
 static double chi_square(struct sampler *s, const double *p, uint32_t draws, bool by_seed)
@@ -285,9 +285,9 @@ START_TEST(frequencies_are_the_probabilities)
 }
 END_TEST
 
-/* ---- the ends ---- */
+/* ---- corner cases ---- */
 
-/* Rows 0..n-1 of the sampler hold the same logits; what each draws is among `allowed` (a bit for each id). */
+/* Fills all rows with the same logits, and returns the set of drawn ids, a bit for each. */
 static uint32_t drawn_set(struct sampler *s, const double *values)
 {
     uint32_t set = 0;
@@ -315,7 +315,7 @@ static void set_all(struct sampler *s, float temperature, int32_t k, float p)
 #define INF ((double)INFINITY)
 #define NOT ((double)NAN)
 
-/* Ids that 64 draws of a row of 8 give, all that can. */
+/* The ids that 64 draws of a row of 8 must give: all that are possible. */
 static const struct {
     const char *what;
     float temperature;
@@ -381,7 +381,7 @@ START_TEST(ends_of_the_parameters_and_of_the_logits_are_as_the_rule_says)
 }
 END_TEST
 
-/* The same row gives the same token wherever it stands, and the draw depends on (seed, offset) alone. */
+/* The same row gives the same token at any position, and the draw depends only on (seed, offset). */
 START_TEST(token_depends_on_its_row_alone)
 {
     static struct sampler s;

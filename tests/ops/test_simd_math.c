@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The elementary functions of simd_math.h hold to the bounds that it states, on every instruction set, over all f32
- * arguments in steps of STRIDE units in the last place (a prime, so that all low bits occur).
+ * Tests that the elementary functions of simd_math.h keep the bounds that it states, on every instruction set, over all
+ * f32 arguments in steps of STRIDE units in the last place (a prime, so that all low bits occur).
  */
 #include "devices/host/cpu.h"
 #include "devices/host/kernels/k_elementwise.h"
@@ -32,13 +32,13 @@ static const struct bound bounds[] = {
     {"cos", NGD_EW_COS, cos, 1.75},   {"erfc", NGD_EW_ERFC, erfc, 1.25},
 };
 
-/* The plain twin is the C library, whose own bounds are its affair (tanhf: 2.2). */
+/* Returns the bound of a function. The scalar twin is the C library, which has other bounds (tanhf: 2.2). */
 static double bound_of(const struct bound *b, int isa)
 {
     return isa == NGD_ISA_SCALAR ? 2.5 : b->ulps;
 }
 
-/* Distance in units in the last place of the right answer. */
+/* Returns the distance in units in the last place of the exact result. */
 static double distance(float got, double want)
 {
     float near = (float)want, a = fabsf(near);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every operator at the ends of its sizes: each golden case with one or two of its sizes made 0, 1, 2, a bucket and one
- * more than a bucket (as a number, and as a symbol with buckets), with contiguous, permuted, sliced and expanded
- * operands, on each instruction set, in memory where a call may touch nothing but its own (checked.h). What a text
- * makes no sense of is refused and left out. The results of a view must be those of a copy of it, bit for bit, and
- * those of all instruction sets the same but for rounding.
+ * Tests every operator with corner cases of sizes: each golden case runs with one or two of its sizes changed to 0, 1,
+ * 2, a bucket and one more than a bucket (as a number, and as a symbol with buckets), with contiguous, permuted, sliced
+ * and expanded operands, on each instruction set, in memory where a call may touch only its own (checked.h). Texts that
+ * are refused are left out. The results on a view must be those on a copy of it, bit for bit, and those of all
+ * instruction sets must agree within rounding errors.
  *
  *     test_sweep          a part, for make check; NGD_TEST_SWEEP=all: everything
  */
@@ -19,7 +19,7 @@ static const char *const layouts[] = {"contiguous", "permuted", "sliced", "expan
 
 #define SYMBOL (-7) /* stands for N in a type or a list */
 
-/* What becomes of a golden case. */
+/* A variant of a golden case. */
 struct variant {
     const struct golden_case *c;
     int64_t from[2], to[2]; /* sizes */
@@ -45,7 +45,7 @@ static void print_size(struct ngd_strbuf *sb, int64_t size, int64_t more)
         ngd_strbuf_printf(sb, "%lld", (long long)(size + more));
 }
 
-/* The stored shape (stored), or the shape of the operand. */
+/* Prints the stored shape (stored), or the shape of the operand. */
 static void print_shape(struct ngd_strbuf *sb, const struct variant *v, const struct golden_tensor *t, bool stored)
 {
     for (uint32_t d = 0; d < t->rank; d++) {
@@ -132,7 +132,7 @@ static void print_variant(struct ngd_strbuf *sb, const struct variant *v)
     ngd_strbuf_append(sb, c->n_out ? "\n}\n" : "}\n");
 }
 
-/* One run; all outputs, then all states. */
+/* Runs once, and returns all outputs, then all states. */
 static struct made run_checked(const struct ngd_plan *plan, const char *text, ngd_isa_t isa, uint32_t parts,
                                const int64_t *symbols)
 {
@@ -172,7 +172,7 @@ static bool same_bits(const struct made *a, const struct made *b)
            (a->status || !a->bytes || memcmp(a->data, b->data, a->bytes) == 0);
 }
 
-/* Floats but for rounding; integers, which a rounding may move, are left to other tests. */
+/* Compares floats within rounding errors. Integers, which a rounding may change, are left to other tests. */
 static bool near(const struct ngd_plan *plan, const int64_t *symbols, const struct made *got, const struct made *want)
 {
     struct ngd_difference diff;
@@ -192,7 +192,7 @@ static bool near(const struct ngd_plan *plan, const int64_t *symbols, const stru
     return true;
 }
 
-/* False: the text is refused. *m_p: what it made; free its data. */
+/* Runs a variant. Returns false if the text is refused. *m_p: the results; the caller frees data. */
 static bool run_variant(struct bench *benches, const struct variant *v, ngd_isa_t isa, int64_t n, struct made *m_p)
 {
     const int64_t symbols[] = {n};
@@ -211,7 +211,7 @@ static bool run_variant(struct bench *benches, const struct variant *v, ngd_isa_
         ck_assert_msg(same_bits(&parts, m_p), "%s on %s: 3 parts give other bits, N %lld\n%s", v->c->name,
                       ngd_isa_name(isa), (long long)n, ngd_strbuf_str(&text));
         free(parts.data);
-        /* rows of one value lose all digits in a norm */
+        /* in a norm, rows of one value lose all digits */
         if (isa > NGD_ISA_SCALAR && v->layout != EXPANDED) {
             struct made plain = run_checked(r.plan, ngd_strbuf_str(&text), NGD_ISA_SCALAR, 1, symbols);
 
@@ -246,7 +246,7 @@ static void check_variant(struct bench *benches, struct variant v, ngd_isa_t isa
     free(view.data);
 }
 
-/* The sizes of a case's operands, each once. */
+/* Lists the sizes of a case's operands, each once. */
 static uint32_t sizes_of(const struct golden_case *c, int64_t sizes[32])
 {
     uint32_t n = 0;
@@ -310,7 +310,7 @@ START_TEST(every_operator_at_the_ends_of_its_sizes_touches_its_own_memory_only)
             if (!c.op || c.op->host || (c.op->flags & NGD_OPF_COLLECTIVE) || elements > 40000)
                 continue;
             had[c.op->id] = had[c.op->id] || c.n_in > 0;
-            if (all || !(met[c.op->id] >> c.in[0].rank & 1)) /* else one of each rank */
+            if (all || !(met[c.op->id] >> c.in[0].rank & 1)) /* otherwise one case of each rank */
                 sweep_case(benches, &c, (ngd_isa_t)isa);
             met[c.op->id] |= 1u << c.in[0].rank;
         }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Vector functions against their plain twins: the same results, and nothing written beside them. */
+/* Compares vector functions with their scalar twins: the results must be the same, and nothing else may be written. */
 #include "devices/host/kernels/k_elementwise.h"
 #include "tests/ops/each_isa.h"
 #include "tests/ops/golden.h"
@@ -8,7 +8,7 @@
 #define LONGEST 70
 #define GUARD   64
 
-/* Room for a run with guards on both sides, the start off alignment. */
+/* Memory for a run, not aligned, with guards on both sides. */
 struct run_room {
     char bytes[GUARD + 8 * (LONGEST + 1) + GUARD];
 };
