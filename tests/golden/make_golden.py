@@ -29,8 +29,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 MODEL = os.path.normpath(os.path.join(HERE, "..", "..", "examples", "model"))
 PROMPT_LENGTH = 41  # neither a power of two nor a multiple of a usual block or chunk
 STEPS = 32
-F32_TOLERANCE = 1e-4  # of the largest |logit|
-LOW_MARGIN = 0.01  # of the range of a row's logits
+F32_TOLERANCE = 1e-4  # fraction of the largest |logit|
+LOW_MARGIN = 0.01  # fraction of the range of a row's logits
 
 RULES = {
     "f32": {
@@ -47,7 +47,7 @@ RULES = {
 }
 RULES["f16"] = dict(RULES["bf16"])
 
-# name, architecture, dtype, what is particular, arguments of the configuration
+# name, architecture, dtype, what is special, arguments of the configuration
 CASES = [
     (
         "qwen3_mha_tied",
@@ -233,7 +233,7 @@ def make_config(arch, dtype, kw):
 
 
 def draw_weights(model, seed, small):
-    """Weights of a size at which attention is neither uniform nor one-hot, and norms matter."""
+    """Make weights of a magnitude at which attention is neither uniform nor one-hot, and norms matter."""
     rng = np.random.default_rng(seed)
     state = {}
     for name, old in model.state_dict().items():
@@ -290,7 +290,7 @@ def load(path):
 
 
 def mistakes(config, state):
-    """Models with one mistake each; an expectation that one of them meets would prove nothing."""
+    """Make models with one mistake each. An expectation that one of them meets would prove nothing."""
 
     def changed(**kw):
         other = copy.deepcopy(config)
@@ -349,7 +349,7 @@ def save_checkpoint(path, name, config, state, dtype):
 
 
 def rewrite_config(path, name):
-    """Bring config.json into the shape that the case is about, after the reference has read it."""
+    """Write config.json in the form that the case tests, after the reference has read it."""
     with open(os.path.join(path, "config.json")) as f:
         config = json.load(f)
     if name == "llama_gqa3_untied":
@@ -388,13 +388,13 @@ def make_tiny(index, name, arch, dtype, about, kw):
     prompt_logits, tokens, rows = run(loaded, prompt, STEPS)
     decided = margins(torch.cat([prompt_logits[-1:], rows]))
 
-    # The reference is sound: the same without a cache, and close to f64.
+    # Check that the reference is right: the same without a cache, and close to f64.
     both, scale = torch.cat([prompt_logits, rows]), rows.abs().max().item()
     noise = (run_once(loaded, prompt + tokens) - both).abs().max().item() / scale
     exact = (run_once(copy.deepcopy(loaded).double(), prompt + tokens) - both).abs().max().item() / scale
     assert noise < F32_TOLERANCE / 10 and exact < F32_TOLERANCE / 10, (name, noise, exact)
 
-    # And it is sharp: every mistake shows in the steps' logits.
+    # Check that the reference is sharp: every mistake shows in the steps' logits.
     shown = {}
     for mistake, (other, wrong) in mistakes(loaded.config, state):
         diff = (run(instantiate(other, wrong), prompt, STEPS, forced=tokens)[2] - rows).abs().max().item() / scale

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make layers/: decoders as PyTorch writes them out in ATen operators, and what PyTorch computes of them.
+"""Make layers/: decoders that PyTorch exports to ATen operators, and their results in PyTorch.
 
 Three small decoders with the same weights, which give the same results: `hf` is the decoder layer of transformers'
 Qwen3 as it is, `hf_flat` its modules put together for rows of tokens without a batch, `vllm` layers written from the
@@ -43,10 +43,10 @@ OPS = os.path.join(HERE, "..", "..", "graphs", "ops.def")
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FFN, VOCAB, LAYERS = 64, 4, 2, 16, 80, 72, 2
 EPS, THETA, POSITIONS = 1e-6, 10000.0, 32
 BLOCK, BLOCKS, TABLE = 4, 12, 4  # slots of a block, blocks, blocks of a sequence
-STARTS = (0, 3, 6)  # how long each sequence's context is before the first step
+STARTS = (0, 3, 6)  # length of each sequence's context before the first step
 STEPS = 5  # past a block for each of them
 LARGEST = 8  # rows of a graph with a symbol
-TOLERANCE = 1e-5  # of the largest |expected|
+TOLERANCE = 1e-5  # fraction of the largest |expected|
 DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.int32: "i32", torch.int64: "i64"}
 
 
@@ -67,7 +67,7 @@ def attend(
     layer: int,
     scale: float,
 ) -> torch.Tensor:
-    """One query row for each sequence; q_lens are the running sums of rows, here 1, 2, ... In f32, rounded once."""
+    """Compute attention with one query row for each sequence, in f32, rounded once. q_lens: running sums of rows, 1, 2, ..."""
     keys, values = CACHES[layer]
     keys.view(-1, KV_HEADS, HEAD_DIM)[slots.long()] = k
     values.view(-1, KV_HEADS, HEAD_DIM)[slots.long()] = v
@@ -82,7 +82,7 @@ def attend(
     return torch.stack(out)
 
 
-# One node of what is traced, whatever it does inside.
+# One opaque node of the trace.
 paged_attention = library.custom_op(f"{NAMESPACE}::paged_attention", attend, mutates_args=())
 
 
@@ -109,7 +109,7 @@ AttentionInterface.register("paged", paged)
 
 
 class HuggingFace(nn.Module):
-    """All sequences' tokens are one row of a batch of one, as servers run these modules."""
+    """The tokens of all sequences are in a batch of one, as servers run these modules."""
 
     def __init__(self):
         super().__init__()
@@ -284,7 +284,7 @@ MERGED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_pro
 
 
 def parts_of(name):
-    """The tensors of the file that lie one behind the other in this parameter."""
+    """Return the tensors of the file that are concatenated in this parameter."""
     for merged, parts in MERGED.items():
         if f".{merged}." in name:
             return [name.replace(merged, part) for part in parts]
@@ -292,7 +292,7 @@ def parts_of(name):
 
 
 def draw_weights():
-    """By numpy, so that they don't depend on torch's version; half the bits, so that the file is small."""
+    """Make weights with numpy, so that they don't depend on torch's version, with half the bits, so that the file is small."""
     rng = np.random.default_rng(20261122)
     weights = {}
     for name, p in HuggingFace().named_parameters():
@@ -310,7 +310,7 @@ def load(model, weights, dtype=torch.float32):
 
 
 def draw_caches():
-    """Contexts of what came before, and far away numbers in slots that belong to no context."""
+    """Make caches with the contexts before the first step, and far-off numbers in slots that belong to no context."""
     rng = np.random.default_rng(7)
     table = torch.from_numpy(rng.permutation(BLOCKS)[: len(STARTS) * TABLE].reshape(len(STARTS), TABLE).astype("i4"))
     known = torch.zeros(BLOCKS * BLOCK, dtype=torch.bool)
@@ -329,7 +329,7 @@ def fill_caches(caches, dtype=torch.float32):
 
 
 def inputs_of(step, table):
-    """What the step feeds: a token of each sequence, at its position."""
+    """Return the inputs of a step: a token of each sequence, at its position."""
     positions = torch.tensor([start + step for start in STARTS])
     slots = [int(table[s, p // BLOCK]) * BLOCK + int(p) % BLOCK for s, p in enumerate(positions)]
     return {
@@ -343,7 +343,7 @@ def inputs_of(step, table):
 
 
 def run(model, table, caches, dtype=torch.float32):
-    """Logits of each step [STEPS, rows, VOCAB], and the caches after the last one."""
+    """Return the logits of each step [STEPS, rows, VOCAB], and the caches after the last one."""
     fill_caches(caches, dtype)
     with torch.no_grad():
         logits = [model(**inputs_of(step, table)).reshape(len(STARTS), VOCAB) for step in range(STEPS)]
@@ -354,14 +354,14 @@ def run(model, table, caches, dtype=torch.float32):
 
 
 def name_of(source):
-    """tokens, layers.0.input_layernorm.weight: of what Dynamo calls L['self']._modules['layers']..."""
+    """Return a short name (tokens, layers.0.input_layernorm.weight) for what Dynamo calls L['self']._modules['layers']..."""
     text = source.name if isinstance(source.name, str) else source.name()
     names = re.findall(r"\['([^']+)'\]", text)
     return ".".join(names[1:] if names[0] == "self" else names)
 
 
 def trace_aot(model, inputs, symbolic):
-    """The graph that a backend of torch.compile gets from AOT autograd, and the names of its operands."""
+    """Return the graph that a backend of torch.compile gets from AOT autograd, and the names of its operands."""
     got = {}
 
     def backend(gm, examples):
@@ -398,7 +398,7 @@ def trace_export(model, inputs, symbolic):
 
 
 def read_ops():
-    """Attributes of each operator of graphs/ops.def: {"aten.add.Scalar": {"other": "float", "alpha": "float"}}."""
+    """Return the attributes of each operator of graphs/ops.def: {"aten.add.Scalar": {"other": "float", "alpha": "float"}}."""
     with open(OPS, encoding="utf-8") as f:
         rows = re.findall(r'^NGD_OP\(\w+, "([^"]+)"[^"]*"([^"]*)"', f.read(), re.M)
     return {name: dict(a.split("=")[0].split(":") for a in attrs.split()) for name, attrs in rows}
@@ -437,9 +437,9 @@ class Text:
         self.values[node] = f"%{label}"
         self.inputs[label] = self.type(value)
 
-    # What the table has under another name, by the definition of each.
+    # Operators that the table has under another name, by the definition of each.
     def rename(self, node):
-        """(operator, arguments by name)"""
+        """Return (operator, arguments by name)."""
         op = node.target
         arguments = dict(zip([a.name for a in op._schema.arguments], node.args)) | node.kwargs
         name = op._schema.name.replace("::", ".") + ("." + op._overloadname if op._overloadname != "default" else "")
@@ -475,7 +475,7 @@ class Text:
         self.values[node] = f"%{node.name}"
 
     def results(self, node):
-        """Names and types of what the node gives; unused ones of several need a name too."""
+        """Return names and types of the node's results; of several results the unused ones need a name too."""
         if isinstance(node.meta["val"], torch.Tensor):
             return [(f"%{node.name}", self.type(node.meta["val"]))]
         made = {u.args[1]: u for u in node.users}
@@ -509,7 +509,7 @@ class Text:
             if node.op != "call_function" or node.target is operator.getitem:
                 continue
             if not isinstance(node.meta.get("val"), (torch.Tensor, list, tuple)):
-                # Sizes are written where they are used, and that metadata is as traced is checked by types.
+                # Sizes are written where they are used; annotated types check the traced metadata.
                 assert node.target is torch.ops.aten._assert_tensor_metadata.default or "val" in node.meta
             elif node.target is ATTEND.default:
                 self.attention(node)
@@ -531,7 +531,7 @@ class Text:
 
 
 def check_sharp(model, table, caches, expected):
-    """A model with one mistake misses what is expected by far more than the tolerance."""
+    """Check that a model with one mistake misses the expected results by far more than the tolerance."""
 
     def miss(what, module, attribute, wrong):
         kept = getattr(module, attribute)
@@ -552,7 +552,7 @@ def check_sharp(model, table, caches, expected):
 
 
 def write_trace(model, style, form, inputs):
-    """The graph text in a file; returns it with what it names."""
+    """Write the graph text to a file; return it with the names in it."""
     trace, symbolic = trace_aot if form.startswith("aot") else trace_export, style != "hf"
     graph, names = trace(model, {k: v.clone() for k, v in inputs.items()}, symbolic)
     text = Text(f"{style}-{form}", graph, names, model, symbolic)
@@ -562,7 +562,7 @@ def write_trace(model, style, form, inputs):
 
 
 def make_narrow(weights, table, caches, inputs, exact):
-    """The decoders in bf16. What they give is not compared, but how far from f32's it is."""
+    """Run the decoders in bf16. Not their results are compared, but the distance from those of f32."""
     tensors = {}
     for style, form in NARROW:
         model = load(STYLES[style](), weights, torch.bfloat16)

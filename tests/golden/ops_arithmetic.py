@@ -297,7 +297,7 @@ def comparisons():
 
 
 def matmul_tol(dtype, expected, k):
-    """f32 sums in any order: about sqrt(k) roundings of the largest partial sums."""
+    """Tolerance of f32 sums in any order: about sqrt(k) roundings of the largest partial sums."""
     return tolerance(dtype, expected, ulps=4, loose=2e-7 * math.sqrt(max(k, 1)) + 1e-7)
 
 
@@ -377,7 +377,7 @@ def matrices():
 
 
 def rms(x, gamma, eps):
-    """In f64: the norm, and what it divides by."""
+    """Return the norm in f64, and its divisor."""
     rstd = (x.double().pow(2).mean(-1, keepdim=True) + eps).rsqrt()
     return x.double() * rstd * gamma.double(), rstd
 
@@ -576,7 +576,7 @@ def attention():
             per = [-(-length // bs) for _, length in lengths]
             blocks, width = sum(per) + 1, max(per) + 1
             order = torch.randperm(blocks, generator=gen).tolist()
-            # What no sequence owns is garbage: a read beyond a context shows.
+            # Slots that no sequence owns have garbage, so that a read beyond a context shows.
             kc, vc = (torch.full((blocks, bs, kv_heads, d), 50.0 * s, dtype=DTYPES[cache_dtype]) for s in (1, -1))
             bt = torch.full((len(lengths), width), tail, dtype=torch.int32)
             qs, outs, used = [], [], 0
@@ -645,7 +645,7 @@ def attention():
                 tag=None if dtype == cache_dtype else f"cache_{cache_dtype}",
             )
 
-    # Only rows whose outcome no draw can change: temperature 0, top_k 1, a top_p below the first share.
+    # Only rows whose result no draw can change: temperature 0, top_k 1, a top_p below the first token's share.
     for dtype in ("f32",):
         logits = randn(6, 67, dtype=dtype, scale=3.0)
         logits[1, 5] = logits[1, 60] = 20.0  # a tie: the lower id

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What make_ops.py notes of a case, and the tensors that cases are made of."""
+"""The entries that make_ops.py writes for cases, and the tensors that cases are made of."""
 
 import hashlib
 
@@ -78,7 +78,7 @@ def rounded(t, dtype):
 
 
 def tolerance(dtype, expected=None, ulps=2, loose=0.0):
-    """ulps units in the last place; loose is an absolute part for sums, relative to the largest result."""
+    """Tolerance of `ulps` units in the last place; loose: an absolute part for sums, relative to the largest result."""
     top = 0.0
     if expected is not None and expected.numel():
         finite = expected.double().abs()

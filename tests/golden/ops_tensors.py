@@ -334,18 +334,18 @@ def indexing():
 
 
 def steady(t, dtype):
-    """t rounded to dtype, and whether an error of f32 sums before that would change nothing."""
+    """Return t rounded to dtype, and whether an error of f32 sums before that would change nothing."""
     return rounded(t, dtype), torch.equal(rounded(t * (1 + 1e-5), dtype), rounded(t * (1 - 1e-5), dtype))
 
 
 def whole(t, low, high):
-    """t rounded to integers within low..high, and whether no element is near a half."""
+    """Return t rounded to integers within low..high, and whether no element is near a half."""
     clear = ((t - t.floor() - 0.5).abs() > 2e-3) | (t > high) | (t < low)
     return t.round().clamp(low, high), bool(clear.all())
 
 
 def tries(make):
-    """The first of make()'s results that says it is decided by more than the errors of f32."""
+    """Return the first result of make() whose roundings the errors of f32 cannot change."""
     for _ in range(1000):
         result, clear = make()
         if clear:
@@ -354,7 +354,7 @@ def tries(make):
 
 
 def dynamic(v, smooth):
-    """v (f64) by rows -> i8, scale, clear."""
+    """Quantise v (f64) by rows; return i8, scale, clear."""
     v = v * (f64(smooth) if smooth is not None else 1)
     scale = v.abs().amax(-1, keepdim=True) / 127
     q, clear = whole(torch.where(scale > 0, v / scale.clamp(min=1e-300), torch.zeros_like(v)), -128, 127)
@@ -618,11 +618,11 @@ def decoder():
             case("npu.transpose_batchmatmul", [x, w], [out], attrs, tolerance(dtype, out, ulps=16, loose=1e-6))
 
 
-# ---------------------------------------------------------------- updates of a tensor, padding, and what came later
+# ---------------------------------------------------------------- updates of a tensor, padding, and later cases
 
 
 def updates():
-    """Appended: operators above keep their random numbers."""
+    """Cases that are appended, so that the operators above keep their random numbers."""
     for dtype in ("f32", "bf16", "f16", "i64", "u8", "bool"):
         x = sample_of(dtype, 4, 5, 6)
         floats = dtype in FLOATS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases of what torch.compile and torch.export write."""
+"""Cases of operators in the form in which torch.compile and torch.export write them."""
 
 import torch
 
@@ -7,7 +7,7 @@ from ops_arithmetic import rms
 from ops_cases import DTYPES, FLOATS, INF, INTS, NAMES, NAN, case, f64, randint, randn, rounded, tolerance, value
 from ops_tensors import sample_of
 
-# ---------------------------------------------------------------- what torch.compile and torch.export write
+# ---------------------------------------------------------------- operators of torch.compile and torch.export
 
 
 def traced_views():
@@ -160,7 +160,7 @@ def gemma_norms():
 
 
 def dense_attention():
-    """As torch.export leaves it, by PyTorch's own definition in f64."""
+    """Attention as torch.export leaves it, by PyTorch's own definition in f64."""
     name = "aten.scaled_dot_product_attention"
 
     def attend64(q, k, v, mask=None, **attrs):
@@ -199,8 +199,8 @@ def dense_attention():
             bias[0, 0, :, :1] = -INF
             add(q, k, v, bias, tag="biases", **gqa)
             least = torch.zeros(b, 1, 1, keys, dtype=DTYPES[dtype])
-            least[0, ..., : keys // 2] = torch.finfo(DTYPES[dtype]).min  # as transformers writes what is not seen
-            if dtype != "f16":  # beside which scores do not count; beside f16's they do, as far as f32 goes
+            least[0, ..., : keys // 2] = torch.finfo(DTYPES[dtype]).min  # as transformers masks keys
+            if dtype != "f16":  # scores vanish beside it; beside f16's minimum they do not, in f32
                 least[-1] = torch.finfo(DTYPES[dtype]).min
             add(q, k, v, least, tag="least", **gqa)
         q, k, v = (randn(3, n, 16, dtype=dtype) for n in (5, 6, 6))
@@ -222,7 +222,7 @@ def dense_attention():
 
 def quotients():
     def divided(a, b, how):
-        """PyTorch's in the dtype of a, which must not hang on how a quotient was rounded."""
+        """Return PyTorch's result in the dtype of a; it must not depend on how a quotient was rounded."""
         out = torch.remainder(a, b) if how == "remainder" else torch.div(a, b, rounding_mode=how)
         if a.dtype.is_floating_point:
             exact = torch.remainder(a.double(), b.double()) if how == "remainder" else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the programs say of their commands and options is what their manual pages and the completion know, both ways."""
+"""The commands and options of the programs' --help, of their manual pages and of the completion are the same."""
 import os
 import re
 import subprocess
@@ -21,14 +21,14 @@ def help_of(program, *args):
 
 
 def plain(roff):
-    """Roff without its escapes and fonts."""
+    """Returns roff without its escapes and fonts."""
     return re.sub(r"\\f[BIRP]|\\&|\"", "", roff.replace("\\-", "-"))
 
 
-# ---- what there is ------------------------------------------------------------------------------------------------------
+# ---- --help -------------------------------------------------------------------------------------------------------------
 
 def read_usage(text):
-    """Options and the words that are written as they stand (sub-commands, values to choose from) of a command's usage."""
+    """Returns the options and the literal words (sub-commands, values to choose from) of a command's usage."""
     usage = text.split("\n\n")[0].removeprefix("Usage: npugraphctl").split(None, 1)
     args = usage[1] if len(usage) > 1 else ""
     return set(OPTION.findall(args)), set(re.findall(r"(?<![-\w:])[a-z][a-z0-9]*(?![-\w:])", args))
@@ -42,7 +42,7 @@ ctl_globals = set(OPTION.findall(re.sub(r"\(.*?\)", "", ctl.split("Options:")[1]
 daemon_own, daemon_options = (set(re.findall(r"^  (?:--[a-z-]+, )?--([a-z-]+)", part, re.M)) for part in daemon.split("\nOptions:"))
 daemon_own |= set(re.findall(r"^  --([a-z-]+),", daemon, re.M))
 
-# ---- what the pages and the completion know -----------------------------------------------------------------------------
+# ---- manual pages and completion ----------------------------------------------------------------------------------------
 
 
 def section(page, title):
@@ -50,13 +50,13 @@ def section(page, title):
 
 
 def man_commands(page):
-    """Text of each command's paragraph; its head is the line after .TP, its first word the command."""
+    """Returns the text of each command's paragraph. Its head is the line after .TP, whose first word is the command."""
     found, at = {}, None
     for block in re.split(r"^\.TP\n", plain(section(page, "COMMANDS")), flags=re.M)[1:]:
         head = re.sub(r"^\.[A-Z]+ ", "", block.split("\n")[0]).split()
         at = head[0] if head[0] in commands else at
         if at is None:
-            found.setdefault(head[0], block)  # an unknown one
+            found.setdefault(head[0], block)  # an unknown command
         else:
             found[at] = found.get(at, "") + block
     return found
@@ -71,7 +71,7 @@ def completion_commands(text):
 
 
 def compare(page, completion, conf, page8):
-    """What is missing, or should not be there."""
+    """Returns what is missing, and what should not be there."""
     problems = []
 
     def same(where, want, got):
@@ -102,7 +102,7 @@ report.check("programs_tell_of_commands_and_options",
 report.check("manual_pages_and_completion_have_each_command_and_option", compare(*texts),
              "--help of the programs is what counts: change man/ and client/ctl/completion/ with it")
 
-# ---- and a missing one is found -----------------------------------------------------------------------------------------
+# ---- the check itself: missing entries are found ------------------------------------------------------------------------
 
 MISSING = ((0, "\\-\\-temperature", "generate"), (0, ".B shares\n", "shares"), (0, "\\-\\-quiet", "OPTIONS"),
            (1, "--kv-policy ", "load"), (1, " --tls-key", "globals"), (2, "\\-\\-slots\\", "slots"), (3, "\\-\\-print\\-config", "print-config"))

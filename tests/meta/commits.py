@@ -13,7 +13,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 import meta
 
 COLUMNS = 72
-# The rule holds for what came after this commit. By its subject, which stays when a history is written anew.
+# The rule holds for commits after this one. It is found by its subject, which stays if the history is rewritten.
 SINCE = "scheduler, daemon, client, devices: Sort the files into folders"
 WORD = r"[\w.*/{},+-]+"
 SUBJECT = re.compile(rf"{WORD}( {WORD})*: ([A-Z]\S*)")
@@ -23,7 +23,7 @@ IMPERATIVES = {"Bring", "String", "Ring", "Need", "Feed", "Seed", "Speed", "Embe
 
 
 def wrong_with(subject):
-    """What is wrong with a subject, or None."""
+    """Returns what is wrong with a subject, or None."""
     if subject.startswith('Revert "'):
         return None
     match = SUBJECT.match(subject)
@@ -38,7 +38,7 @@ def wrong_with(subject):
 
 
 def git(*arguments):
-    """What git prints, or None; sys.stderr of git is not shown. The tree may belong to somebody else."""
+    """Returns what git prints, or None if it fails; its error output is not shown. The tree may belong to another user."""
     try:
         run = subprocess.run(["git", "-c", f"safe.directory={meta.TOP}", *arguments], cwd=meta.TOP, capture_output=True, text=True,
                              check=False)
@@ -48,7 +48,7 @@ def git(*arguments):
 
 
 def since():
-    """(commit, None), or (None, why there is none)."""
+    """Returns (commit, None), or (None, why there is none)."""
     top = git("rev-parse", "--show-toplevel")
     if top is None or os.path.realpath(top) != os.path.realpath(meta.TOP):
         return None, "this tree has no history of git"

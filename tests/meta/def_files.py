@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The X-macro tables: unique names and values, and what hangs on a row is there."""
+"""The X-macro tables: names and values are unique, and what a row refers to exists."""
 import os
 import re
 import subprocess
@@ -10,7 +10,7 @@ import meta
 
 
 def rows(path):
-    """(line number, macro, arguments) of each row."""
+    """Yields (line number, macro, arguments) of each row."""
     text = meta.strip_c(meta.read(path), keep_strings=True)
     for match in re.finditer(r"^(NGD_\w+)\(", text, re.M):
         args, depth, start, i = [], 1, match.end(), match.end()
@@ -66,7 +66,7 @@ report.check("metric_names_are_unique", duplicates("base/metrics.def", 2, tables
 sources = {p: meta.strip_c(meta.read(p)) for p in meta.files(meta.FOLDERS, ".c", ".h")}
 
 
-rows = "".join(meta.read(p) for p in meta.files(meta.FOLDERS, ".def"))  # of tables that name what they count
+rows = "".join(meta.read(p) for p in meta.files(meta.FOLDERS, ".def"))  # tables whose rows name the metrics that they count
 
 
 def used(pattern):
@@ -81,7 +81,7 @@ report.check("each_metric_is_written_somewhere",
               if not used(rf"\bNGD_M_{a[0]}\b") and not re.search(rf"\bNGD_M_{a[0]}\b", rows)],
              "a metric that nothing writes shows a zero that means nothing; drop the row or count it")
 
-# What operators have in common is a column of their tables; only code about a single operator compares ids.
+# Properties that several operators share are columns of their tables. Only code about a single operator compares ids.
 compared = []
 for path, text in sources.items():
     if path.startswith("graphs/op_"):
@@ -95,7 +95,7 @@ report.check("comparisons_of_operators_have_a_reason_beside_them", [place for pl
 report.check("less_than_ten_places_compare_operators", [place for place, _ in compared] if len(compared) > 9 else [],
              "ask graphs/op_traits.h")
 
-# The pages that list what the tables say are printed from them.
+# Pages that list the rows of tables are printed from the tables.
 for script, page in (("scripts/doc-tables.py", "docs/reasons.md"), ("scripts/doc-tables.py", "docs/metrics.md"),
                      ("scripts/doc-tables.py", "docs/operators.md"), ("scripts/doc-tables.py", "docs/options.md"),
                      ("scripts/doc-tables.py", "docs/limits.md")):

@@ -9,8 +9,8 @@ import sys
 sys.path.insert(0, os.path.dirname(__file__))
 import meta
 
-# House -> its floors, the lowest first; the rooms of one floor, separated by spaces, do not know one another. A room is
-# a folder with what is in it, or a source without its suffix. What is in two of them is in that with the longer path.
+# House -> its floors, the lowest first. The rooms of a floor, separated by spaces, may not use one another. A room is a
+# folder with all in it, or a source without its suffix. If two rooms contain a source, it is in that with the longer path.
 FLOORS = [
     (".", ["base", "graphs proto", "devices", "scheduler", "daemon"]),
     ("scheduler", ["record", "lineup", "run", "program", "replay", "model diag", "sched"]),
@@ -20,7 +20,7 @@ FLOORS = [
 
 
 def symbols(path):
-    """Names that an object file defines for others, and those that it needs."""
+    """Returns the names that an object file defines for others, and those that it needs."""
     defined, needed = set(), set()
     text = subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout
     for kind, name in re.findall(r"^[0-9a-f]* +([A-Za-z]) (\S+)$", text, re.M):
@@ -32,7 +32,7 @@ def symbols(path):
 
 
 def objects(folder):
-    """Source without suffix -> (defined, needed), of all that was built below the folder."""
+    """Returns source without suffix -> (defined, needed), for all object files built below the folder."""
     found = {}
     for where, _, names in os.walk(os.path.join(meta.BUILD, folder)):
         for name in names:
@@ -45,19 +45,19 @@ def objects(folder):
 
 
 def rooms_of(house, floors):
-    """Room -> (number of its floor, the room's name)."""
+    """Returns room -> (number of its floor, the room's name)."""
     return {os.path.normpath(os.path.join(house, room)): (number, room)
             for number, floor in enumerate(floors) for room in floor.split()}
 
 
 def room_of(source, rooms):
-    """The floor and name of the room that a source is in, or None."""
+    """Returns the floor and name of the room that a source is in, or None."""
     fitting = [room for room in rooms if source == room or source.startswith(room + "/")]
     return rooms[max(fitting, key=len)] if fitting else None
 
 
 def upward(built, house, floors):
-    """Each call that does not point downwards: who needs which symbol of whom."""
+    """Returns each call that does not point downwards: the caller's source, the symbol, and its source."""
     rooms = rooms_of(house, floors)
     place = {source: room_of(source, rooms) for source in built}
     owner = {name: source for source, (defined, _) in built.items() if place[source] for name in defined}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules for every file: a licence line, no calls that the house style rules out, nothing left open, a length that can be read."""
+"""Rules for every file: a licence line, no forbidden calls, no open ends, and a bounded length."""
 import os
 import re
 import sys
@@ -18,8 +18,8 @@ CALLS = {
     "posix_memalign": "ngd_aligned_alloc", "aligned_alloc": "ngd_aligned_alloc", "asprintf": "base/strbuf.h",
     "system": "nothing: no shell", "popen": "nothing: no shell", "tmpnam": "mkstemp", "mktemp": "mkstemp",
 }
-# libnpugraph lives in other people's processes and gives them memory for their own free(); the simulator of CANN stands
-# for a vendor's libraries, which have a heap of their own.
+# libnpugraph is part of users' processes and gives them memory for their own free(). The simulator of CANN takes the place
+# of a vendor's libraries, which have their own heap.
 OWN_HEAP = ("client/", "devices/ascend/sim/")
 HEAP = {"malloc", "calloc", "realloc", "reallocarray", "free", "strdup", "strndup", "posix_memalign", "aligned_alloc"}
 pattern = re.compile(r"(?<![\w.>])(" + "|".join(CALLS) + r")\s*\(")
@@ -49,7 +49,7 @@ marker = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
 report.check("nothing_is_marked_as_left_open",
              [f"{p}:{n}" for p in ours for n, line in enumerate(meta.read(p).split("\n"), 1) if marker.search(line)
               and "mkstemp" not in line and "XXXXXX" not in line])
-# Where packages come from is the machine's own configuration: a name here would go past its mirror.
+# The machine's configuration says where packages come from. The name of a host here would bypass its mirror.
 hosts = re.compile(r"\b(?:[\w-]+\.)*(?:debian|ubuntu|launchpad|pypi|pythonhosted|anaconda|npmjs|nodesource|rubygems|maven|"
                    r"fedoraproject|alpinelinux|archlinux|launchpadcontent|golang|goproxy|crates|docker|quay)\.(?:org|com|io|net|dev)\b", re.I)
 named = [".ci/run", "check", "quickstart", "Makefile.am", "configure.ac"] + meta.files(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every header compiles alone, so that including it never depends on what was included before."""
+"""Every header compiles alone, so that including it does not depend on earlier includes."""
 import concurrent.futures
 import os
 import re

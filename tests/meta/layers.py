@@ -19,13 +19,13 @@ MAY_INCLUDE = {
     "client": ["base", "proto"],
     "client/hf": ["base"],
 }
-# What a folder must not see although it may see the rest of that folder.
+# Headers that a folder may not include, although it may include the rest of their folder.
 HIDDEN = {
     "devices": {"graphs/gcache.h"},
     "scheduler": {"devices/backend.h"},
     "daemon": {"devices/backend.h"},
 }
-# A folder inside a folder -> what of the outer one it may include, besides its own: headers, or all of a folder.
+# Inner folder -> headers or whole folders of the outer folder that it may include, besides its own.
 INNER = {
     "devices": set(),
     "devices/host": {"devices", "devices/host/kernels"},
@@ -41,7 +41,7 @@ INNER = {
     "daemon/control": {"daemon", "daemon/front", "daemon/rpc"},
     "daemon/handlers": {"daemon", "daemon/control", "daemon/rpc"},
 }
-# They make all the parts of the outer folder.
+# These create all parts of the outer folder.
 TOPS = {"daemon/startup.c", "daemon/main.c"}
 # External header -> files that may include it.
 EXTERNAL = [
@@ -71,7 +71,7 @@ def includes(path):
 
 
 def project_header(path, name):
-    """The path of an included header of ours, or None."""
+    """Returns the path of an included header of the project, or None."""
     for candidate in (name, os.path.join(os.path.dirname(path), name), os.path.join("client/lib", name)):
         if os.path.exists(os.path.join(meta.TOP, candidate)):
             return os.path.normpath(candidate)
@@ -112,7 +112,7 @@ report.check("external_libraries_stay_in_their_files", external, "the list is EX
 report.check("quoted_includes_name_headers_of_the_project", unknown)
 report.check("int_headers_stay_in_their_folder", private)
 
-# A rule that nothing matches guards an include that is never written so, or one that has gone.
+# A rule without a match is for an include that is written in another way, or that has gone.
 written = [(path, name, project_header(path, name) if quote == '"' else None)
            for path in meta.files(meta.FOLDERS + ["tests", "bench", "examples"], ".c", ".h") for _, quote, name in includes(path)]
 included = {header for _, _, header in written}
@@ -127,7 +127,7 @@ for pattern, places in EXTERNAL:
               if not any(fnmatch.fnmatch(path, place) for path in users)]
 report.check("each_rule_matches_an_include", stale, "drop the row, or write it as the include is written")
 
-# Installed headers, which must not drag the project along.
+# Installed headers may not include headers of the project.
 installed = [f"{p}:{n}: {h}" for p in ["client/lib/npugraph.h", "client/hf/npugraph_hf.h"] if os.path.exists(os.path.join(meta.TOP, p))
              for n, q, h in includes(p) if q == '"']
 report.check("installed_headers_include_nothing_of_the_project", installed)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every source is named in a makefile fragment, so that it is built and distributed, and nothing else is."""
+"""Every source is named in a makefile fragment, so that it is built and distributed, and each named source exists."""
 import os
 import re
 import sys
@@ -11,7 +11,7 @@ report = meta.Report()
 fragments = [p for p in meta.files(meta.FOLDERS + meta.OTHERS, ".mk")]
 text = meta.read("Makefile.am") + "".join(meta.read(p) for p in fragments)
 words = set(re.findall(r"[\w./+-]+", text))
-# A directory that is distributed takes what is in it along; a unit test's source has the name of its program.
+# A distributed directory includes all files in it. A unit test's source has the name of its program.
 whole = [w for w in words if os.path.isdir(os.path.join(meta.TOP, w)) and w.count("/") and re.search(
     rf"EXTRA_DIST[^\n]*(\\\n[^\n]*)*\s{re.escape(w)}\b", text)]
 
@@ -30,7 +30,7 @@ report.check("each_source_in_a_fragment_exists",
                     and not os.path.exists(os.path.join(meta.TOP, w)) and not meta.GENERATED.search(w)))
 report.check("each_fragment_is_included",
              [p for p in fragments if f"$(top_srcdir)/{p}" not in text])
-# Static kernels are compiled where no source tree is: from these files, which are in the program.
+# Static kernels are compiled from these files, which the program contains, because there may be no source tree.
 static = re.search(r"^NGD_STATIC_FILES = ((?:[^\n]*\\\n)*[^\n]*)", meta.read("devices/local.mk"), re.M)[1].replace("\\\n", " ").split()
 missing = {h for p in static for h in re.findall(r'#include "([^"]+)"', meta.read(p)) if h not in static}
 report.check("static_kernels_have_every_header_that_they_include", sorted(missing), "include less, or add it to NGD_STATIC_FILES")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The manual pages are formatted without a warning, and a page with a mistake is not.
+# The manual pages are formatted without a warning. The check itself: a page with a mistake gives one.
 set -u
 cd "${top_srcdir:-.}" || exit 1
 if ! command -v man >/dev/null; then

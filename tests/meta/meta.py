@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the checks of the sources share: the tree, C text without comments, and the report."""
+"""Shared by the checks of the sources: the tree, C text without comments, and the report."""
 import os
 import re
 import sys
@@ -7,13 +7,13 @@ import sys
 TOP = os.path.abspath(os.environ.get("top_srcdir") or os.path.join(os.path.dirname(__file__), "..", ".."))
 BUILD = os.path.abspath(os.environ.get("top_builddir") or TOP)
 FOLDERS = ["base", "graphs", "devices", "scheduler", "proto", "daemon", "client"]
-# Also looked at where rules hold for every file of ours.
+# Included in checks that hold for every file of the project.
 OTHERS = ["tests", "bench", "examples", "scripts", "systemd", "m4", "man", "python", "docs", ".ci", ".github"]
 GENERATED = re.compile(r"(\.pb-c\.[ch]|proto/descriptors\.c|m4/libtool\.m4|m4/lt[a-z~]*\.m4)$")
 
 
 def files(folders, *suffixes):
-    """Paths below the given folders, relative to the top, sorted."""
+    """Returns the paths below the given folders, relative to the top, sorted."""
     found = []
     for folder in folders:
         for where, dirs, names in os.walk(os.path.join(TOP, folder)):
@@ -34,7 +34,7 @@ _TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])
 
 
 def strip_c(text, keep_strings=False):
-    """C text with comments (and strings) blanked, lines kept."""
+    """Returns C text with comments (and strings) blanked; lines stay."""
     def blank(match):
         token = match.group(0)
         if token[0] in "\"'":

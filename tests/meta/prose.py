@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comments and documents: what they name is there."""
+"""The files that comments and documents name exist."""
 import os
 import re
 import sys
@@ -14,13 +14,13 @@ everything = set(meta.files(meta.FOLDERS + meta.OTHERS)) | set(DOCUMENTS)
 ends = {path.split("/", i)[-1] for path in everything for i in range(path.count("/") + 1)}
 
 # A source as a comment or a document names it: "replay.c", "base/lock.h". Words with a placeholder ("k_x.c", "NAME.c",
-# "_avx2.c") and what the build or a vendor makes are not names of ours.
+# "_avx2.c"), and files that the build or a vendor makes, are not checked.
 NAME = re.compile(r"(?<![\w/.<>{*$-])((?:[\w.-]+/)*\w[\w-]*\.(?:c|h|def|mk|proto|py|sh|md))(?![\w/(-])")
 NOT_OURS = re.compile(r"_|k_x|(.*/)?\w*NAME|config\.h$|grpc/|google/|asm/|acl|hccl/|proto/descriptors\.c$|descriptor\.proto$|\.\./")
 
 
 def comments(path):
-    """(line number, text) of the comments of a C file."""
+    """Yields (line number, text) of the comments of a C file."""
     for match in re.finditer(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', meta.read(path), re.S):
         if match[0][0] == "/":
             first = meta.read(path).count("\n", 0, match.start()) + 1
@@ -50,7 +50,7 @@ PRINTED = {f"docs/{page}.md" for page in ("reasons", "metrics", "operators", "op
 
 
 def long_lines(path):
-    """Of paragraphs and lists; tables, headings and code may be wider."""
+    """Yields the long lines of paragraphs and lists; tables, headings and code may be wider."""
     code = False
     for number, line in enumerate(meta.read(path).split("\n"), 1):
         code ^= line.lstrip().startswith("```")

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What clang's thread-safety analysis has to refuse: thread_safety.py compiles this file once for each case. Without a
- * case it has to pass.
+ * Mistakes that clang's thread-safety analysis must refuse. thread_safety.py compiles this file once for each case.
+ * Without a case it must compile.
  */
 #include "base/lock.h"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The annotations of base/annotations.h mean something to clang: what thread_safety.c does wrong is refused."""
+"""Clang understands the annotations of base/annotations.h: it refuses each mistake of thread_safety.c."""
 import os
 import re
 import shlex
@@ -20,7 +20,7 @@ def is_clang(command):
 
 
 def find_clang():
-    """The compiler of this build when it is one, or Debian's."""
+    """Returns the compiler of this build if it is clang, otherwise Debian's clang."""
     own = shlex.split(os.environ.get("CC", "cc"))
     if is_clang(own):
         return own
@@ -34,7 +34,7 @@ def analyse(clang, case=None):
 
 
 def cases():
-    """Each case, with what clang has to say and the line where."""
+    """Returns each case, with the expected words of clang and their line."""
     name = None
     for number, line in enumerate(meta.read(SOURCE).splitlines(), 1):
         begins = re.match(r"#(?:el)?if defined\((\w+)\)", line)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# systemd takes the unit files as they are installed. Runs without systemd as the init.
+# systemd accepts the unit files as they are installed. Runs without systemd as the init.
 set -u
 name=unit_files_pass_systemd_analyze
 if ! command -v systemd-analyze >/dev/null; then
@@ -17,7 +17,7 @@ for unit in npugraphd.service npugraphd.socket; do
 done
 # verify insists that the program exists; it may not be installed yet.
 sed -i "s|^ExecStart=[^ ]*|ExecStart=/bin/true|" "$work/npugraphd.service"
-# Man pages may be missing too, and units of the machine are not ours to judge.
+# Man pages may be missing too. Warnings about other units of the machine do not count.
 if report=$(systemd-analyze verify --man=no --recursive-errors=no "$work/npugraphd.service" \
     "$work/npugraphd.socket" 2>&1) && [ -z "$report" ]; then
     echo "ok - $name"
