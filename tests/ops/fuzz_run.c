@@ -140,7 +140,8 @@ static bool same_results(const struct ngd_plan *plan, const int64_t *symbols, co
     struct ngd_difference diff;
     uint64_t at = 0;
 
-    if (want->status) /* an index out of its range, say; passes drop what nobody asks for, and it does not fail then */
+    if (want->status) /* for example an index out of range; if passes remove the unused node, the replay does not fail
+                       */
         return got->status == want->status || got->status == NGD_OK;
     if (got->status || got->bytes != want->bytes)
         return false;

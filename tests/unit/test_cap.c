@@ -194,7 +194,7 @@ START_TEST(account_that_was_idle_has_saved_up_a_burst_and_not_more)
     run(&d, NGD_NSEC_NEVER);
     for (int i = 1; i < N; i++)
         at_once += jobs[i].started == jobs[i - 1].ended;
-    ck_assert_uint_ge(at_once, 9); /* 10 ms, and what it earns meanwhile */
+    ck_assert_uint_ge(at_once, 9); /* 10 ms, and the time that it earns meanwhile */
     ck_assert_uint_le(at_once, 12);
     ck_assert_int_ge(jobs[N - 1].ended - jobs[0].started, 480 * NGD_MSEC);
     device_close(&d);
@@ -417,7 +417,7 @@ START_TEST(request_beyond_the_cap_waits_while_the_device_is_idle_and_others_are_
     ngd_clock_set_fake(NGD_SEC);
     capped = open_share(&bed, "uid:1000", 10);
     other = open_share(&bed, "uid:1001", 0);
-    use_up(&bed, capped, 110 * NGD_MSEC); /* of 10: it owes what it earns in a second */
+    use_up(&bed, capped, 110 * NGD_MSEC); /* it may use 10: it owes as much as it earns in a second */
     call_init(&mine, binding, 2);
     call_init(&theirs, binding, 2);
     call_init(&gone, binding, 2);

@@ -45,7 +45,7 @@ static void start(void)
     ck_assert_int_eq(ngd_config_init(table, &opts, NULL), NGD_OK);
 }
 
-/* The text is refused, with exactly this diagnosis. */
+/* Checks that the text is refused with exactly this diagnosis. */
 static void refuses(const char *text, const char *want)
 {
     ck_assert_int_eq(read_text(text), NGD_ERR_CONFIG);
@@ -268,7 +268,7 @@ START_TEST(sample_file_reads_back_as_the_defaults)
     ngd_config_describe(table, NGD_CONFIG_SAMPLE, &sb);
     ck_assert_ptr_nonnull(strstr(ngd_strbuf_str(&sb), "\n#bytes = 64M\n"));
     ck_assert_ptr_nonnull(strstr(ngd_strbuf_str(&sb), "\n#dir = /srv/a\n#dir = /srv/b\n"));
-    /* Every "#name" line without its sign, as an operator would edit it; text lines have "# ". */
+    /* Uncomments every "#name" line, as an operator would; lines of text begin with "# ". */
     text = w = ngd_strbuf_steal(&sb);
     for (char *r = text; *r; r++)
         if (!(*r == '#' && (r == text || r[-1] == '\n' || r[-1] == '#') && r[1] != ' '))

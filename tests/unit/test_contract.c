@@ -84,7 +84,7 @@ START_TEST(contract_that_does_not_fit_its_graphs_is_refused_by_role)
 }
 END_TEST
 
-/* The daemon chooses the rows of a step, and could choose what a guard forbids. */
+/* The daemon chooses the number of rows of a step, and could choose one that a guard forbids. */
 START_TEST(guards_of_a_models_graphs_must_hold_for_any_number_of_rows)
 {
     static struct toy t;

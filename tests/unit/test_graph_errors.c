@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a graph is refused for: every GRAPH_* status, and what the sentence says. Rows: test_graph_rows.c. */
+/* Tests the refusals of graphs: every GRAPH_* status, and the text of the diagnosis. Rows: test_graph_rows.c. */
 #include "tests/unit/graph_util.h"
 
 START_TEST(a_text_that_does_not_parse_says_where)
@@ -431,7 +431,7 @@ START_TEST(attention_names_what_does_not_fit)
 }
 END_TEST
 
-/* head, part n times, tail */
+/* Makes a text: head, n times part, tail. */
 static char *repeat(const char *head, const char *part, size_t n, const char *tail)
 {
     struct ngd_strbuf sb;
@@ -552,7 +552,7 @@ START_TEST(a_collective_says_what_its_group_cannot_do)
     };
 
     CHECK_REFUSALS(refusals);
-    /* Taking part is an effect. */
+    /* Taking part in a collective is an effect, so the graph needs no output. */
     ngd_graph_unref(parse_body("input %x : f32[4]\n%y = _c10d_functional.broadcast(%x) {src=0" GROUP));
 }
 END_TEST

@@ -55,7 +55,7 @@ START_TEST(a_guard_is_printed_in_its_canonical_form)
         /* in one order, and once */
         {"guard T != 5 guard A != 5 guard 5 != T guard T < 60", "guard A != 5\nguard T != 5\nguard T < 60\n"},
         {"guard T < 60 guard T != 5 guard A != 5", "guard A != 5\nguard T != 5\nguard T < 60\n"},
-        /* what the ranges say is left out; replays ask for 1..6 of B, though they may run at 8 */
+        /* guards that the ranges decide are left out; replays ask for B in 1..6, but may run at 8 */
         {"guard T <= 64 guard 1 <= A guard T + A >= 2 guard 1 < 2 guard mod(T*8, 8) == 0 guard B < 7", ""},
         {"guard max(T, 3) >= 3 guard min(A, T) <= T guard A*T >= A guard B <= 5", "guard B <= 5\n"},
     };

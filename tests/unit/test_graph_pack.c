@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Graphs as bytes: random ones and those of the golden texts come back as they were; damage never does harm. */
+/* Tests packed graphs: random graphs and the golden ones come back unchanged, and damaged bytes do no harm. */
 #include "graphs/graph_pack.h"
 #include "tests/unit/effort.h"
 #include "tests/unit/random_graph.h"
@@ -13,14 +13,14 @@ static void pack(const struct ngd_graph *g, struct ngd_strbuf *bytes)
 
 static ngd_status_t unpack(const void *data, size_t n, struct ngd_graph **graph_p, struct ngd_diag *diag)
 {
-    void *copy = ngd_memdup(data, n ? n : 1); /* of exactly n bytes, so that a read past the end is seen */
+    void *copy = ngd_memdup(data, n ? n : 1); /* exactly n bytes, so that a sanitizer sees reads past the end */
     ngd_status_t status = ngd_graph_unpack(copy, n, graph_p, diag);
 
     ngd_free(copy);
     return status;
 }
 
-/* The same text and digest, and the lines that diagnoses name. */
+/* Checks that an unpacked graph has the same text and digest, and the lines that diagnoses name. */
 static void check_comes_back(const struct ngd_graph *g)
 {
     struct ngd_graph *again = NULL;
@@ -91,7 +91,7 @@ START_TEST(a_batch_symbol_comes_back)
 }
 END_TEST
 
-/* Every kind of expression, attribute and input that the bytes know. */
+/* Has every kind of expression, attribute and input that the format knows. */
 static const char *const rich =
     "npugraph 1\ngraph \"r\\\"x\" {\n  sym A 1..9\n  sym B 1..16 buckets 4, 16\n"
     "  guard mod(A*B, 7) != 3\n  guard B <= A + 9\n  guard A != 5\n  param %w : bf16[4,8] = \"the weight\"\n  state %s "

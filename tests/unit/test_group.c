@@ -778,7 +778,7 @@ START_TEST(group_with_a_device_that_does_not_recover_is_closed)
         call_run(&h.bed, &p.c);
         ck_assert_int_eq(p.c.status, NGD_ERR_DEVICE_LOST);
         says(p.c.text, "group \"tp\" is closed|host:1|rank 1|new group");
-        atomic_store(&h.bed.sched->queues[1].healthy, i > 0); /* what was on it is lost all the same */
+        atomic_store(&h.bed.sched->queues[1].healthy, i > 0); /* in both cases its contents are lost */
     }
     call_init(&c, other, 2);
     call_run(&h.bed, &c);

@@ -36,7 +36,7 @@ START_TEST(the_largest_sizes_at_which_all_guards_hold_are_chosen)
         {"sym A 1..100 sym T 1..100", "guard A <= 2*T guard mod(T, 7) == 3", {ANY, ANY}, {100, 94}},
         {"sym B 1..60 buckets 8, 64 sym T 1..9", "guard B == 3*T + 2", {ANY, ANY}, {29, 9}},
         {"sym A 1..9 sym B 1..9 sym T 1..9", "guard max(A, B) == min(B, T)", {ANY, ANY, 4}, {4, 4, 4}},
-        /* what no guard names has its maximum, and what is out of range is left for the key to refuse */
+        /* symbols without guards get their maximum; ngd_key_make refuses given sizes that are out of range */
         {"sym A 1..9 sym T 1..64", "guard mod(T, 5) == 1", {ANY, ANY}, {9, 61}},
         {"sym A 1..9 sym T 1..64", "guard mod(T, 5) == 1", {10, ANY}, {10, 64}},
     };

@@ -258,7 +258,7 @@ START_TEST(unfinished_messages_are_charged_and_bounded)
     ck_assert_int_eq(p.held, 2 * (15000 + NGD_H2_FRAME_COST));
     b.n = 0;
     put_call(&b, 5, 20000, 15000, 0);
-    put_call(&b, 7, 15000, 15000, 0); /* whole: charged to nobody */
+    put_call(&b, 7, 15000, 15000, 0); /* a whole message is not charged */
     say_all(&p, &b);
     ck_assert_uint_eq(p.refusals, 1);
     ck_assert(says(&p.client, "max-unfinished-bytes-per-identity"));

@@ -76,7 +76,7 @@ static uint32_t norm(struct builder *b, const struct shape *s, uint32_t x)
 {
     uint32_t y = make(b, s->rows * s->hidden * s->elem);
 
-    make(b, s->rows * 4); /* rstd, which nobody reads */
+    make(b, s->rows * 4); /* rstd, which is never read */
     use(b, x);
     b->step++;
     return y;

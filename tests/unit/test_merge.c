@@ -352,7 +352,7 @@ START_TEST(a_deadline_takes_only_those_that_have_one)
     }
     let_go(&s);
     check_together(c, 4, 2);
-    /* Those with a deadline went first. */
+    /* Requests with a deadline went first. */
     ck_assert_int_le(c[2].req.started, c[0].req.started);
     ck_assert_int_eq(bed_counted(&s.bed, NGD_M_MERGED_REPLAYS), 2);
     stage_close_with(&s, b);

@@ -154,7 +154,7 @@ START_TEST(nobody_waits_past_what_its_deadline_allows)
     meet(&s, b);
     call_init(&c, b, 1);
     c.req.deadline = t0 + 150 * NGD_SEC; /* one replay's time, and not two */
-    call_run(&s.bed, &c);                /* time stands still: it has not waited */
+    call_run(&s.bed, &c);                /* the clock stands still, so it has not waited */
     call_check(&c);
     close_held(&s, b);
 }
@@ -199,7 +199,7 @@ START_TEST(who_makes_its_deadline_by_joining_is_taken_in)
         ck_assert_int_eq(try_by(&s, &c[i], b, 1, t0 + (15 + i) * NGD_SEC), NGD_OK);
     /* Together with the others it would take 12 s and be late. If it ran first, alone, the others would be late. */
     ck_assert_int_eq(try_by(&s, &tight, b, 1, t0 + 11 * NGD_SEC), NGD_ERR_DEADLINE_EXCEEDED);
-    /* There is room for one row; what a larger bucket takes is not known. */
+    /* There is room for one row; the time of a larger bucket is not known. */
     ck_assert_int_eq(try_by(&s, &wide, b, 2, t0 + 20 * NGD_SEC), NGD_ERR_DEADLINE_EXCEEDED);
     ck_assert_int_eq(try_by(&s, &c[3], b, 1, t0 + 12 * NGD_SEC), NGD_OK);
     let_go(&s);

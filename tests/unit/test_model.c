@@ -334,7 +334,7 @@ START_TEST(operation_after_one_that_was_cancelled_can_wait_for_its_end)
     hold_begin(&h, &t, RUNNING);
     toy_queue_generate(&s, 50, true);
     hold_await(&h, &s, "");
-    ck_assert_int_eq(ngd_seq_await(s.seq, &late.waiter), NGD_SEQ_BUSY); /* it goes on */
+    ck_assert_int_eq(ngd_seq_await(s.seq, &late.waiter), NGD_SEQ_BUSY); /* the operation goes on */
     ngd_seq_cancel(s.seq);
     ngd_seq_info(s.seq, &info);
     ck_assert_str_eq(info.state, "stopping");

@@ -77,7 +77,7 @@ START_TEST(generation_cancelled_between_tokens_stops_and_the_sequence_goes_on)
         n++;
     }
     s.cancel_at = 0;
-    toy_generate(&s, 2, true); /* goes on behind the last token that was told */
+    toy_generate(&s, 2, true); /* continues after the last token that was delivered */
     toy_ok(&s);
     ck_assert_int_eq(s.tokens[0], toy_next(&t, context, n));
     ngd_seq_close(s.seq);

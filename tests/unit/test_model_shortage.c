@@ -46,7 +46,7 @@ START_TEST(step_that_finds_no_block_fails_and_works_when_there_is_one)
         says(c.text, "0 of 16");
         ck_assert_uint_eq(c.position, 4);
     }
-    toy_generate(&c, 3, true); /* a generation tells what it has, then fails */
+    toy_generate(&c, 3, true); /* a generation delivers its tokens, then fails */
     ck_assert_int_eq(c.status, NGD_ERR_KV_EXHAUSTED);
     ck_assert_uint_eq(c.n_tokens, 1);
     ngd_seq_close(a.seq);

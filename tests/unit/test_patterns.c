@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Patterns: what parses, what is refused, what matches, and what the built-in ones make of a decoder. */
+/* Tests patterns: parsing, refusals, matching, and what the built-in ones make of a decoder. */
 #include "graphs/pass.h"
 #include "graphs/pattern.h"
 #include "graphs/pattern_match.h"
@@ -306,8 +306,8 @@ START_TEST(an_axis_from_the_end_is_that_of_the_result_where_there_is_one_more)
 }
 END_TEST
 
-/* As npugraph_ex limits its products (last dimensions in blocks, rows counted in 16 bits): at the limits, and next to
- * them. */
+/* npugraph_ex limits its products: last dimensions come in blocks, and rows are counted in 16 bits. Tests sizes at the
+ * limits and next to them. */
 START_TEST(sizes_have_limits_and_come_in_blocks)
 {
     static const char product[] =
@@ -336,7 +336,7 @@ START_TEST(sizes_have_limits_and_come_in_blocks)
                  (long long)cases[i].k, (long long)cases[i].n);
         expect_apply(product, body, cases[i].matches, cases[i].matches ? "aten.neg(%x)" : "aten.bmm(%x, %w)");
     }
-    /* Of a bucketed dimension every value must fit. */
+    /* Every value of a bucketed dimension must fit. */
     expect_apply(product,
                  "  sym S 1..4 buckets 4\n  input %x : f32[S,4,128]\n  input %w : f32[S,128,64]\n"
                  "  %y = aten.bmm(%x, %w)\n  return \"y\" = %y",
@@ -402,7 +402,7 @@ START_TEST(nothing_moves_across_a_write_of_its_state)
                  "  state %s : f32[4]\n  input %x : f32[4]\n  aten.copy_(%s, %x)\n  %e = aten.exp(%s)\n"
                  "  %y = aten.mul.Tensor(%e, %x)\n  return \"y\" = %y",
                  0, "aten.exp(%s)");
-    expect_apply(writes, /* somebody else reads between the write and the place */
+    expect_apply(writes, /* another node reads between the write and the place */
                  "  state %s : f32[4]\n  input %x : f32[4]\n  %e = aten.exp(%s)\n  aten.copy_(%s, %x)\n"
                  "  %r = aten.neg(%s)\n  %y = aten.mul.Tensor(%e, %x)\n  return \"y\" = %y, \"r\" = %r",
                  0, "aten.exp(%s)");
@@ -504,7 +504,7 @@ START_TEST(a_decoders_layer_becomes_six_kernels)
 }
 END_TEST
 
-/* npugraph_ex's default fusions, in the words in which torch hands graphs over. */
+/* npugraph_ex's default fusions, in the form in which torch hands graphs over. */
 START_TEST(npugraph_exs_fusions_are_found_as_torch_writes_them)
 {
 #define NORM_INPUTS(type) "  input %a : " type "\n  input %b : " type "\n  param %g : bf16[64]\n"

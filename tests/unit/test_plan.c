@@ -296,7 +296,8 @@ START_TEST(operand_that_overlaps_what_the_call_writes_is_copied_first)
                                    NULL, 0, &stub_target);
 
     check_plan(p);
-    ck_assert_uint_eq(p->n_calls, 4); /* clone of b, copy_, copy_ of what does not overlap, clone of the output */
+    ck_assert_uint_eq(p->n_calls,
+                      4); /* clone of b, copy_, copy_ of the part that does not overlap, clone of the output */
     ck_assert_uint_eq(p->calls[1].in[1], p->calls[0].out[0]);
     ck_assert_int_eq(p->calls[2].op->id, NGD_OP_ATEN_COPY_);
     ngd_plan_unref(p);
@@ -366,7 +367,7 @@ START_TEST(dead_nodes_are_dropped_and_mutating_ones_are_kept)
         make_plan("npugraph 1\ngraph \"d\" {\n  state %s : f32[4]\n  input %x : f32[4]\n  input %unused : f32[4]\n"
                   "  %a = aten.exp(%x)\n  %b = aten.neg(%a)\n"  /* dead */
                   "  %c = aten.abs(%x)\n  aten.copy_(%s, %c)\n" /* kept by the write */
-                  "  %y, %rstd = npu.rms_norm(%x, %c)\n"        /* rstd has memory though nobody reads it */
+                  "  %y, %rstd = npu.rms_norm(%x, %c)\n"        /* rstd has memory although it is not read */
                   "  return \"y\" = %y\n}\n",
                   NULL, 0, &stub_target);
 

@@ -11,7 +11,7 @@ static const char *const mlp = "npugraph 1\ngraph \"mlp\" {\n  sym B 1..16 bucke
                                "  input %x : f32[B,16]\n  %y = aten.linear(%x, %w)\n  %z = aten.silu(%y)\n"
                                "  %a = aten.add.Tensor(%z, %y)\n  return \"a\" = %a\n}\n";
 
-/* Another graph of the same inputs and outputs, as passes leave one. */
+/* Another graph with the same inputs and outputs, such as passes make. */
 static const char *const other = "npugraph 1\ngraph \"mlp\" {\n  sym B 1..16 buckets 4, 16\n  param %w : f32[32,16]\n"
                                  "  input %x : f32[B,16]\n  %y = aten.linear(%x, %w)\n  %z = aten.silu(%y)\n"
                                  "  %a = aten.add.Tensor(%y, %z)\n  return \"a\" = %a\n}\n";
@@ -23,7 +23,7 @@ struct packed {
     struct ngd_strbuf bytes;
 };
 
-/* The plan is of `planned`, the key of `source`'s text. */
+/* Packs a plan of `planned` with a key of `source`. */
 static void pack(struct packed *p, const char *source, const char *planned, int64_t rows)
 {
     struct ngd_digest options = {{0}};
@@ -44,7 +44,7 @@ static void pack(struct packed *p, const char *source, const char *planned, int6
 static ngd_status_t unpack(const struct packed *p, const void *data, size_t n, const struct ngd_plan_target *target,
                            struct ngd_plan **plan_p, struct ngd_diag *diag)
 {
-    void *copy = ngd_memdup(data, n ? n : 1); /* of exactly n bytes, so that a read past the end is seen */
+    void *copy = ngd_memdup(data, n ? n : 1); /* exactly n bytes, so that a sanitizer sees reads past the end */
     ngd_status_t status = ngd_plan_unpack(p->source, &p->key, NULL, target, copy, n, plan_p, diag);
 
     ngd_free(copy);
@@ -58,7 +58,7 @@ static void unpacked_fini(struct packed *p)
     ngd_strbuf_fini(&p->bytes);
 }
 
-/* Everything but the first line, which has the key. */
+/* Prints a plan without its first line, which has the key. */
 static char *print(const struct ngd_plan *plan)
 {
     struct ngd_strbuf sb;
@@ -99,7 +99,7 @@ START_TEST(plan_comes_back_as_it_was)
 }
 END_TEST
 
-/* With the passes: exact symbols have become numbers there, and names of values others. */
+/* With passes, exact symbols have become numbers, and values have other names. */
 START_TEST(plan_that_passes_made_comes_back_as_it_was)
 {
     static const char *const exact =
@@ -162,7 +162,7 @@ START_TEST(plan_of_a_changed_graph_brings_the_graph_along)
 }
 END_TEST
 
-/* Without a checksum around it: whatever was changed, the answer is an error or a plan that holds. */
+/* Unpacks changed bytes, without a checksum around them. The result must be an error or a valid plan. */
 static void check_damaged(const struct packed *p, const char *data, size_t n, const struct ngd_plan_target *target)
 {
     struct ngd_plan *plan = NULL;

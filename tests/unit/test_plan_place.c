@@ -114,7 +114,7 @@ START_TEST(what_cannot_be_a_part_of_a_cat_is_copied_and_the_rest_is_made_there)
                   &stub_target, 2, 1);
     expect_filled("  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %c = aten.cat(%x, %a)\n  return \"c\" = %c",
                   &stub_target, 2, 1);
-    /* a cache and what comes behind it; a view that is not in one piece */
+    /* a cache and new rows behind it; a view that is not contiguous */
     expect_filled("  state %s : f32[64,16]\n  input %x : f32[2,16]\n  %n = aten.exp(%x)\n  %c = aten.cat(%s, %n)\n"
                   "  return \"c\" = %c",
                   &stub_target, 2, 1);
@@ -144,7 +144,7 @@ START_TEST(what_cannot_be_a_part_of_a_cat_is_copied_and_the_rest_is_made_there)
     expect_calls("  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %b = aten.neg(%x)\n  %d = aten.sin(%x)\n"
                  "  %c = aten.cat(%a, %b)\n  %e = aten.cat(%b, %d)\n  return \"c\" = %c, \"e\" = %e",
                  &stub_target, NULL, NGD_OP_ATEN_CLONE, 1);
-    /* a cat of cats: what the inner one is made of lies in it, and it is copied */
+    /* a cat of cats: the inner one's operands are made in it, and it is copied */
     expect_calls("  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %b = aten.neg(%x)\n  %d = aten.sin(%x)\n"
                  "  %c = aten.cat(%a, %b)\n  %e = aten.cat(%c, %d)\n  return \"e\" = %e",
                  &stub_target, NULL, NGD_OP_ATEN_CLONE, 1);
@@ -224,7 +224,7 @@ START_TEST(what_is_copied_back_to_a_state_is_computed_into_it)
     ck_assert_uint_eq(p->tensors[p->calls[0].out[0]].root, p->tensors[p->calls[0].in[0]].root);
     ngd_plan_unref(p);
     expect_calls(body, &inplace_target, "input_inplace_pass", COPY_, 1);
-    expect_calls(body, &stub_target, NULL, COPY_, 1); /* the kernel could not write over what it reads */
+    expect_calls(body, &stub_target, NULL, COPY_, 1); /* the kernel could not overwrite its operand */
     expect_calls("  state %s : f32[4]\n  input %x : f32[4]\n  %n = aten.exp(%x)\n  aten.copy_(%s, %n)\n"
                  "  %y = aten.neg(%s)\n  return \"y\" = %y",
                  &stub_target, NULL, COPY_, 0);
@@ -336,7 +336,7 @@ END_TEST
 /* npugraph_ex's recover_view_inplace_pattern: a KV cache that is written through a flat view of itself. */
 START_TEST(updates_through_reshaping_views_of_a_state_work_in_it)
 {
-    /* kv.view(-1, 4).index_put(...).view(8, 4) copied back, and what stands in between */
+    /* kv.view(-1, 4).index_put(...).view(8, 4) copied back, also with other nodes in between */
     expect_update(PUT_INPUTS "  %f = aten.view(%s) {size=[4,8]}\n  %j = aten.view(%v) {size=[1,8]}\n"
                              "  %n = aten.slice_scatter(%f, %j) {start=2, end=3}\n  %b = aten.view(%n) {size=[8,4]}\n"
                              "  aten.copy_(%s, %b)\n  %y = aten.sin(%s)\n  return \"y\" = %y",
@@ -381,14 +381,14 @@ START_TEST(an_update_of_a_state_is_made_aside_when_somebody_would_see_the_differ
     expect_update(PUT_INPUTS "  %n = aten.index_put(%s, %i, %v)\n  %old = aten.neg(%s)\n  aten.copy_(%s, %n)\n"
                              "  return \"old\" = %old",
                   3, false);
-    /* what is put is of the state itself */
+    /* the new rows are in the state itself */
     expect_update(PUT_INPUTS "  %w = aten.slice.Tensor(%s) {start=3, end=5}\n  %n = aten.index_put(%s, %i, %w)\n"
                              "  aten.copy_(%s, %n)",
                   2, false);
     expect_update(PUT_INPUTS "  %w = aten.slice.Tensor(%s) {end=4}\n  %n = aten.slice_scatter(%s, %w) {start=4}\n"
                              "  aten.copy_(%s, %n)",
                   2, false);
-    /* what is updated is a view of the state: a copy of that is, and all of it is copied back */
+    /* a view of the state is updated: it is copied, the copy is updated, and all of it is copied back */
     expect_update("  state %s : f32[4,4]\n  input %v : f32[2,4]\n  %t = aten.t(%s)\n"
                   "  %n = aten.slice_scatter(%t, %v) {end=2}\n  aten.copy_(%s, %n)",
                   3, true);

@@ -800,7 +800,7 @@ START_TEST(plans_of_random_graphs_compute_what_the_graphs_say)
         ngd_graph_unref(g);
         ngd_free(text);
     }
-    /* Checks that the graphs had what is to be tested. */
+    /* Checks that the graphs had the cases to test. */
     ck_assert_uint_gt(copies, 1000);
     ck_assert_uint_gt(writes, 500);
     ck_assert_uint_gt(taken, 500);

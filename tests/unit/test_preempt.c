@@ -295,7 +295,7 @@ START_TEST(sequence_that_waits_for_blocks_does_not_rob_one_that_has_nothing_of_i
     ck_assert_int_eq(robbed.token, toy_next(&t, ends_otherwise, 6));
     ck_assert_int_eq(oldest.token, toy_next(&t, theirs, TOY_CONTEXT));
     ck_assert_int_eq(starved.token, toy_next(&t, ours, 11));
-    ck_assert_uint_le(stats_of(&t).preemptions, 4); /* the waiting one, and when it goes on the others */
+    ck_assert_uint_le(stats_of(&t).preemptions, 4); /* the waiting sequence, and the others when it goes on */
     ngd_seq_close(robbed.seq);
     ngd_seq_close(oldest.seq);
     ngd_seq_close(starved.seq);
@@ -422,7 +422,7 @@ enum { CROWD = 6, ROUNDS = 4 };
 struct member {
     struct toy_seq s;
     int32_t context[TOY_CONTEXT + 1];
-    uint32_t n;            /* tokens in the context; context[n] is what comes next */
+    uint32_t n;            /* tokens in the context; context[n] is the next token */
     bool asked, delivered; /* delivered: a generation has delivered the next token */
 };
 

@@ -114,7 +114,7 @@ START_TEST(entry_comes_back_also_for_the_next_process)
 }
 END_TEST
 
-/* A damaged file: what was asked for is not there, the file is set aside, and a new one takes its place. */
+/* Damages a file: the entry is a miss, the file is set aside, and a new one takes its place. */
 static void check_damage(struct ngd_store *store, struct thing *t, const char *path, const uint8_t *data, size_t n)
 {
     struct ngd_store_stats before, after;
@@ -282,7 +282,8 @@ START_TEST(bad_directories_are_refused_in_words)
 }
 END_TEST
 
-/* In the place of each part of the store: refused, not followed, and what the store has is still there afterwards. */
+/* A link in the place of each part of the store is refused and not followed, and the store's entries are still there.
+ */
 START_TEST(links_inside_are_refused_and_not_followed)
 {
     static const char *const parts[] = {"entries", "notes", "aside", "tmp", "lock", "version"};
@@ -554,7 +555,7 @@ START_TEST(entry_of_another_owner_is_neither_taken_over_nor_set_aside)
     ck_assert(is_there(&t));
     ngd_store_set_aside(store, t.identity, strlen(t.identity), NGD_STORE_DISTRUSTED, "uid:1");
     ck_assert(!is_there(&t));
-    put_for(store, &same, 1, "", 0); /* what nobody has anybody may take over */
+    put_for(store, &same, 1, "", 0); /* an entry without an owner may be taken over by any owner */
     put_for(store, &same, 1, "uid:2", 0);
     ck_assert(held(store, "") == 0 && held(store, "uid:2") == stored(store));
     ngd_store_close(store);
@@ -562,7 +563,7 @@ START_TEST(entry_of_another_owner_is_neither_taken_over_nor_set_aside)
 }
 END_TEST
 
-/* Without memory or descriptors nobody can tell whose an entry is. */
+/* Without memory or descriptors the owner of an entry is not known. */
 START_TEST(entry_that_cannot_be_read_now_is_not_set_aside_by_others)
 {
     static struct thing t;
@@ -611,7 +612,7 @@ START_TEST(owners_are_counted_again_by_the_next_process_and_entries_that_go_are_
     ck_assert_int_eq(ngd_store_remove(store, name, NULL), NGD_OK);
     ngd_store_set_aside(store, t[1].identity, strlen(t[1].identity), NGD_STORE_OUTDATED, NULL);
     ck_assert_uint_eq(held(store, "uid:1"), 2 * one);
-    put_for(store, &t[0], 0, "uid:3", 0); /* whoever writes it when it is gone has it */
+    put_for(store, &t[0], 0, "uid:3", 0); /* the next writer owns it when it is gone */
     ck_assert_uint_eq(held(store, "uid:1"), 2 * one);
     ck_assert_uint_eq(held(store, "uid:3"), one);
     ck_assert_uint_eq(stored(store), 3 * one);
@@ -673,7 +674,7 @@ static void add_line(void *ctx, const char *text, struct ngd_strbuf *changed)
     ngd_strbuf_printf(changed, "%s%u\n", text, *(unsigned *)ctx);
 }
 
-/* Stores for ever, and says when the first entry is stored. */
+/* Writes entries for ever, and reports when the first one is stored. */
 static void storing_child(unsigned round, int tell)
 {
     struct ngd_store *store = open_store(100000);

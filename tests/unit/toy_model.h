@@ -293,7 +293,7 @@ struct toy_seq {
     float logits[TOY_VOCAB];
     struct ngd_logprobs logprobs[64]; /* of each token of the answer, or of the generation */
     bool has_logprobs[64];
-    /* Of a generation. */
+    /* The tokens of a generation. */
     int32_t tokens[64];
     uint32_t n_tokens, cancel_at;
     char finish[16];
