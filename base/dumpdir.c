@@ -90,10 +90,11 @@ void ngd_dumps_fini(struct ngd_dumps *dumps)
 static ngd_status_t take_part(struct ngd_dump_writer *w, uint64_t n, struct ngd_diag *diag)
 {
     if (w->payer->ops->take(w->payer, n, NULL) != NGD_OK)
-        return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
-                            "this identity's dumps have taken %llu bytes since the daemon started, and its option "
-                            "max-dump-bytes-per-identity allows no more",
-                            (unsigned long long)atomic_load(&w->written));
+        return ngd_diag_set(
+            diag, NGD_ERR_RESOURCE_EXHAUSTED,
+            "this identity's dumps have taken %llu bytes since the daemon started, and the daemon's option "
+            "max-dump-bytes-per-identity allows no more",
+            (unsigned long long)atomic_load(&w->written));
     atomic_fetch_add(&w->written, n);
     return NGD_OK;
 }

@@ -517,7 +517,7 @@ ngd_status_t ngd_graph_add_input(struct ngd_graph *graph, ngd_value_class_t cls,
     uint32_t value;
 
     if (!status && (unsigned)cls >= NGD_VALUE_NODE)
-        status = ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "this class is not one of inputs");
+        status = ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "this class is not a class of inputs");
     if (status)
         return status;
     status = check_input_type(graph, cls, type, diag);

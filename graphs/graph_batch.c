@@ -66,8 +66,9 @@ static bool keeps_apart(const struct ngd_graph *graph, const struct ngd_node *no
 
     if (node->op->flags & NGD_OPF_ELEMENTWISE)
         return true;
-    *why_p = batches ? "an operand has no rows of the batch, and what is read of it depends on the row's number"
-                     : "a row of its result depends on the row's number, or on other rows";
+    *why_p = batches
+                 ? "an operand has no rows of the batch, and the row's number decides which of its elements are read"
+                 : "a row of its result depends on the row's number, or on other rows";
     return batches && batches_hold(batches, with, without);
 }
 

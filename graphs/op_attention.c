@@ -57,8 +57,8 @@ static ngd_status_t check_heads(struct ngd_graph *graph, struct ngd_node *node, 
     if (k->dims[h] != v->dims[h] || !ngd_dim_is_const(q->dims[h]) || !ngd_dim_is_const(k->dims[h]) || k->dims[h] < 1 ||
         q->dims[h] % k->dims[h])
         return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE,
-                           "attribute enable_gqa is true, so key %%%s and value %%%s must have equally many heads, of "
-                           "which those of query %%%s are a multiple",
+                           "attribute enable_gqa is true, so key %%%s and value %%%s must have the same number of "
+                           "heads, and query %%%s a multiple of it",
                            ngd_op_in_name(graph, node, 1), ngd_op_in_name(graph, node, 2),
                            ngd_op_in_name(graph, node, 0));
     return NGD_OK;
@@ -90,7 +90,7 @@ static ngd_status_t check_attention_mask(struct ngd_graph *graph, struct ngd_nod
     both.dtype = mask->dtype;
     both.rank = (uint8_t)rank;
     if (!ngd_type_equal(&both, &scores))
-        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE, "attn_mask %%%s is %s, but must be broadcast to %s",
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE, "attn_mask %%%s is %s, but must broadcast to %s",
                            ngd_op_in_name(graph, node, 3), ngd_op_type_text(graph, mask, tm),
                            ngd_op_type_text(graph, &scores, ts));
     return NGD_OK;

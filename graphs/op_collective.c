@@ -183,7 +183,7 @@ ngd_status_t ngd_shape_all_to_all(struct ngd_graph *graph, struct ngd_node *node
                            ngd_op_attr(node, "input_split_sizes")->n, ngd_op_attr(node, "output_split_sizes")->n);
     if (sent != x->dims[0])
         return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE,
-                           "input_split_sizes are %s together, dimension 0 of %%%s is %s",
+                           "input_split_sizes add up to %s, but dimension 0 of %%%s is %s",
                            ngd_op_dim_text(graph, sent, sum), ngd_op_in_name(graph, node, 0),
                            ngd_op_dim_text(graph, x->dims[0], rows));
     return with_rows(graph, node, received, diag);

@@ -246,7 +246,7 @@ ngd_status_t ngd_shape_qk_norm_rope_scatter(struct ngd_graph *graph, struct ngd_
     if (!status)
         status = check_kv(graph, node, diag);
     if (!status && ngd_node_has(node, 8) != ngd_node_has(node, 9))
-        status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ARITY, "q_gamma and k_gamma: there are both or none");
+        status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ARITY, "q_gamma and k_gamma: give both or none");
     if (!status)
         status = check_vector(graph, node, 8, "q_gamma", q->dims[2], "[D]", diag);
     if (!status)

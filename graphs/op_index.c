@@ -19,7 +19,7 @@ static ngd_status_t add_cat_operand(struct ngd_graph *graph, struct ngd_node *no
         same = k == axis || t->dims[k] == x->dims[k];
     if (!same)
         return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE,
-                           "operand %u, %%%s, is %s and the first is %s: they must be equal but for dimension %u",
+                           "operand %u, %%%s, is %s and the first is %s: they must be equal except for dimension %u",
                            i + 1, ngd_op_in_name(graph, node, i), ngd_op_type_text(graph, t, tt),
                            ngd_op_type_text(graph, x, tx), axis);
     status = ngd_expr_make(graph->exprs, NGD_EXPR_ADD, *sum, t->dims[axis], sum);

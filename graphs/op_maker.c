@@ -32,7 +32,8 @@ ngd_status_t ngd_shape_arange(struct ngd_graph *graph, struct ngd_node *node, st
     ngd_status_t status = maker_dtype(graph, node, &dtype, diag);
 
     if (!status && dtype == NGD_BOOL)
-        status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_DTYPE, "attribute dtype is bool, which cannot count");
+        status =
+            ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_DTYPE, "attribute dtype is bool, but a range needs numbers");
     if (!status && maker_has_attr(node, "step"))
         status = ngd_op_const(graph, node, "step", 1, INT32_MAX, &step, diag);
     if (status)
@@ -129,7 +130,7 @@ ngd_status_t ngd_shape_copy_into(struct ngd_graph *graph, struct ngd_node *node,
 ngd_status_t ngd_shape_event(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     if (ngd_op_attr(node, "tag")->s[0] == '\0')
-        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE, "attribute tag is empty: an event has a name");
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE, "attribute tag is empty: an event needs a name");
     return NGD_OK;
 }
 

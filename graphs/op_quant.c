@@ -200,7 +200,7 @@ ngd_status_t ngd_shape_swiglu_quant(struct ngd_graph *graph, struct ngd_node *no
     if (!status)
         status = check_scales(graph, node, 2, "offsets", half, false, false, diag);
     if (!status && mode == 1 && ngd_node_has(node, 2))
-        status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ARITY, "offsets are for quant_mode 0");
+        status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ARITY, "offsets are allowed only with quant_mode 0");
     memcpy(dims, x->dims, sizeof(dims));
     dims[x->rank - 1] = half;
     if (!status)

@@ -253,11 +253,11 @@ ngd_status_t ngd_shape_topk(struct ngd_graph *graph, struct ngd_node *node, stru
     if (status)
         return status;
     if (!ngd_expr_always_le(graph->exprs, 0, k) || !ngd_expr_always_le(graph->exprs, k, x->dims[axis]))
-        return ngd_op_fail(
-            graph, node, diag, NGD_ERR_GRAPH_SHAPE,
-            "attribute k is %s, but dimension %u of %%%s is %s: k must be within 0 and that for all symbol values",
-            ngd_op_dim_text(graph, k, tk), axis, ngd_op_in_name(graph, node, 0),
-            ngd_op_dim_text(graph, x->dims[axis], td));
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE,
+                           "attribute k is %s, but dimension %u of %%%s is %s: k must be at least 0 and at most that "
+                           "for all symbol values",
+                           ngd_op_dim_text(graph, k, tk), axis, ngd_op_in_name(graph, node, 0),
+                           ngd_op_dim_text(graph, x->dims[axis], td));
     memcpy(dims, x->dims, sizeof(dims));
     dims[axis] = k;
     status = ngd_op_result(graph, node, 0, x->dtype, x->rank, dims, diag);

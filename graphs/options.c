@@ -409,10 +409,10 @@ ngd_status_t ngd_graph_options_check(const struct ngd_graph_options *o, struct n
     if (o->force_eager && o->force_recapture)
         return contradiction(diag, "force_eager captures nothing, so force_recapture contradicts it; give one of them");
     if (o->force_eager && o->deadlock_check)
-        return contradiction(diag, "deadlock_check looks at a capture, and force_eager makes none; give one of them");
+        return contradiction(diag, "deadlock_check checks a capture, but force_eager makes none; give one of them");
     if (o->force_eager && o->verify_every_n)
-        return contradiction(diag, "verify_every_n compares replays with eager runs, and with force_eager there are "
-                                   "no others; give one of them");
+        return contradiction(diag, "verify_every_n compares replays with eager runs, but force_eager makes all runs "
+                                   "eager, so there are no others; give one of them");
     if (o->dump_tensor_data && o->verify_every_n)
         return contradiction(diag, "dump_tensor_data runs a copy of the graph at every replay, so that verify_every_n "
                                    "would compare nothing; give one of them");
@@ -420,13 +420,13 @@ ngd_status_t ngd_graph_options_check(const struct ngd_graph_options *o, struct n
         return contradiction(diag, "use_graph_pool names the pool, so reuse_graph_pool_in_same_fx=true contradicts "
                                    "it; leave one of them out");
     if (o->disable_static_kernel_compile_cache && !o->static_kernel_compile)
-        return contradiction(diag, "disable_static_kernel_compile_cache means nothing without static_kernel_compile");
+        return contradiction(diag, "disable_static_kernel_compile_cache has no effect without static_kernel_compile");
     if (!o->dump_tensor_data && (given(o, NGD_OPTION_DATA_DUMP_STAGE) || given(o, NGD_OPTION_DATA_DUMP_DIR)))
-        return contradiction(diag, "data_dump_stage and data_dump_dir mean nothing without dump_tensor_data");
+        return contradiction(diag, "data_dump_stage and data_dump_dir have no effect without dump_tensor_data");
     if (!o->debug_dump && given(o, NGD_OPTION_DEBUG_DUMP_DIR))
-        return contradiction(diag, "debug_dump_dir means nothing without debug_dump");
+        return contradiction(diag, "debug_dump_dir has no effect without debug_dump");
     if (o->force_eager && o->debug_dump)
-        return contradiction(diag, "debug_dump saves what captures make, and force_eager makes none; give one of them");
+        return contradiction(diag, "debug_dump saves files of captures, but force_eager makes none; give one of them");
     return NGD_OK;
 }
 

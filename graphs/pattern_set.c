@@ -60,7 +60,7 @@ ngd_status_t ngd_pattern_set_check(const struct ngd_pattern_set *set, const char
         if (!set_has_pattern(set, p, strcspn(p, ",")))
             return ngd_diag_set(
                 diag, NGD_ERR_NOT_FOUND,
-                "there is no pattern \"%.*s\": register it, or see what there is (npugraphctl patterns)",
+                "there is no pattern \"%.*s\": register it, or list the patterns (npugraphctl patterns)",
                 (int)strcspn(p, ","), p);
     return NGD_OK;
 }

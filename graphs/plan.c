@@ -21,7 +21,7 @@ static ngd_status_t check_key(const struct ngd_graph *graph, const struct ngd_ke
     if (!graph->sealed)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "graph %s is not sealed", graph->name);
     if (key->n_symbols != graph->n_symbols || !ngd_digest_equal(&key->graph, &graph->digest))
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "the key is of another graph than %s", graph->name);
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "the key belongs to another graph than %s", graph->name);
     for (uint32_t i = 0; i < graph->n_symbols; i++) {
         const struct ngd_symbol *s = &graph->symbols[i];
         int64_t max = s->policy == NGD_SYMBOL_BUCKETS && s->n_buckets ? s->buckets[s->n_buckets - 1] : s->max;

@@ -190,7 +190,7 @@ START_TEST(dtypes_and_shapes_are_checked_and_the_right_ones_named)
          NGD_ERR_GRAPH_SHAPE, "as many rows as value"},
         {"input %q : f32[2,4,3,8]\ninput %k : f32[2,3,3,8]\n%y = aten.scaled_dot_product_attention(%q, %k, %k) "
          "{enable_gqa=true}",
-         NGD_ERR_GRAPH_SHAPE, "are a multiple"},
+         NGD_ERR_GRAPH_SHAPE, "a multiple of it"},
         {"input %q : f32[2,4,3,8]\ninput %m : bool[3,4]\n%y = aten.scaled_dot_product_attention(%q, %q, %q, %m)",
          NGD_ERR_GRAPH_SHAPE, "3"},
         {"input %q : f32[2,4,3,8]\ninput %m : bool[2,2,4,3,3]\n%y = aten.scaled_dot_product_attention(%q, %q, %q, %m)",
@@ -539,7 +539,7 @@ START_TEST(a_collective_says_what_its_group_cannot_do)
         {"input %x : f32[4]\n%y = _c10d_functional.broadcast(%x) {src=-1" GROUP, NGD_ERR_GRAPH_ATTRIBUTE, "src"},
         {"input %x : f32[4]\n%y = _c10d_functional.all_to_all_single(%x) {output_split_sizes=[2, 2], "
          "input_split_sizes=[2, 3]" GROUP,
-         NGD_ERR_GRAPH_SHAPE, "input_split_sizes are 5 together|%x is 4"},
+         NGD_ERR_GRAPH_SHAPE, "input_split_sizes add up to 5|%x is 4"},
         {"input %x : f32[4]\n%y = _c10d_functional.all_to_all_single(%x) {output_split_sizes=[4], "
          "input_split_sizes=[2, 2]" GROUP,
          NGD_ERR_GRAPH_ATTRIBUTE, "one number for each rank, not 2 and 1"},

@@ -166,7 +166,7 @@ static const struct {
 } together[] = {
     {"force_eager=true force_recapture=true", "force_recapture contradicts"},
     {"force_eager=true force_recapture=false", NULL},
-    {"force_eager=true deadlock_check=true", "deadlock_check looks at a capture"},
+    {"force_eager=true deadlock_check=true", "deadlock_check checks a capture"},
     {"force_eager=true verify_every_n=5", "verify_every_n compares"},
     {"force_eager=true capture_limit=3 capture_limit_policy=reject", NULL},
     {"dump_tensor_data=true verify_every_n=5", "would compare nothing"},

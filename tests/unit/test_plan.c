@@ -549,7 +549,7 @@ START_TEST(keys_of_other_graphs_and_values_out_of_range_are_refused)
     bad = key;
     bad.graph.b[0] ^= 1;
     ck_assert_int_eq(ngd_plan_create(g, &bad, NULL, &stub_target, &plan, &diag), NGD_ERR_INVALID_ARGUMENT);
-    ck_assert_str_eq(diag.text, "the key is of another graph than mlp");
+    ck_assert_str_eq(diag.text, "the key belongs to another graph than mlp");
     bad = key;
     bad.symbols[0] = 17;
     ck_assert_int_eq(ngd_plan_create(g, &bad, NULL, &stub_target, &plan, &diag), NGD_ERR_GUARD_FAILED);
