@@ -30,8 +30,8 @@ uint64_t ngd_buckets_asked(const struct ngd_size_count *list, uint32_t n)
 
 /* ---- the dynamic programme ---- */
 
-/* State of the dynamic programme. cost[k][i] is the least padding of sizes 0..i with k + 1 buckets, the last at size i.
- */
+/* State of the dynamic programme. cost[k][i] is the least padding of sizes 0..i with k + 1
+ * buckets, the last at size i. */
 struct programme {
     const struct ngd_size_count *list;
     uint32_t n;

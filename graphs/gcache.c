@@ -105,8 +105,8 @@ static void release_entry(struct ngd_gcache_entry *e)
     ngd_free(e);
 }
 
-/* Takes the entry out of a READY record. Returns it if the caller must release it; NULL: the last holder of a pin will.
- */
+/* Takes the entry out of a READY record. Returns it if the caller must release it; NULL:
+ * the last holder of a pin will. */
 static struct ngd_gcache_entry *take_entry_locked(struct ngd_gcache *cache, struct record *rec)
     NGD_REQUIRES(&cache->lock)
 {
@@ -219,8 +219,8 @@ static bool was_evicted_locked(const struct ngd_gcache *cache, const struct ngd_
 
 /* ---- eviction ---- */
 
-/* Returns the cost of losing an entry for each unit of time since its last use. The entry with the lowest goes first.
- */
+/* Returns the cost of losing an entry for each unit of time since its last use.
+ * The entry with the lowest goes first. */
 static double keep_score(const struct ngd_gcache_entry *e, ngd_nsec_t now)
 {
     ngd_nsec_t age = now - e->last_use;

@@ -76,8 +76,8 @@ static char *copy_name(struct ngd_graph *graph, struct ngd_slice s)
 
 #define OUTPUTS 64 /* the name space of outputs */
 
-/* Hashes a name. space: the name space; 0 for values' names, one per class of inputs for labels, OUTPUTS for outputs.
- */
+/* Hashes a name. space: the name space; 0 for values' names, one per class of inputs for labels,
+ * OUTPUTS for outputs. */
 static uint64_t hash_of(const struct ngd_graph *graph, struct ngd_slice key, uint64_t space)
 {
     return ngd_hash64(key.p, key.n, ngd_expr_seed(graph->exprs) + space);

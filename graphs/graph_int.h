@@ -56,8 +56,8 @@ struct ngd_node_spec {
     struct ngd_node_scope scope;
 };
 
-/* Appends a node with its results and infers their types. *node_p is its index. A failure leaves the graph unchanged.
- */
+/* Appends a node with its results and infers their types. *node_p is its index.
+ * A failure leaves the graph unchanged. */
 ngd_status_t ngd_graph_append(struct ngd_graph *graph, const struct ngd_node_spec *spec, uint32_t *node_p,
                               struct ngd_diag *diag);
 static inline uint32_t ngd_graph_max_nodes(const struct ngd_graph *graph)

@@ -293,8 +293,8 @@ void ngd_graph_pack(const struct ngd_graph *graph, struct ngd_strbuf *out)
 
 /* ---- unpack -------------------------------------------------------------------------------------------- */
 
-/* Scratch memory for the node that is being read. It is large and not cleared; all of it is written before it is read.
- */
+/* Scratch memory for the node that is being read. It is large and not cleared;
+ * all of it is written before it is read. */
 struct reader_room {
     struct ngd_slice names[NGD_GRAPH_MAX_LIST];
     int64_t lists[NGD_OP_MAX_ATTRS][NGD_GRAPH_MAX_LIST];

@@ -61,8 +61,8 @@ static ngd_status_t note_record(struct events *e, uint32_t node, struct ngd_diag
     return NGD_OK;
 }
 
-/* Returns the wait above `record`, on its stream, through which `record` waits for node `wait`; NO_NODE: there is none.
- */
+/* Returns the wait above `record`, on its stream, through which `record` waits for node `wait`; NO_NODE:
+ * there is none. */
 static uint32_t find_cycle(const struct events *e, uint32_t wait, uint32_t record)
 {
     const struct ngd_graph *g = e->graph;

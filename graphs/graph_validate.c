@@ -319,8 +319,8 @@ static ngd_status_t validate(const struct ngd_graph *graph, bool rewritten, stru
     for (uint32_t i = 0; i < graph->n_symbols && !status; i++)
         if (graph->symbols[i].policy == NGD_SYMBOL_BUCKETS)
             status = validate_rows(graph, i, diag);
-    /* A graph that passes made needs no check: it computes the same as the original. Its operators may lack the trait.
-     */
+    /* A graph that passes made needs no check: it computes the same as the original.
+     * Its operators may lack the trait. */
     if (!status && !rewritten)
         status = ngd_graph_check_batch(graph, diag);
     return status;

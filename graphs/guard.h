@@ -29,8 +29,8 @@ ngd_status_t ngd_guard_check_relations(const struct ngd_graph *graph, const int6
 #define NGD_SIZE_ANY (-1)
 ngd_status_t ngd_guard_choose_sizes(const struct ngd_graph *graph, const int64_t *given, int64_t *sizes_p,
                                     struct ngd_diag *diag);
-/* Checks the types of all inputs, in the order of their declaration. The symbols are known to be within their ranges.
- */
+/* Checks the types of all inputs, in the order of their declaration.
+ * The symbols are known to be within their ranges. */
 ngd_status_t ngd_guard_check_types(const struct ngd_graph *graph, const int64_t *symbols,
                                    const struct ngd_input_type *types, uint32_t n_types, struct ngd_diag *diag);
 

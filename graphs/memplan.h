@@ -25,8 +25,8 @@ struct ngd_memplan_block {
 
 struct ngd_memplan_order {
     const uint32_t *until; /* by block: the last step that may run before its last use; at least `last` */
-    /* Returns true if all uses of block a happen before those of block b. Called only where until[a] does not decide.
-     */
+    /* Returns true if all uses of block a happen before those of block b.
+     * Called only where until[a] does not decide. */
     bool (*before)(const void *ctx, uint32_t a, uint32_t b);
     const void *ctx;
 };

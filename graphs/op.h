@@ -49,8 +49,8 @@ typedef enum ngd_op_flags {
 } ngd_op_flags_t;
 #define NGD_OPF_EVENT (NGD_OPF_RECORD | NGD_OPF_WAIT)
 
-/* How rows (indices of dimension 0) of results depend on rows of operands. This decides whether padding is invisible.
- */
+/* How rows (indices of dimension 0) of results depend on rows of operands.
+ * This decides whether padding is invisible. */
 typedef enum ngd_rows {
     NGD_ROWS_NONE,    /* no bucketed symbol may occur in this operator's operands */
     NGD_ROWS_LEADING, /* row i of each result depends on row i of operands that have the symbol, and on all of the

@@ -133,8 +133,8 @@ ngd_status_t ngd_shape_sdpa(struct ngd_graph *graph, struct ngd_node *node, stru
     return ngd_op_result(graph, node, 0, q->dtype, q->rank, dims, diag);
 }
 
-/* Rows of dimension 0 are independent: it is a batch, or heads. If keys have fewer heads, heads of queries share them.
- */
+/* Rows of dimension 0 are independent: it is a batch, or heads.
+ * If keys have fewer heads, heads of queries share them. */
 bool ngd_rows_sdpa(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
 {
     if (ngd_node_in(graph, node, 0)->rank == 2) {

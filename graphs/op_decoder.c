@@ -65,8 +65,8 @@ static ngd_status_t set_columns(struct ngd_graph *graph, struct ngd_node *node, 
 
 #define MAX_LINEARS 8
 
-/* Checks the weights from operand `first` on, one for each element of `sizes`, and the same number of biases or none.
- */
+/* Checks the weights from operand `first` on, one for each element of `sizes`, and the same
+ * number of biases or none. */
 static ngd_status_t linears(struct ngd_graph *graph, struct ngd_node *node, uint32_t first, struct ngd_diag *diag)
 {
     const struct ngd_attr_value *sizes = ngd_op_attr(node, "sizes");

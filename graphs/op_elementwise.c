@@ -58,8 +58,8 @@ ngd_status_t ngd_shape_cast(struct ngd_graph *graph, struct ngd_node *node, stru
     return same_type_as(graph, node, (ngd_dtype_t)dtype, diag);
 }
 
-/* Checks that a float attribute is a whole number if the operand has integers: kernels compute in the operand's dtype.
- */
+/* Checks that a float attribute is a whole number if the operand has integers:
+ * kernels compute in the operand's dtype. */
 static ngd_status_t check_whole(struct ngd_graph *graph, struct ngd_node *node, const char *name, bool inf_ok,
                                 struct ngd_diag *diag)
 {

@@ -302,8 +302,8 @@ static ngd_status_t put_range(struct ngd_pass_context *ctx, uint32_t node, const
     return status;
 }
 
-/* Returns true if an attribute is an integer that f64 does not have. Folding computes in f64, so it skips such nodes.
- */
+/* Returns true if an attribute is an integer that f64 does not have.
+ * Folding computes in f64, so it skips such nodes. */
 static bool has_wide(const struct ngd_node *n)
 {
     for (uint32_t i = 0; i < n->op->n_attrs; i++)

@@ -150,8 +150,8 @@ static void replace_views(struct ngd_rewrite *rw, uint32_t node, uint32_t made)
     ngd_rewrite_remove(rw, node);
 }
 
-/* Rewrites a node if possible. *next_p: the node to visit next; the new one, if any, whose readers may be views again.
- */
+/* Rewrites a node if possible. *next_p: the node to visit next;
+ * the new one, if any, whose readers may be views again. */
 static ngd_status_t hoist_at(struct ngd_pass_context *ctx, uint32_t node, uint32_t *next_p)
 {
     struct ngd_rewrite *rw = ctx->rw;

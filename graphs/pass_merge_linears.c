@@ -33,8 +33,8 @@ static bool linears_alike(const struct ngd_rewrite *rw, const struct ngd_node *a
     return a->n_in < 3 || ngd_rewrite_type(rw, a->in[2])->dtype == ngd_rewrite_type(rw, b->in[2])->dtype;
 }
 
-/* Returns true if the operands of a later node are defined at the place of the first, and have the same values there.
- */
+/* Returns true if the operands of a later node are defined at the place of the first, and have
+ * the same values there. */
 static bool may_move_up(const struct ngd_rewrite *rw, uint32_t node, uint32_t first)
 {
     const struct ngd_node *n = ngd_rewrite_node(rw, node);

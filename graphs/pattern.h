@@ -185,8 +185,8 @@ struct ngd_pattern_set {
     struct ngd_digest digest; /* of all patterns, in order */
     int refs;
 };
-/* Returns the set of built-in patterns: the same object at each call, with a reference for the caller. NULL: no memory.
- */
+/* Returns the set of built-in patterns: the same object at each call, with a reference for the caller. NULL:
+ * no memory. */
 struct ngd_pattern_set *ngd_pattern_set_builtin(void);
 const char *ngd_patterns_builtin_text(void);
 ngd_status_t ngd_pattern_set_create(struct ngd_pattern_set **set_p);

@@ -228,8 +228,8 @@ struct sample {
     uint32_t n_prefix; /* leading dimensions that a * stands for */
 };
 
-/* Chooses distinct small dimensions, which differ between samples. A linear congruence makes every daemon try the same.
- */
+/* Chooses distinct small dimensions, which differ between samples.
+ * A linear congruence makes every daemon try the same. */
 static bool choose_dims(const struct ngd_pattern *p, uint32_t number, struct sample *s)
 {
     uint64_t state = number * UINT64_C(0x9e3779b97f4a7c15) + 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Creates and frees plans, and reads their calls' attributes. plan_build.c, plan_views.c and plan_memory.c build them.
- */
+/* Creates and frees plans, and reads their calls' attributes.
+ * plan_build.c, plan_views.c and plan_memory.c build them. */
 #include "graphs/plan.h"
 #include "base/mem.h"
 #include "graphs/pass.h"

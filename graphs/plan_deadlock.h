@@ -7,10 +7,10 @@
  * made.
  *
  *   - It simulates the streams. Each goes on until a call waits for another that has not run. If all streams wait
- * before they have ended, these calls would wait for ever; the diagnosis names them.
- *   - Calls with limits of cores that may run at the same time must fit on the device together. Some kernels wait for
- * another kernel while they hold their cores (communication kernels of several NPUs do). The other kernel would then
- * never start. Pairs that exceed the device are refused by name.
+ *     before they have ended, these calls would wait for ever; the diagnosis names them.
+ *   - Calls with limits of cores that may run at the same time must fit on the device together. Some kernels wait
+ *     for another kernel while they hold their cores (communication kernels of several NPUs do). The other kernel
+ *     would then never start. Pairs that exceed the device are refused by name.
  */
 #include "graphs/plan.h"
 

@@ -252,8 +252,8 @@ static void put_stream_name(const struct ngd_plan *plan, uint32_t stream, struct
     ngd_strbuf_fini(&name);
 }
 
-/* Prints a line for each stream with the raster's columns: where it has calls, and (<) where the first of them waits.
- */
+/* Prints a line for each stream with the raster's columns:
+ * where it has calls, and (<) where the first of them waits. */
 static void put_streams(const struct ngd_plan *plan, struct ngd_strbuf *sb)
 {
     uint32_t columns = count_columns(plan), waits;

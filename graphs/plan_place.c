@@ -181,8 +181,8 @@ static bool may_be_strided(const struct placer *p, uint32_t node, uint32_t value
     return true;
 }
 
-/* Each operand that is not made in place needs a call of its own, instead of one for all. It must save so many bytes.
- */
+/* Each operand that is not made in place needs a call of its own, instead of one for all.
+ * It must save so many bytes. */
 #define CALL_BYTES (64u << 10)
 
 static void place_cat(struct placer *p, uint32_t node)
@@ -300,8 +300,8 @@ static bool read_too_late(const struct placer *p, uint32_t value, uint32_t state
     return false;
 }
 
-/* Places operand 0 of an update, the node `first`, in the state too, if that is possible. Returns the operand's maker.
- */
+/* Places operand 0 of an update, the node `first`, in the state too, if that is possible.
+ * Returns the operand's maker. */
 static uint32_t place_updated(struct placer *p, uint32_t state, uint32_t first)
 {
     const struct ngd_node *n = &p->g->nodes[first];

@@ -6,8 +6,8 @@
  * Places the waits between calls of a plan on different streams. Every schedule that keeps the waits gives the results
  * of running the calls one after the other. Waits come from:
  *
- *   - events of the graph: the next call of the waiting stream waits for the last call of the recording stream above
- * the record;
+ *   - events of the graph: the next call of the waiting stream waits for the last call of the recording stream
+ *     above the record;
  *   - data: a call waits for the calls that wrote what it reads, and for those that read or wrote what it writes.
  *
  * Waits that follow from other waits are left out. The waits give the plan's clocks (plan.h), which say which calls

@@ -53,8 +53,8 @@ static ngd_status_t copy_symbols(struct copy *c, const int64_t *planned)
     return status;
 }
 
-/* Copies guards with all symbols, even those that planned values replace elsewhere: guards are about requested sizes.
- */
+/* Copies guards with all symbols, even those that planned values replace elsewhere:
+ * guards are about requested sizes. */
 static ngd_status_t copy_guards(const struct copy *c)
 {
     ngd_dim_t symbols[NGD_GRAPH_MAX_SYMBOLS], left, right;

@@ -50,8 +50,8 @@ void ngd_store_blob_fini(struct ngd_store_blob *blob);
 /* The file name of an identity: "<64 digits>.<kind>". False: the identity has no kind. */
 bool ngd_store_name(const char *identity, size_t n, char name[NGD_STORE_NAME_MAX]);
 
-/* Reads an entry. FOUND fills *blob_p and counts as a use. Any other reason counts as a miss; a bad entry is set aside.
- */
+/* Reads an entry. FOUND fills *blob_p and counts as a use. Any other reason counts as a miss;
+ * a bad entry is set aside. */
 ngd_store_reason_t ngd_store_get(struct ngd_store *store, const char *identity, size_t n,
                                  struct ngd_store_blob *blob_p);
 /* Reads an entry by name. Counts neither a use nor a miss. */

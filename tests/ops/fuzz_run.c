@@ -6,8 +6,8 @@
  * Graphs of two kinds take turns: any operators of the table (tests/unit/random_graph.h), and chains of views that end
  * in a sum (random_chain.h). Each runs on an instruction set of this machine
  *   - without passes, call by call; a call may touch only its own memory, which begins as NaN (checked.h);
- *   - under every set of options, with one thread and three, replayed and eager: status and bits must be those of the
- * first run, where any NaN equals any other.
+ *   - under every set of options, with one thread and three, replayed and eager: status and bits must be those of
+ *     the first run, where any NaN equals any other.
  * A failure prints its seed and the graph; --one runs one seed again. Ends with "N passed, N failed". With --emit all
  * results of nodes are outputs, and their values are printed: emit_case.h.
  *
@@ -194,8 +194,8 @@ static bool run_sets(struct bench *benches, struct ngd_graph *g, struct ngd_plan
     return ok;
 }
 
-/* Runs a seed. Returns 1: passed; 0: failed; -1: not a graph, or too large. benches: with one thread, and with three.
- */
+/* Runs a seed. Returns 1: passed; 0: failed; -1: not a graph, or too large. benches:
+ * with one thread, and with three. */
 static int run_seed(struct bench *benches, ngd_isa_t isa, uint64_t seed)
 {
     struct ngd_graph *g = seed % 2 ? chain_graph(seed / 2) : any_graph(seed / 2);

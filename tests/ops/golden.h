@@ -209,8 +209,8 @@ GOLDEN void golden_print_type(struct ngd_strbuf *sb, const struct golden_tensor 
     ngd_strbuf_append(sb, "]");
 }
 
-/* The class of operand i: mutated operands are states, host operands are host parameters, the others as the test wants.
- */
+/* The class of operand i: mutated operands are states, host operands are host parameters, the
+ * others as the test wants. */
 typedef enum golden_class { GOLDEN_INPUT, GOLDEN_PARAM, GOLDEN_STATE, GOLDEN_HOST, GOLDEN_NONE } golden_class_t;
 
 GOLDEN golden_class_t golden_class(const struct golden_case *c, uint32_t i, bool params)

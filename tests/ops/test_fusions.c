@@ -413,8 +413,8 @@ static void check_instance(struct fixture *f, struct instance *w, struct tally *
     ngd_graph_unref(g);
 }
 
-/* Returns true if the bindings make a graph. An operator may need operands of one dtype where the pattern allows more.
- */
+/* Returns true if the bindings make a graph. An operator may need operands of one dtype where the
+ * pattern allows more. */
 static bool is_graph(struct instance *w)
 {
     struct ngd_graph *g = NULL;

@@ -223,8 +223,8 @@ END_TEST
 
 /* ---- frequencies ---- */
 
-/* Chi square of 19 degrees of freedom that is exceeded once in 10^5. The seeds are fixed, so the test is deterministic.
- */
+/* Chi square of 19 degrees of freedom that is exceeded once in 10^5.
+ * The seeds are fixed, so the test is deterministic. */
 #define CHI_SQUARE_19 57.0
 
 static double chi_square(struct sampler *s, const double *p, uint32_t draws, bool by_seed)

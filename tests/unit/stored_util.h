@@ -2,8 +2,8 @@
 #ifndef NGD_TESTS_STORED_UTIL_H
 #define NGD_TESTS_STORED_UTIL_H
 
-/* Helpers for tests of the scheduler's use of the store: they start schedulers with one store, on the real host device.
- */
+/* Helpers for tests of the scheduler's use of the store:
+ * they start schedulers with one store, on the real host device. */
 #include "tests/unit/sched_util.h"
 #include "tests/unit/store_util.h"
 

@@ -114,8 +114,8 @@ static void run(struct device *d, ngd_nsec_t until)
         d->now = until;
 }
 
-/* Runs a backlog of a capped account for 20 s, and checks that it gets its part of the time, up to the time of one job.
- */
+/* Runs a backlog of a capped account for 20 s, and checks that it gets its part of the time, up to
+ * the time of one job. */
 static void check_part(const char *policy, uint32_t slots, uint32_t percent, ngd_nsec_t length, bool cost_known)
 {
     enum { DEPTH = 20 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests the decode contract: a contract that does not fit its graphs is refused by role, and a model describes itself.
- */
+/* Tests the decode contract: a contract that does not fit its graphs is refused by role, and a
+ * model describes itself. */
 #include "tests/unit/model_util.h"
 
 static void no_tokens(struct ngd_model_params *p)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests bad requests, bad parameters and failures of the device: each is answered with its reason and harms no other.
- */
+/* Tests bad requests, bad parameters and failures of the device:
+ * each is answered with its reason and harms no other. */
 #include "tests/unit/sched_util.h"
 #include <stdatomic.h>
 

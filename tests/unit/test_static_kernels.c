@@ -260,8 +260,8 @@ static void check_layers(ngd_isa_t isa, uint32_t threads)
         check_layer(isa, threads, seed * 3 + (uint64_t)isa);
 }
 
-/* Compiling takes long, and a compiled kernel is the same under a sanitizer, where the best instruction set is enough.
- */
+/* Compiling takes long, and a compiled kernel is the same under a sanitizer, where the best
+ * instruction set is enough. */
 static bool left_out(const char *which)
 {
     if (effort_percent() == 100)

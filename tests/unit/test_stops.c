@@ -63,8 +63,8 @@ START_TEST(text_ends_before_the_first_stop_string_however_it_is_cut)
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         for (size_t piece = 1; piece <= 30; piece++) {
-            /* A longer one that begins earlier wins only where it is seen whole in time; one byte at a time it is not.
-             */
+            /* A longer one that begins earlier wins only where it is seen whole in time;
+             * one byte at a time it is not. */
             if (cases[i].n == 2 && strcmp(cases[i].shown, "x") == 0 && piece < 5)
                 continue;
             ck_assert_int_eq(run(cases[i].stops, cases[i].n, cases[i].text, piece, shown), cases[i].met);

@@ -282,8 +282,8 @@ START_TEST(bad_directories_are_refused_in_words)
 }
 END_TEST
 
-/* A link in the place of each part of the store is refused and not followed, and the store's entries are still there.
- */
+/* A link in the place of each part of the store is refused and not followed, and the store's
+ * entries are still there. */
 START_TEST(links_inside_are_refused_and_not_followed)
 {
     static const char *const parts[] = {"entries", "notes", "aside", "tmp", "lock", "version"};
