@@ -20,7 +20,7 @@
 #define ENTRY_MAX    (256u << 20)
 #define IMPORT_CHUNK (32u << 10) /* max-message is 64 KiB at least */
 
-static void fail_at(const char *path, const char *what)
+static void print_file_error(const char *path, const char *what)
 {
     fprintf(stderr, "npugraphctl: %s cannot be %s: %s\n", path, what, strerror(errno));
 }
@@ -95,7 +95,7 @@ struct moved {
     uint64_t done, total; /* bytes */
 };
 
-static void advance(struct moved *moved, uint64_t n)
+static void advance_progress(struct moved *moved, uint64_t n)
 {
     moved->done += n;
     ctl_progress_update(&moved->bar, moved->done, moved->total);
@@ -128,7 +128,7 @@ static int receive_entry(struct npugraph__stream *st, FILE *f, struct moved *mov
         got += r->data.len;
         written = fwrite(r->data.data, 1, r->data.len, f) == r->data.len;
         if (moved != NULL)
-            advance(moved, r->data.len);
+            advance_progress(moved, r->data.len);
         npugraph__free_message(m);
         if (!written)
             return npugraph__error(err, 13, "", "cannot be written: %s", strerror(errno));
@@ -140,7 +140,7 @@ static int receive_entry(struct npugraph__stream *st, FILE *f, struct moved *mov
 }
 
 /* Prints what went wrong. */
-static int read_entry(struct ctl *ctl, const char *name, bool text, FILE *f, struct moved *moved, struct entry *entry)
+static int fetch_entry(struct ctl *ctl, const char *name, bool text, FILE *f, struct moved *moved, struct entry *entry)
 {
     Npugraph__V1__ReadStoreRequest req = NPUGRAPH__V1__READ_STORE_REQUEST__INIT;
     struct npugraph__stream *st;
@@ -172,10 +172,10 @@ static int cache_show(struct ctl *ctl, const char *name)
     int rc;
 
     if (f == NULL) {
-        fail_at("a text in memory", "written");
+        print_file_error("a text in memory", "written");
         return 1;
     }
-    rc = read_entry(ctl, name, true, f, NULL, &entry);
+    rc = fetch_entry(ctl, name, true, f, NULL, &entry);
     fclose(f);
     if (rc == 0 && ctl->json) {
         json_object_set_new(ctl->root, "name", json_string(entry.name));
@@ -240,7 +240,7 @@ static int cache_clear(struct ctl *ctl, const char *name)
 
 /* ---- export and import ----------------------------------------------------------------------------------- */
 
-static void put_u64(uint8_t to[8], uint64_t v)
+static void put_entry_size(uint8_t to[8], uint64_t v)
 {
     for (int i = 0; i < 8; i++)
         to[i] = (uint8_t)(v >> (8 * i));
@@ -263,14 +263,14 @@ static int export_one(struct ctl *ctl, FILE *f, const char *path, const char *na
     off_t at = ftello(f);
 
     if (at < 0 || fwrite(size, 1, 8, f) != 8) {
-        fail_at(path, "written");
+        print_file_error(path, "written");
         return 1;
     }
-    if (read_entry(ctl, name, false, f, moved, &entry) != 0)
+    if (fetch_entry(ctl, name, false, f, moved, &entry) != 0)
         return 1;
-    put_u64(size, entry.total);
+    put_entry_size(size, entry.total);
     if (fseeko(f, at, SEEK_SET) != 0 || fwrite(size, 1, 8, f) != 8 || fseeko(f, 0, SEEK_END) != 0) {
-        fail_at(path, "written");
+        print_file_error(path, "written");
         return 1;
     }
     return 0;
@@ -326,25 +326,25 @@ static int export_entries(struct ctl *ctl, const char *path, char **names, int n
     }
     if ((size_t)snprintf(part, sizeof(part), "%s.part", path) >= sizeof(part)) {
         errno = ENAMETOOLONG;
-        fail_at(path, "written");
+        print_file_error(path, "written");
         return 1;
     }
     f = fopen(part, "wb");
     if (f == NULL || fwrite(EXPORT_MAGIC, 1, 8, f) != 8) {
-        fail_at(part, "written");
+        print_file_error(part, "written");
         rc = 1;
     } else {
         rc = n > 0 ? export_named(ctl, f, part, names, n, &done) : export_all(ctl, f, part, &done);
     }
     if (rc == 0 && (fflush(f) != 0 || fsync(fileno(f)) != 0)) {
-        fail_at(part, "written");
+        print_file_error(part, "written");
         rc = 1;
     }
     if (f == NULL)
         return rc;
     fclose(f);
     if (rc == 0 && rename(part, path) != 0) {
-        fail_at(path, "written");
+        print_file_error(path, "written");
         rc = 1;
     }
     if (rc != 0) {
@@ -380,7 +380,7 @@ static int send_entry(struct importing *im, struct npugraph__stream *st, uint64_
         if (fread(chunk, 1, req.data.len, im->f) != req.data.len)
             return npugraph__error(err, 3, "", "%s ends in the middle of an entry, or is damaged", im->path);
         rc = npugraph__stream_send(st, &req.base, err);
-        advance(&im->moved, req.data.len);
+        advance_progress(&im->moved, req.data.len);
         req.total = 0;
     }
     return rc;
@@ -426,7 +426,7 @@ static int import_entries(struct importing *im)
         rc = import_one(im, n);
         if (rc != 0)
             return rc;
-        advance(&im->moved, 8);
+        advance_progress(&im->moved, 8);
     }
     return 0;
 }
@@ -438,7 +438,7 @@ static int cache_import(struct ctl *ctl, const char *path)
     int rc;
 
     if (im.f == NULL) {
-        fail_at(path, "read");
+        print_file_error(path, "read");
         return 1;
     }
     if (fseeko(im.f, 0, SEEK_END) == 0)

@@ -21,7 +21,7 @@ struct doctor {
     Npugraph__V1__DescribeResponse *described; /* learned */
 };
 
-static int take_option(struct doctor *x, const char *name, const char *value)
+static int take_doctor_option(struct doctor *x, const char *name, const char *value)
 {
     if (strcmp(name, "?") == 0)
         return 2;
@@ -36,13 +36,13 @@ static int take_option(struct doctor *x, const char *name, const char *value)
     return 0;
 }
 
-static int parse(struct doctor *x, int argc, char **argv, const char *valued)
+static int parse_doctor_options(struct doctor *x, int argc, char **argv, const char *valued)
 {
     struct ctl_options o = {x->command, argc, 1, argv};
     const char *name, *value, *graph = NULL;
 
     while ((name = ctl_next_beside(&o, "", valued, &value, &graph, "one graph at a time")) != NULL) {
-        int rc = take_option(x, name, value);
+        int rc = take_doctor_option(x, name, value);
 
         if (rc != 0)
             return rc;
@@ -54,7 +54,7 @@ static int parse(struct doctor *x, int argc, char **argv, const char *valued)
 }
 
 /* "NAME=REST" with this name: REST. */
-static const char *find(const char *const *list, size_t n, const char *name)
+static const char *find_named_text(const char *const *list, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++)
         if (strncmp(list[i], name, strlen(name)) == 0 && list[i][strlen(name)] == '=')
@@ -62,13 +62,13 @@ static const char *find(const char *const *list, size_t n, const char *name)
     return NULL;
 }
 
-static int choose_symbols(struct doctor *x, const Npugraph__V1__GraphInfo *g)
+static int choose_doctor_symbols(struct doctor *x, const Npugraph__V1__GraphInfo *g)
 {
     size_t used = 0;
 
     x->req.symbols = x->symbols;
     for (size_t i = 0; i < g->n_symbols && i < MAX_SYMBOLS; i++) {
-        const char *text = find(x->symbol, x->n_symbol, g->symbols[i]->name);
+        const char *text = find_named_text(x->symbol, x->n_symbol, g->symbols[i]->name);
         uint64_t v;
 
         if (text != NULL && !ctl_parse_uint(text, INT64_MAX, &v))
@@ -79,7 +79,7 @@ static int choose_symbols(struct doctor *x, const Npugraph__V1__GraphInfo *g)
     return used == x->n_symbol ? 0 : ctl_usage(x->command, "the graph has not all of these symbols");
 }
 
-static int read_input(const char *path, ProtobufCBinaryData *to)
+static int read_input_file(const char *path, ProtobufCBinaryData *to)
 {
     FILE *f = fopen(path, "re");
     size_t room = 1 << 20;
@@ -103,23 +103,23 @@ static int read_input(const char *path, ProtobufCBinaryData *to)
 }
 
 /* All of them or none: what is drawn and what is given would hardly fit each other. */
-static int choose_inputs(struct doctor *x, const Npugraph__V1__GraphInfo *g)
+static int choose_doctor_inputs(struct doctor *x, const Npugraph__V1__GraphInfo *g)
 {
     if (x->n_input == 0)
         return 0;
     x->req.inputs = x->inputs;
     for (size_t i = 0; i < g->n_inputs && i < MAX_INPUTS; i++) {
-        const char *text = find(x->input, x->n_input, g->inputs[i]->label);
+        const char *text = find_named_text(x->input, x->n_input, g->inputs[i]->label);
 
         if (text == NULL)
             return ctl_usage(x->command, "--input %s=@FILE is missing; give all inputs or none", g->inputs[i]->label);
-        if (read_input(text + 1, &x->inputs[x->req.n_inputs++]) != 0)
+        if (read_input_file(text + 1, &x->inputs[x->req.n_inputs++]) != 0)
             return 1;
     }
     return x->req.n_inputs == x->n_input ? 0 : ctl_usage(x->command, "the graph has not all of these inputs");
 }
 
-static int learn(struct doctor *x)
+static int describe_patient(struct doctor *x)
 {
     Npugraph__V1__DescribeRequest req = NPUGRAPH__V1__DESCRIBE_REQUEST__INIT;
     int rc;
@@ -129,11 +129,11 @@ static int learn(struct doctor *x)
                                     &npugraph__v1__describe_response__descriptor);
     if (x->described == NULL)
         return 1;
-    rc = choose_symbols(x, x->described->info);
-    return rc != 0 ? rc : choose_inputs(x, x->described->info);
+    rc = choose_doctor_symbols(x, x->described->info);
+    return rc != 0 ? rc : choose_doctor_inputs(x, x->described->info);
 }
 
-static void doctor_fini(struct doctor *x)
+static void doctor_request_fini(struct doctor *x)
 {
     for (size_t i = 0; i < x->req.n_inputs; i++)
         free(x->inputs[i].data);
@@ -142,7 +142,7 @@ static void doctor_fini(struct doctor *x)
 
 /* ---- doctor ----------------------------------------------------------------------------------------------- */
 
-static void print_sizes(struct ctl *ctl, const struct doctor *x, const Npugraph__V1__DoctorResponse *r)
+static void print_examined_sizes(struct ctl *ctl, const struct doctor *x, const Npugraph__V1__DoctorResponse *r)
 {
     struct ngd_strbuf sb;
 
@@ -198,9 +198,9 @@ int ctl_cmd_doctor(struct ctl *ctl, int argc, char **argv)
 
     if (argc > 1 && strcmp(argv[1], "device") == 0)
         return ctl_doctor_device(ctl, argc, argv);
-    rc = parse(&x, argc, argv, "symbol input seed");
+    rc = parse_doctor_options(&x, argc, argv, "symbol input seed");
     if (rc == 0)
-        rc = learn(&x);
+        rc = describe_patient(&x);
     if (rc == 0) {
         r = (void *)ctl_call(ctl, "/npugraph.v1.Graphs/Doctor", &x.req.base,
                              &npugraph__v1__doctor_response__descriptor);
@@ -208,11 +208,11 @@ int ctl_cmd_doctor(struct ctl *ctl, int argc, char **argv)
     }
     if (r != NULL) {
         print_report(ctl, r);
-        print_sizes(ctl, &x, r);
+        print_examined_sizes(ctl, &x, r);
         rc = r->healthy ? 0 : 1;
         npugraph__free_message(r);
     }
-    doctor_fini(&x);
+    doctor_request_fini(&x);
     return rc;
 }
 
@@ -226,9 +226,9 @@ int ctl_cmd_trace(struct ctl *ctl, int argc, char **argv)
 
     if (ctl_is_timeline(argc, argv))
         return ctl_cmd_timeline(ctl, argc, argv);
-    rc = parse(&x, argc, argv, "symbol input seed output");
+    rc = parse_doctor_options(&x, argc, argv, "symbol input seed output");
     if (rc == 0)
-        rc = learn(&x);
+        rc = describe_patient(&x);
     if (rc == 0) {
         r = (void *)ctl_call(ctl, "/npugraph.v1.Graphs/Trace", &x.req.base, &npugraph__v1__trace_response__descriptor);
         rc = r != NULL ? 0 : 1;
@@ -238,6 +238,6 @@ int ctl_cmd_trace(struct ctl *ctl, int argc, char **argv)
     else if (r != NULL)
         fputs(r->json, stdout);
     npugraph__free_message(r);
-    doctor_fini(&x);
+    doctor_request_fini(&x);
     return rc;
 }

@@ -40,7 +40,7 @@ static void print_steps(struct ctl *ctl, report_t *r)
     }
 }
 
-static void write_text(FILE *f, report_t *r)
+static void write_device_report(FILE *f, report_t *r)
 {
     struct utsname machine = {0};
 
@@ -60,7 +60,7 @@ static int write_report(const char *path, report_t *r)
     bool ok = f != NULL;
 
     if (ok) {
-        write_text(f, r);
+        write_device_report(f, r);
         ok = !ferror(f);
         ok = fclose(f) == 0 && ok;
     }

@@ -184,7 +184,7 @@ static bool parse_set(struct buckets *b, const char *text)
     return false;
 }
 
-static int take_option(struct buckets *b, const char *name, const char *value)
+static int take_bucket_option(struct buckets *b, const char *name, const char *value)
 {
     uint64_t n;
 
@@ -204,14 +204,14 @@ static int take_option(struct buckets *b, const char *name, const char *value)
     return 0;
 }
 
-static int parse_buckets(struct buckets *b, int argc, char **argv)
+static int parse_bucket_options(struct buckets *b, int argc, char **argv)
 {
     struct ctl_options o = {b->command, argc, 1, argv};
     const char *name, *value, *graph = NULL;
 
     while ((name = ctl_next_beside(&o, "apply", "captures symbol set", &value, &graph, "one graph at a time")) !=
            NULL) {
-        int rc = take_option(b, name, value);
+        int rc = take_bucket_option(b, name, value);
 
         if (rc != 0)
             return rc;
@@ -222,7 +222,7 @@ static int parse_buckets(struct buckets *b, int argc, char **argv)
     return 0;
 }
 
-static void print_sizes(struct ctl *ctl, const Npugraph__V1__BucketsResponse *r)
+static void print_bucket_sizes(struct ctl *ctl, const Npugraph__V1__BucketsResponse *r)
 {
     static const struct ctl_column columns[] = {{"SIZE", "size", true}, {"TIMES", "count", true}};
     struct ctl_table *t = ctl_table_new(ctl, "sizes", columns, sizeof(columns) / sizeof(columns[0]));
@@ -262,12 +262,12 @@ int ctl_cmd_buckets(struct ctl *ctl, int argc, char **argv)
     Npugraph__V1__BucketsResponse *r;
     struct ctl_table *t;
 
-    if (parse_buckets(&b, argc, argv) != 0)
+    if (parse_bucket_options(&b, argc, argv) != 0)
         return 2;
     r = (void *)ctl_call(ctl, "/npugraph.v1.Graphs/Buckets", &b.req.base, &npugraph__v1__buckets_response__descriptor);
     if (r == NULL)
         return 1;
-    print_sizes(ctl, r);
+    print_bucket_sizes(ctl, r);
     if (!ctl->json)
         printf("\nSymbol %s of graph %s:\n", r->symbol, r->graph);
     t = ctl_table_new(ctl, "sets", columns, sizeof(columns) / sizeof(columns[0]));

@@ -13,8 +13,8 @@ void ctl_print_sizes(const Npugraph__V1__GraphInfo *info, const int64_t *symbols
 }
 
 /* As the other commands take it: with its number, of a graph that is registered in several ways. */
-static void put_digest(const struct ctl *ctl, struct ctl_table *t, const Npugraph__V1__ListGraphsResponse *r,
-                       const Npugraph__V1__GraphInfo *g)
+static void put_graph_digest(const struct ctl *ctl, struct ctl_table *t, const Npugraph__V1__ListGraphsResponse *r,
+                             const Npugraph__V1__GraphInfo *g)
 {
     char text[100];
     size_t n = 0;
@@ -26,7 +26,7 @@ static void put_digest(const struct ctl *ctl, struct ctl_table *t, const Npugrap
     ctl_str(t, text);
 }
 
-static int list_graphs(struct ctl *ctl)
+static int print_graphs(struct ctl *ctl)
 {
     static const struct ctl_column columns[] = {
         {"DIGEST", "digest", false},
@@ -60,7 +60,7 @@ static int list_graphs(struct ctl *ctl)
         const Npugraph__V1__GraphInfo *g = r->graphs[i];
 
         ctl_row(t);
-        put_digest(ctl, t, r, g);
+        put_graph_digest(ctl, t, r, g);
         ctl_str(t, g->name);
         ctl_int(t, g->nodes);
         ctl_int(t, g->registrations);
@@ -82,7 +82,7 @@ static int list_graphs(struct ctl *ctl)
     return 0;
 }
 
-static int describe(struct ctl *ctl, Npugraph__V1__DescribeRequest *req, const char *file)
+static int describe_graph(struct ctl *ctl, Npugraph__V1__DescribeRequest *req, const char *file)
 {
     Npugraph__V1__DescribeResponse *r =
         (void *)ctl_call(ctl, "/npugraph.v1.Graphs/Describe", &req->base, &npugraph__v1__describe_response__descriptor);
@@ -114,7 +114,7 @@ int ctl_cmd_graphs(struct ctl *ctl, int argc, char **argv)
     const char *name, *value, *file = NULL;
 
     if (argc == 1 || (argc == 2 && strcmp(argv[1], "list") == 0))
-        return list_graphs(ctl);
+        return print_graphs(ctl);
     for (size_t i = 0; argc >= 3 && i < sizeof(forms) / sizeof(forms[0]); i++)
         if (strcmp(argv[1], forms[i].word) == 0)
             req.form = forms[i].form;
@@ -138,7 +138,7 @@ int ctl_cmd_graphs(struct ctl *ctl, int argc, char **argv)
                          "--key belongs to plan and map: show and dot are of the graph as it was registered");
     if (file != NULL)
         req.form = NGD_PB(DESCRIBE_FORM, SVG);
-    return describe(ctl, &req, file);
+    return describe_graph(ctl, &req, file);
 }
 
 int ctl_cmd_options(struct ctl *ctl, int argc, char **argv)

@@ -178,7 +178,7 @@ static void put_quota(struct ctl_table *t, const Npugraph__V1__ShareInfo *s, con
     ctl_int(t, limit);
 }
 
-static void put_devices(struct ctl_table *t, const Npugraph__V1__GroupInfo *g)
+static void put_group_devices(struct ctl_table *t, const Npugraph__V1__GroupInfo *g)
 {
     struct ngd_strbuf sb;
 
@@ -212,7 +212,7 @@ int ctl_cmd_groups(struct ctl *ctl, int argc, char **argv)
 
         ctl_row(t);
         ctl_str(t, g->name);
-        put_devices(t, g);
+        put_group_devices(t, g);
         ctl_int(t, g->session);
         ctl_word(t, &npugraph__v1__group_state__descriptor, g->state);
         ctl_int(t, g->replays);

@@ -25,7 +25,7 @@ static const char *next_row(const char *text, const char *name)
 }
 
 /* What stands behind the last blank of a line: labels may hold blanks, values never do. */
-static const char *value_of(const char *line)
+static const char *metric_value(const char *line)
 {
     const char *p = line + strcspn(line, "\n");
 
@@ -41,7 +41,7 @@ uint64_t ctl_metric_sum(const char *text, const char *name)
 
     snprintf(full, sizeof(full), PREFIX "%s", name);
     for (const char *p = next_row(text, full); p != NULL; p = next_row(p + 1, full)) {
-        sum += strtoull(value_of(p), NULL, 10);
+        sum += strtoull(metric_value(p), NULL, 10);
         p += strcspn(p, "\n") - 1;
     }
     return sum;
@@ -74,9 +74,9 @@ void ctl_histogram_read(const char *text, const char *name, struct ctl_histogram
     for (const char *p = next_row(text, full); p != NULL && h->n < CTL_BUCKETS_MAX; p = next_row(p, full)) {
         const char *le = strstr(p, "le=\"");
 
-        if (le != NULL && le < value_of(p)) {
+        if (le != NULL && le < metric_value(p)) {
             h->bound[h->n] = parse_bound(le + 4);
-            h->below[h->n++] = strtoull(value_of(p), NULL, 10);
+            h->below[h->n++] = strtoull(metric_value(p), NULL, 10);
         }
         p += strcspn(p, "\n");
         p += *p == '\n';

@@ -20,7 +20,7 @@ static uint64_t now_ns(void)
 
 /* ---- lists ----------------------------------------------------------------------------------------------- */
 
-static void model_row(struct ctl_table *t, const Npugraph__V1__ModelInfo *m)
+static void put_model_row(struct ctl_table *t, const Npugraph__V1__ModelInfo *m)
 {
     ctl_row(t);
     ctl_str(t, m->name);
@@ -60,7 +60,7 @@ int ctl_cmd_models(struct ctl *ctl, int argc, char **argv)
         return 1;
     t = ctl_table_new(ctl, "models", columns, sizeof(columns) / sizeof(columns[0]));
     for (size_t i = 0; i < r->n_models; i++)
-        model_row(t, r->models[i]);
+        put_model_row(t, r->models[i]);
     ctl_table_end(t, "No models. Load one: npugraphctl load DIR");
     npugraph__free_message(r);
     return 0;
@@ -409,7 +409,7 @@ struct generation {
     size_t n_text;
 };
 
-static bool read_priority(struct generation *g, const char *value)
+static bool take_priority(struct generation *g, const char *value)
 {
     g->priority = ngd_word_value(&npugraph__v1__priority__descriptor, value);
     return g->priority != NPUGRAPH_PRIORITY_DEFAULT;
@@ -429,7 +429,7 @@ static bool generate_option(struct generation *g, const char *name, const char *
     if (strcmp(name, "timing") == 0)
         return (g->timing = true);
     if (strcmp(name, "priority") == 0)
-        return read_priority(g, value);
+        return take_priority(g, value);
     if (strcmp(name, "stop") == 0 && g->n_stop < NPUGRAPH_STOPS_MAX)
         return (g->stop[g->n_stop++] = value) != NULL;
     if (strcmp(name, "logprobs") == 0)
@@ -553,7 +553,7 @@ static bool show_token(void *user, int32_t token, const struct npugraph_logprobs
 }
 
 /* On standard error, or as an object: standard output is the text's. */
-static void print_timing(struct generation *g, const char *what, const struct npugraph_timing *t)
+static void print_generation_timing(struct generation *g, const char *what, const struct npugraph_timing *t)
 {
     const struct {
         const char *name, *key;
@@ -585,8 +585,8 @@ static void print_timings(struct generation *g)
 {
     if (!g->timing)
         return;
-    print_timing(g, "prompt", &g->prompt_time);
-    print_timing(g, "tokens", &g->tokens_time);
+    print_generation_timing(g, "prompt", &g->prompt_time);
+    print_generation_timing(g, "tokens", &g->tokens_time);
 }
 
 static void print_summary(struct generation *g, const char *finish)
@@ -655,7 +655,7 @@ static int run_generation(struct generation *g, enum npugraph_finish *finish_p, 
     return rc;
 }
 
-static int generate(struct generation *g)
+static int generate_text(struct generation *g)
 {
     struct npugraph_error err = {0};
     enum npugraph_finish finish = NPUGRAPH_FINISH_CANCELLED;
@@ -686,7 +686,7 @@ int ctl_cmd_generate(struct ctl *ctl, int argc, char **argv)
     if (rc == 0)
         rc = make_prompt(&g);
     if (rc == 0)
-        rc = generate(&g);
+        rc = generate_text(&g);
     free(g.ids);
     npugraph_tokenizer_close(g.tok);
     npugraph_stops_destroy(g.stops);

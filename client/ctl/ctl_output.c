@@ -195,7 +195,7 @@ static void append_safe(struct ngd_strbuf *sb, const char *text)
     }
 }
 
-static size_t columns_of(const char *text, size_t n)
+static size_t text_columns(const char *text, size_t n)
 {
     size_t columns = 0;
 
@@ -210,7 +210,7 @@ static void print_words(FILE *out, const char *text, size_t width)
     size_t at = 0;
 
     for (text += strspn(text, " "); *text; text += strspn(text, " ")) {
-        size_t n = strcspn(text, " "), columns = columns_of(text, n);
+        size_t n = strcspn(text, " "), columns = text_columns(text, n);
 
         if (at != 0 && at + 1 + columns > width) {
             fputc('\n', out);
@@ -227,7 +227,7 @@ static void print_words(FILE *out, const char *text, size_t width)
 static bool wider_than(const char *text, size_t width)
 {
     for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n')
-        if (columns_of(line, strcspn(line, "\n")) > width)
+        if (text_columns(line, strcspn(line, "\n")) > width)
             return true;
     return false;
 }
@@ -254,7 +254,7 @@ static void hide(struct ctl_table *t, size_t column)
     scols_column_set_flags(scols_table_get_column(t->table, column), SCOLS_FL_HIDDEN);
 }
 
-static const char *data_of(struct ctl_table *t, size_t row, size_t column)
+static const char *cell_data(struct ctl_table *t, size_t row, size_t column)
 {
     return scols_cell_get_data(scols_line_get_cell(scols_table_get_line(t->table, row), column)) ?: "";
 }
@@ -270,12 +270,12 @@ static void print_rest(struct ctl_table *t, size_t row, size_t shown)
         if (i > shown)
             ngd_strbuf_append(&safe, strcmp(t->columns[i].title, "OF") == 0 ? " " : ", ");
         ngd_strbuf_printf(&safe, "%s ", t->columns[i].title);
-        append_safe(&safe, data_of(t, row, i));
+        append_safe(&safe, cell_data(t, row, i));
     }
     print_words(t->ctl->out, ngd_strbuf_str(&safe), width);
     for (size_t i = t->prose; i < t->n; i++) {
         ngd_strbuf_clear(&safe);
-        append_safe(&safe, data_of(t, row, i));
+        append_safe(&safe, cell_data(t, row, i));
         print_words(t->ctl->out, ngd_strbuf_str(&safe), width);
     }
     ngd_strbuf_fini(&safe);
@@ -354,7 +354,7 @@ struct ctl_fields *ctl_fields_new(struct ctl *ctl, const char *key)
     return f;
 }
 
-static void field(struct ctl_fields *f, const char *title, const char *key, const char *text, json_t *raw)
+static void add_field(struct ctl_fields *f, const char *title, const char *key, const char *text, json_t *raw)
 {
     struct libscols_line *line = scols_table_new_line(f->table, NULL);
 
@@ -370,7 +370,7 @@ static void field(struct ctl_fields *f, const char *title, const char *key, cons
 
 void ctl_field_str(struct ctl_fields *f, const char *title, const char *key, const char *value)
 {
-    field(f, title, key, value, json_string(value));
+    add_field(f, title, key, value, json_string(value));
 }
 
 void ctl_field_int(struct ctl_fields *f, const char *title, const char *key, uint64_t value)
@@ -378,7 +378,7 @@ void ctl_field_int(struct ctl_fields *f, const char *title, const char *key, uin
     char text[32];
 
     snprintf(text, sizeof(text), "%llu", (unsigned long long)value);
-    field(f, title, key, text, json_integer((json_int_t)value));
+    add_field(f, title, key, text, json_integer((json_int_t)value));
 }
 
 void ctl_field_bytes(struct ctl_fields *f, const char *title, const char *key, uint64_t value)
@@ -386,7 +386,7 @@ void ctl_field_bytes(struct ctl_fields *f, const char *title, const char *key, u
     char text[32];
 
     ctl_format_bytes(value, text, sizeof(text));
-    field(f, title, key, text, json_integer((json_int_t)value));
+    add_field(f, title, key, text, json_integer((json_int_t)value));
 }
 
 void ctl_field_ms(struct ctl_fields *f, const char *title, const char *key, uint64_t value)
@@ -394,7 +394,7 @@ void ctl_field_ms(struct ctl_fields *f, const char *title, const char *key, uint
     char text[32];
 
     ctl_format_ms(value, text, sizeof(text));
-    field(f, title, key, text, json_integer((json_int_t)value));
+    add_field(f, title, key, text, json_integer((json_int_t)value));
 }
 
 void ctl_field_us(struct ctl_fields *f, const char *title, const char *key, double us)
@@ -402,7 +402,7 @@ void ctl_field_us(struct ctl_fields *f, const char *title, const char *key, doub
     char text[32];
 
     snprintf(text, sizeof(text), us < 1000 ? "%.1f µs" : "%.0f µs", us);
-    field(f, title, key, text, json_real(us));
+    add_field(f, title, key, text, json_real(us));
 }
 
 void ctl_field_rate(struct ctl_fields *f, const char *title, const char *key, double value, const char *unit)
@@ -410,7 +410,7 @@ void ctl_field_rate(struct ctl_fields *f, const char *title, const char *key, do
     char text[64];
 
     snprintf(text, sizeof(text), "%.1f %s", value, unit);
-    field(f, title, key, text, json_real(value));
+    add_field(f, title, key, text, json_real(value));
 }
 
 void ctl_fields_end(struct ctl_fields *f)

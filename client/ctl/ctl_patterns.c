@@ -33,7 +33,7 @@ static int print_patterns(struct ctl *ctl, Npugraph__V1__PatternInfo *const *ite
     return 0;
 }
 
-static int list(struct ctl *ctl, const char *name)
+static int show_pattern_list(struct ctl *ctl, const char *name)
 {
     Npugraph__V1__ListPatternsRequest req = NPUGRAPH__V1__LIST_PATTERNS_REQUEST__INIT;
     Npugraph__V1__ListPatternsResponse *r;
@@ -55,7 +55,7 @@ static int list(struct ctl *ctl, const char *name)
     return 0;
 }
 
-static int add(struct ctl *ctl, const char *path, bool for_all)
+static int add_pattern_file(struct ctl *ctl, const char *path, bool for_all)
 {
     Npugraph__V1__RegisterPatternRequest req = NPUGRAPH__V1__REGISTER_PATTERN_REQUEST__INIT;
     Npugraph__V1__RegisterPatternResponse *r = NULL;
@@ -85,7 +85,7 @@ static int add(struct ctl *ctl, const char *path, bool for_all)
     return 0;
 }
 
-static int remove_one(struct ctl *ctl, const char *name, bool for_all)
+static int remove_named_pattern(struct ctl *ctl, const char *name, bool for_all)
 {
     Npugraph__V1__RemovePatternRequest req = NPUGRAPH__V1__REMOVE_PATTERN_REQUEST__INIT;
     ProtobufCMessage *r;
@@ -107,12 +107,12 @@ int ctl_cmd_patterns(struct ctl *ctl, int argc, char **argv)
     int n = argc - (for_all ? 1 : 0);
 
     if ((n == 1 || (n == 2 && strcmp(argv[1], "list") == 0)) && !for_all)
-        return list(ctl, NULL);
+        return show_pattern_list(ctl, NULL);
     if (n == 3 && strcmp(argv[1], "show") == 0 && !for_all)
-        return list(ctl, argv[2]);
+        return show_pattern_list(ctl, argv[2]);
     if (n == 3 && strcmp(argv[1], "add") == 0)
-        return add(ctl, argv[2], for_all);
+        return add_pattern_file(ctl, argv[2], for_all);
     if (n == 3 && strcmp(argv[1], "remove") == 0)
-        return remove_one(ctl, argv[2], for_all);
+        return remove_named_pattern(ctl, argv[2], for_all);
     return ctl_usage(command, "patterns takes list, show NAME, add FILE or remove NAME");
 }

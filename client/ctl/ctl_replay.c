@@ -39,7 +39,7 @@ struct run {
     size_t n_symbols;
 };
 
-static int fail(const struct npugraph_error *err)
+static int fail_replay(const struct npugraph_error *err)
 {
     return ctl_fail(err);
 }
@@ -81,7 +81,7 @@ static bool add_option(struct run *r, char *text)
     return true;
 }
 
-static bool take_option(struct run *r, const char *name, const char *value)
+static bool take_replay_option(struct run *r, const char *name, const char *value)
 {
     if (strcmp(name, "symbol") == 0)
         return add_pair(r->symbol, &r->n_symbol, (char *)value);
@@ -108,7 +108,7 @@ static int parse_arguments(struct run *r, int argc, char **argv, const char *fla
     while ((name = ctl_next_beside(&o, flags, valued, &value, &r->file, "one graph file, please")) != NULL) {
         if (strcmp(name, "?") == 0)
             return 2;
-        if (!take_option(r, name, value))
+        if (!take_replay_option(r, name, value))
             return ctl_usage(o.command,
                              strcmp(name, "repeat") == 0 ? "--%s cannot be %s"
                                                          : "--%s cannot be %s: it is NAME=VALUE, each name once",
@@ -140,7 +140,7 @@ static char *read_file(const char *path, size_t *n_p)
 
 /* ---- what the graph needs ---------------------------------------------------------------------------------- */
 
-static int choose_symbols(struct run *r)
+static int choose_replay_symbols(struct run *r)
 {
     const Npugraph__V1__GraphInfo *g = r->described->info;
 
@@ -163,7 +163,7 @@ static int choose_symbols(struct run *r)
     return 0;
 }
 
-static int learn(struct run *r)
+static int learn_graph(struct run *r)
 {
     Npugraph__V1__DescribeRequest describe = NPUGRAPH__V1__DESCRIBE_REQUEST__INIT;
     Npugraph__V1__CaptureRequest capture = NPUGRAPH__V1__CAPTURE_REQUEST__INIT;
@@ -174,13 +174,13 @@ static int learn(struct run *r)
     if (r->text == NULL || !ctl_connect(r->ctl))
         return 1;
     if (npugraph_graph_register(r->ctl->client, NULL, r->text, NULL, 0, r->option, r->n_option, &r->graph, &err) != 0)
-        return fail(&err);
+        return fail_replay(&err);
     describe.graph = r->graph;
     r->described = (void *)ctl_call(r->ctl, "/npugraph.v1.Graphs/Describe", &describe.base,
                                     &npugraph__v1__describe_response__descriptor);
     if (r->described == NULL)
         return 1;
-    if (choose_symbols(r) != 0)
+    if (choose_replay_symbols(r) != 0)
         return 2;
     capture.graph = r->graph;
     capture.n_symbols = r->n_symbols;
@@ -245,7 +245,7 @@ int ctl_cmd_capture(struct ctl *ctl, int argc, char **argv)
     int rc = parse_arguments(&r, argc, argv, "dry-run", "symbol option");
 
     if (rc == 0)
-        rc = learn(&r);
+        rc = learn_graph(&r);
     if (rc == 0) {
         f = ctl_fields_new(ctl, NULL);
         ctl_field_str(f, "Graph", "graph", r.described->info->name);
@@ -280,7 +280,7 @@ static void store_int(ngd_dtype_t type, char *at, int64_t i)
 }
 
 /* v: an integer that fits, where the type is one. */
-static void store(ngd_dtype_t type, char *at, double v)
+static void store_element(ngd_dtype_t type, char *at, double v)
 {
     float f = (float)v;
     uint16_t h = type == NGD_BF16 ? ngd_f32_to_bf16(f) : ngd_f32_to_f16(f);
@@ -312,7 +312,7 @@ static double load_float(ngd_dtype_t type, const char *at)
     return (double)(type == NGD_F16 ? ngd_f16_to_f32(h) : ngd_bf16_to_f32(h));
 }
 
-static int64_t load_int(ngd_dtype_t type, const char *at)
+static int64_t load_element(ngd_dtype_t type, const char *at)
 {
     int64_t i = 0;
 
@@ -339,7 +339,7 @@ static double random_value(ngd_dtype_t type, uint64_t *state)
     return ngd_dtype_is_float(type) ? (double)(r >> 11) * 0x1p-52 - 1.0 : (double)(r >> 63);
 }
 
-static bool fits(ngd_dtype_t type, int64_t v)
+static bool fits_type(ngd_dtype_t type, int64_t v)
 {
     switch (type) {
     case NGD_I8:
@@ -361,13 +361,13 @@ static bool fill_number(const char *text, ngd_dtype_t type, char *at, char **end
     int64_t v;
 
     if (ngd_dtype_is_float(type)) {
-        store(type, at, strtod(text, end_p));
+        store_element(type, at, strtod(text, end_p));
         return *end_p != text;
     }
     errno = 0;
     v = strtoll(text, end_p, 10);
     store_int(type, at, v);
-    return *end_p != text && errno == 0 && fits(type, v);
+    return *end_p != text && errno == 0 && fits_type(type, v);
 }
 
 static bool fill_numbers(const char *spec, ngd_dtype_t type, char *data, size_t n)
@@ -390,7 +390,7 @@ static double arange(ngd_dtype_t type, size_t i)
     return (double)(type == NGD_BOOL ? i % 2 : i);
 }
 
-static bool fill(const char *spec, ngd_dtype_t type, char *data, size_t bytes, uint64_t seed)
+static bool fill_tensor(const char *spec, ngd_dtype_t type, char *data, size_t bytes, uint64_t seed)
 {
     size_t size = ngd_dtype_bytes(type), n = bytes / size, file_bytes = 0;
     char *file;
@@ -407,13 +407,13 @@ static bool fill(const char *spec, ngd_dtype_t type, char *data, size_t bytes, u
     if (strncmp(spec, "random", 6) == 0 &&
         (spec[6] == '\0' || (spec[6] == ':' && ctl_parse_uint(spec + 7, UINT64_MAX, &seed)))) {
         for (size_t i = 0; i < n; i++)
-            store(type, data + i * size, random_value(type, &seed));
+            store_element(type, data + i * size, random_value(type, &seed));
         return true;
     }
     if (strcmp(spec, "zeros") != 0 && strcmp(spec, "ones") != 0 && strcmp(spec, "arange") != 0)
         return fill_numbers(spec, type, data, n);
     for (size_t i = 0; i < n; i++)
-        store(type, data + i * size, spec[0] == 'z' ? 0 : spec[0] == 'o' ? 1 : arange(type, i));
+        store_element(type, data + i * size, spec[0] == 'z' ? 0 : spec[0] == 'o' ? 1 : arange(type, i));
     return true;
 }
 
@@ -423,7 +423,8 @@ static char *make_tensor(struct run *r, const Npugraph__V1__ValueInfo *v, uint64
     char *data = calloc(1, bytes + 8);
     ngd_dtype_t type;
 
-    if (data != NULL && ngd_dtype_parse(v->dtype, strlen(v->dtype), &type) && fill(spec, type, data, bytes, seed))
+    if (data != NULL && ngd_dtype_parse(v->dtype, strlen(v->dtype), &type) &&
+        fill_tensor(spec, type, data, bytes, seed))
         return data;
     fprintf(stderr, "npugraphctl: --input %s=%s does not fill %" PRIu64 " bytes of %s\n", v->label,
             spec != NULL ? spec : "", bytes, v->dtype);
@@ -447,7 +448,7 @@ static int bind_one(struct run *r, const Npugraph__V1__ValueInfo *v, uint64_t by
     if (rc == 0)
         rc = npugraph_buffer_write(r->ctl->client, binding->buffer, 0, data, bytes, &err);
     free(data);
-    return rc != 0 ? fail(&err) : 0;
+    return rc != 0 ? fail_replay(&err) : 0;
 }
 
 static int bind_all(struct run *r)
@@ -463,7 +464,7 @@ static int bind_all(struct run *r)
                       &bindings[i]);
     if (rc == 0 && npugraph_graph_register(r->ctl->client, NULL, r->text, bindings, n, r->option, r->n_option,
                                            &r->graph, &err) != 0)
-        rc = fail(&err);
+        rc = fail_replay(&err);
     free(bindings);
     return rc;
 }
@@ -501,14 +502,14 @@ static void print_values(char *to, size_t room, const Npugraph__V1__ValueInfo *v
         if (ngd_dtype_is_float(type))
             at += (size_t)snprintf(to + at, room - at, "%s%.6g", blank, load_float(type, value));
         else
-            at += (size_t)snprintf(to + at, room - at, "%s%" PRId64, blank, load_int(type, value));
+            at += (size_t)snprintf(to + at, room - at, "%s%" PRId64, blank, load_element(type, value));
     }
     if (n > SHOWN_VALUES)
         snprintf(to + at, room - at, " ... (%zu in all)", n);
 }
 
 /* Of the last replay. */
-static void print_timing(struct ctl_fields *f, const struct npugraph_timing *t)
+static void print_replay_timing(struct ctl_fields *f, const struct npugraph_timing *t)
 {
     ctl_field_us(f, "waited", "queue_us", (double)t->queue_ns / 1000);
     ctl_field_us(f, "copy in", "copy_in_us", (double)t->copy_in_ns / 1000);
@@ -544,7 +545,7 @@ static void print_result(struct run *r, const struct npugraph_result *result, co
     ctl_field_us(f, r->eager ? "Eager run" : "Replay", "median_us", (double)times[r->repeat / 2] / 1000);
     ctl_field_us(f, "on the device", "device_us", (double)result->device_ns / 1000);
     if (r->timing)
-        print_timing(f, &result->timing);
+        print_replay_timing(f, &result->timing);
     ctl_fields_end(f);
 }
 
@@ -577,7 +578,7 @@ static int replay_many(struct run *r, const struct npugraph_replay *replay)
     npugraph_result_free(result);
     npugraph_replay_stream_close(stream);
     free(times);
-    return rc != 0 ? fail(&err) : 0;
+    return rc != 0 ? fail_replay(&err) : 0;
 }
 
 static int replay_filled(struct run *r)
@@ -617,7 +618,7 @@ int ctl_cmd_replay(struct ctl *ctl, int argc, char **argv)
     int rc = parse_arguments(&r, argc, argv, "eager timing", "symbol input host option repeat");
 
     if (rc == 0)
-        rc = learn(&r);
+        rc = learn_graph(&r);
     if (rc == 0)
         rc = bind_all(&r);
     if (rc == 0)

@@ -31,7 +31,7 @@
 static struct termios before;
 static volatile sig_atomic_t on, keys, resized;
 
-static void put(const char *text, size_t n)
+static void write_terminal(const char *text, size_t n)
 {
     while (n > 0) {
         ssize_t done = write(STDOUT_FILENO, text, n);
@@ -54,12 +54,12 @@ static void take_terminal(void)
     raw.c_cc[VTIME] = 0;
     if (keys)
         tcsetattr(STDIN_FILENO, TCSANOW, &raw);
-    put(ENTER, sizeof(ENTER) - 1);
+    write_terminal(ENTER, sizeof(ENTER) - 1);
 }
 
 static void give_terminal(void)
 {
-    put(LEAVE, sizeof(LEAVE) - 1);
+    write_terminal(LEAVE, sizeof(LEAVE) - 1);
     if (keys)
         tcsetattr(STDIN_FILENO, TCSANOW, &before);
 }
@@ -153,7 +153,7 @@ bool ctl_screen_on(void)
 /* ---- drawing --------------------------------------------------------------------------------------------- */
 
 /* Copies a line's characters up to that many columns, and its escape sequences, which take none. */
-static const char *put_line(FILE *to, const char *p, int cols)
+static const char *put_screen_line(FILE *to, const char *p, int cols)
 {
     mbstate_t state = {0};
     int at = 0;
@@ -196,14 +196,14 @@ void ctl_screen_show(const char *frame)
     for (row = 0; row < rows && *frame != '\0'; row++) {
         /* Erased first: behind a line as wide as the terminal the cursor still stands on its last column. */
         fputs(row != 0 ? "\r\n" ERASE_LINE : ERASE_LINE, to);
-        frame = put_line(to, frame, cols);
+        frame = put_screen_line(to, frame, cols);
         frame += *frame == '\n';
         fputs(PLAIN, to);
     }
     if (row < rows)
         fputs("\r\n" ERASE_BEHIND, to);
     if (fclose(to) == 0)
-        put(text, n);
+        write_terminal(text, n);
     free(text);
 }
 

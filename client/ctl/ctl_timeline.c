@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-static int start(struct ctl *ctl, struct ctl_options *o)
+static int start_trace(struct ctl *ctl, struct ctl_options *o)
 {
     Npugraph__V1__StartTimelineRequest req = NPUGRAPH__V1__START_TIMELINE_REQUEST__INIT;
     Npugraph__V1__StartTimelineResponse *r;
@@ -100,7 +100,7 @@ static int stop_and_write(struct ctl *ctl, Npugraph__V1__TimelineForm form, cons
     return rc;
 }
 
-static int stop(struct ctl *ctl, struct ctl_options *o)
+static int stop_trace(struct ctl *ctl, struct ctl_options *o)
 {
     const char *name, *value, *path = NULL;
     int form = NGD_PB(TIMELINE_FORM, CHROME);
@@ -127,5 +127,5 @@ int ctl_cmd_timeline(struct ctl *ctl, int argc, char **argv)
 {
     struct ctl_options o = {ctl_find_command(argv[0]), argc, 2, argv};
 
-    return strcmp(argv[1], "start") == 0 ? start(ctl, &o) : stop(ctl, &o);
+    return strcmp(argv[1], "start") == 0 ? start_trace(ctl, &o) : stop_trace(ctl, &o);
 }

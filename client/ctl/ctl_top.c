@@ -20,7 +20,7 @@ struct top {
 
 /* ---- one look ---------------------------------------------------------------------------------------------- */
 
-static void forget(struct top_look *look)
+static void free_look(struct top_look *look)
 {
     npugraph__free_message(look->status);
     npugraph__free_message(look->stats);
@@ -32,8 +32,8 @@ static void forget(struct top_look *look)
 }
 
 /* The error is kept: it is printed when the screen is the user's again. */
-static void *ask(struct top *top, const char *method, const ProtobufCMessage *request,
-                 const ProtobufCMessageDescriptor *type, struct npugraph_error *err)
+static void *ask_daemon(struct top *top, const char *method, const ProtobufCMessage *request,
+                        const ProtobufCMessageDescriptor *type, struct npugraph_error *err)
 {
     ProtobufCMessage *reply = NULL;
 
@@ -42,7 +42,7 @@ static void *ask(struct top *top, const char *method, const ProtobufCMessage *re
     return reply;
 }
 
-static bool look(struct top *top, struct top_look *l, struct npugraph_error *err)
+static bool take_look(struct top *top, struct top_look *l, struct npugraph_error *err)
 {
     Npugraph__V1__StatusRequest status = NPUGRAPH__V1__STATUS_REQUEST__INIT;
     Npugraph__V1__StatsRequest stats = NPUGRAPH__V1__STATS_REQUEST__INIT;
@@ -54,15 +54,16 @@ static bool look(struct top *top, struct top_look *l, struct npugraph_error *err
     stats.form = NGD_PB(STATS_FORM, PROMETHEUS);
     l->at = ctl_screen_now();
     l->devices =
-        ask(top, "/npugraph.v1.Admin/Devices", &devices.base, &npugraph__v1__devices_response__descriptor, err);
-    l->shares =
-        ask(top, "/npugraph.v1.Admin/ListShares", &shares.base, &npugraph__v1__list_shares_response__descriptor, err);
-    l->sessions = ask(top, "/npugraph.v1.Admin/ListSessions", &sessions.base,
-                      &npugraph__v1__list_sessions_response__descriptor, err);
-    l->models = ask(top, "/npugraph.v1.Sequences/ListModels", &models.base,
-                    &npugraph__v1__list_models_response__descriptor, err);
-    l->stats = ask(top, "/npugraph.v1.Admin/Stats", &stats.base, &npugraph__v1__stats_response__descriptor, err);
-    l->status = ask(top, "/npugraph.v1.Admin/Status", &status.base, &npugraph__v1__status_response__descriptor, err);
+        ask_daemon(top, "/npugraph.v1.Admin/Devices", &devices.base, &npugraph__v1__devices_response__descriptor, err);
+    l->shares = ask_daemon(top, "/npugraph.v1.Admin/ListShares", &shares.base,
+                           &npugraph__v1__list_shares_response__descriptor, err);
+    l->sessions = ask_daemon(top, "/npugraph.v1.Admin/ListSessions", &sessions.base,
+                             &npugraph__v1__list_sessions_response__descriptor, err);
+    l->models = ask_daemon(top, "/npugraph.v1.Sequences/ListModels", &models.base,
+                           &npugraph__v1__list_models_response__descriptor, err);
+    l->stats = ask_daemon(top, "/npugraph.v1.Admin/Stats", &stats.base, &npugraph__v1__stats_response__descriptor, err);
+    l->status =
+        ask_daemon(top, "/npugraph.v1.Admin/Status", &status.base, &npugraph__v1__status_response__descriptor, err);
     return err->code == 0;
 }
 
@@ -106,11 +107,11 @@ static void redraw(struct top *top)
         ctl_screen_show("Measuring the first interval; q leaves.\n");
 }
 
-static bool watch(struct top *top, struct npugraph_error *err)
+static bool watch_daemon(struct top *top, struct npugraph_error *err)
 {
     struct top_look fresh = {0};
 
-    if (!look(top, &top->now, err))
+    if (!take_look(top, &top->now, err))
         return false;
     if (ctl_screen_on())
         redraw(top);
@@ -123,11 +124,11 @@ static bool watch(struct top *top, struct npugraph_error *err)
             redraw(top);
             continue;
         }
-        if (!look(top, &fresh, err)) {
-            forget(&fresh);
+        if (!take_look(top, &fresh, err)) {
+            free_look(&fresh);
             return false;
         }
-        forget(&top->before);
+        free_look(&top->before);
         top->before = top->now;
         top->now = fresh;
         if (!show(top))
@@ -139,7 +140,7 @@ static bool watch(struct top *top, struct npugraph_error *err)
 
 /* ---- the command ------------------------------------------------------------------------------------------- */
 
-static int parse(struct top *top, int argc, char **argv)
+static int parse_top_options(struct top *top, int argc, char **argv)
 {
     struct ctl_options o = {ctl_find_command(argv[0]), argc, 1, argv};
     const char *name, *value;
@@ -163,18 +164,18 @@ int ctl_cmd_top(struct ctl *ctl, int argc, char **argv)
 {
     struct top top = {.ctl = ctl, .interval = INTERVAL_DEFAULT};
     struct npugraph_error err = {0};
-    int rc = parse(&top, argc, argv);
+    int rc = parse_top_options(&top, argc, argv);
 
     if (rc != 0)
         return rc;
     if (!ctl_connect(ctl))
         return 1;
     ctl_screen_enter(ctl);
-    rc = watch(&top, &err) ? 0 : 1;
+    rc = watch_daemon(&top, &err) ? 0 : 1;
     ctl_screen_leave();
     if (rc != 0)
         ctl_fail(&err);
-    forget(&top.before);
-    forget(&top.now);
+    free_look(&top.before);
+    free_look(&top.now);
     return rc;
 }

@@ -105,7 +105,7 @@ static double bubble(const struct view *v, const Npugraph__V1__DeviceInfo *d)
     return r < 1 ? r : 1;
 }
 
-static void put_devices(const struct view *v)
+static void put_device_table(const struct view *v)
 {
     static const struct ctl_column columns[] = {
         {"DEVICE", "name", false},     {"STATE", "state", false},    {"BUSY", "busy", true},
@@ -225,7 +225,7 @@ static uint64_t all_shares_used(const struct view *v)
     return all;
 }
 
-static void put_shares(const struct view *v)
+static void put_share_table(const struct view *v)
 {
     static const struct ctl_column columns[] = {
         {"IDENTITY", "identity", false},    {"WEIGHT", "weight", true}, {"WAITING", "waiting", true},
@@ -274,7 +274,7 @@ static int compare_clients(const void *a, const void *b)
 }
 
 /* The sessions of the look before are sorted by id. */
-static struct client measure(const struct view *v, Npugraph__V1__SessionInfo *s)
+static struct client measure_client(const struct view *v, Npugraph__V1__SessionInfo *s)
 {
     const Npugraph__V1__ListSessionsResponse *before = v->before->sessions;
     Npugraph__V1__SessionInfo *const *old = before->n_sessions != 0 ? bsearch(&s, before->sessions, before->n_sessions,
@@ -320,7 +320,7 @@ static void put_sessions(const struct view *v)
     if (clients == NULL)
         abort();
     for (size_t i = 0; i < n; i++) {
-        clients[i] = measure(v, v->now->sessions->sessions[i]);
+        clients[i] = measure_client(v, v->now->sessions->sessions[i]);
         listed += clients[i].used;
     }
     /* Sessions that have ended meanwhile are in the identities' sum alone; the two looks differ by what ran between. */
@@ -348,9 +348,9 @@ void ctl_top_print(struct ctl *ctl, const struct top_look *before, const struct 
     else
         print_totals(&v);
     sort_sessions(before->sessions);
-    put_devices(&v);
+    put_device_table(&v);
     put_models(&v);
     put_latencies(&v);
-    put_shares(&v);
+    put_share_table(&v);
     put_sessions(&v);
 }

@@ -141,7 +141,7 @@ const struct ctl_command *ctl_find_command(const char *name)
     return NULL;
 }
 
-static void print_help(FILE *to)
+static void print_overview(FILE *to)
 {
     fprintf(to, "Usage: npugraphctl [OPTION]... COMMAND [ARGUMENT]...\n\nOperates npugraphd.\n\nCommands:\n");
     for (const struct ctl_command *c = ctl_commands; c->name != NULL; c++)
@@ -407,7 +407,7 @@ static int help(int argc, char **argv)
     if (c != NULL)
         print_command_help(c);
     else
-        print_help(stdout);
+        print_overview(stdout);
     return 0;
 }
 
@@ -427,7 +427,7 @@ static int run_command(struct ctl *ctl, const struct ctl_command *c, int argc, c
     return rc;
 }
 
-static int run(int argc, char **argv)
+static int run_ctl(int argc, char **argv)
 {
     struct ctl_options o = {NULL, argc, 1, argv};
     struct ctl ctl = {0};
@@ -452,7 +452,7 @@ static int run(int argc, char **argv)
             return rc;
     }
     if (o.at == argc) {
-        print_help(stderr);
+        print_overview(stderr);
         return 2;
     }
     if (strcmp(argv[o.at], "help") == 0)
@@ -481,7 +481,7 @@ static const char *why_not_written(void)
 /* What was printed must have arrived: on a full disk a script would take half an answer for a whole one. */
 int main(int argc, char **argv)
 {
-    int rc = run(argc, argv);
+    int rc = run_ctl(argc, argv);
 
     if (fflush(stdout) == 0 && !ferror(stdout))
         return rc;

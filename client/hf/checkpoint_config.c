@@ -40,13 +40,13 @@ struct reader {
     int rc;
 };
 
-static void bad(struct reader *r, const char *reason, const char *key, const char *what)
+static void refuse_config(struct reader *r, const char *reason, const char *key, const char *what)
 {
     if (r->rc == 0)
         r->rc = npugraph__error(r->err, 3, reason, "config.json: %s %s", key, what);
 }
 
-static json_t *field(struct reader *r, const char *key)
+static json_t *config_field(struct reader *r, const char *key)
 {
     json_t *v = json_object_get(r->root, key);
 
@@ -55,12 +55,12 @@ static json_t *field(struct reader *r, const char *key)
 
 static int64_t get_int(struct reader *r, const char *key, int64_t def)
 {
-    json_t *v = field(r, key);
+    json_t *v = config_field(r, key);
 
     if (v == NULL && def >= 0)
         return def;
     if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > MAX_DIM) {
-        bad(r, "FILE_CORRUPT", key, v == NULL ? "is missing" : "must be an integer of 1 or more");
+        refuse_config(r, "FILE_CORRUPT", key, v == NULL ? "is missing" : "must be an integer of 1 or more");
         return 1;
     }
     return json_integer_value(v);
@@ -68,12 +68,12 @@ static int64_t get_int(struct reader *r, const char *key, int64_t def)
 
 static double get_number(struct reader *r, const char *key, double def)
 {
-    json_t *v = field(r, key);
+    json_t *v = config_field(r, key);
 
     if (v == NULL)
         return def;
     if (!json_is_number(v) || !(json_number_value(v) > 0)) {
-        bad(r, "FILE_CORRUPT", key, "must be a positive number");
+        refuse_config(r, "FILE_CORRUPT", key, "must be a positive number");
         return 1;
     }
     return json_number_value(v);
@@ -81,19 +81,19 @@ static double get_number(struct reader *r, const char *key, double def)
 
 static bool get_bool(struct reader *r, const char *key, bool def)
 {
-    json_t *v = field(r, key);
+    json_t *v = config_field(r, key);
 
     if (v != NULL && !json_is_boolean(v))
-        bad(r, "FILE_CORRUPT", key, "must be true or false");
+        refuse_config(r, "FILE_CORRUPT", key, "must be true or false");
     return v != NULL ? json_is_true(v) : def;
 }
 
 static const char *get_string(struct reader *r, const char *key, const char *def)
 {
-    json_t *v = field(r, key);
+    json_t *v = config_field(r, key);
 
     if (v != NULL && !json_is_string(v))
-        bad(r, "FILE_CORRUPT", key, "must be a string");
+        refuse_config(r, "FILE_CORRUPT", key, "must be a string");
     return json_is_string(v) ? json_string_value(v) : def;
 }
 
@@ -101,25 +101,25 @@ static const char *get_string(struct reader *r, const char *key, const char *def
 
 static void read_architecture(struct reader *r, struct npugraph__config *c)
 {
-    json_t *list = field(r, "architectures");
+    json_t *list = config_field(r, "architectures");
     const char *name = json_is_array(list) ? json_string_value(json_array_get(list, 0)) : NULL;
 
     if (name == NULL || (strcmp(name, "Qwen3ForCausalLM") != 0 && strcmp(name, "LlamaForCausalLM") != 0)) {
-        bad(r, "FILE_UNSUPPORTED", "architectures",
-            "must name Qwen3ForCausalLM or LlamaForCausalLM; others are not supported");
+        refuse_config(r, "FILE_UNSUPPORTED", "architectures",
+                      "must name Qwen3ForCausalLM or LlamaForCausalLM; others are not supported");
         return;
     }
     snprintf(c->architecture, sizeof(c->architecture), "%s", name);
     c->qk_norm = strcmp(name, "Qwen3ForCausalLM") == 0;
     if (strcmp(get_string(r, "hidden_act", "silu"), "silu") != 0)
-        bad(r, "FILE_UNSUPPORTED", "hidden_act", "must be \"silu\"");
+        refuse_config(r, "FILE_UNSUPPORTED", "hidden_act", "must be \"silu\"");
     if (get_bool(r, "use_sliding_window", false))
-        bad(r, "FILE_UNSUPPORTED", "use_sliding_window", "is set: sliding windows are not supported");
-    if (field(r, "quantization_config") != NULL)
-        bad(r, "FILE_UNSUPPORTED", "quantization_config", "is set: quantised checkpoints are not supported");
+        refuse_config(r, "FILE_UNSUPPORTED", "use_sliding_window", "is set: sliding windows are not supported");
+    if (config_field(r, "quantization_config") != NULL)
+        refuse_config(r, "FILE_UNSUPPORTED", "quantization_config", "is set: quantised checkpoints are not supported");
 }
 
-static void read_sizes(struct reader *r, struct npugraph__config *c)
+static void read_model_sizes(struct reader *r, struct npugraph__config *c)
 {
     c->vocab = get_int(r, "vocab_size", -1);
     c->hidden = get_int(r, "hidden_size", -1);
@@ -134,11 +134,11 @@ static void read_sizes(struct reader *r, struct npugraph__config *c)
     c->attention_bias = get_bool(r, "attention_bias", false);
     c->mlp_bias = get_bool(r, "mlp_bias", false);
     if (c->heads % c->kv_heads != 0)
-        bad(r, "FILE_CORRUPT", "num_attention_heads", "must be a multiple of num_key_value_heads");
+        refuse_config(r, "FILE_CORRUPT", "num_attention_heads", "must be a multiple of num_key_value_heads");
     if (c->head_dim % 2 != 0)
-        bad(r, "FILE_UNSUPPORTED", "head_dim", "must be even");
+        refuse_config(r, "FILE_UNSUPPORTED", "head_dim", "must be even");
     if (c->layers > 1024)
-        bad(r, "FILE_UNSUPPORTED", "num_hidden_layers", "is larger than 1024");
+        refuse_config(r, "FILE_UNSUPPORTED", "num_hidden_layers", "is larger than 1024");
 }
 
 static void read_rope_scaling(struct reader *r, struct npugraph__config *c)
@@ -153,7 +153,7 @@ static void read_rope_scaling(struct reader *r, struct npugraph__config *c)
         return;
     }
     if (strcmp(type, "llama3") != 0) {
-        bad(r, "FILE_UNSUPPORTED", "rope_scaling", "must be of type default, linear or llama3");
+        refuse_config(r, "FILE_UNSUPPORTED", "rope_scaling", "must be of type default, linear or llama3");
         return;
     }
     c->rope = ROPE_LLAMA3;
@@ -161,13 +161,13 @@ static void read_rope_scaling(struct reader *r, struct npugraph__config *c)
     c->rope_high_freq = get_number(r, "high_freq_factor", 4);
     c->rope_original = get_number(r, "original_max_position_embeddings", (double)c->max_positions);
     if (c->rope_high_freq <= c->rope_low_freq)
-        bad(r, "FILE_CORRUPT", "high_freq_factor", "must be larger than low_freq_factor");
+        refuse_config(r, "FILE_CORRUPT", "high_freq_factor", "must be larger than low_freq_factor");
 }
 
 /* Older files have rope_theta and rope_scaling; newer ones keep both in rope_parameters. */
 static void read_rope(struct reader *r, struct npugraph__config *c)
 {
-    json_t *whole = r->root, *params = field(r, "rope_parameters"), *scaling = field(r, "rope_scaling");
+    json_t *whole = r->root, *params = config_field(r, "rope_parameters"), *scaling = config_field(r, "rope_scaling");
 
     c->rope_theta = get_number(r, "rope_theta", 10000);
     if (params == NULL)
@@ -175,7 +175,7 @@ static void read_rope(struct reader *r, struct npugraph__config *c)
     if (params == NULL)
         return;
     if (!json_is_object(params)) {
-        bad(r, "FILE_CORRUPT", "rope_scaling", "must be an object");
+        refuse_config(r, "FILE_CORRUPT", "rope_scaling", "must be an object");
         return;
     }
     r->root = params;
@@ -211,7 +211,7 @@ int npugraph__config_read(const char *dir, struct npugraph__config *c, struct np
     memset(c, 0, sizeof(*c));
     read_architecture(&r, c);
     if (r.rc == 0)
-        read_sizes(&r, c);
+        read_model_sizes(&r, c);
     if (r.rc == 0)
         read_rope(&r, c);
     if (r.rc == 0) {

@@ -73,7 +73,7 @@ struct writer {
 
 #define put(...) ngd_strbuf_printf(g->sb, __VA_ARGS__)
 
-static void put_head(struct writer *g, const char *name)
+static void put_graph_head(struct writer *g, const char *name)
 {
     uint32_t most = g->prefill ? g->s->prefill_chunk : g->s->max_batch;
 
@@ -99,7 +99,7 @@ static void put_params(struct writer *g)
     put("  param %%rope.sin : f32[%u,%" PRId64 "]\n", g->s->max_context, g->c->head_dim);
 }
 
-static void put_inputs(struct writer *g)
+static void put_graph_inputs(struct writer *g)
 {
     char label[32];
 
@@ -239,9 +239,9 @@ void npugraph__graph_text(const struct npugraph__config *config, const struct np
     struct writer writer = {config, weights, shape, sb, prefill, prefill ? "T" : "B", prefill ? "1" : "B"},
                   *g = &writer;
 
-    put_head(g, name);
+    put_graph_head(g, name);
     put_params(g);
-    put_inputs(g);
+    put_graph_inputs(g);
     put_first(g);
     for (int64_t i = 0; i < config->layers; i++) {
         put_attention(g, i);

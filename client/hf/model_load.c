@@ -67,7 +67,7 @@ static int choose_name(struct load *l, const char *dir)
     return 0;
 }
 
-static uint64_t block_bytes(const struct load *l)
+static uint64_t kv_block_bytes(const struct load *l)
 {
     uint64_t element = strcmp(l->shape.kv_dtype, "f32") == 0 ? 4 : 2;
 
@@ -98,11 +98,11 @@ static int choose_shape(struct load *l)
     l->shape.table_blocks = ((uint32_t)context + p->block_size - 1) / p->block_size;
     l->shape.kv_dtype =
         p->kv_dtype != NULL ? p->kv_dtype : npugraph__weights_find(&l->weights, "model.embed_tokens.weight")->dtype;
-    blocks = p->kv_bytes != 0 ? p->kv_bytes / block_bytes(l) : (uint64_t)l->shape.table_blocks * p->max_batch;
+    blocks = p->kv_bytes != 0 ? p->kv_bytes / kv_block_bytes(l) : (uint64_t)l->shape.table_blocks * p->max_batch;
     if (blocks == 0 || blocks > INT32_MAX / p->block_size)
         return npugraph__error(l->err, 3, "INVALID_ARGUMENT",
                                "kv_bytes %" PRIu64 " make %" PRIu64 " KV blocks of %" PRIu64 " bytes", p->kv_bytes,
-                               blocks, block_bytes(l));
+                               blocks, kv_block_bytes(l));
     l->shape.num_blocks = (uint32_t)blocks;
     return 0;
 }
@@ -237,7 +237,7 @@ static int make_buffer(struct load *l, const char *label, uint64_t bytes, const 
     return 0;
 }
 
-static int make_tables(struct load *l)
+static int make_rotary_tables(struct load *l)
 {
     size_t n = (size_t)l->shape.max_context * (size_t)l->config.head_dim;
     float *tables = calloc(2 * n, sizeof(float));
@@ -259,7 +259,7 @@ static int make_tables(struct load *l)
 
 static int make_kv(struct load *l)
 {
-    uint64_t bytes = block_bytes(l) / l->ranks / ((uint64_t)l->config.layers * 2) * l->shape.num_blocks, id;
+    uint64_t bytes = kv_block_bytes(l) / l->ranks / ((uint64_t)l->config.layers * 2) * l->shape.num_blocks, id;
     int rc = 0;
 
     for (int64_t i = 0; rc == 0 && i < 2 * l->config.layers; i++) {
@@ -271,7 +271,7 @@ static int make_kv(struct load *l)
 
 /* ---- graphs and model ------------------------------------------------------------------------------------ */
 
-static int register_graph(struct load *l, bool prefill, uint64_t *graph_p)
+static int register_model_graph(struct load *l, bool prefill, uint64_t *graph_p)
 {
     const struct npugraph_place place = {l->device, l->group};
     struct ngd_strbuf sb;
@@ -300,7 +300,7 @@ static uint64_t count_parameters(const struct load *l)
     return n;
 }
 
-static int register_model(struct load *l)
+static int register_loaded(struct load *l)
 {
     const struct npugraph_model_params *p = l->params;
     struct npugraph_model_spec spec = {
@@ -356,16 +356,16 @@ static int load_rank(struct load *l, uint32_t rank, uint64_t graphs[2])
     if (rc == 0 && rank == 0)
         rc = choose_shape(l);
     if (rc == 0)
-        rc = make_tables(l);
+        rc = make_rotary_tables(l);
     if (rc == 0)
         rc = make_kv(l);
     if (rc == 0)
-        rc = register_graph(l, true, &graphs[1]);
-    return rc == 0 ? register_graph(l, false, &graphs[0]) : rc;
+        rc = register_model_graph(l, true, &graphs[1]);
+    return rc == 0 ? register_model_graph(l, false, &graphs[0]) : rc;
 }
 
 /* The same graph of all ranks, as one. */
-static int join(struct load *l, int which)
+static int join_rank(struct load *l, int which)
 {
     uint64_t *graphs = calloc(l->ranks, sizeof(*graphs));
     int rc;
@@ -389,11 +389,11 @@ static int load_ranks(struct load *l)
     for (uint32_t r = 0; rc == 0 && r < l->ranks; r++)
         rc = load_rank(l, r, l->rank_graphs[r]);
     for (int i = 0; rc == 0 && i < 2; i++)
-        rc = join(l, i);
+        rc = join_rank(l, i);
     return rc;
 }
 
-static int prepare(struct load *l, const char *dir)
+static int prepare_load(struct load *l, const char *dir)
 {
     int rc = choose_name(l, dir);
 
@@ -408,7 +408,7 @@ static int prepare(struct load *l, const char *dir)
 static int load_all(struct load *l, const char *dir)
 {
     size_t states, all;
-    int rc = prepare(l, dir);
+    int rc = prepare_load(l, dir);
 
     if (rc != 0)
         return rc;
@@ -422,11 +422,11 @@ static int load_all(struct load *l, const char *dir)
         return npugraph__error(l->err, 8, "NO_MEMORY", "out of memory");
     l->bytes_total = count_bytes(l);
     rc = load_ranks(l);
-    return rc == 0 ? register_model(l) : rc;
+    return rc == 0 ? register_loaded(l) : rc;
 }
 
 /* The model holds what it needs; on a failure this is the clean-up. */
-static void let_go(struct load *l)
+static void load_fini(struct load *l)
 {
     for (int i = 0; i < 2; i++)
         if (l->graphs[i] != 0)
@@ -456,7 +456,7 @@ int npugraph_model_load(struct npugraph_client *client, const char *dir, const s
     l->user = user;
     l->err = &local;
     rc = load_all(l, dir);
-    let_go(l);
+    load_fini(l);
     npugraph__weights_fini(&l->weights);
     free(l->bindings);
     free(l->buffers);

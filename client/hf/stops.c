@@ -19,7 +19,7 @@ struct npugraph_stops {
     bool met;
 };
 
-static int check(const char *const *strings, size_t n, struct npugraph_error *err)
+static int check_stops(const char *const *strings, size_t n, struct npugraph_error *err)
 {
     if (n > NPUGRAPH_STOPS_MAX)
         return npugraph__error(err, 3, "INVALID_ARGUMENT", "%zu stop strings; at most %d can be looked for", n,
@@ -38,7 +38,7 @@ int npugraph_stops_create(const char *const *strings, size_t n, struct npugraph_
                           struct npugraph_error *err)
 {
     struct npugraph_stops *s;
-    int rc = check(strings, n, err);
+    int rc = check_stops(strings, n, err);
 
     if (rc != 0)
         return rc;
@@ -68,7 +68,7 @@ void npugraph_stops_destroy(struct npugraph_stops *s)
 }
 
 /* Where the first stop string begins; size: there is none. */
-static size_t find(const struct npugraph_stops *s)
+static size_t find_stop(const struct npugraph_stops *s)
 {
     for (size_t at = 0; at < s->size; at++)
         for (size_t i = 0; i < s->n; i++)
@@ -87,7 +87,7 @@ static size_t find_beginning(const struct npugraph_stops *s)
     return s->size;
 }
 
-static bool append(struct npugraph_stops *s, const char *piece, size_t n)
+static bool append_held(struct npugraph_stops *s, const char *piece, size_t n)
 {
     memmove(s->text, s->text + s->shown, s->size - s->shown);
     s->size -= s->shown;
@@ -115,9 +115,9 @@ bool npugraph_stops_add(struct npugraph_stops *s, const char *piece, size_t n, c
         return s->met;
     if (s->text == NULL && (s->text = malloc(1)) != NULL)
         s->room = 1;
-    if (s->text == NULL || !append(s, piece, n))
+    if (s->text == NULL || !append_held(s, piece, n))
         return s->met = true; /* without memory nothing can be told to be right: the text ends here */
-    end = find(s);
+    end = find_stop(s);
     s->met = end < s->size;
     if (!s->met)
         end = find_beginning(s);

@@ -133,19 +133,19 @@ struct source {
     struct npugraph_error *err;
 };
 
-static int bad(struct source *s, const char *reason, const char *what)
+static int refuse_tokenizer(struct source *s, const char *reason, const char *what)
 {
     return npugraph__error(s->err, 3, reason, "%s: %s", s->path, what);
 }
 static int unsupported(struct source *s, const char *what)
 {
-    return bad(s, "FILE_UNSUPPORTED", what);
+    return refuse_tokenizer(s, "FILE_UNSUPPORTED", what);
 }
 static int corrupt(struct source *s, const char *what)
 {
-    return bad(s, "FILE_CORRUPT", what);
+    return refuse_tokenizer(s, "FILE_CORRUPT", what);
 }
-static int no_memory(struct source *s)
+static int tokenizer_no_memory(struct source *s)
 {
     return npugraph__error(s->err, 8, "NO_MEMORY", "out of memory");
 }
@@ -198,7 +198,7 @@ static int read_vocab(struct source *s, struct npugraph_tokenizer *tok)
         t = &tok->tokens[id];
         t->bytes = malloc(strlen(key) + 1);
         if (t->bytes == NULL)
-            return no_memory(s);
+            return tokenizer_no_memory(s);
         if (!to_raw_bytes(s->to_byte, key, t->bytes, &t->n)) { /* an added token that is listed here too */
             t->n = (uint32_t)strlen(key);
             memcpy(t->bytes, key, t->n);
@@ -273,7 +273,7 @@ static int add_one(struct source *s, struct npugraph_tokenizer *tok, const json_
     free(t->bytes);
     t->bytes = strdup(content);
     if (t->bytes == NULL)
-        return no_memory(s);
+        return tokenizer_no_memory(s);
     t->n = (uint32_t)strlen(content);
     t->added = true;
     t->special = json_is_true(json_object_get(v, "special"));
@@ -289,7 +289,7 @@ static int read_added(struct source *s, struct npugraph_tokenizer *tok)
 
     tok->added = calloc(json_array_size(added) + 1, sizeof(*tok->added));
     if (tok->added == NULL)
-        return no_memory(s);
+        return tokenizer_no_memory(s);
     json_array_foreach(added, i, v)
     {
         rc = add_one(s, tok, v);
@@ -372,7 +372,7 @@ static int read_normalizer(struct source *s, struct npugraph_tokenizer *tok)
     return n == NULL || json_is_null(n) || tok->nfc ? 0 : unsupported(s, "the normalizer must be NFC or none");
 }
 
-static int make_tables(struct source *s, struct npugraph_tokenizer *tok)
+static int make_token_tables(struct source *s, struct npugraph_tokenizer *tok)
 {
     int64_t max = largest_id(s);
 
@@ -385,19 +385,19 @@ static int make_tables(struct source *s, struct npugraph_tokenizer *tok)
     tok->index = malloc(tok->index_size * sizeof(*tok->index));
     tok->merges = malloc(tok->merges_size * sizeof(*tok->merges));
     if (tok->tokens == NULL || tok->index == NULL || tok->merges == NULL)
-        return no_memory(s);
+        return tokenizer_no_memory(s);
     memset(tok->index, 0xff, tok->index_size * sizeof(*tok->index));
     memset(tok->merges, 0xff, tok->merges_size * sizeof(*tok->merges));
     memset(tok->byte_id, 0xff, sizeof(tok->byte_id));
     return 0;
 }
 
-static int read_all(struct source *s, struct npugraph_tokenizer *tok)
+static int read_tokenizer(struct source *s, struct npugraph_tokenizer *tok)
 {
     int rc = check_model(s);
 
     if (rc == 0)
-        rc = make_tables(s, tok);
+        rc = make_token_tables(s, tok);
     if (rc == 0)
         rc = read_vocab(s, tok);
     if (rc == 0)
@@ -424,10 +424,10 @@ int npugraph_tokenizer_open(const char *path, struct npugraph_tokenizer **tok_p,
     tok = calloc(1, sizeof(*tok));
     if (tok == NULL) {
         json_decref(s.root);
-        return no_memory(&s);
+        return tokenizer_no_memory(&s);
     }
     make_alphabet(s.to_byte);
-    rc = read_all(&s, tok);
+    rc = read_tokenizer(&s, tok);
     json_decref(s.root);
     if (rc != 0)
         npugraph_tokenizer_close(tok);

@@ -50,7 +50,7 @@ struct npugraph__stream {
 
 /* ---- errors -------------------------------------------------------------------------------------------- */
 
-static void copy_slice(grpc_slice slice, char *to, size_t room)
+static void copy_slice_text(grpc_slice slice, char *to, size_t room)
 {
     size_t n = GRPC_SLICE_LENGTH(slice) < room - 1 ? GRPC_SLICE_LENGTH(slice) : room - 1;
 
@@ -121,10 +121,10 @@ static int final_status(struct npugraph__stream *st, struct npugraph_error *err)
         return (int)st->code;
     err->code = (int)st->code;
     err->reason[0] = '\0';
-    copy_slice(st->details, err->message, sizeof(err->message));
+    copy_slice_text(st->details, err->message, sizeof(err->message));
     for (size_t i = 0; i < st->trailing_md.count; i++)
         if (grpc_slice_str_cmp(st->trailing_md.metadata[i].key, "npugraph-reason") == 0)
-            copy_slice(st->trailing_md.metadata[i].value, err->reason, sizeof(err->reason));
+            copy_slice_text(st->trailing_md.metadata[i].value, err->reason, sizeof(err->reason));
     if (st->code == GRPC_STATUS_UNAVAILABLE && err->reason[0] == '\0') /* gRPC says so, not the daemon */
         explain_unavailable(st->channel, err);
     return err->code;
@@ -139,7 +139,7 @@ static gpr_timespec deadline_in(uint32_t timeout_ms)
     return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(timeout_ms, GPR_TIMESPAN));
 }
 
-static int start(struct npugraph__stream *st, const grpc_op *ops, size_t n, int tag, struct npugraph_error *err)
+static int start_ops(struct npugraph__stream *st, const grpc_op *ops, size_t n, int tag, struct npugraph_error *err)
 {
     grpc_call_error e = grpc_call_start_batch(st->call, ops, n, (void *)(intptr_t)tag, NULL);
 
@@ -150,7 +150,7 @@ static int start(struct npugraph__stream *st, const grpc_op *ops, size_t n, int 
 }
 
 /* Runs the call's queue until the tag is in. On a timeout the call is cancelled, so that its status arrives. */
-static void wait_for(struct npugraph__stream *st, int tag)
+static void wait_for_event(struct npugraph__stream *st, int tag)
 {
     gpr_timespec until = deadline_in(st->timeout_ms);
 
@@ -196,8 +196,8 @@ static int stream_start(struct npugraph__channel *channel, struct npugraph__stre
     status.data.recv_status_on_client.trailing_metadata = &st->trailing_md;
     status.data.recv_status_on_client.status = &st->code;
     status.data.recv_status_on_client.status_details = &st->details;
-    rc = start(st, &status, 1, EV_STATUS, err);
-    return rc != 0 ? rc : start(st, first, 2, EV_INITIAL, err);
+    rc = start_ops(st, &status, 1, EV_STATUS, err);
+    return rc != 0 ? rc : start_ops(st, first, 2, EV_INITIAL, err);
 }
 
 int npugraph__channel_call(struct npugraph__channel *channel, const char *method, struct npugraph__stream **stream_p,
@@ -231,7 +231,7 @@ void npugraph__stream_set_timeout(struct npugraph__stream *st, uint32_t timeout_
     st->timeout_ms = timeout_ms;
 }
 
-static int pack(const ProtobufCMessage *message, grpc_byte_buffer **buffer_p, struct npugraph_error *err)
+static int pack_message(const ProtobufCMessage *message, grpc_byte_buffer **buffer_p, struct npugraph_error *err)
 {
     size_t n = protobuf_c_message_get_packed_size(message);
     grpc_slice slice;
@@ -247,8 +247,8 @@ static int pack(const ProtobufCMessage *message, grpc_byte_buffer **buffer_p, st
     return 0;
 }
 
-static int unpack(grpc_byte_buffer *buffer, const ProtobufCMessageDescriptor *type, ProtobufCMessage **message_p,
-                  struct npugraph_error *err)
+static int unpack_message(grpc_byte_buffer *buffer, const ProtobufCMessageDescriptor *type,
+                          ProtobufCMessage **message_p, struct npugraph_error *err)
 {
     grpc_byte_buffer_reader reader;
     grpc_slice all;
@@ -277,7 +277,7 @@ static int transfer(struct npugraph__stream *st, const ProtobufCMessage *message
 
     memset(ops, 0, sizeof(ops));
     if (message != NULL) {
-        rc = pack(message, &out, err);
+        rc = pack_message(message, &out, err);
         if (rc != 0)
             return rc;
         ops[n].op = GRPC_OP_SEND_MESSAGE;
@@ -288,18 +288,18 @@ static int transfer(struct npugraph__stream *st, const ProtobufCMessage *message
         ops[n].op = GRPC_OP_RECV_MESSAGE;
         ops[n++].data.recv_message.recv_message = &st->received;
     }
-    rc = start(st, ops, n, tag, err);
+    rc = start_ops(st, ops, n, tag, err);
     if (rc == 0)
-        wait_for(st, tag);
+        wait_for_event(st, tag);
     if (out != NULL)
         grpc_byte_buffer_destroy(out);
     return rc;
 }
 
 /* The call is over (or cannot go on): its status. */
-static int ended(struct npugraph__stream *st, struct npugraph_error *err)
+static int take_final_status(struct npugraph__stream *st, struct npugraph_error *err)
 {
-    wait_for(st, EV_STATUS);
+    wait_for_event(st, EV_STATUS);
     return final_status(st, err);
 }
 
@@ -309,7 +309,7 @@ int npugraph__stream_send(struct npugraph__stream *st, const ProtobufCMessage *m
 
     if (rc != 0 || st->ok[EV_SEND])
         return rc;
-    rc = ended(st, err);
+    rc = take_final_status(st, err);
     return rc != 0 ? rc : npugraph__error(err, GRPC_STATUS_UNAVAILABLE, "", "the daemon has ended the call");
 }
 
@@ -320,8 +320,8 @@ static int take_received(struct npugraph__stream *st, const ProtobufCMessageDesc
 
     *message_p = NULL;
     if (st->received == NULL)
-        return ended(st, err);
-    rc = unpack(st->received, type, message_p, err);
+        return take_final_status(st, err);
+    rc = unpack_message(st->received, type, message_p, err);
     grpc_byte_buffer_destroy(st->received);
     st->received = NULL;
     return rc;
@@ -355,9 +355,9 @@ int npugraph__stream_half_close(struct npugraph__stream *st, struct npugraph_err
 
     memset(&op, 0, sizeof(op));
     op.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT;
-    rc = start(st, &op, 1, EV_HALF_CLOSE, err);
+    rc = start_ops(st, &op, 1, EV_HALF_CLOSE, err);
     if (rc == 0)
-        wait_for(st, EV_HALF_CLOSE);
+        wait_for_event(st, EV_HALF_CLOSE);
     return rc;
 }
 
@@ -374,7 +374,7 @@ void npugraph__stream_close(struct npugraph__stream *st)
         grpc_call_cancel(st->call, NULL);
     st->timeout_ms = 0; /* cancelled batches always complete */
     for (int tag = EV_INITIAL; tag < EV_MAX; tag++)
-        wait_for(st, tag);
+        wait_for_event(st, tag);
     if (st->received != NULL)
         grpc_byte_buffer_destroy(st->received);
     grpc_call_unref(st->call);
@@ -404,7 +404,7 @@ int npugraph__channel_unary(struct npugraph__channel *channel, const char *metho
     if (rc == 0)
         rc = npugraph__stream_recv(st, type, &reply, err);
     if (rc == 0)
-        rc = ended(st, err);
+        rc = take_final_status(st, err);
     if (rc == 0 && reply == NULL)
         rc = npugraph__error(err, GRPC_STATUS_INTERNAL, "", "the daemon answered %s without a message", method);
     npugraph__stream_close(st);

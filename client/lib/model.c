@@ -8,7 +8,7 @@ _Static_assert((int)NPUGRAPH_KV_POLICY_PREEMPT == (int)NGD_PB(KV_POLICY, PREEMPT
                    (int)NPUGRAPH_KV_POLICY_REFUSE == (int)NGD_PB(KV_POLICY, REFUSE),
                "values of the protocol");
 
-static void fill_contract(Npugraph__V1__DecodeContract *c)
+static void fill_decode_contract(Npugraph__V1__DecodeContract *c)
 {
     npugraph__v1__decode_contract__init(c);
     c->tokens = (char *)"tokens";
@@ -60,7 +60,7 @@ int npugraph_model_register(struct npugraph_client *client, const struct npugrap
     int rc;
 
     fill_request(&req, spec);
-    fill_contract(&contract);
+    fill_decode_contract(&contract);
     contract.n_kv_states = spec->n_kv_states;
     contract.kv_states = (char **)(uintptr_t)spec->kv_states;
     req.contract = &contract;

@@ -95,8 +95,8 @@ static Npugraph__V1__Sampling *put_sampling(Npugraph__V1__Sampling *how, const s
 }
 
 /* Open and Fork, whose answers are the same. */
-static int begin(struct npugraph_client *client, const char *method, const ProtobufCMessage *req,
-                 struct npugraph_sequence **seq_p, struct npugraph_step *first_p, struct npugraph_error *err)
+static int begin_sequence(struct npugraph_client *client, const char *method, const ProtobufCMessage *req,
+                          struct npugraph_sequence **seq_p, struct npugraph_step *first_p, struct npugraph_error *err)
 {
     struct npugraph_sequence *seq = calloc(1, sizeof(*seq));
     const Npugraph__V1__OpenResponse *r;
@@ -154,7 +154,7 @@ int npugraph_sequence_open(struct npugraph_client *client, const char *model, co
     req.logprobs = put_logprobs(&logprobs, params->want_logprobs, params->top);
     req.priority = (Npugraph__V1__Priority)params->priority;
     req.timing = params->timing;
-    return begin(client, "/npugraph.v1.Sequences/Open", &req.base, seq_p, first_p, err);
+    return begin_sequence(client, "/npugraph.v1.Sequences/Open", &req.base, seq_p, first_p, err);
 }
 
 int npugraph_sequence_fork(struct npugraph_sequence *seq, const struct npugraph_sampling *sampling, bool want_logits,
@@ -166,7 +166,7 @@ int npugraph_sequence_fork(struct npugraph_sequence *seq, const struct npugraph_
     req.sequence = seq->id;
     req.want_logits = want_logits;
     req.sampling = put_sampling(&how, sampling);
-    return begin(seq->client, "/npugraph.v1.Sequences/Fork", &req.base, copy_p, first_p, err);
+    return begin_sequence(seq->client, "/npugraph.v1.Sequences/Fork", &req.base, copy_p, first_p, err);
 }
 
 /* ---- steps ---- */
@@ -304,8 +304,8 @@ void npugraph_generate_params_init(struct npugraph_generate_params *params)
     params->max_tokens = UINT32_MAX;
 }
 
-static int generate(struct npugraph_sequence *seq, const struct npugraph_generate_params *params,
-                    const struct listener *l, enum npugraph_finish *finish_p, struct npugraph_error *err)
+static int generate_tokens(struct npugraph_sequence *seq, const struct npugraph_generate_params *params,
+                           const struct listener *l, enum npugraph_finish *finish_p, struct npugraph_error *err)
 {
     Npugraph__V1__GenerateRequest req = NPUGRAPH__V1__GENERATE_REQUEST__INIT;
     Npugraph__V1__LogprobsRequest logprobs;
@@ -346,7 +346,7 @@ int npugraph_sequence_generate(struct npugraph_sequence *seq, const struct npugr
         npugraph_generate_params_init(&defaults);
         params = &defaults;
     }
-    return generate(seq, params, &(struct listener){fn, user, params->timing}, finish_p, err);
+    return generate_tokens(seq, params, &(struct listener){fn, user, params->timing}, finish_p, err);
 }
 
 void npugraph_sequence_close(struct npugraph_sequence *seq)
