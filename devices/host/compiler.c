@@ -133,7 +133,7 @@ static bool write_source(int dir, const char *source, struct files *files)
     return files->n > 0;
 }
 
-static bool write_all(int dir, const char *source, struct files *files)
+static bool write_sources(int dir, const char *source, struct files *files)
 {
     for (size_t i = 0; i < N_FOLDERS; i++)
         if (mkdirat(dir, folders[i], 0700) != 0)
@@ -178,8 +178,8 @@ struct args {
     struct ngd_arena arena;
 };
 
-static void add(struct args *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void add(struct args *a, const char *fmt, ...)
+static void add_arg(struct args *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void add_arg(struct args *a, const char *fmt, ...)
 {
     char text[PATH_BYTES + 256];
     va_list ap;
@@ -200,26 +200,27 @@ static void make_args(const struct host_device *dev, const char *compiler, const
 
     ngd_digest_of(source, strlen(source), &digest);
     ngd_digest_hex(&digest, hex);
-    add(a, "%s", compiler);
+    add_arg(a, "%s", compiler);
     for (size_t i = 0; i < sizeof(common_flags) / sizeof(common_flags[0]); i++)
-        add(a, "%s", common_flags[i]);
+        add_arg(a, "%s", common_flags[i]);
     while (*flag) {
         const size_t n = strcspn(flag, " ");
 
         if (n)
-            add(a, "%.*s", (int)n, flag);
+            add_arg(a, "%.*s", (int)n, flag);
         flag += n + (flag[n] == ' ');
     }
-    add(a, "-DNGD_STATIC_SOURCE=\"%s\"", hex);
-    add(a, "-I%s", dir);
-    add(a, "-o");
-    add(a, "%s/object.so", dir);
+    add_arg(a, "-DNGD_STATIC_SOURCE=\"%s\"", hex);
+    add_arg(a, "-I%s", dir);
+    add_arg(a, "-o");
+    add_arg(a, "%s/object.so", dir);
     for (uint32_t i = 0; i < files->n; i++)
-        add(a, "%s/%s", dir, files->name[i]);
-    add(a, "-lm");
+        add_arg(a, "%s/%s", dir, files->name[i]);
+    add_arg(a, "-lm");
 }
 
-/* What the new process does before it is the compiler. Everything is made ready by the caller: see become(). */
+/* What the new process does before it is the compiler. Everything is made ready by the caller: see become_compiler().
+ */
 struct start {
     char **argv, **env;
     int fds[3]; /* its 0, 1 and 2; all above 2 here */
@@ -231,7 +232,7 @@ struct start {
  * In the new process, which still runs in the daemon's memory, while the calling thread waits: nothing but system
  * calls. The limits are set here, so that no instruction of the compiler, and nothing that it starts, is without them.
  */
-static void become(struct start *s)
+static void become_compiler(struct start *s)
 {
     const struct sigaction dfl = {.sa_handler = SIG_DFL};
     sigset_t none;
@@ -254,12 +255,12 @@ static void become(struct start *s)
 }
 
 /* With its own stack frame, which nothing is kept in across vfork. */
-static pid_t __attribute__((noinline)) start(struct start *s)
+static pid_t __attribute__((noinline)) start_compiler(struct start *s)
 {
     const pid_t pid = vfork();
 
     if (pid == 0)
-        become(s);
+        become_compiler(s);
     return pid;
 }
 
@@ -271,7 +272,7 @@ static int start_masked(struct start *s, pid_t *pid_p)
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    *pid_p = start(s);
+    *pid_p = start_compiler(s);
     err = *pid_p < 0 ? errno : s->err;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     while (*pid_p > 0 && err && waitpid(*pid_p, NULL, 0) < 0 && errno == EINTR)
@@ -293,7 +294,7 @@ static int open_high(const char *path, int flags)
 }
 
 /* A limit above what the daemon may have itself is refused. */
-static struct rlimit limit_of(int what, rlim_t most)
+static struct rlimit resource_limit(int what, rlim_t most)
 {
     struct rlimit now;
 
@@ -311,10 +312,10 @@ static int spawn(char **argv, const char *dir, ngd_nsec_t timeout, pid_t *pid_p)
 
     snprintf(tmp, sizeof(tmp), "TMPDIR=%s", dir);
     snprintf(log, sizeof(log), "%s/log", dir);
-    s.cpu = limit_of(RLIMIT_CPU, (rlim_t)(timeout / NGD_SEC) + 1);
-    s.memory = limit_of(RLIMIT_AS, MEMORY_MAX);
-    s.file = limit_of(RLIMIT_FSIZE, FILE_MAX);
-    s.core = limit_of(RLIMIT_CORE, 0);
+    s.cpu = resource_limit(RLIMIT_CPU, (rlim_t)(timeout / NGD_SEC) + 1);
+    s.memory = resource_limit(RLIMIT_AS, MEMORY_MAX);
+    s.file = resource_limit(RLIMIT_FSIZE, FILE_MAX);
+    s.core = resource_limit(RLIMIT_CORE, 0);
     s.fds[0] = open_high("/dev/null", O_RDONLY);
     s.fds[1] = open_high("/dev/null", O_WRONLY);
     s.fds[2] = open_high(log, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW);
@@ -337,7 +338,7 @@ static bool has_ended(pid_t pid)
 }
 
 /* Returns when it has ended, by itself or killed, and with it all that it started. */
-static ngd_static_result_t await(pid_t pid, const struct ngd_static_work *work, int *status_p)
+static ngd_static_result_t await_compiler(pid_t pid, const struct ngd_static_work *work, int *status_p)
 {
     const ngd_nsec_t end = ngd_now() + work->timeout;
     const struct timespec pause = {0, POLL_NS};
@@ -382,7 +383,7 @@ static void tell_missing(const char *compiler, struct ngd_diag *diag)
 }
 
 /* The first error that the compiler wrote, for people. */
-static void tell(int dir, const char *compiler, int status, struct ngd_diag *diag)
+static void tell_compiler_failure(int dir, const char *compiler, int status, struct ngd_diag *diag)
 {
     struct ngd_strbuf log;
     const char *error;
@@ -398,9 +399,9 @@ static void tell(int dir, const char *compiler, int status, struct ngd_diag *dia
     ngd_strbuf_fini(&log);
 }
 
-static ngd_static_result_t run(const struct host_device *dev, const struct ngd_static_work *work, int dir,
-                               const char *path, const struct files *files, struct ngd_strbuf *object,
-                               struct ngd_diag *diag)
+static ngd_static_result_t run_compiler(const struct host_device *dev, const struct ngd_static_work *work, int dir,
+                                        const char *path, const struct files *files, struct ngd_strbuf *object,
+                                        struct ngd_diag *diag)
 {
     ngd_static_result_t result;
     struct args args = {.n = 0};
@@ -415,13 +416,13 @@ static ngd_static_result_t run(const struct host_device *dev, const struct ngd_s
         ngd_diag_set(diag, NGD_ERR_UNAVAILABLE, "%.200s cannot be run: %s", work->compiler, strerror(err));
         return NGD_STATIC_NO_COMPILER;
     }
-    result = await(pid, work, &status);
+    result = await_compiler(pid, work, &status);
     if (result != NGD_STATIC_COMPILED) {
         ngd_diag_set(diag, NGD_ERR_CANCELLED, "%.200s was killed: %s", work->compiler, ngd_static_result_text(result));
         return result;
     }
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        tell(dir, work->compiler, status, diag);
+        tell_compiler_failure(dir, work->compiler, status, diag);
     else if (!read_object(dir, "object.so", OBJECT_MAX, object))
         tell_missing(work->compiler, diag);
     else
@@ -447,8 +448,8 @@ ngd_static_result_t ngd_host_static_compile(void *dev, const struct ngd_static_w
         ngd_diag_set(diag, NGD_ERR_IO, "no directory for a compilation in %.200s: %s", work->dir, strerror(errno));
         return result;
     }
-    if (write_all(dir, work->source, &files))
-        result = run(dev, work, dir, path, &files, object, diag);
+    if (write_sources(dir, work->source, &files))
+        result = run_compiler(dev, work, dir, path, &files, object, diag);
     else
         ngd_diag_set(diag, NGD_ERR_IO, "the sources of static kernels cannot be written in %.200s: %s", path,
                      strerror(errno));

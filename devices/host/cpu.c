@@ -58,7 +58,7 @@ static bool has_amx(void)
 }
 
 /* __builtin_cpu_supports also asks whether the kernel saves the wide registers. */
-static ngd_isa_t detect(void)
+static ngd_isa_t detect_isa(void)
 {
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c())
@@ -71,7 +71,7 @@ static ngd_isa_t detect(void)
     return has_amx() ? NGD_ISA_AMX : NGD_ISA_AVX512BF16;
 }
 #else
-static ngd_isa_t detect(void)
+static ngd_isa_t detect_isa(void)
 {
     return NGD_ISA_SCALAR;
 }
@@ -79,7 +79,7 @@ static ngd_isa_t detect(void)
 
 ngd_isa_t ngd_cpu_isa(void)
 {
-    ngd_isa_t isa = detect();
+    ngd_isa_t isa = detect_isa();
 
 #if !defined(NGD_HAVE_AMX)
     isa = isa > NGD_ISA_AVX512BF16 ? NGD_ISA_AVX512BF16 : isa;
@@ -123,7 +123,7 @@ uint32_t ngd_cpu_count(void)
 }
 
 /* First line of a file, without its end; false when there is none. */
-static bool read_line(const char *path, char *buf, size_t n)
+static bool read_first_line(const char *path, char *buf, size_t n)
 {
     FILE *f = fopen(path, "re");
     bool ok;
@@ -143,10 +143,10 @@ static uint64_t group_limit(void)
     char line[512], path[600], *end;
     unsigned long long v;
 
-    if (!read_line("/proc/self/cgroup", line, sizeof(line)) || strncmp(line, "0::", 3) != 0)
+    if (!read_first_line("/proc/self/cgroup", line, sizeof(line)) || strncmp(line, "0::", 3) != 0)
         return UINT64_MAX;
     snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.max", line + 3);
-    if (!read_line(path, line, sizeof(line)))
+    if (!read_first_line(path, line, sizeof(line)))
         return UINT64_MAX;
     v = strtoull(line, &end, 10);
     return end == line || *end ? UINT64_MAX : v;

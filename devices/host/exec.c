@@ -98,7 +98,7 @@ static uint32_t default_row_tensor(const struct ngd_plan_call *call)
     return call->n_in ? call->in[0] : NGD_PLAN_NONE;
 }
 
-static void set_rows(struct ngd_host_call *hc, const struct ngd_plan *plan, uint32_t tensor)
+static void set_call_rows(struct ngd_host_call *hc, const struct ngd_plan *plan, uint32_t tensor)
 {
     const struct ngd_plan_tensor *t = tensor == NGD_PLAN_NONE ? NULL : &plan->tensors[tensor];
 
@@ -137,9 +137,9 @@ static void choose_parts(struct ngd_host_call *hc, const struct ngd_plan_call *c
 }
 
 /* Fills everything but the addresses. */
-static ngd_status_t prepare_call(const struct host_exec *exec, const struct ngd_plan_call *call,
-                                 struct ngd_arena *arena, struct ngd_host_call *hc, struct ngd_host_cost *cost,
-                                 struct ngd_diag *diag)
+static ngd_status_t prepare_host_call(const struct host_exec *exec, const struct ngd_plan_call *call,
+                                      struct ngd_arena *arena, struct ngd_host_call *hc, struct ngd_host_cost *cost,
+                                      struct ngd_diag *diag)
 {
     const struct host_device *dev = exec->dev;
     const struct ngd_plan *plan = exec->plan;
@@ -172,7 +172,7 @@ static ngd_status_t prepare_call(const struct host_exec *exec, const struct ngd_
     *cost = (struct ngd_host_cost){p.cost_ns, p.serial, p.few_parts};
     choose_parts(hc, call, cost, dev->threads);
     hc->slow = cost->ns >= CLOCK_NS;
-    set_rows(hc, plan, p.row_tensor);
+    set_call_rows(hc, plan, p.row_tensor);
     return NGD_OK;
 }
 
@@ -185,7 +185,7 @@ static uint32_t count_ptrs(const struct ngd_plan *plan)
     return n;
 }
 
-static ngd_status_t fill(struct host_exec *exec, struct ngd_host_cost *costs, struct ngd_diag *diag)
+static ngd_status_t prepare_calls(struct host_exec *exec, struct ngd_host_cost *costs, struct ngd_diag *diag)
 {
     const struct ngd_plan *plan = exec->plan;
     struct source *src = exec->sources;
@@ -195,7 +195,7 @@ static ngd_status_t fill(struct host_exec *exec, struct ngd_host_cost *costs, st
         ngd_status_t status = ngd_stop_check();
 
         if (status == NGD_OK)
-            status = prepare_call(exec, call, &exec->arena, &exec->calls[i], &costs[i], diag);
+            status = prepare_host_call(exec, call, &exec->arena, &exec->calls[i], &costs[i], diag);
         if (status)
             return status;
         exec->shares |= exec->calls[i].shared > 1;
@@ -229,7 +229,7 @@ static ngd_status_t fill_all(struct host_exec *exec, struct ngd_diag *diag)
 
     if (!costs)
         return ngd_diag_set(diag, status, "no host memory for an executable of %u calls", exec->n_calls);
-    status = fill(exec, costs, diag);
+    status = prepare_calls(exec, costs, diag);
     if (!status)
         status = lay_lanes(exec, costs, diag);
     ngd_free(costs);
@@ -347,7 +347,7 @@ static void patch(struct host_inst *inst)
     }
 }
 
-static struct host_inst *new_inst(struct host_exec *exec, uint32_t n)
+static struct host_inst *alloc_inst(struct host_exec *exec, uint32_t n)
 {
     struct host_inst *inst = NGD_NEW(struct host_inst);
     size_t bytes = exec->n_calls * sizeof(struct ngd_host_call);
@@ -377,7 +377,7 @@ ngd_status_t ngd_host_bind(void *dev, void *exec, void *pool_mem, void *const *b
 
     (void)dev;
     if (!inst)
-        inst = new_inst(exec, n);
+        inst = alloc_inst(exec, n);
     if (!inst)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for an instance");
     inst->pool = pool_mem;
@@ -439,31 +439,31 @@ static inline bool ends_before(const struct ngd_host_call *call, struct ngd_host
     return ngd_host_ends(call, run, call->slow || i % CLOCK_CALLS == 0);
 }
 
-static uint64_t io_bytes(const struct ngd_plan_io *io, const int64_t *symbols)
+static uint64_t host_io_bytes(const struct ngd_plan_io *io, const int64_t *symbols)
 {
     return io->row_sym == NGD_NO_ROW_SYM ? io->bytes : io->row_bytes * (uint64_t)(symbols[io->row_sym] * io->row_mult);
 }
 
-static void copy_in(const struct host_inst *inst, const struct ngd_launch *launch)
+static void host_copy_inputs(const struct host_inst *inst, const struct ngd_launch *launch)
 {
     const struct ngd_plan *plan = inst->exec->plan;
 
     for (uint32_t i = 0; i < plan->graph->n_inputs; i++) {
         const struct ngd_plan_io *io = &plan->inputs[i];
-        const uint64_t bytes = io_bytes(io, launch->symbols);
+        const uint64_t bytes = host_io_bytes(io, launch->symbols);
 
         if (io->tensor != NGD_PLAN_NONE && bytes) /* without elements there need not be an address */
             memcpy(tensor_address(inst, io->tensor), launch->inputs[i].data, bytes);
     }
 }
 
-static void copy_out(const struct host_inst *inst, const struct ngd_launch *launch)
+static void host_copy_outputs(const struct host_inst *inst, const struct ngd_launch *launch)
 {
     const struct ngd_plan *plan = inst->exec->plan;
 
     for (uint32_t i = 0; i < plan->graph->n_outputs; i++) {
         const struct ngd_plan_io *io = &plan->outputs[i];
-        const uint64_t bytes = io_bytes(io, launch->symbols);
+        const uint64_t bytes = host_io_bytes(io, launch->symbols);
 
         if (launch->outputs[i].data && bytes)
             memcpy(launch->outputs[i].data, tensor_address(inst, io->tensor), bytes);
@@ -561,8 +561,8 @@ void ngd_host_not_run(struct host_inst *inst, const char *why)
     }
 }
 
-static ngd_status_t conclude(const struct host_inst *inst, struct ngd_launch *launch, const struct ngd_host_run *run,
-                             ngd_nsec_t start)
+static ngd_status_t conclude_replay(const struct host_inst *inst, struct ngd_launch *launch,
+                                    const struct ngd_host_run *run, ngd_nsec_t start)
 {
     const struct ngd_graph *g = inst->exec->plan->graph;
     ngd_status_t status = (ngd_status_t)atomic_load(&run->error);
@@ -584,7 +584,7 @@ static ngd_status_t conclude(const struct host_inst *inst, struct ngd_launch *la
                      node < g->n_nodes ? g->nodes[node].op->name : "copy", ngd_status_text(status),
                      atomic_load(&run->error_value));
     else
-        copy_out(inst, launch);
+        host_copy_outputs(inst, launch);
     end = ngd_now();
     launch->copy_out_time = end - computed;
     launch->device_time = end - start;
@@ -622,8 +622,8 @@ void ngd_host_step(const struct ngd_host_call *call, struct ngd_host_run *run, s
     run_step(call, run, team, launch, i);
 }
 
-static void run_in_order(struct host_inst *inst, struct ngd_team *team, struct ngd_host_run *run,
-                         const struct ngd_launch *launch)
+static void run_calls_in_order(struct host_inst *inst, struct ngd_team *team, struct ngd_host_run *run,
+                               const struct ngd_launch *launch)
 {
     const struct host_exec *exec = inst->exec;
 
@@ -636,7 +636,7 @@ static void run_in_order(struct host_inst *inst, struct ngd_team *team, struct n
 }
 
 /* What a call took weighs at once when it is more than it was reckoned to take, and by and by when it is less. */
-static void learn(uint32_t *took, ngd_nsec_t t)
+static void learn_call_time(uint32_t *took, ngd_nsec_t t)
 {
     if (t >= *took)
         *took = t < UINT32_MAX ? (uint32_t)t : UINT32_MAX;
@@ -661,7 +661,7 @@ static bool run_calls_until(struct host_inst *inst, struct ngd_team *team, struc
         }
         run_step(&inst->calls[i], run, team, launch, i);
         now = ngd_now();
-        learn(&inst->took[i], now - before);
+        learn_call_time(&inst->took[i], now - before);
         if (now - before > launch->longest)
             launch->longest = now - before;
     }
@@ -669,8 +669,8 @@ static bool run_calls_until(struct host_inst *inst, struct ngd_team *team, struc
 }
 
 /* In the order of the plan, which every plan allows: lanes have no place where all of them could stop. */
-static bool run_until(struct host_inst *inst, struct ngd_team *team, struct ngd_host_run *run,
-                      struct ngd_launch *launch)
+static bool run_all_until(struct host_inst *inst, struct ngd_team *team, struct ngd_host_run *run,
+                          struct ngd_launch *launch)
 {
     const bool shares = team && inst->exec->shares;
     bool paused;
@@ -683,7 +683,7 @@ static bool run_until(struct host_inst *inst, struct ngd_team *team, struct ngd_
     return paused;
 }
 
-static ngd_status_t replay(struct host_inst *inst, struct ngd_team *team, struct ngd_launch *launch)
+static ngd_status_t replay_calls(struct host_inst *inst, struct ngd_team *team, struct ngd_launch *launch)
 {
     const struct host_exec *exec = inst->exec;
     ngd_nsec_t start = ngd_now();
@@ -693,15 +693,15 @@ static ngd_status_t replay(struct host_inst *inst, struct ngd_team *team, struct
     init_run(&run, launch);
     run.fns = atomic_load_explicit(&exec->fns, memory_order_acquire);
     if (!launch->paused)
-        copy_in(inst, launch);
+        host_copy_inputs(inst, launch);
     launch->copy_in_time = ngd_now() - start;
     if (launch->pause_at && !exec->n_groups) /* ranks do not keep each other waiting */
-        paused = run_until(inst, team, &run, launch);
+        paused = run_all_until(inst, team, &run, launch);
     else if (!exec->lanes || !team || !ngd_host_lanes_run(exec->lanes, inst->progress, team, inst->calls, &run, launch))
-        run_in_order(inst, team, &run, launch);
+        run_calls_in_order(inst, team, &run, launch);
     launch->paused = paused;
     if (!paused)
-        return conclude(inst, launch, &run, start);
+        return conclude_replay(inst, launch, &run, start);
     launch->device_time = ngd_now() - start;
     return launch->status = NGD_OK;
 }
@@ -732,7 +732,7 @@ static ngd_status_t launch_op(struct host_inst *inst, struct ngd_team *team, con
     run->serial = next_serial(); /* the next operator's call may have this one's address */
     status = select_again(inst->exec, call, diag);
     if (status == NGD_OK)
-        status = prepare_call(inst->exec, call, &inst->eager, &hc, &cost, diag);
+        status = prepare_host_call(inst->exec, call, &inst->eager, &hc, &cost, diag);
     if (status)
         return status;
     hc.ptrs = ngd_arena_calloc(&inst->eager, hc.n_ptrs ? hc.n_ptrs : 1, sizeof(char *));
@@ -751,7 +751,7 @@ static ngd_status_t launch_op(struct host_inst *inst, struct ngd_team *team, con
     return NGD_OK;
 }
 
-static ngd_status_t run_eager(struct host_inst *inst, struct ngd_team *team, struct ngd_launch *launch)
+static ngd_status_t launch_ops(struct host_inst *inst, struct ngd_team *team, struct ngd_launch *launch)
 {
     const struct host_exec *exec = inst->exec;
     const struct ngd_plan *plan = exec->plan;
@@ -759,7 +759,7 @@ static ngd_status_t run_eager(struct host_inst *inst, struct ngd_team *team, str
     struct ngd_host_run run;
 
     init_run(&run, launch);
-    copy_in(inst, launch);
+    host_copy_inputs(inst, launch);
     launch->copy_in_time = ngd_now() - start;
     for (uint32_t i = 0; i < plan->n_calls && !ends_before(&exec->calls[i], &run, i); i++) {
         ngd_status_t status = launch_op(inst, team, &plan->calls[i], &run, &launch->diag);
@@ -767,7 +767,7 @@ static ngd_status_t run_eager(struct host_inst *inst, struct ngd_team *team, str
         if (status)
             return launch->status = status;
     }
-    return conclude(inst, launch, &run, start);
+    return conclude_replay(inst, launch, &run, start);
 }
 
 /* ---- a launch ---------------------------------------------------------------------------------------- */
@@ -790,9 +790,9 @@ ngd_status_t ngd_host_launch(struct host_inst *inst, struct ngd_team *team, stru
     if (launch->status)
         ngd_host_not_run(inst, launch->diag.text);
     else if (launch->eager)
-        run_eager(inst, team, launch);
+        launch_ops(inst, team, launch);
     else
-        replay(inst, team, launch);
+        replay_calls(inst, team, launch);
     end_groups(exec, n, launch);
     return launch->status;
 }

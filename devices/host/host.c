@@ -24,7 +24,7 @@
 
 /* ---- lifecycle --------------------------------------------------------------------------------------- */
 
-static int probe(void)
+static int host_probe(void)
 {
     return 1;
 }
@@ -202,7 +202,7 @@ extern const struct ngd_backend ngd_backend_host;
 const struct ngd_backend ngd_backend_host = {
     .api = NGD_BACKEND_API,
     .name = "host",
-    .lifecycle = {.probe = probe, .open = host_open, .close = host_close},
+    .lifecycle = {.probe = host_probe, .open = host_open, .close = host_close},
     .memory = {.alloc = host_alloc, .free = host_free, .write = host_write, .read = host_read, .host_ptr = host_ptr},
     .code =
         {

@@ -76,8 +76,8 @@ static double time_of(const struct ngd_plan_call *call, const struct ngd_host_co
 }
 
 /* Costs of streams, and the most cores that each may use. */
-static void sum_up(const struct ngd_plan *plan, const struct ngd_host_cost *costs, uint32_t threads, double *cost,
-                   uint32_t *cores)
+static void sum_up_costs(const struct ngd_plan *plan, const struct ngd_host_cost *costs, uint32_t threads, double *cost,
+                         uint32_t *cores)
 {
     for (uint32_t c = 0; c < plan->n_calls; c++) {
         uint16_t s = plan->calls[c].scope.stream;
@@ -182,8 +182,8 @@ static bool crosses(const struct ngd_host_lanes *lanes, const struct ngd_plan *p
     return lanes->lane_of[plan->calls[c].scope.stream] != lanes->lane_of[plan->calls[wait].scope.stream];
 }
 
-static ngd_status_t add_step(struct ngd_host_lanes *lanes, const struct ngd_plan *plan, uint32_t c, const bool *signals,
-                             struct ngd_arena *arena)
+static ngd_status_t add_lane_step(struct ngd_host_lanes *lanes, const struct ngd_plan *plan, uint32_t c,
+                                  const bool *signals, struct ngd_arena *arena)
 {
     const struct ngd_plan_call *call = &plan->calls[c];
     struct lane *lane = &lanes->lanes[lanes->lane_of[call->scope.stream]];
@@ -217,7 +217,7 @@ static ngd_status_t make_steps(struct ngd_host_lanes *lanes, const struct ngd_pl
             status = NGD_ERR_NO_MEMORY;
     }
     for (uint32_t c = 0; c < plan->n_calls && !status; c++)
-        status = add_step(lanes, plan, c, signals, arena);
+        status = add_lane_step(lanes, plan, c, signals, arena);
     ngd_free(signals);
     return status;
 }
@@ -240,7 +240,7 @@ ngd_status_t ngd_host_lanes_create(const struct ngd_plan *plan, const struct ngd
         return NGD_ERR_NO_MEMORY;
     }
     lanes->n_streams = plan->n_streams;
-    sum_up(plan, costs, threads, cost, cores);
+    sum_up_costs(plan, costs, threads, cost, cores);
     divide(lanes, cost, cores, threads);
     if (NGD_FAULT(HOST_LANES) || time_with(lanes, plan, costs, ends) < GAIN * time_without(plan, costs, threads)) {
         status = make_steps(lanes, plan, arena);
@@ -305,10 +305,10 @@ static void sleep_until(struct ngd_host_progress *p, uint32_t done)
     atomic_fetch_sub(&p->sleepers, 1);
 }
 
-static void run_until(struct lanes_run *r, uint32_t lane, bool launching, struct ngd_team *part, uint32_t end);
+static void run_lane_until(struct lanes_run *r, uint32_t lane, bool launching, struct ngd_team *part, uint32_t end);
 
 /* The launching thread runs the lane from now on, unless a helper has begun it. */
-static bool take_over(struct lanes_run *r, uint32_t lane)
+static bool take_over_lane(struct lanes_run *r, uint32_t lane)
 {
     if (!r->own[lane])
         r->own[lane] = ngd_team_claim_lane(r->team, lane);
@@ -319,7 +319,7 @@ static bool take_over(struct lanes_run *r, uint32_t lane)
  * Before it waits for a call, the launching thread runs what stands above that call in all lanes that it has: another
  * lane may wait for any of it. Each call that is run there waits for earlier ones only, so this comes to an end.
  */
-static void await(struct lanes_run *r, const struct wait *wait, bool launching)
+static void await_signal(struct lanes_run *r, const struct wait *wait, bool launching)
 {
     struct ngd_host_progress *p = &r->progress[wait->stream];
     uint32_t lane = r->lanes->lane_of[wait->stream];
@@ -327,15 +327,15 @@ static void await(struct lanes_run *r, const struct wait *wait, bool launching)
     if (atomic_load_explicit(&p->done, memory_order_acquire) >= wait->done)
         return;
     if (launching && lane)
-        (void)take_over(r, lane);
+        (void)take_over_lane(r, lane);
     for (uint32_t l = 1; launching && l < r->lanes->n_lanes; l++)
         if (r->own[l])
-            run_until(r, l, true, NULL, wait->done);
+            run_lane_until(r, l, true, NULL, wait->done);
     sleep_until(p, wait->done);
 }
 
 /* Steps whose calls are below `end`. */
-static void run_until(struct lanes_run *r, uint32_t lane, bool launching, struct ngd_team *part, uint32_t end)
+static void run_lane_until(struct lanes_run *r, uint32_t lane, bool launching, struct ngd_team *part, uint32_t end)
 {
     const struct lane *l = &r->lanes->lanes[lane];
 
@@ -343,7 +343,7 @@ static void run_until(struct lanes_run *r, uint32_t lane, bool launching, struct
         const struct step *step = &l->steps[r->at[lane]++];
 
         for (uint32_t k = 0; k < step->n_waits; k++)
-            await(r, &step->waits[k], launching);
+            await_signal(r, &step->waits[k], launching);
         if (!ngd_host_ends(&r->calls[step->call], r->run, r->calls[step->call].slow || step->call % 16 == 0))
             ngd_host_step(&r->calls[step->call], r->run, part, r->launch, step->call);
         if (step->signals)
@@ -351,18 +351,18 @@ static void run_until(struct lanes_run *r, uint32_t lane, bool launching, struct
     }
 }
 
-static void run_lane(void *arg, uint32_t lane, struct ngd_team *part)
+static void lane_main(void *arg, uint32_t lane, struct ngd_team *part)
 {
     struct lanes_run *r = arg;
 
-    run_until(r, lane, lane == 0, part, UINT32_MAX);
+    run_lane_until(r, lane, lane == 0, part, UINT32_MAX);
     if (lane)
         return;
     for (uint32_t l = 1; l < r->lanes->n_lanes; l++)
-        (void)take_over(r, l);
+        (void)take_over_lane(r, l);
     for (uint32_t l = 1; l < r->lanes->n_lanes; l++)
         if (r->own[l])
-            run_until(r, l, true, NULL, UINT32_MAX);
+            run_lane_until(r, l, true, NULL, UINT32_MAX);
 }
 
 bool ngd_host_lanes_run(const struct ngd_host_lanes *lanes, struct ngd_host_progress *progress, struct ngd_team *team,
@@ -373,5 +373,5 @@ bool ngd_host_lanes_run(const struct ngd_host_lanes *lanes, struct ngd_host_prog
 
     for (uint32_t s = 0; s < lanes->n_streams; s++)
         atomic_store_explicit(&progress[s].done, 0, memory_order_relaxed);
-    return ngd_team_run_lanes(team, lanes->threads, lanes->n_lanes, run_lane, &r);
+    return ngd_team_run_lanes(team, lanes->threads, lanes->n_lanes, lane_main, &r);
 }

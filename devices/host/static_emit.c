@@ -106,8 +106,8 @@ static uint32_t find_or_add(struct functions *f, uint8_t family, struct ngd_strb
 }
 
 /* Calls that a team shares keep their own functions: constants gain nothing where memory is the limit. */
-static uint32_t function_of(struct functions *f, const struct ngd_plan_call *call, const struct ngd_host_call *hc,
-                            bool *failed_p)
+static uint32_t number_function(struct functions *f, const struct ngd_plan_call *call, const struct ngd_host_call *hc,
+                                bool *failed_p)
 {
     const struct ngd_host_kernel *kernel = ngd_host_kernel_of(call->op->id);
     uint32_t number = UINT32_MAX;
@@ -137,7 +137,7 @@ static int simd_of(ngd_isa_t isa)
 #endif
 }
 
-static void put_family(const struct functions *f, int family, int simd, struct ngd_strbuf *sb)
+static void put_family_file(const struct functions *f, int family, int simd, struct ngd_strbuf *sb)
 {
     bool begun = false;
 
@@ -188,14 +188,14 @@ ngd_status_t ngd_static_emit(const struct host_exec *exec, struct ngd_strbuf *so
     if (!f)
         return NGD_ERR_NO_MEMORY;
     for (uint32_t i = 0; i < plan->n_calls; i++) {
-        const uint32_t number = function_of(f, &plan->calls[i], &calls[i], &failed);
+        const uint32_t number = number_function(f, &plan->calls[i], &calls[i], &failed);
 
         if (map)
             map[i] = number;
     }
     if (f->n && source) {
         for (int family = NGD_STATIC_NONE + 1; family < NGD_STATIC_FAMILIES; family++)
-            put_family(f, family, simd_of(dev->isa), source);
+            put_family_file(f, family, simd_of(dev->isa), source);
         put_table(f, source);
         failed |= source->failed;
     }

@@ -34,7 +34,7 @@ void ngd_static_unload(struct ngd_static_loaded *loaded)
     ngd_free(loaded);
 }
 
-static ngd_status_t load(struct ngd_static_loaded *l, const void *object, size_t n, struct ngd_diag *diag)
+static ngd_status_t load_object(struct ngd_static_loaded *l, const void *object, size_t n, struct ngd_diag *diag)
 {
     char name[64];
 
@@ -50,15 +50,16 @@ static ngd_status_t load(struct ngd_static_loaded *l, const void *object, size_t
     return NGD_OK;
 }
 
-static ngd_status_t check(const struct ngd_static_object *o, uint32_t n, const char *digest, struct ngd_diag *diag)
+static ngd_status_t check_object(const struct ngd_static_object *o, uint32_t n, const char *digest,
+                                 struct ngd_diag *diag)
 {
     if (!o || o->abi != NGD_STATIC_ABI || o->n != n || memcmp(o->source, digest, NGD_STATIC_DIGEST) != 0)
         return ngd_diag_set(diag, NGD_ERR_INTERNAL, "the object of static kernels is not of this executable's source");
     return NGD_OK;
 }
 
-static ngd_status_t take(struct host_exec *exec, struct ngd_static_loaded *l, uint32_t *map, const void *object,
-                         size_t n, struct ngd_diag *diag)
+static ngd_status_t take_object(struct host_exec *exec, struct ngd_static_loaded *l, uint32_t *map, const void *object,
+                                size_t n, struct ngd_diag *diag)
 {
     const struct ngd_plan *plan;
     const struct host_device *dev;
@@ -77,11 +78,11 @@ static ngd_status_t take(struct host_exec *exec, struct ngd_static_loaded *l, ui
     if (status)
         return ngd_diag_set(diag, status, "no host memory for static kernels");
     ngd_digest_hex(&digest, hex);
-    status = load(l, object, n, diag);
+    status = load_object(l, object, n, diag);
     if (status)
         return status;
     o = dlsym(l->handle, "ngd_static_object");
-    status = check(o, functions, hex, diag);
+    status = check_object(o, functions, hex, diag);
     if (status)
         return status;
     *o->fail = ngd_host_fail;
@@ -108,7 +109,7 @@ ngd_status_t ngd_host_static_adopt(void *dev_v, void *exec, const void *object, 
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for static kernels");
     }
     l->fd = -1;
-    status = take(exec, l, map, object, n, diag);
+    status = take_object(exec, l, map, object, n, diag);
     ngd_free(map);
     if (status || !ngd_host_swap(exec, l, l->fn))
         ngd_static_unload(l);

@@ -38,18 +38,19 @@ static ngd_status_t run_launch(void *team, void *inst, struct ngd_launch *launch
     return ngd_host_launch(inst, team, launch);
 }
 
-static void refused(void *team, void *inst, ngd_status_t status)
+static void stream_refused(void *team, void *inst, ngd_status_t status)
 {
     (void)team;
     ngd_host_not_run(inst, ngd_status_text(status));
 }
 
-static void fini(void *team)
+static void stream_fini_team(void *team)
 {
     ngd_team_destroy(team);
 }
 
-static const struct ngd_serial_ops stream_ops = {.launch = run_launch, .refused = refused, .fini = fini};
+static const struct ngd_serial_ops stream_ops = {
+    .launch = run_launch, .refused = stream_refused, .fini = stream_fini_team};
 
 ngd_status_t ngd_host_stream_create(void *dev_v, const char *name, void **stream_p, struct ngd_diag *diag)
 {

@@ -123,7 +123,7 @@ static void finish_part(struct ngd_team *team, uint32_t parts)
         futex_wake(&team->done, 1);
 }
 
-static void work(struct ngd_team *team, uint32_t part, uint32_t parts)
+static void work_on_parts(struct ngd_team *team, uint32_t part, uint32_t parts)
 {
     const struct ngd_host_call *call = team->job.call;
 
@@ -133,13 +133,13 @@ static void work(struct ngd_team *team, uint32_t part, uint32_t parts)
 }
 
 /* Does what is on offer, and waits for more as long as that is worth it. */
-static void serve(struct ngd_team *team)
+static void serve_team(struct ngd_team *team)
 {
     for (uint32_t spin = 0; spin < SPINS && atomic_load_explicit(&team->running, memory_order_acquire); spin++) {
         uint32_t part, parts;
 
         while (claim(team, &part, &parts)) {
-            work(team, part, parts);
+            work_on_parts(team, part, parts);
             spin = 0;
         }
         ngd_relax(spin);
@@ -152,7 +152,7 @@ static void serve_lane(struct ngd_team *part)
     while (atomic_load(&part->running)) {
         uint32_t bell = atomic_load(&part->bell);
 
-        serve(part);
+        serve_team(part);
         atomic_fetch_add(&part->sleepers, 1);
         if (!has_part(atomic_load(&part->word)) && atomic_load(&part->running))
             futex_wait(&part->bell, bell);
@@ -160,7 +160,7 @@ static void serve_lane(struct ngd_team *part)
     }
 }
 
-static void ring(struct ngd_team *team)
+static void wake_helpers(struct ngd_team *team)
 {
     atomic_fetch_add(&team->bell, 1);
     if (atomic_load(&team->sleepers))
@@ -170,10 +170,10 @@ static void ring(struct ngd_team *team)
 static void end_part(struct ngd_team *part)
 {
     atomic_store(&part->running, false);
-    ring(part);
+    wake_helpers(part);
 }
 
-static void run_lane(struct ngd_team *team, uint32_t lane)
+static void run_team_lane(struct ngd_team *team, uint32_t lane)
 {
     struct ngd_team *part = team->lanes.parts[lane];
 
@@ -190,7 +190,7 @@ static void take_seat(struct helper *self, uint32_t epoch)
         return; /* it has none, or comes too late */
     ngd_host_thread = self->in_lane;
     if (self->in_lane == 0)
-        run_lane(team, self->lane);
+        run_team_lane(team, self->lane);
     else
         serve_lane(team->lanes.parts[self->lane]);
     ngd_host_thread = self->index;
@@ -213,7 +213,7 @@ static void *helper_main(void *arg)
             take_seat(self, epoch);
             continue;
         }
-        serve(team);
+        serve_team(team);
         atomic_fetch_add(&team->sleepers, 1);
         if (!has_part(atomic_load(&team->word)) && !atomic_load(&team->stop))
             futex_wait(&team->bell, bell); /* returns at once if it was rung since */
@@ -241,7 +241,7 @@ void ngd_team_destroy(struct ngd_team *team)
     if (!team)
         return;
     atomic_store(&team->stop, true);
-    ring(team);
+    wake_helpers(team);
     for (uint32_t i = 0; i < team->started; i++)
         pthread_join(team->helpers[i].thread, NULL);
     for (uint32_t i = 0; i < NGD_LANES_MAX; i++)
@@ -278,7 +278,7 @@ void ngd_team_begin(struct ngd_team *team)
     if (!team->tried)
         start_helpers(team);
     atomic_store(&team->running, true);
-    ring(team);
+    wake_helpers(team);
 }
 
 void ngd_team_end(struct ngd_team *team)
@@ -310,9 +310,9 @@ void ngd_team_share(struct ngd_team *team, const struct ngd_host_call *call, str
     atomic_store_explicit(&team->done, 0, memory_order_relaxed);
     atomic_store(&team->word, WORD(++team->epoch, parts, 0));
     if (atomic_load(&team->sleepers))
-        ring(team);
+        wake_helpers(team);
     while (claim(team, &part, &parts))
-        work(team, part, parts);
+        work_on_parts(team, part, parts);
     wait_done(team, parts);
 }
 
@@ -395,8 +395,8 @@ bool ngd_team_run_lanes(struct ngd_team *team, const uint32_t *threads, uint32_t
     atomic_store(&team->done, 0);
     seat_helpers(team, threads, n_lanes, epoch);
     atomic_store(&team->lanes.epoch, epoch);
-    ring(team);
-    run_lane(team, 0);
+    wake_helpers(team);
+    run_team_lane(team, 0);
     wait_done(team, close_seats(team, n - 1, epoch));
     return true;
 }

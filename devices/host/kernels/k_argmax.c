@@ -45,7 +45,7 @@ struct arg_params {
 NGD_EACH_TYPE(LINES)
 static const line_fn max_lines[NGD_DTYPE_MAX] = NGD_BY_TYPE(max), min_lines[NGD_DTYPE_MAX] = NGD_BY_TYPE(min);
 
-static void run_arg(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+static void run_argmax(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {
     const struct arg_params *a = call->params;
     const int64_t next = a->lines.step[0][a->lines.rank - 1];
@@ -82,7 +82,7 @@ static ngd_status_t prepare_arg(struct ngd_host_prepare *p, bool max)
     a->line = max ? max_lines[x->dtype] : min_lines[x->dtype];
     if (ngd_dtype_is_float(x->dtype) && (a->step == size || a->n == 1))
         a->vector = max ? table->argmax[x->dtype] : table->argmin[x->dtype];
-    p->fn = run_arg;
+    p->fn = run_argmax;
     p->params = a;
     p->cost_ns = 20 + (double)a->lines.total * (10 + (double)a->n * (a->vector ? 0.2 : 1.5));
     return NGD_OK;

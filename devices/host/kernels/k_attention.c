@@ -60,8 +60,8 @@ static bool find_keys(const struct attention *a, const struct ngd_host_call *cal
     return true;
 }
 
-static void begin_unit(const struct attention *a, const struct ngd_host_call *call, const struct unit *u,
-                       struct ngd_attn_scratch *s)
+static void begin_paged_unit(const struct attention *a, const struct ngd_host_call *call, const struct unit *u,
+                             struct ngd_attn_scratch *s)
 {
     for (int64_t r = 0; r < u->rows; r++) {
         for (int64_t g = 0; g < a->group; g++) {
@@ -87,15 +87,15 @@ static void end_unit(const struct attention *a, const struct ngd_host_call *call
     }
 }
 
-static void run_unit(const struct attention *a, const struct ngd_host_call *call, struct ngd_host_run *run,
-                     const struct unit *u)
+static void run_paged_unit(const struct attention *a, const struct ngd_host_call *call, struct ngd_host_run *run,
+                           const struct unit *u)
 {
     const int64_t queries = u->rows * a->group, total = u->keys + u->rows - 1;
     struct ngd_attn_scratch s;
     int64_t *count = ngd_attn_lay_out(&s, call->workspace + ngd_host_thread * a->thread_workspace,
                                       (uint64_t)(a->row_block * a->group), (uint64_t)a->dp, false);
 
-    begin_unit(a, call, u, &s);
+    begin_paged_unit(a, call, u, &s);
     for (int64_t at = 0; at < total; at += NGD_ATTN_CHUNK) {
         const int64_t n = total - at < NGD_ATTN_CHUNK ? total - at : NGD_ATTN_CHUNK;
 
@@ -175,8 +175,8 @@ static void clear_rest(const struct attention *a, const struct ngd_host_call *ca
         memset(call->ptrs[call->n_in] + used * a->y_row, 0, (size_t)((rows - used) * a->y_row));
 }
 
-static void attend(const struct attention *a, const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part,
-                   uint32_t parts)
+static void attend_units(const struct attention *a, const struct ngd_host_call *call, struct ngd_host_run *run,
+                         uint32_t part, uint32_t parts)
 {
     struct sequences q;
     int64_t total = 0, begin, end, first = 0;
@@ -194,16 +194,17 @@ static void attend(const struct attention *a, const struct ngd_host_call *call, 
         for (int64_t u = begin > first ? begin - first : 0; u < units && first + u < end; u++) {
             const struct unit unit = unit_of(a, call, &q, i, u);
 
-            run_unit(a, call, run, &unit);
+            run_paged_unit(a, call, run, &unit);
         }
         first += units;
     }
 }
 
 #ifndef NGD_STATIC
-static void run_attention(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+static void run_paged_attention(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part,
+                                uint32_t parts)
 {
-    attend(call->params, call, run, part, parts);
+    attend_units(call->params, call, run, part, parts);
 }
 
 /* ---- capture ----------------------------------------------------------------------------------------- */
@@ -271,7 +272,7 @@ static ngd_status_t attention_select(const struct ngd_plan *plan, const struct n
 }
 
 /* For a context half as long as the table allows, up to 2048: the real one is not known before the replay. */
-static double cost_of(const struct attention *a, ngd_isa_t isa)
+static double attention_cost(const struct attention *a, ngd_isa_t isa)
 {
     const double limit = (double)a->table_width * (double)a->block_size / 2, context = limit < 2048 ? limit : 2048;
     const double size = (double)ngd_dtype_bytes(a->ct);
@@ -290,8 +291,8 @@ static ngd_status_t attention_prepare(struct ngd_host_prepare *p, struct ngd_dia
     *a = attention_of(p->plan, p->call);
     a->table = NGD_BY_ISA(p->isa, ngd_attn_table);
     p->params = a;
-    p->fn = run_attention;
-    p->cost_ns = cost_of(a, p->isa);
+    p->fn = run_paged_attention;
+    p->cost_ns = attention_cost(a, p->isa);
     return NGD_OK;
 }
 
@@ -311,7 +312,7 @@ static bool attention_emit(const struct ngd_host_call *call, struct ngd_strbuf *
 
     ngd_strbuf_append(sb, "    static const struct attention p = {.table = &SIMD_NAME(ngd_attn_table), ");
     ngd_static_emit_fields(sb, a, constants, sizeof(constants) / sizeof(constants[0]));
-    ngd_strbuf_append(sb, "};\n    attend(&p, call, run, 0, 1);\n");
+    ngd_strbuf_append(sb, "};\n    attend_units(&p, call, run, 0, 1);\n");
     return true;
 }
 

@@ -9,16 +9,16 @@
 #if NGD_SIMD < 16
 /* simd_hsum of nq vectors at once, with the same order of additions. */
 #if NGD_SIMD == 8
-SIMD_INLINE __m128 fold128(simd_f v)
+SIMD_INLINE __m128 attn_fold128(simd_f v)
 {
     return _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
 }
 #endif
-SIMD_INLINE void sums(const simd_f *v, const int nq, float *out, int64_t step)
+SIMD_INLINE void attn_sums(const simd_f *v, const int nq, float *out, int64_t step)
 {
 #if NGD_SIMD == 8
     if (nq == 4) {
-        __m128 a = fold128(v[0]), b = fold128(v[1]), c = fold128(v[2]), d = fold128(v[3]), r;
+        __m128 a = attn_fold128(v[0]), b = attn_fold128(v[1]), c = attn_fold128(v[2]), d = attn_fold128(v[3]), r;
         float t[4];
 
         _MM_TRANSPOSE4_PS(a, b, c, d);
@@ -32,7 +32,7 @@ SIMD_INLINE void sums(const simd_f *v, const int nq, float *out, int64_t step)
 }
 #endif
 
-SIMD_INLINE void fetch(const char *p, int64_t bytes)
+SIMD_INLINE void attn_prefetch(const char *p, int64_t bytes)
 {
     for (int64_t l = 0; l < bytes; l += 64)
         __builtin_prefetch(p + l, 0, 3);
@@ -43,35 +43,35 @@ SIMD_INLINE void fetch(const char *p, int64_t bytes)
  * Scores of nq queries (1, 2 or 4, a constant after inlining) with keys, 16 of them at once: as many keys as make 16
  * vectors of sums, which are folded together. Behind the last key there may be other numbers afterwards.
  */
-#define SCORES(T)                                                                                                     \
-    SIMD_INLINE void scores_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first, const int nq, \
-                                int64_t begin, int64_t end)                                                           \
-    {                                                                                                                 \
-        const int keys = 16 / nq;                                                                                     \
-        const float *q = s->q + first * dp;                                                                           \
-        float *out = s->scores + first * NGD_ATTN_CHUNK;                                                              \
-                                                                                                                      \
-        for (int64_t j = begin; j < end; j += keys) {                                                                 \
-            const ngd_el_##T *k[16];                                                                                  \
-            simd_f acc[16], qv[4];                                                                                    \
-                                                                                                                      \
-            NGD_UNROLL for (int i = 0; i < keys; i++) k[i] = (const void *)s->k[j + i < end ? j + i : end - 1];       \
-            for (int64_t i = j + keys; first == 0 && i < end && i < j + 2 * keys; i++)                                \
-                fetch(s->k[i], d *(int64_t)sizeof(*k[0]));                                                            \
-            NGD_UNROLL for (int i = 0; i < 16; i++) acc[i] = simd_zero();                                             \
-            for (int64_t c = 0; c < d; c += SIMD_W) {                                                                 \
-                NGD_UNROLL for (int m = 0; m < nq; m++) qv[m] = simd_load_f32(q + m * dp + c);                        \
-                NGD_UNROLL for (int i = 0; i < keys; i++)                                                             \
-                {                                                                                                     \
-                    const simd_f kv = simd_load_up_to_##T(k[i] + c, d - c);                                           \
-                    NGD_UNROLL for (int m = 0; m < nq; m++) acc[m * keys + i] =                                       \
-                        simd_fma(qv[m], kv, acc[m * keys + i]);                                                       \
-                }                                                                                                     \
-            }                                                                                                         \
-            put_scores(simd_hsum_each(acc), nq, end - j, NGD_ATTN_CHUNK - j, out + j);                                \
-        }                                                                                                             \
+#define SCORES(T)                                                                                               \
+    SIMD_INLINE void attn_scores_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first,    \
+                                     const int nq, int64_t begin, int64_t end)                                  \
+    {                                                                                                           \
+        const int keys = 16 / nq;                                                                               \
+        const float *q = s->q + first * dp;                                                                     \
+        float *out = s->scores + first * NGD_ATTN_CHUNK;                                                        \
+                                                                                                                \
+        for (int64_t j = begin; j < end; j += keys) {                                                           \
+            const ngd_el_##T *k[16];                                                                            \
+            simd_f acc[16], qv[4];                                                                              \
+                                                                                                                \
+            NGD_UNROLL for (int i = 0; i < keys; i++) k[i] = (const void *)s->k[j + i < end ? j + i : end - 1]; \
+            for (int64_t i = j + keys; first == 0 && i < end && i < j + 2 * keys; i++)                          \
+                attn_prefetch(s->k[i], d *(int64_t)sizeof(*k[0]));                                              \
+            NGD_UNROLL for (int i = 0; i < 16; i++) acc[i] = simd_zero();                                       \
+            for (int64_t c = 0; c < d; c += SIMD_W) {                                                           \
+                NGD_UNROLL for (int m = 0; m < nq; m++) qv[m] = simd_load_f32(q + m * dp + c);                  \
+                NGD_UNROLL for (int i = 0; i < keys; i++)                                                       \
+                {                                                                                               \
+                    const simd_f kv = simd_load_up_to_##T(k[i] + c, d - c);                                     \
+                    NGD_UNROLL for (int m = 0; m < nq; m++) acc[m * keys + i] =                                 \
+                        simd_fma(qv[m], kv, acc[m * keys + i]);                                                 \
+                }                                                                                               \
+            }                                                                                                   \
+            attn_put_scores(simd_hsum_each(acc), nq, end - j, NGD_ATTN_CHUNK - j, out + j);                     \
+        }                                                                                                       \
     }
-SIMD_INLINE void put_scores(simd_f v, const int nq, int64_t n, int64_t room, float *out)
+SIMD_INLINE void attn_put_scores(simd_f v, const int nq, int64_t n, int64_t room, float *out)
 {
     if (nq == 4) {
         _mm_storeu_ps(out, _mm512_castps512_ps128(v));
@@ -90,8 +90,8 @@ SIMD_INLINE void put_scores(simd_f v, const int nq, int64_t n, int64_t room, flo
 #else
 /* Scores of nq queries (a constant after inlining) with n keys. */
 #define SCORES(T)                                                                                                     \
-    SIMD_INLINE void scores_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first, const int nq, \
-                                int64_t begin, int64_t end)                                                           \
+    SIMD_INLINE void attn_scores_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first,          \
+                                     const int nq, int64_t begin, int64_t end)                                        \
     {                                                                                                                 \
         const float *q = s->q + first * dp;                                                                           \
         float *out = s->scores + first * NGD_ATTN_CHUNK;                                                              \
@@ -101,7 +101,7 @@ SIMD_INLINE void put_scores(simd_f v, const int nq, int64_t n, int64_t room, flo
             simd_f acc[4];                                                                                            \
             int64_t i = 0;                                                                                            \
             if (first == 0 && j + AHEAD < end)                                                                        \
-                fetch(s->k[j + AHEAD], d *(int64_t)sizeof(*k));                                                       \
+                attn_prefetch(s->k[j + AHEAD], d *(int64_t)sizeof(*k));                                               \
             NGD_UNROLL for (int m = 0; m < nq; m++) acc[m] = simd_zero();                                             \
             for (; i + SIMD_W <= d; i += SIMD_W) {                                                                    \
                 const simd_f kv = simd_load_##T(k + i);                                                               \
@@ -111,58 +111,58 @@ SIMD_INLINE void put_scores(simd_f v, const int nq, int64_t n, int64_t room, flo
                 const simd_f kv = simd_load_up_to_##T(k + i, d - i);                                                  \
                 NGD_UNROLL for (int m = 0; m < nq; m++) acc[m] = simd_fma(simd_load_f32(q + m * dp + i), kv, acc[m]); \
             }                                                                                                         \
-            sums(acc, nq, out + j, NGD_ATTN_CHUNK);                                                                   \
+            attn_sums(acc, nq, out + j, NGD_ATTN_CHUNK);                                                              \
         }                                                                                                             \
     }
 #endif
 
 /* o += sum over keys of p * v, for nq queries and up to nv vectors of columns from `col` on. */
-#define VALUES(T)                                                                                                      \
-    SIMD_INLINE void values_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first, const int nq,  \
-                                int64_t begin, int64_t end, int64_t col, const int nv)                                 \
-    {                                                                                                                  \
-        float *o = s->o + first * dp + col;                                                                            \
-        const float *p = s->scores + first * NGD_ATTN_CHUNK;                                                           \
-        simd_f acc[4][4], vv[4];                                                                                       \
-                                                                                                                       \
-        NGD_UNROLL for (int m = 0; m < nq; m++) NGD_UNROLL for (int c = 0; c < nv; c++) acc[m][c] =                    \
-            simd_load_f32(o + m * dp + c * SIMD_W);                                                                    \
-        for (int64_t j = begin; j < end; j++) {                                                                        \
-            const ngd_el_##T *v = (const ngd_el_##T *)(const void *)s->v[j] + col;                                     \
-            if (first == 0 && col == 0 && j + AHEAD < end)                                                             \
-                fetch(s->v[j + AHEAD], d *(int64_t)sizeof(*v));                                                        \
-            NGD_UNROLL for (int c = 0; c < nv; c++) vv[c] =                                                            \
-                nv > 1 ? simd_load_##T(v + c * SIMD_W) : simd_load_up_to_##T(v, d - col);                              \
-            NGD_UNROLL for (int m = 0; m < nq; m++)                                                                    \
-            {                                                                                                          \
-                const simd_f pv = simd_set1(p[m * NGD_ATTN_CHUNK + j]);                                                \
-                NGD_UNROLL for (int c = 0; c < nv; c++) acc[m][c] = simd_fma(pv, vv[c], acc[m][c]);                    \
-            }                                                                                                          \
-        }                                                                                                              \
-        NGD_UNROLL for (int m = 0; m < nq; m++) NGD_UNROLL for (int c = 0; c < nv; c++)                                \
-            simd_store_f32(o + m * dp + c * SIMD_W, acc[m][c]);                                                        \
-    }                                                                                                                  \
-    SIMD_INLINE void columns_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first, const int nq, \
-                                 int64_t begin, int64_t end)                                                           \
-    {                                                                                                                  \
-        int64_t col = 0;                                                                                               \
-                                                                                                                       \
-        if (begin >= end)                                                                                              \
-            return;                                                                                                    \
-        for (; col + 4 * SIMD_W <= d; col += 4 * SIMD_W)                                                               \
-            values_##T(s, d, dp, first, nq, begin, end, col, 4);                                                       \
-        for (; col < d; col += SIMD_W)                                                                                 \
-            values_##T(s, d, dp, first, nq, begin, end, col, 1);                                                       \
+#define VALUES(T)                                                                                             \
+    SIMD_INLINE void attn_values_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first,  \
+                                     const int nq, int64_t begin, int64_t end, int64_t col, const int nv)     \
+    {                                                                                                         \
+        float *o = s->o + first * dp + col;                                                                   \
+        const float *p = s->scores + first * NGD_ATTN_CHUNK;                                                  \
+        simd_f acc[4][4], vv[4];                                                                              \
+                                                                                                              \
+        NGD_UNROLL for (int m = 0; m < nq; m++) NGD_UNROLL for (int c = 0; c < nv; c++) acc[m][c] =           \
+            simd_load_f32(o + m * dp + c * SIMD_W);                                                           \
+        for (int64_t j = begin; j < end; j++) {                                                               \
+            const ngd_el_##T *v = (const ngd_el_##T *)(const void *)s->v[j] + col;                            \
+            if (first == 0 && col == 0 && j + AHEAD < end)                                                    \
+                attn_prefetch(s->v[j + AHEAD], d *(int64_t)sizeof(*v));                                       \
+            NGD_UNROLL for (int c = 0; c < nv; c++) vv[c] =                                                   \
+                nv > 1 ? simd_load_##T(v + c * SIMD_W) : simd_load_up_to_##T(v, d - col);                     \
+            NGD_UNROLL for (int m = 0; m < nq; m++)                                                           \
+            {                                                                                                 \
+                const simd_f pv = simd_set1(p[m * NGD_ATTN_CHUNK + j]);                                       \
+                NGD_UNROLL for (int c = 0; c < nv; c++) acc[m][c] = simd_fma(pv, vv[c], acc[m][c]);           \
+            }                                                                                                 \
+        }                                                                                                     \
+        NGD_UNROLL for (int m = 0; m < nq; m++) NGD_UNROLL for (int c = 0; c < nv; c++)                       \
+            simd_store_f32(o + m * dp + c * SIMD_W, acc[m][c]);                                               \
+    }                                                                                                         \
+    SIMD_INLINE void attn_columns_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first, \
+                                      const int nq, int64_t begin, int64_t end)                               \
+    {                                                                                                         \
+        int64_t col = 0;                                                                                      \
+                                                                                                              \
+        if (begin >= end)                                                                                     \
+            return;                                                                                           \
+        for (; col + 4 * SIMD_W <= d; col += 4 * SIMD_W)                                                      \
+            attn_values_##T(s, d, dp, first, nq, begin, end, col, 4);                                         \
+        for (; col < d; col += SIMD_W)                                                                        \
+            attn_values_##T(s, d, dp, first, nq, begin, end, col, 1);                                         \
     }
 
 /* Scores, -infinity from the n-th on; there is room for a whole vector. */
-SIMD_INLINE simd_f seen(const float *p, int64_t n)
+SIMD_INLINE simd_f attn_seen_scores(const float *p, int64_t n)
 {
     return n >= SIMD_W ? simd_load_f32(p) : simd_fill(simd_load_f32(p), n, -INFINITY);
 }
 
 /* Rows of the bias are as long as those of the scores. */
-SIMD_INLINE void add_bias(const struct ngd_attn_scratch *s, int64_t query, int64_t n)
+SIMD_INLINE void attn_add_bias(const struct ngd_attn_scratch *s, int64_t query, int64_t n)
 {
     const float *b = s->bias + query * NGD_ATTN_CHUNK;
     float *p = s->scores + query * NGD_ATTN_CHUNK;
@@ -173,7 +173,7 @@ SIMD_INLINE void add_bias(const struct ngd_attn_scratch *s, int64_t query, int64
 
 /* Scores become weights, and what was summed before is brought to the new maximum. Without a key that is seen there is
  * none: the weights are 0, unless there is no number at all. */
-static void weigh(const struct ngd_attn_scratch *s, int64_t dp, int64_t query, int64_t n)
+static void attn_weigh(const struct ngd_attn_scratch *s, int64_t dp, int64_t query, int64_t n)
 {
     float *p = s->scores + query * NGD_ATTN_CHUNK, *o = s->o + query * dp;
     const float before = s->max[query];
@@ -181,14 +181,14 @@ static void weigh(const struct ngd_attn_scratch *s, int64_t dp, int64_t query, i
     float max, shift;
 
     if (s->bias)
-        add_bias(s, query, n);
+        attn_add_bias(s, query, n);
     for (int64_t j = 0; j < n; j += SIMD_W)
-        top = simd_max(top, seen(p + j, n - j));
+        top = simd_max(top, attn_seen_scores(p + j, n - j));
     max = simd_hmax(top);
     s->max[query] = max;
     shift = max == -INFINITY ? 0 : max;
     for (int64_t j = 0; j < n; j += SIMD_W) {
-        const simd_f e = simd_exp(simd_sub(seen(p + j, n - j), simd_set1(shift)));
+        const simd_f e = simd_exp(simd_sub(attn_seen_scores(p + j, n - j), simd_set1(shift)));
 
         simd_store_f32(p + j, e);
         total = simd_add(total, e);
@@ -207,39 +207,39 @@ static void weigh(const struct ngd_attn_scratch *s, int64_t dp, int64_t query, i
  * nq queries from `first` on: what all of them see together, the rest one by one. Queries of later rows see more
  * keys, so the least count is the first's and what is left over is short.
  */
-#define GROUP(T)                                                                                                   \
-    SIMD_INLINE void group_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dv, int64_t dp, int64_t first, \
-                               const int nq, const int64_t *count)                                                 \
-    {                                                                                                              \
-        int64_t common = count[first];                                                                             \
-                                                                                                                   \
-        for (int m = 1; m < nq; m++)                                                                               \
-            common = count[first + m] < common ? count[first + m] : common;                                        \
-        scores_##T(s, d, dp, first, nq, 0, common);                                                                \
-        for (int m = 0; m < nq; m++) {                                                                             \
-            scores_##T(s, d, dp, first + m, 1, common, count[first + m]);                                          \
-            if (count[first + m] > 0)                                                                              \
-                weigh(s, dp, first + m, count[first + m]);                                                         \
-        }                                                                                                          \
-        columns_##T(s, dv, dp, first, nq, 0, common);                                                              \
-        for (int m = 0; m < nq; m++)                                                                               \
-            columns_##T(s, dv, dp, first + m, 1, common, count[first + m]);                                        \
-    }                                                                                                              \
-    static void chunk_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dv, int64_t dp, int64_t queries,    \
-                          const int64_t *count)                                                                    \
-    {                                                                                                              \
-        int64_t i = 0;                                                                                             \
-                                                                                                                   \
-        for (; i + 4 <= queries; i += 4)                                                                           \
-            group_##T(s, d, dv, dp, i, 4, count);                                                                  \
-        for (; i + 2 <= queries; i += 2)                                                                           \
-            group_##T(s, d, dv, dp, i, 2, count);                                                                  \
-        for (; i < queries; i++)                                                                                   \
-            group_##T(s, d, dv, dp, i, 1, count);                                                                  \
+#define GROUP(T)                                                                                                     \
+    SIMD_INLINE void attn_group_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dv, int64_t dp,             \
+                                    int64_t first, const int nq, const int64_t *count)                               \
+    {                                                                                                                \
+        int64_t common = count[first];                                                                               \
+                                                                                                                     \
+        for (int m = 1; m < nq; m++)                                                                                 \
+            common = count[first + m] < common ? count[first + m] : common;                                          \
+        attn_scores_##T(s, d, dp, first, nq, 0, common);                                                             \
+        for (int m = 0; m < nq; m++) {                                                                               \
+            attn_scores_##T(s, d, dp, first + m, 1, common, count[first + m]);                                       \
+            if (count[first + m] > 0)                                                                                \
+                attn_weigh(s, dp, first + m, count[first + m]);                                                      \
+        }                                                                                                            \
+        attn_columns_##T(s, dv, dp, first, nq, 0, common);                                                           \
+        for (int m = 0; m < nq; m++)                                                                                 \
+            attn_columns_##T(s, dv, dp, first + m, 1, common, count[first + m]);                                     \
+    }                                                                                                                \
+    static void attn_chunk_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dv, int64_t dp, int64_t queries, \
+                               const int64_t *count)                                                                 \
+    {                                                                                                                \
+        int64_t i = 0;                                                                                               \
+                                                                                                                     \
+        for (; i + 4 <= queries; i += 4)                                                                             \
+            attn_group_##T(s, d, dv, dp, i, 4, count);                                                               \
+        for (; i + 2 <= queries; i += 2)                                                                             \
+            attn_group_##T(s, d, dv, dp, i, 2, count);                                                               \
+        for (; i < queries; i++)                                                                                     \
+            attn_group_##T(s, d, dv, dp, i, 1, count);                                                               \
     }
 
 #define LOAD_STORE(T)                                                                                                 \
-    static void load_##T(const void *x, int64_t d, int64_t dp, float scale, float *q)                                 \
+    static void attn_load_##T(const void *x, int64_t d, int64_t dp, float scale, float *q)                            \
     {                                                                                                                 \
         const simd_f f = simd_set1(scale);                                                                            \
                                                                                                                       \
@@ -247,7 +247,7 @@ static void weigh(const struct ngd_attn_scratch *s, int64_t dp, int64_t query, i
             simd_store_f32(q + i,                                                                                     \
                            i < d ? simd_mul(simd_load_up_to_##T((const ngd_el_##T *)x + i, d - i), f) : simd_zero()); \
     }                                                                                                                 \
-    static void store_##T(const float *o, float sum, int64_t d, void *y)                                              \
+    static void attn_store_##T(const float *o, float sum, int64_t d, void *y)                                         \
     {                                                                                                                 \
         const simd_f f = simd_set1(1.0f / sum);                                                                       \
                                                                                                                       \
@@ -265,7 +265,7 @@ ALL(f16)
 ALL(bf16)
 
 SIMD_TABLE const struct ngd_attn_table SIMD_NAME(ngd_attn_table) = {
-    .chunk = {chunk_f32, chunk_f16, chunk_bf16},
-    .load = {load_f32, load_f16, load_bf16},
-    .store = {store_f32, store_f16, store_bf16},
+    .chunk = {attn_chunk_f32, attn_chunk_f16, attn_chunk_bf16},
+    .load = {attn_load_f32, attn_load_f16, attn_load_bf16},
+    .store = {attn_store_f32, attn_store_f16, attn_store_bf16},
 };

@@ -27,7 +27,7 @@ static const double binary_ns[NGD_EW_BINARY_MAX + 1] = {
 #include "devices/host/kernels/k_elementwise.def"
 };
 
-static ngd_nd_fn float_fn(const struct binary_row *row, ngd_isa_t isa, ngd_dtype_t t)
+static ngd_nd_fn binary_float_fn(const struct binary_row *row, ngd_isa_t isa, ngd_dtype_t t)
 {
     const struct ngd_ew_table *table = NGD_BY_ISA(isa, ngd_ew);
 
@@ -66,7 +66,7 @@ static ngd_status_t prepare_binary(struct ngd_host_prepare *p, struct ngd_diag *
         set_alpha(p->call, &row, &e.args);
     if (row.rounds)
         set_mode(p->call, &row);
-    e.fn = ngd_dtype_is_float(t) ? float_fn(&row, p->isa, t) : ngd_ei[row.i][t - NGD_I8];
+    e.fn = ngd_dtype_is_float(t) ? binary_float_fn(&row, p->isa, t) : ngd_ei[row.i][t - NGD_I8];
     ns = row.compare || !ngd_dtype_is_float(t) ? 0.05 : binary_ns[row.f];
     return ngd_ew_prepare(p, &e, 3, ns, diag);
 }

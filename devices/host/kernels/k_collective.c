@@ -104,7 +104,7 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-static bool meet(const struct collective *c, struct ngd_host_run *run)
+static bool meet_ranks(const struct collective *c, struct ngd_host_run *run)
 {
     return ngd_meeting_round(c->meeting, c->rank, &run->error);
 }
@@ -149,7 +149,7 @@ static bool run_whole(const struct collective *c, const struct ngd_host_call *ca
 
         if (n && gives)
             memcpy(ngd_meeting_stage(c->meeting, c->rank), call->ptrs[0] + at, n);
-        if (!meet(c, run))
+        if (!meet_ranks(c, run))
             return false;
         if (n)
             c->take(c, what, call->ptrs[1], at, n);
@@ -176,7 +176,7 @@ static bool run_reduce_scatter(const struct collective *c, const struct ngd_host
 
         for (uint32_t i = 0; i < c->size && n; i++)
             memcpy(ngd_meeting_stage(c->meeting, c->rank) + i * room, call->ptrs[0] + i * bytes + at, n);
-        if (!meet(c, run))
+        if (!meet_ranks(c, run))
             return false;
         for (uint32_t i = 0; i < c->size; i++)
             parts[i] = ngd_meeting_staged(c->meeting, c->rank, i) + c->rank * room;
@@ -218,7 +218,7 @@ static bool run_all_to_all(const struct collective *c, const struct ngd_host_cal
         for (uint32_t i = 0; i < c->size; from += what->sends[i++])
             if (rest(what->sends[i], at, room))
                 memcpy(stage + i * room, from + at, rest(what->sends[i], at, room));
-        if (!meet(c, run))
+        if (!meet_ranks(c, run))
             return false;
         if (at == 0)
             most = largest_part(c);
@@ -231,7 +231,8 @@ static bool run_all_to_all(const struct collective *c, const struct ngd_host_cal
     return true;
 }
 
-static void run_collective(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+static void run_collective_call(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part,
+                                uint32_t parts)
 {
     const struct collective *c = call->params;
     struct ngd_collective what = c->what;
@@ -259,7 +260,7 @@ static const struct {
     {NGD_OP_C10D_ALL_TO_ALL_SINGLE, run_all_to_all, NULL},
 };
 
-static const struct ngd_backend_group *find_group(const struct ngd_host_prepare *p)
+static const struct ngd_backend_group *find_call_group(const struct ngd_host_prepare *p)
 {
     const char *name = ngd_call_str(p->call, "group_name");
 
@@ -272,7 +273,7 @@ static const struct ngd_backend_group *find_group(const struct ngd_host_prepare 
 static ngd_status_t prepare_collective(struct ngd_host_prepare *p, struct ngd_diag *diag)
 {
     const struct ngd_plan_tensor *x = ngd_call_in(p->plan, p->call, 0);
-    const struct ngd_backend_group *group = find_group(p);
+    const struct ngd_backend_group *group = find_call_group(p);
     struct collective *c;
 
     if (!group)
@@ -296,7 +297,7 @@ static ngd_status_t prepare_collective(struct ngd_host_prepare *p, struct ngd_di
     if (!c->run || (*c->what.reduce && !c->reduce))
         return ngd_diag_set(diag, NGD_ERR_OP_UNSUPPORTED, "device host has no %s with %s of %s", p->call->op->name,
                             c->what.reduce, ngd_dtype_name(x->dtype));
-    p->fn = run_collective;
+    p->fn = run_collective_call;
     p->params = c;
     p->cost_ns = 2000 + (double)x->bytes * 0.2 * (c->size + 1);
     p->serial = true;

@@ -133,7 +133,7 @@ struct cat_params {
     } parts[];
 };
 
-static void run_cat(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+static void run_cat_part(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {
     const struct cat_params *c = call->params;
     int64_t begin, end;
@@ -178,7 +178,7 @@ static ngd_status_t prepare_cat(struct ngd_host_prepare *p, struct ngd_diag *dia
         at += stacks ? 1 : in->dims[dim];
         p->cost_ns += 10 + (double)c->parts[i].nd.total * 0.06 * c->parts[i].nd.size[0];
     }
-    p->fn = run_cat;
+    p->fn = run_cat_part;
     p->params = c;
     return NGD_OK;
 }
@@ -192,7 +192,7 @@ struct repeat_params {
     int64_t row; /* elements of one index of the result's dimension 0 */
 };
 
-static void run_repeat(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+static void run_repeat_part(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {
     const struct repeat_params *r = call->params;
     int64_t begin, end;
@@ -258,7 +258,7 @@ static ngd_status_t prepare_repeat(struct ngd_host_prepare *p, struct ngd_diag *
         return NGD_ERR_NO_MEMORY;
     ngd_nd_init(&r->nd, &y, 0, (const struct ngd_plan_tensor *[]){&x, &y}, 2, 0);
     r->row = out->rank && out->dims[0] ? r->nd.total / out->dims[0] : r->nd.total;
-    p->fn = run_repeat;
+    p->fn = run_repeat_part;
     p->params = r;
     p->cost_ns = 20 + (double)r->nd.total * 0.3 * r->nd.size[0];
     return NGD_OK;

@@ -206,7 +206,7 @@ static const double unary_ns[NGD_EW_UNARY_MAX + 1] = {
 #include "devices/host/kernels/k_elementwise.def"
 };
 
-static ngd_nd_fn float_fn(const struct unary_row *row, ngd_isa_t isa, ngd_dtype_t t)
+static ngd_nd_fn unary_float_fn(const struct unary_row *row, ngd_isa_t isa, ngd_dtype_t t)
 {
     const struct ngd_ew_table *table = NGD_BY_ISA(isa, ngd_ew);
 
@@ -225,7 +225,7 @@ static ngd_status_t prepare_unary(struct ngd_host_prepare *p, struct ngd_diag *d
     if (row.args)
         row.args(p, &row, &e.args);
     if (ngd_dtype_is_float(t))
-        e.fn = float_fn(&row, p->isa, t);
+        e.fn = unary_float_fn(&row, p->isa, t);
     else
         e.fn = ngd_ei[t == NGD_BOOL ? row.b : row.i][t - NGD_I8];
     ns = row.test || !ngd_dtype_is_float(t) ? 0.05 : unary_ns[row.f];

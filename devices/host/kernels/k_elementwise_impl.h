@@ -4,7 +4,7 @@
 #include "devices/host/kernels/simd_math.h"
 
 /* Python's sign rule: the result has the sign of b. */
-static float remainder_of(float a, float b)
+static float ew_remainder(float a, float b)
 {
     float m = fmodf(a, b);
 
@@ -12,7 +12,7 @@ static float remainder_of(float a, float b)
 }
 
 /* As PyTorch's: from the remainder, since the quotient may have been rounded up to an integer. */
-static float floor_divide_of(float a, float b)
+static float ew_floor_divide(float a, float b)
 {
     float m, q, whole;
 
@@ -28,7 +28,7 @@ static float floor_divide_of(float a, float b)
     return q - whole > 0.5f ? whole + 1 : whole;
 }
 
-SIMD_INLINE simd_f trunc_of(simd_f x)
+SIMD_INLINE simd_f ew_trunc(simd_f x)
 {
     return simd_select(simd_lt(x, simd_zero()), simd_ceil(x), simd_floor(x));
 }

@@ -36,7 +36,7 @@
 
 /* ---- results ----------------------------------------------------------------------------------------- */
 
-static float load(const char *p, ngd_dtype_t t, int64_t i)
+static float gemm_load(const char *p, ngd_dtype_t t, int64_t i)
 {
     if (t == NGD_F32)
         return ((const float *)(const void *)p)[i];
@@ -45,7 +45,7 @@ static float load(const char *p, ngd_dtype_t t, int64_t i)
     return ngd_bf16_to_f32(((const uint16_t *)(const void *)p)[i]);
 }
 
-static void store(char *p, ngd_dtype_t t, int64_t i, float v)
+static void gemm_store(char *p, ngd_dtype_t t, int64_t i, float v)
 {
     if (t == NGD_F32)
         ((float *)(void *)p)[i] = v;
@@ -72,10 +72,10 @@ NGD_GEMM_API void ngd_gemm_put(const struct ngd_gemm *g, const struct ngd_gemm_d
         float v = g->alpha * sums[i];
 
         if (d->bias)
-            v += g->beta * load(d->bias, g->bias_type, row * g->bias_row + (col + i) * g->bias_col);
-        store(d->y, g->xt, at + i, v);
+            v += g->beta * gemm_load(d->bias, g->bias_type, row * g->bias_row + (col + i) * g->bias_col);
+        gemm_store(d->y, g->xt, at + i, v);
         if (d->residual)
-            store(d->y, g->xt, at + i, load(d->residual, g->xt, at + i) + load(d->y, g->xt, at + i));
+            gemm_store(d->y, g->xt, at + i, gemm_load(d->residual, g->xt, at + i) + gemm_load(d->y, g->xt, at + i));
     }
 }
 
@@ -86,8 +86,8 @@ NGD_GEMM_API void ngd_gemm_put(const struct ngd_gemm *g, const struct ngd_gemm_d
 
 /* ---- wide -------------------------------------------------------------------------------------------- */
 
-static void pack(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t k, int64_t depth,
-                 float *tile)
+static void gemm_pack(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t k, int64_t depth,
+                      float *tile)
 {
     const int64_t size = g->wt == NGD_F32 ? 4 : 2, cols = g->n - n < NGD_GEMM_NT ? g->n - n : NGD_GEMM_NT;
     const char *w = d->w + (g->nk ? n * g->ldw + k : k * g->ldw + n) * size;
@@ -109,8 +109,8 @@ static void mul_block(const struct ngd_gemm *g, const struct ngd_gemm_data *d, i
         g->table->mul(tile, block, NGD_GEMM_KC, rows, depth, sums, k > 0);
 }
 
-static void wide(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
-                 int64_t n1)
+static void gemm_wide(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
+                      int64_t n1)
 {
     float *tile = (float *)(void *)d->workspace;
     float *sums = (float *)(void *)(d->workspace + TILE_BYTES);
@@ -122,7 +122,7 @@ static void wide(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_
         for (int64_t k = 0; k < g->k; k += NGD_GEMM_KC) {
             const int64_t depth = g->k - k < NGD_GEMM_KC ? g->k - k : NGD_GEMM_KC;
 
-            pack(g, d, n, k, depth, tile);
+            gemm_pack(g, d, n, k, depth, tile);
             for (int64_t m = m0; m < m1; m += NGD_GEMM_RB)
                 mul_block(g, d, m, m1 - m < NGD_GEMM_RB ? m1 - m : NGD_GEMM_RB, k, depth, tile, block,
                           sums + (m - m0) * NGD_GEMM_NT);
@@ -134,8 +134,8 @@ static void wide(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_
 
 #else
 /* Not for generated code: ngd_gemm_emittable. */
-static void wide(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
-                 int64_t n1)
+static void gemm_wide(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
+                      int64_t n1)
 {
     (void)g, (void)d, (void)m0, (void)m1, (void)n0, (void)n1;
 }
@@ -204,20 +204,20 @@ NGD_GEMM_API bool ngd_gemm_lays_out(const struct ngd_gemm *g, int64_t rows)
 }
 
 #if defined(NGD_HAVE_AMX)
-static void lay_out_tiles(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1)
+static void gemm_lay_out_tiles(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1)
 {
     ngd_gemm_amx_lay_out(g, d->x + m0 * g->ldx * (g->xt == NGD_F32 ? 4 : 2), m1 - m0, d->workspace);
 }
 
-static void tiles(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t pass, int64_t m0, int64_t m1,
-                  int64_t n0, int64_t n1)
+static void gemm_tiles(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t pass, int64_t m0, int64_t m1,
+                       int64_t n0, int64_t n1)
 {
     if (d->laid_out != pass + 1)
-        lay_out_tiles(g, d, m0, m1);
+        gemm_lay_out_tiles(g, d, m0, m1);
     ngd_gemm_amx_run(g, d, m0, m1, n0, n1, d->workspace);
 }
 #else
-static void lay_out_tiles(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1)
+static void gemm_lay_out_tiles(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1)
 {
     (void)g;
     (void)d;
@@ -225,25 +225,25 @@ static void lay_out_tiles(const struct ngd_gemm *g, const struct ngd_gemm_data *
     (void)m1;
 }
 
-static void tiles(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t pass, int64_t m0, int64_t m1,
-                  int64_t n0, int64_t n1)
+static void gemm_tiles(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t pass, int64_t m0, int64_t m1,
+                       int64_t n0, int64_t n1)
 {
     (void)pass;
     (void)n0;
     (void)n1;
-    lay_out_tiles(g, d, m0, m1);
+    gemm_lay_out_tiles(g, d, m0, m1);
 }
 #endif
 
 NGD_GEMM_API void ngd_gemm_lay_out(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows)
 {
     if (has_tiles(g))
-        lay_out_tiles(g, d, 0, rows);
+        gemm_lay_out_tiles(g, d, 0, rows);
     else
         NGD_GEMM_INTERLEAVE(g)(d->x, g->ldx, rows, g->k, g->wt == NGD_BF16, (float *)(void *)d->workspace);
 }
 
-static void dot(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1)
+static void gemm_dot(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1)
 {
     if (!d->laid_out)
         ngd_gemm_lay_out(g, d, rows);
@@ -259,11 +259,11 @@ NGD_GEMM_API void ngd_gemm_columns(const struct ngd_gemm *g, const struct ngd_ge
     if (g->k == 0)
         put_zeros(g, d, rows, n0, n1);
     else if (has_tiles(g))
-        tiles(g, d, pass, m0, m1, n0, n1);
+        gemm_tiles(g, d, pass, m0, m1, n0, n1);
     else if (is_wide(g))
-        wide(g, d, m0, m1, n0, n1);
+        gemm_wide(g, d, m0, m1, n0, n1);
     else if (g->way == NGD_GEMM_DOT)
-        dot(g, d, rows, n0, n1);
+        gemm_dot(g, d, rows, n0, n1);
     else
         NGD_GEMM_AXPY_OF(g)(g, d, rows, n0, n1);
 }
@@ -301,8 +301,8 @@ static struct ngd_gemm_data product_data(const struct ngd_gemm *g, const struct 
     };
 }
 
-static void multiply(const struct ngd_gemm *g, const struct ngd_host_call *call, struct ngd_host_run *run, int64_t rows,
-                     uint32_t part, uint32_t parts)
+static void gemm_multiply(const struct ngd_gemm *g, const struct ngd_host_call *call, struct ngd_host_run *run,
+                          int64_t rows, uint32_t part, uint32_t parts)
 {
     struct ngd_gemm_data d = product_data(g, call);
 
@@ -313,11 +313,11 @@ static void multiply(const struct ngd_gemm *g, const struct ngd_host_call *call,
 }
 
 #ifndef NGD_STATIC
-static void run_rows(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+static void run_gemm_rows(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {
     const struct ngd_gemm *g = call->params;
 
-    multiply(g, call, run, ngd_gemm_rows(g, call, run), part, parts);
+    gemm_multiply(g, call, run, ngd_gemm_rows(g, call, run), part, parts);
 }
 
 /* The batch is fixed, and its matrices' rows are what runs. */
@@ -468,7 +468,7 @@ static bool row_strides(const struct ngd_plan_tensor *t, int64_t *rows_p, int64_
     return true;
 }
 
-static int64_t product(const int64_t *dims, uint32_t n)
+static int64_t dims_product(const int64_t *dims, uint32_t n)
 {
     int64_t p = 1;
 
@@ -537,9 +537,9 @@ void ngd_gemm_of_linear(const struct ngd_plan *plan, const struct ngd_plan_call 
     f.g.k = x->dims[x->rank - 1];
     f.g.n = weight->dims[0];
     f.g.vector = x->rank == 1;
-    f.g.rows_mult = f.g.vector ? 1 : product(x->dims + 1, x->rank - 2u);
+    f.g.rows_mult = f.g.vector ? 1 : dims_product(x->dims + 1, x->rank - 2u);
     f.g.xt = x->dtype;
-    f.g.m = product(x->dims, x->rank - 1u);
+    f.g.m = dims_product(x->dims, x->rank - 1u);
     if (row_strides(x, &f.g.m, &f.g.ldx))
         f.strided |= 1u;
     else
@@ -726,11 +726,11 @@ static bool emit_rows(const struct ngd_host_call *call, struct ngd_strbuf *sb)
 {
     const struct ngd_gemm *g = call->params;
 
-    if (!ngd_gemm_emittable(g) || call->fn != run_rows)
+    if (!ngd_gemm_emittable(g) || call->fn != run_gemm_rows)
         return false;
     ngd_strbuf_append(sb, "    static const struct ngd_gemm p = ");
     ngd_gemm_emit(g, sb);
-    ngd_strbuf_append(sb, ";\n    multiply(&p, call, run, ");
+    ngd_strbuf_append(sb, ";\n    gemm_multiply(&p, call, run, ");
     ngd_gemm_emit_rows(g, call, sb);
     ngd_strbuf_append(sb, ", 0, 1);\n");
     return true;
@@ -751,9 +751,9 @@ static bool emit_rows(const struct ngd_host_call *call, struct ngd_strbuf *sb)
     const struct ngd_host_kernel ngd_host_##name = {                                                                   \
         .select = select_##name, .prepare = prepare_##name, .emit = emit_rows, .family = NGD_STATIC_LINEAR}
 
-GEMM_KERNEL(mm, run_rows);
+GEMM_KERNEL(mm, run_gemm_rows);
 GEMM_KERNEL(bmm, run_batch);
-GEMM_KERNEL(addmm, run_rows);
-GEMM_KERNEL(linear, run_rows);
+GEMM_KERNEL(addmm, run_gemm_rows);
+GEMM_KERNEL(linear, run_gemm_rows);
 GEMM_KERNEL(transpose_bmm, run_permuted);
 #endif

@@ -66,7 +66,7 @@ static struct layout layout_of(const struct ngd_gemm *g, int64_t rows, bool only
     return l;
 }
 
-static int64_t steps_of(const struct ngd_gemm *g)
+static int64_t amx_steps(const struct ngd_gemm *g)
 {
     return (g->k + DEPTH - 1) / DEPTH;
 }
@@ -75,7 +75,7 @@ uint64_t ngd_gemm_amx_bytes(const struct ngd_gemm *g, int64_t rows)
 {
     const int64_t blocks = (rows + TILE_ROWS - 1) / TILE_ROWS;
 
-    return (uint64_t)(blocks * terms_of(g) * steps_of(g)) * TILE_BYTES;
+    return (uint64_t)(blocks * terms_of(g) * amx_steps(g)) * TILE_BYTES;
 }
 
 /* ---- rows of x ------------------------------------------------------------------------------------------ */
@@ -328,8 +328,8 @@ static void last_step(const struct ngd_gemm *g, const struct layout *l, const st
 }
 
 /* Terms added up, and turned into rows of the result: columns [n + skip, n + skip + cols) of rows m on. */
-static void put(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const struct layout *l, const float *sums,
-                int64_t m, int64_t n, int64_t skip, int64_t cols)
+static void put_amx_sums(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const struct layout *l,
+                         const float *sums, int64_t m, int64_t n, int64_t skip, int64_t cols)
 {
     __m512i v[16];
 
@@ -382,14 +382,14 @@ static void one_block(const struct ngd_gemm *g, const struct ngd_gemm_data *d, c
         const int64_t from = n + r * TILE_ROWS, skip = begin > from ? begin - from : 0,
                       to = end - from < TILE_ROWS ? end - from : TILE_ROWS;
 
-        put(g, d, l, sums + r * TILE_ROWS * SUM_COLS, m, from, skip, to - skip);
+        put_amx_sums(g, d, l, sums + r * TILE_ROWS * SUM_COLS, m, from, skip, to - skip);
     }
 }
 
 void ngd_gemm_amx_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
                       int64_t n1, const char *x)
 {
-    const int64_t rows = m1 - m0, steps = steps_of(g);
+    const int64_t rows = m1 - m0, steps = amx_steps(g);
     const bool only = rows <= TILE_ROWS;
     const struct layout widest = layout_of(g, only ? rows : TILE_ROWS, only);
 

@@ -24,17 +24,17 @@
 #define STEP     (2 * SIMD_W)
 #define STEPS(k) (((k) + STEP - 1) / STEP)
 
-SIMD_INLINE void two_f32(const ngd_el_f32 *p, simd_f *a, simd_f *b)
+SIMD_INLINE void gemm_two_f32(const ngd_el_f32 *p, simd_f *a, simd_f *b)
 {
     *a = simd_load_f32(p);
     *b = simd_load_f32(p + SIMD_W);
 }
-SIMD_INLINE void two_f16(const ngd_el_f16 *p, simd_f *a, simd_f *b)
+SIMD_INLINE void gemm_two_f16(const ngd_el_f16 *p, simd_f *a, simd_f *b)
 {
     *a = simd_load_f16(p);
     *b = simd_load_f16(p + SIMD_W);
 }
-SIMD_INLINE void two_bf16(const ngd_el_bf16 *p, simd_f *a, simd_f *b)
+SIMD_INLINE void gemm_two_bf16(const ngd_el_bf16 *p, simd_f *a, simd_f *b)
 {
 #if NGD_SIMD == 16
     const __m512i v = _mm512_loadu_si512(p);
@@ -52,7 +52,7 @@ SIMD_INLINE void two_bf16(const ngd_el_bf16 *p, simd_f *a, simd_f *b)
 #endif
 }
 /* Two vectors in order, as even and odd elements. */
-SIMD_INLINE void part_pairs(simd_f *a, simd_f *b)
+SIMD_INLINE void gemm_part_pairs(simd_f *a, simd_f *b)
 {
 #if NGD_SIMD == 16
     const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
@@ -72,14 +72,14 @@ SIMD_INLINE void part_pairs(simd_f *a, simd_f *b)
 }
 
 /* A step that the row of w cuts off: a copy with zeros behind it. */
-#define TWO_CUT(W)                                                                        \
-    SIMD_INLINE void two_cut_##W(const ngd_el_##W *p, int64_t left, simd_f *a, simd_f *b) \
-    {                                                                                     \
-        ngd_el_##W t[STEP] = {0};                                                         \
-                                                                                          \
-        for (int64_t i = 0; i < left; i++)                                                \
-            t[i] = p[i];                                                                  \
-        two_##W(t, a, b);                                                                 \
+#define TWO_CUT(W)                                                                             \
+    SIMD_INLINE void gemm_two_cut_##W(const ngd_el_##W *p, int64_t left, simd_f *a, simd_f *b) \
+    {                                                                                          \
+        ngd_el_##W t[STEP] = {0};                                                              \
+                                                                                               \
+        for (int64_t i = 0; i < left; i++)                                                     \
+            t[i] = p[i];                                                                       \
+        gemm_two_##W(t, a, b);                                                                 \
     }
 TWO_CUT(f32)
 TWO_CUT(f16)
@@ -90,43 +90,44 @@ TWO_CUT(bf16)
  * of two apart, where all of them would compete for the same few sets of the L1 cache.
  */
 #define INTERLEAVE(X)                                                                                                 \
-    static void interleave_block_##X(const ngd_el_##X *x, int64_t ldx, int64_t k, int64_t mb, bool pairs, float *dst) \
+    static void gemm_interleave_block_##X(const ngd_el_##X *x, int64_t ldx, int64_t k, int64_t mb, bool pairs,        \
+                                          float *dst)                                                                 \
     {                                                                                                                 \
         simd_f a, b;                                                                                                  \
                                                                                                                       \
         for (int64_t i = 0; i < k; i += STEP, dst += 2 * mb * SIMD_W) {                                               \
             for (int64_t m = 0; m < mb; m++) {                                                                        \
                 if (i + STEP <= k)                                                                                    \
-                    two_in_order_##X(x + m * ldx + i, &a, &b);                                                        \
+                    gemm_two_in_order_##X(x + m * ldx + i, &a, &b);                                                   \
                 else                                                                                                  \
-                    cut_in_order_##X(x + m * ldx + i, k - i, &a, &b);                                                 \
+                    gemm_cut_in_order_##X(x + m * ldx + i, k - i, &a, &b);                                            \
                 if (pairs)                                                                                            \
-                    part_pairs(&a, &b);                                                                               \
+                    gemm_part_pairs(&a, &b);                                                                          \
                 simd_store_f32(dst + m * SIMD_W, a);                                                                  \
                 simd_store_f32(dst + (mb + m) * SIMD_W, b);                                                           \
             }                                                                                                         \
         }                                                                                                             \
     }                                                                                                                 \
-    static void interleave_##X(const void *x, int64_t ldx, int64_t rows, int64_t k, bool pairs, float *dst)           \
+    static void gemm_interleave_##X(const void *x, int64_t ldx, int64_t rows, int64_t k, bool pairs, float *dst)      \
     {                                                                                                                 \
         for (int64_t m = 0, mb; m < rows; m += mb) {                                                                  \
             mb = BLOCK_ROWS(rows - m);                                                                                \
-            interleave_block_##X((const ngd_el_##X *)x + m * ldx, ldx, k, mb, pairs, dst + m * STEPS(k) * STEP);      \
+            gemm_interleave_block_##X((const ngd_el_##X *)x + m * ldx, ldx, k, mb, pairs, dst + m * STEPS(k) * STEP); \
         }                                                                                                             \
     }
 /* Rows done together, of those that are left. */
 #define BLOCK_ROWS(left) ((left) >= 4 ? 4 : (left))
 
-#define IN_ORDER(X)                                                                            \
-    SIMD_INLINE void two_in_order_##X(const ngd_el_##X *p, simd_f *a, simd_f *b)               \
-    {                                                                                          \
-        *a = simd_load_##X(p);                                                                 \
-        *b = simd_load_##X(p + SIMD_W);                                                        \
-    }                                                                                          \
-    SIMD_INLINE void cut_in_order_##X(const ngd_el_##X *p, int64_t left, simd_f *a, simd_f *b) \
-    {                                                                                          \
-        *a = simd_load_up_to_##X(p, left);                                                     \
-        *b = left > SIMD_W ? simd_load_up_to_##X(p + SIMD_W, left - SIMD_W) : simd_zero();     \
+#define IN_ORDER(X)                                                                                 \
+    SIMD_INLINE void gemm_two_in_order_##X(const ngd_el_##X *p, simd_f *a, simd_f *b)               \
+    {                                                                                               \
+        *a = simd_load_##X(p);                                                                      \
+        *b = simd_load_##X(p + SIMD_W);                                                             \
+    }                                                                                               \
+    SIMD_INLINE void gemm_cut_in_order_##X(const ngd_el_##X *p, int64_t left, simd_f *a, simd_f *b) \
+    {                                                                                               \
+        *a = simd_load_up_to_##X(p, left);                                                          \
+        *b = left > SIMD_W ? simd_load_up_to_##X(p + SIMD_W, left - SIMD_W) : simd_zero();          \
     }
 IN_ORDER(f32)
 IN_ORDER(f16)
@@ -140,7 +141,7 @@ INTERLEAVE(bf16)
  * folded together take as many instructions as one. n is a constant after inlining.
  */
 #if NGD_SIMD == 16
-SIMD_INLINE void sum_lanes(simd_f v[16], const int n, float *out)
+SIMD_INLINE void gemm_sum_lanes(simd_f v[16], const int n, float *out)
 {
     float t[16];
 
@@ -154,7 +155,7 @@ SIMD_INLINE void sum_lanes(simd_f v[16], const int n, float *out)
         memcpy(out, t, (size_t)n * sizeof(float));
 }
 #else
-SIMD_INLINE void sum_lanes(simd_f v[16], const int n, float *out)
+SIMD_INLINE void gemm_sum_lanes(simd_f v[16], const int n, float *out)
 {
     NGD_UNROLL for (int i = 0; i < n; i++) out[i] = simd_hsum(v[i]);
 }
@@ -165,38 +166,38 @@ SIMD_INLINE void sum_lanes(simd_f v[16], const int n, float *out)
  * are fetched in the order of memory: rows are read side by side, memory is not. `share` is how many bytes of the
  * nr steps that go by are this pass's to fetch (a constant too, 0 for none), beginning at next.
  */
-#define DOT_TILE(W)                                                                                              \
-    SIMD_INLINE void dot_tile_##W(const float *x, const ngd_el_##W *w, int64_t ldw, int64_t k, const char *next, \
-                                  const int64_t share, const int mb, const int nr, float *out)                   \
-    {                                                                                                            \
-        simd_f acc[16], a[4], b[4];                                                                              \
-        int64_t i = 0;                                                                                           \
-                                                                                                                 \
-        NGD_UNROLL for (int j = 0; j < mb * nr; j++) acc[j] = simd_zero();                                       \
-        for (; i < k; i += STEP, x += 2 * mb * SIMD_W) {                                                         \
-            NGD_UNROLL for (int64_t l = 0; l < share; l += LINE) __builtin_prefetch(next + l, 0, 3);             \
-            next += STEP * (int64_t)sizeof(*w) * nr;                                                             \
-            if (i + STEP <= k) {                                                                                 \
-                NGD_UNROLL for (int r = 0; r < nr; r++) two_##W(w + r * ldw + i, &a[r], &b[r]);                  \
-            } else {                                                                                             \
-                NGD_UNROLL for (int r = 0; r < nr; r++) two_cut_##W(w + r * ldw + i, k - i, &a[r], &b[r]);       \
-            }                                                                                                    \
-            NGD_UNROLL for (int m = 0; m < mb; m++)                                                              \
-            {                                                                                                    \
-                const simd_f xv = simd_load_f32(x + m * SIMD_W);                                                 \
-                NGD_UNROLL for (int r = 0; r < nr; r++) acc[m * nr + r] = simd_fma(a[r], xv, acc[m * nr + r]);   \
-            }                                                                                                    \
-            NGD_UNROLL for (int m = 0; m < mb; m++)                                                              \
-            {                                                                                                    \
-                const simd_f xv = simd_load_f32(x + (mb + m) * SIMD_W);                                          \
-                NGD_UNROLL for (int r = 0; r < nr; r++) acc[m * nr + r] = simd_fma(b[r], xv, acc[m * nr + r]);   \
-            }                                                                                                    \
-        }                                                                                                        \
-        sum_lanes(acc, mb *nr, out);                                                                             \
+#define DOT_TILE(W)                                                                                                   \
+    SIMD_INLINE void gemm_dot_tile_##W(const float *x, const ngd_el_##W *w, int64_t ldw, int64_t k, const char *next, \
+                                       const int64_t share, const int mb, const int nr, float *out)                   \
+    {                                                                                                                 \
+        simd_f acc[16], a[4], b[4];                                                                                   \
+        int64_t i = 0;                                                                                                \
+                                                                                                                      \
+        NGD_UNROLL for (int j = 0; j < mb * nr; j++) acc[j] = simd_zero();                                            \
+        for (; i < k; i += STEP, x += 2 * mb * SIMD_W) {                                                              \
+            NGD_UNROLL for (int64_t l = 0; l < share; l += LINE) __builtin_prefetch(next + l, 0, 3);                  \
+            next += STEP * (int64_t)sizeof(*w) * nr;                                                                  \
+            if (i + STEP <= k) {                                                                                      \
+                NGD_UNROLL for (int r = 0; r < nr; r++) gemm_two_##W(w + r * ldw + i, &a[r], &b[r]);                  \
+            } else {                                                                                                  \
+                NGD_UNROLL for (int r = 0; r < nr; r++) gemm_two_cut_##W(w + r * ldw + i, k - i, &a[r], &b[r]);       \
+            }                                                                                                         \
+            NGD_UNROLL for (int m = 0; m < mb; m++)                                                                   \
+            {                                                                                                         \
+                const simd_f xv = simd_load_f32(x + m * SIMD_W);                                                      \
+                NGD_UNROLL for (int r = 0; r < nr; r++) acc[m * nr + r] = simd_fma(a[r], xv, acc[m * nr + r]);        \
+            }                                                                                                         \
+            NGD_UNROLL for (int m = 0; m < mb; m++)                                                                   \
+            {                                                                                                         \
+                const simd_f xv = simd_load_f32(x + (mb + m) * SIMD_W);                                               \
+                NGD_UNROLL for (int r = 0; r < nr; r++) acc[m * nr + r] = simd_fma(b[r], xv, acc[m * nr + r]);        \
+            }                                                                                                         \
+        }                                                                                                             \
+        gemm_sum_lanes(acc, mb *nr, out);                                                                             \
     }
 
-SIMD_INLINE void put_tile(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m, int64_t n, const int mb,
-                          const int nr, const float *out)
+SIMD_INLINE void gemm_put_tile(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m, int64_t n,
+                               const int mb, const int nr, const float *out)
 {
     if (g->plain_y && !d->residual) {
         float *y = (float *)(void *)d->y + (m - d->row0) * g->ldy + n - d->col0;
@@ -215,9 +216,9 @@ SIMD_INLINE void put_tile(const struct ngd_gemm *g, const struct ngd_gemm_data *
  * pass that asks for more than memory gives in its time stands still, and the next one would leave memory idle.
  */
 #define DOT_GROUP(W)                                                                                                   \
-    SIMD_INLINE void dot_pass_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x, int64_t m,  \
-                                  const int mb, int64_t n0, int64_t n1, int64_t ahead, int64_t offset,                 \
-                                  const int64_t share)                                                                 \
+    SIMD_INLINE void gemm_dot_pass_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x,        \
+                                       int64_t m, const int mb, int64_t n0, int64_t n1, int64_t ahead, int64_t offset, \
+                                       const int64_t share)                                                            \
     {                                                                                                                  \
         const int64_t row = g->ldw * (int64_t)sizeof(ngd_el_##W);                                                      \
         const ngd_el_##W *w = (const void *)d->w;                                                                      \
@@ -225,69 +226,70 @@ SIMD_INLINE void put_tile(const struct ngd_gemm *g, const struct ngd_gemm_data *
         float out[16];                                                                                                 \
                                                                                                                        \
         for (; n + 4 <= n1; n += 4) {                                                                                  \
-            dot_tile_##W(x, w + n * g->ldw, g->ldw, g->k, d->w + (n + ahead) * row + offset, share, mb, 4, out);       \
-            put_tile(g, d, m, n, mb, 4, out);                                                                          \
+            gemm_dot_tile_##W(x, w + n * g->ldw, g->ldw, g->k, d->w + (n + ahead) * row + offset, share, mb, 4, out);  \
+            gemm_put_tile(g, d, m, n, mb, 4, out);                                                                     \
         }                                                                                                              \
         for (; n < n1; n++) {                                                                                          \
-            dot_tile_##W(x, w + n * g->ldw, g->ldw, g->k, d->w, 0, mb, 1, out);                                        \
-            put_tile(g, d, m, n, mb, 1, out);                                                                          \
+            gemm_dot_tile_##W(x, w + n * g->ldw, g->ldw, g->k, d->w, 0, mb, 1, out);                                   \
+            gemm_put_tile(g, d, m, n, mb, 1, out);                                                                     \
         }                                                                                                              \
     }                                                                                                                  \
-    SIMD_INLINE void dot_block_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x, int64_t m, \
-                                   const int mb, int64_t rows, int64_t n0, int64_t n1)                                 \
+    SIMD_INLINE void gemm_dot_block_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x,       \
+                                        int64_t m, const int mb, int64_t rows, int64_t n0, int64_t n1)                 \
     {                                                                                                                  \
         const int64_t step = 4 * STEP * (int64_t)sizeof(ngd_el_##W), pass = m / 4;                                     \
                                                                                                                        \
         if (rows <= 4)                                                                                                 \
-            dot_pass_##W(g, d, x, m, mb, n0, n1, 4, 0, step);                                                          \
+            gemm_dot_pass_##W(g, d, x, m, mb, n0, n1, 4, 0, step);                                                     \
         else if (rows <= 12 && pass < 2)                                                                               \
-            dot_pass_##W(g, d, x, m, mb, n0, n1, GROUP, pass *step / 2, step / 2);                                     \
+            gemm_dot_pass_##W(g, d, x, m, mb, n0, n1, GROUP, pass *step / 2, step / 2);                                \
         else if (rows > 12 && pass < 4)                                                                                \
-            dot_pass_##W(g, d, x, m, mb, n0, n1, GROUP, pass *step / 4, step / 4);                                     \
+            gemm_dot_pass_##W(g, d, x, m, mb, n0, n1, GROUP, pass *step / 4, step / 4);                                \
         else                                                                                                           \
-            dot_pass_##W(g, d, x, m, mb, n0, n1, GROUP, 0, 0);                                                         \
+            gemm_dot_pass_##W(g, d, x, m, mb, n0, n1, GROUP, 0, 0);                                                    \
     }
 
 /* One row of x with weights that come from memory: one row of w at a time comes nearest to a plain read. */
-#define DOT_STREAM(W)                                                                                                \
-    static void dot_stream_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x, int64_t n0,  \
-                               int64_t n1)                                                                           \
-    {                                                                                                                \
-        const ngd_el_##W *w = (const ngd_el_##W *)(const void *)d->w + n0 * g->ldw;                                  \
-        float out[1];                                                                                                \
-                                                                                                                     \
-        for (int64_t n = n0; n < n1; n++, w += g->ldw) {                                                             \
-            dot_tile_##W(x, w, g->ldw, g->k, (const char *)w + STREAM_AHEAD, STEP * (int64_t)sizeof(*w), 1, 1, out); \
-            put_tile(g, d, 0, n, 1, 1, out);                                                                         \
-        }                                                                                                            \
+#define DOT_STREAM(W)                                                                                               \
+    static void gemm_dot_stream_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x,        \
+                                    int64_t n0, int64_t n1)                                                         \
+    {                                                                                                               \
+        const ngd_el_##W *w = (const ngd_el_##W *)(const void *)d->w + n0 * g->ldw;                                 \
+        float out[1];                                                                                               \
+                                                                                                                    \
+        for (int64_t n = n0; n < n1; n++, w += g->ldw) {                                                            \
+            gemm_dot_tile_##W(x, w, g->ldw, g->k, (const char *)w + STREAM_AHEAD, STEP * (int64_t)sizeof(*w), 1, 1, \
+                              out);                                                                                 \
+            gemm_put_tile(g, d, 0, n, 1, 1, out);                                                                   \
+        }                                                                                                           \
     }
 
-#define DOT(W)                                                                                                      \
-    DOT_TILE(W)                                                                                                     \
-    DOT_GROUP(W)                                                                                                    \
-    DOT_STREAM(W)                                                                                                   \
-    NGD_GEMM_FN void dot_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x, int64_t rows, \
-                             int64_t n0, int64_t n1)                                                                \
-    {                                                                                                               \
-        const int64_t row = STEPS(g->k) * STEP;                                                                     \
-                                                                                                                    \
-        if (rows == 1 && g->stream) {                                                                               \
-            dot_stream_##W(g, d, x, n0, n1);                                                                        \
-            return;                                                                                                 \
-        }                                                                                                           \
-        for (int64_t n = n0; n < n1; n += GROUP) {                                                                  \
-            const int64_t end = n + GROUP < n1 ? n + GROUP : n1;                                                    \
-            int64_t m = 0;                                                                                          \
-                                                                                                                    \
-            for (; m + 4 <= rows; m += 4)                                                                           \
-                dot_block_##W(g, d, x + m * row, m, 4, rows, n, end);                                               \
-            if (rows - m == 3)                                                                                      \
-                dot_block_##W(g, d, x + m * row, m, 3, rows, n, end);                                               \
-            else if (rows - m == 2)                                                                                 \
-                dot_block_##W(g, d, x + m * row, m, 2, rows, n, end);                                               \
-            else if (rows - m == 1)                                                                                 \
-                dot_block_##W(g, d, x + m * row, m, 1, rows, n, end);                                               \
-        }                                                                                                           \
+#define DOT(W)                                                                                             \
+    DOT_TILE(W)                                                                                            \
+    DOT_GROUP(W)                                                                                           \
+    DOT_STREAM(W)                                                                                          \
+    NGD_GEMM_FN void gemm_dot_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x, \
+                                  int64_t rows, int64_t n0, int64_t n1)                                    \
+    {                                                                                                      \
+        const int64_t row = STEPS(g->k) * STEP;                                                            \
+                                                                                                           \
+        if (rows == 1 && g->stream) {                                                                      \
+            gemm_dot_stream_##W(g, d, x, n0, n1);                                                          \
+            return;                                                                                        \
+        }                                                                                                  \
+        for (int64_t n = n0; n < n1; n += GROUP) {                                                         \
+            const int64_t end = n + GROUP < n1 ? n + GROUP : n1;                                           \
+            int64_t m = 0;                                                                                 \
+                                                                                                           \
+            for (; m + 4 <= rows; m += 4)                                                                  \
+                gemm_dot_block_##W(g, d, x + m * row, m, 4, rows, n, end);                                 \
+            if (rows - m == 3)                                                                             \
+                gemm_dot_block_##W(g, d, x + m * row, m, 3, rows, n, end);                                 \
+            else if (rows - m == 2)                                                                        \
+                gemm_dot_block_##W(g, d, x + m * row, m, 2, rows, n, end);                                 \
+            else if (rows - m == 1)                                                                        \
+                gemm_dot_block_##W(g, d, x + m * row, m, 1, rows, n, end);                                 \
+        }                                                                                                  \
     }
 
 #ifndef NGD_STATIC /* generated code is for the weights of checkpoints alone */
@@ -299,39 +301,39 @@ DOT(bf16)
 /* ---- axpy: lanes are columns ---------------------------------------------------------------------------- */
 
 /* mb rows of x (f32) with nv vectors of columns; the last vector may be cut. c is [mb][nv * SIMD_W], rows of ldc. */
-#define AXPY_TILE(W)                                                                                          \
-    SIMD_INLINE void axpy_tile_##W(const float *x, int64_t ldx, const ngd_el_##W *w, int64_t ldw, int64_t k,  \
-                                   int64_t cols, const int mb, const int nv, float *c, int64_t ldc, bool add) \
-    {                                                                                                         \
-        simd_f acc[4][4], wv[4];                                                                              \
-                                                                                                              \
-        NGD_UNROLL for (int m = 0; m < mb; m++) NGD_UNROLL for (int v = 0; v < nv; v++) acc[m][v] =           \
-            add ? simd_load_f32(c + m * ldc + v * SIMD_W) : simd_zero();                                      \
-        for (int64_t i = 0; i < k; i++) {                                                                     \
-            NGD_UNROLL for (int v = 0; v < nv; v++) wv[v] =                                                   \
-                nv > 1 ? simd_load_##W(w + i * ldw + v * SIMD_W) : simd_load_up_to_##W(w + i * ldw, cols);    \
-            NGD_UNROLL for (int m = 0; m < mb; m++)                                                           \
-            {                                                                                                 \
-                const simd_f xv = simd_set1(x[m * ldx + i]);                                                  \
-                NGD_UNROLL for (int v = 0; v < nv; v++) acc[m][v] = simd_fma(wv[v], xv, acc[m][v]);           \
-            }                                                                                                 \
-        }                                                                                                     \
-        NGD_UNROLL for (int m = 0; m < mb; m++) NGD_UNROLL for (int v = 0; v < nv; v++)                       \
-            simd_store_f32(c + m * ldc + v * SIMD_W, acc[m][v]);                                              \
+#define AXPY_TILE(W)                                                                                               \
+    SIMD_INLINE void gemm_axpy_tile_##W(const float *x, int64_t ldx, const ngd_el_##W *w, int64_t ldw, int64_t k,  \
+                                        int64_t cols, const int mb, const int nv, float *c, int64_t ldc, bool add) \
+    {                                                                                                              \
+        simd_f acc[4][4], wv[4];                                                                                   \
+                                                                                                                   \
+        NGD_UNROLL for (int m = 0; m < mb; m++) NGD_UNROLL for (int v = 0; v < nv; v++) acc[m][v] =                \
+            add ? simd_load_f32(c + m * ldc + v * SIMD_W) : simd_zero();                                           \
+        for (int64_t i = 0; i < k; i++) {                                                                          \
+            NGD_UNROLL for (int v = 0; v < nv; v++) wv[v] =                                                        \
+                nv > 1 ? simd_load_##W(w + i * ldw + v * SIMD_W) : simd_load_up_to_##W(w + i * ldw, cols);         \
+            NGD_UNROLL for (int m = 0; m < mb; m++)                                                                \
+            {                                                                                                      \
+                const simd_f xv = simd_set1(x[m * ldx + i]);                                                       \
+                NGD_UNROLL for (int v = 0; v < nv; v++) acc[m][v] = simd_fma(wv[v], xv, acc[m][v]);                \
+            }                                                                                                      \
+        }                                                                                                          \
+        NGD_UNROLL for (int m = 0; m < mb; m++) NGD_UNROLL for (int v = 0; v < nv; v++)                            \
+            simd_store_f32(c + m * ldc + v * SIMD_W, acc[m][v]);                                                   \
     }
 
 AXPY_TILE(f32)
 AXPY_TILE(f16)
 AXPY_TILE(bf16)
 
-#define WIDEN(T)                                                                                            \
-    static void widen_##T(const void *xp, int64_t ldx, int64_t rows, int64_t cols, float *dst, int64_t ldd) \
-    {                                                                                                       \
-        for (int64_t r = 0; r < rows; r++) {                                                                \
-            const ngd_el_##T *x = (const ngd_el_##T *)xp + r * ldx;                                         \
-            for (int64_t i = 0; i < cols; i += SIMD_W)                                                      \
-                simd_store_up_to_f32(dst + r * ldd + i, simd_load_up_to_##T(x + i, cols - i), cols - i);    \
-        }                                                                                                   \
+#define WIDEN(T)                                                                                                 \
+    static void gemm_widen_##T(const void *xp, int64_t ldx, int64_t rows, int64_t cols, float *dst, int64_t ldd) \
+    {                                                                                                            \
+        for (int64_t r = 0; r < rows; r++) {                                                                     \
+            const ngd_el_##T *x = (const ngd_el_##T *)xp + r * ldx;                                              \
+            for (int64_t i = 0; i < cols; i += SIMD_W)                                                           \
+                simd_store_up_to_f32(dst + r * ldd + i, simd_load_up_to_##T(x + i, cols - i), cols - i);         \
+        }                                                                                                        \
     }
 WIDEN(f32)
 WIDEN(f16)
@@ -339,18 +341,18 @@ WIDEN(bf16)
 
 /* By x's dtype; generated code, where it is a constant, names the functions, so that they are inlined. */
 #ifdef NGD_STATIC
-#define NGD_GEMM_WIDEN(g) ((g)->xt == NGD_F32 ? widen_f32 : (g)->xt == NGD_F16 ? widen_f16 : widen_bf16)
+#define NGD_GEMM_WIDEN(g) ((g)->xt == NGD_F32 ? gemm_widen_f32 : (g)->xt == NGD_F16 ? gemm_widen_f16 : gemm_widen_bf16)
 #define NGD_GEMM_INTERLEAVE(g) \
-    ((g)->xt == NGD_F32 ? interleave_f32 : (g)->xt == NGD_F16 ? interleave_f16 : interleave_bf16)
-#define NGD_GEMM_DOT_OF(g)  dot_bf16
-#define NGD_GEMM_AXPY_OF(g) axpy_bf16
+    ((g)->xt == NGD_F32 ? gemm_interleave_f32 : (g)->xt == NGD_F16 ? gemm_interleave_f16 : gemm_interleave_bf16)
+#define NGD_GEMM_DOT_OF(g)  gemm_dot_bf16
+#define NGD_GEMM_AXPY_OF(g) gemm_axpy_bf16
 #else
 #define NGD_GEMM_WIDEN(g) (g)->table->widen[(g)->xt]
 #endif
 
 /* Rows of x as f32: as they are, or widened to the workspace. */
-static const float *rows_f32(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m, int64_t mb,
-                             int64_t *ldx_p)
+static const float *gemm_rows_f32(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m, int64_t mb,
+                                  int64_t *ldx_p)
 {
     const size_t bytes = g->xt == NGD_F32 ? 4 : 2;
     const char *x = d->x + m * g->ldx * (int64_t)bytes;
@@ -363,36 +365,36 @@ static const float *rows_f32(const struct ngd_gemm *g, const struct ngd_gemm_dat
     return (const float *)(void *)d->workspace;
 }
 
-#define AXPY(W)                                                                                                      \
-    SIMD_INLINE void axpy_cols_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m, const int mb, \
-                                   int64_t n0, int64_t n1)                                                           \
-    {                                                                                                                \
-        const ngd_el_##W *w = (const void *)d->w;                                                                    \
-        float c[4 * 4 * SIMD_W];                                                                                     \
-        int64_t ldx, n = n0;                                                                                         \
-        const float *x = rows_f32(g, d, m, mb, &ldx);                                                                \
-                                                                                                                     \
-        for (; n + 4 * SIMD_W <= n1; n += 4 * SIMD_W) {                                                              \
-            axpy_tile_##W(x, ldx, w + n, g->ldw, g->k, 4 * SIMD_W, mb, 4, c, 4 * SIMD_W, false);                     \
-            for (int i = 0; i < mb; i++)                                                                             \
-                ngd_gemm_put(g, d, m + i, n, c + i * 4 * SIMD_W, 4 * SIMD_W);                                        \
-        }                                                                                                            \
-        for (; n < n1; n += SIMD_W) {                                                                                \
-            const int64_t cols = n1 - n < SIMD_W ? n1 - n : SIMD_W;                                                  \
-            axpy_tile_##W(x, ldx, w + n, g->ldw, g->k, cols, mb, 1, c, SIMD_W, false);                               \
-            for (int i = 0; i < mb; i++)                                                                             \
-                ngd_gemm_put(g, d, m + i, n, c + i * SIMD_W, cols);                                                  \
-        }                                                                                                            \
-    }                                                                                                                \
-    static void axpy_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0,          \
-                         int64_t n1)                                                                                 \
-    {                                                                                                                \
-        int64_t m = 0;                                                                                               \
-                                                                                                                     \
-        for (; m + 4 <= rows; m += 4)                                                                                \
-            axpy_cols_##W(g, d, m, 4, n0, n1);                                                                       \
-        for (; m < rows; m++)                                                                                        \
-            axpy_cols_##W(g, d, m, 1, n0, n1);                                                                       \
+#define AXPY(W)                                                                                                  \
+    SIMD_INLINE void gemm_axpy_cols_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m,      \
+                                        const int mb, int64_t n0, int64_t n1)                                    \
+    {                                                                                                            \
+        const ngd_el_##W *w = (const void *)d->w;                                                                \
+        float c[4 * 4 * SIMD_W];                                                                                 \
+        int64_t ldx, n = n0;                                                                                     \
+        const float *x = gemm_rows_f32(g, d, m, mb, &ldx);                                                       \
+                                                                                                                 \
+        for (; n + 4 * SIMD_W <= n1; n += 4 * SIMD_W) {                                                          \
+            gemm_axpy_tile_##W(x, ldx, w + n, g->ldw, g->k, 4 * SIMD_W, mb, 4, c, 4 * SIMD_W, false);            \
+            for (int i = 0; i < mb; i++)                                                                         \
+                ngd_gemm_put(g, d, m + i, n, c + i * 4 * SIMD_W, 4 * SIMD_W);                                    \
+        }                                                                                                        \
+        for (; n < n1; n += SIMD_W) {                                                                            \
+            const int64_t cols = n1 - n < SIMD_W ? n1 - n : SIMD_W;                                              \
+            gemm_axpy_tile_##W(x, ldx, w + n, g->ldw, g->k, cols, mb, 1, c, SIMD_W, false);                      \
+            for (int i = 0; i < mb; i++)                                                                         \
+                ngd_gemm_put(g, d, m + i, n, c + i * SIMD_W, cols);                                              \
+        }                                                                                                        \
+    }                                                                                                            \
+    static void gemm_axpy_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, \
+                              int64_t n1)                                                                        \
+    {                                                                                                            \
+        int64_t m = 0;                                                                                           \
+                                                                                                                 \
+        for (; m + 4 <= rows; m += 4)                                                                            \
+            gemm_axpy_cols_##W(g, d, m, 4, n0, n1);                                                              \
+        for (; m < rows; m++)                                                                                    \
+            gemm_axpy_cols_##W(g, d, m, 1, n0, n1);                                                              \
     }
 
 #ifndef NGD_STATIC
@@ -404,22 +406,22 @@ AXPY(bf16)
 #ifndef NGD_STATIC
 /* ---- wide: tiles ---------------------------------------------------------------------------------------- */
 
-#define PACK_KN(T)                                                                                 \
-    static void pack_kn_##T(const void *wp, int64_t ldw, int64_t cols, int64_t depth, float *tile) \
-    {                                                                                              \
-        for (int64_t i = 0; i < depth; i++) {                                                      \
-            const ngd_el_##T *w = (const ngd_el_##T *)wp + i * ldw;                                \
-            int64_t c = 0;                                                                         \
-            for (; c < cols; c += SIMD_W)                                                          \
-                simd_store_f32(tile + i * NGD_GEMM_NT + c, simd_load_up_to_##T(w + c, cols - c));  \
-            for (; c < NGD_GEMM_NT; c += SIMD_W)                                                   \
-                simd_store_f32(tile + i * NGD_GEMM_NT + c, simd_zero());                           \
-        }                                                                                          \
+#define PACK_KN(T)                                                                                      \
+    static void gemm_pack_kn_##T(const void *wp, int64_t ldw, int64_t cols, int64_t depth, float *tile) \
+    {                                                                                                   \
+        for (int64_t i = 0; i < depth; i++) {                                                           \
+            const ngd_el_##T *w = (const ngd_el_##T *)wp + i * ldw;                                     \
+            int64_t c = 0;                                                                              \
+            for (; c < cols; c += SIMD_W)                                                               \
+                simd_store_f32(tile + i * NGD_GEMM_NT + c, simd_load_up_to_##T(w + c, cols - c));       \
+            for (; c < NGD_GEMM_NT; c += SIMD_W)                                                        \
+                simd_store_f32(tile + i * NGD_GEMM_NT + c, simd_zero());                                \
+        }                                                                                               \
     }
 
 /* SIMD_W rows of SIMD_W lanes, rows and lanes swapped. */
 #if NGD_SIMD == 16
-SIMD_INLINE void transpose(simd_f *v)
+SIMD_INLINE void gemm_transpose(simd_f *v)
 {
     simd_f t[16];
 
@@ -449,7 +451,7 @@ SIMD_INLINE void transpose(simd_f *v)
     }
 }
 #elif NGD_SIMD == 8
-SIMD_INLINE void transpose(simd_f *v)
+SIMD_INLINE void gemm_transpose(simd_f *v)
 {
     simd_f t[8];
 
@@ -473,7 +475,7 @@ SIMD_INLINE void transpose(simd_f *v)
     NGD_UNROLL for (int i = 0; i < 8; i++) v[i] = t[i];
 }
 #else
-SIMD_INLINE void transpose(simd_f *v)
+SIMD_INLINE void gemm_transpose(simd_f *v)
 {
     (void)v;
 }
@@ -481,7 +483,7 @@ SIMD_INLINE void transpose(simd_f *v)
 
 /* SIMD_W columns at a time; columns and depth that the tensor does not have are zero. */
 #define PACK_NK(T)                                                                                                 \
-    static void pack_nk_##T(const void *wp, int64_t ldw, int64_t cols, int64_t depth, float *tile)                 \
+    static void gemm_pack_nk_##T(const void *wp, int64_t ldw, int64_t cols, int64_t depth, float *tile)            \
     {                                                                                                              \
         const ngd_el_##T *w = wp;                                                                                  \
         simd_f v[SIMD_W];                                                                                          \
@@ -494,7 +496,7 @@ SIMD_INLINE void transpose(simd_f *v)
                     for (int r = 0; r < SIMD_W; r++)                                                               \
                         v[r] = c + r < cols ? simd_load_up_to_##T(w + (c + r) * ldw + i, depth - i) : simd_zero(); \
                 }                                                                                                  \
-                transpose(v);                                                                                      \
+                gemm_transpose(v);                                                                                 \
                 NGD_UNROLL for (int r = 0; r < SIMD_W; r++) if (i + r < depth)                                     \
                     simd_store_f32(tile + (i + r) * NGD_GEMM_NT + c, v[r]);                                        \
             }                                                                                                      \
@@ -508,27 +510,27 @@ PACK_NK(f32)
 PACK_NK(f16)
 PACK_NK(bf16)
 
-static void mul(const float *tile, const float *x, int64_t ldx, int64_t rows, int64_t depth, float *c, bool add)
+static void gemm_mul(const float *tile, const float *x, int64_t ldx, int64_t rows, int64_t depth, float *c, bool add)
 {
     for (int64_t n = 0; n < NGD_GEMM_NT; n += 4 * SIMD_W) {
         int64_t m = 0;
 
         for (; m + 4 <= rows; m += 4)
-            axpy_tile_f32(x + m * ldx, ldx, tile + n, NGD_GEMM_NT, depth, 4 * SIMD_W, 4, 4, c + m * NGD_GEMM_NT + n,
-                          NGD_GEMM_NT, add);
+            gemm_axpy_tile_f32(x + m * ldx, ldx, tile + n, NGD_GEMM_NT, depth, 4 * SIMD_W, 4, 4,
+                               c + m * NGD_GEMM_NT + n, NGD_GEMM_NT, add);
         for (; m < rows; m++)
-            axpy_tile_f32(x + m * ldx, ldx, tile + n, NGD_GEMM_NT, depth, 4 * SIMD_W, 1, 4, c + m * NGD_GEMM_NT + n,
-                          NGD_GEMM_NT, add);
+            gemm_axpy_tile_f32(x + m * ldx, ldx, tile + n, NGD_GEMM_NT, depth, 4 * SIMD_W, 1, 4,
+                               c + m * NGD_GEMM_NT + n, NGD_GEMM_NT, add);
     }
 }
 
 SIMD_TABLE const struct ngd_gemm_table SIMD_NAME(ngd_gemm_table) = {
-    .interleave = {interleave_f32, interleave_f16, interleave_bf16},
-    .dot = {dot_f32, dot_f16, dot_bf16},
-    .axpy = {axpy_f32, axpy_f16, axpy_bf16},
-    .widen = {widen_f32, widen_f16, widen_bf16},
-    .pack_nk = {pack_nk_f32, pack_nk_f16, pack_nk_bf16},
-    .pack_kn = {pack_kn_f32, pack_kn_f16, pack_kn_bf16},
-    .mul = mul,
+    .interleave = {gemm_interleave_f32, gemm_interleave_f16, gemm_interleave_bf16},
+    .dot = {gemm_dot_f32, gemm_dot_f16, gemm_dot_bf16},
+    .axpy = {gemm_axpy_f32, gemm_axpy_f16, gemm_axpy_bf16},
+    .widen = {gemm_widen_f32, gemm_widen_f16, gemm_widen_bf16},
+    .pack_nk = {gemm_pack_nk_f32, gemm_pack_nk_f16, gemm_pack_nk_bf16},
+    .pack_kn = {gemm_pack_kn_f32, gemm_pack_kn_f16, gemm_pack_kn_bf16},
+    .mul = gemm_mul,
 };
 #endif

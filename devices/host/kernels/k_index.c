@@ -128,7 +128,7 @@ struct gather_params {
     uint32_t size;
 };
 
-static void run_gather(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+static void run_gather_part(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {
     const struct gather_params *g = call->params;
     const uint32_t last = g->nd.rank - 1;
@@ -166,7 +166,7 @@ static ngd_status_t prepare_gather(struct ngd_host_prepare *p, struct ngd_diag *
     still.strides[dim] = 0;
     memcpy(still.dims, index->dims, sizeof(still.dims)); /* only its strides matter: the index lies within it */
     ngd_nd_init(&g->nd, index, 0, (const struct ngd_plan_tensor *[]){index, out, &still}, 3, 0);
-    p->fn = run_gather;
+    p->fn = run_gather_part;
     p->params = g;
     p->cost_ns = 20 + (double)g->nd.total * 2;
     return NGD_OK;

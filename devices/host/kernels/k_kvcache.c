@@ -17,7 +17,7 @@ struct scatter {
     ngd_nd_fn cast;    /* NULL: the types are equal */
 };
 
-static void put(const struct scatter *s, const char *src, char *dst, int64_t begin, int64_t end)
+static void put_kv_range(const struct scatter *s, const char *src, char *dst, int64_t begin, int64_t end)
 {
     char *const p[2] = {(char *)(uintptr_t)src + begin * s->src_size, dst + begin * s->dst_size};
     const int64_t step[2] = {s->src_size, s->dst_size};
@@ -28,7 +28,7 @@ static void put(const struct scatter *s, const char *src, char *dst, int64_t beg
         memcpy(p[1], p[0], (size_t)((end - begin) * s->src_size));
 }
 
-static void run_scatter(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+static void run_kv_scatter(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {
     const struct scatter *s = call->params;
     const int64_t rows = ngd_host_rows(call, run);
@@ -46,9 +46,10 @@ static void run_scatter(const struct ngd_host_call *call, struct ngd_host_run *r
             return;
         }
         for (int i = 0; i < 2 && begin < end; i++)
-            put(s, call->ptrs[i] + t * s->src_row[i],
-                call->ptrs[3 + i] + slot / s->block_size * s->dst_block[i] + slot % s->block_size * s->dst_slot[i],
-                begin, end);
+            put_kv_range(s, call->ptrs[i] + t * s->src_row[i],
+                         call->ptrs[3 + i] + slot / s->block_size * s->dst_block[i] +
+                             slot % s->block_size * s->dst_slot[i],
+                         begin, end);
     }
 }
 
@@ -92,7 +93,7 @@ static ngd_status_t scatter_prepare(struct ngd_host_prepare *p, struct ngd_diag 
     }
     s->cast = ngd_cast_fn(key->dtype, cache->dtype, p->isa);
     p->params = s;
-    p->fn = run_scatter;
+    p->fn = run_kv_scatter;
     p->row_tensor = p->call->in[0];
     p->cost_ns = 50 + (double)(key->dims[0] * s->elements) * (p->isa == NGD_ISA_SCALAR ? 2 : 0.4);
     return NGD_OK;

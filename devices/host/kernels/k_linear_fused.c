@@ -34,19 +34,19 @@ struct fused {
     uint64_t norm_bytes, tile_bytes, thread_workspace;
 };
 
-static int64_t size_of(ngd_dtype_t t)
+static int64_t element_size(ngd_dtype_t t)
 {
     return t == NGD_F32 ? 4 : 2;
 }
 
-static uint64_t lines(uint64_t bytes)
+static uint64_t round_to_lines(uint64_t bytes)
 {
     return (bytes + 63) & ~(uint64_t)63;
 }
 
 static void normalise(const struct fused *f, const struct ngd_host_call *call, int64_t rows, char *to)
 {
-    const int64_t size = size_of(f->g[0].xt), k = f->g[0].k;
+    const int64_t size = element_size(f->g[0].xt), k = f->g[0].k;
     float rstd;
 
     for (int64_t m = 0; m < rows; m++)
@@ -54,8 +54,8 @@ static void normalise(const struct fused *f, const struct ngd_host_call *call, i
 }
 
 /* What the products have in common; the rows of x are ready behind it. */
-static struct ngd_gemm_data data_of(const struct fused *f, const struct ngd_host_call *call,
-                                    const struct ngd_host_run *run, int64_t rows)
+static struct ngd_gemm_data fused_data(const struct fused *f, const struct ngd_host_call *call,
+                                       const struct ngd_host_run *run, int64_t rows)
 {
     char *room = call->workspace + ngd_host_thread * f->thread_workspace;
     const struct ngd_gemm_data d = {
@@ -93,7 +93,7 @@ static void one_linear(const struct fused *f, const struct ngd_host_call *call, 
 static void gate_tile(const struct fused *f, const struct ngd_host_call *call, struct ngd_gemm_data *d, int64_t rows,
                       int64_t pass, int64_t n0, int64_t n1)
 {
-    const int64_t size = size_of(f->g[0].xt);
+    const int64_t size = element_size(f->g[0].xt);
     char *tiles[2];
     int64_t m0, m1;
 
@@ -123,7 +123,7 @@ static void gated(const struct fused *f, const struct ngd_host_call *call, struc
 
     if (rows <= 0 || n == 0)
         return;
-    d = data_of(f, call, run, rows);
+    d = fused_data(f, call, run, rows);
     /* A part is a run of units, and a tile never leaves its pass. */
     ngd_host_split(units.passes * units.tiles, 1, part, parts, &u, &end);
     while (u < end) {
@@ -140,7 +140,7 @@ static void run_linears(const struct ngd_host_call *call, struct ngd_host_run *r
 {
     const struct fused *f = call->params;
     const int64_t rows = ngd_gemm_rows(&f->g[0], call, run);
-    struct ngd_gemm_data d = data_of(f, call, run, rows);
+    struct ngd_gemm_data d = fused_data(f, call, run, rows);
 
     for (uint32_t i = 0; i < f->n; i++)
         one_linear(f, call, &d, rows, i, part, parts);
@@ -222,11 +222,11 @@ static void form(const struct ngd_plan *plan, const struct ngd_plan_call *call, 
         *strided_p &= ~(1u << p.residual);
     rows = (uint64_t)f->g[0].m;
     if (p.norm)
-        f->norm_bytes = lines(rows * (uint64_t)f->g[0].k * (uint64_t)size_of(f->g[0].xt));
+        f->norm_bytes = round_to_lines(rows * (uint64_t)f->g[0].k * (uint64_t)element_size(f->g[0].xt));
     if (p.gate)
-        f->tile_bytes = (rows < NGD_GEMM_MC ? rows : NGD_GEMM_MC) * GATE_COLS * (uint64_t)size_of(f->g[0].xt);
-    f->tile_bytes = lines(f->tile_bytes);
-    f->thread_workspace = f->norm_bytes + 2 * f->tile_bytes + lines(most);
+        f->tile_bytes = (rows < NGD_GEMM_MC ? rows : NGD_GEMM_MC) * GATE_COLS * (uint64_t)element_size(f->g[0].xt);
+    f->tile_bytes = round_to_lines(f->tile_bytes);
+    f->thread_workspace = f->norm_bytes + 2 * f->tile_bytes + round_to_lines(most);
 }
 
 static ngd_status_t select_fused(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads,
@@ -240,7 +240,7 @@ static ngd_status_t select_fused(const struct ngd_plan *plan, const struct ngd_p
     return NGD_OK;
 }
 
-static bool alike(const struct fused *f)
+static bool same_layout(const struct fused *f)
 {
     for (uint32_t i = 0; i < f->n; i++)
         if (!ngd_gemm_lays_out(&f->g[i], 1) || f->g[i].way != f->g[0].way || f->g[i].wt != f->g[0].wt)
@@ -262,7 +262,7 @@ static ngd_status_t prepare_fused(struct ngd_host_prepare *p, struct ngd_diag *d
         ngd_gemm_choose(&f->g[i], p->isa);
         p->cost_ns += ngd_gemm_cost(&f->g[i], p->isa);
     }
-    f->one_layout = alike(f);
+    f->one_layout = same_layout(f);
     if (at.norm) {
         f->gamma_type = ngd_call_in(p->plan, p->call, 1)->dtype;
         f->norm = NGD_BY_ISA(p->isa, ngd_norm)->rms[f->g[0].xt][ngd_call_in(p->plan, p->call, 1)->dtype];
@@ -294,9 +294,9 @@ static void emit_params(const struct fused *f, struct ngd_strbuf *sb)
     }
     ngd_strbuf_append(sb, "}, ");
     if (f->norm)
-        ngd_strbuf_printf(sb, ".norm = rms_%s_%s, ", x, ngd_dtype_name(f->gamma_type));
+        ngd_strbuf_printf(sb, ".norm = rms_norm_%s_%s, ", x, ngd_dtype_name(f->gamma_type));
     if (f->gate)
-        ngd_strbuf_printf(sb, ".gate = %s_%s, ", f->g[0].xt == NGD_F32 ? "swiglu" : "gate", x);
+        ngd_strbuf_printf(sb, ".gate = %s_%s, ", f->g[0].xt == NGD_F32 ? "swiglu" : "swiglu_gate", x);
     ngd_static_emit_fields(sb, f, constants, sizeof(constants) / sizeof(constants[0]));
     ngd_strbuf_append(sb, "};\n    const int64_t rows = ");
 }
@@ -316,7 +316,7 @@ static bool emit_fused(const struct ngd_host_call *call, struct ngd_strbuf *sb)
         ngd_strbuf_append(sb, "    gated(&p, call, run, rows, 0, 1);\n");
         return true;
     }
-    ngd_strbuf_append(sb, "    struct ngd_gemm_data d = data_of(&p, call, run, rows);\n");
+    ngd_strbuf_append(sb, "    struct ngd_gemm_data d = fused_data(&p, call, run, rows);\n");
     for (uint32_t i = 0; i < f->n; i++)
         ngd_strbuf_printf(sb, "    one_linear(&p, call, &d, rows, %u, 0, 1);\n", (unsigned)i);
     return true;

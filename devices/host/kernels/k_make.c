@@ -32,7 +32,7 @@ static void run_arange(const struct ngd_host_call *call, struct ngd_host_run *ru
         a->fill(call->ptrs[0], begin, end, a->start, a->step);
 }
 
-static int64_t int_or(const struct ngd_plan_call *call, const char *attr, int64_t otherwise)
+static int64_t attr_int_or(const struct ngd_plan_call *call, const char *attr, int64_t otherwise)
 {
     return ngd_op_attr_index(call->op, attr, strlen(attr)) < 0 ? otherwise : ngd_call_int(call, attr);
 }
@@ -46,8 +46,8 @@ static ngd_status_t prepare_arange(struct ngd_host_prepare *p, struct ngd_diag *
     if (!a)
         return NGD_ERR_NO_MEMORY;
     *a = (struct arange_params){.n = out->dims[0],
-                                .start = int_or(p->call, "start", 0),
-                                .step = int_or(p->call, "step", 1),
+                                .start = attr_int_or(p->call, "start", 0),
+                                .step = attr_int_or(p->call, "step", 1),
                                 .fill = fills[out->dtype]};
     p->fn = run_arange;
     p->params = a;
@@ -129,7 +129,7 @@ struct triangle_params {
     bool lower;
 };
 
-static void run_triangle(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+static void run_triangle_part(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {
     const struct triangle_params *t = call->params;
     const int64_t bytes = t->cols * t->size;
@@ -170,7 +170,7 @@ static ngd_status_t prepare_triangle(struct ngd_host_prepare *p, bool lower)
     t->diagonal = ngd_call_int(p->call, "diagonal");
     t->size = (uint32_t)ngd_dtype_bytes(x->dtype);
     t->lower = lower;
-    p->fn = run_triangle;
+    p->fn = run_triangle_part;
     p->params = t;
     p->cost_ns = 15 + (double)t->total * (10 + (double)(t->cols * t->size) * 0.06);
     return NGD_OK;

@@ -57,7 +57,7 @@ static void put_wide(const struct rms_params *r, char *y, float *wide)
         memcpy(wide, y, (size_t)r->row_bytes);
 }
 
-static void run_rms(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+static void run_rms_norm(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {
     const struct rms_params *r = call->params;
     const uint32_t last = r->rows.rank - 1;
@@ -109,7 +109,7 @@ static ngd_status_t prepare_rms_of(struct ngd_host_prepare *p, const ngd_rms_fn 
     r->rstd = (uint8_t)(r->y + 1);
     r->sum = (uint8_t)(r->y + 2);
     r->add = add;
-    p->fn = run_rms;
+    p->fn = run_rms_norm;
     p->params = r;
     p->cost_ns = norm_ns(&r->rows, r->n, p->isa);
     return NGD_OK;

@@ -71,24 +71,24 @@
         }                                                                                                            \
     }
 
-#define RMS(X, G)                                                                                                     \
-    RMS_OF(rms, X, G, AS_IT_IS)                                                                                       \
-    RMS_OF(gemma, X, G, PLUS_ONE)                                                                                     \
-    static void add_rms_##X##_##G(const void *xp, const void *x2p, const void *gp, void *yp, float *rstd, void *sump, \
-                                  int64_t n, float eps)                                                               \
-    {                                                                                                                 \
-        const ngd_el_##X *x = xp, *x2 = x2p;                                                                          \
-        const ngd_el_##G *g = gp;                                                                                     \
-        ngd_el_##X *y = yp, *sum = sump;                                                                              \
-        float mean;                                                                                                   \
-        simd_f r;                                                                                                     \
-        MEAN_SQUARE(mean, LOAD_SUM_##X);                                                                              \
-        *rstd = 1.0f / sqrtf(mean + eps);                                                                             \
-        r = simd_set1(*rstd);                                                                                         \
-        for (int64_t i = 0; i < n; i += SIMD_W) {                                                                     \
-            const simd_f v = simd_mul(simd_load_up_to_##X(sum + i, n - i), r);                                        \
-            simd_store_up_to_##X(y + i, simd_mul(v, simd_load_up_to_##G(g + i, n - i)), n - i);                       \
-        }                                                                                                             \
+#define RMS(X, G)                                                                                              \
+    RMS_OF(rms_norm, X, G, AS_IT_IS)                                                                           \
+    RMS_OF(gemma_rms_norm, X, G, PLUS_ONE)                                                                     \
+    static void add_rms_norm_##X##_##G(const void *xp, const void *x2p, const void *gp, void *yp, float *rstd, \
+                                       void *sump, int64_t n, float eps)                                       \
+    {                                                                                                          \
+        const ngd_el_##X *x = xp, *x2 = x2p;                                                                   \
+        const ngd_el_##G *g = gp;                                                                              \
+        ngd_el_##X *y = yp, *sum = sump;                                                                       \
+        float mean;                                                                                            \
+        simd_f r;                                                                                              \
+        MEAN_SQUARE(mean, LOAD_SUM_##X);                                                                       \
+        *rstd = 1.0f / sqrtf(mean + eps);                                                                      \
+        r = simd_set1(*rstd);                                                                                  \
+        for (int64_t i = 0; i < n; i += SIMD_W) {                                                              \
+            const simd_f v = simd_mul(simd_load_up_to_##X(sum + i, n - i), r);                                 \
+            simd_store_up_to_##X(y + i, simd_mul(v, simd_load_up_to_##G(g + i, n - i)), n - i);                \
+        }                                                                                                      \
     }
 #define LOAD_X_f32(i, left)  simd_load_up_to_f32(x + (i), left)
 #define LOAD_X_f16(i, left)  simd_load_up_to_f16(x + (i), left)
@@ -108,28 +108,28 @@ RMS(f16, f16)
 RMS(bf16, bf16)
 
 /* Mean first, then the variance of the differences: one pass with sums of squares would cancel. */
-#define LAYER(X)                                                                                      \
-    static void layer_##X(const struct ngd_layer_norm *l, const void *xp, void *yp, float moments[2]) \
-    {                                                                                                 \
-        const ngd_el_##X *x = xp;                                                                     \
-        ngd_el_##X *y = yp;                                                                           \
-        const int64_t n = l->n;                                                                       \
-        float sum, var;                                                                               \
-        simd_f mean, r;                                                                               \
-        ROW_SUM(sum, 0, n, LOAD_X_##X, PLUS_V);                                                       \
-        moments[0] = n ? sum / (float)n : 0;                                                          \
-        mean = simd_set1(moments[0]);                                                                 \
-        ROW_SUM(var, 0, n, LOAD_DIFF_##X, PLUS_SQUARE);                                               \
-        moments[1] = 1.0f / sqrtf(var / (float)n + l->eps);                                           \
-        r = simd_set1(moments[1]);                                                                    \
-        for (int64_t i = 0; i < n; i += SIMD_W) {                                                     \
-            simd_f v = simd_mul(simd_sub(simd_load_up_to_##X(x + i, n - i), mean), r);                \
-            if (l->weight)                                                                            \
-                v = simd_mul(v, simd_load_any(l->weight, l->weight_type, i, n - i));                  \
-            if (l->bias)                                                                              \
-                v = simd_add(v, simd_load_any(l->bias, l->bias_type, i, n - i));                      \
-            simd_store_up_to_##X(y + i, v, n - i);                                                    \
-        }                                                                                             \
+#define LAYER(X)                                                                                           \
+    static void layer_norm_##X(const struct ngd_layer_norm *l, const void *xp, void *yp, float moments[2]) \
+    {                                                                                                      \
+        const ngd_el_##X *x = xp;                                                                          \
+        ngd_el_##X *y = yp;                                                                                \
+        const int64_t n = l->n;                                                                            \
+        float sum, var;                                                                                    \
+        simd_f mean, r;                                                                                    \
+        ROW_SUM(sum, 0, n, LOAD_X_##X, PLUS_V);                                                            \
+        moments[0] = n ? sum / (float)n : 0;                                                               \
+        mean = simd_set1(moments[0]);                                                                      \
+        ROW_SUM(var, 0, n, LOAD_DIFF_##X, PLUS_SQUARE);                                                    \
+        moments[1] = 1.0f / sqrtf(var / (float)n + l->eps);                                                \
+        r = simd_set1(moments[1]);                                                                         \
+        for (int64_t i = 0; i < n; i += SIMD_W) {                                                          \
+            simd_f v = simd_mul(simd_sub(simd_load_up_to_##X(x + i, n - i), mean), r);                     \
+            if (l->weight)                                                                                 \
+                v = simd_mul(v, simd_load_any(l->weight, l->weight_type, i, n - i));                       \
+            if (l->bias)                                                                                   \
+                v = simd_add(v, simd_load_any(l->bias, l->bias_type, i, n - i));                           \
+            simd_store_up_to_##X(y + i, v, n - i);                                                         \
+        }                                                                                                  \
     }
 /* A tail's missing lanes must count as no difference, not as one from 0. */
 #define LOAD_DIFF(v, left)      ((left) >= SIMD_W ? simd_sub(v, mean) : simd_keep(simd_sub(v, mean), left))
@@ -142,14 +142,14 @@ LAYER(f16)
 LAYER(bf16)
 
 SIMD_TABLE const struct ngd_norm_table SIMD_NAME(ngd_norm) = {
-    .rms = {[NGD_F32] = {rms_f32_f32, rms_f32_f16, rms_f32_bf16},
-            [NGD_F16] = {[NGD_F16] = rms_f16_f16},
-            [NGD_BF16] = {[NGD_BF16] = rms_bf16_bf16}},
-    .gemma = {[NGD_F32] = {gemma_f32_f32, gemma_f32_f16, gemma_f32_bf16},
-              [NGD_F16] = {[NGD_F16] = gemma_f16_f16},
-              [NGD_BF16] = {[NGD_BF16] = gemma_bf16_bf16}},
-    .add_rms = {[NGD_F32] = {add_rms_f32_f32, add_rms_f32_f16, add_rms_f32_bf16},
-                [NGD_F16] = {[NGD_F16] = add_rms_f16_f16},
-                [NGD_BF16] = {[NGD_BF16] = add_rms_bf16_bf16}},
-    .layer = {[NGD_F32] = layer_f32, [NGD_F16] = layer_f16, [NGD_BF16] = layer_bf16},
+    .rms = {[NGD_F32] = {rms_norm_f32_f32, rms_norm_f32_f16, rms_norm_f32_bf16},
+            [NGD_F16] = {[NGD_F16] = rms_norm_f16_f16},
+            [NGD_BF16] = {[NGD_BF16] = rms_norm_bf16_bf16}},
+    .gemma = {[NGD_F32] = {gemma_rms_norm_f32_f32, gemma_rms_norm_f32_f16, gemma_rms_norm_f32_bf16},
+              [NGD_F16] = {[NGD_F16] = gemma_rms_norm_f16_f16},
+              [NGD_BF16] = {[NGD_BF16] = gemma_rms_norm_bf16_bf16}},
+    .add_rms = {[NGD_F32] = {add_rms_norm_f32_f32, add_rms_norm_f32_f16, add_rms_norm_f32_bf16},
+                [NGD_F16] = {[NGD_F16] = add_rms_norm_f16_f16},
+                [NGD_BF16] = {[NGD_BF16] = add_rms_norm_bf16_bf16}},
+    .layer = {[NGD_F32] = layer_norm_f32, [NGD_F16] = layer_norm_f16, [NGD_BF16] = layer_norm_bf16},
 };

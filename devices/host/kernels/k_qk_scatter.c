@@ -40,7 +40,7 @@ static void turn(const struct qk_scatter *s, const struct ngd_host_call *call, i
               s->sin_type, y, s->d / 2);
 }
 
-static void put(const struct qk_scatter *s, const char *head, char *to)
+static void put_kv_head(const struct qk_scatter *s, const char *head, char *to)
 {
     char *const p[2] = {(char *)(uintptr_t)head, to};
     const int64_t step[2] = {s->size, s->cache_size};
@@ -69,13 +69,13 @@ static void one(const struct qk_scatter *s, const struct ngd_host_call *call, in
         turn(s, call, which, x, t, room);
         x = room;
     }
-    put(s, x,
-        call->ptrs[KEYS + cache] + slot / s->block_size * s->block[cache] + slot % s->block_size * s->slot[cache] +
-            i * s->d * s->cache_size);
+    put_kv_head(s, x,
+                call->ptrs[KEYS + cache] + slot / s->block_size * s->block[cache] +
+                    slot % s->block_size * s->slot[cache] + i * s->d * s->cache_size);
 }
 
-static void scatter(const struct qk_scatter *s, const struct ngd_host_call *call, struct ngd_host_run *run,
-                    int64_t rows, uint32_t part, uint32_t parts)
+static void scatter_qk(const struct qk_scatter *s, const struct ngd_host_call *call, struct ngd_host_run *run,
+                       int64_t rows, uint32_t part, uint32_t parts)
 {
     const int32_t *slots = (const void *)call->ptrs[SLOTS];
     int64_t begin, end;
@@ -96,10 +96,10 @@ static void scatter(const struct qk_scatter *s, const struct ngd_host_call *call
 #ifndef NGD_STATIC
 static void run_qk_scatter(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {
-    scatter(call->params, call, run, ngd_host_rows(call, run), part, parts);
+    scatter_qk(call->params, call, run, ngd_host_rows(call, run), part, parts);
 }
 
-static uint64_t thread_bytes(const struct ngd_plan_tensor *q)
+static uint64_t qk_thread_bytes(const struct ngd_plan_tensor *q)
 {
     return ((uint64_t)q->dims[2] * ngd_dtype_bytes(q->dtype) + 63) & ~(uint64_t)63;
 }
@@ -108,7 +108,7 @@ static ngd_status_t select_qk_scatter(const struct ngd_plan *plan, const struct 
                                       uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag)
 {
     *strided_p = 1u << SLOTS;
-    *workspace_p = thread_bytes(ngd_call_in(plan, call, Q)) * threads;
+    *workspace_p = qk_thread_bytes(ngd_call_in(plan, call, Q)) * threads;
     for (uint32_t i = Q; i < SLOTS; i++) {
         const struct ngd_plan_tensor *t = ngd_call_in(plan, call, i);
 
@@ -172,7 +172,7 @@ static ngd_status_t prepare_qk_scatter(struct ngd_host_prepare *p, struct ngd_di
     s->cache_type = cache->dtype;
     s->cos_type = ngd_call_in(p->plan, p->call, COS)->dtype;
     s->sin_type = ngd_call_in(p->plan, p->call, SIN)->dtype;
-    s->thread_workspace = thread_bytes(q);
+    s->thread_workspace = qk_thread_bytes(q);
     set_strides(s, p->plan, p->call);
     p->params = s;
     p->fn = run_qk_scatter;
@@ -198,7 +198,7 @@ static bool emit_qk_scatter(const struct ngd_host_call *call, struct ngd_strbuf 
     ngd_strbuf_append(sb, "    static const struct qk_scatter p = {.norm = {");
     for (int i = 0; i < 2; i++) {
         if (s->norm[i])
-            ngd_strbuf_printf(sb, "rms_%s_%s, ", ngd_dtype_name(s->x_type), ngd_dtype_name(s->gamma_type[i]));
+            ngd_strbuf_printf(sb, "rms_norm_%s_%s, ", ngd_dtype_name(s->x_type), ngd_dtype_name(s->gamma_type[i]));
         else
             ngd_strbuf_append(sb, "NULL, ");
     }
@@ -206,7 +206,7 @@ static bool emit_qk_scatter(const struct ngd_host_call *call, struct ngd_strbuf 
     if (s->cast)
         ngd_strbuf_printf(sb, ".cast = cast_%s_%s, ", ngd_dtype_name(s->x_type), ngd_dtype_name(s->cache_type));
     ngd_static_emit_fields(sb, s, constants, sizeof(constants) / sizeof(constants[0]));
-    ngd_strbuf_append(sb, "};\n    scatter(&p, call, run, ");
+    ngd_strbuf_append(sb, "};\n    scatter_qk(&p, call, run, ");
     ngd_static_emit_rows(call, 1, sb);
     ngd_strbuf_append(sb, ", 0, 1);\n");
     return true;

@@ -85,7 +85,7 @@ static const float *vector(const struct quant_params *q, const struct ngd_host_c
     return to;
 }
 
-static void narrow(const float *v, ngd_dtype_t t, int64_t n, char *y)
+static void narrow_line(const float *v, ngd_dtype_t t, int64_t n, char *y)
 {
     for (int64_t i = 0; i < n; i++) {
         if (t == NGD_I8)
@@ -104,8 +104,8 @@ static void limits(ngd_dtype_t t, struct ngd_quant_line *line)
 }
 
 /* One row of floats, which is spoiled, as the integers of a target. */
-static void put(const struct quant_params *q, const struct ngd_host_call *call, const struct target *t, float *v,
-                const float *scale, const float *zero, int64_t row)
+static void put_quantized(const struct quant_params *q, const struct ngd_host_call *call, const struct target *t,
+                          float *v, const float *scale, const float *zero, int64_t row)
 {
     struct ngd_quant_line line = {.divide = t->dynamic || t->divide, .zero = zero, .zero_step = t->zero.n > 1};
     float own = 1;
@@ -119,7 +119,7 @@ static void put(const struct quant_params *q, const struct ngd_host_call *call, 
         line.scale_step = scale && t->scale.n > 1;
     }
     q->table->quantize(&line, v, q->n);
-    narrow(v, t->dtype, q->n, call->ptrs[t->y] + row * q->n * (int64_t)ngd_dtype_bytes(t->dtype));
+    narrow_line(v, t->dtype, q->n, call->ptrs[t->y] + row * q->n * (int64_t)ngd_dtype_bytes(t->dtype));
     if (t->scale_out != ABSENT)
         ((float *)(void *)call->ptrs[t->scale_out])[row] = own;
 }
@@ -141,7 +141,7 @@ static const char *make_row(const struct quant_params *q, const struct ngd_host_
     return made;
 }
 
-static void run_rows(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+static void run_quant_rows(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {
     const struct quant_params *q = call->params;
     const float *beta = vector(q, call, &q->beta, BETA), *scale[2] = {NULL}, *zero[2] = {NULL};
@@ -160,9 +160,9 @@ static void run_rows(const struct ngd_host_call *call, struct ngd_host_run *run,
             v[i] += beta[i];
         if (q->n_out > 1)
             memcpy(kept, v, (size_t)q->n * sizeof(float));
-        put(q, call, &q->out[0], v, scale[0], zero[0], row);
+        put_quantized(q, call, &q->out[0], v, scale[0], zero[0], row);
         if (q->n_out > 1)
-            put(q, call, &q->out[1], kept, scale[1], zero[1], row);
+            put_quantized(q, call, &q->out[1], kept, scale[1], zero[1], row);
     }
 }
 
@@ -173,25 +173,25 @@ static struct vector vector_of(const struct ngd_plan *plan, const struct ngd_pla
     return t ? (struct vector){(uint8_t)i, t->dtype, ngd_tensor_count(t)} : (struct vector){.index = ABSENT};
 }
 
-static uint64_t thread_bytes(int64_t n)
+static uint64_t quant_thread_bytes(int64_t n)
 {
     return (((uint64_t)(n > 0 ? n : 1) * sizeof(float) + 63) & ~(uint64_t)63) * AREAS;
 }
 
 /* Of a row that is quantised: of the result. What swiglu makes it of has twice as many. */
-static int64_t columns_of(const struct ngd_plan *plan, const struct ngd_plan_call *call)
+static int64_t quant_columns(const struct ngd_plan *plan, const struct ngd_plan_call *call)
 {
     const struct ngd_plan_tensor *y = ngd_call_out(plan, call, 0);
 
     return y->dims[y->rank - 1];
 }
 
-static ngd_status_t select_rows(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads,
-                                uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag)
+static ngd_status_t select_quant_rows(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads,
+                                      uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag)
 {
     (void)diag;
     *strided_p = 0;
-    *workspace_p = thread_bytes(columns_of(plan, call)) * threads;
+    *workspace_p = quant_thread_bytes(quant_columns(plan, call)) * threads;
     return NGD_OK;
 }
 
@@ -208,21 +208,21 @@ static struct quant_params *prepare_common(struct ngd_host_prepare *p, struct ng
     q->table = NGD_BY_ISA(p->isa, ngd_quant);
     q->isa = p->isa;
     q->xt = x->dtype;
-    q->n = columns_of(p->plan, p->call);
+    q->n = quant_columns(p->plan, p->call);
     q->rows = 1;
     for (uint32_t d = 0; d + 1u < x->rank; d++)
         q->rows *= x->dims[d];
     q->rows_per_row = x->rank > 1 && x->dims[0] ? q->rows / x->dims[0] : 1;
     q->x_bytes = x->dims[x->rank - 1] * (int64_t)ngd_dtype_bytes(x->dtype);
     q->beta.index = ABSENT;
-    q->thread_workspace = thread_bytes(q->n);
+    q->thread_workspace = quant_thread_bytes(q->n);
     q->n_out = 1;
     for (int i = 0; i < 2; i++)
         q->out[i] = (struct target){
             .scale = {.index = ABSENT}, .zero = {.index = ABSENT}, .scale_out = ABSENT, .dtype = NGD_I8};
     q->out[0].y = (uint8_t)p->call->n_in;
     p->params = q;
-    p->fn = run_rows;
+    p->fn = run_quant_rows;
     p->row_tensor = p->call->in[0];
     p->cost_ns = 50 + (double)(q->rows * q->n) * (p->isa == NGD_ISA_SCALAR ? 15 : 2);
     return q;
@@ -240,7 +240,7 @@ static ngd_status_t prepare_dynamic(struct ngd_host_prepare *p, struct ngd_diag 
     return NGD_OK;
 }
 
-static ngd_status_t prepare_swiglu(struct ngd_host_prepare *p, struct ngd_diag *diag)
+static ngd_status_t prepare_swiglu_quant(struct ngd_host_prepare *p, struct ngd_diag *diag)
 {
     struct quant_params *q = prepare_common(p, diag);
 
@@ -300,10 +300,11 @@ static ngd_status_t prepare_norm_dynamic(struct ngd_host_prepare *p, struct ngd_
     return NGD_OK;
 }
 
-const struct ngd_host_kernel ngd_host_dynamic_quant = {.select = select_rows, .prepare = prepare_dynamic};
-const struct ngd_host_kernel ngd_host_swiglu_quant = {.select = select_rows, .prepare = prepare_swiglu};
-const struct ngd_host_kernel ngd_host_add_rms_norm_quant = {.select = select_rows, .prepare = prepare_norm_static};
-const struct ngd_host_kernel ngd_host_add_rms_norm_dynamic_quant = {.select = select_rows,
+const struct ngd_host_kernel ngd_host_dynamic_quant = {.select = select_quant_rows, .prepare = prepare_dynamic};
+const struct ngd_host_kernel ngd_host_swiglu_quant = {.select = select_quant_rows, .prepare = prepare_swiglu_quant};
+const struct ngd_host_kernel ngd_host_add_rms_norm_quant = {.select = select_quant_rows,
+                                                            .prepare = prepare_norm_static};
+const struct ngd_host_kernel ngd_host_add_rms_norm_dynamic_quant = {.select = select_quant_rows,
                                                                     .prepare = prepare_norm_dynamic};
 
 /* ---- quantize: scales along any dimension ---- */
@@ -339,11 +340,11 @@ static void run_quantize(const struct ngd_host_call *call, struct ngd_host_run *
         line.zero_step = last && z->zero_n > 1;
         to_f32(call->ptrs[0] + i * n * size, q->xt, n, q->isa, v);
         q->table->quantize(&line, v, n);
-        narrow(v, t->dtype, n, call->ptrs[t->y] + i * n * y_size);
+        narrow_line(v, t->dtype, n, call->ptrs[t->y] + i * n * y_size);
     }
 }
 
-static int64_t longest(const struct ngd_axis *axis)
+static int64_t longest_line(const struct ngd_axis *axis)
 {
     return axis->inner > axis->n ? axis->inner : axis->n;
 }
@@ -355,7 +356,7 @@ static ngd_status_t select_quantize(const struct ngd_plan *plan, const struct ng
 
     (void)diag;
     *strided_p = 0;
-    *workspace_p = thread_bytes(longest(&axis)) * threads;
+    *workspace_p = quant_thread_bytes(longest_line(&axis)) * threads;
     return NGD_OK;
 }
 
@@ -368,7 +369,7 @@ static ngd_status_t prepare_quantize(struct ngd_host_prepare *p, struct ngd_diag
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for the parameters of %s", p->call->op->name);
     z->axis = ngd_axis_of(x, ngd_call_int(p->call, "axis"));
     z->common = (struct quant_params){.table = NGD_BY_ISA(p->isa, ngd_quant), .isa = p->isa, .xt = x->dtype};
-    z->common.thread_workspace = thread_bytes(longest(&z->axis));
+    z->common.thread_workspace = quant_thread_bytes(longest_line(&z->axis));
     z->common.out[0] = (struct target){
         .scale = vector_of(p->plan, p->call, 1),
         .zero = vector_of(p->plan, p->call, 2),

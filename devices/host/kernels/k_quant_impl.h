@@ -3,7 +3,7 @@
 #include "devices/host/kernels/k_quant.h"
 #include "devices/host/kernels/simd.h"
 
-static float smooth(float *v, const float *by, int64_t n)
+static float quant_smooth(float *v, const float *by, int64_t n)
 {
     simd_f most = simd_zero();
 
@@ -19,7 +19,7 @@ static float smooth(float *v, const float *by, int64_t n)
     return simd_hmax(most);
 }
 
-static void quantize(const struct ngd_quant_line *q, float *v, int64_t n)
+static void quant_line(const struct ngd_quant_line *q, float *v, int64_t n)
 {
     const simd_f lo = simd_set1(q->lo), hi = simd_set1(q->hi);
 
@@ -35,4 +35,4 @@ static void quantize(const struct ngd_quant_line *q, float *v, int64_t n)
     }
 }
 
-const struct ngd_quant_table SIMD_NAME(ngd_quant) = {.smooth = smooth, .quantize = quantize};
+const struct ngd_quant_table SIMD_NAME(ngd_quant) = {.smooth = quant_smooth, .quantize = quant_line};

@@ -270,7 +270,7 @@ static void by_cols(const struct reduce_params *r, char *const *in, char *out, i
     }
 }
 
-static void run_reduce(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+static void run_reduce_part(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {
     const struct reduce_params *r = call->params;
     int64_t begin, end;
@@ -288,7 +288,7 @@ static void run_reduce(const struct ngd_host_call *call, struct ngd_host_run *ru
 
 /* ---- preparing ---- */
 
-static struct ngd_acc first_of(kind_t kind)
+static struct ngd_acc first_value(kind_t kind)
 {
     static const struct ngd_acc first[KINDS] = {
         [MAX] = {-INFINITY, INT64_MIN}, [MIN] = {INFINITY, INT64_MAX}, [PROD] = {1, 1}, [ALL] = {1, 1}};
@@ -367,11 +367,11 @@ static ngd_status_t prepare_reduce(struct ngd_host_prepare *p, kind_t kind)
     r->reduced = own.reduced;
     r->run = mixes ? mixed[x->dtype] : runs[kind][x->dtype];
     r->store = stores[out->dtype];
-    r->first = first_of(kind);
+    r->first = first_value(kind);
     r->count = kind == MEAN ? (double)r->reduced.total : 1.0; /* of nothing: 0 / 0, which is NaN */
     r->add = kind == SUM || kind == MEAN;
     choose_vector(r, &shaped, kind, x->dtype, p->isa);
-    p->fn = run_reduce;
+    p->fn = run_reduce_part;
     p->params = r;
     p->cost_ns = 20 + (double)r->kept.total * (10 + (double)r->reduced.total * (r->staged                     ? 1
                                                                                 : r->cols || r->reduced.plain ? 0.15

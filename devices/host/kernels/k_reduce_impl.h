@@ -9,7 +9,7 @@
  * this order too.
  */
 #define SUM(T)                                                                                                     \
-    static float block_##T(const ngd_el_##T *x, int64_t n)                                                         \
+    static float reduce_sum_block_##T(const ngd_el_##T *x, int64_t n)                                              \
     {                                                                                                              \
         simd_f s0 = simd_zero(), s1 = s0, s2 = s0, s3 = s0;                                                        \
         int64_t i = 0;                                                                                             \
@@ -23,14 +23,14 @@
             s0 = simd_add(s0, simd_load_up_to_##T(x + i, n - i));                                                  \
         return simd_hsum(simd_add(simd_add(s0, s1), simd_add(s2, s3)));                                            \
     }                                                                                                              \
-    static void sum_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)                               \
+    static void reduce_sum_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)                        \
     {                                                                                                              \
         const ngd_el_##T *x = (const void *)p;                                                                     \
         (void)step;                                                                                                \
         for (int64_t i = 0; i < n; i += SIMD_SUM_BLOCK)                                                            \
-            acc->f += (double)block_##T(x + i, n - i < SIMD_SUM_BLOCK ? n - i : SIMD_SUM_BLOCK);                   \
+            acc->f += (double)reduce_sum_block_##T(x + i, n - i < SIMD_SUM_BLOCK ? n - i : SIMD_SUM_BLOCK);        \
     }                                                                                                              \
-    static void sum_cols_##T(float *acc, const char *p, int64_t n)                                                 \
+    static void reduce_sum_cols_##T(float *acc, const char *p, int64_t n)                                          \
     {                                                                                                              \
         const ngd_el_##T *x = (const void *)p;                                                                     \
         for (int64_t i = 0; i < n; i += SIMD_W)                                                                    \
@@ -43,7 +43,7 @@
  * comes out depends on the lanes that they meet in.
  */
 #define EXTREME(name, T, pick, fold, worst)                                                                            \
-    static float name##_of_##T(const ngd_el_##T *x, int64_t n)                                                         \
+    static float reduce_##name##_of_##T(const ngd_el_##T *x, int64_t n)                                                \
     {                                                                                                                  \
         simd_f m = simd_set1(worst);                                                                                   \
         int64_t i = 0;                                                                                                 \
@@ -53,26 +53,27 @@
             m = pick(m, simd_fill(simd_load_n_##T(x + i, n - i), n - i, worst));                                       \
         return simd_m_any(simd_isnan(m)) ? NAN : fold(m);                                                              \
     }                                                                                                                  \
-    static void name##_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)                                \
+    static void reduce_##name##_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)                       \
     {                                                                                                                  \
         const ngd_el_##T *x = (const void *)p;                                                                         \
         (void)step;                                                                                                    \
         for (int64_t i = 0; i < n; i += SIMD_SUM_BLOCK) {                                                              \
-            const simd_f v = simd_set1(name##_of_##T(x + i, n - i < SIMD_SUM_BLOCK ? n - i : SIMD_SUM_BLOCK));         \
+            const simd_f v =                                                                                           \
+                simd_set1(reduce_##name##_of_##T(x + i, n - i < SIMD_SUM_BLOCK ? n - i : SIMD_SUM_BLOCK));             \
             acc->f = (double)fold(pick(simd_set1((float)acc->f), v));                                                  \
         }                                                                                                              \
     }                                                                                                                  \
-    static void name##_cols_##T(float *acc, const char *p, int64_t n)                                                  \
+    static void reduce_##name##_cols_##T(float *acc, const char *p, int64_t n)                                         \
     {                                                                                                                  \
         const ngd_el_##T *x = (const void *)p;                                                                         \
         for (int64_t i = 0; i < n; i += SIMD_W)                                                                        \
             simd_store_up_to_f32(acc + i,                                                                              \
                                  pick(simd_load_up_to_f32(acc + i, n - i), simd_load_up_to_##T(x + i, n - i)), n - i); \
     }                                                                                                                  \
-    static int64_t arg##name##_##T(const char *p, int64_t n)                                                           \
+    static int64_t reduce_arg##name##_##T(const char *p, int64_t n)                                                    \
     {                                                                                                                  \
         const ngd_el_##T *x = (const void *)p;                                                                         \
-        const float best = name##_of_##T(x, n);                                                                        \
+        const float best = reduce_##name##_of_##T(x, n);                                                               \
         const simd_f b = simd_set1(best);                                                                              \
         for (int64_t i = 0; i < n; i += SIMD_W) {                                                                      \
             const simd_f v = simd_load_up_to_##T(x + i, n - i);                                                        \
@@ -83,18 +84,18 @@
         return 0;                                                                                                      \
     }
 
-#define BEYOND(name, T, truth)                                                  \
-    static int64_t name##_##T(const char *p, int64_t i, int64_t n, float limit) \
-    {                                                                           \
-        const ngd_el_##T *x = (const void *)p;                                  \
-        const simd_f l = simd_set1(limit);                                      \
-        for (; i < n; i += SIMD_W) {                                            \
-            const simd_f v = simd_load_up_to_##T(x + i, n - i);                 \
-            const simd_m hit = simd_m_or(truth, simd_isnan(v));                 \
-            if (simd_m_any(hit))                                                \
-                return i + simd_m_first(hit) < n ? i + simd_m_first(hit) : n;   \
-        }                                                                       \
-        return n;                                                               \
+#define BEYOND(name, T, truth)                                                           \
+    static int64_t reduce_##name##_##T(const char *p, int64_t i, int64_t n, float limit) \
+    {                                                                                    \
+        const ngd_el_##T *x = (const void *)p;                                           \
+        const simd_f l = simd_set1(limit);                                               \
+        for (; i < n; i += SIMD_W) {                                                     \
+            const simd_f v = simd_load_up_to_##T(x + i, n - i);                          \
+            const simd_m hit = simd_m_or(truth, simd_isnan(v));                          \
+            if (simd_m_any(hit))                                                         \
+                return i + simd_m_first(hit) < n ? i + simd_m_first(hit) : n;            \
+        }                                                                                \
+        return n;                                                                        \
     }
 
 #define REDUCE(T)                                       \
@@ -107,9 +108,9 @@ REDUCE(f32)
 REDUCE(f16)
 REDUCE(bf16)
 
-#define TYPES(name)                         \
-    {                                       \
-        name##_f32, name##_f16, name##_bf16 \
+#define TYPES(name)                                                    \
+    {                                                                  \
+        reduce_##name##_f32, reduce_##name##_f16, reduce_##name##_bf16 \
     }
 const struct ngd_reduce_table SIMD_NAME(ngd_reduce) = {
     .run = {[NGD_REDUCE_SUM] = TYPES(sum), [NGD_REDUCE_MAX] = TYPES(max), [NGD_REDUCE_MIN] = TYPES(min)},

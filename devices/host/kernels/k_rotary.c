@@ -12,7 +12,7 @@ struct rotary_params {
     ngd_dtype_t cos_type, sin_type;
 };
 
-static void run_rotary(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+static void run_rotary_part(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {
     const struct rotary_params *r = call->params;
     const uint32_t last = r->heads.rank - 1;
@@ -60,7 +60,7 @@ static ngd_status_t prepare_rotary(struct ngd_host_prepare *p, struct ngd_diag *
     r->head_bytes = x->dims[2] * (int64_t)ngd_dtype_bytes(x->dtype);
     r->cos_type = cos.dtype;
     r->sin_type = sin.dtype;
-    p->fn = run_rotary;
+    p->fn = run_rotary_part;
     p->params = r;
     p->cost_ns = 20 + (double)r->heads.total * (5 + (double)r->half * (p->isa == NGD_ISA_SCALAR ? 4 : 0.3));
     return NGD_OK;

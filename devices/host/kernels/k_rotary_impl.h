@@ -42,7 +42,7 @@
     }
 /* Halves of a type that rounds: through a buffer, as an operator of its own would have left it. */
 #define GATE(T)                                                                                                \
-    static void gate_##T(const void *ap, const void *bp, void *yp, int64_t n)                                  \
+    static void swiglu_gate_##T(const void *ap, const void *bp, void *yp, int64_t n)                           \
     {                                                                                                          \
         const ngd_el_##T *a = ap, *b = bp;                                                                     \
         ngd_el_##T *y = yp, t[SIMD_W];                                                                         \
@@ -63,5 +63,5 @@ GATE(bf16)
 SIMD_TABLE const struct ngd_gate_table SIMD_NAME(ngd_gate) = {
     .rotary = {rotary_f32, rotary_f16, rotary_bf16},
     .swiglu = {swiglu_f32, swiglu_f16, swiglu_bf16},
-    .gate = {swiglu_f32, gate_f16, gate_bf16},
+    .gate = {swiglu_f32, swiglu_gate_f16, swiglu_gate_bf16},
 };

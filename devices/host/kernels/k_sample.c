@@ -117,7 +117,7 @@ static int64_t find_max(const struct sample *s, const char *row, float *max_p)
 /* ---- keeping ------------------------------------------------------------------------------------------ */
 
 /* Bits of a float in the order of its value; -0 is 0. */
-static uint32_t key_of(const struct sample *s, const char *row, int64_t i)
+static uint32_t logit_key(const struct sample *s, const char *row, int64_t i)
 {
     const float v = logit(s, row, i) + 0.0f;
     uint32_t u;
@@ -126,7 +126,7 @@ static uint32_t key_of(const struct sample *s, const char *row, int64_t i)
     return u & 0x80000000u ? ~u : u | 0x80000000u;
 }
 
-static bool keeps(const struct limit *limit, uint32_t key, int64_t *equal_p)
+static bool limit_keeps(const struct limit *limit, uint32_t key, int64_t *equal_p)
 {
     return key > limit->key || (key == limit->key && (*equal_p)++ < limit->equal);
 }
@@ -141,9 +141,9 @@ static void count_digits(const struct sample *s, const struct scratch *w, const 
 
     memset(w->bins, 0, ((size_t)mask + 1) * sizeof(double));
     for (int64_t i = 0; i < s->vocab; i++) {
-        const uint32_t key = key_of(s, row, i);
+        const uint32_t key = logit_key(s, row, i);
 
-        if (keeps(within, key, &equal) && (shift + bits >= 32 || key >> (shift + bits) == prefix))
+        if (limit_keeps(within, key, &equal) && (shift + bits >= 32 || key >> (shift + bits) == prefix))
             w->bins[key >> shift & mask] += by_p ? (double)w->p[i] : 1.0;
     }
 }
@@ -152,7 +152,7 @@ static void count_digits(const struct sample *s, const struct scratch *w, const 
  * From the largest digit down until *left is used up: the digit where that happens; *left becomes what is left for it.
  * Rounding may ask for a little more than there is: then the smallest digit that has something is it, wholly.
  */
-static uint32_t narrow(const struct scratch *w, uint32_t prefix, int bits, double *left)
+static uint32_t narrow_key(const struct scratch *w, uint32_t prefix, int bits, double *left)
 {
     uint32_t digit = 0;
 
@@ -180,10 +180,10 @@ static struct limit select_first(const struct sample *s, const struct scratch *w
         static const int shifts[] = {20, 8, 0}, bits[] = {12, 12, 8};
 
         count_digits(s, w, row, within, by_p, limit.key, shifts[d], bits[d]);
-        limit.key = narrow(w, limit.key, bits[d], &left);
+        limit.key = narrow_key(w, limit.key, bits[d], &left);
     }
     for (int64_t i = 0; i < s->vocab; i++) {
-        if (key_of(s, row, i) != limit.key || !keeps(within, limit.key, &equal))
+        if (logit_key(s, row, i) != limit.key || !limit_keeps(within, limit.key, &equal))
             continue;
         limit.equal++;
         left -= by_p ? (double)w->p[i] : 1.0;
@@ -204,7 +204,7 @@ static double sum_kept(const struct sample *s, const struct scratch *w, const ch
         double sum = 0;
 
         for (int64_t i = b * BLOCK; i < end; i++) {
-            if (keeps(limit, key_of(s, row, i), &equal))
+            if (limit_keeps(limit, logit_key(s, row, i), &equal))
                 sum += (double)w->p[i];
             else
                 w->p[i] = 0;

@@ -5,7 +5,7 @@
 #include "devices/host/kernels/typed.h"
 
 #define PASSES(T)                                                                                        \
-    static float largest_##T(const void *xp, int64_t n, bool *nan_p)                                     \
+    static float sample_max_##T(const void *xp, int64_t n, bool *nan_p)                                  \
     {                                                                                                    \
         const ngd_el_##T *x = xp;                                                                        \
         simd_f a = simd_set1(-INFINITY), b = a, v, w;                                                    \
@@ -30,7 +30,7 @@
         }                                                                                                \
         return top;                                                                                      \
     }                                                                                                    \
-    static float exp_sum_##T(const void *xp, int64_t n, float max, float scale, float *p)                \
+    static float sample_exp_sum_##T(const void *xp, int64_t n, float max, float scale, float *p)         \
     {                                                                                                    \
         const simd_f m = simd_set1(max), f = simd_set1(scale);                                           \
         const ngd_el_##T *x = xp;                                                                        \
@@ -62,6 +62,6 @@ PASSES(f16)
 PASSES(bf16)
 
 const struct ngd_sample_table SIMD_NAME(ngd_sample_table) = {
-    .max = {largest_f32, largest_f16, largest_bf16},
-    .exp_sum = {exp_sum_f32, exp_sum_f16, exp_sum_bf16},
+    .max = {sample_max_f32, sample_max_f16, sample_max_bf16},
+    .exp_sum = {sample_exp_sum_f32, sample_exp_sum_f16, sample_exp_sum_bf16},
 };

@@ -53,7 +53,7 @@ struct rows {
     uint8_t symbol;
 };
 
-static struct rows rows_of(const struct ngd_plan_tensor *t)
+static struct rows tensor_rows(const struct ngd_plan_tensor *t)
 {
     int64_t n = ngd_tensor_count(t);
 
@@ -75,7 +75,7 @@ struct copy {
 static void set_copy(struct copy *c, const struct ngd_plan_tensor *x, const struct ngd_plan_tensor *out)
 {
     ngd_nd_init(&c->nd, x, 0, (const struct ngd_plan_tensor *[]){x, out}, 2, 0);
-    c->rows = rows_of(x);
+    c->rows = tensor_rows(x);
 }
 
 static void run_copy(const struct copy *c, const struct ngd_host_run *run, char *x, char *out)
@@ -117,7 +117,7 @@ static bool scatter_indices_are_good(const struct scatter_params *s, const struc
     return true;
 }
 
-static void run_scatter(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+static void run_scatter_part(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {
     const struct scatter_params *s = call->params;
     const uint32_t last = s->nd.rank - 1;
@@ -167,10 +167,10 @@ static ngd_status_t prepare_scatter_with(struct ngd_host_prepare *p, const struc
     set_walk(s, index, src, out, (uint32_t)dim);
     set_copy(&s->copy, x, out);
     s->indices = ngd_indices_of(index, out, (uint32_t)dim, false);
-    s->rows = rows_of(index);
+    s->rows = tensor_rows(index);
     s->axis_step = out->strides[dim] * (int64_t)ngd_dtype_bytes(out->dtype);
     s->write = writes[out->dtype];
-    p->fn = run_scatter;
+    p->fn = run_scatter_part;
     p->params = *params_p = s;
     p->serial = true;
     p->cost_ns = 20 + (double)s->nd.total * 3 + (double)s->copy.nd.total * 0.3;
@@ -233,7 +233,8 @@ static bool all_valid(const struct ngd_indices *indices, const char *index, int6
     return true;
 }
 
-static void run_index_put(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+static void run_index_put_part(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part,
+                               uint32_t parts)
 {
     const struct index_put_params *u = call->params;
     const char *index = call->ptrs[1], *values = call->ptrs[2];
@@ -262,12 +263,12 @@ static ngd_status_t prepare_index_put(struct ngd_host_prepare *p, struct ngd_dia
         return NGD_ERR_NO_MEMORY;
     u->indices = ngd_indices_of(index, x, 0, true);
     set_copy(&u->copy, x, ngd_call_out(p->plan, p->call, 0));
-    u->rows = rows_of(index);
+    u->rows = tensor_rows(index);
     u->inner = ngd_axis_of(x, 0).inner;
     u->bytes = u->inner * (int64_t)ngd_dtype_bytes(x->dtype);
     u->index_size = (uint32_t)ngd_dtype_bytes(index->dtype);
     u->write = (ngd_call_int(p->call, "accumulate") ? adds_by_type : puts_by_type)[x->dtype];
-    p->fn = run_index_put;
+    p->fn = run_index_put_part;
     p->params = u;
     p->serial = true;
     p->cost_ns = 20 + (double)u->copy.nd.total * 0.3 + (double)u->rows.n * (5 + (double)u->bytes * 0.08);
@@ -286,7 +287,8 @@ struct index_copy_params {
     int64_t index_step, source_step, to_step; /* bytes from one index to the next */
 };
 
-static void run_index_copy(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+static void run_index_copy_part(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part,
+                                uint32_t parts)
 {
     const struct index_copy_params *u = call->params;
     const char *index = call->ptrs[1];
@@ -319,7 +321,7 @@ static void set_slices(struct index_copy_params *u, const struct ngd_plan_tensor
     if (dim == 0)
         from.row_sym = NGD_NO_ROW_SYM; /* its rows are the index's */
     ngd_nd_init(&u->nd, &from, 0, (const struct ngd_plan_tensor *[]){&from, &to}, 2, 0);
-    u->slice = rows_of(&from);
+    u->slice = tensor_rows(&from);
     u->source_step = source->strides[dim] * size;
     u->to_step = out->strides[dim] * size;
 }
@@ -337,10 +339,10 @@ static ngd_status_t prepare_index_copy(struct ngd_host_prepare *p, struct ngd_di
     dim += dim < 0 ? out->rank : 0;
     u->indices = ngd_indices_of(index, out, (uint32_t)dim, false);
     set_copy(&u->copy, x, out);
-    u->rows = rows_of(index);
+    u->rows = tensor_rows(index);
     u->index_step = index->strides[0] * (int64_t)ngd_dtype_bytes(index->dtype);
     set_slices(u, ngd_call_in(p->plan, p->call, 2), out, (uint32_t)dim);
-    p->fn = run_index_copy;
+    p->fn = run_index_copy_part;
     p->params = u;
     p->serial = true;
     p->cost_ns = 20 + (double)u->copy.nd.total * 0.3 + (double)u->rows.n * (5 + (double)u->slice.n * 0.3);
@@ -390,8 +392,8 @@ static ngd_status_t prepare_region(struct ngd_host_prepare *p, uint8_t i_src, in
     memcpy(region.strides, strides, src->rank * sizeof(strides[0]));
     ngd_nd_init(&r->nd, src, 0, (const struct ngd_plan_tensor *[]){src, &region}, 2, 0);
     r->size = (uint32_t)ngd_dtype_bytes(out->dtype);
-    r->src = rows_of(src);
-    r->result = rows_of(out);
+    r->src = tensor_rows(src);
+    r->result = tensor_rows(out);
     r->offset = at * r->size;
     r->i_src = i_src;
     if (i_src)

@@ -58,8 +58,8 @@ static int64_t at_query(const struct sdpa *a, const struct steps *t, const struc
     return u->batch * t->batch + (u->head * a->group + i % a->group) * t->head + (u->row + i / a->group) * t->row;
 }
 
-static void begin_unit(const struct sdpa *a, const struct ngd_host_call *call, const struct unit *u,
-                       const struct ngd_attn_scratch *s)
+static void begin_dense_unit(const struct sdpa *a, const struct ngd_host_call *call, const struct unit *u,
+                             const struct ngd_attn_scratch *s)
 {
     for (int64_t i = 0; i < u->rows * a->group; i++) {
         a->table->load[a->type](call->ptrs[0] + at_query(a, &a->q, u, i), a->d, a->dp, a->scale, s->q + i * a->dp);
@@ -90,7 +90,7 @@ static void begin_chunk(const struct sdpa *a, const struct ngd_host_call *call, 
     }
 }
 
-static void run_unit(const struct sdpa *a, const struct ngd_host_call *call, const struct unit *u)
+static void run_dense_unit(const struct sdpa *a, const struct ngd_host_call *call, const struct unit *u)
 {
     const int64_t queries = u->rows * a->group, last = u->row + u->rows;
     const int64_t total = a->causal && last < a->keys ? last : a->keys;
@@ -98,7 +98,7 @@ static void run_unit(const struct sdpa *a, const struct ngd_host_call *call, con
     int64_t *count = ngd_attn_lay_out(&s, call->workspace + ngd_host_thread * a->thread_workspace,
                                       (uint64_t)(a->row_block * a->group), (uint64_t)a->dp, a->unpack != NULL);
 
-    begin_unit(a, call, u, &s);
+    begin_dense_unit(a, call, u, &s);
     for (int64_t at = 0; at < total; at += NGD_ATTN_CHUNK) {
         const int64_t n = total - at < NGD_ATTN_CHUNK ? total - at : NGD_ATTN_CHUNK;
 
@@ -124,14 +124,14 @@ static void run_sdpa(const struct ngd_host_call *call, struct ngd_host_run *run,
                                .row = row,
                                .rows = a->rows - row < a->row_block ? a->rows - row : a->row_block};
 
-        run_unit(a, call, &u);
+        run_dense_unit(a, call, &u);
     }
 }
 
 /* ---- capture ---- */
 
 /* Of [B,H,L,E], [B,L,E] or, with heads in dimension 0, [H,L,E]; a mask may have fewer dimensions than `rank`. */
-static struct steps steps_of(const struct ngd_plan_tensor *t, uint32_t rank, bool heads_first)
+static struct steps sdpa_steps(const struct ngd_plan_tensor *t, uint32_t rank, bool heads_first)
 {
     const int64_t size = (int64_t)ngd_dtype_bytes(t->dtype);
     int64_t step[4] = {0}; /* of the last four dimensions */
@@ -160,17 +160,17 @@ static struct sdpa sdpa_of(const struct ngd_plan *plan, const struct ngd_plan_ca
         .keys = k->dims[rank - 2],
         .d = q->dims[rank - 1],
         .dv = v->dims[rank - 1],
-        .q = steps_of(q, rank, heads_first),
-        .k = steps_of(k, rank, heads_first),
-        .v = steps_of(v, rank, heads_first),
-        .y = steps_of(ngd_call_out(plan, call, 0), rank, heads_first),
+        .q = sdpa_steps(q, rank, heads_first),
+        .k = sdpa_steps(k, rank, heads_first),
+        .v = sdpa_steps(v, rank, heads_first),
+        .y = sdpa_steps(ngd_call_out(plan, call, 0), rank, heads_first),
         .type = q->dtype,
         .causal = ngd_call_int(call, "is_causal"),
         .scale = (float)(isinf(scale) ? 1 / sqrt((double)q->dims[rank - 1]) : scale),
     };
 
     if (mask) {
-        a.mask = steps_of(mask, rank, heads_first);
+        a.mask = sdpa_steps(mask, rank, heads_first);
         a.unpack = unpacks[mask->dtype];
     }
     a.dp = ((a.d > a.dv ? a.d : a.dv) + 15) & ~(int64_t)15;

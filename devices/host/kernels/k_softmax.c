@@ -13,7 +13,7 @@ struct softmax_params {
     bool log;
 };
 
-static void run_lines(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+static void run_softmax_lines(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {
     const struct softmax_params *s = call->params;
     int64_t begin, end;
@@ -24,7 +24,7 @@ static void run_lines(const struct ngd_host_call *call, struct ngd_host_run *run
         s->lines(call->ptrs[0] + o * s->x_bytes, call->ptrs[1] + o * s->y_bytes, s->axis.n, s->axis.inner, s->log);
 }
 
-static void run_rows(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+static void run_softmax_rows(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {
     const struct softmax_params *s = call->params;
     const int64_t step = s->rows.step[0][s->rows.rank - 1];
@@ -40,7 +40,7 @@ static void run_rows(const struct ngd_host_call *call, struct ngd_host_run *run,
             s->line(it.p[0] + i * step, y, s->axis.n, s->log);
 }
 
-static ngd_status_t prepare(struct ngd_host_prepare *p, bool log)
+static ngd_status_t prepare_softmax_kind(struct ngd_host_prepare *p, bool log)
 {
     const struct ngd_plan_tensor *x = ngd_call_in(p->plan, p->call, 0), *y = ngd_call_out(p->plan, p->call, 0);
     const struct ngd_softmax_table *table = NGD_BY_ISA(p->isa, ngd_softmax);
@@ -56,7 +56,7 @@ static ngd_status_t prepare(struct ngd_host_prepare *p, bool log)
     s->log = log;
     if (s->axis.inner == 1 && s->axis.dim + 1 == x->rank)
         ngd_nd_init(&s->rows, x, 1, &x, 1, 0);
-    p->fn = s->rows.rank ? run_rows : run_lines;
+    p->fn = s->rows.rank ? run_softmax_rows : run_softmax_lines;
     p->params = s;
     p->cost_ns = 20 + (double)(s->axis.outer * s->axis.n * s->axis.inner) * (p->isa == NGD_ISA_SCALAR ? 10 : 1);
     return NGD_OK;
@@ -65,13 +65,13 @@ static ngd_status_t prepare(struct ngd_host_prepare *p, bool log)
 static ngd_status_t prepare_softmax(struct ngd_host_prepare *p, struct ngd_diag *diag)
 {
     (void)diag;
-    return prepare(p, false);
+    return prepare_softmax_kind(p, false);
 }
 
 static ngd_status_t prepare_log_softmax(struct ngd_host_prepare *p, struct ngd_diag *diag)
 {
     (void)diag;
-    return prepare(p, true);
+    return prepare_softmax_kind(p, true);
 }
 
 /* Along the last dimension only the line itself must be contiguous. */

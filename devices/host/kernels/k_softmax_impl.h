@@ -9,7 +9,7 @@
 #include "devices/host/kernels/simd_math.h"
 
 #define LINE(X, Y)                                                                                       \
-    static void line_##X##_##Y(const void *xp, void *yp, int64_t n, bool log)                            \
+    static void softmax_line_##X##_##Y(const void *xp, void *yp, int64_t n, bool log)                    \
     {                                                                                                    \
         const ngd_el_##X *x = xp;                                                                        \
         ngd_el_##Y *y = yp;                                                                              \
@@ -38,7 +38,7 @@
 
 /* A vector holds SIMD_W lines; every lane sums its own line in order. */
 #define LINES(X, Y)                                                                                                 \
-    static void lines_##X##_##Y(const void *xp, void *yp, int64_t n, int64_t inner, bool log)                       \
+    static void softmax_lines_##X##_##Y(const void *xp, void *yp, int64_t n, int64_t inner, bool log)               \
     {                                                                                                               \
         for (int64_t c = 0; c < inner; c += SIMD_W) {                                                               \
             const ngd_el_##X *x = (const ngd_el_##X *)xp + c;                                                       \
@@ -70,4 +70,4 @@ BOTH(bf16, f32)
         [NGD_F16] = {[NGD_F16] = name##_f16_f16, [NGD_F32] = name##_f16_f32},      \
         [NGD_BF16] = {[NGD_BF16] = name##_bf16_bf16, [NGD_F32] = name##_bf16_f32}, \
     }
-const struct ngd_softmax_table SIMD_NAME(ngd_softmax) = {.line = ROWS(line), .lines = ROWS(lines)};
+const struct ngd_softmax_table SIMD_NAME(ngd_softmax) = {.line = ROWS(softmax_line), .lines = ROWS(softmax_lines)};

@@ -10,7 +10,7 @@ struct swiglu_params {
     int64_t total, per_row;
 };
 
-static void run_swiglu(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+static void run_swiglu_part(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {
     const struct swiglu_params *s = call->params;
     int64_t begin, end;
@@ -41,7 +41,7 @@ static ngd_status_t prepare_swiglu(struct ngd_host_prepare *p, struct ngd_diag *
     s->size = (int64_t)ngd_dtype_bytes(x->dtype);
     s->total = axis.outer * s->half;
     s->per_row = axis.outer_per_row * s->half;
-    p->fn = run_swiglu;
+    p->fn = run_swiglu_part;
     p->params = s;
     p->cost_ns = 20 + (double)s->total * (p->isa == NGD_ISA_SCALAR ? 8 : 0.8);
     return NGD_OK;

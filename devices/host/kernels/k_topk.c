@@ -116,7 +116,7 @@ static void one_line(const struct topk_params *t, const char *x, char *values, c
     }
 }
 
-static void run_topk(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+static void run_topk_part(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {
     const struct topk_params *t = call->params;
     const uint32_t last = t->lines.rank - 1;
@@ -182,7 +182,7 @@ static ngd_status_t prepare_topk(struct ngd_host_prepare *p, struct ngd_diag *di
         t->beyond = largest ? table->above[x->dtype] : table->below[x->dtype];
         t->get = gets[x->dtype];
     }
-    p->fn = t->k ? run_topk : nothing;
+    p->fn = t->k ? run_topk_part : nothing;
     p->few_parts = true;
     p->params = t;
     p->cost_ns = 20 + (double)t->lines.total * (30 + (double)t->k * 30 + (double)t->n * (t->beyond ? 0.3 : 3));

@@ -48,7 +48,7 @@ static double sum_of(const struct var_params *r, sum_fn fn, double mean, char *p
     return sum;
 }
 
-static void run_var(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+static void run_var_part(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {
     const struct var_params *r = call->params;
     const int64_t next = r->kept.step[0][r->kept.rank - 1];
@@ -94,7 +94,7 @@ static ngd_status_t prepare_var(struct ngd_host_prepare *p, struct ngd_diag *dia
     r->divisor = r->count - ngd_call_float(p->call, "correction");
     r->divisor = r->divisor > 0 ? r->divisor : 0;
     r->with_mean = p->call->n_out > 1;
-    p->fn = run_var;
+    p->fn = run_var_part;
     p->params = r;
     p->cost_ns = 20 + (double)r->kept.total * (10 + (double)r->reduced.total * 2.5);
     return NGD_OK;

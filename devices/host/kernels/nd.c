@@ -26,7 +26,7 @@ static bool mergeable(const struct ngd_nd *nd, const int64_t *steps, int64_t dim
     return true;
 }
 
-static void add_dim(struct ngd_nd *nd, const int64_t *steps, int64_t dim)
+static void add_nd_dim(struct ngd_nd *nd, const int64_t *steps, int64_t dim)
 {
     if (nd->rank && mergeable(nd, steps, dim)) {
         nd->dims[nd->rank - 1] *= dim;
@@ -54,7 +54,7 @@ void ngd_nd_init(struct ngd_nd *nd, const struct ngd_plan_tensor *shape, uint32_
         for (uint32_t o = 0; o < n; o++)
             steps[o] = op_step(ops[o], nd->size[o], shape, d);
         if (shape->dims[d] != 1)
-            add_dim(nd, steps, shape->dims[d]);
+            add_nd_dim(nd, steps, shape->dims[d]);
     }
     nd->inner = rank && shape->dims[0] ? nd->total / shape->dims[0] : nd->total;
     if (nd->rank == 0) {
