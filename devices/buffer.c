@@ -174,7 +174,7 @@ void *ngd_buffer_host_ptr(struct ngd_buffer *buf)
     return memory->host_ptr ? memory->host_ptr(buf->dev->handle, buf->mem) : NULL;
 }
 
-static ngd_status_t check_range(const struct ngd_buffer *buf, uint64_t offset, uint64_t n, struct ngd_diag *diag)
+static ngd_status_t check_buffer_range(const struct ngd_buffer *buf, uint64_t offset, uint64_t n, struct ngd_diag *diag)
 {
     if (offset <= buf->bytes && n <= buf->bytes - offset)
         return NGD_OK;
@@ -186,7 +186,7 @@ static ngd_status_t check_range(const struct ngd_buffer *buf, uint64_t offset, u
 ngd_status_t ngd_buffer_write(struct ngd_buffer *buf, uint64_t offset, const void *src, uint64_t n,
                               struct ngd_diag *diag)
 {
-    ngd_status_t status = check_range(buf, offset, n, diag);
+    ngd_status_t status = check_buffer_range(buf, offset, n, diag);
 
     if (status || n == 0)
         return status;
@@ -195,7 +195,7 @@ ngd_status_t ngd_buffer_write(struct ngd_buffer *buf, uint64_t offset, const voi
 
 ngd_status_t ngd_buffer_read(struct ngd_buffer *buf, uint64_t offset, void *dst, uint64_t n, struct ngd_diag *diag)
 {
-    ngd_status_t status = check_range(buf, offset, n, diag);
+    ngd_status_t status = check_buffer_range(buf, offset, n, diag);
 
     if (status || n == 0)
         return status;

@@ -95,7 +95,7 @@ static float drawn(const char *name, uint64_t i)
     return (float)((i * 37 + 11) % 64) / 32.0f - 1.0f;
 }
 
-static void fill(const struct ngd_value *v, void *data, uint64_t n)
+static void fill_value(const struct ngd_value *v, void *data, uint64_t n)
 {
     size_t size = ngd_dtype_bytes(v->type.dtype);
 
@@ -160,7 +160,7 @@ static ngd_status_t make_bound(struct run *r, struct ngd_device *dev, struct ngd
                  : NGD_ERR_NO_MEMORY;
         if (status == NGD_OK) {
             r->n_bound++;
-            fill(v, data, n);
+            fill_value(v, data, n);
             status = ngd_buffer_write(r->bound[i], 0, data, bytes, diag);
         }
         ngd_free(data);
@@ -179,7 +179,7 @@ static ngd_status_t make_launch(struct run *r)
 
         if (!data)
             return NGD_ERR_NO_MEMORY;
-        fill(v, data, n);
+        fill_value(v, data, n);
         r->inputs[i] = (struct ngd_span){data, n * ngd_dtype_bytes(v->type.dtype)};
     }
     for (uint32_t i = 0; i < g->n_hosts; i++)
@@ -215,7 +215,7 @@ static ngd_status_t open_run(struct run *r, struct bench *b, const char *body, s
     return status;
 }
 
-static ngd_status_t replay(struct run *r, struct bench *b, bool eager, ngd_nsec_t *took_p)
+static ngd_status_t replay_run(struct run *r, struct bench *b, bool eager, ngd_nsec_t *took_p)
 {
     ngd_nsec_t begin = ngd_now();
     ngd_status_t status;
@@ -293,7 +293,7 @@ static const char *repeat(struct visit *v, struct run *r, ngd_status_t *status_p
         memcpy(first, r->outputs[0].data, bytes);
     for (size_t i = 0; i < 2 && *status_p == NGD_OK && !wrong; i++) {
         memset(r->outputs[0].data, 0, bytes);
-        *status_p = replay(r, &v->device, i == 1, &took);
+        *status_p = replay_run(r, &v->device, i == 1, &took);
         if (*status_p == NGD_OK && memcmp(first, r->outputs[0].data, bytes) != 0)
             wrong = ways[i];
     }
@@ -301,7 +301,7 @@ static const char *repeat(struct visit *v, struct run *r, ngd_status_t *status_p
     return wrong;
 }
 
-static void fail(struct visit *v, const char *name, ngd_status_t status, const struct ngd_diag *diag)
+static void fail_step(struct visit *v, const char *name, ngd_status_t status, const struct ngd_diag *diag)
 {
     bool missing = status == NGD_ERR_OP_UNSUPPORTED;
 
@@ -321,11 +321,11 @@ static void check_operator(struct visit *v, const char *name, const char *body)
 
     ngd_strbuf_init(&text);
     if (status == NGD_OK)
-        status = replay(&r[1], &v->reference, false, &other);
+        status = replay_run(&r[1], &v->reference, false, &other);
     if (status == NGD_OK)
         status = open_run(&r[0], &v->device, body, &diag);
     if (status == NGD_OK) {
-        status = replay(&r[0], &v->device, false, &took);
+        status = replay_run(&r[0], &v->device, false, &took);
         diag = r[0].launch.diag;
     }
     if (status == NGD_OK && !compare(&r[0], &r[1], &text)) {
@@ -340,7 +340,7 @@ static void check_operator(struct visit *v, const char *name, const char *body)
                             "as the host's; replayed and run operator by operator with the same bits");
     }
     if (status)
-        fail(v, name, status, &diag);
+        fail_step(v, name, status, &diag);
     if (r) {
         close_run(&r[0]);
         close_run(&r[1]);
@@ -368,7 +368,7 @@ static void check_memory(struct visit *v)
     if (status == NGD_OK)
         status = ngd_buffer_read(buf, 0, back, MEMORY_BYTES, &diag);
     if (status)
-        fail(v, "memory", status, &diag);
+        fail_step(v, "memory", status, &diag);
     else if (memcmp(there, back, MEMORY_BYTES) != 0)
         ngd_checkup_add(v->report, "memory", "differs", ngd_now() - begin, "what is read is not what was written");
     else
@@ -380,7 +380,7 @@ static void check_memory(struct visit *v)
     ngd_free(back);
 }
 
-static void check_room(struct visit *v)
+static void check_memory_limit(struct visit *v)
 {
     uint64_t budget = ngd_device_info(v->device.dev)->memory_bytes;
     struct ngd_diag diag = {0};
@@ -403,7 +403,7 @@ static void check_mistake(struct visit *v)
         int32_t *indices = (int32_t *)(uintptr_t)r->inputs[0].data;
 
         indices[1] = 1000;
-        status = replay(r, &v->device, false, &took);
+        status = replay_run(r, &v->device, false, &took);
         diag = r->launch.diag;
         if (status != NGD_ERR_INDEX_RANGE) {
             ngd_checkup_add(v->report, name, "failed", took, "was answered with %s", ngd_status_name(status));
@@ -411,7 +411,7 @@ static void check_mistake(struct visit *v)
             status = NGD_OK;
         } else {
             indices[1] = 1;
-            status = replay(r, &v->device, false, &took);
+            status = replay_run(r, &v->device, false, &took);
             if (status == NGD_OK)
                 ngd_checkup_add(v->report, name, "passed", took, "was refused (%.120s), and the next replay served",
                                 diag.text);
@@ -419,7 +419,7 @@ static void check_mistake(struct visit *v)
         }
     }
     if (status)
-        fail(v, name, status, &diag);
+        fail_step(v, name, status, &diag);
     if (r)
         close_run(r);
     ngd_free(r);
@@ -440,9 +440,9 @@ static void check_time(struct visit *v, const char *name, const char *body)
     ngd_status_t status = r ? open_run(r, &v->device, body, &diag) : NGD_ERR_NO_MEMORY;
 
     if (status == NGD_OK)
-        status = replay(r, &v->device, false, &first);
+        status = replay_run(r, &v->device, false, &first);
     for (int i = 0; i < REPLAYS && status == NGD_OK; i++)
-        status = replay(r, &v->device, false, &took[i]);
+        status = replay_run(r, &v->device, false, &took[i]);
     if (status == NGD_OK) {
         qsort(took, REPLAYS, sizeof(took[0]), by_time);
         ngd_checkup_add(
@@ -454,7 +454,7 @@ static void check_time(struct visit *v, const char *name, const char *body)
         if (r && r->inst)
             diag = r->launch.diag;
         if (status != NGD_ERR_OP_UNSUPPORTED)
-            fail(v, name, status, &diag);
+            fail_step(v, name, status, &diag);
     }
     if (r)
         close_run(r);
@@ -516,18 +516,18 @@ static void examine(struct ngd_device *dev, struct ngd_checkup *report)
         dev->backend->lifecycle.examine(dev->index, true, report);
     status = open_bench(&v.device, &diag);
     if (status)
-        fail(&v, "a stream of its own", status, &diag);
+        fail_step(&v, "a stream of its own", status, &diag);
     else
         check_memory(&v);
     if (status == NGD_OK && !v.broken) {
         status = open_reference(&v.reference, &diag);
         if (status)
-            fail(&v, "the host device to compare with", status, &diag);
+            fail_step(&v, "the host device to compare with", status, &diag);
         else
             check_operators(&v);
     }
     if (status == NGD_OK && !v.broken)
-        check_room(&v);
+        check_memory_limit(&v);
     if (status == NGD_OK && !v.broken)
         check_mistake(&v);
     for (size_t i = 0; i < sizeof(graphs) / sizeof(graphs[0]) && status == NGD_OK && !v.broken; i++) {
@@ -542,7 +542,7 @@ static void examine(struct ngd_device *dev, struct ngd_checkup *report)
         ngd_device_close(v.reference.dev);
 }
 
-static void clear(struct ngd_checkup *report)
+static void clear_report(struct ngd_checkup *report)
 {
     memset(report, 0, sizeof(*report));
     report->healthy = true;
@@ -550,7 +550,7 @@ static void clear(struct ngd_checkup *report)
 
 void ngd_device_checkup(struct ngd_device *dev, struct ngd_checkup *report)
 {
-    clear(report);
+    clear_report(report);
     examine(dev, report);
     if (report->healthy)
         snprintf(report->verdict, sizeof(report->verdict), "device %s does what it should", ngd_device_info(dev)->name);
@@ -565,7 +565,7 @@ void ngd_device_checkup_refused(const struct ngd_device_params *params, const ch
     ngd_nsec_t begin;
     ngd_status_t status;
 
-    clear(report);
+    clear_report(report);
     ngd_checkup_add(report, "opening at start", "missing", 0, "%s", why);
     begin = ngd_now();
     status = ngd_device_open(params, &dev, &diag);

@@ -25,7 +25,7 @@ void ngd_comm_params_init(struct ngd_comm_params *params)
 
 /* ---- made of what -------------------------------------------------------------------------------------- */
 
-static ngd_status_t check_devices(const struct ngd_comm_params *p, struct ngd_diag *diag)
+static ngd_status_t check_comm_devices(const struct ngd_comm_params *p, struct ngd_diag *diag)
 {
     for (uint32_t i = 0; i < p->n; i++) {
         if (p->devices[i]->backend != p->devices[0]->backend)
@@ -43,7 +43,7 @@ static ngd_status_t check_devices(const struct ngd_comm_params *p, struct ngd_di
     return NGD_OK;
 }
 
-static ngd_status_t check_params(const struct ngd_comm_params *p, struct ngd_diag *diag)
+static ngd_status_t check_comm_params(const struct ngd_comm_params *p, struct ngd_diag *diag)
 {
     size_t n = p->name ? strlen(p->name) : 0;
 
@@ -55,7 +55,7 @@ static ngd_status_t check_params(const struct ngd_comm_params *p, struct ngd_dia
                             p->n, NGD_GROUP_MAX_RANKS);
     if (p->time_limit <= 0)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "group \"%s\" has no time limit", p->name);
-    return check_devices(p, diag);
+    return check_comm_devices(p, diag);
 }
 
 static void **handles_of(const struct ngd_comm *comm, void *handles[static NGD_GROUP_MAX_RANKS])
@@ -89,7 +89,7 @@ static ngd_status_t reserve_budgets(struct ngd_comm *comm, struct ngd_diag *diag
     return status;
 }
 
-static struct ngd_comm *comm_new(const struct ngd_comm_params *params)
+static struct ngd_comm *alloc_comm(const struct ngd_comm_params *params)
 {
     struct ngd_comm *comm = NGD_NEW(struct ngd_comm);
 
@@ -108,11 +108,11 @@ ngd_status_t ngd_comm_create(const struct ngd_comm_params *params, struct ngd_co
 {
     void *handles[NGD_GROUP_MAX_RANKS];
     struct ngd_comm *comm;
-    ngd_status_t status = check_params(params, diag);
+    ngd_status_t status = check_comm_params(params, diag);
 
     if (status)
         return status;
-    comm = comm_new(params);
+    comm = alloc_comm(params);
     if (!comm)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for group \"%s\"", params->name);
     status = reserve_budgets(comm, diag);
@@ -211,23 +211,24 @@ static ngd_status_t find_comm(struct ngd_device *dev, const struct ngd_plan_call
                         call->node, call->op->name, name);
 }
 
-static bool has_attr(const struct ngd_plan_call *call, const char *name)
+static bool call_has_attr(const struct ngd_plan_call *call, const char *name)
 {
     return ngd_op_attr_index(call->op, name, strlen(name)) >= 0;
 }
 
 /* What the call says of its group's size is so. */
-static ngd_status_t check_size(const struct ngd_plan_call *call, const struct ngd_comm *comm, struct ngd_diag *diag)
+static ngd_status_t check_comm_size(const struct ngd_plan_call *call, const struct ngd_comm *comm,
+                                    struct ngd_diag *diag)
 {
-    if (has_attr(call, "group_size") && ngd_call_int(call, "group_size") != comm->n)
+    if (call_has_attr(call, "group_size") && ngd_call_int(call, "group_size") != comm->n)
         return ngd_diag_set(diag, NGD_ERR_GRAPH_ATTRIBUTE,
                             "node %u (%s): group_size is %" PRId64 ", group \"%s\" has %u ranks", call->node,
                             call->op->name, ngd_call_int(call, "group_size"), comm->name, comm->n);
-    if (has_attr(call, "src") && ngd_call_int(call, "src") >= comm->n)
+    if (call_has_attr(call, "src") && ngd_call_int(call, "src") >= comm->n)
         return ngd_diag_set(diag, NGD_ERR_GRAPH_ATTRIBUTE,
                             "node %u (%s): src is %" PRId64 ", group \"%s\" has ranks 0 to %u", call->node,
                             call->op->name, ngd_call_int(call, "src"), comm->name, comm->n - 1);
-    if (has_attr(call, "input_split_sizes") && ngd_call_ints(call, "input_split_sizes")->n != comm->n)
+    if (call_has_attr(call, "input_split_sizes") && ngd_call_ints(call, "input_split_sizes")->n != comm->n)
         return ngd_diag_set(diag, NGD_ERR_GRAPH_ATTRIBUTE,
                             "node %u (%s): input_split_sizes has %u numbers, group \"%s\" has %u ranks", call->node,
                             call->op->name, ngd_call_ints(call, "input_split_sizes")->n, comm->name, comm->n);
@@ -250,7 +251,7 @@ ngd_status_t ngd_comm_match(struct ngd_device *dev, const struct ngd_plan *plan,
             continue;
         status = find_comm(dev, call, comms, n_comms, &comm, diag);
         if (!status)
-            status = check_size(call, comm, diag);
+            status = check_comm_size(call, comm, diag);
         if (status)
             return status;
         while (g < n && used[g] != comm)

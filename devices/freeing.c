@@ -7,7 +7,7 @@
  */
 #include "devices/device_int.h"
 
-static void *run(void *arg)
+static void *freer_main(void *arg)
 {
     struct ngd_device *dev = arg;
 
@@ -37,7 +37,7 @@ bool ngd_device_free_later(struct ngd_device *dev, struct ngd_buffer *buf)
 
     ngd_mutex_lock(&dev->lock);
     if (!dev->frees) /* with the first large buffer: most tests have none */
-        dev->frees = ngd_thread_start(&dev->freer, "freer", run, dev) == 0;
+        dev->frees = ngd_thread_start(&dev->freer, "freer", freer_main, dev) == 0;
     taken = dev->frees;
     if (taken) {
         ngd_list_push_back(&dev->leaving, &buf->leave_link);

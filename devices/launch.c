@@ -143,13 +143,13 @@ bool ngd_exec_wanted(const struct ngd_exec *exec)
 
 /* ---- instances --------------------------------------------------------------------------------------- */
 
-static const struct ngd_value *bound_value(const struct ngd_graph *g, uint32_t i)
+static const struct ngd_value *bound_graph_value(const struct ngd_graph *g, uint32_t i)
 {
     return &g->values[i < g->n_params ? g->params[i] : g->states[i - g->n_params]];
 }
 
-static ngd_status_t check_bindings(const struct ngd_exec *exec, struct ngd_buffer *const *buffers, uint32_t n,
-                                   struct ngd_diag *diag)
+static ngd_status_t check_bound_buffers(const struct ngd_exec *exec, struct ngd_buffer *const *buffers, uint32_t n,
+                                        struct ngd_diag *diag)
 {
     const struct ngd_plan *plan = exec->plan;
     uint32_t want = plan->graph->n_params + plan->graph->n_states;
@@ -159,7 +159,7 @@ static ngd_status_t check_bindings(const struct ngd_exec *exec, struct ngd_buffe
                             "graph \"%.100s\" binds %u buffers (its parameters, then its states), not %u",
                             plan->graph->name, want, n);
     for (uint32_t i = 0; i < n; i++) {
-        const struct ngd_value *v = bound_value(plan->graph, i);
+        const struct ngd_value *v = bound_graph_value(plan->graph, i);
 
         if (!buffers[i])
             return ngd_diag_set(diag, NGD_ERR_BINDING_MISSING, "\"%.200s\" of graph \"%.100s\" has no buffer", v->label,
@@ -176,7 +176,7 @@ static ngd_status_t check_bindings(const struct ngd_exec *exec, struct ngd_buffe
     return NGD_OK;
 }
 
-static ngd_status_t bind(struct ngd_instance *inst, struct ngd_diag *diag)
+static ngd_status_t bind_instance(struct ngd_instance *inst, struct ngd_diag *diag)
 {
     struct ngd_exec *exec = inst->exec;
     ngd_status_t status = ngd_pool_ensure(inst->pool, exec->plan->pool_bytes, diag);
@@ -221,7 +221,7 @@ ngd_status_t ngd_instance_create(struct ngd_exec *exec, struct ngd_buffer *const
                                  struct ngd_pool *pool, struct ngd_instance **inst_p, struct ngd_diag *diag)
 {
     struct ngd_instance *inst;
-    ngd_status_t status = check_bindings(exec, buffers, n, diag);
+    ngd_status_t status = check_bound_buffers(exec, buffers, n, diag);
 
     if (status)
         return status;
@@ -229,7 +229,7 @@ ngd_status_t ngd_instance_create(struct ngd_exec *exec, struct ngd_buffer *const
     if (!inst)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for an instance of graph \"%.200s\"",
                             exec->plan->graph->name);
-    status = bind(inst, diag);
+    status = bind_instance(inst, diag);
     if (status) {
         ngd_instance_destroy(inst);
         return status;
@@ -283,7 +283,7 @@ bool ngd_instance_ready(const struct ngd_instance *inst, struct ngd_stream *stre
 
 /* ---- launches: checks -------------------------------------------------------------------------------- */
 
-static uint64_t io_bytes(const struct ngd_plan_io *io, const int64_t *symbols)
+static uint64_t plan_io_bytes(const struct ngd_plan_io *io, const int64_t *symbols)
 {
     if (io->row_sym == NGD_NO_ROW_SYM)
         return io->bytes;
@@ -292,10 +292,10 @@ static uint64_t io_bytes(const struct ngd_plan_io *io, const int64_t *symbols)
 
 uint64_t ngd_plan_output_bytes(const struct ngd_plan *plan, uint32_t i, const int64_t *symbols)
 {
-    return io_bytes(&plan->outputs[i], symbols);
+    return plan_io_bytes(&plan->outputs[i], symbols);
 }
 
-static ngd_status_t check_symbols(const struct ngd_plan *plan, const int64_t *symbols, struct ngd_diag *diag)
+static ngd_status_t check_launch_symbols(const struct ngd_plan *plan, const int64_t *symbols, struct ngd_diag *diag)
 {
     const struct ngd_graph *g = plan->graph;
 
@@ -322,7 +322,7 @@ static ngd_status_t check_inputs(const struct ngd_plan *plan, const struct ngd_l
 
     for (uint32_t i = 0; i < g->n_inputs; i++) {
         const struct ngd_span *in = &launch->inputs[i];
-        uint64_t want = io_bytes(&plan->inputs[i], launch->symbols);
+        uint64_t want = plan_io_bytes(&plan->inputs[i], launch->symbols);
 
         if (in->bytes != want || (!in->data && want))
             return ngd_diag_set(diag, NGD_ERR_INPUT_SIZE,
@@ -332,7 +332,8 @@ static ngd_status_t check_inputs(const struct ngd_plan *plan, const struct ngd_l
     return NGD_OK;
 }
 
-static ngd_status_t check_hosts(const struct ngd_plan *plan, const struct ngd_launch *launch, struct ngd_diag *diag)
+static ngd_status_t check_launch_hosts(const struct ngd_plan *plan, const struct ngd_launch *launch,
+                                       struct ngd_diag *diag)
 {
     const struct ngd_graph *g = plan->graph;
 
@@ -351,7 +352,8 @@ static ngd_status_t check_hosts(const struct ngd_plan *plan, const struct ngd_la
     return NGD_OK;
 }
 
-static ngd_status_t check_outputs(const struct ngd_plan *plan, const struct ngd_launch *launch, struct ngd_diag *diag)
+static ngd_status_t check_launch_outputs(const struct ngd_plan *plan, const struct ngd_launch *launch,
+                                         struct ngd_diag *diag)
 {
     const struct ngd_graph *g = plan->graph;
 
@@ -382,19 +384,19 @@ ngd_status_t ngd_launch_check(const struct ngd_plan *plan, const struct ngd_laun
     if (n_outputs != g->n_outputs)
         return ngd_diag_set(diag, NGD_ERR_OUTPUT_UNKNOWN, "graph \"%.200s\" has %u outputs, not %u", g->name,
                             g->n_outputs, n_outputs);
-    status = check_symbols(plan, launch->symbols, diag);
+    status = check_launch_symbols(plan, launch->symbols, diag);
     if (status == NGD_OK)
         status = check_inputs(plan, launch, diag);
     if (status == NGD_OK)
-        status = check_hosts(plan, launch, diag);
+        status = check_launch_hosts(plan, launch, diag);
     if (status == NGD_OK)
-        status = check_outputs(plan, launch, diag);
+        status = check_launch_outputs(plan, launch, diag);
     return status;
 }
 
 /* ---- streams ----------------------------------------------------------------------------------------- */
 
-static ngd_status_t take_stream(struct ngd_device *dev, struct ngd_diag *diag)
+static ngd_status_t count_stream(struct ngd_device *dev, struct ngd_diag *diag)
 {
     bool full;
 
@@ -408,7 +410,7 @@ static ngd_status_t take_stream(struct ngd_device *dev, struct ngd_diag *diag)
                 : NGD_OK;
 }
 
-static void give_stream(struct ngd_device *dev)
+static void give_back_stream(struct ngd_device *dev)
 {
     ngd_mutex_lock(&dev->lock);
     dev->streams--;
@@ -419,7 +421,7 @@ ngd_status_t ngd_stream_create(struct ngd_device *dev, const char *name, struct 
                                struct ngd_diag *diag)
 {
     struct ngd_stream *stream;
-    ngd_status_t status = take_stream(dev, diag);
+    ngd_status_t status = count_stream(dev, diag);
 
     if (status)
         return status;
@@ -432,7 +434,7 @@ ngd_status_t ngd_stream_create(struct ngd_device *dev, const char *name, struct 
     }
     if (status) {
         ngd_free(stream);
-        give_stream(dev);
+        give_back_stream(dev);
         return status;
     }
     *stream_p = stream;
@@ -444,12 +446,12 @@ void ngd_stream_destroy(struct ngd_stream *stream)
     if (!stream)
         return;
     stream->dev->backend->stream.destroy(stream->dev->handle, stream->handle);
-    give_stream(stream->dev);
+    give_back_stream(stream->dev);
     ngd_free(stream);
 }
 
 /* Before each launch: addresses that are right for where the pool is now. */
-static ngd_status_t prepare(struct ngd_instance *inst, struct ngd_launch *launch)
+static ngd_status_t prepare_launch(struct ngd_instance *inst, struct ngd_launch *launch)
 {
     launch->status = NGD_OK;
     launch->diag.status = NGD_OK;
@@ -457,7 +459,7 @@ static ngd_status_t prepare(struct ngd_instance *inst, struct ngd_launch *launch
     launch->device_time = 0;
     if (is_bound(inst))
         return NGD_OK;
-    launch->status = bind(inst, &launch->diag);
+    launch->status = bind_instance(inst, &launch->diag);
     for (uint32_t i = 0; launch->status && i < inst->exec->n_comms; i++) /* other ranks wait for this one */
         ngd_comm_abort(inst->exec->comms[i], NGD_ERR_GROUP_BROKEN, "the launch of a rank has no memory");
     return launch->status;
@@ -465,7 +467,7 @@ static ngd_status_t prepare(struct ngd_instance *inst, struct ngd_launch *launch
 
 ngd_status_t ngd_stream_launch(struct ngd_stream *stream, struct ngd_instance *inst, struct ngd_launch *launch)
 {
-    ngd_status_t status = prepare(inst, launch);
+    ngd_status_t status = prepare_launch(inst, launch);
 
     return status ? status : stream->dev->backend->stream.launch(stream->handle, inst->handle, launch);
 }
@@ -473,7 +475,7 @@ ngd_status_t ngd_stream_launch(struct ngd_stream *stream, struct ngd_instance *i
 ngd_status_t ngd_stream_run(struct ngd_stream *stream, struct ngd_instance *inst, struct ngd_launch *launch)
 {
     const struct ngd_backend_stream *s = &stream->dev->backend->stream;
-    ngd_status_t status = prepare(inst, launch);
+    ngd_status_t status = prepare_launch(inst, launch);
 
     if (status)
         return status;

@@ -84,7 +84,7 @@ void ngd_meeting_destroy(struct ngd_meeting *m)
 
 /* ---- broken -------------------------------------------------------------------------------------------- */
 
-static void ring(struct ngd_meeting *m)
+static void wake_ranks(struct ngd_meeting *m)
 {
     atomic_fetch_add(&m->bell, 1);
     syscall(SYS_futex, &m->bell, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
@@ -107,7 +107,7 @@ void ngd_meeting_abort(struct ngd_meeting *m, ngd_status_t status, const char *w
         return;
     ngd_diag_set(&m->why, status, "group \"%s\": %s", m->name, why);
     atomic_store(&m->state, BROKEN);
-    ring(m);
+    wake_ranks(m);
 }
 
 ngd_status_t ngd_meeting_status(const struct ngd_meeting *m, struct ngd_diag *diag)
@@ -148,7 +148,7 @@ ngd_status_t ngd_meeting_reset(struct ngd_meeting *m, ngd_status_t (*mend)(void 
 
 /* ---- what ranks do -------------------------------------------------------------------------------------- */
 
-static bool has_attr(const struct ngd_plan_call *call, const char *name)
+static bool collective_has_attr(const struct ngd_plan_call *call, const char *name)
 {
     return ngd_op_attr_index(call->op, name, strlen(name)) >= 0;
 }
@@ -173,21 +173,21 @@ void ngd_collective_say(const struct ngd_plan_call *call, const struct ngd_plan_
 
     memset(what, 0, sizeof(*what));
     what->op = call->op->name;
-    what->reduce = has_attr(call, "reduce_op") ? ngd_call_str(call, "reduce_op") : "";
+    what->reduce = collective_has_attr(call, "reduce_op") ? ngd_call_str(call, "reduce_op") : "";
     what->dtype = x->dtype;
     what->rank = x->rank ? x->rank : 1;
     what->dims[0] = 1;
     memcpy(what->dims, x->dims, x->rank * sizeof(what->dims[0]));
-    if (has_attr(call, "src"))
+    if (collective_has_attr(call, "src"))
         what->src = (uint32_t)ngd_call_int(call, "src");
     for (uint32_t i = 1; i < x->rank; i++)
         row_bytes *= (uint64_t)x->dims[i];
-    if (has_attr(call, "input_split_sizes"))
+    if (collective_has_attr(call, "input_split_sizes"))
         say_parts(call, ranks, row_bytes, what);
     *row_bytes_p = row_bytes;
 }
 
-static void describe(const struct ngd_collective *c, char *text, size_t n)
+static void describe_collective(const struct ngd_collective *c, char *text, size_t n)
 {
     size_t at = (size_t)snprintf(text, n, "%s of %s[", c->op, ngd_dtype_name(c->dtype));
 
@@ -199,7 +199,7 @@ static void describe(const struct ngd_collective *c, char *text, size_t n)
         snprintf(text + at, n - at, ", from rank %u", c->src);
 }
 
-static bool same(const struct ngd_collective *a, const struct ngd_collective *b)
+static bool same_collective(const struct ngd_collective *a, const struct ngd_collective *b)
 {
     uint32_t first = a->split ? 1 : 0;
 
@@ -218,8 +218,8 @@ static void break_different(struct ngd_meeting *m, uint32_t at, uint32_t other)
 {
     char zero[200], one[200], why[NGD_DIAG_MAX];
 
-    describe(&m->ranks[0].what[at], zero, sizeof(zero));
-    describe(&m->ranks[other].what[at], one, sizeof(one));
+    describe_collective(&m->ranks[0].what[at], zero, sizeof(zero));
+    describe_collective(&m->ranks[other].what[at], one, sizeof(one));
     snprintf(why, sizeof(why), "rank 0 does %s, rank %u does %s: all ranks call the same collectives in one order",
              zero, other, one);
     ngd_meeting_abort(m, NGD_ERR_COLLECTIVE_MISMATCH, why);
@@ -246,10 +246,10 @@ static bool parts_fit(struct ngd_meeting *m, uint32_t at)
 }
 
 /* All ranks look at the same words and come to the same verdict. */
-static bool fit(struct ngd_meeting *m, uint32_t at)
+static bool collectives_fit(struct ngd_meeting *m, uint32_t at)
 {
     for (uint32_t i = 1; i < m->n; i++) {
-        if (same(&m->ranks[0].what[at], &m->ranks[i].what[at]))
+        if (same_collective(&m->ranks[0].what[at], &m->ranks[i].what[at]))
             continue;
         break_different(m, at, i);
         return false;
@@ -329,7 +329,7 @@ static uint32_t find_missing(const struct ngd_meeting *m, uint32_t want)
     return i;
 }
 
-static void nap(struct ngd_meeting *m, uint32_t want)
+static void nap_in_round(struct ngd_meeting *m, uint32_t want)
 {
     const struct timespec limit = {.tv_nsec = NAP};
     uint32_t bell;
@@ -375,7 +375,7 @@ static bool wait_for_all(struct ngd_meeting *m, uint32_t rank, uint32_t want, co
             end = ngd_now() + m->time_limit;
         else if (ngd_now() >= end)
             give_up(m, rank, missing);
-        nap(m, want);
+        nap_in_round(m, want);
     }
 }
 
@@ -391,8 +391,8 @@ bool ngd_meeting_round(struct ngd_meeting *m, uint32_t rank, const _Atomic int *
     me->round++;
     atomic_store(&me->posted, me->round);
     if (atomic_load(&m->sleepers))
-        ring(m);
+        wake_ranks(m);
     if (!wait_for_all(m, rank, me->round, own_error))
         return false;
-    return !first || fit(m, at);
+    return !first || collectives_fit(m, at);
 }

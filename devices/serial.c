@@ -50,14 +50,14 @@ struct ngd_serial {
     char name[16];
 };
 
-static bool is_idle(const struct ngd_serial *s) NGD_REQUIRES(s->lock)
+static bool serial_is_idle(const struct ngd_serial *s) NGD_REQUIRES(s->lock)
 {
     return !s->running && s->n == 0;
 }
 
 /* ---- executing one item, without the lock, by whoever set `running` ------------------------------------ */
 
-static ngd_status_t refuse(struct ngd_serial *s, void *inst, ngd_status_t status)
+static ngd_status_t serial_refuse(struct ngd_serial *s, void *inst, ngd_status_t status)
 {
     if (status && s->ops->refused)
         s->ops->refused(s->ctx, inst, status);
@@ -72,7 +72,7 @@ static ngd_status_t refuse_when_sticky(struct ngd_serial *s, void *inst, struct 
         return NGD_OK;
     launch->status = ngd_diag_set(&launch->diag, NGD_ERR_STREAM_ERROR, "stream %s has an earlier error (%s); reset it",
                                   s->name, ngd_status_name((ngd_status_t)sticky));
-    return refuse(s, inst, launch->status);
+    return serial_refuse(s, inst, launch->status);
 }
 
 static void execute_launch(struct ngd_serial *s, void *inst, struct ngd_launch *launch)
@@ -86,7 +86,7 @@ static void execute_launch(struct ngd_serial *s, void *inst, struct ngd_launch *
         ngd_serial_poison(s, status);
 }
 
-static void execute(struct ngd_serial *s, const struct item *item)
+static void serial_execute(struct ngd_serial *s, const struct item *item)
 {
     switch (item->kind) {
     case ITEM_LAUNCH:
@@ -106,7 +106,7 @@ static void execute(struct ngd_serial *s, const struct item *item)
 
 /* ---- the queue --------------------------------------------------------------------------------------- */
 
-static void *stream_main(void *arg)
+static void *serial_main(void *arg)
 {
     struct ngd_serial *s = arg;
 
@@ -123,7 +123,7 @@ static void *stream_main(void *arg)
         s->n--;
         s->running = true;
         ngd_mutex_unlock(&s->lock);
-        execute(s, &item);
+        serial_execute(s, &item);
         ngd_mutex_lock(&s->lock);
         s->running = false;
         if (item.kind == ITEM_LAUNCH && item.done)
@@ -135,7 +135,7 @@ static void *stream_main(void *arg)
     return NULL;
 }
 
-static ngd_status_t grow(struct ngd_serial *s) NGD_REQUIRES(s->lock)
+static ngd_status_t serial_grow(struct ngd_serial *s) NGD_REQUIRES(s->lock)
 {
     uint32_t cap = s->cap ? s->cap * 2 : 16;
     struct item *ring = NGD_NEW_N(struct item, cap);
@@ -151,17 +151,17 @@ static ngd_status_t grow(struct ngd_serial *s) NGD_REQUIRES(s->lock)
     return NGD_OK;
 }
 
-static ngd_status_t push(struct ngd_serial *s, const struct item *item) NGD_REQUIRES(s->lock)
+static ngd_status_t serial_push(struct ngd_serial *s, const struct item *item) NGD_REQUIRES(s->lock)
 {
     ngd_status_t status;
 
     if (s->n == s->cap) {
-        status = grow(s);
+        status = serial_grow(s);
         if (status)
             return status;
     }
     if (!s->started) {
-        int err = ngd_thread_start(&s->thread, s->name, stream_main, s);
+        int err = ngd_thread_start(&s->thread, s->name, serial_main, s);
 
         if (err)
             return ngd_status_from_errno(err);
@@ -172,20 +172,20 @@ static ngd_status_t push(struct ngd_serial *s, const struct item *item) NGD_REQU
     return NGD_OK;
 }
 
-static ngd_status_t enqueue(struct ngd_serial *s, const struct item *item)
+static ngd_status_t serial_enqueue(struct ngd_serial *s, const struct item *item)
 {
     ngd_status_t status;
 
     ngd_mutex_lock(&s->lock);
-    status = push(s, item);
+    status = serial_push(s, item);
     ngd_mutex_unlock(&s->lock);
     return status;
 }
 
 /* Waits until nothing is queued and nothing runs. */
-static void drain(struct ngd_serial *s) NGD_REQUIRES(s->lock)
+static void serial_drain(struct ngd_serial *s) NGD_REQUIRES(s->lock)
 {
-    while (!is_idle(s))
+    while (!serial_is_idle(s))
         ngd_cond_wait(&s->idle, &s->lock);
 }
 
@@ -214,7 +214,7 @@ void ngd_serial_destroy(void *dev, void *stream)
 
     (void)dev;
     ngd_mutex_lock(&s->lock);
-    drain(s);
+    serial_drain(s);
     s->stop = true;
     started = s->started;
     ngd_cond_signal(&s->work);
@@ -239,14 +239,16 @@ ngd_status_t ngd_serial_launch(void *stream, void *inst, struct ngd_launch *laun
 
     if (status)
         return status;
-    return refuse(s, inst, enqueue(s, &(struct item){.kind = ITEM_LAUNCH, .inst = inst, .launch = launch}));
+    return serial_refuse(s, inst,
+                         serial_enqueue(s, &(struct item){.kind = ITEM_LAUNCH, .inst = inst, .launch = launch}));
 }
 
 /* Not NGD_OK: it is not queued. */
 static ngd_status_t run_queued(struct ngd_serial *s, void *inst, struct ngd_launch *launch) NGD_REQUIRES(s->lock)
 {
     bool done = false;
-    ngd_status_t status = push(s, &(struct item){.kind = ITEM_LAUNCH, .inst = inst, .launch = launch, .done = &done});
+    ngd_status_t status =
+        serial_push(s, &(struct item){.kind = ITEM_LAUNCH, .inst = inst, .launch = launch, .done = &done});
 
     while (!status && !done)
         ngd_cond_wait(&s->idle, &s->lock);
@@ -261,11 +263,11 @@ ngd_status_t ngd_serial_run(void *stream, void *inst, struct ngd_launch *launch)
     if (status)
         return status;
     ngd_mutex_lock(&s->lock);
-    if (!is_idle(s)) {
+    if (!serial_is_idle(s)) {
         status = run_queued(s, inst, launch);
         ngd_mutex_unlock(&s->lock);
         if (status)
-            launch->status = refuse(s, inst, status);
+            launch->status = serial_refuse(s, inst, status);
         return launch->status;
     }
     s->running = true;
@@ -289,7 +291,7 @@ bool ngd_serial_ready(void *stream, void *inst)
 
 ngd_status_t ngd_serial_callback(void *stream, void (*fn)(void *arg), void *arg)
 {
-    return enqueue(stream, &(struct item){.kind = ITEM_CALLBACK, .fn = fn, .arg = arg});
+    return serial_enqueue(stream, &(struct item){.kind = ITEM_CALLBACK, .fn = fn, .arg = arg});
 }
 
 /* ---- waiting, errors --------------------------------------------------------------------------------- */
@@ -306,7 +308,7 @@ ngd_status_t ngd_serial_sync(void *stream)
     struct ngd_serial *s = stream;
 
     ngd_mutex_lock(&s->lock);
-    drain(s);
+    serial_drain(s);
     ngd_mutex_unlock(&s->lock);
     return ngd_serial_status(s);
 }
@@ -317,7 +319,7 @@ void ngd_serial_reset(void *stream)
     bool usable;
 
     ngd_mutex_lock(&s->lock);
-    drain(s);
+    serial_drain(s);
     s->running = true; /* nobody launches meanwhile */
     ngd_mutex_unlock(&s->lock);
     usable = !s->ops->reset || s->ops->reset(s->ctx) == NGD_OK;
@@ -356,9 +358,9 @@ ngd_status_t ngd_serial_event_record(void *event, void *stream)
     if (status)
         return status;
     ngd_mutex_lock(&s->lock);
-    now = is_idle(s);
+    now = serial_is_idle(s);
     if (!now)
-        status = push(s, &(struct item){.kind = ITEM_RECORD, .event = event, .ticket = ticket});
+        status = serial_push(s, &(struct item){.kind = ITEM_RECORD, .event = event, .ticket = ticket});
     ngd_mutex_unlock(&s->lock);
     /* A ticket that could not be queued is completed too: somebody may wait for it already. */
     if (now || status)
@@ -372,5 +374,5 @@ ngd_status_t ngd_serial_event_wait(void *stream, void *event)
 
     if (ngd_serial_event_done(event, ticket))
         return NGD_OK;
-    return enqueue(stream, &(struct item){.kind = ITEM_WAIT, .event = event, .ticket = ticket});
+    return serial_enqueue(stream, &(struct item){.kind = ITEM_WAIT, .event = event, .ticket = ticket});
 }

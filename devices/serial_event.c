@@ -53,7 +53,7 @@ void ngd_serial_event_destroy(void *dev, void *event_v)
 
 /* ---- tickets ----------------------------------------------------------------------------------------- */
 
-static ngd_status_t make_room(struct ngd_serial_event *event) NGD_REQUIRES(event->lock)
+static ngd_status_t make_event_room(struct ngd_serial_event *event) NGD_REQUIRES(event->lock)
 {
     uint32_t cap = event->cap ? event->cap * 2 : 4;
     uint64_t *out;
@@ -81,7 +81,7 @@ ngd_status_t ngd_serial_event_take(struct ngd_serial_event *event, uint64_t *tic
     ngd_status_t status;
 
     ngd_mutex_lock(&event->lock);
-    status = make_room(event);
+    status = make_event_room(event);
     if (!status) {
         *ticket_p = atomic_load(&event->taken) + 1;
         event->out[event->n++] = *ticket_p; /* in order, as they are counted under the lock */
