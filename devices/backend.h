@@ -3,10 +3,10 @@
 #define NGD_DEVICES_BACKEND_H
 
 /*
- * What a device backend implements; one `const struct ngd_backend` per backend, one row in backends.def.
+ * The contract of a device backend: one `const struct ngd_backend` and one row in backends.def per backend.
  * devices/device.c keeps budgets, holders, references and argument checks; a backend keeps memory, streams and code.
- * Every slot is required unless its comment says otherwise. All are called without any lock of ours held.
- * Handles are the backend's own structs behind void *.
+ * Every function is required unless its comment says "optional". The caller holds no lock of ours.
+ * Handles (void *) point to structs of the backend.
  */
 #include "devices/device.h"
 
@@ -15,31 +15,32 @@
 struct ngd_checkup;
 
 /*
- * How a backend counts device memory that it takes beside buffers and pools: in the device's budget, where it is listed
- * as weights. Any thread; take comes before the memory, give after it.
+ * Counts device memory that a backend takes beside buffers and pools in the device's budget, which lists it as
+ * weights. The backend calls take() before it allocates and give() after it has freed. Any thread.
  */
 struct ngd_backend_counter {
     void *ctx;
     uint64_t budget;
-    /* NO_DEVICE_MEMORY: less than `spare` would be left. */
+    /* Counts `bytes` more. NO_DEVICE_MEMORY if less than `spare` bytes of the budget would be left. */
     ngd_status_t (*take)(void *ctx, uint64_t bytes, uint64_t spare, struct ngd_diag *diag);
     void (*give)(void *ctx, uint64_t bytes);
 };
 
 struct ngd_backend_lifecycle {
-    /* 0 = not usable on this machine, larger is better. Any thread. */
+    /* Returns 0 if the backend is not usable on this machine; a larger number is better. Any thread. */
     int (*probe)(void);
-    /* Fills info (strings owned by the backend's handle). */
+    /* Opens a device and fills info. The backend's handle owns the strings of info. */
     ngd_status_t (*open)(const struct ngd_device_params *params, void **dev_p, struct ngd_device_info *info_p,
                          struct ngd_diag *diag);
-    /* Optional: once, before anything else is asked of the device. By close() all has been given back. */
+    /* Optional. Hands over the counter, once and before any other call for the device. By close() the backend has given
+     * back all that it took. */
     void (*count)(void *dev, const struct ngd_backend_counter *counter);
     void (*close)(void *dev);
     void (*describe)(void *dev, struct ngd_strbuf *sb); /* optional; any thread */
     /*
-     * Optional; any thread. What the device needs from the machine (nodes, permissions, files of its driver), as steps
-     * of a checkup. The device is `open`, or was refused, and then there may be no such device: what is not as it
-     * should be is "missing" with an open device, and "failed" otherwise.
+     * Optional; any thread. Adds steps of the doctor that report what the device needs from the machine: nodes,
+     * permissions, files of its driver. If the device is `open`, a need that is not met is "missing". If it was
+     * refused, when there may be no such device, it is "failed".
      */
     void (*examine)(uint32_t index, bool open, struct ngd_checkup *report);
 };
@@ -48,42 +49,46 @@ struct ngd_backend_memory {
     ngd_status_t (*alloc)(void *dev, uint64_t bytes, void **mem_p, struct ngd_diag *diag); /* zeroed, 64-byte aligned */
     void (*free)(void *dev, void *mem, uint64_t bytes);
     /*
-     * Needed with info.pool_page: *mem_p, of `held` bytes that an earlier call gave (0: none did), gets so many that it
-     * has `bytes`, a multiple of that; the new ones are zeroed. It does not move; a first call sets *mem_p. After an
-     * error all is as it was. UNAVAILABLE, of a first call only: the pool takes memory of alloc. Ends with free.
+     * Required if info.pool_page is set. Grows *mem_p from `held` to `bytes` bytes, a multiple of pool_page. The new
+     * bytes are zero and the memory does not move. If `held` is 0, the call creates the memory and sets *mem_p; it may
+     * then return UNAVAILABLE, and the pool uses alloc instead. An error changes nothing. free() frees the memory.
      */
     ngd_status_t (*grow)(void *dev, void **mem_p, uint64_t held, uint64_t bytes, struct ngd_diag *diag);
     ngd_status_t (*write)(void *dev, void *mem, uint64_t offset, const void *src, uint64_t n);
     ngd_status_t (*read)(void *dev, void *mem, uint64_t offset, void *dst, uint64_t n);
-    void *(*host_ptr)(void *dev, void *mem); /* optional: NULL slot or NULL result = not addressable */
+    void *(*host_ptr)(void *dev, void *mem); /* optional; returns NULL if the CPU cannot address the memory */
 };
 
-/* What an executable's collectives of one group use. */
+/* A group that collectives of an executable use. */
 struct ngd_backend_group {
     const char *name; /* group_name of the calls; lives as long as the executable */
-    void *comm;       /* of ngd_backend_comm.create */
+    void *comm;       /* handle from ngd_backend_comm.create */
     uint32_t rank, size;
 };
 
 struct ngd_backend_code {
     bool inplace, strided_results; /* as in struct ngd_plan_target */
-    /* As ngd_plan_target.select. */
+    /* Same contract as ngd_plan_target.select. */
     ngd_status_t (*select)(void *dev, const struct ngd_plan *plan, const struct ngd_plan_call *call,
                            uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag);
-    /* groups: those that the plan's collectives name; copied. Communicators outlive the executable. */
+    /* Captures the plan. `groups` are the groups that its collectives name; the backend copies them. Communicators
+     * outlive the executable. */
     ngd_status_t (*instantiate)(void *dev, const struct ngd_plan *plan, const struct ngd_backend_group *groups,
                                 uint32_t n_groups, void **exec_p, uint64_t *bytes_p, struct ngd_diag *diag);
     void (*destroy)(void *dev, void *exec);
-    /* Binds addresses: pool base and one base per bound buffer. Called again with the same *inst_p to move to a new
-     * pool base. */
+    /* Binds addresses: the base of the pool and of each bound buffer. A second call with the same *inst_p moves the
+     * instance to a new pool base. */
     ngd_status_t (*bind)(void *dev, void *exec, void *pool_mem, void *const *bound_mem, uint32_t n, void **inst_p,
                          struct ngd_diag *diag);
     void (*unbind)(void *dev, void *inst);
     /*
-     * Static kernels; all four or none. Any thread, beside replays of exec, never on their way.
-     * source: what to compile for exec, generated from its plan alone; nothing appended: there is nothing to gain.
-     * toolchain: "name value" lines of everything else that an object depends on; compiler as in struct
-     * ngd_static_work. adopt: replays that begin later run the object's kernels, with the same results bit for bit.
+     * Static kernels: optional, all four or none. Any thread, also while exec is replayed; a replay never waits for
+     * them.
+     * static_source appends the source to compile for exec, which depends on its plan alone. It appends nothing if
+     * compiling would gain nothing.
+     * static_toolchain appends "name value" lines of everything else that an object depends on. `compiler` is that of
+     * struct ngd_static_work.
+     * static_adopt installs an object: replays that begin later run its kernels, with bit-identical results.
      */
     ngd_status_t (*static_source)(void *dev, void *exec, struct ngd_strbuf *source, struct ngd_diag *diag);
     void (*static_toolchain)(void *dev, const char *compiler, struct ngd_strbuf *lines);
@@ -96,9 +101,9 @@ struct ngd_backend_stream {
     ngd_status_t (*create)(void *dev, const char *name, void **stream_p, struct ngd_diag *diag);
     void (*destroy)(void *dev, void *stream);
     ngd_status_t (*launch)(void *stream, void *inst, struct ngd_launch *launch);
-    ngd_status_t (*run)(void *stream, void *inst, struct ngd_launch *launch); /* optional: launch + sync */
-    /* Optional: true if a launch of inst on this stream captures nothing first. The stream's user calls it; it must
-     * not block. */
+    ngd_status_t (*run)(void *stream, void *inst, struct ngd_launch *launch); /* optional: launch, then sync */
+    /* Optional. Returns true if a launch of inst on this stream does not have to capture first. The stream's user calls
+     * it; it must not block. */
     bool (*ready)(void *stream, void *inst);
     ngd_status_t (*callback)(void *stream, void (*fn)(void *arg), void *arg);
     ngd_status_t (*sync)(void *stream);
@@ -114,20 +119,22 @@ struct ngd_backend_stream {
 };
 
 /*
- * Communicators, as devices/comm.h has them; a handle is of all ranks. All slots NULL: the backend has none.
+ * Communicators (devices/comm.h). One handle serves all ranks. A backend without collectives leaves all functions NULL.
  *
- * A rank that fails before it has come to all collectives of a launch (because of its data, a fault, an error of its
- * stream) makes its groups broken, so that no rank waits for it.
+ * If a rank fails before it has reached all collectives of a launch (bad data, a fault, an error of its stream), the
+ * backend marks its groups broken, so that no rank waits for it.
  */
 struct ngd_backend_comm {
-    uint64_t rank_bytes; /* of its device's memory that a rank takes, as long as the communicator exists */
-    /* Made and warmed up: the first collective costs no more than the next. name lives as long as the handle. */
+    uint64_t rank_bytes; /* device memory that each rank takes while the communicator exists */
+    /* Creates a communicator and warms it up, so that the first collective costs no more than the next one. name lives
+     * as long as the handle. */
     ngd_status_t (*create)(void *const *devs, uint32_t n, const char *name, ngd_nsec_t time_limit, void **comm_p,
                            struct ngd_diag *diag);
-    void (*destroy)(void *comm); /* no executable uses it */
-    /* Whoever waits, and whoever comes, ends with this status. What was broken before stays as it is. Any thread. */
+    void (*destroy)(void *comm); /* no executable uses it any more */
+    /* Ends all waits in collectives, now and later, with this status. A communicator that is broken already keeps its
+     * first reason. Any thread. */
     void (*abort)(void *comm, ngd_status_t status, const char *why);
-    ngd_status_t (*status)(void *comm, struct ngd_diag *diag); /* why it is broken */
+    ngd_status_t (*status)(void *comm, struct ngd_diag *diag); /* why it is broken; NGD_OK: it is not */
     ngd_status_t (*reset)(void *comm, struct ngd_diag *diag);  /* BUSY while a rank is in a collective */
 };
 

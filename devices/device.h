@@ -3,18 +3,20 @@
 #define NGD_DEVICES_DEVICE_H
 
 /*
- * Devices as their callers (scheduler, daemon) see them. backend.h is what a backend implements.
+ * Devices, for their callers (scheduler, daemon). The other side, which a backend implements, is backend.h.
  *
- * The contract is asynchronous, in the terms of ACL and CUDA: a launch returns at once, completion is an
- * event or a sync, a device error is sticky to its stream until the stream is reset, what a launch points to must
- * stay valid until it is complete, a captured executable's addresses stay valid until it is destroyed, and
- * host parameters are given with *every* launch.
+ * The contract is asynchronous, in the terms of ACL and CUDA:
+ *   - A launch returns at once. An event or a sync reports its completion.
+ *   - A device error is sticky: it stays with its stream until the stream is reset.
+ *   - What a launch points to stays valid until the launch is complete.
+ *   - The addresses of a captured executable stay valid until it is destroyed.
+ *   - Host parameters are given with *every* launch.
+ *   - The backend's own time limit ends work that hangs, with DEVICE_FAULT.
+ * tests/backend/ tests these rules for every backend.
  *
- * What hangs is ended by the backend's own time limit with DEVICE_FAULT. tests/backend/ has these rules as tests, for
- * every backend.
- *
- * Threads: a stream has one user at a time (its worker); everything else from any thread.
- * Objects are destroyed by their owner after what uses them: instance -> executable, pool; stream -> device.
+ * Threads: a stream has one user at a time (its worker). Everything else may be called from any thread.
+ * Memory: the owner destroys an object after everything that uses it: instances before their executable and pool,
+ * streams before their device.
  */
 #include "base/charge.h"
 #include "base/clock.h"
@@ -35,7 +37,7 @@ struct ngd_pool;
 struct ngd_device_params {
     const char *backend;          /* "host", "ascend" */
     uint32_t index;               /* which device of that backend; the name is "<backend>:<index>" */
-    uint64_t memory_bytes;        /* budget for buffers and pools; 0 = what the backend says */
+    uint64_t memory_bytes;        /* budget for buffers and pools; 0 = the backend's default */
     uint32_t threads;             /* host: CPUs of a stream's team; 0 = all online */
     const char *ascend_libs;      /* ascend: folder of CANN's libraries; NULL or "" = where CANN installs itself */
     const char *ascend_lib_names; /* ascend: "libopapi.so=FILE, ..." for files of other names; NULL or "" = none */
@@ -46,16 +48,16 @@ struct ngd_device_params {
 struct ngd_device_info {
     const char *name; /* "host:0" */
     const char *backend;
-    const char *arch;        /* what a plan's kernels depend on: part of the cache key */
+    const char *arch;        /* everything that a plan's choice of kernels depends on: part of the cache key */
     const char *description; /* for people: CPU model, instruction set */
     uint64_t memory_bytes;   /* budget */
-    uint64_t pool_page;      /* pools of so many bytes and more grow where they are, by multiples of it; 0: they move */
+    uint64_t pool_page;      /* pools of at least this size grow in place, by multiples of it; 0: pools move */
     uint32_t threads;
     uint32_t streams_max;
-    uint32_t aicores, vectorcores; /* that graphs' core limits are about; on a CPU both are its threads; 0: not known */
-    uint32_t wide_rows; /* plans of so many rows and more may compute with other kernels, whose last bits differ from
-                         * those of fewer rows; 0: bits do not depend on the planned rows */
-    bool host_memory;   /* buffers are addressable by the CPU (ngd_buffer_host_ptr) */
+    uint32_t aicores, vectorcores; /* what graphs' core limits count; on a CPU both are its threads; 0: not known */
+    uint32_t wide_rows; /* plans of at least this many rows may use other kernels, whose last bits differ from those
+                         * of fewer rows; 0: bits do not depend on the planned rows */
+    bool host_memory;   /* the CPU can address buffers (ngd_buffer_host_ptr) */
     bool pauses;        /* launches stop at their pause_at */
     bool stops;         /* launches end early for their stop and stop_at */
     bool same_bits;     /* a graph has the same bits under all options but allow_excess_precision: docs/passes.md */
@@ -63,17 +65,17 @@ struct ngd_device_info {
 
 void ngd_device_params_init(struct ngd_device_params *params);
 ngd_status_t ngd_device_open(const struct ngd_device_params *params, struct ngd_device **dev_p, struct ngd_diag *diag);
-void ngd_device_close(struct ngd_device *dev); /* everything of it must be gone */
+void ngd_device_close(struct ngd_device *dev); /* buffers, pools and streams are gone; NULL is fine */
 const struct ngd_device_info *ngd_device_info(const struct ngd_device *dev);
-/* What the backend can and has found, for people; nothing when it has nothing to say. */
+/* Appends, for people, what the backend can do and what it found. Appends nothing if it has nothing to say. */
 void ngd_device_describe(struct ngd_device *dev, struct ngd_strbuf *sb);
 uint64_t ngd_device_used_bytes(const struct ngd_device *dev);
-/* The device's part in planning; valid while the device is open. */
+/* Returns the device's part in planning; valid while the device is open. */
 const struct ngd_plan_target *ngd_device_target(struct ngd_device *dev);
-/* For "N kernels": names of backends compiled in, NULL terminated. */
+/* Returns the names of the backends that are compiled in, NULL terminated. */
 const char *const *ngd_device_backends(void);
 
-/* ---- buffers: device memory with an owner, refcounted ------------------------------------------------ */
+/* ---- buffers: device memory with an owner and a reference count --------------------------------------- */
 
 typedef enum ngd_buffer_kind {
     NGD_BUFFER_GENERAL,
@@ -83,31 +85,32 @@ typedef enum ngd_buffer_kind {
 } ngd_buffer_kind_t;
 
 /*
- * Allocates zeroed memory, 64-byte aligned. NGD_ERR_NO_DEVICE_MEMORY is decided before anything is allocated, and the
- * diagnosis names the need, the budget, what is free and the largest holders: their kinds and
- * bytes, since labels are their owners'.
+ * Allocates zeroed memory, 64-byte aligned. NGD_ERR_NO_DEVICE_MEMORY is decided before anything is allocated. Its
+ * diagnosis names the need, the budget, the bytes in use, and the kinds and bytes of the largest holders. It does not
+ * name their labels, which belong to their owners.
  */
 ngd_status_t ngd_buffer_create(struct ngd_device *dev, uint64_t bytes, ngd_buffer_kind_t kind, const char *label,
                                struct ngd_buffer **buf_p, struct ngd_diag *diag);
-/* Would a set of buffers of `bytes` in all fit? Same diagnosis; for checks before a load begins. */
+/* Checks whether buffers of `bytes` in all would fit, before a load begins. Same diagnosis. */
 ngd_status_t ngd_device_check_room(struct ngd_device *dev, uint64_t bytes, const char *what, struct ngd_diag *diag);
 /*
- * Buffers of NGD_FREE_LATER bytes and more are freed by a thread of the device after their last reference, and count
- * until then. An allocation for which there is no room waits for those, so a thread that must not wait asks first
- * whether there are any. settle: waits until what had lost its last reference before is free.
+ * A thread of the device frees buffers of NGD_FREE_LATER bytes and more after their last unref; they count in the
+ * budget until then. An allocation for which there is no room waits for them. So a thread that must not wait calls
+ * ngd_device_is_freeing() first. ngd_device_settle() waits until everything whose last reference ended before the call
+ * is free.
  */
 #define NGD_FREE_LATER ((uint64_t)32 << 20)
 bool ngd_device_is_freeing(struct ngd_device *dev);
 void ngd_device_settle(struct ngd_device *dev);
 /*
- * A buffer of its own for the memory of `of`, which stays as long as one of them does: with its own references and its
- * own charge, for memory that several owners hold. In all else it is `of`, its generation included.
+ * Creates a second buffer for the memory of `of`, with its own references and its own charge, for memory that several
+ * owners hold. The memory lives until both are gone. Everything else, the generation included, is that of `of`.
  */
 ngd_status_t ngd_buffer_view(struct ngd_buffer *of, struct ngd_buffer **buf_p, struct ngd_diag *diag);
-bool ngd_buffer_same(const struct ngd_buffer *a, const struct ngd_buffer *b); /* one memory */
-/* Before others know the buffer: takes over the charge, which ends when the memory is free. */
+bool ngd_buffer_same(const struct ngd_buffer *a, const struct ngd_buffer *b); /* both have the same memory */
+/* Takes over the charge, which ends when the memory is free. Call it before others know the buffer. */
 void ngd_buffer_set_charge(struct ngd_buffer *buf, struct ngd_charge *charge);
-struct ngd_payer *ngd_buffer_payer(const struct ngd_buffer *buf); /* NULL: none */
+struct ngd_payer *ngd_buffer_payer(const struct ngd_buffer *buf); /* NULL: nobody pays */
 struct ngd_buffer *ngd_buffer_ref(struct ngd_buffer *buf);
 struct ngd_buffer *ngd_buffer_unref(struct ngd_buffer *buf); /* returns NULL */
 bool ngd_buffer_is_last(const struct ngd_buffer *buf);       /* the caller's reference is the only one */
@@ -117,7 +120,7 @@ const char *ngd_buffer_label(const struct ngd_buffer *buf);
 ngd_buffer_kind_t ngd_buffer_kind(const struct ngd_buffer *buf);
 struct ngd_device *ngd_buffer_device(const struct ngd_buffer *buf);
 void *ngd_buffer_host_ptr(struct ngd_buffer *buf); /* NULL unless info.host_memory */
-/* Synchronous copies; NGD_ERR_BUFFER_RANGE names the range. Not ordered with launches: the caller is. */
+/* Copy synchronously. NGD_ERR_BUFFER_RANGE names the range. The caller orders copies with launches. */
 ngd_status_t ngd_buffer_write(struct ngd_buffer *buf, uint64_t offset, const void *src, uint64_t n,
                               struct ngd_diag *diag);
 ngd_status_t ngd_buffer_read(struct ngd_buffer *buf, uint64_t offset, void *dst, uint64_t n, struct ngd_diag *diag);
@@ -137,12 +140,12 @@ uint64_t ngd_pool_bytes(const struct ngd_pool *pool); /* held */
 
 /* ---- executables -------------------------------------------------------------------------------------- */
 
-/* Captures a plan: chooses kernels, prepares their arguments. Takes a reference on the plan. One with collectives is
- * refused with GROUP_UNBOUND. */
+/* Captures a plan: chooses kernels and prepares their arguments. Takes a reference on the plan. Refuses a plan with
+ * collectives with GROUP_UNBOUND. */
 ngd_status_t ngd_exec_create(struct ngd_device *dev, struct ngd_plan *plan, struct ngd_exec **exec_p,
                              struct ngd_diag *diag);
-/* The same of a plan with collectives: each group that they name is among comms, and the device is a rank of it
- * (GROUP_UNBOUND). Takes references on those that it uses. */
+/* Captures a plan with collectives. GROUP_UNBOUND if a group that they name is not among comms, or if the device is no
+ * rank of it. Takes references on the communicators that it uses. */
 struct ngd_comm;
 ngd_status_t ngd_exec_create_in(struct ngd_device *dev, struct ngd_plan *plan, struct ngd_comm *const *comms,
                                 uint32_t n_comms, struct ngd_exec **exec_p, struct ngd_diag *diag);
@@ -153,7 +156,7 @@ uint64_t ngd_exec_bytes(const struct ngd_exec *exec); /* host memory of the exec
 
 /* ---- static kernels: code for the shapes of one plan ---- */
 
-/* What became of an executable's static kernels; devices/static_results.def. */
+/* State of an executable's static kernels; the texts are in devices/static_results.def. */
 typedef enum ngd_static_result {
 #define NGD_STATIC_RESULT(ID, name, text) NGD_STATIC_##ID,
 #include "devices/static_results.def"
@@ -164,42 +167,44 @@ const char *ngd_static_result_name(ngd_static_result_t result);
 const char *ngd_static_result_text(ngd_static_result_t result);
 
 struct ngd_static_work {
-    const char *source;   /* of ngd_exec_static_source */
+    const char *source;   /* from ngd_exec_static_source */
     const char *compiler; /* an absolute path */
-    const char *dir;      /* where a directory for the time of the compilation may be made */
+    const char *dir;      /* where to create a temporary directory for the compilation */
     ngd_nsec_t timeout;
-    const _Atomic bool *stop; /* looked at all the time: true ends the compilation */
+    const _Atomic bool *stop; /* polled; true ends the compilation */
 };
-/* Appends nothing when the backend has no static kernels, or none that would gain anything for this plan. */
+/* Appends the source to compile. Appends nothing if the backend has no static kernels, or none that would make this
+ * plan faster. */
 ngd_status_t ngd_exec_static_source(struct ngd_exec *exec, struct ngd_strbuf *source, struct ngd_diag *diag);
 void ngd_exec_static_toolchain(struct ngd_exec *exec, const char *compiler, struct ngd_strbuf *lines);
-/* Runs the compiler in a process of its own: blocks for seconds. COMPILED appends the object. */
+/* Runs the compiler in a separate process; blocks for seconds. Appends the object if the result is COMPILED. */
 ngd_static_result_t ngd_exec_static_compile(struct ngd_exec *exec, const struct ngd_static_work *work,
                                             struct ngd_strbuf *object, struct ngd_diag *diag);
-/* Replays that begin later run the object's kernels. Refused: it is not of this executable's source. Any thread. */
+/* Installs the object: replays that begin later run its kernels. Refuses an object that was not compiled from this
+ * executable's source. Any thread. */
 ngd_status_t ngd_exec_static_adopt(struct ngd_exec *exec, const void *object, size_t n, struct ngd_diag *diag);
-/* True for the first who asks: the executable is PENDING then, until a result is set. */
+/* Sets the state to PENDING, until ngd_exec_static_set. Returns true for the first caller only. */
 bool ngd_exec_static_begin(struct ngd_exec *exec);
 void ngd_exec_static_set(struct ngd_exec *exec, ngd_static_result_t result);
 ngd_static_result_t ngd_exec_static_get(const struct ngd_exec *exec);
-/* False: the caller's is the only reference, and nobody will run it again. */
+/* Returns false if the caller holds the only reference, so that nobody will run the executable again. */
 bool ngd_exec_wanted(const struct ngd_exec *exec);
 
 /*
- * An executable with private bindings in one pool: what is replayed. buffers: params, then states, in ordinal
- * order; sizes are checked (NGD_ERR_BINDING_MISMATCH); references are taken on exec and buffers. The pool grows to the
- * plan's need here (so only while nothing runs in it).
+ * Creates an instance: an executable bound to buffers and to one pool, which can be replayed. `buffers` are the params,
+ * then the states, in the graph's order; their sizes are checked (NGD_ERR_BINDING_MISMATCH). Takes references on exec
+ * and buffers. Grows the pool to the plan's need, so nothing may run in the pool meanwhile.
  */
 ngd_status_t ngd_instance_create(struct ngd_exec *exec, struct ngd_buffer *const *buffers, uint32_t n,
                                  struct ngd_pool *pool, struct ngd_instance **inst_p, struct ngd_diag *diag);
 void ngd_instance_destroy(struct ngd_instance *inst);
-/* Charges its host memory, until it is destroyed; once. */
+/* Charges the instance's host memory to the payer until the instance is destroyed. Call it at most once. */
 ngd_status_t ngd_instance_charge(struct ngd_instance *inst, struct ngd_payer *payer, struct ngd_diag *diag);
 struct ngd_exec *ngd_instance_exec(const struct ngd_instance *inst);
 /*
- * True if a launch on the stream begins at once: it has nothing to bind again and nothing to capture. Only the stream's
- * user calls it. Before the launch, one thing can still change the answer: a capture on another stream of a device that
- * has no stream left may take this instance's graph away, the least recently used graph first.
+ * Returns true if a launch on the stream would begin at once, with nothing to bind again and nothing to capture. Only
+ * the stream's user calls it. One thing can still change the answer before the launch: on a device that has no stream
+ * left, a capture on another stream evicts the least recently used graph, which may be this instance's.
  */
 bool ngd_instance_ready(const struct ngd_instance *inst, struct ngd_stream *stream);
 
@@ -210,7 +215,7 @@ struct ngd_span {
     uint64_t bytes;
 };
 struct ngd_out {
-    void *data;     /* NULL: this result is not wanted and is not copied out */
+    void *data;     /* NULL: the result is not copied out */
     uint64_t bytes; /* room; must be at least the result's bytes at the actual symbols */
 };
 struct ngd_host_value {
@@ -219,34 +224,33 @@ struct ngd_host_value {
 };
 
 /*
- * One launch. Sizes have been checked against the plan by ngd_launch_check (the scheduler calls it before queueing).
- * status and diag are written at completion: request-scope errors (INDEX_RANGE) land here and do not touch the stream.
+ * One launch. The scheduler has checked its sizes with ngd_launch_check before it queues it. Completion writes status
+ * and diag. An error of request scope (INDEX_RANGE) is reported there and does not touch the stream.
  */
 struct ngd_launch {
     const int64_t *symbols;             /* actual values, graph->n_symbols */
     const struct ngd_span *inputs;      /* graph->n_inputs; borrowed until complete */
     const struct ngd_host_value *hosts; /* graph->n_hosts */
     const struct ngd_out *outputs;      /* graph->n_outputs */
-    bool eager;                         /* operator by operator, each through the backend's own launch */
+    bool eager;                         /* each operator is launched separately, through the backend's own launch */
     uint64_t tag;                       /* the request's, for diagnoses; 0 = none */
-    /* out, parts of device_time: on the host, before and after the device's own work; 0 where it cannot be told */
+    /* out: parts of device_time that the host spends before and after the device's own work; 0: not known */
     ngd_nsec_t copy_in_time, copy_out_time;
-    ngd_nsec_t
-        *times; /* optional: begin and end of each call of the plan, where the backend can say (zeros: it cannot) */
+    ngd_nsec_t *times; /* optional, out: begin and end of each call of the plan; zeros if the backend cannot tell */
     /*
-     * Optional, where the device can (info.pauses), and not in eager launches: stop between two calls of the plan
-     * rather than go past this time; one call at least is made. `paused` says that the launch is not complete: given to
-     * ngd_stream_run again, on any stream of the device, it goes on. Until then its pool is used by nobody else, and
-     * what it points to stays, but for the inputs, which have been copied. To give up, just do not go on. 0: never
-     * stop.
+     * Optional, if the device supports it (info.pauses); not in eager launches. The launch makes at least one call, and
+     * stops between two calls of the plan rather than run past this time. If `paused` is set then, the launch is not
+     * complete: passed to ngd_stream_run again, on any stream of the device, it continues. Until then nobody else uses
+     * its pool, and what it points to stays valid, except the inputs, which have been copied. A caller that gives up
+     * simply does not continue. 0: the launch never stops.
      */
     ngd_nsec_t pause_at;
     bool paused;        /* false before the first run */
     uint32_t resume;    /* the backend's, while paused */
     ngd_nsec_t longest; /* out, with pause_at: the longest stretch of this run without a place to stop */
     /*
-     * Optional, where the device can (info.stops): the launch ends early, between two calls or between two parts of a
-     * long one, with CANCELLED when *stop is true, with REPLAY_STOPPED when the time is stop_at (0: never). It has no
+     * Optional, if the device supports it (info.stops). The launch ends early, between two calls or between two parts
+     * of a long one: with CANCELLED when *stop is true, with REPLAY_STOPPED at the time stop_at (0: never). It has no
      * results then, and states may be partly written. Any thread may set *stop while the launch runs.
      */
     const _Atomic bool *stop;
@@ -254,36 +258,36 @@ struct ngd_launch {
     bool deadline_bound; /* the caller's: stop_at is a deadline */
     ngd_status_t status;
     struct ngd_diag diag;
-    ngd_nsec_t device_time; /* out: time on the device, of this run */
+    ngd_nsec_t device_time; /* out: time of this run on the device */
 };
 
 /* Checks counts, byte lengths and host parameters against the plan at launch->symbols: INPUT_COUNT, INPUT_SIZE, ... */
 ngd_status_t ngd_launch_check(const struct ngd_plan *plan, const struct ngd_launch *launch, uint32_t n_inputs,
                               uint32_t n_hosts, uint32_t n_outputs, struct ngd_diag *diag);
-/* Bytes of output i at these symbols. */
+/* Returns the bytes of output i at these symbols. */
 uint64_t ngd_plan_output_bytes(const struct ngd_plan *plan, uint32_t i, const int64_t *symbols);
 
 ngd_status_t ngd_stream_create(struct ngd_device *dev, const char *name, struct ngd_stream **stream_p,
                                struct ngd_diag *diag);
 void ngd_stream_destroy(struct ngd_stream *stream); /* waits for what is queued */
-/* Queues and returns at once. NGD_ERR_STREAM_ERROR while a sticky error is set. */
+/* Queues the launch and returns at once. NGD_ERR_STREAM_ERROR while a sticky error is set. */
 ngd_status_t ngd_stream_launch(struct ngd_stream *stream, struct ngd_instance *inst, struct ngd_launch *launch);
-/* Launch and wait. On `host`, when the stream is idle, the kernels run on the calling thread: no hop. Returns
- * launch->status. */
+/* Launches and waits. On `host`, if the stream is idle, the kernels run on the calling thread, without a thread switch.
+ * Returns launch->status. */
 ngd_status_t ngd_stream_run(struct ngd_stream *stream, struct ngd_instance *inst, struct ngd_launch *launch);
-/* fn runs after everything queued before it, on a thread of the device; it must be short. */
+/* Calls fn after everything queued before, on a thread of the device. fn must be short. */
 ngd_status_t ngd_stream_callback(struct ngd_stream *stream, void (*fn)(void *arg), void *arg);
-ngd_status_t ngd_stream_sync(struct ngd_stream *stream); /* the sticky error, if any */
+ngd_status_t ngd_stream_sync(struct ngd_stream *stream); /* waits; returns the sticky error, if any */
 ngd_status_t ngd_stream_status(struct ngd_stream *stream);
-void ngd_stream_reset(struct ngd_stream *stream); /* waits, clears the sticky error */
-/* Tests and the fault injector: make the stream's error sticky as a device fault would. */
+void ngd_stream_reset(struct ngd_stream *stream); /* waits, then clears the sticky error */
+/* Sets a sticky error, as a device fault would; for tests and the fault injector. */
 void ngd_stream_poison(struct ngd_stream *stream, ngd_status_t status);
 
 ngd_status_t ngd_event_create(struct ngd_device *dev, struct ngd_event **event_p);
 void ngd_event_destroy(struct ngd_event *event);
 ngd_status_t ngd_event_record(struct ngd_event *event, struct ngd_stream *stream);
-/* The stream, not the caller, waits, for the newest record so far: a later one neither prolongs nor shortens the wait,
- * whatever its stream. */
+/* Makes the stream, not the caller, wait for the newest record of the event so far. Later records, on any stream,
+ * neither prolong nor shorten the wait. */
 ngd_status_t ngd_stream_wait_event(struct ngd_stream *stream, struct ngd_event *event);
 bool ngd_event_query(const struct ngd_event *event); /* complete (or never recorded) */
 ngd_status_t ngd_event_sync(struct ngd_event *event);
