@@ -16,7 +16,7 @@ struct arg_params {
 
 /* v != v never holds for integers; the comparison with the best so far fails for NaN, so the first one stays. */
 #define LINES(T, wide)                                                                     \
-    static int64_t max_##T(const char *p, int64_t step, int64_t n)                         \
+    static int64_t argmax_##T(const char *p, int64_t step, int64_t n)                      \
     {                                                                                      \
         int64_t at = 0;                                                                    \
         wide best = ngd_get_##T(*(const ngd_el_##T *)(const void *)p);                     \
@@ -29,7 +29,7 @@ struct arg_params {
         }                                                                                  \
         return at;                                                                         \
     }                                                                                      \
-    static int64_t min_##T(const char *p, int64_t step, int64_t n)                         \
+    static int64_t argmin_##T(const char *p, int64_t step, int64_t n)                      \
     {                                                                                      \
         int64_t at = 0;                                                                    \
         wide best = ngd_get_##T(*(const ngd_el_##T *)(const void *)p);                     \
@@ -43,7 +43,7 @@ struct arg_params {
         return at;                                                                         \
     }
 NGD_EACH_TYPE(LINES)
-static const line_fn max_lines[NGD_DTYPE_MAX] = NGD_BY_TYPE(max), min_lines[NGD_DTYPE_MAX] = NGD_BY_TYPE(min);
+static const line_fn max_lines[NGD_DTYPE_MAX] = NGD_BY_TYPE(argmax), min_lines[NGD_DTYPE_MAX] = NGD_BY_TYPE(argmin);
 
 static void run_argmax(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {

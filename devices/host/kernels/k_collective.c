@@ -45,23 +45,23 @@ struct collective {
 #define KEEP(a, ranks)   (a)
 #define DIVIDE(a, ranks) ((a) / (float)(ranks))
 
-#define REDUCE(NAME, T, wide, join, finish)                                                    \
-    static void NAME##_##T(const char *const *parts, uint32_t ranks, char *result, uint64_t n) \
-    {                                                                                          \
-        ngd_el_##T *d = (void *)result;                                                        \
-        wide acc[BLOCK];                                                                       \
-        for (uint64_t at = 0; at < n; at += BLOCK) {                                           \
-            const uint64_t m = n - at < BLOCK ? n - at : BLOCK;                                \
-            for (uint64_t i = 0; i < m; i++)                                                   \
-                acc[i] = ngd_get_##T(((const ngd_el_##T *)(const void *)parts[0])[at + i]);    \
-            for (uint32_t r = 1; r < ranks; r++) {                                             \
-                const ngd_el_##T *s = (const ngd_el_##T *)(const void *)parts[r] + at;         \
-                for (uint64_t i = 0; i < m; i++)                                               \
-                    acc[i] = join(acc[i], ngd_get_##T(s[i]));                                  \
-            }                                                                                  \
-            for (uint64_t i = 0; i < m; i++)                                                   \
-                d[at + i] = ngd_put_##T(finish(acc[i], ranks));                                \
-        }                                                                                      \
+#define REDUCE(NAME, T, wide, join, finish)                                                                 \
+    static void collective_##NAME##_##T(const char *const *parts, uint32_t ranks, char *result, uint64_t n) \
+    {                                                                                                       \
+        ngd_el_##T *d = (void *)result;                                                                     \
+        wide acc[BLOCK];                                                                                    \
+        for (uint64_t at = 0; at < n; at += BLOCK) {                                                        \
+            const uint64_t m = n - at < BLOCK ? n - at : BLOCK;                                             \
+            for (uint64_t i = 0; i < m; i++)                                                                \
+                acc[i] = ngd_get_##T(((const ngd_el_##T *)(const void *)parts[0])[at + i]);                 \
+            for (uint32_t r = 1; r < ranks; r++) {                                                          \
+                const ngd_el_##T *s = (const ngd_el_##T *)(const void *)parts[r] + at;                      \
+                for (uint64_t i = 0; i < m; i++)                                                            \
+                    acc[i] = join(acc[i], ngd_get_##T(s[i]));                                               \
+            }                                                                                               \
+            for (uint64_t i = 0; i < m; i++)                                                                \
+                d[at + i] = ngd_put_##T(finish(acc[i], ranks));                                             \
+        }                                                                                                   \
     }
 #define REDUCE_FLOAT(T, wide)                 \
     REDUCE(sum, T, wide, ADD_FLOAT, KEEP)     \
@@ -78,8 +78,9 @@ NGD_EACH_FLOAT(REDUCE_FLOAT)
 REDUCE_INT(i32, int64_t)
 REDUCE_INT(i64, int64_t)
 
-#define FLOATS(NAME)   [NGD_F32] = NAME##_f32, [NGD_F16] = NAME##_f16, [NGD_BF16] = NAME##_bf16
-#define AND_INTS(NAME) FLOATS(NAME), [NGD_I32] = NAME##_i32, [NGD_I64] = NAME##_i64
+#define FLOATS(NAME) \
+    [NGD_F32] = collective_##NAME##_f32, [NGD_F16] = collective_##NAME##_f16, [NGD_BF16] = collective_##NAME##_bf16
+#define AND_INTS(NAME) FLOATS(NAME), [NGD_I32] = collective_##NAME##_i32, [NGD_I64] = collective_##NAME##_i64
 static const struct {
     const char *name;
     reduce_fn fns[NGD_DTYPE_MAX];

@@ -34,22 +34,22 @@ static void run_clone(const struct ngd_host_call *call, struct ngd_host_run *run
  * Rows 0..rows-1 of the last two dimensions; the source's step in the first of them is one element. Tiles are turned in
  * a buffer: written straight through, rows a power of two apart would push one another out of the cache.
  */
-#define TRANSPOSE(bytes)                                                                                      \
-    static void transpose_##bytes(char *dst, int64_t dst_row, const char *src, int64_t src_col, int64_t rows, \
-                                  int64_t cols)                                                               \
-    {                                                                                                         \
-        char tile[TILE_ROWS][TILE_COLS * bytes];                                                              \
-        for (int64_t r = 0; r < rows; r += TILE_ROWS) {                                                       \
-            const int64_t m = rows - r < TILE_ROWS ? rows - r : TILE_ROWS;                                    \
-            for (int64_t c = 0; c < cols; c += TILE_COLS) {                                                   \
-                const int64_t n = cols - c < TILE_COLS ? cols - c : TILE_COLS;                                \
-                for (int64_t j = 0; j < n; j++)                                                               \
-                    for (int64_t i = 0; i < m; i++)                                                           \
-                        memcpy(tile[i] + j * bytes, src + (c + j) * src_col + (r + i) * bytes, bytes);        \
-                for (int64_t i = 0; i < m; i++)                                                               \
-                    memcpy(dst + (r + i) * dst_row + c * bytes, tile[i], (size_t)n * bytes);                  \
-            }                                                                                                 \
-        }                                                                                                     \
+#define TRANSPOSE(bytes)                                                                                           \
+    static void copy_transpose_##bytes(char *dst, int64_t dst_row, const char *src, int64_t src_col, int64_t rows, \
+                                       int64_t cols)                                                               \
+    {                                                                                                              \
+        char tile[TILE_ROWS][TILE_COLS * bytes];                                                                   \
+        for (int64_t r = 0; r < rows; r += TILE_ROWS) {                                                            \
+            const int64_t m = rows - r < TILE_ROWS ? rows - r : TILE_ROWS;                                         \
+            for (int64_t c = 0; c < cols; c += TILE_COLS) {                                                        \
+                const int64_t n = cols - c < TILE_COLS ? cols - c : TILE_COLS;                                     \
+                for (int64_t j = 0; j < n; j++)                                                                    \
+                    for (int64_t i = 0; i < m; i++)                                                                \
+                        memcpy(tile[i] + j * bytes, src + (c + j) * src_col + (r + i) * bytes, bytes);             \
+                for (int64_t i = 0; i < m; i++)                                                                    \
+                    memcpy(dst + (r + i) * dst_row + c * bytes, tile[i], (size_t)n * bytes);                       \
+            }                                                                                                      \
+        }                                                                                                          \
     }
 TRANSPOSE(1)
 TRANSPOSE(2)
@@ -73,16 +73,16 @@ static void run_transpose(const struct ngd_host_call *call, struct ngd_host_run 
         rows = rows < (end - begin) / cols ? rows : (end - begin) / cols;
         switch (nd->size[0]) {
         case 1:
-            transpose_1(it.p[1], nd->step[1][row], it.p[0], nd->step[0][col], rows, cols);
+            copy_transpose_1(it.p[1], nd->step[1][row], it.p[0], nd->step[0][col], rows, cols);
             break;
         case 2:
-            transpose_2(it.p[1], nd->step[1][row], it.p[0], nd->step[0][col], rows, cols);
+            copy_transpose_2(it.p[1], nd->step[1][row], it.p[0], nd->step[0][col], rows, cols);
             break;
         case 4:
-            transpose_4(it.p[1], nd->step[1][row], it.p[0], nd->step[0][col], rows, cols);
+            copy_transpose_4(it.p[1], nd->step[1][row], it.p[0], nd->step[0][col], rows, cols);
             break;
         default:
-            transpose_8(it.p[1], nd->step[1][row], it.p[0], nd->step[0][col], rows, cols);
+            copy_transpose_8(it.p[1], nd->step[1][row], it.p[0], nd->step[0][col], rows, cols);
             break;
         }
     }

@@ -18,18 +18,18 @@ struct cumsum_params {
     uint32_t x_size, y_size;
 };
 
-#define LINES(S, D, sum_type, add)                                                     \
-    static void lines_##S(const char *x, char *y, int64_t n, int64_t inner, int64_t m) \
-    {                                                                                  \
-        const ngd_el_##S *s = (const void *)x;                                         \
-        ngd_el_##D *d = (void *)y;                                                     \
-        sum_type acc[COLS] = {0};                                                      \
-        for (int64_t j = 0; j < n; j++) {                                              \
-            for (int64_t c = 0; c < m; c++) {                                          \
-                acc[c] = add(acc[c], ngd_get_##S(s[j * inner + c]));                   \
-                d[j * inner + c] = ngd_put_##D(acc[c]);                                \
-            }                                                                          \
-        }                                                                              \
+#define LINES(S, D, sum_type, add)                                                            \
+    static void cumsum_lines_##S(const char *x, char *y, int64_t n, int64_t inner, int64_t m) \
+    {                                                                                         \
+        const ngd_el_##S *s = (const void *)x;                                                \
+        ngd_el_##D *d = (void *)y;                                                            \
+        sum_type acc[COLS] = {0};                                                             \
+        for (int64_t j = 0; j < n; j++) {                                                     \
+            for (int64_t c = 0; c < m; c++) {                                                 \
+                acc[c] = add(acc[c], ngd_get_##S(s[j * inner + c]));                          \
+                d[j * inner + c] = ngd_put_##D(acc[c]);                                       \
+            }                                                                                 \
+        }                                                                                     \
     }
 #define ADD_FLOAT(a, v)      ((a) + (double)(v))
 #define ADD_INT(a, v)        ((int64_t)((uint64_t)(a) + (uint64_t)(v)))
@@ -37,7 +37,7 @@ struct cumsum_params {
 #define INT_LINES(T, wide)   LINES(T, i64, int64_t, ADD_INT)
 NGD_EACH_FLOAT(FLOAT_LINES)
 NGD_EACH_INT(INT_LINES)
-static const cumsum_fn fns[NGD_DTYPE_MAX] = NGD_BY_TYPE(lines);
+static const cumsum_fn fns[NGD_DTYPE_MAX] = NGD_BY_TYPE(cumsum_lines);
 
 static void run_cumsum(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {

@@ -13,15 +13,15 @@ struct arange_params {
 };
 
 /* Element i does not depend on how many there are. Integers wrap, as they would when counted up. */
-#define FILL(T, wide)                                                                            \
-    static void fill_##T(char *dst, int64_t begin, int64_t end, int64_t start, int64_t step)     \
-    {                                                                                            \
-        ngd_el_##T *d = (void *)dst;                                                             \
-        for (int64_t i = begin; i < end; i++)                                                    \
-            d[i] = ngd_put_##T((wide)(int64_t)((uint64_t)start + (uint64_t)i * (uint64_t)step)); \
+#define FILL(T, wide)                                                                              \
+    static void fill_range_##T(char *dst, int64_t begin, int64_t end, int64_t start, int64_t step) \
+    {                                                                                              \
+        ngd_el_##T *d = (void *)dst;                                                               \
+        for (int64_t i = begin; i < end; i++)                                                      \
+            d[i] = ngd_put_##T((wide)(int64_t)((uint64_t)start + (uint64_t)i * (uint64_t)step));   \
     }
 NGD_EACH_TYPE(FILL)
-static void (*const fills[NGD_DTYPE_MAX])(char *, int64_t, int64_t, int64_t, int64_t) = NGD_BY_TYPE(fill);
+static void (*const fills[NGD_DTYPE_MAX])(char *, int64_t, int64_t, int64_t, int64_t) = NGD_BY_TYPE(fill_range);
 
 static void run_arange(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {

@@ -38,24 +38,24 @@ struct reduce_params {
 /* ---- functions of one run ---- */
 
 #define FLOAT_RUNS(T, wide)                                                                          \
-    static void sum_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)                 \
+    static void reduce_run_sum_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)      \
     {                                                                                                \
         for (int64_t i = 0; i < n; i++)                                                              \
             acc->f += (double)ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step));        \
     }                                                                                                \
-    static void prod_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)                \
+    static void reduce_run_prod_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)     \
     {                                                                                                \
         for (int64_t i = 0; i < n; i++)                                                              \
             acc->f *= (double)ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step));        \
     }                                                                                                \
-    static void max_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)                 \
+    static void reduce_run_max_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)      \
     {                                                                                                \
         for (int64_t i = 0; i < n; i++) {                                                            \
             const double v = (double)ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step)); \
             acc->f = v > acc->f || v != v ? v : acc->f;                                              \
         }                                                                                            \
     }                                                                                                \
-    static void min_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)                 \
+    static void reduce_run_min_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)      \
     {                                                                                                \
         for (int64_t i = 0; i < n; i++) {                                                            \
             const double v = (double)ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step)); \
@@ -64,26 +64,26 @@ struct reduce_params {
     }
 /* A NaN stays: nothing is larger or smaller than it, and a second NaN is as good. Integer sums and products wrap. */
 #define INT_RUNS(T, wide)                                                                                 \
-    static void sum_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)                      \
+    static void reduce_run_sum_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)           \
     {                                                                                                     \
         for (int64_t i = 0; i < n; i++)                                                                   \
             acc->i = (int64_t)((uint64_t)acc->i +                                                         \
                                (uint64_t)ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step))); \
     }                                                                                                     \
-    static void prod_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)                     \
+    static void reduce_run_prod_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)          \
     {                                                                                                     \
         for (int64_t i = 0; i < n; i++)                                                                   \
             acc->i = (int64_t)((uint64_t)acc->i *                                                         \
                                (uint64_t)ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step))); \
     }                                                                                                     \
-    static void max_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)                      \
+    static void reduce_run_max_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)           \
     {                                                                                                     \
         for (int64_t i = 0; i < n; i++) {                                                                 \
             const int64_t v = ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step));             \
             acc->i = v > acc->i ? v : acc->i;                                                             \
         }                                                                                                 \
     }                                                                                                     \
-    static void min_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)                      \
+    static void reduce_run_min_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)           \
     {                                                                                                     \
         for (int64_t i = 0; i < n; i++) {                                                                 \
             const int64_t v = ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step));             \
@@ -91,35 +91,35 @@ struct reduce_params {
         }                                                                                                 \
     }
 /* A sum of integers with a float result. */
-#define MIXED_RUNS(T, wide)                                                                   \
-    static void mixed_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)        \
-    {                                                                                         \
-        for (int64_t i = 0; i < n; i++)                                                       \
-            acc->f += (double)ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step)); \
+#define MIXED_RUNS(T, wide)                                                                       \
+    static void reduce_run_mixed_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n) \
+    {                                                                                             \
+        for (int64_t i = 0; i < n; i++)                                                           \
+            acc->f += (double)ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step));     \
     }
-#define FLOAT_STORE(T, wide)                                         \
-    static void store_##T(char *dst, int64_t i, double f, int64_t v) \
-    {                                                                \
-        (void)v;                                                     \
-        ((ngd_el_##T *)(void *)dst)[i] = ngd_put_##T((float)f);      \
+#define FLOAT_STORE(T, wide)                                                \
+    static void reduce_store_##T(char *dst, int64_t i, double f, int64_t v) \
+    {                                                                       \
+        (void)v;                                                            \
+        ((ngd_el_##T *)(void *)dst)[i] = ngd_put_##T((float)f);             \
     }
-#define INT_STORE(T, wide)                                           \
-    static void store_##T(char *dst, int64_t i, double f, int64_t v) \
-    {                                                                \
-        (void)f;                                                     \
-        ((ngd_el_##T *)(void *)dst)[i] = ngd_put_##T(v);             \
+#define INT_STORE(T, wide)                                                  \
+    static void reduce_store_##T(char *dst, int64_t i, double f, int64_t v) \
+    {                                                                       \
+        (void)f;                                                            \
+        ((ngd_el_##T *)(void *)dst)[i] = ngd_put_##T(v);                    \
     }
 /* What decides ends the run: nothing behind it changes the result. */
-#define TRUTH_RUNS(T, wide)                                                               \
-    static void any_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)      \
-    {                                                                                     \
-        for (int64_t i = 0; i < n && acc->i == 0; i++)                                    \
-            acc->i = ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step)) != 0; \
-    }                                                                                     \
-    static void all_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)      \
-    {                                                                                     \
-        for (int64_t i = 0; i < n && acc->i != 0; i++)                                    \
-            acc->i = ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step)) != 0; \
+#define TRUTH_RUNS(T, wide)                                                                     \
+    static void reduce_run_any_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n) \
+    {                                                                                           \
+        for (int64_t i = 0; i < n && acc->i == 0; i++)                                          \
+            acc->i = ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step)) != 0;       \
+    }                                                                                           \
+    static void reduce_run_all_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n) \
+    {                                                                                           \
+        for (int64_t i = 0; i < n && acc->i != 0; i++)                                          \
+            acc->i = ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step)) != 0;       \
     }
 NGD_EACH_FLOAT(TRUTH_RUNS)
 NGD_EACH_INT(TRUTH_RUNS)
@@ -130,13 +130,15 @@ NGD_EACH_FLOAT(FLOAT_STORE)
 NGD_EACH_INT(INT_STORE)
 
 static const ngd_reduce_fn runs[KINDS][NGD_DTYPE_MAX] = {
-    [SUM] = NGD_BY_TYPE(sum),   [MEAN] = NGD_BY_TYPE(sum), [MAX] = NGD_BY_TYPE(max), [MIN] = NGD_BY_TYPE(min),
-    [PROD] = NGD_BY_TYPE(prod), [ANY] = NGD_BY_TYPE(any),  [ALL] = NGD_BY_TYPE(all),
+    [SUM] = NGD_BY_TYPE(reduce_run_sum), [MEAN] = NGD_BY_TYPE(reduce_run_sum),  [MAX] = NGD_BY_TYPE(reduce_run_max),
+    [MIN] = NGD_BY_TYPE(reduce_run_min), [PROD] = NGD_BY_TYPE(reduce_run_prod), [ANY] = NGD_BY_TYPE(reduce_run_any),
+    [ALL] = NGD_BY_TYPE(reduce_run_all),
 };
 static const ngd_reduce_fn mixed[NGD_DTYPE_MAX] = {
-    [NGD_I8] = mixed_i8, [NGD_U8] = mixed_u8, [NGD_I32] = mixed_i32, [NGD_I64] = mixed_i64, [NGD_BOOL] = mixed_b8,
+    [NGD_I8] = reduce_run_mixed_i8,   [NGD_U8] = reduce_run_mixed_u8,   [NGD_I32] = reduce_run_mixed_i32,
+    [NGD_I64] = reduce_run_mixed_i64, [NGD_BOOL] = reduce_run_mixed_b8,
 };
-static void (*const stores[NGD_DTYPE_MAX])(char *, int64_t, double, int64_t) = NGD_BY_TYPE(store);
+static void (*const stores[NGD_DTYPE_MAX])(char *, int64_t, double, int64_t) = NGD_BY_TYPE(reduce_store);
 
 /* ---- running ---- */
 

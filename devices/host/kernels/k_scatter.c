@@ -17,13 +17,13 @@
 /* n elements to a place: put there, or added to what is there. */
 typedef void (*write_fn)(char *dst, const char *src, int64_t n);
 
-#define PUT(T, wide)                                           \
-    static void put_##T(char *dst, const char *src, int64_t n) \
-    {                                                          \
-        memcpy(dst, src, (size_t)n * sizeof(ngd_el_##T));      \
+#define PUT(T, wide)                                                   \
+    static void scatter_put_##T(char *dst, const char *src, int64_t n) \
+    {                                                                  \
+        memcpy(dst, src, (size_t)n * sizeof(ngd_el_##T));              \
     }
 NGD_EACH_TYPE(PUT)
-static const write_fn puts_by_type[NGD_DTYPE_MAX] = NGD_BY_TYPE(put);
+static const write_fn puts_by_type[NGD_DTYPE_MAX] = NGD_BY_TYPE(scatter_put);
 
 static inline float plus_float(float a, float b)
 {
@@ -36,7 +36,7 @@ static inline int64_t plus_int64_t(int64_t a, int64_t b)
 }
 
 #define ADD(T, wide)                                                               \
-    static void add_##T(char *dst, const char *src, int64_t n)                     \
+    static void scatter_add_##T(char *dst, const char *src, int64_t n)             \
     {                                                                              \
         ngd_el_##T *d = (void *)dst;                                               \
         const ngd_el_##T *s = (const void *)src;                                   \
@@ -44,7 +44,7 @@ static inline int64_t plus_int64_t(int64_t a, int64_t b)
             d[i] = ngd_put_##T(plus_##wide(ngd_get_##T(d[i]), ngd_get_##T(s[i]))); \
     }
 NGD_EACH_TYPE(ADD)
-static const write_fn adds_by_type[NGD_DTYPE_MAX] = NGD_BY_TYPE(add);
+static const write_fn adds_by_type[NGD_DTYPE_MAX] = NGD_BY_TYPE(scatter_add);
 
 /* Rows that run, of an operand whose rows may be padded. */
 struct rows {

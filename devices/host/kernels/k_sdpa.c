@@ -32,7 +32,7 @@ struct sdpa {
 /* ---- masks ---- */
 
 #define FLOAT_MASK(T, wide)                                                              \
-    static void unpack_##T(const char *mask, int64_t step, int64_t n, float *bias)       \
+    static void unpack_mask_##T(const char *mask, int64_t step, int64_t n, float *bias)  \
     {                                                                                    \
         for (int64_t j = 0; j < n; j++)                                                  \
             bias[j] = ngd_get_##T(*(const ngd_el_##T *)(const void *)(mask + j * step)); \
@@ -145,8 +145,11 @@ static struct steps sdpa_steps(const struct ngd_plan_tensor *t, uint32_t rank, b
 
 static struct sdpa sdpa_of(const struct ngd_plan *plan, const struct ngd_plan_call *call)
 {
-    static void (*const unpacks[NGD_DTYPE_MAX])(const char *, int64_t, int64_t, float *) = {
-        [NGD_F32] = unpack_f32, [NGD_F16] = unpack_f16, [NGD_BF16] = unpack_bf16, [NGD_BOOL] = unpack_bool};
+    static void (*const unpacks[NGD_DTYPE_MAX])(const char *, int64_t, int64_t,
+                                                float *) = {[NGD_F32] = unpack_mask_f32,
+                                                            [NGD_F16] = unpack_mask_f16,
+                                                            [NGD_BF16] = unpack_mask_bf16,
+                                                            [NGD_BOOL] = unpack_bool};
     const struct ngd_plan_tensor *q = ngd_call_in(plan, call, 0), *k = ngd_call_in(plan, call, 1),
                                  *v = ngd_call_in(plan, call, 2), *mask = ngd_call_in(plan, call, 3);
     const uint32_t rank = q->rank;

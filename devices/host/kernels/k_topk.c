@@ -41,23 +41,23 @@ static int64_t float_key(float f)
 }
 
 #define FLOAT_KEY(T, wide)                                        \
-    static float get_##T(const char *p)                           \
+    static float topk_get_##T(const char *p)                      \
     {                                                             \
         return ngd_get_##T(*(const ngd_el_##T *)(const void *)p); \
     }                                                             \
-    static int64_t key_##T(const char *p)                         \
+    static int64_t topk_key_##T(const char *p)                    \
     {                                                             \
-        return float_key(get_##T(p));                             \
+        return float_key(topk_get_##T(p));                        \
     }
 #define INT_KEY(T, wide)                                          \
-    static int64_t key_##T(const char *p)                         \
+    static int64_t topk_key_##T(const char *p)                    \
     {                                                             \
         return ngd_get_##T(*(const ngd_el_##T *)(const void *)p); \
     }
 NGD_EACH_FLOAT(FLOAT_KEY)
 NGD_EACH_INT(INT_KEY)
-static const key_fn keys[NGD_DTYPE_MAX] = NGD_BY_TYPE(key);
-static float (*const gets[])(const char *) = {get_f32, get_f16, get_bf16};
+static const key_fn keys[NGD_DTYPE_MAX] = NGD_BY_TYPE(topk_key);
+static float (*const gets[])(const char *) = {topk_get_f32, topk_get_f16, topk_get_bf16};
 
 /* a comes after b in the result. */
 static inline bool worse(struct entry a, struct entry b)

@@ -18,20 +18,20 @@ struct var_params {
 };
 
 #define SUMS(T, wide)                                                                                       \
-    static void add_##T(double *sum, double mean, const char *p, int64_t step, int64_t n)                   \
+    static void var_add_##T(double *sum, double mean, const char *p, int64_t step, int64_t n)               \
     {                                                                                                       \
         (void)mean;                                                                                         \
         for (int64_t i = 0; i < n; i++)                                                                     \
             *sum += (double)ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step));                 \
     }                                                                                                       \
-    static void add_squares_##T(double *sum, double mean, const char *p, int64_t step, int64_t n)           \
+    static void var_add_squares_##T(double *sum, double mean, const char *p, int64_t step, int64_t n)       \
     {                                                                                                       \
         for (int64_t i = 0; i < n; i++) {                                                                   \
             const double v = (double)ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step)) - mean; \
             *sum += v * v;                                                                                  \
         }                                                                                                   \
     }                                                                                                       \
-    static void store_##T(char *dst, int64_t i, double v)                                                   \
+    static void var_store_##T(char *dst, int64_t i, double v)                                               \
     {                                                                                                       \
         ((ngd_el_##T *)(void *)dst)[i] = ngd_put_##T((float)v);                                             \
     }
@@ -74,9 +74,9 @@ static ngd_status_t prepare_var(struct ngd_host_prepare *p, struct ngd_diag *dia
     static const struct {
         sum_fn add, add_squares;
         void (*store)(char *, int64_t, double);
-    } by_type[] = {[NGD_F32] = {add_f32, add_squares_f32, store_f32},
-                   [NGD_F16] = {add_f16, add_squares_f16, store_f16},
-                   [NGD_BF16] = {add_bf16, add_squares_bf16, store_bf16}};
+    } by_type[] = {[NGD_F32] = {var_add_f32, var_add_squares_f32, var_store_f32},
+                   [NGD_F16] = {var_add_f16, var_add_squares_f16, var_store_f16},
+                   [NGD_BF16] = {var_add_bf16, var_add_squares_bf16, var_store_bf16}};
     const struct ngd_plan_tensor *x = ngd_call_in(p->plan, p->call, 0);
     const uint32_t axes = ngd_op_reduced_axes(p->call->op, p->call->attrs, x->rank);
     struct ngd_plan_tensor kept = ngd_tensor_dims(x, axes, false), reduced = ngd_tensor_dims(x, axes, true);
