@@ -12,7 +12,7 @@
 
 #define NGD_BACKEND_API 2
 
-struct ngd_checkup;
+struct ngd_doctor_device_report;
 
 /*
  * Counts device memory that a backend takes beside buffers and pools in the device's budget, which lists it as
@@ -42,7 +42,7 @@ struct ngd_backend_lifecycle {
      * permissions, files of its driver. If the device is `open`, a need that is not met is "missing". If it was
      * refused, when there may be no such device, it is "failed".
      */
-    void (*examine)(uint32_t index, bool open, struct ngd_checkup *report);
+    void (*doctor)(uint32_t index, bool open, struct ngd_doctor_device_report *report);
 };
 
 struct ngd_backend_memory {

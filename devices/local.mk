@@ -10,15 +10,15 @@ libngddevices_la_SOURCES = \
 	devices/backends.c \
 	devices/backends.def \
 	devices/buffer.c \
-	devices/checkup.c \
-	devices/checkup.def \
-	devices/checkup.h \
 	devices/comm.c \
 	devices/comm.h \
 	devices/cpu_op.h \
 	devices/device.c \
 	devices/device.h \
 	devices/device_int.h \
+	devices/doctor_device.c \
+	devices/doctor_device.def \
+	devices/doctor_device.h \
 	devices/freeing.c \
 	devices/launch.c \
 	devices/meeting.c \

@@ -6,7 +6,7 @@
 #include "daemon/handlers/methods.h"
 #include "daemon/identity.h"
 #include "daemon/jobs.h"
-#include "devices/checkup.h"
+#include "devices/doctor_device.h"
 #include "proto/npugraph.pb-c.h"
 #include "proto/word.h"
 
@@ -17,12 +17,12 @@ struct doctor_call {
     struct ngd_call *call;
     struct ngd_device *dev; /* the open device, or: */
     const struct ngd_refused_device *refused;
-    struct ngd_checkup *report;
+    struct ngd_doctor_device_report *report;
 };
 
 static bool fill_steps(struct doctor_call *c, Npugraph__V1__DoctorDeviceResponse *r)
 {
-    const struct ngd_checkup *report = c->report;
+    const struct ngd_doctor_device_report *report = c->report;
 
     r->steps = ngd_arena_calloc(&c->call->life, report->n_steps + 1u, sizeof(*r->steps));
     for (uint32_t i = 0; r->steps && i < report->n_steps; i++) {
@@ -49,11 +49,11 @@ static void doctor_device_job(struct ngd_job *job)
     ngd_strbuf_init(&description);
     ngd_strbuf_init(&capabilities);
     if (c->dev) {
-        ngd_device_checkup(c->dev, c->report);
+        ngd_doctor_device(c->dev, c->report);
         ngd_strbuf_append(&description, ngd_device_info(c->dev)->description);
         ngd_device_describe(c->dev, &capabilities);
     } else {
-        ngd_device_checkup_refused(&c->refused->params, c->refused->why.text, c->report, &description, &capabilities);
+        ngd_doctor_device_refused(&c->refused->params, c->refused->why.text, c->report, &description, &capabilities);
     }
     r.device = ngd_borrow(c->dev ? ngd_device_info(c->dev)->name : c->refused->name);
     r.description = ngd_borrow(ngd_strbuf_str(&description));

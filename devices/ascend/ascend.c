@@ -41,7 +41,7 @@ const struct ngd_backend ngd_backend_ascend = {
                   .count = ngd_ascend_nz_count,
                   .close = ngd_ascend_close,
                   .describe = ngd_ascend_describe,
-                  .examine = ngd_ascend_examine},
+                  .doctor = ngd_ascend_doctor},
     .memory = {.alloc = ngd_ascend_alloc,
                .free = ngd_ascend_free,
                .write = ngd_ascend_write,

@@ -179,8 +179,8 @@ void ngd_ascend_describe_ranges(struct ascend_device *dev, struct ngd_strbuf *sb
 
 /* nodes.c: adds to why a device does not open what is wrong with its nodes, if anything is. */
 void ngd_ascend_explain_nodes(const struct ascend_device *dev, struct ngd_diag *diag);
-/* As ngd_backend_lifecycle.examine. */
-void ngd_ascend_examine(uint32_t index, bool open, struct ngd_checkup *report);
+/* As ngd_backend_lifecycle.doctor. */
+void ngd_ascend_doctor(uint32_t index, bool open, struct ngd_doctor_device_report *report);
 
 /* exec.c */
 ngd_status_t ngd_ascend_instantiate(void *dev, const struct ngd_plan *plan, const struct ngd_backend_group *groups,

@@ -6,7 +6,7 @@
  * node that this process has open: a driver may count what a process opens and closes.
  */
 #include "devices/ascend/ascend.h"
-#include "devices/checkup.h"
+#include "devices/doctor_device.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -183,9 +183,9 @@ void ngd_ascend_explain_nodes(const struct ascend_device *dev, struct ngd_diag *
     ngd_diag_set(diag, diag->status, "%.400s; %.500s", before, text);
 }
 
-/* ---- steps of a checkup -------------------------------------------------------------------------- */
+/* ---- steps of the doctor -------------------------------------------------------------------------- */
 
-static void add_user(struct ngd_checkup *report)
+static void add_user(struct ngd_doctor_device_report *report)
 {
     char user[NAME_ROOM], name[NAME_ROOM], list[160] = "";
     gid_t groups[GROUPS_MOST];
@@ -201,23 +201,24 @@ static void add_user(struct ngd_checkup *report)
         if (groups[i] != getegid())
             at += (size_t)snprintf(list + at, sizeof(list) - at, ", %s", other);
     }
-    ngd_checkup_add(report, "user", "passed", 0, "the daemon runs as %.32s, of the groups %.32s%s", user, name,
-                    n < 0 ? " and more than can be listed" : list);
+    ngd_doctor_device_add(report, "user", "passed", 0, "the daemon runs as %.32s, of the groups %.32s%s", user, name,
+                          n < 0 ? " and more than can be listed" : list);
 }
 
 /* A device that opened needs nothing more of its nodes: they may be elsewhere than we look. */
-static void add_node(const struct node *node, bool open, struct ngd_checkup *report)
+static void add_node(const struct node *node, bool open, struct ngd_doctor_device_report *report)
 {
     const char *name = strrchr(node->path, '/') + 1;
     char step[NAME_ROOM], text[TEXT_ROOM];
 
     snprintf(step, sizeof(step), "node %.50s", name);
     if (is_wrong(node, text))
-        ngd_checkup_add(report, step, open ? "missing" : "failed", 0, "%s", text);
+        ngd_doctor_device_add(report, step, open ? "missing" : "failed", 0, "%s", text);
     else
-        ngd_checkup_add(report, step, "passed", 0, "%s is mode %03o of %.32s:%.32s, number %u:%u; %s", node->path,
-                        (unsigned)(node->st.st_mode & 0777), node->owner, node->group, major(node->st.st_rdev),
-                        minor(node->st.st_rdev), node->held ? "the daemon has it open" : "the daemon can open it");
+        ngd_doctor_device_add(report, step, "passed", 0, "%s is mode %03o of %.32s:%.32s, number %u:%u; %s", node->path,
+                              (unsigned)(node->st.st_mode & 0777), node->owner, node->group, major(node->st.st_rdev),
+                              minor(node->st.st_rdev),
+                              node->held ? "the daemon has it open" : "the daemon can open it");
 }
 
 static int by_version(const void *a, const void *b)
@@ -242,7 +243,7 @@ static size_t find_davincis(char names[NODES_MOST][SHORT_ROOM])
 }
 
 /* Which devices the machine, or what the container passes on, has: numbers may be others than those expected. */
-static void add_all(bool open, struct ngd_checkup *report)
+static void add_all(bool open, struct ngd_doctor_device_report *report)
 {
     char names[NODES_MOST][SHORT_ROOM], list[NODES_MOST * (SHORT_ROOM + 1) + 1] = "";
     size_t n = find_davincis(names), at = 0;
@@ -250,12 +251,13 @@ static void add_all(bool open, struct ngd_checkup *report)
     for (size_t i = 0; i < n; i++)
         at += (size_t)snprintf(list + at, sizeof(list) - at, " %s", names[i]);
     if (n > 0)
-        ngd_checkup_add(report, "nodes", "passed", 0, "in %.60s:%s", root(), list);
+        ngd_doctor_device_add(report, "nodes", "passed", 0, "in %.60s:%s", root(), list);
     else
-        ngd_checkup_add(report, "nodes", open ? "missing" : "failed", 0,
-                        "%.60s has no davinci* at all: no driver (HDK) is loaded, or the unit or container hides it "
-                        "(PrivateDevices=no)",
-                        root());
+        ngd_doctor_device_add(
+            report, "nodes", open ? "missing" : "failed", 0,
+            "%.60s has no davinci* at all: no driver (HDK) is loaded, or the unit or container hides it "
+            "(PrivateDevices=no)",
+            root());
 }
 
 /* ---- the driver's files -------------------------------------------------------------------------- */
@@ -288,7 +290,7 @@ static const char *install_info(void)
     return path && *path ? path : "/etc/ascend_install.info";
 }
 
-static void add_driver(bool open, struct ngd_checkup *report)
+static void add_driver(bool open, struct ngd_doctor_device_report *report)
 {
     char home[160] = "/usr/local/Ascend", group[NAME_ROOM] = "HwHiAiUser", version[80], path[PATH_ROOM];
     const char *info = install_info();
@@ -297,21 +299,21 @@ static void add_driver(bool open, struct ngd_checkup *report)
     find_value(info, "UserGroup", group, sizeof(group));
     snprintf(path, sizeof(path), "%s/driver/version.info", home);
     if (find_value(path, "Version", version, sizeof(version)))
-        ngd_checkup_add(report, "driver", "passed", 0, "%s of %s", version, path);
+        ngd_doctor_device_add(report, "driver", "passed", 0, "%s of %s", version, path);
     else
-        ngd_checkup_add(report, "driver", "missing", 0, "its version is not in %.130s (%.60s names the folder)", path,
-                        info);
+        ngd_doctor_device_add(report, "driver", "missing", 0, "its version is not in %.130s (%.60s names the folder)",
+                              path, info);
     snprintf(path, sizeof(path), "%s/driver/lib64/driver/libascend_hal.so", home);
     if (access(path, R_OK) == 0)
-        ngd_checkup_add(report, "driver's library", "passed", 0, "%s can be read", path);
+        ngd_doctor_device_add(report, "driver's library", "passed", 0, "%s can be read", path);
     else if (errno == EACCES)
-        ngd_checkup_add(report, "driver's library", open ? "missing" : "failed", 0,
-                        "%.120s is closed to the daemon's user: put it in group %.32s", path, group);
+        ngd_doctor_device_add(report, "driver's library", open ? "missing" : "failed", 0,
+                              "%.120s is closed to the daemon's user: put it in group %.32s", path, group);
     else
-        ngd_checkup_add(report, "driver's library", "missing", 0, "%.160s: %s", path, strerror(errno));
+        ngd_doctor_device_add(report, "driver's library", "missing", 0, "%.160s: %s", path, strerror(errno));
 }
 
-void ngd_ascend_examine(uint32_t index, bool open, struct ngd_checkup *report)
+void ngd_ascend_doctor(uint32_t index, bool open, struct ngd_doctor_device_report *report)
 {
     struct node node;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Devices that do not open: what is missing, closed or taken is named. */
-#include "devices/checkup.h"
+#include "devices/doctor_device.h"
 #include "devices/device_int.h"
 #include "tests/ascend/step.h"
 #include <fcntl.h>
@@ -71,7 +71,7 @@ START_TEST(device_that_does_not_open_names_the_node_that_is_missing_or_closed)
 }
 END_TEST
 
-static const struct ngd_checkup_step *find_step(const struct ngd_checkup *report, const char *name)
+static const struct ngd_doctor_device_step *find_step(const struct ngd_doctor_device_report *report, const char *name)
 {
     for (uint32_t i = 0; i < report->n_steps; i++)
         if (strcmp(report->steps[i].name, name) == 0)
@@ -82,8 +82,8 @@ static const struct ngd_checkup_step *find_step(const struct ngd_checkup *report
 /* A driver may take an open and a close of a node that is in use for more than a look at it. */
 START_TEST(nodes_are_tried_except_those_that_the_process_has_open)
 {
-    void (*examine)(uint32_t, bool, struct ngd_checkup *) = ngd_backend_find("ascend")->lifecycle.examine;
-    struct ngd_checkup *report = ngd_calloc(1, sizeof(*report));
+    void (*doctor)(uint32_t, bool, struct ngd_doctor_device_report *) = ngd_backend_find("ascend")->lifecycle.doctor;
+    struct ngd_doctor_device_report *report = ngd_calloc(1, sizeof(*report));
     char dir[] = "/tmp/ngd_nodes_XXXXXX", path[64];
     int fd;
 
@@ -95,7 +95,7 @@ START_TEST(nodes_are_tried_except_those_that_the_process_has_open)
     snprintf(path, sizeof(path), "%s/davinci_manager", dir);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     ck_assert_int_ge(fd, 0);
-    examine(0, false, report);
+    doctor(0, false, report);
     ck_assert_str_eq(find_step(report, "node davinci0")->verdict, "passed");
     ck_assert_ptr_nonnull(strstr(find_step(report, "node davinci0")->text, "can open it"));
     ck_assert_str_eq(find_step(report, "node davinci_manager")->verdict, "passed");
@@ -103,7 +103,7 @@ START_TEST(nodes_are_tried_except_those_that_the_process_has_open)
     ck_assert_str_eq(find_step(report, "node devmm_svm")->verdict, "failed");
     close(fd);
     memset(report, 0, sizeof(*report));
-    examine(0, true, report);
+    doctor(0, true, report);
     ck_assert_ptr_nonnull(strstr(find_step(report, "node davinci_manager")->text, "can open it"));
     ck_assert_str_eq(find_step(report, "node devmm_svm")->verdict, "missing");
     ngd_free(report);

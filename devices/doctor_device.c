@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "devices/checkup.h"
+#include "devices/doctor_device.h"
 #include "base/mem.h"
 #include "devices/device_int.h"
 #include "graphs/compare.h"
@@ -19,20 +19,20 @@
 static const struct {
     const char *name, *body;
 } graphs[] = {
-#define NGD_CHECKUP(name, body) {name, body},
-#include "devices/checkup.def"
-#undef NGD_CHECKUP
+#define NGD_DOCTOR_DEVICE(name, body) {name, body},
+#include "devices/doctor_device.def"
+#undef NGD_DOCTOR_DEVICE
 };
 
 /* ---- the report ---------------------------------------------------------------------------------- */
 
-void ngd_checkup_add(struct ngd_checkup *report, const char *name, const char *verdict, ngd_nsec_t took,
-                     const char *fmt, ...)
+void ngd_doctor_device_add(struct ngd_doctor_device_report *report, const char *name, const char *verdict,
+                           ngd_nsec_t took, const char *fmt, ...)
 {
-    struct ngd_checkup_step *step;
+    struct ngd_doctor_device_step *step;
     va_list ap;
 
-    if (report->n_steps == NGD_CHECKUP_STEPS)
+    if (report->n_steps == NGD_DOCTOR_DEVICE_STEPS)
         return;
     step = &report->steps[report->n_steps++];
     snprintf(step->name, sizeof(step->name), "%s", name);
@@ -134,7 +134,7 @@ static ngd_status_t plan_run(struct run *r, struct ngd_device *dev, const char *
     ngd_status_t status;
 
     ngd_strbuf_init(&text);
-    ngd_strbuf_printf(&text, "npugraph 1\ngraph \"checkup\" {\n%s}\n", body);
+    ngd_strbuf_printf(&text, "npugraph 1\ngraph \"doctor\" {\n%s}\n", body);
     status = text.failed ? NGD_ERR_NO_MEMORY
                          : ngd_graph_parse(ngd_strbuf_str(&text), strlen(ngd_strbuf_str(&text)), &r->graph, diag);
     ngd_strbuf_fini(&text);
@@ -155,9 +155,9 @@ static ngd_status_t make_bound(struct run *r, struct ngd_device *dev, struct ngd
         uint64_t n = elements_of(g, &v->type), bytes = n * ngd_dtype_bytes(v->type.dtype);
         void *data = ngd_malloc(bytes);
 
-        status =
-            data ? ngd_buffer_create(dev, r->plan->bound[i].bytes, NGD_BUFFER_GENERAL, "checkup", &r->bound[i], diag)
-                 : NGD_ERR_NO_MEMORY;
+        status = data
+                     ? ngd_buffer_create(dev, r->plan->bound[i].bytes, NGD_BUFFER_GENERAL, "doctor", &r->bound[i], diag)
+                     : NGD_ERR_NO_MEMORY;
         if (status == NGD_OK) {
             r->n_bound++;
             fill_value(v, data, n);
@@ -230,7 +230,7 @@ static ngd_status_t replay_run(struct run *r, struct bench *b, bool eager, ngd_n
 /* ---- operators ----------------------------------------------------------------------------------- */
 
 struct visit {
-    struct ngd_checkup *report;
+    struct ngd_doctor_device_report *report;
     struct bench device, reference;
     bool broken; /* the device had an error: what comes after it would only show that again */
 };
@@ -305,8 +305,8 @@ static void fail_step(struct visit *v, const char *name, ngd_status_t status, co
 {
     bool missing = status == NGD_ERR_OP_UNSUPPORTED;
 
-    ngd_checkup_add(v->report, name, missing ? "missing" : "failed", 0, "%s: %.200s", ngd_status_name(status),
-                    diag->text);
+    ngd_doctor_device_add(v->report, name, missing ? "missing" : "failed", 0, "%s: %.200s", ngd_status_name(status),
+                          diag->text);
     v->broken |= is_device_error(status);
 }
 
@@ -329,15 +329,15 @@ static void check_operator(struct visit *v, const char *name, const char *body)
         diag = r[0].launch.diag;
     }
     if (status == NGD_OK && !compare(&r[0], &r[1], &text)) {
-        ngd_checkup_add(v->report, name, "differs", took, "from the host's: %.180s", ngd_strbuf_str(&text));
+        ngd_doctor_device_add(v->report, name, "differs", took, "from the host's: %.180s", ngd_strbuf_str(&text));
     } else if (status == NGD_OK) {
         wrong = repeat(v, &r[0], &status);
         diag = r[0].launch.diag;
         if (wrong)
-            ngd_checkup_add(v->report, name, "differs", took, "%s gives other bits than the first", wrong);
+            ngd_doctor_device_add(v->report, name, "differs", took, "%s gives other bits than the first", wrong);
         else if (status == NGD_OK)
-            ngd_checkup_add(v->report, name, "passed", took,
-                            "as the host's; replayed and run operator by operator with the same bits");
+            ngd_doctor_device_add(v->report, name, "passed", took,
+                                  "as the host's; replayed and run operator by operator with the same bits");
     }
     if (status)
         fail_step(v, name, status, &diag);
@@ -358,7 +358,7 @@ static void check_memory(struct visit *v)
     struct ngd_diag diag = {0};
     ngd_nsec_t begin = ngd_now();
     ngd_status_t status =
-        there && back ? ngd_buffer_create(v->device.dev, MEMORY_BYTES, NGD_BUFFER_GENERAL, "checkup", &buf, &diag)
+        there && back ? ngd_buffer_create(v->device.dev, MEMORY_BYTES, NGD_BUFFER_GENERAL, "doctor", &buf, &diag)
                       : NGD_ERR_NO_MEMORY;
 
     for (uint32_t i = 0; status == NGD_OK && i < MEMORY_BYTES / sizeof(*there); i++)
@@ -370,11 +370,13 @@ static void check_memory(struct visit *v)
     if (status)
         fail_step(v, "memory", status, &diag);
     else if (memcmp(there, back, MEMORY_BYTES) != 0)
-        ngd_checkup_add(v->report, "memory", "differs", ngd_now() - begin, "what is read is not what was written");
+        ngd_doctor_device_add(v->report, "memory", "differs", ngd_now() - begin,
+                              "what is read is not what was written");
     else
-        ngd_checkup_add(v->report, "memory", "passed", ngd_now() - begin,
-                        "1 MiB written and read back; %" PRIu64 " of %" PRIu64 " MiB used",
-                        ngd_device_used_bytes(v->device.dev) >> 20, ngd_device_info(v->device.dev)->memory_bytes >> 20);
+        ngd_doctor_device_add(v->report, "memory", "passed", ngd_now() - begin,
+                              "1 MiB written and read back; %" PRIu64 " of %" PRIu64 " MiB used",
+                              ngd_device_used_bytes(v->device.dev) >> 20,
+                              ngd_device_info(v->device.dev)->memory_bytes >> 20);
     ngd_buffer_unref(buf);
     ngd_free(there);
     ngd_free(back);
@@ -384,10 +386,11 @@ static void check_memory_limit(struct visit *v)
 {
     uint64_t budget = ngd_device_info(v->device.dev)->memory_bytes;
     struct ngd_diag diag = {0};
-    ngd_status_t status = ngd_device_check_room(v->device.dev, budget + 1, "a checkup", &diag);
+    ngd_status_t status = ngd_device_check_room(v->device.dev, budget + 1, "the doctor", &diag);
 
-    ngd_checkup_add(v->report, "more memory than there is", status == NGD_ERR_NO_DEVICE_MEMORY ? "passed" : "failed", 0,
-                    status ? "refused: %.200s" : "was not refused%s", diag.text);
+    ngd_doctor_device_add(v->report, "more memory than there is",
+                          status == NGD_ERR_NO_DEVICE_MEMORY ? "passed" : "failed", 0,
+                          status ? "refused: %.200s" : "was not refused%s", diag.text);
 }
 
 /* An index outside its table ends the request and nothing else. */
@@ -406,15 +409,15 @@ static void check_mistake(struct visit *v)
         status = replay_run(r, &v->device, false, &took);
         diag = r->launch.diag;
         if (status != NGD_ERR_INDEX_RANGE) {
-            ngd_checkup_add(v->report, name, "failed", took, "was answered with %s", ngd_status_name(status));
+            ngd_doctor_device_add(v->report, name, "failed", took, "was answered with %s", ngd_status_name(status));
             v->broken |= is_device_error(status);
             status = NGD_OK;
         } else {
             indices[1] = 1;
             status = replay_run(r, &v->device, false, &took);
             if (status == NGD_OK)
-                ngd_checkup_add(v->report, name, "passed", took, "was refused (%.120s), and the next replay served",
-                                diag.text);
+                ngd_doctor_device_add(v->report, name, "passed", took,
+                                      "was refused (%.120s), and the next replay served", diag.text);
             diag = r->launch.diag;
         }
     }
@@ -445,7 +448,7 @@ static void check_time(struct visit *v, const char *name, const char *body)
         status = replay_run(r, &v->device, false, &took[i]);
     if (status == NGD_OK) {
         qsort(took, REPLAYS, sizeof(took[0]), by_time);
-        ngd_checkup_add(
+        ngd_doctor_device_add(
             v->report, name, "passed", took[REPLAYS / 2],
             "the first, with its capture, took %.0f us; half of %d took less than %.1f us, all less than %.1f",
             (double)first / NGD_USEC, REPLAYS, (double)took[REPLAYS / 2] / NGD_USEC,
@@ -465,9 +468,9 @@ static void check_time(struct visit *v, const char *name, const char *body)
 
 static ngd_status_t open_bench(struct bench *b, struct ngd_diag *diag)
 {
-    ngd_status_t status = ngd_stream_create(b->dev, "checkup", &b->stream, diag);
+    ngd_status_t status = ngd_stream_create(b->dev, "doctor", &b->stream, diag);
 
-    return status ? status : ngd_pool_create(b->dev, "checkup", &b->pool);
+    return status ? status : ngd_pool_create(b->dev, "doctor", &b->pool);
 }
 
 static void close_bench(struct bench *b)
@@ -499,21 +502,21 @@ static void check_operators(struct visit *v)
 {
     for (size_t i = 0; i < sizeof(graphs) / sizeof(graphs[0]); i++) {
         if (v->broken)
-            ngd_checkup_add(v->report, graphs[i].name, "skipped", 0, "the device had an error before");
+            ngd_doctor_device_add(v->report, graphs[i].name, "skipped", 0, "the device had an error before");
         else
             check_operator(v, graphs[i].name, graphs[i].body);
     }
 }
 
 /* All steps with the open device. */
-static void examine(struct ngd_device *dev, struct ngd_checkup *report)
+static void run_all_steps(struct ngd_device *dev, struct ngd_doctor_device_report *report)
 {
     struct visit v = {.report = report, .device = {.dev = dev}};
     struct ngd_diag diag = {0};
     ngd_status_t status;
 
-    if (dev->backend->lifecycle.examine)
-        dev->backend->lifecycle.examine(dev->index, true, report);
+    if (dev->backend->lifecycle.doctor)
+        dev->backend->lifecycle.doctor(dev->index, true, report);
     status = open_bench(&v.device, &diag);
     if (status)
         fail_step(&v, "a stream of its own", status, &diag);
@@ -542,22 +545,23 @@ static void examine(struct ngd_device *dev, struct ngd_checkup *report)
         ngd_device_close(v.reference.dev);
 }
 
-static void clear_report(struct ngd_checkup *report)
+static void clear_report(struct ngd_doctor_device_report *report)
 {
     memset(report, 0, sizeof(*report));
     report->healthy = true;
 }
 
-void ngd_device_checkup(struct ngd_device *dev, struct ngd_checkup *report)
+void ngd_doctor_device(struct ngd_device *dev, struct ngd_doctor_device_report *report)
 {
     clear_report(report);
-    examine(dev, report);
+    run_all_steps(dev, report);
     if (report->healthy)
         snprintf(report->verdict, sizeof(report->verdict), "device %s does what it should", ngd_device_info(dev)->name);
 }
 
-void ngd_device_checkup_refused(const struct ngd_device_params *params, const char *why, struct ngd_checkup *report,
-                                struct ngd_strbuf *description, struct ngd_strbuf *capabilities)
+void ngd_doctor_device_refused(const struct ngd_device_params *params, const char *why,
+                               struct ngd_doctor_device_report *report, struct ngd_strbuf *description,
+                               struct ngd_strbuf *capabilities)
 {
     const struct ngd_backend *backend = params->backend ? ngd_backend_find(params->backend) : NULL;
     struct ngd_diag diag = {0};
@@ -566,20 +570,20 @@ void ngd_device_checkup_refused(const struct ngd_device_params *params, const ch
     ngd_status_t status;
 
     clear_report(report);
-    ngd_checkup_add(report, "opening at start", "missing", 0, "%s", why);
+    ngd_doctor_device_add(report, "opening at start", "missing", 0, "%s", why);
     begin = ngd_now();
     status = ngd_device_open(params, &dev, &diag);
     if (status) {
-        if (backend && backend->lifecycle.examine)
-            backend->lifecycle.examine(params->index, false, report);
-        ngd_checkup_add(report, "opening", "failed", ngd_now() - begin, "%s", diag.text);
+        if (backend && backend->lifecycle.doctor)
+            backend->lifecycle.doctor(params->index, false, report);
+        ngd_doctor_device_add(report, "opening", "failed", ngd_now() - begin, "%s", diag.text);
         snprintf(report->verdict, sizeof(report->verdict), "device %s:%u does not open: %.400s", params->backend,
                  (unsigned)params->index, diag.text);
         return;
     }
-    ngd_checkup_add(report, "opening", "passed", ngd_now() - begin,
-                    "it opens now: restart the daemon to serve with it");
-    examine(dev, report);
+    ngd_doctor_device_add(report, "opening", "passed", ngd_now() - begin,
+                          "it opens now: restart the daemon to serve with it");
+    run_all_steps(dev, report);
     if (report->healthy)
         snprintf(report->verdict, sizeof(report->verdict),
                  "device %s does what it should now, but was not open when the daemon started: restart it",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef NGD_DEVICES_CHECKUP_H
-#define NGD_DEVICES_CHECKUP_H
+#ifndef NGD_DEVICES_DOCTOR_DEVICE_H
+#define NGD_DEVICES_DOCTOR_DEVICE_H
 
 /*
  * A checkup of a device: has the machine what it needs (nodes, permissions, the driver's files; the backend says), does
@@ -13,33 +13,34 @@
  */
 #include "devices/device.h"
 
-#define NGD_CHECKUP_STEPS 64
+#define NGD_DOCTOR_DEVICE_STEPS 64
 
-struct ngd_checkup_step {
+struct ngd_doctor_device_step {
     char name[48];
     const char *verdict; /* passed | differs | missing | failed | skipped */
     char text[480];
     ngd_nsec_t took;
 };
 
-struct ngd_checkup {
-    struct ngd_checkup_step steps[NGD_CHECKUP_STEPS];
+struct ngd_doctor_device_report {
+    struct ngd_doctor_device_step steps[NGD_DOCTOR_DEVICE_STEPS];
     uint32_t n_steps;
     bool healthy;      /* no step differs or failed; missing operators are no illness */
     char verdict[480]; /* a sentence */
 };
 
 /* Large: on the heap. */
-void ngd_device_checkup(struct ngd_device *dev, struct ngd_checkup *report);
+void ngd_doctor_device(struct ngd_device *dev, struct ngd_doctor_device_report *report);
 /*
  * Of a device that was refused when it was to be opened (why: its diagnosis): what it needs from the machine, and
  * whether it opens now. If it does all steps follow, and it is closed again. The device's own description and
  * capabilities are appended to what is not NULL, as long as it is open.
  */
-void ngd_device_checkup_refused(const struct ngd_device_params *params, const char *why, struct ngd_checkup *report,
-                                struct ngd_strbuf *description, struct ngd_strbuf *capabilities);
+void ngd_doctor_device_refused(const struct ngd_device_params *params, const char *why,
+                               struct ngd_doctor_device_report *report, struct ngd_strbuf *description,
+                               struct ngd_strbuf *capabilities);
 /* For backends' steps. What differs or failed makes the report one of a device that is not healthy. */
-void ngd_checkup_add(struct ngd_checkup *report, const char *name, const char *verdict, ngd_nsec_t took,
-                     const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+void ngd_doctor_device_add(struct ngd_doctor_device_report *report, const char *name, const char *verdict,
+                           ngd_nsec_t took, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
 #endif
