@@ -2,9 +2,9 @@
 /*
  * Buffers: device memory with a label, a kind and a generation, reference counted.
  *
- * A buffer is a holder of the device's budget from its creation to its last unref. An empty buffer is allowed
- * (a weight with a dimension of 0) and counts as the smallest unit, so that it is listed like any other.
- * A view is no holder: it keeps the buffer whose memory it shows.
+ * A buffer is a holder in the device's budget from its creation until its memory is free. An empty buffer is allowed
+ * (a weight with a dimension of 0); it counts as the smallest unit, so that it is listed like any other.
+ * A view is no holder. It keeps a reference on the buffer whose memory it shows.
  */
 #include "base/fault.h"
 #include "base/mem.h"
@@ -79,7 +79,7 @@ ngd_status_t ngd_buffer_create(struct ngd_device *dev, uint64_t bytes, ngd_buffe
     if (status)
         goto free_buf;
     status = dev->backend->memory.alloc(dev->handle, rounded, &buf->mem, diag);
-    if (status && ngd_device_is_freeing(dev)) { /* the budget had room, and the system not yet */
+    if (status && ngd_device_is_freeing(dev)) { /* the budget had room, but the system did not have it yet */
         ngd_device_settle(dev);
         status = dev->backend->memory.alloc(dev->handle, rounded, &buf->mem, diag);
     }
@@ -109,7 +109,7 @@ bool ngd_buffer_is_last(const struct ngd_buffer *buf)
     return atomic_load_explicit(&buf->refs, memory_order_acquire) == 1;
 }
 
-/* The memory first: neither budget nor quota may ever say that there is room which is not there yet. */
+/* Frees the memory before it leaves the budget: budget and quota must never promise room that is not there yet. */
 static void free_memory(struct ngd_buffer *buf)
 {
     const uint64_t rounded = ngd_device_rounded(buf->bytes ? buf->bytes : 1);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Communicators: arguments and references above a backend, and what a plan's collectives must have of their group. */
+/* Communicators: checks arguments and keeps references above a backend, and checks a plan's collectives against their
+ * groups. */
 #include "devices/comm.h"
 #include "base/mem.h"
 #include "devices/device_int.h"
@@ -13,7 +14,7 @@ struct ngd_comm {
     _Atomic uint32_t refs;
     uint32_t n;
     struct ngd_device *devices[NGD_GROUP_MAX_RANKS];
-    struct ngd_holder holders[NGD_GROUP_MAX_RANKS]; /* of what a rank takes of its device's budget */
+    struct ngd_holder holders[NGD_GROUP_MAX_RANKS]; /* by rank: what it takes of its device's budget */
     char name[NGD_GROUP_NAME_MAX + 1];
     char label[NGD_GROUP_NAME_MAX + 8]; /* "group tp" */
 };
@@ -23,7 +24,7 @@ void ngd_comm_params_init(struct ngd_comm_params *params)
     *params = (struct ngd_comm_params){.time_limit = NGD_COMM_TIME_LIMIT};
 }
 
-/* ---- made of what -------------------------------------------------------------------------------------- */
+/* ---- creation ------------------------------------------------------------------------------------------ */
 
 static ngd_status_t check_comm_devices(const struct ngd_comm_params *p, struct ngd_diag *diag)
 {
@@ -72,7 +73,7 @@ static void release_budgets(struct ngd_comm *comm)
             ngd_device_release(comm->devices[i], &comm->holders[i], comm->holders[i].bytes);
 }
 
-/* Before anything is made, so that the refusal can name what holds the memory. */
+/* Called before the backend creates anything, so that a refusal can name the largest holders of the memory. */
 static ngd_status_t reserve_budgets(struct ngd_comm *comm, struct ngd_diag *diag)
 {
     ngd_status_t status = NGD_OK;
@@ -154,7 +155,7 @@ void ngd_comm_destroy(struct ngd_comm *comm)
     ngd_comm_unref(comm);
 }
 
-/* ---- asking -------------------------------------------------------------------------------------------- */
+/* ---- queries ------------------------------------------------------------------------------------------- */
 
 const char *ngd_comm_name(const struct ngd_comm *comm)
 {
@@ -216,7 +217,7 @@ static bool call_has_attr(const struct ngd_plan_call *call, const char *name)
     return ngd_op_attr_index(call->op, name, strlen(name)) >= 0;
 }
 
-/* What the call says of its group's size is so. */
+/* Checks the attributes of the call that depend on its group's size. */
 static ngd_status_t check_comm_size(const struct ngd_plan_call *call, const struct ngd_comm *comm,
                                     struct ngd_diag *diag)
 {

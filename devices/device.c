@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A device: its backend's handle, and the budget of its memory.
+ * A device: the handle of its backend, and the budget of its memory.
  *
- * The budget is kept here and not in the backends, so that every backend refuses in the same words and before
- * it allocates. Each buffer and pool is a named holder in a list; `used` is the sum over the list. A reservation is
- * made under the lock, the backend is called after it, and a failure gives the reservation back.
+ * The budget is kept here and not in the backends, so that every backend refuses with the same words and before it
+ * allocates. Each buffer and pool is a named holder in a list; `used` is the sum over the list. Memory is reserved
+ * under the lock, then the backend is called without it. If the backend fails, the reservation is released.
  */
 #include "devices/device_int.h"
 #include "base/log.h"
@@ -190,7 +190,7 @@ static const char *human(uint64_t bytes, char buf[static 32])
     return buf;
 }
 
-/* The largest holders, largest first, of equal ones the older. */
+/* Finds the largest holders, largest first; of equal ones the older comes first. Returns their number. */
 static uint32_t find_largest(struct ngd_device *dev, const struct ngd_holder *top[LARGEST]) NGD_REQUIRES(dev->lock)
 {
     uint32_t n = 0;

@@ -11,9 +11,9 @@
 #include <string.h>
 
 #define MEMORY_BYTES   ((uint64_t)1 << 20)
-#define REFERENCE_ROOM ((uint64_t)16 << 20) /* of the host device that is compared with */
-#define REPLAYS        50                   /* that are timed */
-#define HOST_VALUE     4                    /* of every host parameter: rows and keys of the attention */
+#define REFERENCE_ROOM ((uint64_t)16 << 20) /* memory of the host device that results are compared with */
+#define REPLAYS        50                   /* replays that are timed */
+#define HOST_VALUE     4                    /* value of every host parameter: rows and keys of the attention */
 #define MAX_SLOTS      8                    /* inputs, outputs, params and states of a graph */
 
 static const struct {
@@ -85,7 +85,8 @@ static uint64_t elements_of(const struct ngd_graph *g, const struct ngd_type *ty
     return n;
 }
 
-/* Within -1..1 and no two the same in 64 of a row; integers 0..3, which are rows, slots and blocks that there are. */
+/* Returns the value of element i: within -1..1, and different for any 64 neighbours. Integers (fill_value) are 0..3,
+ * which are valid rows, slots and blocks in all graphs. */
 static float drawn(const char *name, uint64_t i)
 {
     if (strncmp(name, "zero", 4) == 0)
@@ -195,7 +196,7 @@ static ngd_status_t make_launch(struct run *r)
     return NGD_OK;
 }
 
-/* Captured and filled; on failure closed. */
+/* Captures the graph and fills its buffers. Closes the run again if that fails. */
 static ngd_status_t open_run(struct run *r, struct bench *b, const char *body, struct ngd_diag *diag)
 {
     ngd_status_t status;
@@ -232,7 +233,7 @@ static ngd_status_t replay_run(struct run *r, struct bench *b, bool eager, ngd_n
 struct visit {
     struct ngd_doctor_device_report *report;
     struct bench device, reference;
-    bool broken; /* the device had an error: what comes after it would only show that again */
+    bool broken; /* the device had an error; later steps would only report it again */
 };
 
 static bool is_device_error(ngd_status_t status)
@@ -240,7 +241,7 @@ static bool is_device_error(ngd_status_t status)
     return ngd_status_scope(status) == NGD_SCOPE_DEVICE;
 }
 
-/* Outputs, then states; true when all are the same. Otherwise text says what is not. */
+/* Compares outputs, then states. Returns true if all are the same; otherwise text says which one differs and how. */
 static bool compare(struct run *got, struct run *want, struct ngd_strbuf *text)
 {
     const struct ngd_graph *g = want->graph;
@@ -279,7 +280,8 @@ static bool compare(struct run *got, struct run *want, struct ngd_strbuf *text)
     return true;
 }
 
-/* A second replay, and the operators one by one, give the first replay's bits. */
+/* Checks that a second replay, and an eager run operator by operator, give the bits of the first replay. Returns which
+ * of the two does not, NULL if both do. */
 static const char *repeat(struct visit *v, struct run *r, ngd_status_t *status_p)
 {
     static const char *const ways[] = {"a second replay", "running it operator by operator"};
@@ -393,7 +395,7 @@ static void check_memory_limit(struct visit *v)
                           status ? "refused: %.200s" : "was not refused%s", diag.text);
 }
 
-/* An index outside its table ends the request and nothing else. */
+/* Checks that an index outside its table ends the request and nothing else. */
 static void check_mistake(struct visit *v)
 {
     static const char name[] = "an index outside its table";
@@ -483,7 +485,7 @@ static void close_bench(struct bench *b)
     ngd_pool_destroy(b->pool);
 }
 
-/* Plain C on one CPU: what the tests hold all else against. */
+/* Opens the reference: plain C on one CPU, which the tests compare everything else with too. */
 static ngd_status_t open_reference(struct bench *b, struct ngd_diag *diag)
 {
     struct ngd_device_params params;
@@ -508,7 +510,7 @@ static void check_operators(struct visit *v)
     }
 }
 
-/* All steps with the open device. */
+/* Runs all steps on the open device. */
 static void run_all_steps(struct ngd_device *dev, struct ngd_doctor_device_report *report)
 {
     struct visit v = {.report = report, .device = {.dev = dev}};

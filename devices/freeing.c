@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Frees large memory on a thread of the device's own: giving gigabytes back to the system takes tens of milliseconds,
- * and the last reference to a buffer may end on a thread that receives calls, or runs replays.
+ * Frees large buffers on a separate thread of the device. Giving gigabytes back to the system takes tens of
+ * milliseconds, and the last reference to a buffer may end on a thread that receives calls or runs replays.
  *
- * Until its memory is free a buffer counts in the budget, and for who pays for it. Whoever needs the room waits.
+ * Until its memory is free, a buffer counts in the budget and in its payer's quota. An allocation that needs the room
+ * waits.
  */
 #include "devices/device_int.h"
 
@@ -36,7 +37,7 @@ bool ngd_device_free_later(struct ngd_device *dev, struct ngd_buffer *buf)
     bool taken;
 
     ngd_mutex_lock(&dev->lock);
-    if (!dev->frees) /* with the first large buffer: most tests have none */
+    if (!dev->frees) /* start the thread with the first large buffer, since most tests have none */
         dev->frees = ngd_thread_start(&dev->freer, "freer", freer_main, dev) == 0;
     taken = dev->frees;
     if (taken) {
@@ -50,7 +51,7 @@ bool ngd_device_free_later(struct ngd_device *dev, struct ngd_buffer *buf)
 
 bool ngd_device_wait_for_room(struct ngd_device *dev, uint64_t bytes)
 {
-    const uint64_t n = dev->n_left; /* what is handed over later is no reason to wait longer */
+    const uint64_t n = dev->n_left; /* do not wait for buffers that are handed over later */
 
     while (!ngd_device_has_room(dev, bytes) && bytes <= dev->info.memory_bytes && dev->n_gone < n)
         ngd_cond_wait(&dev->gone, &dev->lock);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Executables, their instances, streams and events: the checks and references above a backend.
+ * Executables, instances, streams and events: checks arguments and keeps references above a backend.
  *
- * An instance remembers the generation of its pool's memory for which the backend's addresses are right. A launch
- * compares one atomic and goes on; only after the pool moved (an instance with a larger need was made) does it
- * rebind, which touches no other instance. Only the stream's user launches, and nothing else of that pool runs then.
+ * An instance remembers the generation of the pool memory that its addresses are bound to. A launch compares one atomic
+ * with it. Only if the pool has moved, since an instance with a larger need was created, does the launch rebind its
+ * instance; other instances are not touched. Only the stream's user launches, and nothing else runs in that pool then.
  */
 #include "base/mem.h"
 #include "devices/comm.h"
@@ -238,7 +238,7 @@ ngd_status_t ngd_instance_create(struct ngd_exec *exec, struct ngd_buffer *const
     return NGD_OK;
 }
 
-/* What the backend binds is a list like the executable's, with addresses. */
+/* A bound instance has a list like its executable's, with addresses, so it is charged the executable's bytes. */
 ngd_status_t ngd_instance_charge(struct ngd_instance *inst, struct ngd_payer *payer, struct ngd_diag *diag)
 {
     const uint64_t n = sizeof(*inst) + inst->n * (sizeof(inst->buffers[0]) + sizeof(inst->mems[0])) + inst->exec->bytes;
@@ -450,7 +450,7 @@ void ngd_stream_destroy(struct ngd_stream *stream)
     ngd_free(stream);
 }
 
-/* Before each launch: addresses that are right for where the pool is now. */
+/* Clears the launch's results, and rebinds the instance if the pool has moved. */
 static ngd_status_t prepare_launch(struct ngd_instance *inst, struct ngd_launch *launch)
 {
     launch->status = NGD_OK;

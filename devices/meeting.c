@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rounds. `posted` of a rank is the number of rounds that it has come to; a rank waits until all others' are as large
- * as its own. All rounds of a group have one number, since each rank has checked in the first round of a collective
- * that all do the same, which takes the same number of rounds.
+ * Rounds. A rank's `posted` is the number of rounds that it has come to. A rank waits until all others' numbers are at
+ * least its own. The numbers stay in step: in the first round of a collective each rank checks that all do the same
+ * collective, which takes the same number of rounds.
  *
- * A sleeper counts itself, notes the bell, looks again, and sleeps on the bell; who posts rings it when there are
- * sleepers. All of that is sequentially consistent: one of the two sees the other.
+ * Sleeping. A rank that is about to sleep counts itself in `sleepers`, reads the bell, checks again, and sleeps on the
+ * bell. A rank that posts rings the bell if there are sleepers. All of this is sequentially consistent, so one of the
+ * two sees the other.
  *
- * Broken: the first who finds a reason writes it down, makes it known, and rings the bell. A verdict on what ranks do
- * is reached by each of them from the same words, so that it does not matter who is first.
+ * Breaking. The first rank that finds a reason writes it to `why`, publishes it, and rings the bell. Each rank judges
+ * what the ranks do from the same data, so it does not matter which one is first.
  */
 #include "devices/meeting.h"
 #include "base/mem.h"
@@ -25,20 +26,20 @@
 #include <unistd.h>
 
 #define SPINS 4000
-#define NAP   (20 * NGD_MSEC) /* how late a sleeper sees an error of its own launch */
+#define NAP   (20 * NGD_MSEC) /* a sleeper sees an error of its own launch at most so late */
 
 enum { WHOLE, BREAKING, BROKEN };
-enum { AWAY, LAUNCHED, RESETTING }; /* whose a rank is */
+enum { AWAY, LAUNCHED, RESETTING }; /* a rank's owner: nobody, a launch, a reset */
 
 struct rank {
     alignas(64) _Atomic uint32_t posted;
     _Atomic int owner;
-    alignas(64) uint32_t round; /* this rank's own from here on: the next one */
-    bool first;                 /* of its collective */
-    uint64_t entered, begun;    /* collectives, and those before this launch */
+    alignas(64) uint32_t round; /* the next round; from here on only this rank writes */
+    bool first;                 /* the next round is the first of its collective */
+    uint64_t entered, begun;    /* collectives entered, in all and before this launch */
     char *stages;
     const struct ngd_collective *doing;
-    struct ngd_collective what[2]; /* by round, as stages: for all to read */
+    struct ngd_collective what[2]; /* used in turn, like stages; all ranks read them */
 };
 
 struct ngd_meeting {
@@ -69,7 +70,7 @@ ngd_status_t ngd_meeting_create(uint32_t n, const char *name, ngd_nsec_t time_li
             ngd_meeting_destroy(m);
             return NGD_ERR_NO_MEMORY;
         }
-        memset(m->ranks[i].stages, 0, 2 * NGD_MEETING_STAGE); /* so that its pages are there */
+        memset(m->ranks[i].stages, 0, 2 * NGD_MEETING_STAGE); /* faults the pages in */
     }
     *m_p = m;
     return NGD_OK;
@@ -82,7 +83,7 @@ void ngd_meeting_destroy(struct ngd_meeting *m)
     ngd_free(m);
 }
 
-/* ---- broken -------------------------------------------------------------------------------------------- */
+/* ---- breaking and resetting ---------------------------------------------------------------------------- */
 
 static void wake_ranks(struct ngd_meeting *m)
 {
@@ -117,7 +118,7 @@ ngd_status_t ngd_meeting_status(const struct ngd_meeting *m, struct ngd_diag *di
     return ngd_diag_set(diag, m->why.status, "%s", m->why.text);
 }
 
-/* A launch that begins meanwhile waits for the end of it. */
+/* A launch that begins meanwhile waits until the reset has ended. */
 ngd_status_t ngd_meeting_reset(struct ngd_meeting *m, ngd_status_t (*mend)(void *arg, struct ngd_diag *diag), void *arg,
                                struct ngd_diag *diag)
 {
@@ -165,7 +166,7 @@ static void say_parts(const struct ngd_plan_call *call, uint32_t ranks, uint64_t
     }
 }
 
-/* A tensor without dimensions is said as [1]. */
+/* Describes a tensor without dimensions as [1]. */
 void ngd_collective_say(const struct ngd_plan_call *call, const struct ngd_plan_tensor *x, uint32_t ranks,
                         struct ngd_collective *what, uint64_t *row_bytes_p)
 {
@@ -245,7 +246,7 @@ static bool parts_fit(struct ngd_meeting *m, uint32_t at)
     return true;
 }
 
-/* All ranks look at the same words and come to the same verdict. */
+/* Each rank checks the same data and comes to the same verdict. */
 static bool collectives_fit(struct ngd_meeting *m, uint32_t at)
 {
     for (uint32_t i = 1; i < m->n; i++) {
@@ -319,7 +320,7 @@ const struct ngd_collective *ngd_meeting_said(const struct ngd_meeting *m, uint3
 
 /* ---- a round -------------------------------------------------------------------------------------------- */
 
-/* A rank that has not come; m->n: all have. Numbers go round, and differ by one at most. */
+/* Returns a rank that has not come to round `want`, m->n if all have. Round numbers wrap, and differ by at most one. */
 static uint32_t find_missing(const struct ngd_meeting *m, uint32_t want)
 {
     uint32_t i = 0;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pools: scratch memory that executables share which never run at the same time.
+ * Pools: scratch memory shared by executables that never run at the same time.
  *
- * A pool grows to the largest need of its instances and keeps nothing between launches. Where the backend has memory
- * that grows in place (info.pool_page), more is put behind it; addresses stay, and so do captures; when no more can be
- * had, the pool stays as it was. Small pools, and those of other backends, are replaced rather than extended: the old
- * memory goes back first and the peak is the new size, not the sum. The generation tells instances that their addresses
- * moved; they rebind before their next launch. When the new memory cannot be had, such a pool is left empty, and a
- * later launch tries again.
+ * A pool grows to the largest need of its instances and keeps no data between launches. If the backend has memory that
+ * grows in place (info.pool_page), the pool is extended: addresses and captures stay valid, and if the extension fails,
+ * the pool stays as it was. Small pools, and pools of other backends, are replaced: the old memory is freed first, so
+ * that the peak is the new size and not the sum. A new generation tells instances that their addresses moved; they
+ * rebind before their next launch. If the new memory cannot be allocated, such a pool is left empty, and a later launch
+ * tries again.
  */
 #include "base/mem.h"
 #include "devices/device_int.h"
@@ -75,7 +75,7 @@ static bool may_grow(const struct ngd_device *dev, uint64_t bytes)
     return dev->info.pool_page && bytes >= dev->info.pool_page;
 }
 
-/* What a pool with this need has; UINT64_MAX: it cannot be counted. */
+/* Returns the size of a pool with this need; UINT64_MAX if the rounded size overflows. */
 static uint64_t size_for(const struct ngd_device *dev, uint64_t need)
 {
     uint64_t bytes = ngd_device_rounded(need), page = dev->info.pool_page;
@@ -85,7 +85,7 @@ static uint64_t size_for(const struct ngd_device *dev, uint64_t need)
     return bytes > UINT64_MAX - page ? UINT64_MAX : bytes + (page - bytes % page);
 }
 
-/* Memory for `bytes`, which are reserved; the pool has none. */
+/* Allocates memory for a pool that has none. `bytes` are reserved in the budget already. */
 static ngd_status_t first_memory(struct ngd_pool *pool, uint64_t bytes, void **mem_p, struct ngd_diag *diag)
 {
     struct ngd_device *dev = pool->dev;
@@ -97,7 +97,7 @@ static ngd_status_t first_memory(struct ngd_pool *pool, uint64_t bytes, void **m
     return status == NGD_ERR_UNAVAILABLE ? dev->backend->memory.alloc(dev->handle, bytes, mem_p, diag) : status;
 }
 
-/* These are called by the one thread that set `growing`. */
+/* extend_memory and replace_memory are called by the one thread that set `growing`. */
 static ngd_status_t extend_memory(struct ngd_pool *pool, uint64_t bytes, struct ngd_diag *diag)
 {
     struct ngd_device *dev = pool->dev;
@@ -156,7 +156,7 @@ ngd_status_t ngd_pool_ensure(struct ngd_pool *pool, uint64_t bytes, struct ngd_d
     status = ngd_charge_grow(&pool->charge, size - old, diag);
     if (status == NGD_OK) {
         status = pool->in_place ? extend_memory(pool, size, diag) : replace_memory(pool, size, diag);
-        had = atomic_load(&pool->bytes); /* size; after a failure what it was, or nothing */
+        had = atomic_load(&pool->bytes); /* `size`; after a failure the old size, or 0 */
         ngd_charge_shrink(&pool->charge, size - had);
     }
     ngd_mutex_lock(&pool->lock);

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Streams in software: an ordered queue, and whoever runs it.
+ * Streams in software: an ordered queue, and the thread that executes its items.
  *
- * `running` says that one thread executes outside the lock: the stream's own thread, or a caller of run() that found
- * the stream idle and keeps the work on its own CPU, without a hop. The stream's thread starts with the first thing
- * that has to wait in the queue; a stream that is only run() never has one.
+ * `running` says that one thread executes an item outside the lock. It is the stream's own thread, or a caller of run()
+ * that found the stream idle and keeps the work on its own CPU, without a thread switch. The stream's thread starts
+ * with the first item that has to be queued; a stream that is only used with run() never has one.
  *
  *   idle --run()--> running (caller) --done--> idle
  *   idle --launch()--> queued --thread--> running (thread) --done--> idle, or the next item
  *
- * A device error becomes sticky: launches are refused, queued ones complete with STREAM_ERROR, while events and
- * callbacks go on, so that nobody waits for ever. reset() clears it. Errors in a request's data stay with its launch.
+ * A device error becomes sticky: new launches are refused and queued ones complete with STREAM_ERROR. Events and
+ * callbacks continue, so that nobody waits for ever. reset() clears the error. An error in a request's data stays with
+ * its launch.
  */
 #include "devices/serial.h"
 #include "base/lock.h"
@@ -36,8 +37,8 @@ struct item {
 
 struct ngd_serial {
     struct ngd_mutex lock;
-    struct ngd_cond work; /* for the stream's thread */
-    struct ngd_cond idle; /* for who waits for the stream */
+    struct ngd_cond work; /* the stream's thread waits on it */
+    struct ngd_cond idle; /* callers that wait for the stream wait on it */
     struct item *ring NGD_GUARDED_BY(lock);
     uint32_t head NGD_GUARDED_BY(lock), n NGD_GUARDED_BY(lock), cap NGD_GUARDED_BY(lock);
     bool running NGD_GUARDED_BY(lock);
@@ -55,7 +56,7 @@ static bool serial_is_idle(const struct ngd_serial *s) NGD_REQUIRES(s->lock)
     return !s->running && s->n == 0;
 }
 
-/* ---- executing one item, without the lock, by whoever set `running` ------------------------------------ */
+/* ---- executing one item, without the lock, by the thread that set `running` ---------------------------- */
 
 static ngd_status_t serial_refuse(struct ngd_serial *s, void *inst, ngd_status_t status)
 {
@@ -243,7 +244,7 @@ ngd_status_t ngd_serial_launch(void *stream, void *inst, struct ngd_launch *laun
                          serial_enqueue(s, &(struct item){.kind = ITEM_LAUNCH, .inst = inst, .launch = launch}));
 }
 
-/* Not NGD_OK: it is not queued. */
+/* Queues the launch and waits until it is done. If it returns an error, the launch was not queued. */
 static ngd_status_t run_queued(struct ngd_serial *s, void *inst, struct ngd_launch *launch) NGD_REQUIRES(s->lock)
 {
     bool done = false;
@@ -339,7 +340,7 @@ void ngd_serial_poison(void *stream, ngd_status_t status)
     struct ngd_serial *s = stream;
     int none = NGD_OK;
 
-    /* The first error is the cause; what follows are its consequences. */
+    /* The first error is the cause; later ones are its consequences. */
     if (atomic_compare_exchange_strong(&s->sticky, &none, (int)status))
         ngd_log_limited(&limit, NGD_LOG_ERROR, "devices",
                         "stream %s has a device error, it takes no launches until it is reset status=%s", s->name,
@@ -362,7 +363,7 @@ ngd_status_t ngd_serial_event_record(void *event, void *stream)
     if (!now)
         status = serial_push(s, &(struct item){.kind = ITEM_RECORD, .event = event, .ticket = ticket});
     ngd_mutex_unlock(&s->lock);
-    /* A ticket that could not be queued is completed too: somebody may wait for it already. */
+    /* Complete also a ticket that could not be queued: another thread may wait for it already. */
     if (now || status)
         ngd_serial_event_complete(event, ticket);
     return status;

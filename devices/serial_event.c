@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Events of streams in software: a counter and the tickets that are out. A record takes the next ticket when it is
- * queued and gives it back when its stream gets there; the event is complete when its newest ticket is back. A wait is
- * for the ticket that was newest when the wait was queued, so that a later record of the same event neither prolongs it
- * nor, when it is on a faster stream, cuts it short (as in CUDA and ACL).
+ * Events of streams in software: a counter, and the tickets that are out. A record takes the next ticket when it is
+ * queued, and completes it when its stream reaches the record. The event is complete when its newest ticket is. A wait
+ * is for the ticket that was newest when the wait was queued. So a later record of the same event neither prolongs the
+ * wait nor, on a faster stream, ends it early (as in CUDA and ACL).
  *
- * Tickets that are out are few: one for each stream that has a record of this event queued, as a rule one in all.
+ * Few tickets are out: one for each record of this event that a stream has queued, usually one in all.
  */
 #include "base/lock.h"
 #include "base/mem.h"
@@ -17,7 +17,7 @@ struct ngd_serial_event {
     struct ngd_mutex lock;
     struct ngd_cond completed;
     _Atomic uint64_t taken;
-    _Atomic uint64_t oldest; /* that is out; UINT64_MAX = none is */
+    _Atomic uint64_t oldest; /* the oldest ticket that is out; UINT64_MAX = none is out */
     uint64_t *out NGD_GUARDED_BY(lock);
     uint32_t n NGD_GUARDED_BY(lock), cap NGD_GUARDED_BY(lock);
 };
@@ -41,7 +41,7 @@ void ngd_serial_event_destroy(void *dev, void *event_v)
     struct ngd_serial_event *event = event_v;
 
     (void)dev;
-    /* Who completes the event may still hold the lock after a waiter has seen that it is complete. */
+    /* The thread that completes the event may still hold the lock after a waiter has seen that it is complete. */
     ngd_mutex_lock(&event->lock);
     ngd_free(event->out);
     event->out = NULL;
@@ -84,7 +84,7 @@ ngd_status_t ngd_serial_event_take(struct ngd_serial_event *event, uint64_t *tic
     status = make_event_room(event);
     if (!status) {
         *ticket_p = atomic_load(&event->taken) + 1;
-        event->out[event->n++] = *ticket_p; /* in order, as they are counted under the lock */
+        event->out[event->n++] = *ticket_p; /* ascending, since tickets are counted under the lock */
         show_oldest(event);
         atomic_store(&event->taken, *ticket_p);
     }
