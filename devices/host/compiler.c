@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The compiler of static kernels: a process of its own, in a directory of its own that goes with it.
+ * Runs the compiler of static kernels in a separate process, in a temporary directory of its own.
  *
- * Nothing of the daemon reaches it: no descriptor, no environment, no signal mask, no shell; all arguments are ours. It
- * is in a process group, so that what it starts ends with it, and has limits on time, memory and file size before it
- * runs its first instruction. Its priority is the calling thread's, which is a low one.
+ * The process inherits nothing of the daemon: no descriptor, no environment, no signal mask. There is no shell, and all
+ * arguments are ours. It leads a process group, so that what it starts ends with it. Limits on time, memory and file
+ * size are set before its first instruction. It has the priority of the calling thread, which is low.
  */
 #include "base/log.h"
 #include "base/mem.h"
@@ -32,8 +32,8 @@
 #define ARGS_MAX   64
 #define PATH_BYTES 512
 
-/* Everything that decides what comes out, but the sources. As for the kernels of the daemon, -O3 apart, which does not
- * change results either. */
+/* All flags that affect the object. They are those of the daemon's own kernels, except that those have -O3, which does
+ * not change results. */
 static const char *const common_flags[] = {"-std=gnu11",          "-D_GNU_SOURCE",    "-O2", "-fPIC", "-shared", "-w",
                                            "-fvisibility=hidden", "-ffp-contract=off"};
 
@@ -74,7 +74,7 @@ void ngd_host_static_toolchain(void *dev_v, const char *compiler, struct ngd_str
     ngd_strbuf_printf(lines, " %s\n", isa_flags(dev->isa));
 }
 
-/* ---- its directory ------------------------------------------------------------------------------------- */
+/* ---- the directory ------------------------------------------------------------------------------------- */
 
 static const char *const folders[] = {"base", "graphs", "devices", "devices/host", "devices/host/kernels"};
 #define N_FOLDERS (sizeof(folders) / sizeof(folders[0]))
@@ -109,7 +109,7 @@ struct files {
     char name[NGD_STATIC_FAMILIES + 1][32];
 };
 
-/* Writes what lies between the marks to files of the names behind them. */
+/* Writes the text behind each mark to the file that the mark names. */
 static bool write_source(int dir, const char *source, struct files *files)
 {
     const size_t mark = strlen(NGD_STATIC_FILE_MARK);
@@ -144,7 +144,7 @@ static bool write_sources(int dir, const char *source, struct files *files)
     return write_source(dir, source, files);
 }
 
-/* The compiler's own temporary files are gone when it ends well; when it was killed they are found by name. */
+/* Removes all files of the directory. A compiler that was killed leaves its temporary files behind. */
 static void remove_files(int dir)
 {
     const int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -170,7 +170,7 @@ static void remove_all(int dir, const char *path)
         ngd_debug("devices", "directory %s of a compilation stays: %s", path, strerror(errno));
 }
 
-/* ---- its process --------------------------------------------------------------------------------------- */
+/* ---- the process --------------------------------------------------------------------------------------- */
 
 struct args {
     char *v[ARGS_MAX + 1];
@@ -219,18 +219,18 @@ static void make_args(const struct host_device *dev, const char *compiler, const
     add_arg(a, "-lm");
 }
 
-/* What the new process does before it is the compiler. Everything is made ready by the caller: see become_compiler().
- */
+/* What become_compiler() needs. The caller prepares all of it, since the new process makes only system calls. */
 struct start {
     char **argv, **env;
-    int fds[3]; /* its 0, 1 and 2; all above 2 here */
+    int fds[3]; /* descriptors for 0, 1 and 2 of the new process; all above 2 here */
     struct rlimit cpu, memory, file, core;
-    volatile int err; /* why it is no compiler; 0: it is one */
+    volatile int err; /* errno if the compiler could not be started; 0: it runs */
 };
 
 /*
- * In the new process, which still runs in the daemon's memory, while the calling thread waits: nothing but system
- * calls. The limits are set here, so that no instruction of the compiler, and nothing that it starts, is without them.
+ * Turns the new process into the compiler. It still runs in the daemon's memory, while the calling thread waits, so it
+ * makes only system calls. It sets the limits here, so that they hold for the compiler's first instruction and for
+ * everything that it starts.
  */
 static void become_compiler(struct start *s)
 {
@@ -239,11 +239,11 @@ static void become_compiler(struct start *s)
     bool ok = setpgid(0, 0) == 0;
 
     for (int i = 1; i < NSIG; i++)
-        (void)sigaction(i, &dfl, NULL); /* two cannot be had */
+        (void)sigaction(i, &dfl, NULL); /* fails for SIGKILL and SIGSTOP */
     for (int i = 0; i < 3; i++)
         ok = ok && dup2(s->fds[i], i) == i;
 #ifdef SYS_close_range
-    (void)syscall(SYS_close_range, 3u, ~0u, 0u); /* ours are close-on-exec; a library's may not be */
+    (void)syscall(SYS_close_range, 3u, ~0u, 0u); /* our descriptors are close-on-exec; a library's may not be */
 #endif
     ok = ok && setrlimit(RLIMIT_CPU, &s->cpu) == 0 && setrlimit(RLIMIT_AS, &s->memory) == 0 &&
          setrlimit(RLIMIT_FSIZE, &s->file) == 0 && setrlimit(RLIMIT_CORE, &s->core) == 0;
@@ -254,7 +254,7 @@ static void become_compiler(struct start *s)
     _exit(127);
 }
 
-/* With its own stack frame, which nothing is kept in across vfork. */
+/* Calls vfork in a stack frame of its own, so that the caller keeps nothing in it across vfork. */
 static pid_t __attribute__((noinline)) start_compiler(struct start *s)
 {
     const pid_t pid = vfork();
@@ -264,7 +264,7 @@ static pid_t __attribute__((noinline)) start_compiler(struct start *s)
     return pid;
 }
 
-/* No signal's handler may run in the new process, in the daemon's memory. */
+/* Blocks all signals meanwhile: no handler may run in the new process, in the daemon's memory. */
 static int start_masked(struct start *s, pid_t *pid_p)
 {
     sigset_t all, old;
@@ -280,7 +280,7 @@ static int start_masked(struct start *s, pid_t *pid_p)
     return err;
 }
 
-/* Above the standard descriptors, so that dup2 overwrites none of them. */
+/* Opens a file on a descriptor above 2, so that dup2 does not overwrite it. */
 static int open_high(const char *path, int flags)
 {
     const int fd = open(path, flags | O_CLOEXEC, 0600);
@@ -293,7 +293,7 @@ static int open_high(const char *path, int flags)
     return high;
 }
 
-/* A limit above what the daemon may have itself is refused. */
+/* Lowers the limit to the daemon's own hard limit, above which setrlimit would fail. */
 static struct rlimit resource_limit(int what, rlim_t most)
 {
     struct rlimit now;
@@ -329,7 +329,8 @@ static int spawn(char **argv, const char *dir, ngd_nsec_t timeout, pid_t *pid_p)
     return err;
 }
 
-/* It stays what it is until it is waited for, so that its id, and that of its group, is nobody else's. */
+/* Checks whether the process has ended, without reaping it. Until it is reaped, its id and that of its group cannot be
+ * used again. */
 static bool has_ended(pid_t pid)
 {
     siginfo_t info = {.si_pid = 0};
@@ -337,7 +338,7 @@ static bool has_ended(pid_t pid)
     return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == pid;
 }
 
-/* Returns when it has ended, by itself or killed, and with it all that it started. */
+/* Waits until the compiler has ended, or kills it at the timeout or a stop. Then kills what is left of its group. */
 static ngd_static_result_t await_compiler(pid_t pid, const struct ngd_static_work *work, int *status_p)
 {
     const ngd_nsec_t end = ngd_now() + work->timeout;
@@ -374,7 +375,7 @@ static bool read_object(int dir, const char *name, size_t max, struct ngd_strbuf
     return n == 0 && total > 0 && !sb->failed;
 }
 
-/* The compiler says that all is well; there is no file, or an empty one, or one that is too large to be kernels. */
+/* Called if the compiler reported success, but wrote no object, an empty one, or one that is too large for kernels. */
 static void tell_missing(const char *compiler, struct ngd_diag *diag)
 {
     ngd_diag_set(diag, NGD_ERR_INTERNAL,
@@ -382,7 +383,7 @@ static void tell_missing(const char *compiler, struct ngd_diag *diag)
                  OBJECT_MAX >> 20);
 }
 
-/* The first error that the compiler wrote, for people. */
+/* Puts the first error that the compiler wrote into the diagnosis. */
 static void tell_compiler_failure(int dir, const char *compiler, int status, struct ngd_diag *diag)
 {
     struct ngd_strbuf log;

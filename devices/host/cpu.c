@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the CPU can do. Only the instruction sets for which kernels are compiled count: NGD_HAVE_* come from
- * configure, and a build without them (another architecture, an old compiler) is a scalar one.
+ * Finds the CPU's instruction sets, and the limits of this process. Only instruction sets for which kernels are
+ * compiled in count: configure defines NGD_HAVE_*, and a build without them (another architecture, an old compiler)
+ * uses the scalar kernels.
  */
 #include "devices/host/cpu.h"
 #include <sched.h>
@@ -13,7 +14,7 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 
-/* Of asm/prctl.h since Linux 5.16; older headers do not have them. */
+/* asm/prctl.h has them since Linux 5.16. */
 #ifndef ARCH_REQ_XCOMP_PERM
 #define ARCH_REQ_XCOMP_PERM 0x1023
 #endif
@@ -45,7 +46,8 @@ static bool has_bf16(void)
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1u << 5));
 }
 
-/* Tiles and their bf16 product, and a kernel that saves them and lets this process have them. */
+/* Checks for tiles and their bf16 product, and that the operating system saves tiles and permits this process to use
+ * them. */
 static bool has_amx(void)
 {
     const unsigned bf16 = 1u << 22, tile = 1u << 24, saved = 3u << 17;
@@ -53,11 +55,11 @@ static bool has_amx(void)
 
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (bf16 | tile)) != (bf16 | tile))
         return false;
-    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0)); /* AVX-512 is there, so xgetbv is */
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0)); /* a CPU with AVX-512 has xgetbv */
     return (low & saved) == saved && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 
-/* __builtin_cpu_supports also asks whether the kernel saves the wide registers. */
+/* __builtin_cpu_supports also checks that the operating system saves the wide registers. */
 static ngd_isa_t detect_isa(void)
 {
     __builtin_cpu_init();
@@ -122,7 +124,7 @@ uint32_t ngd_cpu_count(void)
     return n > 0 ? (uint32_t)n : 1;
 }
 
-/* First line of a file, without its end; false when there is none. */
+/* Reads the first line of a file, without its newline. Returns false if there is none. */
 static bool read_first_line(const char *path, char *buf, size_t n)
 {
     FILE *f = fopen(path, "re");
@@ -137,7 +139,7 @@ static bool read_first_line(const char *path, char *buf, size_t n)
     return ok;
 }
 
-/* memory.max of our control group (version 2); UINT64_MAX when there is no limit or no such file. */
+/* Returns memory.max of our control group (version 2), UINT64_MAX if there is no limit or no such file. */
 static uint64_t group_limit(void)
 {
     char line[512], path[600], *end;

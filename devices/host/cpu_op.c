@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For devices that are no CPUs: kernels of this one, one call at a time, in one part. */
+/* Runs kernels of the host for devices that are no CPUs: one call at a time, in one part. */
 #include "devices/cpu_op.h"
 #include "devices/host/cpu.h"
 #include <inttypes.h>

@@ -2,22 +2,22 @@
 /*
  * Executables of the host device: a plan as a flat list of kernel calls.
  *
- * instantiate asks every kernel once to choose a function and to work out its parameters; what is left of a
- * plan tensor is its address, kept as (base, offset). bind makes an instance: a copy of the list whose addresses
- * are patched for one pool and one set of buffers; binding again patches in place. A replay copies the inputs in, walks
- * the list, and copies the wanted results out: nothing is allocated, no shape is computed, no lock is taken.
+ * instantiate asks every kernel once to choose a function and to compute its parameters. What is left of a plan tensor
+ * is its address, kept as (base, offset). bind creates an instance: a copy of the list whose addresses are patched for
+ * one pool and one set of buffers. Binding again patches in place. A replay copies the inputs in, walks the list, and
+ * copies the wanted results out. It allocates nothing, computes no shape and takes no lock.
  *
- * Calls whose estimated time is above SHARE_NS are split in parts for the team. The number of parts is
- * fixed here; results do not depend on it (kernel.h).
+ * Calls whose estimated time is above SHARE_NS are split into parts for the team. The number of parts is fixed here;
+ * results do not depend on it (kernel.h).
  *
  * A plan with several streams may run them at the same time (lanes.c).
  *
- * Static kernels (static.h) are another array of functions for the same calls. A replay takes the array once, when it
- * begins or goes on after a pause, and a swap is one store: who is under way goes on with the array that it has. Calls
- * that a team shares keep their own functions.
+ * Static kernels (static.h) are another array of functions for the same calls. A replay reads the array's address once,
+ * when it begins or continues after a pause, and a swap is one store. So a replay that is under way keeps its array.
+ * Calls that a team shares keep their own functions.
  *
- * eager runs the same plan the way a framework without capture does: for every operator it looks the kernel up, asks
- * it whether it can run, prepares parameters, resolves addresses and dispatches, every time.
+ * An eager launch runs the same plan the way a framework without capture does. For every operator, every time, it looks
+ * the kernel up, asks whether it can run, prepares parameters, resolves addresses and dispatches.
  */
 #include "base/fault.h"
 #include "base/mem.h"
@@ -29,16 +29,16 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Handing a call to a helper that spins costs about a microsecond, to and fro; below 10 it does not pay. */
+/* Handing a call to a spinning helper and back costs about a microsecond. Splitting pays from 10 microseconds on. */
 #define SHARE_NS    10000.0
 #define PART_NS     5000.0
-/* A launch that may be stopped looks at the clock before each call of so much time, and before each of so many others.
- */
+/* A launch that may be stopped reads the clock before each call that takes CLOCK_NS or more, and before each
+ * CLOCK_CALLS-th call. */
 #define CLOCK_NS    10000.0
 #define CLOCK_CALLS 16
-/* A call is divided so that a part takes about so much, however few threads there are. */
+/* A long call is split into pieces of about this time, even on a single thread, so that a launch can end in between. */
 #define PIECE_NS    10e6
-#define PIECES_MAX  60000 /* what a team can count */
+#define PIECES_MAX  60000 /* a team counts parts in 16 bits */
 
 enum base { BASE_NONE, BASE_POOL, BASE_BOUND };
 
@@ -54,16 +54,17 @@ struct host_exec {
     struct ngd_arena arena;      /* kernels' parameters */
     struct ngd_host_call *calls; /* without addresses */
     uint64_t *workspaces;        /* offsets in the pool */
-    struct source *sources;      /* of all calls' ptrs, one after the other */
+    struct source *sources;      /* sources of the ptrs of all calls, one call after the other */
     uint32_t n_calls, n_ptrs;
     bool shares;
     struct ngd_host_lanes *lanes; /* streams that run at the same time; NULL: calls run one after the other */
     struct ngd_backend_group groups[NGD_GRAPH_MAX_GROUPS];
-    uint32_t collectives[NGD_GRAPH_MAX_GROUPS]; /* calls of each */
+    uint32_t collectives[NGD_GRAPH_MAX_GROUPS]; /* by group: the number of its calls */
     uint32_t n_groups;
-    ngd_host_fn *own;                       /* the calls' own functions */
-    _Atomic(const ngd_host_fn *) fns;       /* what replays run: `own`, or those of the static object */
-    struct ngd_static_loaded *_Atomic fast; /* NULL until there is one; stays until the end */
+    ngd_host_fn *own;                 /* the calls' own functions */
+    _Atomic(const ngd_host_fn *) fns; /* what replays run: `own`, or the functions of the static object */
+    struct ngd_static_loaded
+        *_Atomic fast; /* the static object; once set, it stays until the executable is destroyed */
 };
 
 struct host_inst {
@@ -72,8 +73,8 @@ struct host_inst {
     void **bound;
     struct ngd_host_call *calls;
     char **ptrs;
-    struct ngd_host_progress *progress; /* with lanes */
-    uint32_t *took; /* nanoseconds that each call is reckoned to take, learnt where launches may pause */
+    struct ngd_host_progress *progress; /* NULL without lanes */
+    uint32_t *took;                     /* estimated ns of each call, learned from launches that may pause */
     struct ngd_arena eager;
 };
 
@@ -124,7 +125,7 @@ static uint16_t choose_pieces(const struct ngd_host_cost *cost)
     return (uint16_t)(cost->ns / PIECE_NS < PIECES_MAX ? cost->ns / PIECE_NS : PIECES_MAX);
 }
 
-/* Within a limit of cores there are as many parts as cores, so that no more threads find one. */
+/* A call with a limit of cores is split into as many parts as cores, so that no more threads can claim one. */
 static void choose_parts(struct ngd_host_call *hc, const struct ngd_plan_call *call, const struct ngd_host_cost *cost,
                          uint32_t threads)
 {
@@ -209,7 +210,7 @@ static ngd_status_t prepare_calls(struct host_exec *exec, struct ngd_host_cost *
     return NGD_OK;
 }
 
-/* With lanes a call has its lane's threads. */
+/* Lays the lanes out, and splits each call for the threads of its lane. */
 static ngd_status_t lay_lanes(struct host_exec *exec, const struct ngd_host_cost *costs, struct ngd_diag *diag)
 {
     const struct ngd_plan *plan = exec->plan;
@@ -414,7 +415,7 @@ void ngd_host_fail(const struct ngd_host_call *call, struct ngd_host_run *run, n
     atomic_store(&run->error_value, value);
 }
 
-/* done: pieces of the call that are. */
+/* `done` is the number of pieces of the call that have run; it is reported if the launch ends here. */
 static bool ends_after(const struct ngd_host_call *call, struct ngd_host_run *run, bool clock, int64_t done)
 {
     if (atomic_load_explicit(&run->error, memory_order_relaxed) != NGD_OK)
@@ -433,7 +434,7 @@ bool ngd_host_ends(const struct ngd_host_call *call, struct ngd_host_run *run, b
     return ends_after(call, run, clock, 0);
 }
 
-/* Calls that take little look at the clock now and then. */
+/* Reads the clock before slow calls, and before each CLOCK_CALLS-th of the others. */
 static inline bool ends_before(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t i)
 {
     return ngd_host_ends(call, run, call->slow || i % CLOCK_CALLS == 0);
@@ -452,7 +453,7 @@ static void host_copy_inputs(const struct host_inst *inst, const struct ngd_laun
         const struct ngd_plan_io *io = &plan->inputs[i];
         const uint64_t bytes = host_io_bytes(io, launch->symbols);
 
-        if (io->tensor != NGD_PLAN_NONE && bytes) /* without elements there need not be an address */
+        if (io->tensor != NGD_PLAN_NONE && bytes) /* an empty tensor may have no address */
             memcpy(tensor_address(inst, io->tensor), launch->inputs[i].data, bytes);
     }
 }
@@ -504,7 +505,7 @@ static void init_run(struct ngd_host_run *run, const struct ngd_launch *launch)
     atomic_init(&run->error_value, 0);
 }
 
-/* By this thread alone; the launch may end in between. */
+/* Runs the pieces on this thread alone. The launch may end between two of them. */
 static void run_pieces(const struct ngd_host_call *call, ngd_host_fn fn, struct ngd_host_run *run)
 {
     for (uint32_t i = 0; i < call->pieces && !ends_after(call, run, true, i); i++)
@@ -524,7 +525,7 @@ static inline void run_call(const struct ngd_host_call *call, ngd_host_fn fn, st
 
 /* ---- groups of ranks ---- */
 
-/* The reason why a group that this launch needs is broken, when that is what it ended with. */
+/* Puts into the launch's diagnosis why a group of it is broken. Returns false if `status` has another reason. */
 static bool say_broken(const struct host_inst *inst, struct ngd_launch *launch, ngd_status_t status)
 {
     for (uint32_t i = 0; i < inst->exec->n_groups; i++)
@@ -533,7 +534,7 @@ static bool say_broken(const struct host_inst *inst, struct ngd_launch *launch, 
     return false;
 }
 
-/* *n_p: how many groups know that the launch has begun; all, or those before the one that refuses. */
+/* Begins the launch in its groups. *n_p gets how many have begun it: all, or those before the one that refuses. */
 static ngd_status_t begin_groups(const struct host_exec *exec, uint32_t *n_p, struct ngd_diag *diag)
 {
     ngd_status_t status = NGD_OK;
@@ -574,7 +575,7 @@ static ngd_status_t conclude_replay(const struct host_inst *inst, struct ngd_lau
         ngd_diag_set(&launch->diag, status, "node %u (%s): index %" PRId64 " is outside its tensor", node,
                      node < g->n_nodes ? g->nodes[node].op->name : "copy", atomic_load(&run->error_value));
     else if (status && say_broken(inst, launch, status))
-        ; /* its group's reason says more */
+        ; /* the group's reason says more */
     else if (status == NGD_ERR_CANCELLED || status == NGD_ERR_REPLAY_STOPPED)
         ngd_diag_set(&launch->diag, status, "stopped at node %u (%s)%s", node,
                      node < g->n_nodes ? g->nodes[node].op->name : "copy",
@@ -592,8 +593,8 @@ static ngd_status_t conclude_replay(const struct host_inst *inst, struct ngd_lau
     return status;
 }
 
-/* For tests of what finds wrong kernels: the first element, which is four times as large when it is an f32, or only
- * its last bit. */
+/* For tests of checks that find wrong kernels. Changes the first result's first element: its last bit only, or, if it
+ * is an f32, to four times its value. */
 static void spoil_result(const struct ngd_host_call *call, bool bit)
 {
     if (call->n_out && bit)
@@ -635,7 +636,8 @@ static void run_calls_in_order(struct host_inst *inst, struct ngd_team *team, st
         ngd_team_end(team);
 }
 
-/* What a call took weighs at once when it is more than it was reckoned to take, and by and by when it is less. */
+/* Updates the estimate of a call's time: a longer time replaces it at once, a shorter one lowers it by an eighth of the
+ * difference. */
 static void learn_call_time(uint32_t *took, ngd_nsec_t t)
 {
     if (t >= *took)
@@ -644,7 +646,7 @@ static void learn_call_time(uint32_t *took, ngd_nsec_t t)
         *took -= (*took - (uint32_t)t) / 8;
 }
 
-/* True: stopped before the call launch->resume, which would have gone past pause_at. */
+/* Returns true if it stopped before the call launch->resume, which would have run past pause_at. */
 static bool run_calls_until(struct host_inst *inst, struct ngd_team *team, struct ngd_host_run *run,
                             struct ngd_launch *launch)
 {
@@ -668,7 +670,7 @@ static bool run_calls_until(struct host_inst *inst, struct ngd_team *team, struc
     return false;
 }
 
-/* In the order of the plan, which every plan allows: lanes have no place where all of them could stop. */
+/* Runs the calls in the order of the plan, which is always correct. Lanes have no point at which all could stop. */
 static bool run_all_until(struct host_inst *inst, struct ngd_team *team, struct ngd_host_run *run,
                           struct ngd_launch *launch)
 {
@@ -695,7 +697,7 @@ static ngd_status_t replay_calls(struct host_inst *inst, struct ngd_team *team, 
     if (!launch->paused)
         host_copy_inputs(inst, launch);
     launch->copy_in_time = ngd_now() - start;
-    if (launch->pause_at && !exec->n_groups) /* ranks do not keep each other waiting */
+    if (launch->pause_at && !exec->n_groups) /* a rank that paused would make the others wait */
         paused = run_all_until(inst, team, &run, launch);
     else if (!exec->lanes || !team || !ngd_host_lanes_run(exec->lanes, inst->progress, team, inst->calls, &run, launch))
         run_calls_in_order(inst, team, &run, launch);
@@ -711,7 +713,7 @@ static ngd_status_t replay_calls(struct host_inst *inst, struct ngd_team *team, 
 static ngd_status_t select_again(const struct host_exec *exec, const struct ngd_plan_call *call, struct ngd_diag *diag)
 {
     const struct ngd_host_kernel *kernel = ngd_host_kernel_of(call->op->id);
-    uint32_t strided = 0; /* as host_select: kernels set bits of it */
+    uint32_t strided = 0; /* kernels set bits in it, as for host_select */
     uint64_t workspace = 0;
 
     if (!kernel)
@@ -719,7 +721,7 @@ static ngd_status_t select_again(const struct host_exec *exec, const struct ngd_
     return kernel->select(exec->plan, call, exec->dev->threads, &strided, &workspace, diag);
 }
 
-/* One operator as a launch of its own. */
+/* Launches one operator. */
 static ngd_status_t launch_op(struct host_inst *inst, struct ngd_team *team, const struct ngd_plan_call *call,
                               struct ngd_host_run *run, struct ngd_diag *diag)
 {
@@ -772,7 +774,8 @@ static ngd_status_t launch_ops(struct host_inst *inst, struct ngd_team *team, st
 
 /* ---- a launch ---------------------------------------------------------------------------------------- */
 
-/* For tests of what is read before it is written. What a paused launch has done stays. */
+/* Fills the pool with 0xff, for tests that look for reads of memory that was not written. A paused launch keeps its
+ * results. */
 static void poison_pool(const struct host_inst *inst, const struct ngd_launch *launch)
 {
     if (inst->pool && !launch->paused)

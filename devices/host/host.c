@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The `host` backend: the CPU as a device. Its memory is the process's own (base/pages.h); a handle of memory is its
- * address.
+ * The `host` backend: the CPU as a device. Device memory is memory of the process (base/pages.h), and a memory handle
+ * is its address.
  */
 #include "devices/host/host.h"
 #include "devices/host/kernels/k_gemm.h"
@@ -19,7 +19,7 @@
 
 #define STREAMS_MAX  64
 #define THREADS_MAX  256
-/* Part of the cache key: raise it when a kernel's results or a plan's layout change. */
+/* Raise it when a kernel's results or a plan's layout change. It is part of the cache key. */
 #define HOST_VERSION 4
 
 /* ---- lifecycle --------------------------------------------------------------------------------------- */

@@ -3,10 +3,10 @@
 #define NGD_DEVICES_HOST_HOST_H
 
 /*
- * The `host` backend's own parts: the CPU as a device.
+ * What the files of the `host` backend share: the CPU as a device.
  *
- * host.c has the tables of backend.h, stream.c runs launches, exec.c turns plans into lists of
- * kernel calls, team.c shares a call between CPUs, kernels.c knows which kernel serves which operator.
+ * host.c has the table of backend.h, stream.c runs launches, exec.c turns plans into lists of kernel calls, team.c
+ * shares a call between CPUs, kernels.c maps operators to kernels.
  */
 #include "base/lock.h"
 #include "devices/backend.h"
@@ -34,24 +34,24 @@ ngd_status_t ngd_host_bind(void *dev, void *exec, void *pool_mem, void *const *b
 void ngd_host_unbind(void *dev, void *inst);
 /* Runs a launch on the calling thread and on the team's helpers; fills status, diag and device_time. */
 ngd_status_t ngd_host_launch(struct host_inst *inst, struct ngd_team *team, struct ngd_launch *launch);
-/* A launch that will not run: other ranks of its groups do not wait for it. */
+/* Breaks the groups of a launch that will not run, so that other ranks do not wait for it. */
 void ngd_host_not_run(struct host_inst *inst, const char *why);
 
-/* Parts in which the team runs a call of that cost, with so many threads. */
+/* Returns the number of parts into which a team of this many threads splits a call of this cost. */
 uint8_t ngd_host_parts(const struct ngd_host_cost *cost, uint32_t threads);
-/* Call i of the launch. */
+/* Runs call i of the launch. */
 void ngd_host_step(const struct ngd_host_call *call, struct ngd_host_run *run, struct ngd_team *team,
                    const struct ngd_launch *launch, uint32_t i);
 
-/* exec.c, for static kernels: the calls without addresses (plan->n_calls of them), in the order of the plan. */
+/* exec.c, for static kernels: returns the plan->n_calls calls, without addresses, in the order of the plan. */
 const struct ngd_host_call *ngd_host_calls(const struct host_exec *exec, const struct ngd_plan **plan_p,
                                            const struct host_device **dev_p);
-/* Later replays run fns, one for each call, instead of the calls' own functions. Takes fast, which has them; false:
- * there is one already, and fast is still the caller's. Any thread. */
+/* Makes later replays run fns, one for each call, instead of the calls' own functions. Takes `fast`, which holds fns.
+ * Returns false if the executable has an object already; `fast` is still the caller's then. Any thread. */
 struct ngd_static_loaded;
 bool ngd_host_swap(struct host_exec *exec, struct ngd_static_loaded *fast, const ngd_host_fn *fns);
 
-/* static_emit.c, compiler.c, static_load.c: as the slots of struct ngd_backend_code say. */
+/* static_emit.c, compiler.c, static_load.c: the static_* functions of struct ngd_backend_code. */
 ngd_status_t ngd_host_static_source(void *dev, void *exec, struct ngd_strbuf *source, struct ngd_diag *diag);
 void ngd_host_static_toolchain(void *dev, const char *compiler, struct ngd_strbuf *lines);
 ngd_static_result_t ngd_host_static_compile(void *dev, const struct ngd_static_work *work, struct ngd_strbuf *object,

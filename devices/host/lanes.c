@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lanes are laid out once, at capture: the main stream has lane 0, which the launching thread runs; side streams go,
- * the most expensive first, to the lane with the least to do, and threads go where there is most to do for each, up to
- * the lane's limit of cores.
+ * Lanes are laid out once, at capture. The main stream has lane 0, which the launching thread runs. Side streams go to
+ * the lane with the least work, the most expensive stream first. Then each thread goes to the lane with the most work
+ * per thread, up to the lane's limit of cores.
  *
- * A lane that no helper has begun when the launching thread has to wait for it, because helpers sleep or the machine is
- * busy, is run by that thread, so lanes cost little where they cannot run at the same time.
+ * If no helper has begun a lane when the launching thread has to wait for it, since helpers sleep or the machine is
+ * busy, the launching thread runs that lane. So lanes cost little where they cannot run at the same time.
  *
- * How far a stream has come is one number, the last call that others wait for, + 1. It is written by the stream's lane
- * only. A wait within a lane needs nothing.
+ * The progress of a stream is one number: the last finished call that others wait for, + 1. Only the stream's lane
+ * writes it. Calls of one lane run in order, so a wait within a lane is no wait at all.
  */
 #include "devices/host/lanes.h"
 #include "base/fault.h"
@@ -22,14 +22,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define SYNC_NS 1000.0  /* from the end of a call to the begin of one that waits for it, on another CPU that spins */
-#define WAKE_NS 10000.0 /* until a helper that slept runs its lane */
-#define GAIN    0.9     /* lanes must be estimated to take at most this part of the time without them */
+#define SYNC_NS 1000.0  /* from the end of a call to the begin of a call that waits for it on another, spinning CPU */
+#define WAKE_NS 10000.0 /* until a sleeping helper runs its lane */
+#define GAIN    0.9     /* lanes are used if their estimated time is below this part of the time without them */
 #define SPINS   4000
 
 struct wait {
     uint16_t stream;
-    uint32_t done; /* the least that its progress must be */
+    uint32_t done; /* the least progress that ends the wait */
 };
 
 struct step {
@@ -59,7 +59,7 @@ struct ngd_host_progress {
 
 _Static_assert(NGD_LANES_MAX >= NGD_GRAPH_MAX_STREAMS, "each stream may have a lane");
 
-/* ---- laying out -------------------------------------------------------------------------------------- */
+/* ---- layout ------------------------------------------------------------------------------------------ */
 
 uint32_t ngd_host_cores(const struct ngd_plan_call *call, uint32_t threads)
 {
@@ -75,7 +75,7 @@ static double time_of(const struct ngd_plan_call *call, const struct ngd_host_co
     return ngd_host_parts(cost, cores) > 1 ? cost->ns / cores : cost->ns;
 }
 
-/* Costs of streams, and the most cores that each may use. */
+/* Computes the cost of each stream, and the most cores that it may use. */
 static void sum_up_costs(const struct ngd_plan *plan, const struct ngd_host_cost *costs, uint32_t threads, double *cost,
                          uint32_t *cores)
 {
@@ -99,7 +99,7 @@ static uint32_t least_loaded(const double *load, uint32_t n)
     return best;
 }
 
-/* The most expensive stream that has no lane yet; 0: all have. */
+/* Returns the most expensive stream that has no lane yet, 0 if all have one. */
 static uint32_t next_stream(const struct ngd_host_lanes *lanes, const double *cost, const bool *placed)
 {
     uint32_t best = 0;
@@ -136,14 +136,14 @@ static void divide(struct ngd_host_lanes *lanes, const double *cost, const uint3
                 (best == lanes->n_lanes || load[l] / lanes->threads[l] > load[best] / lanes->threads[best]))
                 best = l;
         if (best == lanes->n_lanes)
-            return; /* all are at their limits */
+            return; /* all lanes are at their limits */
         lanes->threads[best]++;
     }
 }
 
-/* ---- is it worth it? --------------------------------------------------------------------------------- */
+/* ---- estimate of the gain ---------------------------------------------------------------------------- */
 
-/* ends: room for each call. */
+/* Returns the estimated time with lanes. `ends` is scratch with room for each call. */
 static double time_with(const struct ngd_host_lanes *lanes, const struct ngd_plan *plan,
                         const struct ngd_host_cost *costs, double *ends)
 {
@@ -278,11 +278,11 @@ struct lanes_run {
     const struct ngd_host_call *calls;
     struct ngd_host_run *run;
     struct ngd_launch *launch;
-    uint32_t at[NGD_LANES_MAX]; /* by lane: the next step; of the thread that runs the lane */
+    uint32_t at[NGD_LANES_MAX]; /* by lane: the next step; only the thread that runs the lane uses it */
     bool own[NGD_LANES_MAX];    /* side lanes that the launching thread has taken over */
 };
 
-/* Sequentially consistent, like the sleeper's side: one of the two sees the other. */
+/* Publishes the progress. This side and the sleeper's are sequentially consistent, so one of the two sees the other. */
 static void signal_done(struct ngd_host_progress *p, uint32_t done)
 {
     atomic_store(&p->done, done);
@@ -307,7 +307,7 @@ static void sleep_until(struct ngd_host_progress *p, uint32_t done)
 
 static void run_lane_until(struct lanes_run *r, uint32_t lane, bool launching, struct ngd_team *part, uint32_t end);
 
-/* The launching thread runs the lane from now on, unless a helper has begun it. */
+/* Claims the lane for the launching thread. Returns false if a helper has begun it. */
 static bool take_over_lane(struct lanes_run *r, uint32_t lane)
 {
     if (!r->own[lane])
@@ -316,8 +316,9 @@ static bool take_over_lane(struct lanes_run *r, uint32_t lane)
 }
 
 /*
- * Before it waits for a call, the launching thread runs what stands above that call in all lanes that it has: another
- * lane may wait for any of it. Each call that is run there waits for earlier ones only, so this comes to an end.
+ * Waits for another lane. Before the launching thread waits for a call, it runs all earlier calls of the lanes that it
+ * has taken over, since the lane that it waits for may wait for any of them. Each of these calls waits for earlier
+ * calls only, so the recursion ends.
  */
 static void await_signal(struct lanes_run *r, const struct wait *wait, bool launching)
 {
@@ -334,7 +335,7 @@ static void await_signal(struct lanes_run *r, const struct wait *wait, bool laun
     sleep_until(p, wait->done);
 }
 
-/* Steps whose calls are below `end`. */
+/* Runs the next steps of the lane, up to and excluding the first whose call is `end` or later. */
 static void run_lane_until(struct lanes_run *r, uint32_t lane, bool launching, struct ngd_team *part, uint32_t end)
 {
     const struct lane *l = &r->lanes->lanes[lane];

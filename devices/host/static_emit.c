@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sources of an executable's static kernels: one file for each family of kernels, and one with the table of their
- * functions, in one text with a line in front of each (NGD_STATIC_FILE_MARK). Calls whose kernels and parameters are
- * the same share a function, as the layers of a model do.
+ * Generates the sources of an executable's static kernels: a file for each family of kernels, and a file with the table
+ * of their functions. They are one text, with a line in front of each file (NGD_STATIC_FILE_MARK). Calls with the same
+ * kernel and the same parameters share a function, as the layers of a model do.
  *
- * The text depends on the plan and the instruction set alone, and not on addresses: its digest names the object.
+ * The text depends only on the plan and the instruction set, not on addresses: its digest names the object.
  */
 #include "devices/host/host.h"
 #include "devices/host/static.h"
@@ -32,7 +32,7 @@ static const struct {
                                              "#include \"devices/host/kernels/k_qk_scatter.c\"\n"},
 };
 
-/* Exactly: as a hexadecimal constant, which C has for finite values only. */
+/* Writes the exact value, as a hexadecimal constant. C has those for finite values only. */
 static void put_float(struct ngd_strbuf *sb, const void *at)
 {
     float v;
@@ -91,7 +91,8 @@ struct functions {
     struct function fn[NGD_STATIC_FUNCTIONS];
 };
 
-/* The number of the function with that body, which is taken when it is a new one; UINT32_MAX: there are too many. */
+/* Returns the number of the function with this body. Takes the body if it is new. Returns UINT32_MAX if there are too
+ * many functions. */
 static uint32_t find_or_add(struct functions *f, uint8_t family, struct ngd_strbuf *body)
 {
     for (uint32_t i = 0; i < f->n; i++)
@@ -105,7 +106,8 @@ static uint32_t find_or_add(struct functions *f, uint8_t family, struct ngd_strb
     return f->n++;
 }
 
-/* Calls that a team shares keep their own functions: constants gain nothing where memory is the limit. */
+/* Returns the number of the call's function, UINT32_MAX if it has none. Calls that a team shares keep their own
+ * functions: memory limits them, and constants would gain nothing. */
 static uint32_t number_function(struct functions *f, const struct ngd_plan_call *call, const struct ngd_host_call *hc,
                                 bool *failed_p)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Taking an object of static kernels in.
+ * Loads an object of static kernels.
  *
- * It is loaded from a sealed file in memory, so that nobody can change it between the check and its use, no directory
- * has to allow execution, and MemoryDenyWriteExecute= may be set. The loader knows objects by their names, and the name
- * here is that of the descriptor: it stays open for as long as the object is loaded.
+ * It is loaded from a sealed file in memory. So nobody can change it between the check and its use, no directory has to
+ * allow execution, and MemoryDenyWriteExecute= may be set. The loader identifies objects by name, and the name here is
+ * that of the descriptor. So the descriptor stays open as long as the object is loaded.
  */
 #include "base/mem.h"
 #include "devices/host/host.h"

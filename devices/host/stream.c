@@ -7,9 +7,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define HANG_LIMIT_MS 200 /* as if the device had ended a hanging kernel after its time limit */
+#define HANG_LIMIT_MS 200 /* the time limit after which the simulated device ends a hanging kernel */
 
-/* What a CPU never does by itself and a device does: tests ask for it. */
+/* Simulates faults that devices have and CPUs do not, if a test asks for one. */
 static ngd_status_t injected(void)
 {
     if (NGD_FAULT(HOST_FAULT))

@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The worker team.
+ * The team of threads.
  *
- * One 64-bit word holds the job that is on offer: its epoch, its number of parts and the next part to claim. Leader
- * and helpers claim parts by compare-and-swap on it, so who comes late finds none left, and a helper that
- * was descheduled before it claimed anything cannot hold up the leader. The job's fields are written before the word
- * is (release) and read after a claim (acquire); they stay as they are while any part is claimed and not done,
- * because the leader publishes the next job only when `done` has reached the number of parts. The epoch keeps a
- * slow compare-and-swap from claiming a part of a later job with the same numbers.
+ * One 64-bit word holds the job on offer: its epoch, its number of parts and the next part to claim. Leader and helpers
+ * claim parts by compare-and-swap on it. So a late helper finds no part left, and a helper that was descheduled before
+ * it claimed anything cannot hold up the leader. The job's fields are written before the word (release) and read after
+ * a claim (acquire). They do not change while any part is claimed and not done, because the leader publishes the next
+ * job only when `done` has reached the number of parts. The epoch keeps a slow compare-and-swap from claiming a part of
+ * a later job with the same numbers.
  *
  *                 begin                  no work for SPINS            end
  *   asleep on bell -----> spinning -------------------> asleep   spinning ----> asleep
  *
- * Waiting is bounded everywhere: spin, then yield, then sleep on a futex. The machine runs client processes on the
- * same CPUs, and a helper that spins for a leader which is not running would only keep it from running.
+ * Spinning is bounded everywhere: a thread spins, then yields, then sleeps on a futex. Client processes run on the same
+ * CPUs, and a helper that spins for a leader which is not running would only keep it from running.
  *
- * Lanes: the leader gives each helper that is needed a seat (a lane, and a number in it), opens the seats, and rings. A
- * helper takes its seat by compare-and-swap from open to taken; the first of a lane runs the lane's function, the
- * others serve it as they would serve the leader, through a team of the lane's own that has no threads. At the end the
- * leader closes the seats of those that have not come, and waits for the others to leave. A lane whose first helper has
- * not come can be claimed in the same way.
+ * Lanes: the leader gives each helper that it needs a seat (a lane, and a number in it), opens the seats, and rings the
+ * bell. A helper takes its seat by compare-and-swap from open to taken. The first helper of a lane runs the lane's
+ * function. The others serve it as they would serve the leader, through the lane's own team, which has no threads of
+ * its own. At the end the leader closes the seats of helpers that have not come, and waits for the others to leave. A
+ * lane whose first helper has not come is claimed in the same way, by closing its seat.
  *
- * Sleep and wake follow Dekker: a helper raises `sleepers` and then looks at the word; the leader writes the
- * word and then looks at `sleepers`; both sequentially consistent, so at least one of them sees the other.
+ * Sleep and wake follow Dekker: a helper raises `sleepers` and then reads the word; the leader writes the word and then
+ * reads `sleepers`. Both are sequentially consistent, so at least one of them sees the other.
  */
 #include "devices/host/team.h"
 #include "base/lock.h"
@@ -37,8 +37,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* A pause is 10 to 140 cycles: 2000 of them are 10 to 110 µs, about the longest stretch of a step that is not shared.
- */
+/* A pause takes 10 to 140 cycles, so 2000 take 10 to 110 µs: about the longest stretch of a step that is not shared. */
 #define SPINS 2000
 
 #define WORD(epoch, parts, next) ((uint64_t)(epoch) << 32 | (uint64_t)(parts) << 16 | (uint64_t)(next))
@@ -60,12 +59,12 @@ struct ngd_team {
     _Atomic uint32_t sleepers;
     _Atomic bool running; /* between begin and end */
     _Atomic bool stop;
-    alignas(64) uint32_t threads; /* with the leader */
-    uint32_t started;             /* helpers */
-    bool tried;
+    alignas(64) uint32_t threads; /* the leader included */
+    uint32_t started;             /* helpers that run */
+    bool tried;                   /* to start them */
     char name[16];
     struct {
-        alignas(64) _Atomic uint32_t epoch; /* of the seats that are open, or were last */
+        alignas(64) _Atomic uint32_t epoch; /* of the seats that were opened last */
         ngd_lane_fn *fn;
         void *arg;
         struct ngd_team *parts[NGD_LANES_MAX]; /* the lanes' teams */
@@ -76,7 +75,7 @@ struct ngd_team {
         pthread_t thread;
         _Atomic uint64_t seat; /* SEAT(epoch, state) */
         uint32_t lane, in_lane;
-        uint32_t seen; /* epoch; the helper's own */
+        uint32_t seen; /* the last lanes.epoch that the helper saw; only it writes this */
     } helpers[];
 };
 
@@ -132,7 +131,7 @@ static void work_on_parts(struct ngd_team *team, uint32_t part, uint32_t parts)
     finish_part(team, parts);
 }
 
-/* Does what is on offer, and waits for more as long as that is worth it. */
+/* Does the parts on offer, and spins for more until SPINS are over or the run ends. */
 static void serve_team(struct ngd_team *team)
 {
     for (uint32_t spin = 0; spin < SPINS && atomic_load_explicit(&team->running, memory_order_acquire); spin++) {
@@ -187,7 +186,7 @@ static void take_seat(struct helper *self, uint32_t epoch)
     uint64_t open = SEAT(epoch, SEAT_OPEN);
 
     if (!atomic_compare_exchange_strong(&self->seat, &open, SEAT(epoch, SEAT_TAKEN)))
-        return; /* it has none, or comes too late */
+        return; /* the helper has no seat, or comes too late */
     ngd_host_thread = self->in_lane;
     if (self->in_lane == 0)
         run_team_lane(team, self->lane);
@@ -318,7 +317,7 @@ void ngd_team_share(struct ngd_team *team, const struct ngd_host_call *call, str
 
 /* ---- lanes ---- */
 
-/* A lane's team: it has no threads of its own. */
+/* Creates or resizes the lanes' teams, which have no threads of their own. */
 static bool make_parts(struct ngd_team *team, const uint32_t *threads, uint32_t n_lanes)
 {
     for (uint32_t l = 0; l < n_lanes; l++) {
@@ -344,7 +343,7 @@ static void seat_helpers(struct ngd_team *team, const uint32_t *threads, uint32_
     }
 }
 
-/* False: somebody sits there, or the seat is closed already. */
+/* Closes an open seat. Returns false if the helper has taken it, or if it is closed already. */
 static bool close_seat(struct helper *h, uint32_t epoch)
 {
     uint64_t open = SEAT(epoch, SEAT_OPEN);
@@ -363,13 +362,13 @@ bool ngd_team_claim_lane(struct ngd_team *team, uint32_t lane)
             continue;
         if (!close_seat(h, epoch))
             return false;
-        end_part(team->lanes.parts[lane]); /* its other helpers are not needed */
+        end_part(team->lanes.parts[lane]); /* the lane's other helpers are not needed */
         return true;
     }
     return false;
 }
 
-/* How many have taken their seats. */
+/* Closes the open seats. Returns how many helpers have taken theirs. */
 static uint32_t close_seats(struct ngd_team *team, uint32_t n, uint32_t epoch)
 {
     uint32_t taken = 0;
