@@ -171,7 +171,7 @@ static ngd_status_t comm_create(void *const *devs, uint32_t n, const char *name,
     struct ngd_meeting *m;
     ngd_status_t status = ngd_meeting_create(n, name, time_limit, &m);
 
-    (void)devs; /* all of one memory */
+    (void)devs; /* all devices share one memory */
     if (status)
         return ngd_diag_set(diag, status, "no host memory for the %u ranks of group \"%s\"", n, name);
     *comm_p = m;

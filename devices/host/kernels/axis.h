@@ -3,10 +3,10 @@
 #define NGD_DEVICES_HOST_KERNELS_AXIS_H
 
 /*
- * A contiguous tensor seen from one of its dimensions, the axis: outer x n x inner elements. Kernels along an axis
+ * A contiguous tensor seen along one of its dimensions, the axis: outer x n x inner elements. Kernels along an axis
  * (softmax, cumsum, topk, argmax, gather, ...) share this view. A line is the n elements with one outer and one inner
- * index; lines are independent, and rows (dimension 0) are outer indices unless the axis is dimension 0, where
- * validation allows no bucketed symbol.
+ * index; lines are independent. Rows (dimension 0) are outer indices, unless the axis is dimension 0. Validation allows
+ * no bucketed symbol on that dimension then.
  */
 #include "devices/host/kernels/nd.h"
 

@@ -3,8 +3,8 @@
 #define NGD_DEVICES_HOST_KERNELS_BY_ISA_H
 
 /*
- * NGD_BY_ISA(isa, name): address of name_avx512, name_avx2 or name_scalar, the best that `isa` allows of those that are
- * compiled in. Every kernel family keeps its functions in one constant table per instruction set, under these names.
+ * NGD_BY_ISA(isa, name) is the address of name_avx512, name_avx2 or name_scalar: the best table that `isa` allows and
+ * that is compiled in. Every kernel family keeps its functions in one constant table per instruction set.
  */
 #include "devices/host/kernels/kernel.h"
 

@@ -3,21 +3,21 @@
 #define NGD_DEVICES_HOST_KERNELS_INDICES_H
 
 /*
- * Tensors of indices. Indices are data: each is checked before it is used, and one outside its dimension ends the call
- * with INDEX_RANGE. Where PyTorch lets negative indices count from the end (indexing proper: index.Tensor, index_put)
- * they do here; embedding, gather, index_select, index_copy and scatter take none, as there.
+ * Reads index tensors. Indices are data: each is checked before it is used, and an index outside its dimension ends the
+ * call with INDEX_RANGE. As in PyTorch, negative indices count from the end for index.Tensor and index_put, and are
+ * refused by embedding, gather, index_select, index_copy and scatter.
  *
  * A dimension that carries a bucketed symbol ends at its actual rows: the padding behind them is out of range.
  */
 #include "devices/host/kernels/axis.h"
 
-/* One index tensor, contiguous or with a step. */
+/* How to check the indices of one index tensor. */
 struct ngd_indices {
     int64_t limit;    /* planned size of the dimension */
     int64_t row_mult; /* actual size = symbols[row_sym] * row_mult */
     uint8_t row_sym;
     bool wide;     /* i64, else i32 */
-    bool from_end; /* negative ones count from the end */
+    bool from_end; /* negative indices count from the end */
 };
 
 static inline struct ngd_indices ngd_indices_of(const struct ngd_plan_tensor *index, const struct ngd_plan_tensor *x,
@@ -35,7 +35,7 @@ static inline int64_t ngd_indices_limit(const struct ngd_indices *s, const struc
     return s->row_sym == NGD_NO_ROW_SYM ? s->limit : run->symbols[s->row_sym] * s->row_mult;
 }
 
-/* The index at p, within 0..limit-1; else the call fails and false comes back. */
+/* Reads the index at p. If it is not within 0..limit-1, fails the call and returns false. */
 static inline bool ngd_indices_get(const struct ngd_indices *s, const char *p, int64_t limit,
                                    const struct ngd_host_call *call, struct ngd_host_run *run, int64_t *index_p)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The vector kernels of all families but matrices (k_gemm_impl.h), for one instruction set; see simd.h. */
+/* Compiles the templates of all families except matrices (k_gemm_impl.h) for one instruction set; see simd.h. */
 #define NGD_SIMD 8
 #include "devices/host/kernels/k_attention_impl.h"
 #include "devices/host/kernels/k_cast_impl.h"

@@ -8,13 +8,13 @@
 typedef int64_t (*line_fn)(const char *p, int64_t step, int64_t n);
 
 struct arg_params {
-    struct ngd_nd lines; /* first elements */
-    int64_t n, step;     /* along a line, bytes */
-    ngd_arg_fn vector;   /* contiguous floats */
+    struct ngd_nd lines; /* walks the first elements of the lines */
+    int64_t n, step;     /* of a line: elements, bytes between them */
+    ngd_arg_fn vector;   /* for contiguous floats, else NULL */
     line_fn line;
 };
 
-/* v != v never holds for integers; the comparison with the best so far fails for NaN, so the first one stays. */
+/* v != v is never true for integers. Comparisons with a NaN are false, so the first NaN stays the best. */
 #define LINES(T, wide)                                                                     \
     static int64_t argmax_##T(const char *p, int64_t step, int64_t n)                      \
     {                                                                                      \

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * npu.fused_infer_attention_score: which rows belong to which sequence, where its keys are, and the split of the work.
+ * npu.fused_infer_attention_score: finds the rows of each sequence and the addresses of its keys, and splits the work.
  *
- * The host lists come with every replay and the block table is data, so all of them are checked here before an
- * address is made of them: lengths that do not fit, or a block outside the cache, end the call with INDEX_RANGE.
+ * The host lists come with every replay and the block table is data, so both are checked here before an address is
+ * computed from them. Lengths that do not fit, or a block outside the cache, end the call with INDEX_RANGE.
  *
- * Work is counted in units: one block of rows of one sequence with one key head. Every part walks the list of
- * sequences, which is short, to find the units that are its own.
+ * Work is counted in units: a block of rows of one sequence, with one key head. Every part walks the list of sequences,
+ * which is short, to find its own units.
  */
 #include "devices/host/kernels/k_attention.h"
 #include "base/mem.h"
@@ -16,7 +16,7 @@
 
 struct attention {
     int64_t heads, kv_heads, group, d, dp;
-    int64_t row_block; /* rows of a sequence that are done together */
+    int64_t row_block; /* rows of a sequence that are computed together */
     int64_t block_size, blocks, table_width, tokens;
     int64_t q_row, q_head;                       /* bytes */
     int64_t kv_block[2], kv_slot[2], kv_head[2]; /* bytes; keys, values */
@@ -33,12 +33,12 @@ struct attention {
 
 struct unit {
     int64_t row, rows;     /* of the query tensor */
-    int64_t keys;          /* that the first row sees; each later one sees one more */
+    int64_t keys;          /* that the first row sees; each later row sees one more */
     int64_t head;          /* of the cache */
     const int32_t *blocks; /* the sequence's row of the table */
 };
 
-/* Addresses of keys [begin, begin + n). */
+/* Computes the addresses of keys [begin, begin + n). */
 static bool find_keys(const struct attention *a, const struct ngd_host_call *call, struct ngd_host_run *run,
                       const struct unit *u, int64_t begin, int64_t n, struct ngd_attn_scratch *s)
 {
@@ -118,7 +118,7 @@ struct sequences {
     const int64_t *end, *keys; /* host parameters */
 };
 
-/* Lengths that make sense together; false after ngd_host_fail. */
+/* Checks the lengths of the sequences. Returns false after ngd_host_fail. */
 static bool check_sequences(const struct attention *a, const struct ngd_host_call *call, struct ngd_host_run *run,
                             struct sequences *q)
 {
@@ -147,8 +147,8 @@ static int64_t units_of(const struct attention *a, const struct sequences *q, in
     return (rows + a->row_block - 1) / a->row_block * a->kv_heads;
 }
 
-/* The unit with that number among sequence i's. Later rows first: they take longest, and the short ones fill the gaps.
- */
+/* Finds a unit of sequence i by its number. Later rows come first: they take longest, and short units fill the gaps at
+ * the end. */
 static struct unit unit_of(const struct attention *a, const struct ngd_host_call *call, const struct sequences *q,
                            int64_t i, int64_t number)
 {
@@ -165,7 +165,7 @@ static struct unit unit_of(const struct attention *a, const struct ngd_host_call
     };
 }
 
-/* Rows that belong to no sequence. */
+/* Fills the rows that belong to no sequence with zeros. */
 static void clear_rest(const struct attention *a, const struct ngd_host_call *call, const struct ngd_host_run *run,
                        const struct sequences *q)
 {
@@ -271,7 +271,8 @@ static ngd_status_t attention_select(const struct ngd_plan *plan, const struct n
     return NGD_OK;
 }
 
-/* For a context half as long as the table allows, up to 2048: the real one is not known before the replay. */
+/* Estimates the cost for a context half as long as the table allows, at most 2048. The real length is not known before
+ * the replay. */
 static double attention_cost(const struct attention *a, ngd_isa_t isa)
 {
     const double limit = (double)a->table_width * (double)a->block_size / 2, context = limit < 2048 ? limit : 2048;

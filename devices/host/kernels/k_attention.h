@@ -6,10 +6,10 @@
  * Attention, over a paged cache (k_attention.c) or dense (k_sdpa.c), in chunks of NGD_ATTN_CHUNK keys with a running
  * maximum.
  *
- * A "query" here is one head of one row. Queries that share a key head are done together, up to NGD_ATTN_QUERIES of
- * them: the heads of its group, times neighbouring rows of the same sequence. Each has its own number of keys and meets
- * them one after the other in chunks that begin at multiples of NGD_ATTN_CHUNK, so its result does not depend on
- * what it is done together with.
+ * A "query" here is one head of one row. Up to NGD_ATTN_QUERIES queries that share a key head are computed together:
+ * the heads of the key head's group, times neighbouring rows of the same sequence. Each query has its own number of
+ * keys, and handles them in order, in chunks that begin at multiples of NGD_ATTN_CHUNK. So its result does not depend
+ * on the queries that are computed with it.
  */
 #include "devices/host/kernels/by_isa.h"
 
@@ -47,7 +47,8 @@ static inline void *ngd_attn_take(char **at, uint64_t bytes)
     return p;
 }
 
-/* In so many bytes from base on. The result has room for the number of keys that each query sees of a chunk. */
+/* Lays the scratch out from `base` on. Returns an array with room for the number of keys that each query sees in a
+ * chunk. */
 static inline int64_t *ngd_attn_lay_out(struct ngd_attn_scratch *s, char *base, uint64_t queries, uint64_t dp,
                                         bool biased)
 {
@@ -64,9 +65,9 @@ static inline int64_t *ngd_attn_lay_out(struct ngd_attn_scratch *s, char *base, 
 
 struct ngd_attn_table {
     /*
-     * One chunk: keys k[0..] of d numbers, of which query i sees count[i] (0 = none of this chunk), and values of dv;
-     * neither is more than dp. By the cache's dtype. A query's first chunk has max -inf, sum 0 and o 0; a sum that is 0
-     * in the end has seen nothing.
+     * Handles one chunk, by the cache's dtype. Keys k[0..] have d numbers, values have dv; neither is more than dp.
+     * Query i sees the first count[i] keys (0: none of this chunk). Before a query's first chunk, max is -inf, sum and
+     * o are 0. A query whose sum is 0 at the end has seen no key.
      */
     void (*chunk[3])(const struct ngd_attn_scratch *s, int64_t d, int64_t dv, int64_t dp, int64_t queries,
                      const int64_t *count);

@@ -4,10 +4,10 @@
 #include "devices/host/kernels/simd_math.h"
 #include "devices/host/kernels/unroll.h"
 
-#define AHEAD 4 /* keys: far enough for memory, near enough for the L1 cache */
+#define AHEAD 4 /* keys to prefetch ahead: far enough for memory, near enough for the L1 cache */
 
 #if NGD_SIMD < 16
-/* simd_hsum of nq vectors at once, with the same order of additions. */
+/* Does simd_hsum for nq vectors at once, with the same order of additions. */
 #if NGD_SIMD == 8
 SIMD_INLINE __m128 attn_fold128(simd_f v)
 {
@@ -40,8 +40,8 @@ SIMD_INLINE void attn_prefetch(const char *p, int64_t bytes)
 
 #if NGD_SIMD == 16
 /*
- * Scores of nq queries (1, 2 or 4, a constant after inlining) with keys, 16 of them at once: as many keys as make 16
- * vectors of sums, which are folded together. Behind the last key there may be other numbers afterwards.
+ * Computes the scores of nq queries (1, 2 or 4, a constant after inlining). It handles 16 / nq keys at once, so that 16
+ * vectors of sums are folded together. It may overwrite scores behind the last key.
  */
 #define SCORES(T)                                                                                               \
     SIMD_INLINE void attn_scores_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first,    \
@@ -88,7 +88,7 @@ SIMD_INLINE void attn_put_scores(simd_f v, const int nq, int64_t n, int64_t room
     }
 }
 #else
-/* Scores of nq queries (a constant after inlining) with n keys. */
+/* Computes the scores of nq queries (a constant after inlining) with keys [begin, end). */
 #define SCORES(T)                                                                                                     \
     SIMD_INLINE void attn_scores_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first,          \
                                      const int nq, int64_t begin, int64_t end)                                        \
@@ -116,7 +116,7 @@ SIMD_INLINE void attn_put_scores(simd_f v, const int nq, int64_t n, int64_t room
     }
 #endif
 
-/* o += sum over keys of p * v, for nq queries and up to nv vectors of columns from `col` on. */
+/* Adds the sum over keys of p * v to o, for nq queries and nv vectors of columns from `col` on. */
 #define VALUES(T)                                                                                             \
     SIMD_INLINE void attn_values_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first,  \
                                      const int nq, int64_t begin, int64_t end, int64_t col, const int nv)     \
@@ -155,13 +155,13 @@ SIMD_INLINE void attn_put_scores(simd_f v, const int nq, int64_t n, int64_t room
             attn_values_##T(s, d, dp, first, nq, begin, end, col, 1);                                         \
     }
 
-/* Scores, -infinity from the n-th on; there is room for a whole vector. */
+/* Loads scores; lanes from the n-th on become -infinity. A whole vector may be read. */
 SIMD_INLINE simd_f attn_seen_scores(const float *p, int64_t n)
 {
     return n >= SIMD_W ? simd_load_f32(p) : simd_fill(simd_load_f32(p), n, -INFINITY);
 }
 
-/* Rows of the bias are as long as those of the scores. */
+/* Adds the bias to a query's scores. Rows of both have the same length. */
 SIMD_INLINE void attn_add_bias(const struct ngd_attn_scratch *s, int64_t query, int64_t n)
 {
     const float *b = s->bias + query * NGD_ATTN_CHUNK;
@@ -171,8 +171,8 @@ SIMD_INLINE void attn_add_bias(const struct ngd_attn_scratch *s, int64_t query, 
         simd_store_f32(p + j, simd_add(simd_load_f32(p + j), simd_load_f32(b + j)));
 }
 
-/* Scores become weights, and what was summed before is brought to the new maximum. Without a key that is seen there is
- * none: the weights are 0, unless there is no number at all. */
+/* Turns scores into weights, and scales the sums of earlier chunks to the new maximum. If all keys are hidden, the
+ * maximum stays -infinity and the weights are 0; NaN scores stay NaN. */
 static void attn_weigh(const struct ngd_attn_scratch *s, int64_t dp, int64_t query, int64_t n)
 {
     float *p = s->scores + query * NGD_ATTN_CHUNK, *o = s->o + query * dp;
@@ -193,7 +193,7 @@ static void attn_weigh(const struct ngd_attn_scratch *s, int64_t dp, int64_t que
         simd_store_f32(p + j, e);
         total = simd_add(total, e);
     }
-    if (before == -INFINITY) { /* nothing was summed */
+    if (before == -INFINITY) { /* nothing was summed before */
         s->sum[query] = simd_hsum(total);
         return;
     }
@@ -204,8 +204,8 @@ static void attn_weigh(const struct ngd_attn_scratch *s, int64_t dp, int64_t que
 }
 
 /*
- * nq queries from `first` on: what all of them see together, the rest one by one. Queries of later rows see more
- * keys, so the least count is the first's and what is left over is short.
+ * Handles nq queries from `first` on: the keys that all of them see together, the rest one query at a time. Queries of
+ * later rows see more keys, so the first query has the least count, and the rest is short.
  */
 #define GROUP(T)                                                                                                     \
     SIMD_INLINE void attn_group_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dv, int64_t dp,             \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Elementwise operators of two operands with broadcasting: rows NGD_HOST_BINARY of kernels_basic.def; and where.
+ * Elementwise operators of two operands with broadcasting (rows NGD_HOST_BINARY of kernels_basic.def), aten.where and
+ * aten.masked_fill.
  */
 #include "devices/host/kernels/k_elementwise.h"
 #include "devices/host/kernels/k_make.h"
@@ -43,7 +44,7 @@ static void set_alpha(const struct ngd_plan_call *call, struct binary_row *row, 
     if (alpha != 1)
         row->f = NGD_EW_BINARY_ADD_SCALED;
     args->f[0] = (float)(row->alpha * alpha);
-    /* Whole for integers: the shape rule's care. It wraps, as all of their arithmetic does. */
+    /* The shape rule makes sure that alpha is whole for integers. It wraps, as all integer arithmetic does. */
     args->i[0] = (int64_t)((uint64_t)(int64_t)row->alpha * (uint64_t)ngd_scalar_i64(ngd_call_scalar(call, "alpha")));
 }
 
@@ -73,7 +74,7 @@ static ngd_status_t prepare_binary(struct ngd_host_prepare *p, struct ngd_diag *
 
 const struct ngd_host_kernel ngd_host_binary = {.select = ngd_select_strided, .prepare = prepare_binary};
 
-/* ---- where: the values are not looked at, so one function per element size ---- */
+/* ---- where: it only copies values, so one function per element size is enough ---- */
 
 #define WHERE(bits)                                                                                            \
     static void where_##bits(char *const *p, const int64_t *step, int64_t n, const void *arg)                  \
@@ -100,7 +101,7 @@ static ngd_status_t prepare_where(struct ngd_host_prepare *p, struct ngd_diag *d
 
 const struct ngd_host_kernel ngd_host_where = {.select = ngd_select_strided, .prepare = prepare_where};
 
-/* ---- masked_fill: where with a value for one of the two ---- */
+/* ---- masked_fill: where, with a constant instead of one operand ---- */
 
 #define MASKED_FILL(bits)                                                                                     \
     static void masked_fill_##bits(char *const *p, const int64_t *step, int64_t n, const void *arg)           \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* aten._to_copy, and the casts that other kernels use. Those with an integer side are plain C: such tensors are small.
- */
+/* aten._to_copy, and the casts that other kernels use. Casts from or to integers are plain C, since such tensors are
+ * small. */
 #include "devices/host/kernels/k_cast.h"
 #include "devices/host/kernels/k_copy.h"
 #include "devices/host/kernels/k_elementwise.h"

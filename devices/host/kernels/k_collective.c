@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Collectives of the host device. Data goes through the stages of the group's meeting, a stage at a time: a rank copies
- * its part in, meets the others, and reads what it needs from theirs.
+ * Collectives of the host device. Data goes through the stages of the group's meeting, one stage at a time: a rank
+ * copies its part into its stage, meets the others, and reads what it needs from their stages.
  *
- * Each rank reduces what it keeps itself, in the order of ranks, so that all get the same bits, whoever came first and
- * however many rounds it takes. f16 and bf16 are summed in f32 and rounded once; integers wrap.
+ * Each rank reduces the elements that it keeps by itself, in the order of ranks. So all ranks get the same bits,
+ * whoever comes first and however many rounds it takes. f16 and bf16 are summed in f32 and rounded once; integers wrap.
  *
- * Only the leader of a launch's team runs one: the others have nothing to do while ranks wait for each other.
+ * Only the leader of a launch's team runs a collective: helpers would have nothing to do while ranks wait for each
+ * other.
  */
 #include "base/mem.h"
 #include "devices/backend.h"
@@ -15,7 +16,7 @@
 #include "devices/meeting.h"
 #include <string.h>
 
-#define BLOCK 256 /* elements that are reduced over all ranks before the next ones */
+#define BLOCK 256 /* elements that are reduced over all ranks at a time */
 
 /* Reduces n elements of each rank's part. */
 typedef void (*reduce_fn)(const char *const *parts, uint32_t ranks, char *result, uint64_t n);
@@ -24,7 +25,7 @@ struct collective {
     struct ngd_meeting *meeting;
     bool (*run)(const struct collective *c, const struct ngd_host_call *call, struct ngd_host_run *run,
                 const struct ngd_collective *what);
-    /* Of those that run_whole runs: reads from the ranks' stages. */
+    /* For collectives of run_whole: reads from the ranks' stages. */
     void (*take)(const struct collective *c, const struct ngd_collective *what, char *result, uint64_t at, uint64_t n);
     reduce_fn reduce;
     uint32_t rank, size;
@@ -89,7 +90,7 @@ static const struct {
     {"min", {AND_INTS(min)}}, {"max", {AND_INTS(max)}},
 };
 
-/* NULL: there is none. */
+/* Returns the function, NULL if there is none. */
 static reduce_fn find_reduction(const char *name, ngd_dtype_t dtype)
 {
     for (size_t i = 0; i < sizeof(reductions) / sizeof(reductions[0]); i++)
@@ -110,7 +111,7 @@ static bool meet_ranks(const struct collective *c, struct ngd_host_run *run)
     return ngd_meeting_round(c->meeting, c->rank, &run->error);
 }
 
-/* n bytes of each rank's operand, from `at` on, are in the stages. */
+/* Called when n bytes of each rank's operand, from `at` on, are in the stages. */
 static void take_all_reduce(const struct collective *c, const struct ngd_collective *what, char *result, uint64_t at,
                             uint64_t n)
 {
@@ -137,7 +138,8 @@ static void take_broadcast(const struct collective *c, const struct ngd_collecti
     memcpy(result + at, ngd_meeting_staged(c->meeting, c->rank, what->src), n);
 }
 
-/* Of tensors that ranks hand in whole. Without elements too there is a round: it shows that all are there. */
+/* Runs collectives to which ranks contribute whole tensors. Even without elements there is a round: it shows that all
+ * ranks have come. */
 static bool run_whole(const struct collective *c, const struct ngd_host_call *call, struct ngd_host_run *run,
                       const struct ngd_collective *what)
 {
@@ -159,7 +161,7 @@ static bool run_whole(const struct collective *c, const struct ngd_host_call *ca
     return true;
 }
 
-/* A stage has room for a part of each rank. */
+/* Runs an all_to_all. A stage has room for a part for each rank. */
 static uint64_t part_of_stage(const struct collective *c)
 {
     return NGD_MEETING_STAGE / c->size & ~(uint64_t)63;
@@ -187,7 +189,7 @@ static bool run_reduce_scatter(const struct collective *c, const struct ngd_host
     return true;
 }
 
-/* The largest part that any rank sends: all take as many rounds. */
+/* Returns the largest part that any rank sends: all ranks take the same number of rounds. */
 static uint64_t largest_part(const struct collective *c)
 {
     uint64_t most = 0;

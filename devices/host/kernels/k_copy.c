@@ -2,9 +2,9 @@
 /*
  * Copies: aten.clone of a tensor with any strides, aten.cat, aten.stack, aten.repeat, aten.copy_.
  *
- * Runs that are contiguous on both sides are one memcpy each. A transposition (the source's unit step lies in the
- * dimension before the last) would touch a cache line per element; it goes in tiles, so that what is read or written of
- * a line is read or written at once.
+ * A run that is contiguous on both sides is one memcpy. A transposition (the source's unit step is in the dimension
+ * before the last) would touch a cache line per element. It is done in tiles, so that all elements of a line are read
+ * or written at once.
  */
 #include "devices/host/kernels/k_copy.h"
 #include "base/mem.h"
@@ -31,8 +31,9 @@ static void run_clone(const struct ngd_host_call *call, struct ngd_host_run *run
 }
 
 /*
- * Rows 0..rows-1 of the last two dimensions; the source's step in the first of them is one element. Tiles are turned in
- * a buffer: written straight through, rows a power of two apart would push one another out of the cache.
+ * Transposes rows 0..rows-1 of the last two dimensions; the source's step in the first of them is one element. Tiles
+ * are transposed in a buffer: if they were written directly, rows a power of two apart would evict one another from the
+ * cache.
  */
 #define TRANSPOSE(bytes)                                                                                           \
     static void copy_transpose_##bytes(char *dst, int64_t dst_row, const char *src, int64_t src_col, int64_t rows, \
@@ -147,7 +148,7 @@ static void run_cat_part(const struct ngd_host_call *call, struct ngd_host_run *
     }
 }
 
-/* The strides of the result's other dimensions, for an operand that lacks dimension `dim`. */
+/* Sets the strides of a slice, which lacks dimension `dim`, to those of the result's other dimensions. */
 static void strides_without(const struct ngd_plan_tensor *out, int64_t dim, struct ngd_plan_tensor *slice)
 {
     for (int64_t d = 0; d < slice->rank; d++)
@@ -202,8 +203,8 @@ static void run_repeat_part(const struct ngd_host_call *call, struct ngd_host_ru
 }
 
 /*
- * A dimension that is repeated is two: which time, where x has a stride of 0, and which element. Operands and result
- * with these; false: there are too many of them.
+ * Splits each repeated dimension of operand and result into two: which repetition, where x has a stride of 0, and which
+ * element. Returns false if that gives too many dimensions.
  */
 static bool split_repeats(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct ngd_plan_tensor *x,
                           struct ngd_plan_tensor *y)
@@ -268,7 +269,7 @@ const struct ngd_host_kernel ngd_host_repeat = {.select = select_repeat, .prepar
 
 /* ---- copy_: into a state or a view of one, with a cast ---- */
 
-/* The plan sees to it that the source does not overlap what is written. */
+/* The plan makes sure that the source does not overlap the destination. */
 struct put_params {
     struct ngd_nd nd; /* source, destination */
     ngd_nd_fn cast;   /* NULL: same type */

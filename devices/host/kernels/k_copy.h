@@ -2,7 +2,7 @@
 #ifndef NGD_DEVICES_HOST_KERNELS_K_COPY_H
 #define NGD_DEVICES_HOST_KERNELS_K_COPY_H
 
-/* aten.clone: what the plan inserts where a kernel wants contiguous operands, and a cast between equal types. */
+/* aten.clone. The plan inserts it where a kernel needs contiguous operands. A cast between equal types uses it too. */
 #include "devices/host/kernels/kernel.h"
 
 extern const struct ngd_host_kernel ngd_host_clone;

@@ -9,7 +9,7 @@
 
 #define COLS 64
 
-/* m <= COLS neighbouring lines of an axis. */
+/* Handles m <= COLS neighbouring lines of an axis. */
 typedef void (*cumsum_fn)(const char *x, char *y, int64_t n, int64_t inner, int64_t m);
 
 struct cumsum_params {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Elementwise operators of one operand: rows NGD_HOST_UNARY of kernels_basic.def. k_elementwise*.def have the
- * functions.
+ * Elementwise operators of one operand: rows NGD_HOST_UNARY of kernels_basic.def. Their functions are in
+ * k_elementwise.def and k_elementwise_int.def.
  */
 #include "base/mem.h"
 #include "devices/host/kernels/k_elementwise.h"
@@ -14,7 +14,7 @@ void ngd_ew_run(const struct ngd_host_call *call, struct ngd_host_run *run, uint
     const struct ngd_ew_params *e = call->params;
     int64_t begin, end;
 
-    /* 256 elements: no two parts write to one cache line, whatever the type. */
+    /* With 256 elements, no two parts write to one cache line, whatever the type is. */
     if (ngd_nd_part(call, run, e->nd.total, e->nd.inner, 256, part, parts, &begin, &end))
         ngd_nd_apply(&e->nd, call->ptrs, begin, end, e->fn, &e->args);
 }
@@ -76,7 +76,7 @@ static float float_of(const struct ngd_host_prepare *p, const char *name)
     return ngd_scalar_f32(ngd_call_scalar(p->call, name));
 }
 
-/* PyTorch gives comparisons and clamps the constant in the tensor's type, where 0.1 is another number. */
+/* Rounds the constant to the tensor's type, as PyTorch does for comparisons and clamps: 0.1 is another number there. */
 static float in_type_of(const struct ngd_host_prepare *p, const char *name)
 {
     ngd_dtype_t t = ngd_call_in(p->plan, p->call, 0)->dtype;
@@ -120,7 +120,7 @@ static void args_other(const struct ngd_host_prepare *p, struct unary_row *row, 
     args->i[0] = int_of(p, "other");
 }
 
-/* PyTorch divides by the constant in the tensor's type, as comparisons are made. */
+/* Rounds the constant to the tensor's type before it divides, as PyTorch does. */
 static void args_divisor(const struct ngd_host_prepare *p, struct unary_row *row, struct ngd_ew_args *args)
 {
     (void)row;
@@ -174,7 +174,8 @@ static void args_pow(const struct ngd_host_prepare *p, struct unary_row *row, st
             row->f = (uint8_t)exact[i].f;
 }
 
-/* x < 1.5 is x <= 1 for integers, and x == 1.5 never holds: exact where a conversion of x to float would not be. */
+/* Compares integers with a float constant exactly, which a conversion of x to float would not: x < 1.5 is x <= 1, and
+ * x == 1.5 is never true. */
 static void args_compare(const struct ngd_host_prepare *p, struct unary_row *row, struct ngd_ew_args *args)
 {
     const struct ngd_scalar other = ngd_call_scalar(p->call, "other");
@@ -185,7 +186,7 @@ static void args_compare(const struct ngd_host_prepare *p, struct unary_row *row
     args->f[0] = in_type_of(p, "other");
     args->i[0] = other.i ? other.i : ngd_scalar_i64((struct ngd_scalar){.f = whole});
     if (other.i)
-        ; /* any integer may be equal to it */
+        ; /* a whole constant may be equal to an integer */
     else if (v != v || whole >= 0x1p63 || whole < -0x1p63)
         row->i = ne || (!eq && v == v && less == (v > 0)) ? NGD_EI_TEST_ALWAYS : NGD_EI_TEST_NEVER;
     else if (whole != v)

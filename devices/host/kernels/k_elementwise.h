@@ -4,9 +4,10 @@
 
 /*
  * Elementwise functions, by name, type and instruction set. The kernels (k_elementwise.c for one operand, k_binary.c
- * for two) map operators to these names and leave the walking to nd.h.
+ * for two) map operators to these names; nd.h walks the tensors.
  *
- * Operands of a run: sources first, the destination last. Two-operand functions take a step of 0 for either source.
+ * The operands of a run are the sources, then the destination. Functions of two operands take a step of 0 for either
+ * source.
  */
 #include "devices/host/kernels/by_isa.h"
 #include "devices/host/kernels/nd.h"
@@ -42,7 +43,7 @@ typedef enum ngd_ei {
     NGD_EI_MAX
 } ngd_ei_t;
 
-/* What a run function gets besides its operands. */
+/* Constants that a run function gets besides its operands. */
 struct ngd_ew_args {
     float f[2];
     int64_t i[2];
@@ -62,7 +63,7 @@ NGD_ISA_TABLES(struct ngd_ew_table, ngd_ew);
 /* Integers and bool, plain C: [function][dtype - NGD_I8]. */
 extern const ngd_nd_fn ngd_ei[NGD_EI_MAX][NGD_INT_TYPES];
 
-/* What both kernels prepare: a walk, a function, its constants. */
+/* Parameters of both kernels: a walk, a function and its constants. */
 struct ngd_ew_params {
     struct ngd_nd nd;
     ngd_nd_fn fn;

@@ -6,7 +6,7 @@
 #include "devices/host/kernels/k_elementwise.h"
 #include "devices/host/kernels/typed.h"
 
-/* Python's sign rule. A divisor of 0 gives 0: data must not be able to stop the daemon. */
+/* Python's sign rule. A divisor of 0 gives 0, since data must not be able to kill the daemon. */
 static int64_t floor_mod(int64_t a, int64_t b)
 {
     int64_t m;
@@ -17,7 +17,7 @@ static int64_t floor_mod(int64_t a, int64_t b)
     return m && (m < 0) != (b < 0) ? m + b : m;
 }
 
-/* By 0 it is 0 too, and the quotient that has no place wraps. */
+/* A divisor of 0 gives 0 here too. The one quotient that overflows wraps. */
 static int64_t trunc_divide(int64_t a, int64_t b)
 {
     if (b == 0 || b == -1)

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * aten.mm, aten.bmm, aten.addmm, aten.linear, npu.transpose_batchmatmul: shapes and strides of the operands brought to
- * one form (struct ngd_gemm), the choice between the three ways of k_gemm.h, and the split between the threads of a
- * team.
+ * aten.mm, aten.bmm, aten.addmm, aten.linear, npu.transpose_batchmatmul: brings shapes and strides of the operands to
+ * one form (struct ngd_gemm), chooses between the ways of k_gemm.h, and splits the work between the threads of a team.
  *
- * Work is counted in units: tiles of columns, for `wide` times passes of rows, times matrices of the batch. A part
- * takes a run of units, so a thread walks weights in the order of memory.
+ * Work is counted in units: tiles of columns, times passes over rows (for `wide`), times matrices of the batch. A part
+ * takes a run of units, so a thread reads weights in the order of memory.
  */
 #include "devices/host/kernels/k_gemm.h"
 #include "base/mem.h"
@@ -13,21 +12,21 @@
 #include <string.h>
 
 /*
- * From this many planned rows on, tiles pay: measured with bench_host_gemm, K 1024 and 3072, bf16 weights. The bucket
- * decides, not the rows of a replay, so that a row's result does not depend on its company.
+ * From this many planned rows on, `wide` is faster: measured with bench_host_gemm, K 1024 and 3072, bf16 weights. The
+ * bucket decides, not the rows of a replay, so that a row's result does not depend on the other rows.
  */
 #define WIDE_ROWS      NGD_GEMM_WIDE_ROWS
-#define COLS_PER_UNIT  16          /* of dot and axpy: 64 bytes of f32 results, so that parts share no line of y */
-#define COLS_PER_TILES 32          /* of tiles: two of A */
-#define TILES_FROM     (64 << 10)  /* elements of w: with fewer, setting up tiles takes longer than the product */
-#define TILES_ROOM     (1 << 20)   /* bytes of x laid out for one pass: half of an L2 cache */
+#define COLS_PER_UNIT  16          /* for dot and axpy: 64 bytes of f32 results, so that parts share no line of y */
+#define COLS_PER_TILES 32          /* for tiles: two tiles of A */
+#define TILES_FROM     (64 << 10)  /* elements of w; with fewer, setting up tiles takes longer than the product */
+#define TILES_ROOM     (1 << 20)   /* bytes of x that are laid out for one pass: half of an L2 cache */
 #define STREAM_BYTES   (512 << 10) /* a weight above this does not stay in the L2 cache from step to step */
 
 #define TILE_BYTES (NGD_GEMM_KC * NGD_GEMM_NT * sizeof(float))
 #define SUMS_BYTES (NGD_GEMM_MC * NGD_GEMM_NT * sizeof(float))
 #define ROWS_BYTES (NGD_GEMM_RB * NGD_GEMM_KC * sizeof(float))
 
-/* Generated code has these inlined, and not once more for nobody. */
+/* In generated code these functions are inlined, and no copy of them is kept. */
 #ifdef NGD_STATIC
 #define NGD_GEMM_API extern inline __attribute__((gnu_inline, always_inline))
 #else
@@ -95,7 +94,7 @@ static void gemm_pack(const struct ngd_gemm *g, const struct ngd_gemm_data *d, i
     (g->nk ? g->table->pack_nk : g->table->pack_kn)[g->wt](w, g->ldw, cols, depth, tile);
 }
 
-/* Rows [m, m + rows) of x, rows <= RB, times a tile. */
+/* Multiplies rows [m, m + rows) of x, rows <= RB, with a tile. */
 static void mul_block(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m, int64_t rows, int64_t k,
                       int64_t depth, const float *tile, float *block, float *sums)
 {
@@ -104,7 +103,7 @@ static void mul_block(const struct ngd_gemm *g, const struct ngd_gemm_data *d, i
 
     g->table->widen[g->xt](d->x + (m * g->ldx + k) * size, g->ldx, rows, depth, block, NGD_GEMM_KC);
     if (fn[k > 0])
-        fn[k > 0](tile, block, sums); /* always RB rows: the sums of the rows that are not there are not used */
+        fn[k > 0](tile, block, sums); /* always computes RB rows; sums of missing rows are not used */
     else
         g->table->mul(tile, block, NGD_GEMM_KC, rows, depth, sums, k > 0);
 }
@@ -133,7 +132,7 @@ static void gemm_wide(const struct ngd_gemm *g, const struct ngd_gemm_data *d, i
 }
 
 #else
-/* Not for generated code: ngd_gemm_emittable. */
+/* Generated code never calls it: see ngd_gemm_emittable. */
 static void gemm_wide(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
                       int64_t n1)
 {
@@ -143,7 +142,7 @@ static void gemm_wide(const struct ngd_gemm *g, const struct ngd_gemm_data *d, i
 
 /* ---- running ----------------------------------------------------------------------------------------- */
 
-/* K is 0: every sum is. */
+/* Stores the result for a K of 0, where every sum is 0. */
 static void put_zeros(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1)
 {
     static const float zeros[COLS_PER_UNIT];
@@ -170,7 +169,7 @@ static int64_t tiles_rows(const struct ngd_gemm *g)
     return rows < 16 ? 16 : rows > NGD_GEMM_MC ? NGD_GEMM_MC : rows;
 }
 
-/* Rows of x that are done together. */
+/* Returns the rows of x in one pass. */
 static int64_t pass_rows(const struct ngd_gemm *g, int64_t rows)
 {
     return is_wide(g) ? NGD_GEMM_MC : has_tiles(g) ? tiles_rows(g) : rows;
@@ -320,7 +319,7 @@ static void run_gemm_rows(const struct ngd_host_call *call, struct ngd_host_run 
     gemm_multiply(g, call, run, ngd_gemm_rows(g, call, run), part, parts);
 }
 
-/* The batch is fixed, and its matrices' rows are what runs. */
+/* Runs a product whose batch is fixed; the rows that vary are those of its matrices. */
 static void run_each(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {
     const struct ngd_gemm *g = call->params;
@@ -371,7 +370,7 @@ static uint64_t tiles_workspace(const struct ngd_gemm *g)
 #endif
 }
 
-/* Whatever the instruction set will be. */
+/* Returns the workspace that a thread needs, whatever the instruction set will be. */
 uint64_t ngd_gemm_workspace(const struct ngd_gemm *g)
 {
     struct ngd_gemm copy = *g;
@@ -380,7 +379,7 @@ uint64_t ngd_gemm_workspace(const struct ngd_gemm *g)
     return plain > tiled ? plain : tiled;
 }
 
-/* All or none: rows of one product must not meet different kernels. */
+/* Gets the LIBXSMM kernels, all or none: the rows of one product must not run in different kernels. */
 static void choose_xsmm(struct ngd_gemm *g)
 {
     const int64_t rest = g->k % NGD_GEMM_KC;
@@ -408,7 +407,7 @@ void ngd_gemm_choose(struct ngd_gemm *g, ngd_isa_t isa)
         choose_xsmm(g);
 }
 
-/* Bytes of w at 10 GB/s, or arithmetic at half of what a core can, whichever takes longer. */
+/* Estimates the time of reading w at 10 GB/s and of the arithmetic at half of a core's peak. Returns the longer one. */
 double ngd_gemm_cost(const struct ngd_gemm *g, ngd_isa_t isa)
 {
     static const double flops_per_ns[NGD_ISA_MAX] = {2, 25, 50, 50, 50};
@@ -419,9 +418,9 @@ double ngd_gemm_cost(const struct ngd_gemm *g, ngd_isa_t isa)
     return 50 + (read > math ? read : math);
 }
 
-/* ---- operands to one form ------------------------------------------------------------------------------ */
+/* ---- bringing operands to one form --------------------------------------------------------------------- */
 
-/* x, the last two dimensions. True if its rows are contiguous. */
+/* Takes the strides of x's last two dimensions. Returns true if its rows are contiguous. */
 static bool left_strides(const struct ngd_plan_tensor *t, int64_t *ld_p)
 {
     *ld_p = t->strides[t->rank - 2];
@@ -429,9 +428,9 @@ static bool left_strides(const struct ngd_plan_tensor *t, int64_t *ld_p)
 }
 
 /*
- * w, the last two dimensions, [N,K] or [K,N]: what lies together decides the way. A matrix of one row or column could
- * go either way: its shape decides, so that it goes the same one in front of a transposition and behind it. False if a
- * copy is needed; *nk_p and *ld_p are those of the copy then.
+ * Takes the strides of w's last two dimensions, [N,K] or [K,N]. The contiguous dimension decides the way. A matrix of
+ * one row or column could go either way: its shape decides, so that it goes the same way before and after a
+ * transposition. Returns false if a copy is needed; *nk_p and *ld_p describe the copy then.
  */
 static bool right_strides(const struct ngd_plan_tensor *t, bool rows_are_n, int64_t *ld_p, bool *nk_p)
 {
@@ -446,7 +445,7 @@ static bool right_strides(const struct ngd_plan_tensor *t, bool rows_are_n, int6
     return false;
 }
 
-/* All but the last dimension as rows of one distance; the last is contiguous. */
+/* Describes all dimensions but the last as rows at one distance; the last must be contiguous. */
 static bool row_strides(const struct ngd_plan_tensor *t, int64_t *rows_p, int64_t *ld_p)
 {
     int64_t rows = 1, ld = 0;
@@ -479,7 +478,7 @@ static int64_t dims_product(const int64_t *dims, uint32_t n)
 
 struct form {
     struct ngd_gemm g;
-    uint32_t strided; /* operands whose strides will do */
+    uint32_t strided; /* bits of operands that may keep their strides */
 };
 
 static void set_bias(struct form *f, const struct ngd_plan_tensor *bias, uint8_t index)
@@ -496,18 +495,18 @@ static void set_bias(struct form *f, const struct ngd_plan_tensor *bias, uint8_t
     f->strided |= 1u << index;
 }
 
-/* w of the last two dimensions: [K,N] as stored, or (transposed) rows of K. */
+/* Sets w from the last two dimensions of an operand: [K,N] as it is stored, or, transposed, rows of K. */
 static void set_w(struct form *f, const struct ngd_plan_tensor *w, uint8_t index, bool rows_are_n)
 {
     struct ngd_gemm *g = &f->g;
 
     if (right_strides(w, rows_are_n, &g->ldw, &g->nk))
-        f->strided |= 1u << index; /* else the plan makes a contiguous copy */
+        f->strided |= 1u << index; /* otherwise the plan makes a contiguous copy */
     g->wt = w->dtype;
     g->i_w = index;
 }
 
-/* mm and addmm: x[M,K] at index i, w[K,N] after it. */
+/* For mm and addmm: x[M,K] is operand i, w[K,N] the next one. */
 static void form_product(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint8_t i, struct form *f)
 {
     const struct ngd_plan_tensor *x = ngd_call_in(plan, call, i), *w = ngd_call_in(plan, call, i + 1u);
@@ -578,7 +577,7 @@ static void form_bmm(const struct ngd_plan *plan, const struct ngd_plan_call *ca
     g->step_y = g->m * g->n;
 }
 
-/* t with its dimensions in another order; without its strides, as if it were contiguous. */
+/* Returns t with its dimensions in another order. Without `strided`, the strides are those of a contiguous t. */
 static struct ngd_plan_tensor permuted(const struct ngd_plan_tensor *t, const struct ngd_attr_value *perm,
                                        const int64_t otherwise[3], bool contiguous)
 {
@@ -612,7 +611,7 @@ static void form_transpose_bmm(const struct ngd_plan *plan, const struct ngd_pla
         f->strided |= 2u;
     } else {
         w = permuted(ngd_call_in(plan, call, 1), pb, as_is, true);
-        if (!right_strides(&w, false, &g->ldw, &g->nk)) { /* one column, whose elements lie apart: rows of one */
+        if (!right_strides(&w, false, &g->ldw, &g->nk)) { /* one column that is not contiguous: rows of one element */
             g->nk = false;
             g->ldw = w.strides[1];
         }
@@ -626,7 +625,7 @@ static void form_transpose_bmm(const struct ngd_plan *plan, const struct ngd_pla
     g->xt = x.dtype;
     g->step_x = x.strides[0];
     g->step_w = w.strides[0];
-    /* perm_y is its own inverse: the result's dimensions in the product's order */
+    /* perm_y is its own inverse, so it gives the result's dimensions in the product's order. */
     y = permuted(ngd_call_out(plan, call, 0), py, swapped, true);
     g->step_y = y.strides[0];
     g->ldy = y.strides[1];
@@ -647,7 +646,7 @@ static void form_addmm(const struct ngd_plan *plan, const struct ngd_plan_call *
     form_product(plan, call, 1, f);
     f->g.alpha = (float)ngd_call_float(call, "alpha");
     f->g.beta = (float)ngd_call_float(call, "beta");
-    /* As in PyTorch, a beta of 0 leaves the bias out, whatever is in it. */
+    /* As in PyTorch, a beta of 0 ignores the bias, even a NaN in it. */
     if (f->g.beta != 0)
         set_bias(f, ngd_call_in(plan, call, 0), 0);
 }
@@ -684,7 +683,7 @@ static ngd_status_t prepare_with(form_fn form, ngd_host_fn fn, struct ngd_host_p
     return NGD_OK;
 }
 
-/* Tiles have code of their own, and what many rows need is in a library: neither gains by constants. */
+/* `tiles` has its own code and `wide` runs in a library: neither gains by constants. */
 bool ngd_gemm_emittable(const struct ngd_gemm *g)
 {
     return g->wt == NGD_BF16 && (g->way == NGD_GEMM_DOT || g->way == NGD_GEMM_AXPY) && g->k > 0;

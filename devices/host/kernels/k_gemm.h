@@ -3,21 +3,22 @@
 #define NGD_DEVICES_HOST_KERNELS_K_GEMM_H
 
 /*
- * Matrix products: y[M,N] = alpha * x[M,K] * w + beta * bias, sums in f32.
+ * Matrix products: y[M,N] = alpha * x[M,K] * w + beta * bias, with sums in f32.
  *
- * w is stored once, as the client gave it: rows of K ([N,K], a checkpoint's weights) or rows of N ([K,N]).
- * Four ways of computing, chosen at capture from the planned shape, never from the actual rows:
+ * w is stored once, as the client gave it: in rows of K ([N,K], a checkpoint's weights) or in rows of N ([K,N]).
+ * There are four ways to compute. The capture chooses one from the planned shape, never from the actual rows:
  *
- *   dot   w in rows of K, few rows of x. Weight rows are streamed in the order of memory, each vector of weights is
- *         widened and meets 4 rows of x at a time. An element's sum runs over SIMD_W lanes along K, folded at the end.
+ *   dot   w in rows of K, few rows of x. Weight rows are streamed in the order of memory; each vector of weights is
+ *         widened and multiplied with 4 rows of x at a time. An element's sum runs in SIMD_W lanes along K, which are
+ *         folded at the end.
  *   axpy  w in rows of N, few rows of x. Lanes are columns; an element's sum is one chain along K.
  *   wide  many rows of x. Tiles of w are widened (and transposed) to f32 [k][64] in a workspace that stays in the
- *         L2 cache, and LIBXSMM, or a kernel of ours without it, multiplies blocks of NGD_GEMM_RB rows with them.
+ *         L2 cache. LIBXSMM, or our own kernel without it, multiplies blocks of NGD_GEMM_RB rows with them.
  *   tiles bf16 w in rows of K on a CPU with AMX, any number of rows of x: k_gemm_amx.c. Chosen by N and K alone.
  *
- * In each of them an element's value depends on its row of x, its column of w and K alone: not on M, not on the split.
- * dot and axpy serve up to NGD_GEMM_WIDE_ROWS planned rows, wide more; between these two the last bits may differ.
- * Tiles serve all of them.
+ * In each way, an element depends only on its row of x, its column of w and K: not on M, and not on the split.
+ * wide serves NGD_GEMM_WIDE_ROWS planned rows and more (of at least NGD_GEMM_NT / 2 columns), dot and axpy serve the
+ * rest; between these two the last bits may differ. tiles serves any number of rows.
  */
 #include "devices/host/kernels/by_isa.h"
 
@@ -26,21 +27,21 @@
 #define NGD_GEMM_MC 192 /* rows per pass over a tile: their sums are 48 KiB */
 #define NGD_GEMM_RB 24  /* rows per call of the multiplying kernel */
 
-#define NGD_GEMM_WIDE_ROWS 48 /* planned rows from which on the wide way is taken */
+#define NGD_GEMM_WIDE_ROWS 48 /* planned rows from which on `wide` is chosen */
 
 typedef enum ngd_gemm_way { NGD_GEMM_DOT, NGD_GEMM_AXPY, NGD_GEMM_WIDE, NGD_GEMM_TILES } ngd_gemm_way_t;
 
 /* c[rows][64] (+)= x[rows][k], rows of ldx elements, times w[k][64]. */
 typedef void (*ngd_gemm_mul_fn)(const float *w, const float *x, float *c);
 
-/* A call's operands at a replay, of one matrix of the batch. */
+/* The operands of a call at a replay, for one matrix of the batch. */
 struct ngd_gemm_data {
     const char *x, *w, *bias;
-    const char *residual; /* added to y after it is rounded: of y's dtype and layout; NULL: none */
+    const char *residual; /* added to y after y is rounded; has y's dtype and layout; NULL: none */
     char *y;
-    int64_t row0, col0; /* of y's first element: not 0 when y is a tile of the result */
+    int64_t row0, col0; /* position of y's first element in the result; not 0 if y is a tile of it */
     char *workspace;    /* of this thread */
-    int64_t laid_out;   /* pass whose rows of x the workspace holds already, from 1; 0: none */
+    int64_t laid_out;   /* number of the pass whose rows of x the workspace holds already, from 1; 0: none */
 };
 
 struct ngd_gemm {
@@ -48,37 +49,37 @@ struct ngd_gemm {
     int64_t ldx, ldw, ldy;          /* elements from row to row */
     int64_t step_x, step_w, step_y; /* elements from matrix to matrix of the batch */
     int64_t bias_row, bias_col;     /* elements; 0 = broadcast */
-    int64_t rows_mult;              /* rows of x per row of the result's dimension 0; may be 0. Not of a vector */
+    int64_t rows_mult;              /* rows of x per row of the result's dimension 0; may be 0; unused if `vector` */
     float alpha, beta;
     ngd_dtype_t xt, wt, bias_type; /* y has x's dtype */
-    bool vector;                   /* x has one row and no dimension for it: rows of the result are not rows of x */
+    bool vector;                   /* x is one row without a dimension for it: rows of the result are not rows of x */
     bool by_batch;                 /* transpose_bmm: the result's dimension 0 is the batch, else M */
     bool nk;                       /* w in rows of K */
     bool plain_y;                  /* f32, alpha 1, no bias: a sum is the result */
-    bool stream;                   /* w is larger than the caches: one row at a time when M is 1 */
+    bool stream;                   /* w is larger than the caches: read one row of it at a time if M is 1 */
     uint8_t i_x, i_w, i_bias;      /* indices in ptrs; bias 0xff = none */
     ngd_gemm_way_t way;
     uint64_t thread_workspace;
     const struct ngd_gemm_table *table;
-    /* wide: LIBXSMM kernels for a full tile and for the last one along K, [0] overwriting c, [1] adding to it; or NULL
-     */
+    /* wide: LIBXSMM kernels for a full tile and for the last tile along K, or NULL; [0] overwrites c, [1] adds to it */
     ngd_gemm_mul_fn full[2], last[2];
 };
 
-/* What an instruction set provides: columns [n0, n1) of `rows` rows. Arrays are indexed by the dtype of x or of w. */
+/* The functions of an instruction set. They compute columns [n0, n1) of `rows` rows. Arrays are indexed by the dtype of
+ * x or of w. */
 struct ngd_gemm_table {
-    /* Rows of x, widened, side by side as dot wants them: rows * (k rounded up to 32) floats. pairs: for bf16 weights.
-     */
+    /* Widens rows of x and lays them out side by side for dot: rows * (k rounded up to 32) floats. pairs: lay them out
+     * for bf16 weights. */
     void (*interleave[3])(const void *x, int64_t ldx, int64_t rows, int64_t k, bool pairs, float *dst);
     void (*dot[3])(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x, int64_t rows, int64_t n0,
                    int64_t n1);
     void (*axpy[3])(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1);
     /* Widens rows of x to f32: dst[rows][cols] with rows of ldd. */
     void (*widen[3])(const void *x, int64_t ldx, int64_t rows, int64_t cols, float *dst, int64_t ldd);
-    /* Tile of w from column n0 and depth k0 on: cols <= 64, depth <= NGD_GEMM_KC; missing columns are zero. */
+    /* Pack a tile of w: cols <= 64 columns, depth <= NGD_GEMM_KC. Missing columns are zero. */
     void (*pack_nk[3])(const void *w, int64_t ldw, int64_t cols, int64_t depth, float *tile);
     void (*pack_kn[3])(const void *w, int64_t ldw, int64_t cols, int64_t depth, float *tile);
-    /* Our own multiplying kernel, one chain along K per element. */
+    /* Multiplies like LIBXSMM, with one chain of sums along K per element. */
     void (*mul)(const float *tile, const float *x, int64_t ldx, int64_t rows, int64_t depth, float *c, bool add);
 };
 NGD_ISA_TABLES(struct ngd_gemm_table, ngd_gemm_table);
@@ -87,55 +88,56 @@ NGD_ISA_TABLES(struct ngd_gemm_table, ngd_gemm_table);
 void ngd_gemm_put(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t row, int64_t col, const float *sums,
                   int64_t n);
 
-/* c[RB][64] (+)= x[RB][depth] * tile[depth][64] from LIBXSMM; NULL when it cannot (or is not compiled in). Any thread.
- */
+/* Returns a LIBXSMM kernel for c[RB][64] (+)= x[RB][depth] * tile[depth][64]; NULL if LIBXSMM cannot make it or is not
+ * compiled in. Any thread. */
 ngd_gemm_mul_fn ngd_xsmm_mul(int64_t rows, int64_t depth, int64_t ldx, bool add);
 
-/* Columns and passes over rows that make up a product: its units of work, pass by pass. */
+/* The units of work of a product: tiles of `width` columns, for each pass over rows. */
 struct ngd_gemm_units {
     int64_t width, tiles, passes;
 };
 struct ngd_gemm_units ngd_gemm_units(const struct ngd_gemm *g, int64_t rows);
-/* Whether the product begins with laying out all rows of x in the workspace; and that alone: laid_out is 1 then. */
+/* The first says whether the product begins by laying out all rows of x in the workspace. The second does that alone;
+ * the caller sets laid_out to 1 then. */
 bool ngd_gemm_lays_out(const struct ngd_gemm *g, int64_t rows);
 void ngd_gemm_lay_out(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows);
-/* Rows of x that a call runs, of a product that is no batch. */
+/* Returns the rows of x that a call runs. The product must not be a batch. */
 static inline int64_t ngd_gemm_rows(const struct ngd_gemm *g, const struct ngd_host_call *call,
                                     const struct ngd_host_run *run)
 {
     return g->vector ? 1 : ngd_host_rows(call, run) * g->rows_mult;
 }
-/* Rows of a pass. */
+/* Computes the rows [m0, m1) of a pass. */
 void ngd_gemm_pass(const struct ngd_gemm *g, int64_t rows, int64_t pass, int64_t *m0_p, int64_t *m1_p);
-/* Columns [n0, n1) of the rows of a pass. */
+/* Computes columns [n0, n1) of the product for the rows of a pass. */
 void ngd_gemm_columns(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t pass, int64_t n0,
                       int64_t n1);
 
 /*
- * A linear of x (operand 0) with the weight of operand w and the bias of operand bias (0xff: none, or absent), as a
- * product; strided_p gets the bits of operands whose strides will do.
+ * Describes a linear as a product: x is operand 0, w the index of the weight's operand, bias that of the bias (0xff:
+ * none; the operand may be absent too). *strided_p gets the bits of operands that may keep their strides.
  */
 void ngd_gemm_of_linear(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint8_t w, uint8_t bias,
                         struct ngd_gemm *g, uint32_t *strided_p);
 uint64_t ngd_gemm_workspace(const struct ngd_gemm *g); /* of a thread */
 double ngd_gemm_cost(const struct ngd_gemm *g, ngd_isa_t isa);
 
-/* k_gemm_amx.c: bytes that rows of x take laid out; laying them out; columns [n0, n1) of rows [m0, m1), laid out at x.
- */
+/* k_gemm_amx.c: return the bytes that `rows` rows of x take when laid out; lay them out; compute columns [n0, n1) of
+ * rows [m0, m1), which are laid out at x. */
 uint64_t ngd_gemm_amx_bytes(const struct ngd_gemm *g, int64_t rows);
 void ngd_gemm_amx_lay_out(const struct ngd_gemm *g, const char *x, int64_t rows, char *to);
 void ngd_gemm_amx_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
                       int64_t n1, const char *x);
 
-/* As a constant of generated code (static.h), when that gains anything. */
+/* For generated code (static.h): say whether a constant g gains anything; append g as a constant. */
 bool ngd_gemm_emittable(const struct ngd_gemm *g);
 void ngd_gemm_emit(const struct ngd_gemm *g, struct ngd_strbuf *sb);
-/* The expression of ngd_gemm_rows(). */
+/* Appends the expression of ngd_gemm_rows(). */
 void ngd_gemm_emit_rows(const struct ngd_gemm *g, const struct ngd_host_call *call, struct ngd_strbuf *sb);
 
-/* Shared with tests and benches: fills way, workspace and kernels from the fields above them. */
+/* Fills way, workspace and kernels from the other fields. Tests and benches call it too. */
 void ngd_gemm_choose(struct ngd_gemm *g, ngd_isa_t isa);
-/* Runs a part of the product for `rows` rows of x. */
+/* Computes a part of the product for `rows` rows of x. */
 void ngd_gemm_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t batch, uint32_t part,
                   uint32_t parts);
 

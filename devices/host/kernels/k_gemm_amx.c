@@ -2,15 +2,15 @@
 /*
  * Products with bf16 weights in rows of K on AMX tiles; see k_gemm.h.
  *
- * A tile of A is 16 rows of the weight, 32 deep, straight from where it lies. B is the rows of x, each split in up to
- * three bf16 terms that add up to it exactly (8 + 8 + 8 bits of mantissa); a column of B is one term of one row, in
- * pairs along K as the instruction wants them. A product of two bf16 is exact in f32, so that only the sums round, as
- * they do everywhere. A column's sums are one chain along K, and the terms of a row are added at the end: an element
- * depends on its row of x and its column of w alone, wherever their columns and tiles are.
+ * A tile of A is 16 rows of the weight, 32 deep, read directly from the weight. B holds the rows of x. Each element is
+ * split into up to three bf16 terms that add up to it exactly (8 + 8 + 8 bits of mantissa). A column of B is one term
+ * of one row, in pairs along K, as the instruction needs them. A product of two bf16 is exact in f32, so only the sums
+ * round, as they do everywhere. A column's sums are one chain along K, and the terms of a row are added at the end. So
+ * an element depends only on its row of x and its column of w, whatever columns and tiles they are in.
  *
  *     columns   0 .. m-1: high terms of the m rows    m .. 2m-1: middle terms    2m .. 3m-1: low terms
  *
- * Up to 5 rows fit in one tile, 16 in three. More rows are blocks of 16. What is below 2^-126 counts as 0.
+ * Up to 5 rows fit in one tile, 16 in three. More rows are handled in blocks of 16. Numbers below 2^-126 count as 0.
  */
 #include "devices/host/kernels/k_gemm.h"
 #include "devices/host/kernels/unroll.h"
@@ -21,10 +21,10 @@
 #define TILE_ROWS  16
 #define TILE_BYTES 1024
 #define LINE       64
-#define AHEAD      6  /* steps along K from a fetch to its use */
+#define AHEAD      6  /* steps along K between a prefetch and its use */
 #define SUM_COLS   48 /* three tiles side by side */
 
-/* With "memory", so that what was stored for a tile is there before it is loaded. */
+/* The "memory" clobber makes sure that data for a tile is stored before the tile is loaded. */
 #define TILE_LOAD(t, p, step) \
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(p), "r"((int64_t)(step)) : "memory")
 #define TILE_STORE(t, p, step) \
@@ -38,12 +38,12 @@ struct tile_config {
     uint8_t rows[16];
 };
 
-/* How the columns of a block of rows lie. */
+/* The layout of a block of rows in columns of B. */
 struct layout {
     int64_t rows;   /* of the block, at most 16 */
     int64_t terms;  /* of a row */
     int64_t tiles;  /* of 16 columns */
-    int64_t stride; /* columns kept of a tile: 16, less for a single small block */
+    int64_t stride; /* columns stored of a tile: 16, fewer for a single small block */
     int64_t step;   /* bytes for each step along K */
 };
 
@@ -93,7 +93,7 @@ static inline __m512 load_x(const struct ngd_gemm *g, const char *row, int64_t i
         _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, (const uint16_t *)(const void *)row + i)), 16));
 }
 
-/* Takes the upper half of the mantissa that is left of x, as bf16. Infinities and NaN have one term only. */
+/* Takes the next term, the upper half of what is left of x, as bf16. Infinities and NaN have one term only. */
 static inline __m256i take_term(__m512 *x)
 {
     const __m512i top = _mm512_set1_epi32((int)0xffff0000);
@@ -135,7 +135,8 @@ static inline void transpose(__m512i *v)
     }
 }
 
-/* One step along K: the columns of all tiles, then tile by tile turned so that a row of the tile is a pair along K. */
+/* Lays out one step along K: the columns of all tiles, which are then transposed tile by tile, so that a row of a tile
+ * is a pair along K. */
 static void lay_out_step(const struct ngd_gemm *g, const struct layout *l, const char *x, int64_t k, char *to)
 {
     const int64_t row = g->ldx * (g->xt == NGD_F32 ? 4 : 2);
@@ -189,20 +190,20 @@ static void configure(int64_t stride)
     __asm__ volatile("ldtilecfg %0" ::"m"(c) : "memory");
 }
 
-/* What a pass along K reads. */
+/* The addresses that a pass along K reads. */
 struct pass {
     const char *a[2]; /* 16 rows of the weight each */
     int64_t a_step;   /* bytes from row to row */
     const char *b;
-    int64_t jump; /* from the end of these rows to the beginning of the next ones; 0: fetch nothing */
+    int64_t jump; /* from the end of these rows to the beginning of the next ones; 0: prefetch nothing */
     int64_t steps;
     int64_t b_row; /* bytes from row to row of a tile of B */
 };
 
 /*
- * The same rows further on; at the end of the rows, the beginning of those that come next, `jump` bytes on. A line of
- * the weight is used once, so it is fetched to the L1 cache, not long before. In assembler, because gcc 12 takes a
- * function of nothing but prefetches for one without effects, and leaves them out.
+ * Prefetches the same rows further on; near the end of the rows, the beginning of the next ones, `jump` bytes on. A
+ * line of the weight is used once, so it is fetched into the L1 cache shortly before its use. This is assembler,
+ * because gcc 12 takes a function that only prefetches for one without effects, and drops the prefetches.
  */
 static inline void fetch(const struct pass *p, const char *a, int64_t s)
 {
@@ -212,7 +213,8 @@ static inline void fetch(const struct pass *p, const char *a, int64_t s)
         NGD_UNROLL for (int i = 0; i < TILE_ROWS; i++) __asm__ volatile("prefetcht0 %0" ::"m"(at[i * p->a_step]));
 }
 
-/* Sums of one or two tiles of A with 1, 2 or 3 of B, written side by side to sums[32][48]. */
+/* Computes the sums of one or two tiles of A with 1, 2 or 3 tiles of B, and writes them side by side to sums[32][48].
+ */
 static void pass_1(const struct pass *p, bool two, float *sums)
 {
     const char *a0 = p->a[0], *a1 = p->a[1], *b = p->b;
@@ -304,7 +306,8 @@ static void pass_3(const struct pass *p, bool two, float *sums)
     }
 }
 
-/* The last step when K is no multiple of the depth: rows of the weight with zeros behind them, added to the sums. */
+/* Adds the last step to the sums if K is no multiple of the depth: copies the rest of the weight's rows, with zeros
+ * behind it. */
 static void last_step(const struct ngd_gemm *g, const struct layout *l, const struct pass *p, bool two, float *sums)
 {
     const int64_t rest = g->k % DEPTH;
@@ -327,7 +330,8 @@ static void last_step(const struct ngd_gemm *g, const struct layout *l, const st
             sums[i * SUM_COLS + c] += more[i * SUM_COLS + c];
 }
 
-/* Terms added up, and turned into rows of the result: columns [n + skip, n + skip + cols) of rows m on. */
+/* Adds the terms up and stores the sums as rows of the result: columns [n + skip, n + skip + cols) of the rows from m
+ * on. */
 static void put_amx_sums(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const struct layout *l,
                          const float *sums, int64_t m, int64_t n, int64_t skip, int64_t cols)
 {
@@ -360,7 +364,7 @@ static void put_amx_sums(const struct ngd_gemm *g, const struct ngd_gemm_data *d
     }
 }
 
-/* Columns [n, n + 16) or [n, n + 32) with a block of rows; of them [begin, end) are wanted. */
+/* Computes columns [n, n + 16) or [n, n + 32) for a block of rows, and stores columns [begin, end) of them. */
 static void one_block(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const struct layout *l, const char *b,
                       int64_t m, int64_t n, bool two, bool first, int64_t begin, int64_t end)
 {
@@ -395,14 +399,15 @@ void ngd_gemm_amx_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, i
 
     configure(widest.stride);
     for (int64_t n = n0, step; n < n1; n += step) {
-        /* With one tile of B, its loads are not worth saving, and 16 rows of the weight come faster than 32. */
+        /* With one tile of B, sharing its loads between two tiles of A gains nothing, and 16 rows of the weight are
+         * read faster than 32. */
         const bool two = widest.tiles > 1 && n1 - n >= 2 * TILE_ROWS;
         const char *b = x;
 
         for (int64_t m = m0; m < m1; m += TILE_ROWS) {
             const struct layout l = layout_of(g, m1 - m < TILE_ROWS ? m1 - m : TILE_ROWS, only);
 
-            /* The last columns of w may be fewer than a tile has: then it begins earlier. */
+            /* If the last columns of w are fewer than a tile has, the tile begins earlier. */
             one_block(g, d, &l, b, m, n1 - n < TILE_ROWS ? n1 - TILE_ROWS : n, two, m == m0, n, n1);
             b += l.step * steps;
         }

@@ -12,14 +12,14 @@
 #endif
 
 #define LINE         64
-#define STREAM_AHEAD 4096 /* bytes */
-#define GROUP        16   /* columns */
+#define STREAM_AHEAD 4096 /* bytes that dot_stream prefetches ahead */
+#define GROUP        16   /* columns that are computed before the next ones */
 
 /* ---- dot: sums along K in lanes ------------------------------------------------------------------------ */
 
 /*
- * K goes in steps of two vectors. For bf16 these are the even and the odd elements of a step: both are one
- * operation away from a load of pairs, where widening in order takes two. Rows of x are laid out to match.
+ * A step along K has two vectors. For bf16 these are the even and the odd elements of the step: each takes one
+ * operation after a load of pairs, while widening in order takes two. Rows of x are laid out to match.
  */
 #define STEP     (2 * SIMD_W)
 #define STEPS(k) (((k) + STEP - 1) / STEP)
@@ -51,7 +51,7 @@ SIMD_INLINE void gemm_two_bf16(const ngd_el_bf16 *p, simd_f *a, simd_f *b)
     *b = simd_load_bf16(p + 1);
 #endif
 }
-/* Two vectors in order, as even and odd elements. */
+/* Turns two vectors in order into even and odd elements. */
 SIMD_INLINE void gemm_part_pairs(simd_f *a, simd_f *b)
 {
 #if NGD_SIMD == 16
@@ -71,7 +71,7 @@ SIMD_INLINE void gemm_part_pairs(simd_f *a, simd_f *b)
 #endif
 }
 
-/* A step that the row of w cuts off: a copy with zeros behind it. */
+/* Loads the last, incomplete step of a row of w from a copy with zeros behind it. */
 #define TWO_CUT(W)                                                                             \
     SIMD_INLINE void gemm_two_cut_##W(const ngd_el_##W *p, int64_t left, simd_f *a, simd_f *b) \
     {                                                                                          \
@@ -86,8 +86,8 @@ TWO_CUT(f16)
 TWO_CUT(bf16)
 
 /*
- * mb rows of x side by side, vector by vector: [steps][2][mb][W], widened, zero behind k. Rows of x are often a power
- * of two apart, where all of them would compete for the same few sets of the L1 cache.
+ * Lays mb rows of x out side by side, vector by vector: [steps][2][mb][W], widened, zero behind k. Rows of x are often
+ * a power of two apart, and would compete for the same few sets of the L1 cache.
  */
 #define INTERLEAVE(X)                                                                                                 \
     static void gemm_interleave_block_##X(const ngd_el_##X *x, int64_t ldx, int64_t k, int64_t mb, bool pairs,        \
@@ -115,7 +115,7 @@ TWO_CUT(bf16)
             gemm_interleave_block_##X((const ngd_el_##X *)x + m * ldx, ldx, k, mb, pairs, dst + m * STEPS(k) * STEP); \
         }                                                                                                             \
     }
-/* Rows done together, of those that are left. */
+/* Rows that are computed together, of those that are left. */
 #define BLOCK_ROWS(left) ((left) >= 4 ? 4 : (left))
 
 #define IN_ORDER(X)                                                                                 \
@@ -137,7 +137,7 @@ INTERLEAVE(f16)
 INTERLEAVE(bf16)
 
 /*
- * Sums of the lanes of up to 16 vectors, each in the order of simd_hsum: halves onto halves. Two vectors that are
+ * Sums up the lanes of each of n vectors, n <= 16, in the order of simd_hsum: halves onto halves. Two vectors that are
  * folded together take as many instructions as one. n is a constant after inlining.
  */
 #if NGD_SIMD == 16
@@ -162,9 +162,9 @@ SIMD_INLINE void gemm_sum_lanes(simd_f v[16], const int n, float *out)
 #endif
 
 /*
- * mb x nr sums (both constants after inlining) of interleaved rows of x with rows of w. Meanwhile weights further on
- * are fetched in the order of memory: rows are read side by side, memory is not. `share` is how many bytes of the
- * nr steps that go by are this pass's to fetch (a constant too, 0 for none), beginning at next.
+ * Computes mb x nr sums (both constants after inlining) of interleaved rows of x with rows of w. Meanwhile it
+ * prefetches later weights in the order of memory, since it reads nr rows side by side. `share` is the number of bytes
+ * that this pass prefetches, from `next` on, for each step of the nr rows (a constant too, 0 for none).
  */
 #define DOT_TILE(W)                                                                                                   \
     SIMD_INLINE void gemm_dot_tile_##W(const float *x, const ngd_el_##W *w, int64_t ldw, int64_t k, const char *next, \
@@ -211,9 +211,10 @@ SIMD_INLINE void gemm_put_tile(const struct ngd_gemm *g, const struct ngd_gemm_d
 }
 
 /*
- * A group of columns with mb rows of x; its rows of w stay in the caches until all of x has met them. Of what comes
- * after the group, pass 0 fetches all when it is the only one, else the first passes a half or a quarter each: a
- * pass that asks for more than memory gives in its time stands still, and the next one would leave memory idle.
+ * Computes a group of columns for mb rows of x. The group's rows of w stay in the caches until all rows of x are done.
+ * If there is a single pass, it prefetches all of the next weights; otherwise the first passes prefetch a half or a
+ * quarter each. A pass that requested more than memory delivers in its time would stall, and the next pass would leave
+ * memory idle.
  */
 #define DOT_GROUP(W)                                                                                                   \
     SIMD_INLINE void gemm_dot_pass_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x,        \
@@ -249,7 +250,8 @@ SIMD_INLINE void gemm_put_tile(const struct ngd_gemm *g, const struct ngd_gemm_d
             gemm_dot_pass_##W(g, d, x, m, mb, n0, n1, GROUP, 0, 0);                                                    \
     }
 
-/* One row of x with weights that come from memory: one row of w at a time comes nearest to a plain read. */
+/* Multiplies one row of x with weights that come from memory. Reading one row of w at a time is closest to a plain read
+ * of memory. */
 #define DOT_STREAM(W)                                                                                               \
     static void gemm_dot_stream_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x,        \
                                     int64_t n0, int64_t n1)                                                         \
@@ -292,7 +294,7 @@ SIMD_INLINE void gemm_put_tile(const struct ngd_gemm *g, const struct ngd_gemm_d
         }                                                                                                  \
     }
 
-#ifndef NGD_STATIC /* generated code is for the weights of checkpoints alone */
+#ifndef NGD_STATIC /* generated code only has the weights of checkpoints */
 DOT(f32)
 DOT(f16)
 #endif
@@ -300,7 +302,8 @@ DOT(bf16)
 
 /* ---- axpy: lanes are columns ---------------------------------------------------------------------------- */
 
-/* mb rows of x (f32) with nv vectors of columns; the last vector may be cut. c is [mb][nv * SIMD_W], rows of ldc. */
+/* Multiplies mb rows of x (f32) with nv vectors of columns; the last vector may be incomplete. c is [mb][nv * SIMD_W],
+ * in rows of ldc. */
 #define AXPY_TILE(W)                                                                                               \
     SIMD_INLINE void gemm_axpy_tile_##W(const float *x, int64_t ldx, const ngd_el_##W *w, int64_t ldw, int64_t k,  \
                                         int64_t cols, const int mb, const int nv, float *c, int64_t ldc, bool add) \
@@ -339,7 +342,8 @@ WIDEN(f32)
 WIDEN(f16)
 WIDEN(bf16)
 
-/* By x's dtype; generated code, where it is a constant, names the functions, so that they are inlined. */
+/* Choose a function by x's dtype. In generated code the dtype is a constant, and naming the functions lets the compiler
+ * inline them. */
 #ifdef NGD_STATIC
 #define NGD_GEMM_WIDEN(g) ((g)->xt == NGD_F32 ? gemm_widen_f32 : (g)->xt == NGD_F16 ? gemm_widen_f16 : gemm_widen_bf16)
 #define NGD_GEMM_INTERLEAVE(g) \
@@ -350,7 +354,7 @@ WIDEN(bf16)
 #define NGD_GEMM_WIDEN(g) (g)->table->widen[(g)->xt]
 #endif
 
-/* Rows of x as f32: as they are, or widened to the workspace. */
+/* Returns rows of x as f32: the rows themselves, or widened in the workspace. */
 static const float *gemm_rows_f32(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m, int64_t mb,
                                   int64_t *ldx_p)
 {
@@ -419,7 +423,7 @@ AXPY(bf16)
         }                                                                                               \
     }
 
-/* SIMD_W rows of SIMD_W lanes, rows and lanes swapped. */
+/* Transposes SIMD_W rows of SIMD_W lanes. */
 #if NGD_SIMD == 16
 SIMD_INLINE void gemm_transpose(simd_f *v)
 {
@@ -481,7 +485,7 @@ SIMD_INLINE void gemm_transpose(simd_f *v)
 }
 #endif
 
-/* SIMD_W columns at a time; columns and depth that the tensor does not have are zero. */
+/* Packs SIMD_W columns at a time. Missing columns and depth become zero. */
 #define PACK_NK(T)                                                                                                 \
     static void gemm_pack_nk_##T(const void *wp, int64_t ldw, int64_t cols, int64_t depth, float *tile)            \
     {                                                                                                              \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * LIBXSMM behind one function. Its convention is column-major: what it calls m and vectorises over is our columns
- * of a tile, its n is our rows. It makes machine code for the shape; where it may not (memory that is writable and
- * executable is forbidden) or cannot, it answers NULL and our own kernel does the work.
+ * Wraps LIBXSMM in one function. LIBXSMM is column-major: its m, which it vectorises, is our columns of a tile, and its
+ * n is our rows. It generates machine code for the shape. If it cannot, or may not since memory that is writable and
+ * executable is forbidden, it returns NULL and our own kernel does the work.
  */
 #include "devices/host/kernels/k_gemm.h"
 
@@ -17,7 +17,7 @@ ngd_gemm_mul_fn ngd_xsmm_mul(int64_t rows, int64_t depth, int64_t ldx, bool add)
     libxsmm_smmfunction fn = libxsmm_smmdispatch(NGD_GEMM_NT, (libxsmm_blasint)rows, (libxsmm_blasint)depth, &lda, &ldb,
                                                  &ldc, &alpha, &beta, &flags, &prefetch);
 
-    /* Declared with a variable argument list for its prefetch forms; the code itself takes three pointers. */
+    /* LIBXSMM declares a variable argument list for its forms that prefetch; the code itself takes three pointers. */
     return (ngd_gemm_mul_fn)(void (*)(void))fn;
 }
 #else

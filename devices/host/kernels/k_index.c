@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading by index tensors: embedding, aten.index.Tensor, index_select, gather. */
+/* Operators that read by index tensors: embedding, aten.index.Tensor, index_select, gather. */
 #include "base/mem.h"
 #include "devices/host/kernels/indices.h"
 
@@ -27,8 +27,8 @@ static inline void move_one(char *dst, const char *src, uint32_t size)
 struct take_params {
     struct ngd_indices indices;
     struct ngd_axis axis; /* of x */
-    int64_t n, n_per_row; /* indices; for each index of the result's dimension 0 */
-    int64_t bytes;        /* of what one index moves */
+    int64_t n, n_per_row; /* indices, in all and per index of the result's dimension 0 */
+    int64_t bytes;        /* that one index moves */
     uint32_t index_size;
     uint8_t x, index, out; /* in ptrs */
 };
@@ -49,7 +49,7 @@ static bool take_some(const struct take_params *t, const struct ngd_host_call *c
     return true;
 }
 
-/* Along dimension 0 the indices are the rows, and are what is split. */
+/* Takes along dimension 0, where the indices are the rows, so that parts split the indices. */
 static void run_take_first(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {
     const struct take_params *t = call->params;
@@ -118,8 +118,7 @@ const struct ngd_host_kernel ngd_host_index_select = {.select = ngd_select_conti
 /* ---- gather ---- */
 
 /*
- * The index and the result are walked together with x, whose axis stands still: there the index says how far to go
- * along it.
+ * Walks the index and the result together with x. x does not move along the axis: the index says how far to go there.
  */
 struct gather_params {
     struct ngd_nd nd; /* index, result, x */
@@ -164,7 +163,7 @@ static ngd_status_t prepare_gather(struct ngd_host_prepare *p, struct ngd_diag *
     g->indices = ngd_indices_of(index, x, (uint32_t)dim, false);
     g->axis_step = x->strides[dim] * g->size;
     still.strides[dim] = 0;
-    memcpy(still.dims, index->dims, sizeof(still.dims)); /* only its strides matter: the index lies within it */
+    memcpy(still.dims, index->dims, sizeof(still.dims)); /* only x's strides matter: the index's shape lies within it */
     ngd_nd_init(&g->nd, index, 0, (const struct ngd_plan_tensor *[]){index, out, &still}, 3, 0);
     p->fn = run_gather_part;
     p->params = g;

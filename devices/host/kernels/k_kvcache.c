@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * npu.scatter_pa_kv_cache: rows of keys and values to their slots of a paged cache, cast to its dtype.
+ * npu.scatter_pa_kv_cache: writes rows of keys and values to their slots of a paged cache, cast to its dtype.
  *
- * Parts divide a row, not the rows: two rows may name the same slot, and then the later one wins, whoever writes it.
+ * Parts divide each row, not the rows: if two rows name the same slot, the later one must win, whichever thread writes.
  */
 #include "base/mem.h"
 #include "devices/host/kernels/k_cast.h"
@@ -64,7 +64,7 @@ static ngd_status_t scatter_select(const struct ngd_plan *plan, const struct ngd
         if (ngd_host_inner_contiguous(ngd_call_in(plan, call, i), 1))
             *strided_p |= 1u << i;
     for (uint32_t i = 3; i < 5; i++) {
-        if (!ngd_host_inner_contiguous(ngd_call_in(plan, call, i), 2)) /* it is written in place: a copy would not do */
+        if (!ngd_host_inner_contiguous(ngd_call_in(plan, call, i), 2)) /* it is written in place, so no copy helps */
             return ngd_diag_set(diag, NGD_ERR_OP_UNSUPPORTED,
                                 "%s: a cache must have its heads and their elements one after the other",
                                 call->op->name);

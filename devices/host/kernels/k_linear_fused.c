@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Linears with what a decoder has around them, in one call: the rms_norm in front, several weights on one x, the
- * residual sum or the gate behind. Results are those of the composition, rounding by rounding.
+ * Linears fused with what a decoder has around them: an rms_norm before, several weights for one x, a residual sum or a
+ * gate after. Results are those of the separate operators, rounding by rounding.
  *
  * Every thread normalises the rows of x for itself, into its part of the workspace, once per call: that takes less time
- * than handing them over. The gate works tile by tile of columns, on the sums of both weights while they are in the L1
- * cache.
+ * than a hand-over between threads. The gate works tile by tile of columns, on the sums of both weights while they are
+ * in the L1 cache.
  */
 #include "base/mem.h"
 #include "devices/host/kernels/k_gemm.h"
@@ -16,18 +16,18 @@
 #include <string.h>
 
 #define MAX_LINEARS 8
-#define GATE_COLS   64 /* of a tile; a multiple of any unit's width */
+#define GATE_COLS   64 /* columns of a tile; a multiple of any unit's width */
 
 struct fused {
     struct ngd_gemm g[MAX_LINEARS];
     uint32_t n;
-    bool one_layout; /* all of them want the rows of x laid out alike: the first does it */
-    /* the norm in front; NULL: none */
+    bool one_layout; /* all products need the same layout of the rows of x, so the first one lays them out */
+    /* the norm before; NULL: none */
     ngd_rms_fn norm;
     ngd_dtype_t gamma_type;
     float eps;
     int64_t ldx; /* elements from row to row of x */
-    /* the gate behind; NULL: none. g[0] is the gate, g[1] goes through it. */
+    /* the gate after; NULL: none. g[0] is the gate, g[1] is multiplied with it. */
     ngd_swiglu_fn gate;
     int64_t ldy;
     uint8_t i_residual; /* 0xff: none */
@@ -53,7 +53,7 @@ static void normalise(const struct fused *f, const struct ngd_host_call *call, i
         f->norm(call->ptrs[0] + m * f->ldx * size, NULL, call->ptrs[1], to + m * k * size, &rstd, NULL, k, f->eps);
 }
 
-/* What the products have in common; the rows of x are ready behind it. */
+/* Returns what the products have in common. The rows of x are normalised then. */
 static struct ngd_gemm_data fused_data(const struct fused *f, const struct ngd_host_call *call,
                                        const struct ngd_host_run *run, int64_t rows)
 {
@@ -80,7 +80,7 @@ static void set_weight(const struct ngd_gemm *g, const struct ngd_host_call *cal
     d->bias = g->i_bias == 0xff ? NULL : call->ptrs[g->i_bias];
 }
 
-/* One of the linears on x. */
+/* Runs one of the linears on x. */
 static void one_linear(const struct fused *f, const struct ngd_host_call *call, struct ngd_gemm_data *d, int64_t rows,
                        uint32_t i, uint32_t part, uint32_t parts)
 {
@@ -89,7 +89,7 @@ static void one_linear(const struct fused *f, const struct ngd_host_call *call, 
     ngd_gemm_run(&f->g[i], d, rows, 1, part, parts);
 }
 
-/* Columns [n0, n1) of a pass: both sums to tiles, then the gate. */
+/* Computes columns [n0, n1) of a pass: both sums into tiles, then the gate. */
 static void gate_tile(const struct fused *f, const struct ngd_host_call *call, struct ngd_gemm_data *d, int64_t rows,
                       int64_t pass, int64_t n0, int64_t n1)
 {
@@ -124,7 +124,7 @@ static void gated(const struct fused *f, const struct ngd_host_call *call, struc
     if (rows <= 0 || n == 0)
         return;
     d = fused_data(f, call, run, rows);
-    /* A part is a run of units, and a tile never leaves its pass. */
+    /* A part is a run of units; a tile never goes beyond its pass. */
     ngd_host_split(units.passes * units.tiles, 1, part, parts, &u, &end);
     while (u < end) {
         const int64_t tile = u % units.tiles, left = units.tiles - tile < end - u ? units.tiles - tile : end - u;
@@ -157,9 +157,9 @@ static void run_gate(const struct ngd_host_call *call, struct ngd_host_run *run,
 
 /* What an operator does around its linears. */
 struct form {
-    bool norm;        /* in front: its gamma is operand 1 */
-    bool gate;        /* behind two of them */
-    uint8_t residual; /* the operand that is added behind one of them; 0: none */
+    bool norm;        /* there is a norm before; its gamma is operand 1 */
+    bool gate;        /* there is a gate after two linears */
+    uint8_t residual; /* the operand that is added after one linear; 0: none */
 };
 static const struct form forms[NGD_OP_MAX] = {
     [NGD_OP_NGD_MULTI_LINEAR] = {0},
@@ -169,7 +169,7 @@ static const struct form forms[NGD_OP_MAX] = {
     [NGD_OP_NGD_RMS_NORM_LINEAR_SWIGLU] = {.norm = true, .gate = true},
 };
 
-/* Where an operator has its operands. */
+/* The indices of an operator's operands. */
 struct places {
     uint8_t weights[MAX_LINEARS], biases[MAX_LINEARS], n;
     uint8_t residual; /* 0xff: none */
@@ -190,7 +190,7 @@ static struct places places_of(const struct ngd_plan_call *call)
     return p;
 }
 
-/* Everything that does not depend on the instruction set. */
+/* Fills everything that does not depend on the instruction set. */
 static void form(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct fused *f, uint32_t *strided_p)
 {
     const struct places p = places_of(call);
@@ -301,7 +301,7 @@ static void emit_params(const struct fused *f, struct ngd_strbuf *sb)
     ngd_strbuf_append(sb, "};\n    const int64_t rows = ");
 }
 
-/* The linears one after the other instead of a loop, so that the compiler sees the constants of each. */
+/* Appends the linears one after the other instead of in a loop, so that the compiler sees the constants of each. */
 static bool emit_fused(const struct ngd_host_call *call, struct ngd_strbuf *sb)
 {
     const struct fused *f = call->params;

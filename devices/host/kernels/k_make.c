@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* aten.arange, aten.full and the like, aten.tril, aten.triu. */
+/* aten.arange, aten.full and similar operators, aten.tril, aten.triu. */
 #include "devices/host/kernels/k_make.h"
 #include "base/mem.h"
 #include "devices/host/kernels/nd.h"
@@ -12,7 +12,7 @@ struct arange_params {
     void (*fill)(char *dst, int64_t begin, int64_t end, int64_t start, int64_t step);
 };
 
-/* Element i does not depend on how many there are. Integers wrap, as they would when counted up. */
+/* Element i does not depend on the number of elements. Integers wrap, as if they were counted up. */
 #define FILL(T, wide)                                                                              \
     static void fill_range_##T(char *dst, int64_t begin, int64_t end, int64_t start, int64_t step) \
     {                                                                                              \
@@ -70,7 +70,7 @@ void ngd_constant_fill(char *dst, int64_t bytes, const char *value, int64_t size
     if (bytes <= 0)
         return;
     memcpy(dst, value, (size_t)size);
-    for (int64_t done = size; done < bytes; done *= 2) /* what is there doubles */
+    for (int64_t done = size; done < bytes; done *= 2) /* doubles the filled part each time */
         memcpy(dst + done, dst, (size_t)(done < bytes - done ? done : bytes - done));
 }
 
@@ -117,13 +117,13 @@ static ngd_status_t prepare_full(struct ngd_host_prepare *p, struct ngd_diag *di
     return NGD_OK;
 }
 
-/* An operand is there for its shape: it is not read. */
+/* An operand only gives the shape and is not read. */
 const struct ngd_host_kernel ngd_host_full = {.select = ngd_select_strided, .prepare = prepare_full};
 
 /* ---- tril, triu ---- */
 
 struct triangle_params {
-    int64_t total, inner; /* matrix rows; per index of dimension 0 */
+    int64_t total, inner; /* matrix rows, in all and per index of dimension 0 */
     int64_t rows, cols, diagonal;
     uint32_t size;
     bool lower;
@@ -140,7 +140,7 @@ static void run_triangle_part(const struct ngd_host_call *call, struct ngd_host_
     for (int64_t r = begin; r < end; r++) {
         const char *src = call->ptrs[0] + r * bytes;
         char *dst = call->ptrs[1] + r * bytes;
-        /* Columns below `cut` are the lower triangle with its diagonal, or lie left of the upper one. */
+        /* Columns below `cut` belong to the lower triangle (with its diagonal), or lie left of the upper triangle. */
         int64_t cut = r % t->rows + t->diagonal + (t->lower ? 1 : 0);
 
         cut = (cut < 0 ? 0 : cut > t->cols ? t->cols : cut) * t->size;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* npu.rms_norm, npu.gemma_rms_norm, npu.add_rms_norm, npu.add_rms_norm_cast, aten.layer_norm, aten.native_layer_norm:
- * rows of any outer strides, one row function each. */
+/* npu.rms_norm, npu.gemma_rms_norm, npu.add_rms_norm, npu.add_rms_norm_cast, aten.layer_norm, aten.native_layer_norm.
+ * Rows have any outer strides; each is one call of a row function. */
 #include "devices/host/kernels/k_norm.h"
 #include "base/mem.h"
 #include "devices/host/kernels/k_cast.h"
 #include <string.h>
 
-/* A row is contiguous when its last `hold` dimensions are. */
+/* Returns true if the last `hold` dimensions, which make a row, are contiguous. */
 static bool row_contiguous(const struct ngd_plan_tensor *t, uint32_t hold)
 {
     int64_t want = 1;
@@ -17,8 +17,8 @@ static bool row_contiguous(const struct ngd_plan_tensor *t, uint32_t hold)
     return true;
 }
 
-/* Bits of the first n operands, x and x2 of add_rms_norm, whose rows are contiguous: these may keep their strides.
- * Weights are small. */
+/* Returns the bits of those of the first n operands (x, and x2 of add_rms_norm) whose rows are contiguous. They may
+ * keep their strides; weights are small, so a copy of them costs little. */
 static uint32_t strided_rows(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t n, uint32_t hold)
 {
     uint32_t strided = 0;
@@ -49,7 +49,7 @@ struct rms_params {
 static void put_wide(const struct rms_params *r, char *y, float *wide)
 {
     char *const p[2] = {y, (char *)wide};
-    const int64_t step[2] = {0, 4}; /* both are contiguous: nobody asks */
+    const int64_t step[2] = {0, 4}; /* casts do not read it, since both are contiguous */
 
     if (r->widen)
         r->widen(p, step, r->n, NULL);
@@ -81,7 +81,7 @@ static void run_rms_norm(const struct ngd_host_call *call, struct ngd_host_run *
     }
 }
 
-/* fns: by the dtypes of x and gamma. */
+/* fns are indexed by the dtypes of x and gamma. */
 static ngd_status_t prepare_rms_of(struct ngd_host_prepare *p, const ngd_rms_fn fns[3][3], bool add,
                                    struct ngd_diag *diag)
 {
@@ -102,7 +102,7 @@ static ngd_status_t prepare_rms_of(struct ngd_host_prepare *p, const ngd_rms_fn 
     r->eps = (float)ngd_call_float(p->call, "epsilon");
     r->gamma = gamma;
     r->y = (uint8_t)p->call->n_in;
-    if (p->call->n_out == 4) { /* add_rms_norm_cast has the f32 form in front */
+    if (p->call->n_out == 4) { /* the first result of add_rms_norm_cast is the f32 form */
         r->wide = r->y++;
         r->widen = ngd_cast_fn(x->dtype, NGD_F32, p->isa);
     }
@@ -163,7 +163,7 @@ struct layer_params {
     struct ngd_layer_norm layer; /* without addresses */
     int64_t row_bytes;
     uint8_t n_in;
-    bool moments; /* mean and rstd are results, too */
+    bool moments; /* mean and rstd are results too */
 };
 
 static void run_layer(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)

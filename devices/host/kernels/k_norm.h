@@ -3,12 +3,12 @@
 #define NGD_DEVICES_HOST_KERNELS_K_NORM_H
 
 /*
- * Row functions of the normalisations. One call does one row of n elements; sums are f32 in SIMD_W * 4 partial sums
- * folded in a fixed order, so a row's result depends on nothing but the row.
+ * Row functions of the normalisations. One call handles one row of n elements. Sums are f32 in SIMD_W * 4 partial sums
+ * that are folded in a fixed order, so a row's result depends only on the row.
  */
 #include "devices/host/kernels/by_isa.h"
 
-/* y = x * rstd * gamma. x2 may be NULL; else x + x2 takes the place of x and goes to `sum` too. */
+/* y = x * rstd * gamma. If x2 is not NULL, x + x2 replaces x and is stored in `sum` too. */
 typedef void (*ngd_rms_fn)(const void *x, const void *x2, const void *gamma, void *y, float *rstd, void *sum, int64_t n,
                            float eps);
 
@@ -18,12 +18,12 @@ struct ngd_layer_norm {
     int64_t n;
     float eps;
 };
-/* moments: mean and 1/sqrt(variance + eps) of the row. */
+/* moments gets mean and 1/sqrt(variance + eps) of the row. */
 typedef void (*ngd_layer_norm_fn)(const struct ngd_layer_norm *l, const void *x, void *y, float moments[2]);
 
 struct ngd_norm_table {
-    ngd_rms_fn rms[3][3];   /* [x][gamma]; gamma is of x's type, or narrower than f32 */
-    ngd_rms_fn gemma[3][3]; /* 1 + gamma in its place */
+    ngd_rms_fn rms[3][3];   /* [x][gamma]; gamma has x's type, or is narrower if x is f32 */
+    ngd_rms_fn gemma[3][3]; /* multiply by 1 + gamma instead */
     ngd_rms_fn add_rms[3][3];
     ngd_layer_norm_fn layer[3];
 };

@@ -4,8 +4,8 @@
 #include "devices/host/kernels/simd.h"
 
 /*
- * Sum of `value` (in v, of the elements at i) over a row's elements from..to: four partial sums hide the latency of the
- * addition. The tail goes to the first; its missing lanes are zero, or made so by LOAD.
+ * Sums `value` (of v, the elements at i) over the elements from..to of a row. Four partial sums hide the latency of the
+ * addition. The tail is added to the first of them; its missing lanes are zero, or LOAD makes them zero.
  */
 #define ROW_SUM(result, from, to, LOAD, value)                              \
     do {                                                                    \
@@ -32,9 +32,9 @@
 #define PLUS_SQUARE(s) simd_add(s, simd_mul(v, v))
 
 /*
- * The mean of a row's squares, with the bits of aten.pow and aten.mean.dim (k_reduce_impl.h), since a norm that is
- * written out in those is replaced by one of these: each square is rounded, and blocks are added in f64. Of one block
- * the f32 quotient is what the f64 one rounds to.
+ * Computes the mean of a row's squares, with the bits of aten.pow and aten.mean.dim (k_reduce_impl.h), since a pass
+ * replaces a norm that is written with those operators. Each square is rounded, and blocks are added in f64. For one
+ * block, the f32 quotient equals the rounded f64 quotient.
  */
 #define MEAN_SQUARE(result, LOAD)                                                     \
     do {                                                                              \
@@ -93,7 +93,7 @@
 #define LOAD_X_f32(i, left)  simd_load_up_to_f32(x + (i), left)
 #define LOAD_X_f16(i, left)  simd_load_up_to_f16(x + (i), left)
 #define LOAD_X_bf16(i, left) simd_load_up_to_bf16(x + (i), left)
-/* The sum as it is returned, rounded: what is normalised is what rms_norm of that sum would be. */
+/* Stores and reloads the sum, so that it is rounded: the result is that of rms_norm on the returned sum. */
 #define LOAD_SUM(X, i, left)                                                                                    \
     (simd_store_up_to_##X(sum + (i), simd_add(LOAD_X_##X(i, left), simd_load_up_to_##X(x2 + (i), left)), left), \
      simd_load_up_to_##X(sum + (i), left))
@@ -107,7 +107,8 @@ RMS(f32, bf16)
 RMS(f16, f16)
 RMS(bf16, bf16)
 
-/* Mean first, then the variance of the differences: one pass with sums of squares would cancel. */
+/* Computes the mean first, then the variance of the differences. One pass with sums of squares would lose digits to
+ * cancellation. */
 #define LAYER(X)                                                                                           \
     static void layer_norm_##X(const struct ngd_layer_norm *l, const void *xp, void *yp, float moments[2]) \
     {                                                                                                      \
@@ -131,7 +132,7 @@ RMS(bf16, bf16)
             simd_store_up_to_##X(y + i, v, n - i);                                                         \
         }                                                                                                  \
     }
-/* A tail's missing lanes must count as no difference, not as one from 0. */
+/* The missing lanes of a tail must count as a difference of 0, not as an element of 0. */
 #define LOAD_DIFF(v, left)      ((left) >= SIMD_W ? simd_sub(v, mean) : simd_keep(simd_sub(v, mean), left))
 #define LOAD_DIFF_f32(i, left)  LOAD_DIFF(LOAD_X_f32(i, left), left)
 #define LOAD_DIFF_f16(i, left)  LOAD_DIFF(LOAD_X_f16(i, left), left)

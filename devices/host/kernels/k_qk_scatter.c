@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ngd.qk_norm_rope_scatter: heads of q and k normalised and rotated, k and v to their slots of a paged cache.
+ * ngd.qk_norm_rope_scatter: normalises and rotates heads of q and k, and writes k and v to their slots of a paged
+ * cache.
  *
- * Parts divide the heads, not the rows: two rows may name the same slot, and then the later one wins, whoever
- * writes it. A head of k goes through memory of its thread in x's dtype, as it would between operators.
+ * Parts divide the heads, not the rows: if two rows name the same slot, the later one must win, whichever thread
+ * writes. A head of k goes through memory of its thread in x's dtype, as it would between separate operators.
  */
 #include "base/mem.h"
 #include "devices/host/kernels/k_cast.h"
@@ -17,7 +18,7 @@ enum { Q, K, V, COS, SIN, SLOTS, KEYS, VALUES, Q_GAMMA, K_GAMMA };
 struct qk_scatter {
     ngd_rms_fn norm[2]; /* of q and of k; NULL: none */
     ngd_rotary_fn rotary;
-    ngd_nd_fn cast; /* x's dtype to the cache's; NULL: they are equal */
+    ngd_nd_fn cast; /* from x's dtype to the cache's; NULL: they are equal */
     float eps;
     int64_t heads, kv_heads, d;
     int64_t size, cache_size;        /* bytes of an element */
@@ -28,7 +29,7 @@ struct qk_scatter {
     uint64_t thread_workspace;
 };
 
-/* A head of q or k, normalised and rotated, to y; y is not the head. */
+/* Normalises and rotates a head of q or k, and stores it in y, which is other memory than the head's. */
 static void turn(const struct qk_scatter *s, const struct ngd_host_call *call, int which, const char *x, int64_t t,
                  char *y)
 {
@@ -51,7 +52,7 @@ static void put_kv_head(const struct qk_scatter *s, const char *head, char *to)
         memcpy(to, head, (size_t)(s->d * s->size));
 }
 
-/* Head h of row t: those of q come first, then those of k and of v. */
+/* Handles head h of row t. Heads of q come first, then those of k and of v. */
 static void one(const struct qk_scatter *s, const struct ngd_host_call *call, int64_t t, int64_t h, int64_t slot)
 {
     char *room = call->workspace + ngd_host_thread * s->thread_workspace;
@@ -116,7 +117,7 @@ static ngd_status_t select_qk_scatter(const struct ngd_plan *plan, const struct 
             *strided_p |= 1u << i;
     }
     for (uint32_t i = KEYS; i <= VALUES; i++) {
-        if (!ngd_host_inner_contiguous(ngd_call_in(plan, call, i), 2)) /* it is written in place: a copy would not do */
+        if (!ngd_host_inner_contiguous(ngd_call_in(plan, call, i), 2)) /* it is written in place, so no copy helps */
             return ngd_diag_set(diag, NGD_ERR_OP_UNSUPPORTED,
                                 "%s: a cache must have its heads and their elements one after the other",
                                 call->op->name);

@@ -2,9 +2,9 @@
 /*
  * npu.quantize, npu.dynamic_quant, npu.swiglu_quant, npu.add_rms_norm_quant, npu.add_rms_norm_dynamic_quant.
  *
- * A row goes through f32 memory of its thread: made (widened, normalised, gated), scaled, rounded, narrowed. Vectors
- * of scales are widened once per part. What is fused in front leaves its row in x's dtype, as an operator of its own
- * would, so that fusing changes nothing.
+ * A row goes through f32 memory of its thread: it is made (widened, normalised, gated), scaled, rounded and narrowed.
+ * Vectors of scales are widened once per part. An operator that is fused in front rounds its row to x's dtype, as a
+ * separate operator would, so that fusing changes no result.
  */
 #include "devices/host/kernels/k_quant.h"
 #include "base/mem.h"
@@ -18,7 +18,7 @@
 /* The largest f32 below 2^31. */
 #define I32_TOP 2147483520.0f
 
-/* A vector operand of the columns, or one for all of them. */
+/* A vector operand with a value for each column, or with one for all columns. */
 struct vector {
     uint8_t index; /* in ptrs; ABSENT */
     ngd_dtype_t dtype;
@@ -27,9 +27,9 @@ struct vector {
 
 /* How rows become integers. */
 struct target {
-    bool dynamic;        /* the scale is the row's own, and a result */
-    bool divide;         /* static ones: v / scale, or v * scale */
-    struct vector scale; /* dynamic: smoothing */
+    bool dynamic;        /* the scale is computed for each row, and is a result */
+    bool divide;         /* if not dynamic: v / scale, else v * scale */
+    struct vector scale; /* if dynamic: the smoothing factors */
     struct vector zero;
     uint8_t y, scale_out; /* indices in ptrs; scale_out ABSENT: not a result */
     ngd_dtype_t dtype;    /* of y */
@@ -39,9 +39,9 @@ struct quant_params {
     const struct ngd_quant_table *table;
     ngd_isa_t isa;
     ngd_dtype_t xt;
-    int64_t n, rows, rows_per_row; /* columns of a made row; rows; rows per row of dimension 0 */
+    int64_t n, rows, rows_per_row; /* columns of a quantised row; rows; rows per index of dimension 0 */
     int64_t x_bytes;               /* from row to row of x */
-    ngd_rms_fn norm;               /* x1 + x2 normalised; sum is the result of that index */
+    ngd_rms_fn norm;               /* normalises x1 + x2; `sum` is the index of the result that gets the sum */
     uint8_t sum;
     float eps;
     struct vector beta;
@@ -52,7 +52,7 @@ struct quant_params {
     uint64_t thread_workspace;
 };
 
-/* Areas of a thread's workspace, of n floats each: the row, its half-width form, scales and zeros of both targets. */
+/* Areas of a thread's workspace, n floats each: the row, its half-width form, scales and zeros of both targets. */
 enum { ROW, HALF, KEPT, BETA, SCALE0, ZERO0, SCALE1, ZERO1, AREAS };
 
 static float *area(const struct quant_params *q, const struct ngd_host_call *call, int which)
@@ -103,7 +103,7 @@ static void limits(ngd_dtype_t t, struct ngd_quant_line *line)
     line->hi = t == NGD_I8 ? 127.0f : t == NGD_U8 ? 255.0f : I32_TOP;
 }
 
-/* One row of floats, which is spoiled, as the integers of a target. */
+/* Stores one row of floats as the integers of a target. Overwrites the floats. */
 static void put_quantized(const struct quant_params *q, const struct ngd_host_call *call, const struct target *t,
                           float *v, const float *scale, const float *zero, int64_t row)
 {
@@ -124,7 +124,7 @@ static void put_quantized(const struct quant_params *q, const struct ngd_host_ca
         ((float *)(void *)call->ptrs[t->scale_out])[row] = own;
 }
 
-/* The row that is quantised, in x's dtype. */
+/* Makes the row that is quantised, rounded to x's dtype. */
 static const char *make_row(const struct quant_params *q, const struct ngd_host_call *call, int64_t row)
 {
     const char *x = call->ptrs[0] + row * q->x_bytes;
@@ -178,7 +178,7 @@ static uint64_t quant_thread_bytes(int64_t n)
     return (((uint64_t)(n > 0 ? n : 1) * sizeof(float) + 63) & ~(uint64_t)63) * AREAS;
 }
 
-/* Of a row that is quantised: of the result. What swiglu makes it of has twice as many. */
+/* Returns the columns of a quantised row, which are the result's. The operand of swiglu has twice as many. */
 static int64_t quant_columns(const struct ngd_plan *plan, const struct ngd_plan_call *call)
 {
     const struct ngd_plan_tensor *y = ngd_call_out(plan, call, 0);
@@ -195,7 +195,7 @@ static ngd_status_t select_quant_rows(const struct ngd_plan *plan, const struct 
     return NGD_OK;
 }
 
-/* What the operators have in common. */
+/* Prepares what the operators have in common. */
 static struct quant_params *prepare_common(struct ngd_host_prepare *p, struct ngd_diag *diag)
 {
     const struct ngd_plan_tensor *x = ngd_call_in(p->plan, p->call, 0);
@@ -310,13 +310,13 @@ const struct ngd_host_kernel ngd_host_add_rms_norm_dynamic_quant = {.select = se
 /* ---- quantize: scales along any dimension ---- */
 
 struct quantize_params {
-    struct quant_params common; /* of its lines: n is their length */
+    struct quant_params common; /* for lines instead of rows: n is their length */
     struct ngd_axis axis;
     struct ngd_quant_line line;
     int64_t scale_n, zero_n;
 };
 
-/* Lines are rows of scales when the axis is the last, else runs of one scale. */
+/* If the axis is the last dimension, a line has a scale for each element, otherwise one scale. */
 static void run_quantize(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {
     const struct quantize_params *z = call->params;

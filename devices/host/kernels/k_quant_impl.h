@@ -14,7 +14,7 @@ static float quant_smooth(float *v, const float *by, int64_t n)
             x = simd_mul(x, simd_load_up_to_f32(by + i, n - i));
             simd_store_up_to_f32(v + i, x, n - i);
         }
-        most = simd_max(simd_abs(x), most); /* a NaN on the left gives the right */
+        most = simd_max(simd_abs(x), most); /* if x is NaN, the result is `most` */
     }
     return simd_hmax(most);
 }

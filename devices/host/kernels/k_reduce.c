@@ -2,11 +2,11 @@
 /*
  * Sum, mean, extremes, products, any and all over any set of dimensions of a tensor with any strides.
  *
- * Two walks: `kept` finds the first element of each result, `reduced` the elements that belong to it. There are three
- * ways, each with an order of summation of its own: a vector function takes whole runs of reduced elements; it takes an
- * element of many columns at a time; or elements come one by one. The operand's shape alone chooses the way, and the
- * runs: those of a contiguous tensor of that shape. An operand with other strides goes the same way through a buffer,
- * so its result has the bits that it would have behind a copy.
+ * There are two walks: `kept` finds the first element of each result, `reduced` the elements that belong to it. There
+ * are three ways, each with its own order of summation: a vector function takes whole runs of reduced elements, or one
+ * element of many columns at a time, or plain C takes elements one by one. Only the operand's shape chooses the way and
+ * the runs: those of a contiguous tensor of that shape. An operand with other strides goes the same way through a
+ * buffer, so its result has the same bits as after a copy.
  */
 #include "devices/host/kernels/k_reduce.h"
 #include "base/mem.h"
@@ -15,10 +15,11 @@
 #include "devices/host/kernels/typed.h"
 #include <math.h>
 
-/* Columns at a time, and rows of them that are summed in f32 before the sum moves on to a second accumulator. */
+/* Columns that are reduced at a time, and rows of them that are summed in f32 before the sum is added to a second
+ * accumulator. */
 #define COLS 256
 #define ROWS 128
-/* Bytes of a block of elements that a vector function takes, brought together. */
+/* Bytes of a block of elements that are gathered for a vector function. */
 #define ROOM (SIMD_SUM_BLOCK * 4)
 
 typedef enum kind { SUM, MEAN, MAX, MIN, PROD, ANY, ALL, KINDS } kind_t;
@@ -26,13 +27,13 @@ typedef enum kind { SUM, MEAN, MAX, MIN, PROD, ANY, ALL, KINDS } kind_t;
 struct reduce_params {
     struct ngd_nd kept, reduced;
     ngd_reduce_fn run;
-    ngd_reduce_cols_fn cols; /* NULL: results one by one */
-    bool staged;             /* a vector function whose elements have to be brought together */
-    int64_t run_length;      /* elements, when staged runs are added up */
+    ngd_reduce_cols_fn cols; /* NULL: results are computed one by one */
+    bool staged;             /* elements have to be gathered for the vector function */
+    int64_t run_length;      /* elements of a run, if staged */
     void (*store)(char *dst, int64_t i, double f, int64_t v);
     struct ngd_acc first;
-    double count; /* what the sum is divided by; 1 unless a mean is asked for */
-    bool add;     /* columns are summed (else: extremes) */
+    double count; /* the sum is divided by it; 1 unless the operator is a mean */
+    bool add;     /* columns are summed; otherwise it is an extreme */
 };
 
 /* ---- functions of one run ---- */
@@ -62,7 +63,8 @@ struct reduce_params {
             acc->f = v < acc->f || v != v ? v : acc->f;                                              \
         }                                                                                            \
     }
-/* A NaN stays: nothing is larger or smaller than it, and a second NaN is as good. Integer sums and products wrap. */
+/* An extreme that is NaN stays NaN, since nothing is larger or smaller; another NaN may replace it. Integer sums and
+ * products wrap. */
 #define INT_RUNS(T, wide)                                                                                 \
     static void reduce_run_sum_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)           \
     {                                                                                                     \
@@ -109,7 +111,7 @@ struct reduce_params {
         (void)f;                                                            \
         ((ngd_el_##T *)(void *)dst)[i] = ngd_put_##T(v);                    \
     }
-/* What decides ends the run: nothing behind it changes the result. */
+/* The run ends at the element that decides, since no later one changes the result. */
 #define TRUTH_RUNS(T, wide)                                                                     \
     static void reduce_run_any_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n) \
     {                                                                                           \
@@ -142,7 +144,7 @@ static void (*const stores[NGD_DTYPE_MAX])(char *, int64_t, double, int64_t) = N
 
 /* ---- running ---- */
 
-/* Elements of floats: 2 or 4 bytes. */
+/* Gathers elements of 2 or 4 bytes. */
 static void gather_run(char *to, const char *from, int64_t step, int64_t n, uint32_t size)
 {
     if (size == 4)
@@ -153,7 +155,7 @@ static void gather_run(char *to, const char *from, int64_t step, int64_t n, uint
             memcpy(to + 2 * i, from + i * step, 2);
 }
 
-/* The reduced elements of the result at p, in the pieces that a vector function makes of contiguous ones. */
+/* Reduces the elements of the result at p, in the pieces that a vector function would make of contiguous elements. */
 static void run_staged(const struct reduce_params *r, char *p, char *room, struct ngd_acc *acc)
 {
     const uint32_t size = r->reduced.size[0];
@@ -172,7 +174,7 @@ static void run_staged(const struct reduce_params *r, char *p, char *room, struc
     }
 }
 
-/* room: of this thread, for staged runs. */
+/* `room` is this thread's memory for staged runs. */
 static void one_by_one(const struct reduce_params *r, char *const *in, char *out, char *room, int64_t begin,
                        int64_t end)
 {
@@ -195,7 +197,7 @@ static void one_by_one(const struct reduce_params *r, char *const *in, char *out
     }
 }
 
-/* One element of each column: at p when they are neighbours (from is NULL), or at p + from[i]. */
+/* Reduces one element of each column: at p if they are neighbours (from is NULL), otherwise at p + from[i]. */
 static void take_row(const struct reduce_params *r, float *acc, const char *p, const int64_t *from, int64_t m)
 {
     const uint32_t size = r->kept.size[0];
@@ -214,7 +216,7 @@ static void take_row(const struct reduce_params *r, float *acc, const char *p, c
     r->cols(acc, room, m);
 }
 
-/* m <= COLS results that follow each other. */
+/* Computes m <= COLS results that follow each other. */
 static void reduce_cols(const struct reduce_params *r, char *in, const int64_t *from, char *out, int64_t o, int64_t m)
 {
     const int64_t step = r->reduced.step[0][r->reduced.rank - 1];
@@ -288,7 +290,7 @@ static void run_reduce_part(const struct ngd_host_call *call, struct ngd_host_ru
                    end);
 }
 
-/* ---- preparing ---- */
+/* ---- capture ---- */
 
 static struct ngd_acc first_value(kind_t kind)
 {
@@ -322,7 +324,7 @@ static struct ngd_plan_tensor contiguous(const struct ngd_plan_tensor *t)
     return c;
 }
 
-/* A vector function instead of the plain one. w: the walks of a contiguous tensor, which choose. */
+/* Chooses a vector function instead of the plain one. w has the walks of a contiguous tensor, which decide. */
 static void choose_vector(struct reduce_params *r, const struct walks *w, kind_t kind, ngd_dtype_t t, ngd_isa_t isa)
 {
     static const ngd_reduction_t as[KINDS] = {
@@ -370,7 +372,7 @@ static ngd_status_t prepare_reduce(struct ngd_host_prepare *p, kind_t kind)
     r->run = mixes ? mixed[x->dtype] : runs[kind][x->dtype];
     r->store = stores[out->dtype];
     r->first = first_value(kind);
-    r->count = kind == MEAN ? (double)r->reduced.total : 1.0; /* of nothing: 0 / 0, which is NaN */
+    r->count = kind == MEAN ? (double)r->reduced.total : 1.0; /* a mean of no elements is 0 / 0, which is NaN */
     r->add = kind == SUM || kind == MEAN;
     choose_vector(r, &shaped, kind, x->dtype, p->isa);
     p->fn = run_reduce_part;

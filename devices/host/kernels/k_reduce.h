@@ -3,24 +3,25 @@
 #define NGD_DEVICES_HOST_KERNELS_K_REDUCE_H
 
 /*
- * Reductions of floats, vectorised: contiguous runs, and columns side by side. Everything else (integers, other steps,
- * products) is plain C in k_reduce.c. Orders are fixed: a result depends on its own elements only.
+ * Vectorised reductions of floats: of contiguous runs, and of columns side by side. Everything else (integers, other
+ * steps, products) is plain C in k_reduce.c. The order of operations is fixed: a result depends only on its elements.
  */
 #include "devices/host/kernels/by_isa.h"
 
-/* What a reduction has so far: f for floats (sums and products keep f64 between runs), i for integers. */
+/* The state of a reduction: f for floats (sums and products keep f64 between runs), i for integers. */
 struct ngd_acc {
     double f;
     int64_t i;
 };
 
-/* Takes n elements, `step` bytes apart, into acc. */
+/* Reduces n elements, `step` bytes apart, into acc. */
 typedef void (*ngd_reduce_fn)(struct ngd_acc *acc, const char *p, int64_t step, int64_t n);
-/* Takes one element of each of n neighbouring columns into acc[0..n-1]. */
+/* Reduces one element of each of n neighbouring columns into acc[0..n-1]. */
 typedef void (*ngd_reduce_cols_fn)(float *acc, const char *p, int64_t n);
-/* Index of the first largest or smallest of n > 0 contiguous elements; NaN wins. */
+/* Returns the index of the first largest or smallest of n > 0 contiguous elements. NaN wins. */
 typedef int64_t (*ngd_arg_fn)(const char *p, int64_t n);
-/* First index >= i whose element is beyond the limit (above or below it, as the table says) or NaN; n = none. */
+/* Returns the first index >= i whose element is beyond the limit or NaN, n if there is none. The table says whether
+ * above or below is beyond. */
 typedef int64_t (*ngd_beyond_fn)(const char *p, int64_t i, int64_t n, float limit);
 
 typedef enum ngd_reduction { NGD_REDUCE_SUM, NGD_REDUCE_MAX, NGD_REDUCE_MIN, NGD_REDUCE_VECTOR } ngd_reduction_t;

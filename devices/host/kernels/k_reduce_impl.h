@@ -4,9 +4,9 @@
 #include "devices/host/kernels/simd_math.h"
 
 /*
- * Blocks of SIMD_SUM_BLOCK elements are summed in four vectors of partial sums and then added in f64: a lane adds at
- * most a quarter of those, so the error does not grow with the length of the run. npu.rms_norm adds up its squares in
- * this order too.
+ * Blocks of SIMD_SUM_BLOCK elements are summed in four vectors of partial sums, and the blocks are added in f64. A lane
+ * adds at most a quarter of a block, so the error does not grow with the length of the run. npu.rms_norm adds its
+ * squares in this order too.
  */
 #define SUM(T)                                                                                                     \
     static float reduce_sum_block_##T(const ngd_el_##T *x, int64_t n)                                              \
@@ -39,8 +39,8 @@
     }
 
 /*
- * The extreme of a run, NaN if there is one. A lane once NaN stays so. Runs go in blocks as sums do: which of 0 and -0
- * comes out depends on the lanes that they meet in.
+ * Computes the extreme of a run, which is NaN if an element is. A lane that is NaN stays NaN. Runs are handled in
+ * blocks, as for sums, since the lanes that 0 and -0 are in decide which of them is the result.
  */
 #define EXTREME(name, T, pick, fold, worst)                                                                            \
     static float reduce_##name##_of_##T(const ngd_el_##T *x, int64_t n)                                                \

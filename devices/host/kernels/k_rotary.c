@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* npu.rotary_mul: heads of any strides, each contiguous in itself. Rows are tokens, and every token's heads are split.
- */
+/* npu.rotary_mul. Heads have any strides, but each head is contiguous. Rows are tokens; parts split the heads of each
+ * token. */
 #include "devices/host/kernels/k_rotary.h"
 #include "base/mem.h"
 #include "devices/host/kernels/nd.h"
@@ -30,7 +30,7 @@ static void run_rotary_part(const struct ngd_host_call *call, struct ngd_host_ru
                   r->half);
 }
 
-/* [T,D] as [T,1,D], which broadcasts over heads. */
+/* Turns [T,D] into [T,1,D], which broadcasts over heads. */
 static struct ngd_plan_tensor over_heads(const struct ngd_plan_tensor *t)
 {
     struct ngd_plan_tensor r = *t;

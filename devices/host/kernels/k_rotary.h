@@ -2,13 +2,13 @@
 #ifndef NGD_DEVICES_HOST_KERNELS_K_ROTARY_H
 #define NGD_DEVICES_HOST_KERNELS_K_ROTARY_H
 
-/* Row functions of npu.rotary_mul, npu.swiglu and of what is fused with them, by x's type. */
+/* Row functions of npu.rotary_mul, npu.swiglu and the operators that are fused with them, by x's type. */
 #include "devices/host/kernels/by_isa.h"
 
-/* One head of 2 * half elements; cos and sin of f32 or x's type, as many elements. y may be x. */
+/* Rotates one head of 2 * half elements. cos and sin have as many elements, in f32 or x's type. y may be x. */
 typedef void (*ngd_rotary_fn)(const void *x, const void *cos, ngd_dtype_t cos_type, const void *sin,
                               ngd_dtype_t sin_type, void *y, int64_t half);
-/* y = silu(a) * b, n elements; as gate, with silu rounded to their type in between. */
+/* y = silu(a) * b for n elements. The `gate` form rounds silu(a) to their type before it multiplies. */
 typedef void (*ngd_swiglu_fn)(const void *a, const void *b, void *y, int64_t n);
 
 struct ngd_gate_table {

@@ -4,8 +4,9 @@
 #include "devices/host/kernels/simd_math.h"
 
 /*
- * y = x * cos + rotate_half(x) * sin, rotate_half(x1, x2) = (-x2, x1): both halves together, so that y may be x. Each
- * product is rounded, as it is where a model writes this out: that is replaced by npu.rotary_mul.
+ * y = x * cos + rotate_half(x) * sin, rotate_half(x1, x2) = (-x2, x1). Both halves are computed together, so that y may
+ * be x. Each product is rounded, since a pass replaces the separate operators of a model by npu.rotary_mul, and those
+ * round.
  */
 #define ROTARY(T)                                                                                                      \
     SIMD_INLINE void rotate_##T(const ngd_el_##T *x, const void *cos, ngd_dtype_t ct, const void *sin, ngd_dtype_t st, \
@@ -40,7 +41,7 @@
                 y + i, simd_mul(simd_silu(simd_load_up_to_##T(a + i, n - i)), simd_load_up_to_##T(b + i, n - i)), \
                 n - i);                                                                                           \
     }
-/* Halves of a type that rounds: through a buffer, as an operator of its own would have left it. */
+/* Rounds silu(a) to its type through a buffer, as a separate operator would. */
 #define GATE(T)                                                                                                \
     static void swiglu_gate_##T(const void *ap, const void *bp, void *yp, int64_t n)                           \
     {                                                                                                          \

@@ -4,17 +4,19 @@
  *
  * The rule, exactly:
  *
- *   - temperature <= 0 or NaN, or logits with a NaN or +infinity: the lowest id among the largest logits, NaN largest.
- *   - Else p[i] = exp((logit[i] - max) / temperature). Ids are ordered by logit, largest first, equal ones by id.
+ *   - If temperature is <= 0 or NaN, or a logit is NaN or +infinity: the token is the lowest id among the largest
+ * logits. NaN counts as the largest.
+ *   - Otherwise p[i] = exp((logit[i] - max) / temperature). Ids are ordered by logit, largest first, equal ones by id.
  *   - top_k of 1..V-1 keeps the first top_k of that order.
- *   - top_p below 1 keeps, of these, those before which less than top_p of their sum of p lies: always the first.
+ *   - top_p below 1 keeps, of these, each id whose predecessors have less than top_p of the sum of p. It always keeps
+ *     the first.
  *   - The token is the first of the kept ids, in ascending order, whose running sum of p exceeds u times the sum of
- *     all kept, u from ngd_sample_draw(seed, offset). Sums are f64 over blocks of BLOCK ids, f32 within the vector
+ *     all kept. u is ngd_sample_draw(seed, offset). Sums are f64 over blocks of BLOCK ids, and f32 within a vector
  * pass.
  *
- * Keeping is a radix select on the bits of the logit, not a sort: three histograms (12, 12 and 8 bits), each over
- * what the one before left undecided, with weights of 1 for top_k and of p for top_p. What comes out is a limit:
- * the smallest key that is kept, and how many of the ids that have exactly this key.
+ * The kept ids are found by a radix select on the bits of the logit, without a sort. There are three histograms (12, 12
+ * and 8 bits), each over the ids that the one before left undecided, with weights of 1 for top_k and of p for top_p.
+ * The result is a limit: the smallest key that is kept, and how many of the ids with exactly this key are kept.
  */
 #include "devices/host/kernels/k_sample.h"
 #include "base/mem.h"
@@ -40,7 +42,7 @@ struct scratch {
     double *bins; /* [BINS] */
 };
 
-/* What is kept: keys above `key`, and the first `equal` ids whose key it is. */
+/* The ids that are kept: those with keys above `key`, and the first `equal` ids with that key. */
 struct limit {
     uint32_t key;
     int64_t equal;
@@ -85,7 +87,7 @@ static float logit(const struct sample *s, const char *row, int64_t i)
     return ngd_bf16_to_f32(((const uint16_t *)(const void *)row)[i]);
 }
 
-/* The largest logit and the first id that has it; a NaN is larger than anything. */
+/* Finds the largest logit and the first id that has it. A NaN is larger than anything. */
 static int64_t find_max(const struct sample *s, const char *row, float *max_p)
 {
     float best = -INFINITY;
@@ -116,7 +118,7 @@ static int64_t find_max(const struct sample *s, const char *row, float *max_p)
 
 /* ---- keeping ------------------------------------------------------------------------------------------ */
 
-/* Bits of a float in the order of its value; -0 is 0. */
+/* Maps a float to bits whose order is that of its value; -0 maps to the key of 0. */
 static uint32_t logit_key(const struct sample *s, const char *row, int64_t i)
 {
     const float v = logit(s, row, i) + 0.0f;
@@ -131,8 +133,8 @@ static bool limit_keeps(const struct limit *limit, uint32_t key, int64_t *equal_
     return key > limit->key || (key == limit->key && (*equal_p)++ < limit->equal);
 }
 
-/* Adds up weights (1, or p) by digit of the key, over the ids that `within` keeps and whose higher digits are `prefix`.
- */
+/* Adds up weights (1, or p) by the digit of the key, over the ids that `within` keeps and whose higher digits are
+ * `prefix`. */
 static void count_digits(const struct sample *s, const struct scratch *w, const char *row, const struct limit *within,
                          bool by_p, uint32_t prefix, int shift, int bits)
 {
@@ -149,8 +151,9 @@ static void count_digits(const struct sample *s, const struct scratch *w, const 
 }
 
 /*
- * From the largest digit down until *left is used up: the digit where that happens; *left becomes what is left for it.
- * Rounding may ask for a little more than there is: then the smallest digit that has something is it, wholly.
+ * Goes from the largest digit down until *left is used up. Returns the digit where that happens, and *left becomes what
+ * is left for it. If rounding asks for a little more than there is, the result is the smallest digit with any weight,
+ * all of which is kept.
  */
 static uint32_t narrow_key(const struct scratch *w, uint32_t prefix, int bits, double *left)
 {
@@ -168,7 +171,7 @@ static uint32_t narrow_key(const struct scratch *w, uint32_t prefix, int bits, d
     return prefix << bits | digit;
 }
 
-/* The shortest beginning of the order, within `within`, whose weights reach `target`. */
+/* Finds the limit of the shortest prefix of the order, within `within`, whose weights reach `target`. */
 static struct limit select_first(const struct sample *s, const struct scratch *w, const char *row,
                                  const struct limit *within, bool by_p, double target)
 {
@@ -193,7 +196,7 @@ static struct limit select_first(const struct sample *s, const struct scratch *w
     return limit;
 }
 
-/* Sum of p over what is kept, in blocks; ids that are not kept get p 0. */
+/* Sums p over the kept ids, in blocks. Sets p to 0 for ids that are not kept. */
 static double sum_kept(const struct sample *s, const struct scratch *w, const char *row, const struct limit *limit)
 {
     double total = 0;
@@ -219,7 +222,7 @@ static double sum_kept(const struct sample *s, const struct scratch *w, const ch
 
 static double weigh(const struct sample *s, const struct scratch *w, const char *row, float max, float temperature)
 {
-    /* Finite and not 0: the largest logit must come out as exp(0) and -inf as 0, at any temperature. */
+    /* Finite and not 0, so that at any temperature the largest logit gives exp(0) and -inf gives 0. */
     const float scale = fminf(fmaxf(1.0f / temperature, FLT_MIN), FLT_MAX);
     double total = 0;
 
@@ -232,7 +235,7 @@ static double weigh(const struct sample *s, const struct scratch *w, const char 
     return total;
 }
 
-/* The first id whose running sum exceeds target: its block by the blocks' sums, then it. */
+/* Finds the first id whose running sum exceeds target: first its block, by the blocks' sums, then the id. */
 static int64_t walk(const struct sample *s, const struct scratch *w, double target)
 {
     const int64_t blocks = (s->vocab + BLOCK - 1) / BLOCK;
@@ -241,7 +244,7 @@ static int64_t walk(const struct sample *s, const struct scratch *w, double targ
 
     while (b + 1 < blocks && sum + w->sums[b] <= target)
         sum += w->sums[b++];
-    /* A block's own additions may end a rounding below its sum: then its last id that has any weight is it. */
+    /* Rounding may leave the additions within a block below its sum. Then the block's last id with any weight is it. */
     while (b > 0 && w->sums[b] == 0)
         b--;
     end = (b + 1) * BLOCK < s->vocab ? (b + 1) * BLOCK : s->vocab;

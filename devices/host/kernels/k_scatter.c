@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operators whose result is operand 0 with some elements replaced or added to: scatter, index_put, index_copy,
- * slice_scatter, select_scatter; and constant_pad_nd.
+ * Operators whose result is operand 0 with some elements replaced or added to (scatter, index_put, index_copy,
+ * slice_scatter, select_scatter), and constant_pad_nd.
  *
- * The result may lie over operand 0 (NGD_OPF_UPDATE): then nothing is copied. That is how a state is updated in place;
- * therefore all indices are checked before anything is written, and a replay that fails leaves the state as it was.
+ * If the result has the memory of operand 0 (NGD_OPF_UPDATE), nothing is copied. A state is updated in place that way.
+ * So all indices are checked before anything is written, and a replay that fails leaves the state as it was.
  *
  * The last of several writes to one place must win, and sums have an order, so one thread writes in the order of the
- * index. Only the actual rows of a padded index are looked at.
+ * index. Only the actual rows of a padded index are read.
  */
 #include "base/mem.h"
 #include "devices/host/kernels/indices.h"
 #include "devices/host/kernels/k_make.h"
 #include "devices/host/kernels/typed.h"
 
-/* n elements to a place: put there, or added to what is there. */
+/* Write functions: store n elements at a place, or add them to the elements there. */
 typedef void (*write_fn)(char *dst, const char *src, int64_t n);
 
 #define PUT(T, wide)                                                   \
@@ -46,9 +46,9 @@ static inline int64_t plus_int64_t(int64_t a, int64_t b)
 NGD_EACH_TYPE(ADD)
 static const write_fn adds_by_type[NGD_DTYPE_MAX] = NGD_BY_TYPE(scatter_add);
 
-/* Rows that run, of an operand whose rows may be padded. */
+/* The rows of an operand that may be padded. */
 struct rows {
-    int64_t n, inner; /* elements; per index of dimension 0 */
+    int64_t n, inner; /* elements, in all and per index of dimension 0 */
     int64_t mult;
     uint8_t symbol;
 };
@@ -66,7 +66,7 @@ static int64_t elements_now(const struct rows *r, const struct ngd_host_run *run
     return r->symbol == NGD_NO_ROW_SYM ? r->n : run->symbols[r->symbol] * r->mult * r->inner;
 }
 
-/* Operand 0 to the result, unless they are one. */
+/* Copies operand 0 to the result, unless they have the same memory. */
 struct copy {
     struct ngd_nd nd;
     struct rows rows;
@@ -89,8 +89,8 @@ static void run_copy(const struct copy *c, const struct ngd_host_run *run, char 
 /* ---- scatter ---- */
 
 /*
- * The index is walked together with src (or one value) and with the result, whose axis stands still: there the index
- * says how far to go along it.
+ * Walks the index together with src (or one value) and with the result. The result does not move along the axis: the
+ * index says how far to go there.
  */
 struct scatter_params {
     struct ngd_nd nd; /* index, src, result */
@@ -137,13 +137,13 @@ static void run_scatter_part(const struct ngd_host_call *call, struct ngd_host_r
                 s->write(it.p[2] + i * s->nd.step[2][last] + v * s->axis_step, it.p[1] + i * s->nd.step[1][last], 1);
 }
 
-/* Only their strides matter: all three are walked in the index's shape, which lies within the others'. */
+/* All three are walked in the index's shape, which lies within the other shapes, so only their strides matter. */
 static void set_walk(struct scatter_params *s, const struct ngd_plan_tensor *index, const struct ngd_plan_tensor *src,
                      const struct ngd_plan_tensor *out, uint32_t dim)
 {
     struct ngd_plan_tensor a = src ? *src : *index, b = *out;
 
-    if (!src) { /* one value everywhere */
+    if (!src) { /* the source is one value */
         a.dtype = out->dtype;
         memset(a.strides, 0, sizeof(a.strides));
     }
@@ -221,7 +221,7 @@ struct index_put_params {
     write_fn write;
 };
 
-/* Before anything is written; the first that is not fails the replay. */
+/* Checks all indices before anything is written. The first bad index fails the replay. */
 static bool all_valid(const struct ngd_indices *indices, const char *index, int64_t step, int64_t n, int64_t limit,
                       const struct ngd_host_call *call, struct ngd_host_run *run)
 {
@@ -282,7 +282,7 @@ const struct ngd_host_kernel ngd_host_index_put = {.select = ngd_select_contiguo
 struct index_copy_params {
     struct ngd_indices indices;
     struct copy copy;
-    struct ngd_nd nd;                         /* one slice of the source, and where it goes */
+    struct ngd_nd nd;                         /* a slice of the source, and its place in the result */
     struct rows rows, slice;                  /* of the index; of a slice */
     int64_t index_step, source_step, to_step; /* bytes from one index to the next */
 };
@@ -319,7 +319,7 @@ static void set_slices(struct index_copy_params *u, const struct ngd_plan_tensor
 
     from.dims[dim] = to.dims[dim] = 1;
     if (dim == 0)
-        from.row_sym = NGD_NO_ROW_SYM; /* its rows are the index's */
+        from.row_sym = NGD_NO_ROW_SYM; /* the rows of the source are those of the index */
     ngd_nd_init(&u->nd, &from, 0, (const struct ngd_plan_tensor *[]){&from, &to}, 2, 0);
     u->slice = tensor_rows(&from);
     u->source_step = source->strides[dim] * size;
@@ -359,7 +359,7 @@ struct region_params {
     struct rows src, result;
     int64_t offset; /* of the region, in bytes */
     uint8_t i_src;
-    bool fills; /* everything is `value` but the region */
+    bool fills; /* everything outside the region becomes `value` */
     uint32_t size;
     char value[8];
 };
@@ -379,7 +379,7 @@ static void run_region(const struct ngd_host_call *call, struct ngd_host_run *ru
     ngd_nd_copy(&r->nd, ptrs, 0, elements_now(&r->src, run));
 }
 
-/* The region begins at `at` elements into the result, with these strides. */
+/* Sets the region, which begins `at` elements into the result and has these strides. */
 static ngd_status_t prepare_region(struct ngd_host_prepare *p, uint8_t i_src, int64_t at, const int64_t *strides,
                                    struct region_params **params_p)
 {
@@ -448,7 +448,7 @@ static ngd_status_t prepare_pad(struct ngd_host_prepare *p, struct ngd_diag *dia
     ngd_status_t status;
 
     (void)diag;
-    for (uint32_t i = 0; i < pad->n; i += 2) /* of the last dimension first */
+    for (uint32_t i = 0; i < pad->n; i += 2) /* the last dimension's pair comes first */
         at += pad->list[i] * out->strides[out->rank - 1 - i / 2];
     status = prepare_region(p, 0, at, out->strides, &r);
     if (status)

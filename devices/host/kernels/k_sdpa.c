@@ -2,8 +2,8 @@
 /*
  * aten.scaled_dot_product_attention: dense attention with the chunks of k_attention.h.
  *
- * Work is counted in units: a block of rows of one batch with one head of keys, and all heads of queries that share it.
- * A mask becomes a bias of the scores, a chunk of keys at a time, so that no more of it is ever unpacked.
+ * Work is counted in units: a block of rows of one batch, with one head of keys and all heads of queries that share it.
+ * A mask becomes a bias of the scores. It is unpacked one chunk of keys at a time, so that memory for one is enough.
  */
 #include "base/mem.h"
 #include "devices/host/kernels/k_attention.h"
@@ -11,14 +11,14 @@
 #include <math.h>
 #include <string.h>
 
-/* Bytes from one to the next; 0 where a dimension is missing or repeated. */
+/* Bytes from one index to the next; 0 if a dimension is missing or broadcast. */
 struct steps {
     int64_t batch, head, row, col;
 };
 
 struct sdpa {
     int64_t batch, heads, kv_heads, group, rows, keys;
-    int64_t d, dv, dp; /* of queries and keys, of values, and the room for either */
+    int64_t d, dv, dp; /* size of queries and keys, size of values, room for either */
     int64_t row_block, blocks;
     struct steps q, k, v, y, mask;
     void (*unpack)(const char *mask, int64_t step, int64_t n, float *bias); /* NULL = no mask */
@@ -52,7 +52,7 @@ struct unit {
     int64_t row, rows;
 };
 
-/* Offset of query i of the unit in a tensor with all heads. */
+/* Returns the offset of query i of the unit in a tensor with all heads. */
 static int64_t at_query(const struct sdpa *a, const struct steps *t, const struct unit *u, int64_t i)
 {
     return u->batch * t->batch + (u->head * a->group + i % a->group) * t->head + (u->row + i / a->group) * t->row;
@@ -69,7 +69,7 @@ static void begin_dense_unit(const struct sdpa *a, const struct ngd_host_call *c
     }
 }
 
-/* Keys [at, at + n). */
+/* Sets up keys [at, at + n). */
 static void begin_chunk(const struct sdpa *a, const struct ngd_host_call *call, const struct unit *u, int64_t at,
                         int64_t n, const struct ngd_attn_scratch *s, int64_t *count)
 {
@@ -105,7 +105,7 @@ static void run_dense_unit(const struct sdpa *a, const struct ngd_host_call *cal
         begin_chunk(a, call, u, at, n, &s, count);
         a->table->chunk[a->type](&s, a->d, a->dv, a->dp, queries, count);
     }
-    for (int64_t i = 0; i < queries; i++) /* what saw nothing is 0 */
+    for (int64_t i = 0; i < queries; i++) /* a query that saw no key gives 0 */
         a->table->store[a->type](s.o + i * a->dp, s.sum[i] == 0 ? 1 : s.sum[i], a->dv,
                                  call->ptrs[call->n_in] + at_query(a, &a->y, u, i));
 }
@@ -130,7 +130,8 @@ static void run_sdpa(const struct ngd_host_call *call, struct ngd_host_run *run,
 
 /* ---- capture ---- */
 
-/* Of [B,H,L,E], [B,L,E] or, with heads in dimension 0, [H,L,E]; a mask may have fewer dimensions than `rank`. */
+/* Returns the steps of [B,H,L,E], [B,L,E] or, with heads in dimension 0, [H,L,E]. A mask may have fewer dimensions than
+ * `rank`. */
 static struct steps sdpa_steps(const struct ngd_plan_tensor *t, uint32_t rank, bool heads_first)
 {
     const int64_t size = (int64_t)ngd_dtype_bytes(t->dtype);

@@ -5,7 +5,7 @@
 #include "devices/host/kernels/axis.h"
 
 struct softmax_params {
-    struct ngd_nd rows; /* axis last: lines are rows of any outer strides */
+    struct ngd_nd rows; /* if the axis is last: lines are rows of any outer strides */
     struct ngd_axis axis;
     ngd_softmax_fn line;
     ngd_softmax_lines_fn lines;
@@ -74,7 +74,7 @@ static ngd_status_t prepare_log_softmax(struct ngd_host_prepare *p, struct ngd_d
     return prepare_softmax_kind(p, true);
 }
 
-/* Along the last dimension only the line itself must be contiguous. */
+/* If the axis is the last dimension, only the line itself must be contiguous. */
 static ngd_status_t select_softmax(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads,
                                    uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag)
 {

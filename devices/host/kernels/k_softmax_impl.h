@@ -2,8 +2,8 @@
 /*
  * Softmax lines for one instruction set; see simd.h for how this file is included.
  *
- * The largest element is subtracted first. A NaN or +inf in a line makes the whole line NaN, as does a line of -inf
- * only, as in PyTorch. The exponential is computed twice rather than kept: a half-width result could not hold it.
+ * The largest element is subtracted first. As in PyTorch, a line becomes NaN if it has a NaN or +inf, or only -inf. The
+ * exponential is computed twice instead of stored, since a half-width result could not hold it.
  */
 #include "devices/host/kernels/k_softmax.h"
 #include "devices/host/kernels/simd_math.h"

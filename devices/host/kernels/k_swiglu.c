@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* npu.swiglu: along any dimension, the first half of each outer index gates the second. */
+/* npu.swiglu along any dimension: the first half of each outer index gates the second half. */
 #include "base/mem.h"
 #include "devices/host/kernels/axis.h"
 #include "devices/host/kernels/k_rotary.h"
 
 struct swiglu_params {
     ngd_swiglu_fn fn;
-    int64_t half, size; /* elements of a half; bytes of one */
+    int64_t half, size; /* elements of a half; bytes of an element */
     int64_t total, per_row;
 };
 

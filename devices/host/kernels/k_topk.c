@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * aten.topk along one dimension of a tensor with any strides. Always sorted; ties go to the lower index; NaN counts as
- * larger than everything, as in PyTorch.
+ * aten.topk along one dimension of a tensor with any strides. The result is always sorted; ties go to the lower index;
+ * NaN counts as larger than everything, as in PyTorch.
  *
- * A heap of the best k so far has the worst of them on top. Most elements of a long line lose against it, and
- * for contiguous floats a vector scan skips those; since indices grow, an equal element loses too.
+ * A heap holds the best k elements so far, with the worst of them on top. Most elements of a long line lose against it,
+ * and for contiguous floats a vector scan skips them. Since indices grow, an equal element loses too.
  */
 #include "base/mem.h"
 #include "devices/host/kernels/k_reduce.h"
 #include "devices/host/kernels/nd.h"
 #include "devices/host/kernels/typed.h"
 
-/* Elements are compared by a key whose order as an integer is theirs; "smallest" turns it around. */
+/* Elements are compared by an integer key that has the same order; for the smallest elements the order is reversed. */
 struct entry {
     int64_t key, index;
 };
@@ -19,17 +19,17 @@ struct entry {
 typedef int64_t (*key_fn)(const char *p);
 
 struct topk_params {
-    struct ngd_nd lines; /* first elements: of x, of the values, of the indices */
+    struct ngd_nd lines; /* walks the first elements of lines of x, the values and the indices */
     int64_t n, k, x_step, value_step, index_step;
     uint32_t size;
-    int64_t flip; /* 0, or -1 for the smallest */
+    int64_t flip; /* 0; -1 if the smallest are wanted */
     key_fn key;
-    ngd_beyond_fn beyond; /* contiguous floats */
+    ngd_beyond_fn beyond; /* for contiguous floats, else NULL */
     float (*get)(const char *p);
     uint64_t part_bytes; /* of the workspace */
 };
 
-/* Sign and magnitude to two's complement, so that -0 equals 0; NaN of either sign on top. */
+/* Converts sign and magnitude to two's complement, so that -0 equals 0. NaN of either sign is the largest. */
 static int64_t float_key(float f)
 {
     int32_t bits;
@@ -59,7 +59,7 @@ NGD_EACH_INT(INT_KEY)
 static const key_fn keys[NGD_DTYPE_MAX] = NGD_BY_TYPE(topk_key);
 static float (*const gets[])(const char *) = {topk_get_f32, topk_get_f16, topk_get_bf16};
 
-/* a comes after b in the result. */
+/* Returns true if a comes after b in the result. */
 static inline bool worse(struct entry a, struct entry b)
 {
     return a.key != b.key ? a.key < b.key : a.index > b.index;
@@ -79,7 +79,7 @@ static void sift_down(struct entry *heap, int64_t n, int64_t at)
     heap[at] = e;
 }
 
-/* The next element that may be better than the worst of the heap. */
+/* Finds the next element that may be better than the worst of the heap. */
 static int64_t next_candidate(const struct topk_params *t, const char *x, int64_t i, const struct entry *heap)
 {
     float limit;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Variances, alone or with the mean, over any set of dimensions of a tensor with any strides: the mean first, then the
- * squares of what differs from it, both in f64 and in one order.
+ * Variances, alone or with the mean, over any set of dimensions of a tensor with any strides. The mean is computed
+ * first, then the squares of the differences from it, both in f64 and in a fixed order.
  */
 #include "base/mem.h"
 #include "devices/host/kernels/nd.h"
@@ -90,7 +90,7 @@ static ngd_status_t prepare_var(struct ngd_host_prepare *p, struct ngd_diag *dia
     r->add = by_type[x->dtype].add;
     r->add_squares = by_type[x->dtype].add_squares;
     r->store = by_type[x->dtype].store;
-    r->count = (double)r->reduced.total; /* of nothing: 0 / 0, which is NaN */
+    r->count = (double)r->reduced.total; /* a mean of no elements is 0 / 0, which is NaN */
     r->divisor = r->count - ngd_call_float(p->call, "correction");
     r->divisor = r->divisor > 0 ? r->divisor : 0;
     r->with_mean = p->call->n_out > 1;

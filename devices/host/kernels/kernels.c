@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which kernel serves which operator: kernels_core.def (matrices, attention, KV cache, sampling) and kernels_basic.def
- * (everything else), expanded into one table.
+ * The table of kernels by operator: kernels_core.def (matrices, attention, KV cache, sampling) and kernels_basic.def
+ * (everything else).
  */
 #include "devices/host/kernels/kernel.h"
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Kernels by the instruction set that they are compiled for; devices/local.mk puts the lists into libraries with their
-# flags, and adds the walking of matrices, attention, KV cache and sampling. A family is k_x.c (choice and walking) and,
-# where it has vector code, k_x_impl.h: its functions, written once. One isa_<isa>.c for each instruction set includes
-# these templates. Matrices stay apart, in k_gemm_<isa>.c: they take gcc two thirds as long as all others together, and
-# so are compiled beside them.
+# Lists of the kernels by the instruction set that they are compiled for. devices/local.mk makes libraries of the lists,
+# with their flags, and adds the plain C files of matrices, attention, KV cache and sampling. A family is k_x.c, which
+# chooses and walks, and k_x_impl.h, its vector functions, written once. One isa_<isa>.c for each instruction set includes
+# these templates. Matrices are compiled separately, in k_gemm_<isa>.c: gcc needs two thirds as long for them as for all
+# others together, and so compiles both at the same time.
 NGD_HOST_KERNEL_SOURCES = \
 	devices/host/kernels/axis.h \
 	devices/host/kernels/by_isa.h \

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See nd.h. Merging: two neighbouring dimensions become one when for every operand a step of the outer equals the
- * whole of the inner; dimensions of size 1 vanish. A broadcast dimension has step 0, so it merges with a broadcast
- * neighbour and with nothing else, which is what a run function needs.
+ * See nd.h. Two neighbouring dimensions are merged if, for every operand, a step of the outer one equals the extent of
+ * the inner one. Dimensions of size 1 vanish. A broadcast dimension has step 0, so it only merges with a broadcast
+ * neighbour, as a run function needs it.
  */
 #include "devices/host/kernels/nd.h"
 
-/* Gathered runs are short enough to stay in the first-level cache, and the frame small. */
+/* Gathered runs are short, so that they stay in the first-level cache and the stack frame is small. */
 #define CHUNK 128
 
 static int64_t op_step(const struct ngd_plan_tensor *op, uint32_t size, const struct ngd_plan_tensor *shape, uint32_t d)
@@ -127,7 +127,7 @@ void ngd_nd_next(struct ngd_nd_it *it)
 static void move_run(char *dst, int64_t dst_step, const char *src, int64_t src_step, int64_t n, uint32_t size)
 {
     if (dst_step == (int64_t)size && src_step == (int64_t)size) {
-        if (dst != src) /* a copy in place */
+        if (dst != src) /* they are equal for a copy in place */
             memcpy(dst, src, (size_t)n * size);
         return;
     }
@@ -156,7 +156,7 @@ void ngd_nd_copy(const struct ngd_nd *nd, char *const *ptrs, int64_t begin, int6
         move_run(it.p[1], nd->step[1][last], it.p[0], nd->step[0][last], it.run, nd->size[0]);
 }
 
-/* One run whose operands are not all plain: pieces through buffers. */
+/* Handles a run whose operands are not all plain, piece by piece through buffers. */
 static void staged_run(const struct ngd_nd_it *it, ngd_nd_fn fn, const void *arg)
 {
     const struct ngd_nd *nd = it->nd;

@@ -35,7 +35,7 @@
 #else
 #define SIMD_NAME(x) SIMD_PASTE(x, avx512)
 #endif
-/* In front of a family's table: of generated code nobody else needs it, and what is not used of it is left out. */
+/* Goes before a family's table. In generated code the table is static, so that the compiler drops what is not used. */
 #if defined(NGD_STATIC_FAMILY)
 #define SIMD_TABLE static
 #else
@@ -51,7 +51,7 @@
 #include "devices/host/kernels/simd_avx512_impl.h"
 #endif
 
-/* Element i of an array of which `left` remain from there on; the rest of the vector is zero. */
+/* Load and store a vector at p, where `left` elements of the array remain. Lanes beyond them load as zero. */
 #define SIMD_LOAD_UP_TO(T)                                                       \
     SIMD_INLINE simd_f simd_load_up_to_##T(const ngd_el_##T *p, int64_t left)    \
     {                                                                            \
@@ -69,7 +69,7 @@ SIMD_LOAD_UP_TO(f16)
 SIMD_LOAD_UP_TO(bf16)
 #undef SIMD_LOAD_UP_TO
 
-/* For operands whose float type is their own, beside the one that the template is made for. */
+/* Loads operands whose float type differs from the one that the template is compiled for. */
 SIMD_INLINE simd_f simd_load_any(const void *p, ngd_dtype_t t, int64_t i, int64_t left)
 {
     if (t == NGD_F32)

@@ -25,7 +25,7 @@ SIMD_INLINE simd_f simd_from_bf16(__m128i h)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
 }
-/* Round to nearest even by the carry of an integer addition; a NaN keeps its top bits and turns quiet. */
+/* Rounds to nearest even by the carry of an integer addition. A NaN keeps its top bits and becomes quiet. */
 SIMD_INLINE __m128i simd_to_bf16(simd_f v)
 {
     __m256i u = _mm256_castps_si256(v);
@@ -216,12 +216,12 @@ SIMD_INLINE simd_f simd_select(simd_m m, simd_f yes, simd_f no)
 {
     return _mm256_blendv_ps(no, yes, m);
 }
-/* The first n lanes, the others zero. */
+/* Keeps the first n lanes; the others become zero. */
 SIMD_INLINE simd_f simd_keep(simd_f v, int64_t n)
 {
     return _mm256_and_ps(v, _mm256_castsi256_ps(simd_tail(n)));
 }
-/* The first n lanes, the others `rest`. */
+/* Keeps the first n lanes; the others become `rest`. */
 SIMD_INLINE simd_f simd_fill(simd_f v, int64_t n, float rest)
 {
     return _mm256_blendv_ps(_mm256_set1_ps(rest), v, _mm256_castsi256_ps(simd_tail(n)));
@@ -295,7 +295,7 @@ SIMD_INLINE simd_f simd_scale2(simd_f p, simd_f n)
     return _mm256_mul_ps(_mm256_mul_ps(p, a), b);
 }
 
-/* Halves folded onto halves: a fixed order. */
+/* Fold halves onto halves, in a fixed order. */
 #define SIMD_FOLD(op, v, result)                                                               \
     do {                                                                                       \
         __m128 fold = _mm_##op##_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps((v), 1)); \

@@ -24,7 +24,7 @@ SIMD_INLINE simd_f simd_from_bf16(__m256i h)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
 }
-/* Round to nearest even by the carry of an integer addition; a NaN keeps its top bits and turns quiet. */
+/* Rounds to nearest even by the carry of an integer addition. A NaN keeps its top bits and becomes quiet. */
 SIMD_INLINE __m256i simd_to_bf16(simd_f v)
 {
     __m512i u = _mm512_castps_si512(v);
@@ -195,12 +195,12 @@ SIMD_INLINE simd_f simd_select(simd_m m, simd_f yes, simd_f no)
 {
     return _mm512_mask_blend_ps(m, no, yes);
 }
-/* The first n lanes, the others zero. */
+/* Keeps the first n lanes; the others become zero. */
 SIMD_INLINE simd_f simd_keep(simd_f v, int64_t n)
 {
     return _mm512_maskz_mov_ps(SIMD_TAIL(n), v);
 }
-/* The first n lanes, the others `rest`. */
+/* Keeps the first n lanes; the others become `rest`. */
 SIMD_INLINE simd_f simd_fill(simd_f v, int64_t n, float rest)
 {
     return _mm512_mask_mov_ps(_mm512_set1_ps(rest), SIMD_TAIL(n), v);
@@ -263,7 +263,7 @@ SIMD_INLINE simd_f simd_scale2(simd_f p, simd_f n)
     return _mm512_scalef_ps(p, n);
 }
 
-/* Halves folded onto halves: a fixed order. */
+/* Fold halves onto halves, in a fixed order. */
 SIMD_INLINE __m256 simd_fold_hi(simd_f v)
 {
     return _mm512_extractf32x8_ps(v, 1);
@@ -276,7 +276,8 @@ SIMD_INLINE float simd_hsum(simd_f v)
     b = _mm_add_ps(b, _mm_movehl_ps(b, b));
     return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
 }
-/* simd_hsum of v[i] in lane i: two vectors that are folded together take as many instructions as one. Uses v up. */
+/* Returns simd_hsum(v[i]) in lane i. Two vectors that are folded together take as many instructions as one. Overwrites
+ * v. */
 SIMD_INLINE simd_f simd_hsum_each(simd_f v[16])
 {
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);

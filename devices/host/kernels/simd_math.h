@@ -11,8 +11,8 @@
  *     exp 1    log 1    tanh 1.5    sigmoid 2.5    erf, erfc 1.25    sin, cos 1.75
  *
  * Special values follow C: exp(-inf) = 0, log(0) = -inf, log(<0) = NaN, and a NaN stays one. Subnormal arguments and
- * results are exact to the same bounds. sin and cos of more than 1e5 in magnitude go lane by lane through the C
- * library, since exact reduction of large angles is not worth code that rotary positions never reach.
+ * results are exact to the same bounds. sin and cos of more than 1e5 in magnitude call the C library lane by lane:
+ * rotary positions never get there, so an exact vector reduction of large angles is not worth its code.
  */
 #include "devices/host/kernels/simd.h"
 
@@ -59,9 +59,9 @@ SIMD_INLINE simd_f simd_exp(simd_f x)
     simd_f n, r, p;
 
     /*
-     * Beyond these the result is 0 or infinity anyway, and the scaling stays within its range. A NaN passes. What
-     * vanishes is not computed: scaling it down would leave the normal numbers, which takes a CPU a hundred cycles and
-     * more, and masked scores (-inf) are frequent.
+     * Beyond these bounds the result is 0 or infinity anyway, and within them the scaling does not overflow. A NaN
+     * passes. Results that vanish are not computed: scaling them down would produce subnormal numbers, which take a CPU
+     * a hundred cycles and more, and masked scores (-inf) are frequent.
      */
     x = simd_min(simd_set1(89.0f), simd_select(none, simd_zero(), x));
     n = simd_round(simd_mul(x, simd_set1(1.44269504f)));
@@ -148,8 +148,8 @@ SIMD_INLINE simd_f simd_erf(simd_f x)
 }
 
 /*
- * (1 + 2t) e^(t*t) erfc t for t between 0.46 and 10.1, as *lo_p + the result. It is a polynomial of (t - 3)/(t + 3),
- * which is brought to its last place by what is left of the division.
+ * (1 + 2t) e^(t*t) erfc t for t between 0.46 and 10.1, as *lo_p + the result. It is a polynomial of (t - 3)/(t + 3).
+ * The remainder of the division corrects the last place of that quotient.
  */
 SIMD_INLINE simd_f simd_erfc_scaled(simd_f t, simd_f *lo_p)
 {
@@ -175,7 +175,7 @@ SIMD_INLINE simd_f simd_erfc_scaled(simd_f t, simd_f *lo_p)
 
 /*
  * 1 - erf x would lose the tail, which is e^(-x*x) times something near 1/(2x). The exponent, the quotient and the
- * product carry what they round off, so that small results are as exact as large ones.
+ * product carry their rounding errors along, so that small results are as exact as large ones.
  */
 SIMD_INLINE simd_f simd_erfc(simd_f x)
 {
@@ -208,7 +208,7 @@ SIMD_INLINE simd_f simd_erfc(simd_f x)
     return simd_select(simd_lt(a, simd_set1(0.46875f)), simd_sub(one, simd_erf_near(x, h)), p);
 }
 
-/* The C library for lanes that the reduction below does not reach: large, infinite, NaN. */
+/* Calls the C library for lanes that the reduction below does not cover: large, infinite, NaN. */
 static __attribute__((noinline, unused)) simd_f simd_lanes(simd_f x, float (*fn)(float))
 {
     float t[SIMD_W];
@@ -230,7 +230,7 @@ static __attribute__((noinline, unused)) simd_f simd_lanes2(simd_f x, simd_f y, 
     return simd_load_f32(t);
 }
 
-/* sin(x + quarter * pi/2): x is brought to [-pi/4, pi/4] by three-part Cody-Waite steps. */
+/* Computes sin(x + quarter * pi/2). Three-part Cody-Waite steps reduce x to [-pi/4, pi/4]. */
 SIMD_INLINE simd_f simd_sincos(simd_f x, int quarter)
 {
     const simd_f k = simd_round(simd_mul(x, simd_set1(0.636619772f)));
@@ -252,7 +252,8 @@ SIMD_INLINE simd_f simd_sincos(simd_f x, int quarter)
     s = simd_select(simd_i_nonzero(simd_i_and(q, simd_i_set1(1))), c, s);
     return simd_bits_f(simd_i_xor(simd_f_bits(s), simd_i_shl(simd_i_and(q, simd_i_set1(2)), 30)));
 }
-/* Lane by lane, so that what a lane gets does not depend on its neighbours. */
+/* Computes the vector form, and calls the C library for lanes of large magnitude. The choice is made lane by lane, so
+ * that a lane's result does not depend on its neighbours. */
 SIMD_INLINE simd_f simd_angle(simd_f x, int quarter, float (*fn)(float))
 {
     const simd_m small = simd_le(simd_abs(x), simd_set1(1e5f));
@@ -271,7 +272,7 @@ SIMD_INLINE simd_f simd_cos(simd_f x)
 
 #endif
 
-/* From e^-|x|, so that neither side overflows and small results keep their precision. */
+/* Computed from e^-|x|, so that neither side overflows and small results keep their precision. */
 SIMD_INLINE simd_f simd_sigmoid(simd_f x)
 {
     const simd_f one = simd_set1(1.0f), e = simd_exp(simd_neg(simd_abs(x)));

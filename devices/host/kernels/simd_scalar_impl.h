@@ -40,7 +40,7 @@ SIMD_INLINE void simd_store_bf16(ngd_el_bf16 *p, simd_f v)
 {
     *p = ngd_f32_to_bf16(v);
 }
-/* One lane has no tail: these exist so that templates compile, and are never reached. */
+/* One lane has no tail. These functions exist so that templates compile; they are never called. */
 SIMD_INLINE simd_f simd_load_n_f32(const ngd_el_f32 *p, int64_t n)
 {
     return n > 0 ? *p : 0.0f;
@@ -174,12 +174,12 @@ SIMD_INLINE simd_f simd_select(simd_m m, simd_f yes, simd_f no)
 {
     return m ? yes : no;
 }
-/* The first n lanes, the others zero. */
+/* Keeps the first n lanes; the others become zero. */
 SIMD_INLINE simd_f simd_keep(simd_f v, int64_t n)
 {
     return n > 0 ? v : 0.0f;
 }
-/* The first n lanes, the others `rest`. */
+/* Keeps the first n lanes; the others become `rest`. */
 SIMD_INLINE simd_f simd_fill(simd_f v, int64_t n, float rest)
 {
     return n > 0 ? v : rest;

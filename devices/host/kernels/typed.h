@@ -84,7 +84,7 @@ static inline ngd_el_b8 ngd_put_b8(int64_t v)
     return v != 0;
 }
 
-/* Towards zero; the nearest end when out of range, 0 for NaN: C leaves those undefined. */
+/* Converts towards zero. A value out of range becomes the nearest end of it, NaN becomes 0; C leaves both undefined. */
 static inline int64_t ngd_float_to_int(double v, int64_t min, int64_t max)
 {
     if (v != v)
@@ -94,11 +94,11 @@ static inline int64_t ngd_float_to_int(double v, int64_t min, int64_t max)
     return v <= (double)min ? min : (int64_t)v;
 }
 
-/* F(t, wide): one expansion per dtype; wide is the type of ngd_get_<t>(). */
+/* Expand F(t, wide) once per dtype; wide is the type of ngd_get_<t>(). */
 #define NGD_EACH_FLOAT(F) F(f32, float) F(f16, float) F(bf16, float)
 #define NGD_EACH_INT(F)   F(i8, int64_t) F(u8, int64_t) F(i32, int64_t) F(i64, int64_t) F(b8, int64_t)
 #define NGD_EACH_TYPE(F)  NGD_EACH_FLOAT(F) NGD_EACH_INT(F)
-/* The functions name_<t> as a table indexed by dtype. */
+/* Initialises a table indexed by dtype with the functions name_<t>. */
 #define NGD_BY_TYPE(name)                                                                            \
     {                                                                                                \
         name##_f32, name##_f16, name##_bf16, name##_i8, name##_u8, name##_i32, name##_i64, name##_b8 \
