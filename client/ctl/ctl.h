@@ -3,8 +3,8 @@
 #define NPUGRAPH_CTL_H
 
 /*
- * Inside npugraphctl: commands, options, and output that is a table for people or JSON for scripts from the same calls.
- * One thread. A command returns the program's exit code: 0, 1 = the daemon said no, 2 = used wrongly.
+ * What the commands of npugraphctl share: options, and output. The same calls print tables for people or JSON for
+ * scripts. One thread. A command returns the program's exit code: 0; 1 = the daemon refused or failed; 2 = wrong usage.
  */
 #include "base/strbuf.h"
 #include "client/lib/client_int.h"
@@ -19,32 +19,33 @@ struct ctl {
     bool json;
     bool colour;
     bool quiet;
-    json_t *root; /* --json: what will be printed */
+    json_t *root; /* with --json: the object to print */
     FILE *out;    /* where tables go: standard output, or a frame of a screen */
 };
 
 struct ctl_command {
     const char *name;
-    const char *args;                                   /* usage behind the name */
+    const char *args;                                   /* usage, after the name */
     const char *help;                                   /* one line */
     const char *details;                                /* more lines of `npugraphctl help NAME`; NULL = none */
-    bool session;                                       /* needs one */
+    bool session;                                       /* the command needs a session */
     int (*run)(struct ctl *ctl, int argc, char **argv); /* argv[0] is the command's name */
 };
 extern const struct ctl_command ctl_commands[]; /* ends with a NULL name */
 
-/* The connection, made when it is first needed, so that mistakes on the command line are found without a daemon. False:
- * there is none, and that was printed. */
+/* Connects when a connection is first needed, so that mistakes on the command line are found without a daemon. If it
+ * fails, prints the error and returns false. */
 bool ctl_connect(struct ctl *ctl);
+/* Prints a mistake and the command's usage; returns 2. */
 int ctl_usage(const struct ctl_command *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-int ctl_fail(const struct npugraph_error *err); /* prints it; returns 1 */
+int ctl_fail(const struct npugraph_error *err); /* prints the error; returns 1 */
 const struct ctl_command *ctl_find_command(const char *name);
 
-/* A unary call; prints the error and returns NULL when it fails. */
+/* Makes a unary call. If it fails, prints the error and returns NULL. */
 ProtobufCMessage *ctl_call(struct ctl *ctl, const char *method, const ProtobufCMessage *request,
                            const ProtobufCMessageDescriptor *response_type);
 
-/* "B = 64, T = 8": of the graph's symbols. */
+/* Appends the sizes of the graph's symbols: "B = 64, T = 8". */
 void ctl_print_sizes(const Npugraph__V1__GraphInfo *info, const int64_t *symbols, size_t n, struct ngd_strbuf *sb);
 
 /* ---- output --------------------------------------------------------------------------------------------- */
@@ -57,15 +58,15 @@ struct ctl_column {
 struct ctl_table;
 /* key: name of the array in JSON. */
 struct ctl_table *ctl_table_new(struct ctl *ctl, const char *key, const struct ctl_column *columns, size_t n);
-/* The columns from this one on, which are the last, are sentences: where the terminal is too narrow they stand below
- * their row, not cut off. */
+/* Declares the columns from this one to the last as sentences. If the terminal is too narrow for them, they are printed
+ * below their row instead of being cut off. */
 void ctl_table_prose(struct ctl_table *t, size_t column);
-/* So many of the columns before them, from the right, as a narrow terminal has no room for stand there too, each behind
- * its title. */
+/* Lets columns before the sentences move below the row too, each after its title, from the right, until a narrow
+ * terminal has room for the rest. */
 void ctl_table_details(struct ctl_table *t);
 void ctl_row(struct ctl_table *t);
 void ctl_str(struct ctl_table *t, const char *value);
-void ctl_word(struct ctl_table *t, const ProtobufCEnumDescriptor *desc, int value); /* of an enum: healthy */
+void ctl_word(struct ctl_table *t, const ProtobufCEnumDescriptor *desc, int value); /* the word of an enum: healthy */
 void ctl_bool(struct ctl_table *t, bool value);                                     /* yes, no */
 void ctl_int(struct ctl_table *t, uint64_t value);
 void ctl_bytes(struct ctl_table *t, uint64_t value);               /* 5.3 MiB */
@@ -87,9 +88,9 @@ void ctl_field_us(struct ctl_fields *f, const char *title, const char *key, doub
 void ctl_field_rate(struct ctl_fields *f, const char *title, const char *key, double value, const char *unit);
 void ctl_fields_end(struct ctl_fields *f);
 void ctl_flush(struct ctl *ctl);      /* prints the JSON, if any */
-void ctl_flush_line(struct ctl *ctl); /* the same on one line, for commands that print it again and again */
+void ctl_flush_line(struct ctl *ctl); /* prints it on one line, for commands that print repeatedly */
 
-/* Writes a file that was asked for and says its name; prints what went wrong and returns 1. */
+/* Writes a file and prints its name. If that fails, prints the error and returns 1. */
 int ctl_write_file(struct ctl *ctl, const char *path, const char *text);
 
 void ctl_format_ms(uint64_t ms, char *to, size_t room); /* 3m 12s */
@@ -108,8 +109,8 @@ void ctl_progress_end(struct ctl_progress *p);
 /* ---- option parsing --------------------------------------------------------------------------------------- */
 
 /*
- * "--name VALUE" or "--name=VALUE" or a flag; returns the next option's name (without dashes) with *value_p, or NULL at
- * the first argument that is no option. Errors are printed and give "?".
+ * Parses "--name VALUE", "--name=VALUE" or a flag. ctl_next_option returns the next option's name, without dashes, and
+ * sets *value_p. It returns NULL at the first argument that is no option. It prints errors, and returns "?" then.
  */
 struct ctl_options {
     const struct ctl_command *command;
@@ -118,11 +119,12 @@ struct ctl_options {
 };
 const char *ctl_next_option(struct ctl_options *o, const char *flags, const char *valued, const char **value_p);
 const char *ctl_next_argument(struct ctl_options *o); /* NULL = none left */
-/* ctl_next_option for commands that take one argument: it may stand before, between and after the options, and goes to
- * *arg_p. Of a second one, `one` is said. */
+/* ctl_next_option for commands that take one argument, which may stand before, between and after the options. *arg_p
+ * gets the argument. A second argument is an error with the text `one`. */
 const char *ctl_next_beside(struct ctl_options *o, const char *flags, const char *valued, const char **value_p,
                             const char **arg_p, const char *one);
-/* The value of an enum that a word names; 0: none, and that was printed as what --option takes. */
+/* Returns the value of an enum that the word names. If there is none, prints the words that --option takes and returns
+ * 0. */
 int ctl_parse_word(const struct ctl_command *command, const char *option, const ProtobufCEnumDescriptor *desc,
                    const char *word);
 bool ctl_parse_uint(const char *text, uint64_t max, uint64_t *value_p);

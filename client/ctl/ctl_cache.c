@@ -13,12 +13,12 @@
 #include <unistd.h>
 
 /*
- * A file of exported entries: "npgexpo1", then for each entry its bytes' number (u64, little endian) and its bytes,
- * which carry a checksum of their own.
+ * A file of exported entries has "npgexpo1", then for each entry the number of its bytes (u64, little endian) and the
+ * bytes, which include a checksum.
  */
 #define EXPORT_MAGIC "npgexpo1"
 #define ENTRY_MAX    (256u << 20)
-#define IMPORT_CHUNK (32u << 10) /* max-message is 64 KiB at least */
+#define IMPORT_CHUNK (32u << 10) /* fits into every message, since max-message is at least 64 KiB */
 
 static void print_file_error(const char *path, const char *what)
 {
@@ -89,7 +89,7 @@ static int cache_list(struct ctl *ctl)
     return 0;
 }
 
-/* Progress of several entries as one. */
+/* The progress of all entries together. */
 struct moved {
     struct ctl_progress bar;
     uint64_t done, total; /* bytes */
@@ -101,13 +101,13 @@ static void advance_progress(struct moved *moved, uint64_t n)
     ctl_progress_update(&moved->bar, moved->done, moved->total);
 }
 
-/* What a read said of its entry. */
+/* What the daemon sent about an entry that is read. */
 struct entry {
     char name[128]; /* in full */
     uint64_t total; /* bytes */
 };
 
-/* Follows a read; what comes goes to f. */
+/* Receives the messages of a read and writes their data to f. */
 static int receive_entry(struct npugraph__stream *st, FILE *f, struct moved *moved, struct entry *entry,
                          struct npugraph_error *err)
 {
@@ -139,7 +139,7 @@ static int receive_entry(struct npugraph__stream *st, FILE *f, struct moved *mov
     return rc;
 }
 
-/* Prints what went wrong. */
+/* Reads an entry from the daemon into f. Prints what went wrong. */
 static int fetch_entry(struct ctl *ctl, const char *name, bool text, FILE *f, struct moved *moved, struct entry *entry)
 {
     Npugraph__V1__ReadStoreRequest req = NPUGRAPH__V1__READ_STORE_REQUEST__INIT;
@@ -255,7 +255,8 @@ static uint64_t get_u64(const uint8_t from[8])
     return v;
 }
 
-/* The size comes with the entry's first bytes, so it is put in front afterwards. */
+/* Writes an entry to the export file. Its size is known only after its first message, so it is written last, in front
+ * of the entry. */
 static int export_one(struct ctl *ctl, FILE *f, const char *path, const char *name, struct moved *moved)
 {
     uint8_t size[8] = {0};
@@ -284,7 +285,7 @@ static int export_named(struct ctl *ctl, FILE *f, const char *path, char **names
     return 0;
 }
 
-/* Bad ones stay where they are; so do static kernels, which are code that nobody imports. */
+/* Chooses the entries to export. Bad entries are left out, and so are static kernels, since no daemon imports code. */
 static bool is_exported(const Npugraph__V1__StoreEntry *e)
 {
     return e->reason[0] == '\0' && e->kind != NGD_PB(STORE_ENTRY_KIND, STATIC);
@@ -310,7 +311,8 @@ static int export_all(struct ctl *ctl, FILE *f, const char *path, uint64_t *done
     return rc;
 }
 
-/* Those that are named, or all; into a file beside it, which takes the name when it is complete. */
+/* Exports the named entries, or all, into a temporary file beside the target, which gets its name when it is
+ * complete. */
 static int export_entries(struct ctl *ctl, const char *path, char **names, int n)
 {
     char part[PATH_MAX + 8];
@@ -319,7 +321,7 @@ static int export_entries(struct ctl *ctl, const char *path, char **names, int n
     uint64_t done = 0;
     int rc;
 
-    /* A device or a link would not be written to but replaced. */
+    /* The rename would replace a device or a link instead of writing to it. */
     if (lstat(path, &sb) == 0 && !S_ISREG(sb.st_mode)) {
         fprintf(stderr, "npugraphctl: %s is no regular file; name one, or one that is not there yet\n", path);
         return 1;
@@ -366,11 +368,11 @@ struct importing {
     uint64_t done; /* entries */
 };
 
-/* n bytes of the file, in chunks that every max-message lets through. */
+/* Sends n bytes of the file, in chunks that fit into a message with any max-message. */
 static int send_entry(struct importing *im, struct npugraph__stream *st, uint64_t n, struct npugraph_error *err)
 {
     Npugraph__V1__ImportStoreRequest req = NPUGRAPH__V1__IMPORT_STORE_REQUEST__INIT;
-    static uint8_t chunk[IMPORT_CHUNK]; /* too large for the stack; there is one thread */
+    static uint8_t chunk[IMPORT_CHUNK]; /* static since it is large, and there is only one thread */
     int rc = 0;
 
     req.total = n;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* doctor: an isolation ladder over a graph; trace: one replay of it as a Chrome trace. */
+/* doctor: finds the step at which a graph's results go wrong. trace: writes one replay as a Chrome trace. */
 #include "client/ctl/ctl.h"
 #include "proto/npugraph.pb-c.h"
 
@@ -18,7 +18,7 @@ struct doctor {
     size_t n_symbol, n_input;
     int64_t symbols[MAX_SYMBOLS];
     ProtobufCBinaryData inputs[MAX_INPUTS];
-    Npugraph__V1__DescribeResponse *described; /* learned */
+    Npugraph__V1__DescribeResponse *described; /* from the daemon */
 };
 
 static int take_doctor_option(struct doctor *x, const char *name, const char *value)
@@ -53,7 +53,7 @@ static int parse_doctor_options(struct doctor *x, int argc, char **argv, const c
     return 0;
 }
 
-/* "NAME=REST" with this name: REST. */
+/* Finds "NAME=REST" with this name in the list, and returns REST; NULL if there is none. */
 static const char *find_named_text(const char *const *list, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++)
@@ -102,7 +102,7 @@ static int read_input_file(const char *path, ProtobufCBinaryData *to)
     return 0;
 }
 
-/* All of them or none: what is drawn and what is given would hardly fit each other. */
+/* Reads the inputs. Either all are given or none, since given and random inputs would hardly fit each other. */
 static int choose_doctor_inputs(struct doctor *x, const Npugraph__V1__GraphInfo *g)
 {
     if (x->n_input == 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* doctor device: what a device does right, as a table and as a report that can be sent to somebody. */
+/* doctor device: checks a device, and prints the steps as a table or writes them as a report that can be sent. */
 #include "client/ctl/ctl.h"
 #include "proto/npugraph.pb-c.h"
 
@@ -8,7 +8,8 @@
 #include <string.h>
 #include <sys/utsname.h>
 
-/* A device that hangs is given up after a minute (NGD_ASCEND_LIMIT_MS): the answer says so. */
+/* The daemon gives up on a device that hangs after a minute (NGD_ASCEND_LIMIT_MS), and reports that in its answer. So
+ * the call waits longer. */
 #define LIMIT_MS 300000
 
 typedef const Npugraph__V1__DoctorDeviceResponse report_t;

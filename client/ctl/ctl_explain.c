@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* explain: why replays did not simply run; buckets: sizes seen, and the buckets that would pad them least. */
+/* explain: shows why replays did not simply run. buckets: shows sizes seen, and the buckets that would pad them least.
+ */
 #include "client/ctl/ctl.h"
 #include "proto/npugraph.pb-c.h"
 
@@ -43,7 +44,7 @@ static void print_keys(struct ctl *ctl, const Npugraph__V1__ExplainResponse *r)
     ctl_table_end(t, "No executables.");
 }
 
-/* Besides those of keys: what the graph demands of each request. */
+/* Prints the guards that each request must satisfy, in addition to the guards of keys. */
 static void print_guards(struct ctl *ctl, const Npugraph__V1__ExplainResponse *r)
 {
     static const struct ctl_column columns[] = {{"EACH REPLAY ALSO NEEDS", "guard", false}};
@@ -97,7 +98,7 @@ static void print_counts(struct ctl *ctl, const Npugraph__V1__ExplainResponse *r
     ctl_table_end(t, "Nothing was counted.");
 }
 
-/* "tag:7", "key:<hex>", or hex digits: a digest of a graph, or (16 digits) a key's hash. */
+/* Parses "tag:7", "key:<hex>", or hex digits: the digest of a graph, or, with 16 digits, the hash of a key. */
 static int choose_subject(const struct ctl_command *command, char *text, Npugraph__V1__ExplainRequest *req)
 {
     if (strncmp(text, "tag:", 4) == 0)

@@ -12,7 +12,7 @@ void ctl_print_sizes(const Npugraph__V1__GraphInfo *info, const int64_t *symbols
         ngd_strbuf_printf(sb, "%s%s = %" PRId64, i > 0 ? ", " : "", info->symbols[i]->name, symbols[i]);
 }
 
-/* As the other commands take it: with its number, of a graph that is registered in several ways. */
+/* Prints a digest in the form that other commands take: with the graph's number if it is registered in several ways. */
 static void put_graph_digest(const struct ctl *ctl, struct ctl_table *t, const Npugraph__V1__ListGraphsResponse *r,
                              const Npugraph__V1__GraphInfo *g)
 {
@@ -41,7 +41,7 @@ static int print_graphs(struct ctl *ctl)
         {"POOL", "pool_bytes", true},
         {"MERGED", "merged_requests", true},
         {"OPTIONS", "options", false},
-        /* For programs only: people see them where they tell graphs apart. */
+        /* Numbers are for programs; people only see them if they tell graphs apart. */
         {"NUMBER", "number", true},
         {"DEVICE", "device", false},
     };

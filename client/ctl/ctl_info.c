@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Commands that look: status, devices, sessions, groups, shares, memory, stats; and drain. */
+/* Commands that show the daemon's state (status, devices, sessions, groups, shares, memory, stats), and drain. */
 #include "base/config.h"
 #include "base/strbuf.h"
 #include "client/ctl/ctl.h"
@@ -158,7 +158,7 @@ int ctl_cmd_sessions(struct ctl *ctl, int argc, char **argv)
     return 0;
 }
 
-/* Two columns: used, and of how much; 0 is no limit. */
+/* Prints two columns: the use and its limit; a limit of 0 is no limit. */
 static void put_quota(struct ctl_table *t, const Npugraph__V1__ShareInfo *s, const char *name)
 {
     uint64_t used = 0, limit = 0;
@@ -308,7 +308,7 @@ int ctl_cmd_quota(struct ctl *ctl, int argc, char **argv)
     return 0;
 }
 
-/* Largest first: who looks at memory looks for what uses it up. */
+/* Sorts holders by size, largest first, since people look for what uses memory up. */
 static int compare_buffers(const void *a, const void *b)
 {
     const Npugraph__V1__BufferInfo *x = *(Npugraph__V1__BufferInfo *const *)a,

@@ -10,7 +10,8 @@
 
 #define PREFIX "npugraphd_"
 
-/* The next line that begins with name and goes on with '{' or ' '; text: where to look from, at a line's beginning. */
+/* Finds the next line that begins with name, followed by '{' or ' '. The search begins at text, the beginning of a
+ * line. */
 static const char *next_row(const char *text, const char *name)
 {
     const size_t n = strlen(name);
@@ -24,7 +25,7 @@ static const char *next_row(const char *text, const char *name)
     return NULL;
 }
 
-/* What stands behind the last blank of a line: labels may hold blanks, values never do. */
+/* Returns the value of a line, which comes after its last blank: labels may have blanks, values never do. */
 static const char *metric_value(const char *line)
 {
     const char *p = line + strcspn(line, "\n");
@@ -47,7 +48,7 @@ uint64_t ctl_metric_sum(const char *text, const char *name)
     return sum;
 }
 
-/* Numbers of the exposition are written with a point, whatever the user's locale. */
+/* Parses a number in the C locale: the text has decimal points, whatever the user's locale is. */
 static double parse_bound(const char *text)
 {
     locale_t c = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0), old;
@@ -86,7 +87,7 @@ void ctl_histogram_read(const char *text, const char *name, struct ctl_histogram
 void ctl_histogram_since(struct ctl_histogram *now, const struct ctl_histogram *before)
 {
     if (before->n != now->n || ctl_histogram_count(before) > ctl_histogram_count(now))
-        return; /* another daemon's */
+        return; /* the two texts are from different daemons */
     for (size_t i = 0; i < now->n; i++)
         now->below[i] -= before->below[i] <= now->below[i] ? before->below[i] : now->below[i];
 }
@@ -104,7 +105,7 @@ double ctl_histogram_quantile(const struct ctl_histogram *h, double q)
     for (size_t i = 0; i < h->n; i++) {
         const double n = (double)h->below[i] - under;
 
-        if (n > 0 && (double)h->below[i] >= rank) /* of the last bucket only its lower bound is known */
+        if (n > 0 && (double)h->below[i] >= rank) /* only the lower bound of the last bucket is known */
             return isinf(h->bound[i]) ? lower : lower + (h->bound[i] - lower) * (rank - under) / n;
         under = (double)h->below[i];
         lower = h->bound[i];

@@ -99,7 +99,7 @@ int ctl_cmd_sequences(struct ctl *ctl, int argc, char **argv)
 
 /* ---- load, unload ------------------------------------------------------------------------------------------ */
 
-#define DEVICES_MAX 16 /* of a group */
+#define DEVICES_MAX 16 /* most devices of a group */
 #define SHARES_MAX  64 /* identities that a model is shared with */
 
 struct list {
@@ -108,7 +108,8 @@ struct list {
     char text[4096];
 };
 
-/* "a,b" into its parts; false: an empty part, or more than most. The list lives as long as the program. */
+/* Splits "a,b" into its parts. Returns false if a part is empty or if there are more than `most`. The list lives as
+ * long as the program. */
 static bool split_list(struct list *list, const char *value, size_t most)
 {
     char *at = list->text, *item;
@@ -294,7 +295,7 @@ static struct npugraph_tokenizer *open_tokenizer(const char *path)
     return tok;
 }
 
-/* "1,2,3" -> ids; free(*ids_p). */
+/* Parses "1,2,3" to ids. The caller frees *ids_p with free(). */
 static bool parse_ids(const char *text, int32_t **ids_p, size_t *n_p)
 {
     int32_t *ids = calloc(strlen(text) + 1, sizeof(*ids));
@@ -394,7 +395,7 @@ struct generation {
     struct npugraph_sampling sampling;
     const char *stop[NPUGRAPH_STOPS_MAX];
     size_t n_stop;
-    struct npugraph_stops *stops; /* NULL: none are looked for */
+    struct npugraph_stops *stops; /* NULL: there are no stop strings */
     bool stopped;
     bool logprobs, timing;
     struct npugraph_timing prompt_time, tokens_time;
@@ -405,7 +406,7 @@ struct generation {
     int32_t *ids;
     size_t n_ids;
     json_t *out, *out_logprobs;
-    char *text; /* what was shown, for --json with a tokenizer */
+    char *text; /* the text so far, for --json with a tokenizer */
     size_t n_text;
 };
 
@@ -505,7 +506,7 @@ static void show_text(struct generation *g, const char *text, size_t n)
     g->text[g->n_text] = '\0';
 }
 
-/* True: the text is over. */
+/* Shows the text of a token. Returns true if a stop string ends the text. */
 static bool show_bytes(struct generation *g, const char *bytes, size_t n)
 {
     const char *text = bytes;
@@ -552,7 +553,7 @@ static bool show_token(void *user, int32_t token, const struct npugraph_logprobs
     return !g->stopped;
 }
 
-/* On standard error, or as an object: standard output is the text's. */
+/* Prints the timing to standard error, or adds it as a JSON object, since standard output is for the text. */
 static void print_generation_timing(struct generation *g, const char *what, const struct npugraph_timing *t)
 {
     const struct {
@@ -615,7 +616,7 @@ static void print_summary(struct generation *g, const char *finish)
     ctl_fields_end(f);
 }
 
-/* What might have been the beginning of a stop string was none. */
+/* Shows the text that was held back, since it was not the beginning of a stop string. */
 static void show_rest(struct generation *g)
 {
     const char *text;
@@ -671,7 +672,7 @@ static int generate_text(struct generation *g)
     if (run_generation(g, &finish, &err) != 0)
         return ctl_fail(&err);
     if (g->stopped)
-        finish = NPUGRAPH_FINISH_STOP; /* at a string */
+        finish = NPUGRAPH_FINISH_STOP; /* at a stop string */
     print_summary(g, finish == NPUGRAPH_FINISH_CANCELLED
                          ? "cancelled"
                          : ngd_word_of(&npugraph__v1__finish_reason__descriptor, (int)finish).text);

@@ -43,8 +43,8 @@ struct ctl_table {
     struct ctl *ctl;
     const struct ctl_column *columns;
     size_t n, at, rows;
-    size_t prose; /* columns from here on are sentences; n when there are none */
-    bool details; /* columns before them may stand below their row, too */
+    size_t prose; /* columns from here on are sentences; n if there are none */
+    bool details; /* columns before the sentences may move below their row too */
     struct libscols_table *table;
     struct libscols_line *line;
     json_t *array, *object;
@@ -66,7 +66,7 @@ struct ctl_table *ctl_table_new(struct ctl *ctl, const char *key, const struct c
     scols_table_set_stream(t->table, ctl->out);
     for (size_t i = 0; i < n; i++)
         scols_table_new_column(t->table, columns[i].title, 0,
-                               /* On a terminal the last column gives way, so that a row stays a line. */
+                               /* On a terminal the last column is cut, so that a row stays one line. */
                                columns[i].right ? SCOLS_FL_RIGHT
                                : i == n - 1     ? SCOLS_FL_TRUNC
                                                 : 0);
@@ -178,11 +178,11 @@ void ctl_state(struct ctl_table *t, const char *value, bool good)
         scols_cell_set_color(scols_line_get_cell(t->line, t->at - 1), good ? "green" : "red");
 }
 
-/* ---- sentences that are wider than the terminal ---- */
+/* ---- sentences that do not fit into a row ---- */
 
 #define INDENT 4
 
-/* What could move the cursor is shown as its code, as libsmartcols does it. */
+/* Appends text. Characters that could move the cursor are shown as their codes, as libsmartcols does. */
 static void append_safe(struct ngd_strbuf *sb, const char *text)
 {
     for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
@@ -204,7 +204,7 @@ static size_t text_columns(const char *text, size_t n)
     return columns;
 }
 
-/* Word by word, each line with an indent. */
+/* Prints text word by word, each line with an indent. */
 static void print_words(FILE *out, const char *text, size_t width)
 {
     size_t at = 0;
@@ -259,7 +259,8 @@ static const char *cell_data(struct ctl_table *t, size_t row, size_t column)
     return scols_cell_get_data(scols_line_get_cell(scols_table_get_line(t->table, row), column)) ?: "";
 }
 
-/* "REPLAYS 12, SESSIONS 1 OF 4": what of the row has a title; then its sentences. */
+/* Prints the columns of a row that moved below it, each after its title ("REPLAYS 12, SESSIONS 1 OF 4"), then its
+ * sentences. */
 static void print_rest(struct ctl_table *t, size_t row, size_t shown)
 {
     const size_t width = scols_table_get_termwidth(t->table);
@@ -281,7 +282,7 @@ static void print_rest(struct ctl_table *t, size_t row, size_t shown)
     ngd_strbuf_fini(&safe);
 }
 
-/* Rows without their sentences, and those below each, when the terminal is too narrow for both in a line. */
+/* Prints each row without its sentences, and the sentences below it, for a terminal that is too narrow for one line. */
 static bool print_below(struct ctl_table *t)
 {
     size_t shown = t->prose;
@@ -289,7 +290,7 @@ static bool print_below(struct ctl_table *t)
 
     if ((t->prose == t->n && !t->details) || t->ctl->out != stdout || isatty(STDOUT_FILENO) == 0)
         return false;
-    scols_table_set_termforce(t->table, SCOLS_TERMFORCE_NEVER); /* as wide as it is */
+    scols_table_set_termforce(t->table, SCOLS_TERMFORCE_NEVER); /* do not fit the table to the terminal */
     if (!too_wide(t)) {
         scols_table_set_termforce(t->table, SCOLS_TERMFORCE_AUTO);
         scols_table_enable_colors(t->table, t->ctl->colour);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * capture and replay of a graph file: the graph is registered once to learn what it needs, its params and states are
- * made and filled, and it is registered again with them bound.
+ * capture and replay of a graph file. The graph is registered once to learn what it needs. Its params and states are
+ * created and filled, and it is registered again with these bound.
  */
 #include "base/dtype.h"
 #include "base/strbuf.h"
@@ -31,7 +31,7 @@ struct run {
     size_t n_symbol, n_input, n_host, n_option;
     uint64_t repeat;
     bool dry_run, eager, timing;
-    /* learned */
+    /* from the daemon */
     uint64_t graph;
     Npugraph__V1__DescribeResponse *described;
     Npugraph__V1__CaptureResponse *need;
@@ -54,7 +54,7 @@ static const char *find_pair(const struct pair *list, size_t n, const char *name
     return NULL;
 }
 
-/* NAME=VALUE, of which each name is given once. */
+/* Adds NAME=VALUE to a list. Returns false if the name is there already. */
 static bool add_pair(struct pair *list, size_t *n, char *text)
 {
     char *eq = strchr(text, '=');
@@ -75,7 +75,7 @@ static bool add_option(struct run *r, char *text)
     struct pair pair;
     size_t n = 0;
 
-    if (r->n_option == MAX_PAIRS || !add_pair(&pair, &n, text)) /* one that is given twice is the daemon's to refuse */
+    if (r->n_option == MAX_PAIRS || !add_pair(&pair, &n, text)) /* the daemon refuses an option that is given twice */
         return false;
     r->option[r->n_option++] = (struct npugraph_option){pair.name, pair.value};
     return true;
@@ -214,7 +214,7 @@ static void show_sizes(struct ctl_fields *f, const struct run *r)
     ngd_strbuf_fini(&sb);
 }
 
-/* "mod(T, 8) == 0, T != 1" */
+/* Prints the guards: "mod(T, 8) == 0, T != 1". */
 static void show_guards(struct ctl_fields *f, const Npugraph__V1__GraphInfo *info)
 {
     struct ngd_strbuf sb;
@@ -279,7 +279,7 @@ static void store_int(ngd_dtype_t type, char *at, int64_t i)
     memcpy(at, &i, ngd_dtype_bytes(type)); /* little endian: the low bytes are the value */
 }
 
-/* v: an integer that fits, where the type is one. */
+/* Stores v as an element. For an integer type, v must be an integer that fits. */
 static void store_element(ngd_dtype_t type, char *at, double v)
 {
     float f = (float)v;
@@ -331,7 +331,7 @@ static uint64_t next_random(uint64_t *state)
     return z ^ z >> 31;
 }
 
-/* Integers: 0 or 1, so that random indices are valid in anything that has two rows. */
+/* Returns a random value. Integers are 0 or 1, so that random indices are valid in everything with two rows. */
 static double random_value(ngd_dtype_t type, uint64_t *state)
 {
     uint64_t r = next_random(state);
@@ -355,7 +355,7 @@ static bool fits_type(ngd_dtype_t type, int64_t v)
     }
 }
 
-/* Stores the number at the beginning of text. Integers are read as such: a double holds 53 bits of them. */
+/* Stores the number at the beginning of text. Integers are not read as doubles, which have only 53 bits for them. */
 static bool fill_number(const char *text, ngd_dtype_t type, char *at, char **end_p)
 {
     int64_t v;
@@ -384,7 +384,7 @@ static bool fill_numbers(const char *spec, ngd_dtype_t type, char *data, size_t 
     return i == n && *p == '\0';
 }
 
-/* 0, 1, 2, ..., of which narrow integers take the low bits. */
+/* Returns 0, 1, 2, ... Narrow integers take the low bits. */
 static double arange(ngd_dtype_t type, size_t i)
 {
     return (double)(type == NGD_BOOL ? i % 2 : i);
@@ -508,7 +508,7 @@ static void print_values(char *to, size_t room, const Npugraph__V1__ValueInfo *v
         snprintf(to + at, room - at, " ... (%zu in all)", n);
 }
 
-/* Of the last replay. */
+/* Prints the timing of the last replay. */
 static void print_replay_timing(struct ctl_fields *f, const struct npugraph_timing *t)
 {
     ctl_field_us(f, "waited", "queue_us", (double)t->queue_ns / 1000);

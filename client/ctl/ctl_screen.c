@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The alternate screen of the terminal, without echo and line editing. Signal handlers put the terminal back before
- * they let the signal do what it does, with nothing but write() and tcsetattr(), which are safe there; so the state is
- * static. Frames are drawn over one another, each line and the rest of the screen erased behind what was written: no
- * flicker, unlike clearing first.
+ * The alternate screen of the terminal, without echo and line editing. Signal handlers restore the terminal before the
+ * signal takes effect. They only call write() and tcsetattr(), which are safe there, so the state is static. A frame is
+ * drawn over the last one: each line, and the rest of the screen, is erased as it is drawn. Clearing the screen first
+ * would flicker.
  */
 #include "client/ctl/ctl_screen.h"
 
@@ -25,7 +25,7 @@
 #define ERASE_BEHIND "\033[J"
 #define PLAIN        "\033[0m"
 
-#define DEFAULT_ROWS 24 /* of a terminal that does not tell */
+#define DEFAULT_ROWS 24 /* for a terminal that does not tell its size */
 #define DEFAULT_COLS 80
 
 static struct termios before;
@@ -82,7 +82,7 @@ static void on_stop(int number)
     (void)number;
     give_terminal();
     raise(SIGSTOP);
-    /* Continued. */
+    /* The process continues (SIGCONT). */
     take_terminal();
     resized = 1;
     errno = saved;
@@ -106,7 +106,7 @@ static struct sigaction old_handlers[N_HANDLERS];
 static void set_handlers(void)
 {
     for (size_t i = 0; i < N_HANDLERS; i++) {
-        /* NODEFER: what on_end raises must end the process at once. No RESTART: poll shall return. */
+        /* With SA_NODEFER, the signal that on_end raises ends the process at once. Without SA_RESTART, poll returns. */
         struct sigaction sa = {.sa_handler = handlers[i].handler, .sa_flags = SA_NODEFER};
 
         sigemptyset(&sa.sa_mask);
@@ -152,7 +152,7 @@ bool ctl_screen_on(void)
 
 /* ---- drawing --------------------------------------------------------------------------------------------- */
 
-/* Copies a line's characters up to that many columns, and its escape sequences, which take none. */
+/* Copies a line's characters up to `cols` columns, and its escape sequences, which take no column. */
 static const char *put_screen_line(FILE *to, const char *p, int cols)
 {
     mbstate_t state = {0};
@@ -163,7 +163,7 @@ static const char *put_screen_line(FILE *to, const char *p, int cols)
         size_t n = *p == '\033' ? strcspn(p, "mK\n") + 1 : mbrtowc(&wc, p, MB_CUR_MAX, &state);
         int width = 0;
 
-        if (n == (size_t)-1 || n == (size_t)-2) { /* not of this locale: one column, as it is */
+        if (n == (size_t)-1 || n == (size_t)-2) { /* bytes that are invalid in this locale are copied as one column */
             memset(&state, 0, sizeof(state));
             n = width = 1;
         } else if (*p != '\033') {
@@ -194,7 +194,8 @@ void ctl_screen_show(const char *frame)
     cols = size.ws_col != 0 ? size.ws_col : DEFAULT_COLS;
     fputs(HOME, to);
     for (row = 0; row < rows && *frame != '\0'; row++) {
-        /* Erased first: behind a line as wide as the terminal the cursor still stands on its last column. */
+        /* Erase before the line is drawn: after a line as wide as the terminal, the cursor is still on the last column.
+         */
         fputs(row != 0 ? "\r\n" ERASE_LINE : ERASE_LINE, to);
         frame = put_screen_line(to, frame, cols);
         frame += *frame == '\n';
@@ -227,8 +228,8 @@ static bool quit_pressed(void)
     return n == 1 && (key == 'q' || key == 'Q');
 }
 
-/* Looks at the keys at least once: where asking the daemon takes longer than the interval there is nothing to wait for.
- */
+/* Checks for keys at least once, even if there is no time left to wait because asking the daemon took longer than the
+ * interval. */
 ctl_screen_event_t ctl_screen_wait(uint64_t until)
 {
     uint64_t left;

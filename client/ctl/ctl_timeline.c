@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trace start and trace stop: what the stream slots did over a time, as a Chrome trace or as arrivals for schedsim. */
+/* trace start and trace stop: record what the stream slots do, as a Chrome trace or as arrivals for schedsim. */
 #include "client/ctl/ctl.h"
 #include "proto/npugraph.pb-c.h"
 
@@ -66,7 +66,7 @@ static int copy_pages(struct ctl *ctl, Npugraph__V1__TimelineForm form, FILE *ou
     return 0;
 }
 
-/* What was recorded is dropped only when it has been written. */
+/* The daemon drops the recording only after it has been written to the file. */
 static int stop_and_write(struct ctl *ctl, Npugraph__V1__TimelineForm form, const char *path)
 {
     Npugraph__V1__StopTimelineResponse *r = ask_to_stop(ctl, false);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* npugraphctl top: looks at the daemon again and again, and shows what happened between two looks. */
+/* npugraphctl top: looks at the daemon repeatedly, and shows what happened between two looks. */
 #include "client/ctl/ctl_top.h"
 #include "base/config.h"
 #include "client/ctl/ctl_screen.h"
@@ -14,8 +14,8 @@
 
 struct top {
     struct ctl *ctl;
-    uint64_t interval, count, shown; /* count 0: until told */
-    struct top_look before, now;     /* the last two */
+    uint64_t interval, count, shown; /* ns; updates to show, 0: until the user quits; updates shown */
+    struct top_look before, now;     /* the last two looks */
 };
 
 /* ---- one look ---------------------------------------------------------------------------------------------- */
@@ -31,7 +31,7 @@ static void free_look(struct top_look *look)
     memset(look, 0, sizeof(*look));
 }
 
-/* The error is kept: it is printed when the screen is the user's again. */
+/* Makes a call. An error is kept, and printed after the screen is left. */
 static void *ask_daemon(struct top *top, const char *method, const ProtobufCMessage *request,
                         const ProtobufCMessageDescriptor *type, struct npugraph_error *err)
 {
@@ -85,7 +85,7 @@ static void show_frame(struct top *top)
     free(frame);
 }
 
-/* False: nobody reads it any more. */
+/* Shows an update. Returns false if nobody reads standard output any more. */
 static bool show(struct top *top)
 {
     if (ctl_screen_on()) {

@@ -2,7 +2,7 @@
 #ifndef NPUGRAPH_CTL_TOP_H
 #define NPUGRAPH_CTL_TOP_H
 
-/* npugraphctl top: what one look at the daemon brings (ctl_top.c), and what two of them show (ctl_top_view.c). */
+/* npugraphctl top: a look at the daemon (ctl_top.c), and what is printed from two of them (ctl_top_view.c). */
 #include "client/ctl/ctl.h"
 #include "proto/npugraph.pb-c.h"
 

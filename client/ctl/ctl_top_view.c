@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What npugraphctl top shows of two looks. Everything is matched by name or id; what was not there before counts from
- * 0. The counters of a device grow when a replay ends: one that is longer than the interval shows in a single update.
+ * Prints what happened between two looks. Objects are matched by name or id; counters of a new object start from 0. The
+ * counters of a device grow when a replay ends, so a replay that is longer than the interval shows in a single update.
  */
 #include "client/ctl/ctl_metrics.h"
 #include "client/ctl/ctl_top.h"
@@ -68,7 +68,7 @@ static void put_totals(const struct view *v)
         json_object_set_new(root, totals[i].key, json_real(metric_rate(v, totals[i].metric)));
 }
 
-/* A blank line before each table, for people. */
+/* Prints a blank line before a table, for people. */
 static struct ctl_table *section(const struct view *v, const char *key, const struct ctl_column *columns, size_t n)
 {
     if (!v->ctl->json)
@@ -88,16 +88,16 @@ static const Npugraph__V1__DeviceInfo *device_before(const struct view *v, const
     return &none;
 }
 
-/* Of the time of all of its stream slots. */
+/* Returns the busy part of the time of all stream slots of a device. */
 static double busy(const struct view *v, const Npugraph__V1__DeviceInfo *d)
 {
     const double slots = d->streams != 0 ? d->streams : 1;
     const double r = rate(v, device_before(v, d->name)->busy_us, d->busy_us) / 1e6 / slots;
 
-    return r < 1 ? r : 1; /* a replay that began before the interval is counted whole */
+    return r < 1 ? r : 1; /* can be above 1, since a replay that began before the interval counts in full */
 }
 
-/* Of the interval: a stream slot was idle though something was queued. */
+/* Returns the part of the interval in which a stream slot was idle though something was queued. */
 static double bubble(const struct view *v, const Npugraph__V1__DeviceInfo *d)
 {
     const double r = rate(v, device_before(v, d->name)->bubble_us, d->bubble_us) / 1e6;
@@ -247,7 +247,7 @@ static void put_share_table(const struct view *v)
     ctl_table_end(t, "No identities.");
 }
 
-/* A session and what it has had in the interval. */
+/* A session, and what it used in the interval. */
 struct client {
     const Npugraph__V1__SessionInfo *info;
     uint64_t used, runs, calls;
@@ -261,7 +261,7 @@ static int compare_ids(const void *a, const void *b)
     return (x->session > y->session) - (x->session < y->session);
 }
 
-/* Who uses the devices most comes first; who does nothing, in an order that does not change. */
+/* Sorts sessions by their use of devices, largest first. Idle sessions keep a stable order. */
 static int compare_clients(const void *a, const void *b)
 {
     const struct client *x = a, *y = b;
@@ -273,7 +273,7 @@ static int compare_clients(const void *a, const void *b)
     return (x->info->session > y->info->session) - (x->info->session < y->info->session);
 }
 
-/* The sessions of the look before are sorted by id. */
+/* Computes what a session used. The sessions of the earlier look are sorted by id. */
 static struct client measure_client(const struct view *v, Npugraph__V1__SessionInfo *s)
 {
     const Npugraph__V1__ListSessionsResponse *before = v->before->sessions;
@@ -323,7 +323,7 @@ static void put_sessions(const struct view *v)
         clients[i] = measure_client(v, v->now->sessions->sessions[i]);
         listed += clients[i].used;
     }
-    /* Sessions that have ended meanwhile are in the identities' sum alone; the two looks differ by what ran between. */
+    /* Sessions that have ended since the earlier look are only in the sums of identities. */
     all = all > listed ? all : listed;
     qsort(clients, n, sizeof(*clients), compare_clients);
     for (size_t i = 0; i < n; i++)
@@ -338,7 +338,7 @@ static void sort_sessions(Npugraph__V1__ListSessionsResponse *r)
         qsort(r->sessions, r->n_sessions, sizeof(*r->sessions), compare_ids);
 }
 
-/* What there may be many of comes last: a screen ends somewhere. */
+/* Tables that may have many rows come last, since a screen has an end. */
 void ctl_top_print(struct ctl *ctl, const struct top_look *before, const struct top_look *now)
 {
     struct view v = {ctl, before, now, (double)(now->at - before->at) / 1e9};

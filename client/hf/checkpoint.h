@@ -3,10 +3,10 @@
 #define NPUGRAPH_CHECKPOINT_H
 
 /*
- * Hugging Face checkpoints of decoder models: what config.json says, which tensors that means, and the graphs.
- * The daemon knows nothing of this: it gets two graphs and a decode contract.
- * Definitions: Qwen3ForCausalLM and LlamaForCausalLM of the transformers library (modeling_qwen3, modeling_llama,
- * modeling_rope_utils).
+ * Hugging Face checkpoints of decoder models: reads config.json, lists the tensors that it implies, and writes the
+ * graphs. The daemon knows nothing of checkpoints: it gets two graphs and a decode contract.
+ * The definitions are Qwen3ForCausalLM and LlamaForCausalLM of the transformers library (modeling_qwen3,
+ * modeling_llama, modeling_rope_utils).
  */
 #include "base/strbuf.h"
 #include "client/lib/npugraph.h"
@@ -28,18 +28,18 @@ struct npugraph__config {
     uint32_t n_stop;
 };
 
-/* Reads DIR/config.json (and the stop tokens of generation_config.json). What is not supported is refused by name. */
+/* Reads DIR/config.json, and the stop tokens of generation_config.json. Refuses, by name, what is not supported. */
 int npugraph__config_read(const char *dir, struct npugraph__config *config_p, struct npugraph_error *err);
 
-/* One weight that the architecture needs, as a rank of a tensor-parallel group has it; of one device: all of it. */
+/* A weight that the architecture needs, as a rank of a tensor-parallel group has it. A single device has all of it. */
 struct npugraph__weight {
     char name[96];
-    int64_t full[2]; /* in the file */
-    int64_t shape[2];
-    int64_t begin; /* of the slice, in dimension `split` */
-    int split;     /* dimension that ranks divide; -1: each has all of it */
-    bool first;    /* only rank 0 has it: it would be added once for each rank */
-    bool absent;   /* this rank has none */
+    int64_t full[2];  /* shape in the file */
+    int64_t shape[2]; /* shape on this rank */
+    int64_t begin;    /* where the rank's slice begins in dimension `split` */
+    int split;        /* dimension that ranks divide; -1: each rank has all of it */
+    bool first;       /* only rank 0 has it, since it would be added once for each rank otherwise */
+    bool absent;      /* this rank does not have it */
     uint32_t rank;
     const char *file; /* shard, below the directory */
     char dtype[8];    /* after loading */
@@ -52,12 +52,13 @@ struct npugraph__weights {
     char **files; /* distinct shards */
     size_t n_files;
 };
-/* The list from the config, and the shard of each from the index (or model.safetensors for all). */
+/* Lists the weights of the config, with the shard of each from the index (without an index: model.safetensors). */
 int npugraph__weights_list(const char *dir, const struct npugraph__config *config, struct npugraph__weights *weights_p,
                            struct npugraph_error *err);
-/* What rank `rank` of `ranks` has; no buffers yet. The config's heads and ffn divide (npugraph__config_divide). */
+/* Changes the list to what rank `rank` of `ranks` has, without buffers. npugraph__config_divide has checked that the
+ * config's heads and ffn divide. */
 void npugraph__weights_divide(struct npugraph__weights *weights, uint32_t rank, uint32_t ranks);
-/* The config of one rank: its heads, KV heads and ffn. Refused when they do not divide. */
+/* Computes the config of one rank: its heads, KV heads and ffn. Fails if they do not divide by `ranks`. */
 int npugraph__config_divide(const struct npugraph__config *config, uint32_t ranks, struct npugraph__config *part_p,
                             struct npugraph_error *err);
 void npugraph__weights_fini(struct npugraph__weights *weights);
@@ -68,14 +69,15 @@ struct npugraph__weight *npugraph__weights_find(const struct npugraph__weights *
 /* Sizes of the graphs, chosen by the caller. */
 struct npugraph__shape {
     uint32_t max_context, block_size, num_blocks, table_blocks, max_batch, prefill_chunk;
-    uint32_t ranks; /* above 1: the graph is of one rank of group NPUGRAPH__GROUP; config and weights are its own */
+    uint32_t
+        ranks; /* above 1: the graph is for one rank of group NPUGRAPH__GROUP, with the rank's config and weights */
     const char *kv_dtype;
 };
 
-/* cos and sin tables f32[max_context, head_dim], as transformers computes them in f32. */
+/* Computes the cos and sin tables f32[max_context, head_dim], as transformers does in f32. */
 void npugraph__rope_tables(const struct npugraph__config *config, uint32_t max_context, float *cos_out, float *sin_out);
 void npugraph__kv_label(char *to, size_t room, int64_t layer, bool value);
-/* Graph text of the prefill or the decode step. */
+/* Appends the text of the graph for prefill or for decode steps. */
 void npugraph__graph_text(const struct npugraph__config *config, const struct npugraph__weights *weights,
                           const struct npugraph__shape *shape, const char *name, bool prefill, struct ngd_strbuf *sb);
 

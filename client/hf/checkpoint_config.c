@@ -32,7 +32,7 @@ static json_t *read_json(const char *dir, const char *file, bool required, struc
     return NULL;
 }
 
-/* ---- fields, with the first error kept ------------------------------------------------------------------ */
+/* ---- fields; the first error is kept -------------------------------------------------------------------- */
 
 struct reader {
     json_t *root;
@@ -164,7 +164,7 @@ static void read_rope_scaling(struct reader *r, struct npugraph__config *c)
         refuse_config(r, "FILE_CORRUPT", "high_freq_factor", "must be larger than low_freq_factor");
 }
 
-/* Older files have rope_theta and rope_scaling; newer ones keep both in rope_parameters. */
+/* Older files have rope_theta and rope_scaling; newer files have both in rope_parameters. */
 static void read_rope(struct reader *r, struct npugraph__config *c)
 {
     json_t *whole = r->root, *params = config_field(r, "rope_parameters"), *scaling = config_field(r, "rope_scaling");
@@ -225,7 +225,7 @@ int npugraph__config_read(const char *dir, struct npugraph__config *c, struct np
 
 /* ---- weights --------------------------------------------------------------------------------------------- */
 
-/* How ranks divide a weight. */
+/* The ways in which ranks divide a weight. */
 enum split { WHOLE = -1, ROWS = 0, COLUMNS = 1 };
 
 static struct npugraph__weight *add_weight(struct npugraph__weights *w, const char *name, int64_t rows, int64_t cols,
@@ -241,7 +241,8 @@ static struct npugraph__weight *add_weight(struct npugraph__weights *w, const ch
     return x;
 }
 
-/* The bias of a linear whose rows are divided goes with them; where columns are, ranks' results are summed. */
+/* If a linear's rows are divided, its bias is divided with them. If its columns are, the ranks' results are summed, so
+ * only one rank has the bias. */
 static void add_layer_weight(struct npugraph__weights *w, int64_t layer, const char *part, int64_t rows, int64_t cols,
                              bool bias, enum split split)
 {

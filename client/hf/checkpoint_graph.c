@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The graphs of a decoder model, as text: one for a prompt's chunk (T rows of one sequence), one for a decode step
- * (B sequences, one row each). Activations are f32; weights keep their dtype and are widened in the kernels.
+ * Writes the graphs of a decoder model as text: one for a chunk of a prompt (T rows of one sequence), one for a decode
+ * step (B sequences, one row each). Activations are f32. Weights keep their dtype; kernels widen them.
  */
 #include "client/hf/checkpoint.h"
 
@@ -12,7 +12,8 @@
 
 /* ---- rotary tables ---------------------------------------------------------------------------------------- */
 
-/* llama3 scaling: long wavelengths are slowed down by factor, short ones kept, with a smooth ramp between. */
+/* Applies llama3 scaling: the frequencies of long wavelengths are divided by the factor, those of short ones are kept,
+ * with a smooth ramp between. */
 static float llama3_scale(const struct npugraph__config *c, float inv_freq)
 {
     float wavelen = 2.0f * (float)M_PI / inv_freq;
@@ -67,7 +68,7 @@ struct writer {
     const struct npugraph__shape *s;
     struct ngd_strbuf *sb;
     bool prefill;
-    const char *rows; /* symbol of the rows: T or B */
+    const char *rows; /* symbol for the number of rows: T or B */
     const char *seqs; /* number of sequences: 1 or B */
 };
 
@@ -82,7 +83,7 @@ static void put_graph_head(struct writer *g, const char *name)
     put(" {\n  sym %s 1..%u buckets %u\n", g->rows, most, most);
 }
 
-/* Values are named as their tensors: "model.norm.weight" is a valid name. */
+/* Values have the names of their tensors: "model.norm.weight" is a valid name. */
 static void put_params(struct writer *g)
 {
     for (size_t i = 0; i < g->w->n; i++) {
@@ -128,7 +129,7 @@ static void put_linear(struct writer *g, const char *result, const char *x, int6
     put(")\n");
 }
 
-/* A linear whose columns the ranks have divided: their sum is the result, on each of them. */
+/* Appends a linear whose columns the ranks divide. An all-reduce sums their parts, so each rank gets the result. */
 static void put_summed_linear(struct writer *g, const char *result, const char *x, int64_t layer, const char *part,
                               bool bias)
 {
@@ -149,7 +150,7 @@ static void put_summed_linear(struct writer *g, const char *result, const char *
     put("  %%%s.%" PRId64 " = _c10d_functional.wait_tensor(%%%s_sum.%" PRId64 ")\n", result, layer, result, layer);
 }
 
-/* q or k: heads, their norm (Qwen3), rotation. Ends in "<name>r.<layer>". */
+/* Appends the heads of q or k, their norm (Qwen3) and their rotation. The result is "<name>r.<layer>". */
 static void put_heads(struct writer *g, const char *name, int64_t layer, int64_t heads, const char *norm)
 {
     const char *from = "h";
@@ -200,7 +201,8 @@ static void put_mlp(struct writer *g, int64_t i)
     put_summed_linear(g, "down", "prod", i, "mlp.down_proj", g->c->mlp_bias);
 }
 
-/* The residual sum and the norm in front of layer i + 1, or of the head; there a prompt's last row is enough. */
+/* Appends the residual sum and the norm before layer i + 1, or before the head, for which a prompt's last row is
+ * enough. */
 static void put_next(struct writer *g, int64_t i)
 {
     char norm[96];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Loading a checkpoint: config -> list of weights -> the daemon reads the files -> KV buffers and rotary tables ->
- * two graphs -> the model. After that the model holds everything, and our own holds are dropped.
+ * Loads a checkpoint: reads the config, lists the weights, lets the daemon read the files, creates KV buffers and
+ * rotary tables, and registers two graphs and the model. After that the model holds everything, and we drop our own
+ * holds.
  */
 #include "base/strbuf.h"
 #include "client/hf/checkpoint.h"
@@ -21,21 +22,21 @@ struct load {
     struct npugraph_client *client;
     const struct npugraph_model_params *params;
     char dir[PATH_MAX];
-    char path[PATH_MAX + 256]; /* of the file at hand */
+    char path[PATH_MAX + 256]; /* of the current file */
     char name[65];
-    struct npugraph__config config, part; /* of the model, and of one rank */
+    struct npugraph__config config, part; /* of the model and of one rank */
     uint32_t ranks;
-    const char *device; /* of the rank at hand; NULL: the default one */
-    uint64_t group;     /* 0: of one device */
+    const char *device; /* of the current rank; NULL: the default device */
+    uint64_t group;     /* 0: the model is on one device */
     struct npugraph__weights weights;
     struct npugraph__shape shape;
     struct npugraph_binding *bindings; /* weights, tables, KV states */
     char (*labels)[32];                /* of the KV states */
     size_t n_bindings;
-    uint64_t *buffers; /* all that we hold */
+    uint64_t *buffers; /* all buffers that we hold */
     size_t n_buffers;
     uint64_t graphs[2];
-    uint64_t (*rank_graphs)[2]; /* by rank; with a group */
+    uint64_t (*rank_graphs)[2]; /* by rank; only with a group */
     npugraph_progress_fn progress;
     void *user;
     uint64_t bytes_before, bytes_total;
@@ -139,7 +140,7 @@ static int check_tensor(struct load *l, const struct npugraph_tensor *t)
     return 0;
 }
 
-/* The rank's weights of a file. */
+/* Chooses the rank's weights in a file. */
 static void choose_tensors(const struct load *l, const char *file, const char **names, struct npugraph_slice *slices,
                            struct npugraph_load *q)
 {
@@ -183,7 +184,7 @@ static int load_file(struct load *l, const char *file)
     return rc;
 }
 
-/* Whole files; of several ranks, by the part of the elements that they have together. */
+/* Counts the bytes to load: whole files, or for several ranks the share of elements that the ranks have together. */
 static uint64_t count_bytes(struct load *l)
 {
     double files = 0, full = 0, parts = 0;
@@ -344,7 +345,7 @@ static int register_loaded(struct load *l)
     return rc;
 }
 
-/* What one device has of the model, and its two graphs. */
+/* Loads one device's part of the model, and registers its two graphs. */
 static int load_rank(struct load *l, uint32_t rank, uint64_t graphs[2])
 {
     int rc;
@@ -364,7 +365,7 @@ static int load_rank(struct load *l, uint32_t rank, uint64_t graphs[2])
     return rc == 0 ? register_model_graph(l, false, &graphs[0]) : rc;
 }
 
-/* The same graph of all ranks, as one. */
+/* Joins the graphs of all ranks (prefill or decode) into one. */
 static int join_rank(struct load *l, int which)
 {
     uint64_t *graphs = calloc(l->ranks, sizeof(*graphs));
@@ -425,7 +426,7 @@ static int load_all(struct load *l, const char *dir)
     return rc == 0 ? register_loaded(l) : rc;
 }
 
-/* The model holds what it needs; on a failure this is the clean-up. */
+/* Drops our holds. After a success the model holds what it needs; after a failure this cleans up. */
 static void load_fini(struct load *l)
 {
     for (int i = 0; i < 2; i++)

@@ -5,8 +5,8 @@
 /*
  * libnpugraph-hf: Hugging Face checkpoints and tokenizers for clients of npugraphd, on libnpugraph (npugraph.h).
  *
- * It is a library of its own because it needs jansson, PCRE2 and utf8proc, and a program that brings its own graphs
- * and tokens does not. Errors and memory: as npugraph.h says.
+ * It is a separate library because it needs jansson, PCRE2 and utf8proc, which a program with its own graphs and tokens
+ * does not need. Errors and memory: as npugraph.h says.
  * Threads: a tokenizer may be used from several threads at once; npugraph_stops by one thread at a time.
  */
 #include <npugraph.h>
@@ -19,23 +19,23 @@ extern "C" {
 
 struct npugraph_model_params {
     const char *name;       /* NULL = the directory's last part */
-    uint32_t max_context;   /* tokens per sequence; 0 = what config.json says, at most 4096 */
+    uint32_t max_context;   /* tokens per sequence; 0 = the value of config.json, at most 4096 */
     uint32_t max_batch;     /* sequences decoded together; default 16 */
     uint32_t prefill_chunk; /* default 256 */
     uint32_t block_size;    /* default 16 */
     uint64_t kv_bytes;      /* 0 = room for max_batch sequences of max_context */
-    const char *kv_dtype;   /* "f32", "f16", "bf16"; NULL = that of the weights */
-    bool keep;              /* outlives this client; default true */
+    const char *kv_dtype;   /* "f32", "f16", "bf16"; NULL = the dtype of the weights */
+    bool keep;              /* the model outlives this client; default true */
     enum npugraph_kv_policy kv_policy;
     bool no_prefix_sharing; /* compute every prompt from its beginning */
-    /* Who may use it beside its owner and administrators: these identities ("uid:1000", "group:team"), everybody, or
-     * nobody. Without any of the three: everybody when an administrator loads it, else nobody. */
+    /* Who may use the model besides its owner and administrators: these identities ("uid:1000", "group:team"),
+     * everybody, or nobody. If none is set: everybody if an administrator loads the model, otherwise nobody. */
     const char *const *share_with;
     size_t n_share_with;
     bool make_public, make_private;
-    bool share_prefixes; /* all its users' prompts share their beginnings, if the daemon's option allows it too */
-    /* Where it is loaded. Several devices divide its heads and its MLP among them (tensor parallel) and compute each
-     * step together. n_devices = 0: on the default one. kv_bytes is for all together. */
+    bool share_prefixes; /* prompts of all users may share their beginnings, if the daemon's option allows it too */
+    /* Where to load the model. Several devices divide its heads and its MLP (tensor parallel) and compute each step
+     * together. n_devices = 0: the default device. kv_bytes is the sum over all devices. */
     const char *const *devices;
     size_t n_devices;
 };
@@ -56,10 +56,11 @@ struct npugraph_tokenizer;
 NPUGRAPH_API int npugraph_tokenizer_open(const char *path, struct npugraph_tokenizer **tok_p,
                                          struct npugraph_error *err);
 NPUGRAPH_API void npugraph_tokenizer_close(struct npugraph_tokenizer *tok);
-/* Ids of a UTF-8 text; free(*ids_p). Added tokens in the text are recognised when special is true. */
+/* Encodes a UTF-8 text. The caller frees *ids_p with free(). Added tokens in the text are recognised if `special`. */
 NPUGRAPH_API int npugraph_tokenizer_encode(const struct npugraph_tokenizer *tok, const char *text, size_t n,
                                            bool special, int32_t **ids_p, size_t *n_ids_p, struct npugraph_error *err);
-/* Bytes of one token (not terminated, may be part of a UTF-8 character); NULL = unknown id. special_p may be NULL. */
+/* Returns the bytes of a token (not terminated, may be part of a UTF-8 character); NULL = unknown id. special_p may be
+ * NULL. */
 NPUGRAPH_API const char *npugraph_tokenizer_bytes(const struct npugraph_tokenizer *tok, int32_t id, size_t *n_p,
                                                   bool *special_p);
 NPUGRAPH_API size_t npugraph_tokenizer_size(const struct npugraph_tokenizer *tok);
@@ -67,8 +68,8 @@ NPUGRAPH_API size_t npugraph_tokenizer_size(const struct npugraph_tokenizer *tok
 /* ---- stop strings (no daemon needed) ------------------------------------------------------------- */
 
 /*
- * Finds strings at which a text shall end, in a text that comes in pieces (tokens): what might be the beginning of one
- * is held back until it is known. The daemon knows tokens only, so who has the tokenizer looks for strings.
+ * Finds stop strings in a text that comes in pieces (tokens). Text that may be the beginning of a stop string is held
+ * back until that is known. The daemon only knows tokens, so the client, which has the tokenizer, looks for strings.
  */
 #define NPUGRAPH_STOPS_MAX       16   /* strings */
 #define NPUGRAPH_STOP_LENGTH_MAX 1024 /* bytes of each */
@@ -76,12 +77,12 @@ struct npugraph_stops;
 NPUGRAPH_API int npugraph_stops_create(const char *const *strings, size_t n, struct npugraph_stops **stops_p,
                                        struct npugraph_error *err);
 /*
- * The next piece. *text_p, *n_p: what can be shown now, valid until the next call. True: a stop string was met, *text_p
- * is all that was before it, and later pieces give nothing.
+ * Adds the next piece. *text_p and *n_p get the text that can be shown now, valid until the next call. Returns true
+ * once a stop string is found: *text_p is the text before it then, and later pieces give nothing.
  */
 NPUGRAPH_API bool npugraph_stops_add(struct npugraph_stops *stops, const char *piece, size_t n, const char **text_p,
                                      size_t *n_p);
-/* The text is over: what was held back. */
+/* Ends the text: gives the text that was held back. */
 NPUGRAPH_API void npugraph_stops_end(struct npugraph_stops *stops, const char **text_p, size_t *n_p);
 NPUGRAPH_API void npugraph_stops_destroy(struct npugraph_stops *stops); /* NULL is fine */
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stop strings. What has not been shown yet is in `text`: after each piece it is searched for the stop string that
- * begins first, and if there is none, all is shown but the longest end that one could begin with. What is kept is
- * shorter than the longest stop string, so a piece costs its length times the strings' at most.
+ * Stop strings. `text` has what has not been shown yet. After each piece it is searched for the stop string that begins
+ * first. If there is none, everything is shown except the longest suffix that a stop string could begin with. That is
+ * shorter than the longest stop string, so the cost of a piece is at most its length times that of the strings.
  */
 #include "client/hf/npugraph_hf.h"
 #include "client/lib/error.h"
@@ -14,7 +14,7 @@ struct npugraph_stops {
     size_t n;
     char *strings[NPUGRAPH_STOPS_MAX];
     size_t lengths[NPUGRAPH_STOPS_MAX];
-    char *text; /* [0, shown) has been given out and goes with the next call; [shown, size) is held back */
+    char *text; /* [0, shown) was shown and is dropped by the next call; [shown, size) is held back */
     size_t shown, size, room;
     bool met;
 };
@@ -67,7 +67,7 @@ void npugraph_stops_destroy(struct npugraph_stops *s)
     free(s);
 }
 
-/* Where the first stop string begins; size: there is none. */
+/* Returns where the first stop string begins, `size` if there is none. */
 static size_t find_stop(const struct npugraph_stops *s)
 {
     for (size_t at = 0; at < s->size; at++)
@@ -77,7 +77,7 @@ static size_t find_stop(const struct npugraph_stops *s)
     return s->size;
 }
 
-/* Where the longest end begins that is the beginning of a stop string. */
+/* Returns where the longest suffix begins that is the beginning of a stop string. */
 static size_t find_beginning(const struct npugraph_stops *s)
 {
     for (size_t at = 0; at < s->size; at++)
@@ -116,7 +116,7 @@ bool npugraph_stops_add(struct npugraph_stops *s, const char *piece, size_t n, c
     if (s->text == NULL && (s->text = malloc(1)) != NULL)
         s->room = 1;
     if (s->text == NULL || !append_held(s, piece, n))
-        return s->met = true; /* without memory nothing can be told to be right: the text ends here */
+        return s->met = true; /* without memory the search cannot continue, so the text ends here */
     end = find_stop(s);
     s->met = end < s->size;
     if (!s->met)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Text -> ids: added tokens are cut out, the rest is normalised and split by the pre-tokenizer's expression, and each
- * piece is merged pair by pair, lowest rank first (ties: leftmost), with a heap, so that a long piece costs n log n.
+ * Encodes text to ids. Added tokens are cut out, and the rest is normalised and split by the pre-tokenizer's
+ * expression. Each piece is merged pair by pair, lowest rank first (ties: leftmost). A heap makes the cost of a long
+ * piece n log n.
  */
 #include "client/hf/tokenizer_int.h"
 #include "client/lib/error.h"
@@ -95,7 +96,7 @@ static void merge_all(const struct npugraph_tokenizer *tok, struct piece *p)
         struct symbol *l = &p->symbols[c.left];
         int32_t r = l->next;
 
-        /* Stale: one side has been merged since. */
+        /* The entry is stale if one side has been merged since. */
         if (l->id != c.left_id || r < 0 || p->symbols[r].id != c.right_id)
             continue;
         l->id = c.id;
@@ -118,7 +119,7 @@ static int encode_piece(const struct npugraph_tokenizer *tok, const char *s, siz
     if (whole >= 0)
         return emit(o, whole) ? 0 : npugraph__error(err, 8, "NO_MEMORY", "out of memory");
     p.symbols = malloc(n * sizeof(*p.symbols) + 1);
-    p.heap = malloc(3 * n * sizeof(*p.heap) + 1); /* n - 1 pairs, and at most two more for each of n - 1 merges */
+    p.heap = malloc(3 * n * sizeof(*p.heap) + 1); /* n - 1 pairs, and at most two more for each of the n - 1 merges */
     for (size_t i = 0; p.symbols != NULL && p.heap != NULL && i < n; i++) {
         int32_t id = tok->byte_id[(unsigned char)s[i]];
 
@@ -164,7 +165,7 @@ static int encode_split(const struct npugraph_tokenizer *tok, const char *s, siz
             begin = v[0];
             end = v[1];
         }
-        if (begin > at) /* Isolated: what lies between matches is a piece too */
+        if (begin > at) /* with "Isolated", text between matches is a piece too */
             rc = encode_piece(tok, s + at, begin - at, o, err);
         if (rc == 0 && end > begin)
             rc = encode_piece(tok, s + begin, end - begin, o, err);
@@ -194,7 +195,7 @@ static int encode_plain(const struct npugraph_tokenizer *tok, const char *s, siz
     return rc;
 }
 
-/* The added token that begins at s, or -1. */
+/* Returns the added token that begins at s, or -1. */
 static int32_t added_at(const struct npugraph_tokenizer *tok, const char *s, size_t n)
 {
     for (size_t i = 0; i < tok->n_added; i++) {

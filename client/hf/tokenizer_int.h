@@ -3,8 +3,9 @@
 #define NPUGRAPH_TOKENIZER_INT_H
 
 /*
- * Byte-level BPE. Tokens are kept as raw bytes (tokenizer.json's printable alphabet is undone at load), merges as a
- * table from a pair of ids to (rank, id of the whole). Immutable after open: any thread may encode.
+ * Byte-level BPE. Tokens are kept as raw bytes: loading undoes the printable alphabet of tokenizer.json. Merges are a
+ * table from a pair of ids to (rank, id of the merged token). A tokenizer is immutable after open: any thread may
+ * encode.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "client/hf/npugraph_hf.h"
@@ -27,16 +28,16 @@ struct npugraph__merge {
 struct npugraph_tokenizer {
     struct npugraph__token *tokens; /* by id */
     size_t n_tokens;
-    int32_t *index; /* hash of bytes -> id, -1 = empty; power of two */
+    int32_t *index; /* hash table: bytes -> id, -1 = empty; its size is a power of two */
     size_t index_size;
-    struct npugraph__merge *merges; /* hash; power of two */
+    struct npugraph__merge *merges; /* hash table; its size is a power of two */
     size_t merges_size;
     int32_t byte_id[256]; /* token of a single byte, -1 = none */
     int32_t *added;       /* ids of added tokens, longest first */
     size_t n_added;
     pcre2_code *split; /* NULL: the whole text is one piece */
     bool nfc;
-    bool ignore_merges; /* a piece that is a token is that token */
+    bool ignore_merges; /* a piece that is a token becomes that token, without merges */
 };
 
 int32_t npugraph__token_find(const struct npugraph_tokenizer *tok, const char *bytes, size_t n); /* -1 = none */

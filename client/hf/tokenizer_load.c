@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer.json of Hugging Face tokenizers -> tables. What is not byte-level BPE is refused by name. */
+/* Reads tokenizer.json of Hugging Face tokenizers into tables. Refuses, by name, what is not byte-level BPE. */
 #include "client/hf/tokenizer_int.h"
 #include "client/lib/error.h"
 
@@ -25,7 +25,8 @@ static void make_alphabet(int16_t to_byte[512])
         to_byte[is_printable_byte(b) ? b : next++] = (int16_t)b;
 }
 
-/* Undoes the alphabet in place of `out` (room for strlen); false when a character is not of it. */
+/* Converts printable characters back to bytes in `out`, which has room for strlen bytes. Returns false if a character
+ * is not in the alphabet. */
 static bool to_raw_bytes(const int16_t to_byte[512], const char *s, char *out, uint32_t *n_p)
 {
     uint32_t n = 0;
@@ -199,7 +200,7 @@ static int read_vocab(struct source *s, struct npugraph_tokenizer *tok)
         t->bytes = malloc(strlen(key) + 1);
         if (t->bytes == NULL)
             return tokenizer_no_memory(s);
-        if (!to_raw_bytes(s->to_byte, key, t->bytes, &t->n)) { /* an added token that is listed here too */
+        if (!to_raw_bytes(s->to_byte, key, t->bytes, &t->n)) { /* the vocabulary may list added tokens too */
             t->n = (uint32_t)strlen(key);
             memcpy(t->bytes, key, t->n);
         }
@@ -210,7 +211,7 @@ static int read_vocab(struct source *s, struct npugraph_tokenizer *tok)
     return 0;
 }
 
-/* A merge is "left right" in older files and ["left", "right"] in newer ones. */
+/* Splits a merge, which is "left right" in older files and ["left", "right"] in newer ones. */
 static bool split_merge(const json_t *m, char *left, char *right, size_t room)
 {
     const char *l = json_string_value(json_array_get(m, 0)), *r = json_string_value(json_array_get(m, 1)),
@@ -315,7 +316,7 @@ static int compile_split(struct source *s, struct npugraph_tokenizer *tok, const
 
     tok->split = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &code, &where, NULL);
     if (tok->split != NULL) {
-        pcre2_jit_compile(tok->split, PCRE2_JIT_COMPLETE); /* an optimisation: without it the interpreter runs */
+        pcre2_jit_compile(tok->split, PCRE2_JIT_COMPLETE); /* optional: if it fails, PCRE2 interprets the expression */
         return 0;
     }
     pcre2_get_error_message(code, text, sizeof(text));
@@ -324,7 +325,7 @@ static int compile_split(struct source *s, struct npugraph_tokenizer *tok, const
                            (const char *)text);
 }
 
-/* GPT-2's expression, which ByteLevel applies itself when use_regex is set. */
+/* GPT-2's expression, which ByteLevel applies if use_regex is set. */
 #define GPT2_SPLIT "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 
 static int read_one_pre(struct source *s, struct npugraph_tokenizer *tok, const json_t *p)

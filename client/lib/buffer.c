@@ -123,7 +123,7 @@ int npugraph_buffer_free(struct npugraph_client *client, const uint64_t *buffers
 
 /* ---- checkpoint files ----------------------------------------------------------------------------------- */
 
-/* The public result in front; the message that its strings live in behind. */
+/* The public result comes first, then the message that holds its strings. */
 struct tensors_box {
     struct npugraph_tensors pub;
     ProtobufCMessage *message;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gRPC C-core behind the client: the only file that includes it.
+ * The client's use of gRPC C-core. No other file includes it.
  *
- * Every call owns a completion queue and is driven by its caller's thread, so that calls of several threads share
- * nothing but the channel. A call keeps its status batch outstanding from the start; events are sorted into flags
- * by tag, in whatever order they come.
+ * Every call owns a completion queue, which its caller's thread polls. So calls of several threads share only the
+ * channel. A call keeps its status batch outstanding from the start. Events may come in any order; their tags sort them
+ * into flags.
  */
 #include "client/lib/channel.h"
 #include "client/lib/error.h"
@@ -29,7 +29,7 @@ struct npugraph__channel {
     bool tls;
     uint32_t timeout_ms;
     char session_text[24]; /* "": calls carry no session */
-    /* Secret: whoever has id and token uses the session, where the transport proves no identity. */
+    /* Secret: if the transport proves no identity, id and token alone give access to the session. */
     uint8_t token[NPUGRAPH__TOKEN_BYTES];
 };
 
@@ -65,7 +65,7 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* What to do, by what the system or gRPC says. */
+/* Returns what the user can do, by the text of the system or of gRPC. */
 static const char *hint_for(const struct npugraph__channel *channel, const char *cause)
 {
     static const struct {
@@ -88,7 +88,7 @@ static const char *hint_for(const struct npugraph__channel *channel, const char 
                         : "if the daemon speaks TLS there, give an authority, a certificate and a key";
 }
 
-/* gRPC puts the cause behind everything that it tried. */
+/* Explains why the daemon cannot be reached. gRPC puts the cause after a list of everything that it tried. */
 static void explain_unavailable(const struct npugraph__channel *channel, struct npugraph_error *err)
 {
     static const char last[] = "last error: ", unknown[] = "UNKNOWN: ";
@@ -112,7 +112,7 @@ static void explain_unavailable(const struct npugraph__channel *channel, struct 
              cause, hint_for(channel, cause));
 }
 
-/* The call's final status, with the reason that the daemon put in the trailing metadata. */
+/* Returns the call's final status. The daemon puts the reason into the trailing metadata. */
 static int final_status(struct npugraph__stream *st, struct npugraph_error *err)
 {
     if (st->code == GRPC_STATUS_OK)
@@ -125,7 +125,7 @@ static int final_status(struct npugraph__stream *st, struct npugraph_error *err)
     for (size_t i = 0; i < st->trailing_md.count; i++)
         if (grpc_slice_str_cmp(st->trailing_md.metadata[i].key, "npugraph-reason") == 0)
             copy_slice_text(st->trailing_md.metadata[i].value, err->reason, sizeof(err->reason));
-    if (st->code == GRPC_STATUS_UNAVAILABLE && err->reason[0] == '\0') /* gRPC says so, not the daemon */
+    if (st->code == GRPC_STATUS_UNAVAILABLE && err->reason[0] == '\0') /* the status is gRPC's, not the daemon's */
         explain_unavailable(st->channel, err);
     return err->code;
 }
@@ -149,7 +149,8 @@ static int start_ops(struct npugraph__stream *st, const grpc_op *ops, size_t n, 
     return 0;
 }
 
-/* Runs the call's queue until the tag is in. On a timeout the call is cancelled, so that its status arrives. */
+/* Polls the call's queue until the event with this tag has come. At a timeout it cancels the call, so that its status
+ * arrives. */
 static void wait_for_event(struct npugraph__stream *st, int tag)
 {
     gpr_timespec until = deadline_in(st->timeout_ms);
@@ -266,7 +267,7 @@ static int unpack_message(grpc_byte_buffer *buffer, const ProtobufCMessageDescri
     return 0;
 }
 
-/* One batch of a send, a receive, or both under one tag. */
+/* Starts one batch with a send, a receive, or both, under one tag, and waits for it. */
 static int transfer(struct npugraph__stream *st, const ProtobufCMessage *message, bool receive,
                     struct npugraph_error *err)
 {
@@ -296,7 +297,7 @@ static int transfer(struct npugraph__stream *st, const ProtobufCMessage *message
     return rc;
 }
 
-/* The call is over (or cannot go on): its status. */
+/* Waits for the status of a call that is over or cannot continue, and returns it. */
 static int take_final_status(struct npugraph__stream *st, struct npugraph_error *err)
 {
     wait_for_event(st, EV_STATUS);
@@ -478,11 +479,11 @@ static grpc_channel *make_channel(const struct npugraph_connect_params *p, const
 
 #define INT_ARG(name, v) \
     args[all.num_args++] = (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)(name), .value.integer = (v)}
-    INT_ARG(GRPC_ARG_ENABLE_RETRIES, 0); /* a repeated capture or step is the caller's to decide */
+    INT_ARG(GRPC_ARG_ENABLE_RETRIES, 0); /* the caller decides whether to repeat a capture or a step */
     INT_ARG(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, MAX_MESSAGE);
     INT_ARG(GRPC_ARG_ENABLE_CHANNELZ, 0);
     INT_ARG(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL,
-            1); /* a connection of our own: one client's upload is not another's queue */
+            1); /* a connection for each client, so that no client waits for another one's upload */
     if (strncmp(address, "unix", 4) != 0) {
         INT_ARG(GRPC_ARG_KEEPALIVE_TIME_MS, 30000);
         INT_ARG(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);
@@ -502,7 +503,7 @@ static const char *choose_address(const struct npugraph_connect_params *params)
     return address != NULL && address[0] != '\0' ? address : DEFAULT_ADDRESS;
 }
 
-/* gRPC would look a word without a port up as a host, and say that there is none. */
+/* Refuses an address without a port. gRPC would look it up as a host, and report that there is none. */
 static int check_address(const char *address, struct npugraph_error *err)
 {
     const char *colon = strrchr(address, ':');

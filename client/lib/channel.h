@@ -3,10 +3,11 @@
 #define NPUGRAPH_CLIENT_CHANNEL_H
 
 /*
- * A channel to the daemon, and calls by name with protobuf-c messages. It knows nothing of clients: session.c and
- * client.c are above it.
- * Threads: a channel by any number of threads; a stream by one at a time. Memory: messages given by *_p are freed with
- * npugraph__free_message.
+ * A channel to the daemon, and calls by name with protobuf-c messages. session.c and client.c are above it; it knows
+ * nothing of clients.
+ * Threads: any number of threads may use a channel, one thread at a time a stream. Memory: the caller frees messages
+ * from
+ * *_p with npugraph__free_message.
  */
 #include "client/lib/npugraph.h"
 #include <google/protobuf-c/protobuf-c.h>
@@ -33,10 +34,11 @@ void npugraph__free_message(void *message); /* NULL is fine */
 
 /* Sends one message. A send that fails because the call has ended returns the call's status. */
 int npugraph__stream_send(struct npugraph__stream *stream, const ProtobufCMessage *message, struct npugraph_error *err);
-/* The next message, or NULL at the end of the call (then its status is returned: 0 when it ended well). */
+/* Receives the next message. At the end of the call the message is NULL, and the call's status is returned: 0 if it
+ * ended well. */
 int npugraph__stream_recv(struct npugraph__stream *stream, const ProtobufCMessageDescriptor *type,
                           ProtobufCMessage **message_p, struct npugraph_error *err);
-/* Send and receive in one batch of the core: half the wake-ups of a send followed by a receive. */
+/* Sends and receives in one batch of the core, with half the wake-ups of a send and a receive. */
 int npugraph__stream_exchange(struct npugraph__stream *stream, const ProtobufCMessage *message,
                               const ProtobufCMessageDescriptor *type, ProtobufCMessage **reply_p,
                               struct npugraph_error *err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The client object: a channel, and the session on it. Both are below it and know nothing of it. */
+/* The client object: a channel and the session on it, which know nothing of the client. */
 #include "client/lib/client_int.h"
 #include "client/lib/session.h"
 

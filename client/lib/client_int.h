@@ -3,14 +3,14 @@
 #define NPUGRAPH_CLIENT_INT_H
 
 /*
- * Inside libnpugraph and npugraphctl: calls of a client by name with protobuf-c messages.
- * Threads: as npugraph.h says. Memory: messages given by *_p are freed with npugraph__free_message.
+ * Calls of a client by name with protobuf-c messages, for use inside libnpugraph and npugraphctl.
+ * Threads: as npugraph.h says. Memory: the caller frees messages from *_p with npugraph__free_message.
  */
 #include "client/lib/channel.h"
 #include "client/lib/error.h"
 #include "client/lib/npugraph.h"
 
-/* As npugraph__channel_unary and npugraph__channel_call, on the client's channel. */
+/* npugraph__channel_unary and npugraph__channel_call on the client's channel. */
 int npugraph__unary(struct npugraph_client *client, const char *method, const ProtobufCMessage *request,
                     const ProtobufCMessageDescriptor *response_type, ProtobufCMessage **response_p,
                     struct npugraph_error *err);

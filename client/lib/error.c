@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a failed call gives to its caller. */
+/* Fills the error that a failed call returns. */
 #include "client/lib/error.h"
 
 #include <stdarg.h>

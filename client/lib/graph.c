@@ -13,7 +13,7 @@ static int out_of_memory(struct npugraph_error *err)
     return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
 }
 
-/* Message arrays of pointers to elements that lie in one block behind them. */
+/* Allocates an array of pointers to messages, with the messages in the same block behind it. */
 static void *pointer_array(size_t n, size_t element)
 {
     char *block = calloc(1, n * (sizeof(void *) + element) + 1);
@@ -202,7 +202,7 @@ void npugraph_result_free(struct npugraph_result *result)
     free(result);
 }
 
-/* Moves the message into *result_p, which is made on first use. Takes reply. */
+/* Moves the message into *result_p, which the first use creates. Takes reply. */
 static int keep_result(ProtobufCMessage *reply, struct npugraph_result **result_p, struct npugraph_error *err)
 {
     const Npugraph__V1__ReplayResponse *r = (const Npugraph__V1__ReplayResponse *)reply;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Models as the daemon knows them: two graphs and a contract. Where the graphs come from is the caller's affair. */
+/* Models as the daemon knows them: two graphs and a contract. The caller brings the graphs. */
 #include "client/lib/client_int.h"
 #include "proto/npugraph.pb-c.h"
 #include "proto/word.h"

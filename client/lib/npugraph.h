@@ -5,14 +5,14 @@
 /*
  * libnpugraph: a client of npugraphd. Checkpoints and tokenizers are in libnpugraph-hf (npugraph_hf.h).
  *
- * All calls are synchronous. Each returns 0, or a gRPC status code (1..16) with the details in *err (optional):
- * a stable reason ("GRAPH_UNKNOWN_OP") and a sentence for a person.
+ * All calls are synchronous. Each returns 0, or a gRPC status code (1..16) with the details in *err (may be NULL):
+ * a stable reason ("GRAPH_UNKNOWN_OP") and a sentence for people.
  *
- * Threads: one client object may be used from several threads at once; a stream object (npugraph_replay_stream,
- * npugraph_generation, npugraph_stepper) by one thread at a time. Do not fork with an open client.
- * Memory: *_p results are given to the caller, who frees them with the function named; strings inside results live as
+ * Threads: several threads may use a client object at once. A replay stream or a sequence is used by one thread at a
+ * time. Do not fork with an open client.
+ * Memory: the caller owns *_p results and frees them with the function that is named. Strings inside a result live as
  * long as the result.
- * Time: `timeout_ms` of a client bounds each call; streams are bounded per message. 0 = no bound.
+ * Time: `timeout_ms` of a client bounds each call, and each message of a stream. 0 = no bound.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,12 +43,12 @@ struct npugraph_connect_params {
     const char *address;     /* "unix:/run/npugraphd/npugraphd.sock" or "host:port"; NULL = $NPUGRAPH_ADDRESS, else the
                                 default socket */
     const char *client_name; /* shown by `npugraphctl sessions` */
-    uint32_t timeout_ms;     /* of each call; default 60000 */
-    uint32_t grace_ms;       /* how long the daemon keeps our objects when the connection breaks; default 0 */
-    /* TLS for TCP addresses: PEM files. ca alone checks the server; cert and key show who we are. */
+    uint32_t timeout_ms;     /* for each call; default 60000 */
+    uint32_t grace_ms;       /* how long the daemon keeps our objects after the connection broke; default 0 */
+    /* TLS for TCP addresses: PEM files. tls_ca alone authenticates the server; tls_cert and tls_key authenticate us. */
     const char *tls_ca, *tls_cert, *tls_key;
-    const char *tls_server_name; /* override of the name to check */
-    bool no_session;             /* only calls that read; saves the session stream */
+    const char *tls_server_name; /* the name to check instead of the address's */
+    bool no_session;             /* open no session stream; only calls that read are possible then */
 };
 
 NPUGRAPH_API void npugraph_connect_params_init(struct npugraph_connect_params *params);
@@ -87,7 +87,7 @@ struct npugraph_tensors {
     bool shared; /* the daemon had them already */
 };
 typedef void (*npugraph_progress_fn)(void *user, uint64_t done, uint64_t total);
-/* A part of a tensor: begin <= index < end in dimension dim, all of the others. */
+/* A part of a tensor: begin <= index < end in dimension dim, everything in the other dimensions. */
 struct npugraph_slice {
     const char *name;
     uint32_t dim;
@@ -96,9 +96,9 @@ struct npugraph_slice {
 struct npugraph_load {
     const char *path;
     const char *device;       /* NULL = the default one */
-    const char *const *names; /* to load; n_names = 0 for all */
+    const char *const *names; /* tensors to load; n_names = 0 for all */
     size_t n_names;
-    const struct npugraph_slice *slices; /* of tensors that are loaded; the others are loaded whole */
+    const struct npugraph_slice *slices; /* tensors to load in part; the others are loaded whole */
     size_t n_slices;
 };
 /* Loads tensors of a safetensors file. progress may be NULL. Free with npugraph_tensors_free. */
@@ -121,16 +121,18 @@ struct npugraph_place {
     const char *device; /* NULL = the default one */
     uint64_t group;     /* of npugraph_group_create; 0 = none */
 };
-/* place: NULL = the default device. text: docs/graph-text.md. */
+/* Registers a graph. text: see docs/graph-text.md. place: NULL = the default device. */
 NPUGRAPH_API int npugraph_graph_register(struct npugraph_client *client, const struct npugraph_place *place,
                                          const char *text, const struct npugraph_binding *bindings, size_t n_bindings,
                                          const struct npugraph_option *options, size_t n_options, uint64_t *graph_p,
                                          struct npugraph_error *err);
 
 /*
- * Several devices: a group of them (docs/collectives.md), a graph for each rank, and one graph that is made of these.
- * devices: by rank. The group is released as a graph is. replicated: all ranks take the same inputs, given once, and
- * the results are those of rank 0; otherwise inputs, host values and results are those of rank 0, then of rank 1, ...
+ * For several devices: npugraph_group_create makes a group (docs/collectives.md), and npugraph_ranks_join makes one
+ * graph of the graphs that were registered for each rank. `devices` and `graphs` are in the order of ranks.
+ * npugraph_graph_release releases a group too. If `replicated`, all ranks take the same inputs, which are given once,
+ * and the results are those of rank 0. Otherwise inputs, host values and results are those of rank 0, then of rank 1,
+ * ...
  */
 NPUGRAPH_API int npugraph_group_create(struct npugraph_client *client, const char *name, const char *const *devices,
                                        size_t n_devices, uint64_t *group_p, struct npugraph_error *err);
@@ -169,10 +171,10 @@ struct npugraph_replay {
     size_t n_outputs;
     bool eager;
     bool timing; /* fills npugraph_result.timing */
-    /* npugraph_replay: the session's logical stream, 0 to 15; replays of one run in their order. */
+    /* For npugraph_replay: the session's logical stream, 0 to 15. The replays of one stream run in order. */
     uint32_t stream;
-    /* Between logical streams of the session, by name; NULL: none. It begins when the replay that records wait_event,
-     * and was received before, has ended; record_event comes when this one ends. */
+    /* Events between logical streams of the session, by name; NULL: none. The replay begins after the replay that
+     * records wait_event, and that the daemon received before, has ended. It records record_event when it ends. */
     const char *wait_event, *record_event;
 };
 struct npugraph_output {
@@ -180,34 +182,33 @@ struct npugraph_output {
     size_t bytes;
 };
 /*
- * Where the daemon's time for a replay went, in nanoseconds; one after another, and padding is a part of replay. Of a
- * sequence's operation: sums over the replays that it had a part in, and all that it waited.
+ * Where the daemon's time for a replay went, in nanoseconds. The phases follow one another; padding_ns is a part of
+ * replay_ns. For an operation on a sequence, these are sums over the replays that it had a part in, and over its waits.
  */
 struct npugraph_timing {
-    uint64_t queue_ns;    /* waited for its turn and for a stream slot */
-    uint64_t copy_in_ns;  /* inputs to where the device reads them */
-    uint64_t replay_ns;   /* on the device */
-    uint64_t copy_out_ns; /* results into the answer */
-    uint64_t padding_ns;  /* on rows by which the bucket exceeds what was asked for */
-    /* Of a graph with a batch symbol the replay may have been for other requests too; the times are the whole replay's.
-     */
-    uint32_t requests;   /* that it was for */
-    uint64_t charged_ns; /* of device_ns: this request's part, by rows */
+    uint64_t queue_ns;    /* waiting for its turn and for a stream slot */
+    uint64_t copy_in_ns;  /* copying inputs to where the device reads them */
+    uint64_t replay_ns;   /* running on the device */
+    uint64_t copy_out_ns; /* copying results into the answer */
+    uint64_t padding_ns;  /* running rows by which the bucket exceeds the requested rows */
+    /* A replay of a graph with a batch symbol may serve several requests. The times are those of the whole replay. */
+    uint32_t requests;   /* that the replay served */
+    uint64_t charged_ns; /* this request's part of device_ns, by rows */
 };
-/* Valid until the next replay into the same object, or npugraph_result_free. */
+/* The result of a replay. Valid until the next replay into the same object, or npugraph_result_free. */
 struct npugraph_result {
     struct npugraph_output *outputs;
     size_t n;
     uint64_t queue_ns, device_ns;
     void *priv;
-    struct npugraph_timing timing; /* zeros unless it was asked for */
+    struct npugraph_timing timing; /* zeros unless the replay's `timing` is set */
 };
-/* *result_p may be NULL or a result to reuse. */
+/* Replays a graph. *result_p may be NULL or a result to reuse. */
 NPUGRAPH_API int npugraph_replay(struct npugraph_client *client, const struct npugraph_replay *replay,
                                  struct npugraph_result **result_p, struct npugraph_error *err);
 NPUGRAPH_API void npugraph_result_free(struct npugraph_result *result);
 
-/* The same on a stream: about half the latency of single calls. A failed replay leaves the stream usable. */
+/* Replays over a stream have about half the latency of single calls. A failed replay leaves the stream usable. */
 struct npugraph_replay_stream;
 NPUGRAPH_API int npugraph_replay_stream_open(struct npugraph_client *client, struct npugraph_replay_stream **stream_p,
                                              struct npugraph_error *err);
@@ -218,16 +219,16 @@ NPUGRAPH_API void npugraph_replay_stream_close(struct npugraph_replay_stream *st
 /* ---- models and sequences ------------------------------------------------------------------------ */
 
 /*
- * A model: the graphs of a prompt's chunk and of a decode step, and what the daemon has to know to run sequences on
- * them. npugraph_hf.h makes all of it from a checkpoint. Inputs and outputs of both graphs have the names that
+ * A model: a graph for a chunk of a prompt, a graph for a decode step, and what the daemon needs to run sequences on
+ * them. npugraph_hf.h creates all of it from a checkpoint. Inputs and outputs of both graphs have the names that
  * docs/protocol.md uses: tokens, positions, slots, block_table, query_lens, context_lens, logits_rows (prefill only),
  * temperature, top_k, top_p, seed, offset; token, logits.
  */
 /* What happens when KV blocks run out. */
 enum npugraph_kv_policy {
     NPUGRAPH_KV_POLICY_DEFAULT, /* refuse */
-    NPUGRAPH_KV_POLICY_REFUSE,  /* KV_EXHAUSTED */
-    NPUGRAPH_KV_POLICY_PREEMPT  /* another sequence gives up its blocks, and computes them again */
+    NPUGRAPH_KV_POLICY_REFUSE,  /* the call fails with KV_EXHAUSTED */
+    NPUGRAPH_KV_POLICY_PREEMPT  /* another sequence gives up its blocks, and computes them again later */
 };
 
 struct npugraph_model_spec {
@@ -235,27 +236,27 @@ struct npugraph_model_spec {
     uint64_t prefill_graph, decode_graph;
     const char *const *kv_states; /* labels of the KV states, in both graphs */
     size_t n_kv_states;
-    uint32_t block_size, num_blocks; /* of the KV states: rows of a block, blocks */
+    uint32_t block_size, num_blocks; /* of the KV states: rows per block, blocks */
     uint32_t max_context;            /* tokens per sequence */
     uint32_t vocab;
     const int32_t *stop_tokens;
     size_t n_stop_tokens;
-    bool keep; /* outlives this client */
+    bool keep; /* the model outlives this client */
     enum npugraph_kv_policy kv_policy;
     bool no_prefix_sharing; /* compute every prompt from its beginning */
-    /* Who may use it beside its owner and administrators: these identities ("uid:1000", "group:team"), everybody, or
-     * nobody. Without any of the three: everybody when an administrator registers it, else nobody. */
+    /* Who may use the model besides its owner and administrators: these identities ("uid:1000", "group:team"),
+     * everybody, or nobody. If none is set: everybody if an administrator registers the model, otherwise nobody. */
     const char *const *share_with;
     size_t n_share_with;
     bool make_public, make_private;
-    bool share_prefixes;     /* all its users' prompts share their beginnings, if the daemon's option allows it too */
+    bool share_prefixes;     /* prompts of all users may share their beginnings, if the daemon's option allows it too */
     const char *description; /* for people; NULL = "" */
-    uint64_t parameters;     /* for people: elements of the weights */
+    uint64_t parameters;     /* for people: number of elements of the weights */
 };
-/* Registers a model. It holds its graphs and their buffers: the caller may release its own. */
+/* Registers a model. It holds its graphs and their buffers, so the caller may release its own holds. */
 NPUGRAPH_API int npugraph_model_register(struct npugraph_client *client, const struct npugraph_model_spec *spec,
                                          struct npugraph_error *err);
-/* Says who may use a loaded model from now on: these, everybody, or nobody but its owner. */
+/* Sets who may use a loaded model from now on: these identities, everybody, or only its owner. */
 NPUGRAPH_API int npugraph_model_share(struct npugraph_client *client, const char *name, const char *const *with,
                                       size_t n_with, bool make_public, struct npugraph_error *err);
 NPUGRAPH_API int npugraph_model_unload(struct npugraph_client *client, const char *name, bool force,
@@ -267,66 +268,67 @@ struct npugraph_sampling {
     float top_p;       /* 0 or 1 = off */
     uint64_t seed;
 };
-/* How probable tokens were by the logits alone, before temperature, top_k and top_p. */
+/* Log-probabilities of tokens by the logits alone, before temperature, top_k and top_p. */
 struct npugraph_token_logprob {
     int32_t token;
     float logprob;
 };
 struct npugraph_logprobs {
-    int32_t token; /* chosen */
+    int32_t token; /* the chosen token */
     float logprob;
-    const struct npugraph_token_logprob *top; /* the most probable first */
+    const struct npugraph_token_logprob *top; /* the most probable tokens, most probable first */
     size_t n_top;
 };
-#define NPUGRAPH_LOGPROBS_MAX 20 /* that `top` can ask for */
+#define NPUGRAPH_LOGPROBS_MAX 20 /* the largest `top` */
 
-/* Who goes first when the device is busy, and who keeps KV blocks when they run out. */
+/* Decides who goes first if the device is busy, and who keeps KV blocks if they run out. */
 enum npugraph_priority {
-    NPUGRAPH_PRIORITY_DEFAULT, /* normal; of a step or a generation: that of its sequence */
+    NPUGRAPH_PRIORITY_DEFAULT, /* normal; for a step or a generation the priority of its sequence */
     NPUGRAPH_PRIORITY_HIGH,
     NPUGRAPH_PRIORITY_LOW,
     NPUGRAPH_PRIORITY_NORMAL
 };
 
 struct npugraph_step {
-    int32_t token;     /* chosen, not yet part of the context */
+    int32_t token;     /* the chosen token, not yet part of the context */
     uint32_t position; /* tokens in the context */
-    bool stop;
+    bool stop;         /* `token` is a stop token */
     uint32_t batch;    /* sequences that shared the replay */
     uint32_t accepted; /* tokens of the draft that are in the context now */
-    /* When asked for, of the accepted tokens and of `token`; valid as logits are. */
+    /* With want_logprobs: for the accepted tokens, then for `token`; valid as long as logits are. */
     const struct npugraph_logprobs *logprobs;
     size_t n_logprobs;
-    const float *logits; /* vocab values when asked for, valid until the next call on this sequence object; else NULL */
+    const float *logits; /* with want_logits: vocab values, valid until the next call on this sequence; else NULL */
     size_t vocab;
     uint64_t queue_ns, device_ns;
-    struct npugraph_timing timing; /* zeros unless it was asked for */
+    struct npugraph_timing timing; /* zeros unless `timing` is set in the parameters */
 };
 
 struct npugraph_sequence;
 struct npugraph_open_params {
     const struct npugraph_sampling *sampling; /* NULL = greedy */
-    bool want_logits, want_logprobs;          /* of the first token */
-    uint32_t top;                             /* logprobs of so many of the most probable tokens too */
+    bool want_logits, want_logprobs;          /* for the first token */
+    uint32_t top;                             /* how many of the most probable tokens get logprobs too */
     enum npugraph_priority priority;
     bool timing; /* fills npugraph_step.timing */
 };
 NPUGRAPH_API void npugraph_open_params_init(struct npugraph_open_params *params);
-/* Prefills the prompt and chooses a first token. params: NULL = defaults. first_p: may be NULL. */
+/* Opens a sequence: prefills the prompt and chooses a first token. params may be NULL (defaults), first_p too. */
 NPUGRAPH_API int npugraph_sequence_open(struct npugraph_client *client, const char *model, const int32_t *prompt,
                                         size_t n, const struct npugraph_open_params *params,
                                         struct npugraph_sequence **seq_p, struct npugraph_step *first_p,
                                         struct npugraph_error *err);
-/* A copy of an idle sequence that goes its own way; the token after its context is drawn again, with sampling. */
+/* Copies an idle sequence. The copy continues independently; the token after its context is drawn again, with
+ * `sampling`. */
 NPUGRAPH_API int npugraph_sequence_fork(struct npugraph_sequence *seq, const struct npugraph_sampling *sampling,
                                         bool want_logits, struct npugraph_sequence **copy_p,
                                         struct npugraph_step *first_p, struct npugraph_error *err);
 /* Call npugraph_step_params_init first, or set `forced`: zeros would force token 0. */
 struct npugraph_step_params {
-    int32_t forced; /* a token to append instead of the one chosen last, or -1 (default) */
+    int32_t forced; /* a token to append instead of the one that was chosen last, or -1 (default) */
     /*
-     * What the caller thinks comes next (speculation): the longest beginning of it that plain steps would have chosen
-     * is appended too, in the same step. What the sequence says does not depend on the draft.
+     * The tokens that the caller expects next (speculation). The longest prefix of them that plain steps would have
+     * chosen is appended too, in the same step. The tokens of the sequence do not depend on the draft.
      */
     const int32_t *draft;
     size_t n_draft;
@@ -336,34 +338,34 @@ struct npugraph_step_params {
     bool timing;                     /* fills npugraph_step.timing */
 };
 NPUGRAPH_API void npugraph_step_params_init(struct npugraph_step_params *params);
-/* One decode step over the sequence's own stream. params: NULL = defaults. */
+/* Does one decode step, over the sequence's own stream. params may be NULL (defaults). */
 NPUGRAPH_API int npugraph_sequence_step(struct npugraph_sequence *seq, const struct npugraph_step_params *params,
                                         struct npugraph_step *step_p, struct npugraph_error *err);
 struct npugraph_generate_params {
-    uint32_t max_tokens;        /* the first is the token chosen last; default: until a stop or the context's end */
-    bool ignore_stop;           /* go on past the model's stop tokens */
-    const int32_t *stop_tokens; /* end at these too, at most 16 */
+    uint32_t max_tokens;        /* including the token that was chosen last; default: until a stop or a full context */
+    bool ignore_stop;           /* continue past the model's stop tokens */
+    const int32_t *stop_tokens; /* end at these tokens too; at most 16 */
     size_t n_stop_tokens;
     bool want_logprobs;
     uint32_t top;
     enum npugraph_priority priority; /* of this generation */
-    /* NULL, or where the generation's time went: written before each token's callback, in all so far. */
+    /* May be NULL. Gets where the generation's time went so far, before each callback. */
     struct npugraph_timing *timing;
 };
 NPUGRAPH_API void npugraph_generate_params_init(struct npugraph_generate_params *params);
 /*
- * Called for each token; return false to stop (the sequence stays usable). logprobs: NULL unless asked for, and of a
- * first token that was chosen without being asked.
+ * Called for each token; return false to stop (the sequence stays usable). logprobs is NULL unless want_logprobs is
+ * set, and for a first token that was chosen before without logprobs.
  */
 typedef bool (*npugraph_token_fn)(void *user, int32_t token, const struct npugraph_logprobs *logprobs);
 /* Why a generation ended. */
 enum npugraph_finish {
     NPUGRAPH_FINISH_CANCELLED, /* the callback returned false */
-    NPUGRAPH_FINISH_LENGTH,    /* max_tokens */
-    NPUGRAPH_FINISH_STOP,      /* a stop token */
+    NPUGRAPH_FINISH_LENGTH,    /* max_tokens were generated */
+    NPUGRAPH_FINISH_STOP,      /* a stop token was chosen */
     NPUGRAPH_FINISH_CONTEXT    /* the context is full */
 };
-/* params: NULL = defaults. finish_p: may be NULL. */
+/* Generates tokens and calls fn for each. params may be NULL (defaults), finish_p too. */
 NPUGRAPH_API int npugraph_sequence_generate(struct npugraph_sequence *seq,
                                             const struct npugraph_generate_params *params, npugraph_token_fn fn,
                                             void *user, enum npugraph_finish *finish_p, struct npugraph_error *err);

@@ -26,7 +26,7 @@ static void fill_logprobs(struct npugraph_logprobs *to, const Npugraph__V1__Logp
         top[i] = (struct npugraph_token_logprob){from->top[i]->token, from->top[i]->logprob};
 }
 
-/* All in one piece of memory. */
+/* Copies log-probabilities into one allocation. */
 static struct npugraph_logprobs *take_logprobs(Npugraph__V1__Logprobs *const *from, size_t n)
 {
     struct npugraph_token_logprob *top;
@@ -44,7 +44,7 @@ static struct npugraph_logprobs *take_logprobs(Npugraph__V1__Logprobs *const *fr
     return list;
 }
 
-/* Of the answer to a step; they live as long as its logits. */
+/* Takes the log-probabilities from the answer to a step. They live as long as its logits. */
 static int keep_logprobs(struct npugraph_sequence *seq, struct npugraph_step *step, Npugraph__V1__Logprobs *const *from,
                          size_t n, struct npugraph_error *err)
 {
@@ -81,7 +81,7 @@ static void keep_last(struct npugraph_sequence *seq, ProtobufCMessage *message)
     seq->last = message;
 }
 
-/* NULL: greedy, which is what an absent message means. */
+/* Sets the sampling of a request. NULL means greedy, and leaves the message absent. */
 static Npugraph__V1__Sampling *put_sampling(Npugraph__V1__Sampling *how, const struct npugraph_sampling *sampling)
 {
     npugraph__v1__sampling__init(how);
@@ -94,7 +94,7 @@ static Npugraph__V1__Sampling *put_sampling(Npugraph__V1__Sampling *how, const s
     return how;
 }
 
-/* Open and Fork, whose answers are the same. */
+/* Calls Open or Fork, whose answers have the same form. */
 static int begin_sequence(struct npugraph_client *client, const char *method, const ProtobufCMessage *req,
                           struct npugraph_sequence **seq_p, struct npugraph_step *first_p, struct npugraph_error *err)
 {
@@ -188,7 +188,7 @@ static int exchange(struct npugraph_sequence *seq, const Npugraph__V1__StepReque
         return rc;
     rc = npugraph__stream_exchange(seq->steps, &req->base, &npugraph__v1__step_response__descriptor, &reply, err);
     if (rc != 0) {
-        npugraph__stream_close(seq->steps); /* the call is over: the next step begins another */
+        npugraph__stream_close(seq->steps); /* the call is over; the next step begins a new one */
         seq->steps = NULL;
         return rc;
     }
@@ -248,14 +248,14 @@ _Static_assert((int)NPUGRAPH_FINISH_LENGTH == (int)NGD_PB(FINISH_REASON, LENGTH)
                    (int)NPUGRAPH_FINISH_CONTEXT == (int)NGD_PB(FINISH_REASON, CONTEXT),
                "values of the protocol, whose unspecified one stands for no last message");
 
-/* Whoever is told of tokens. */
+/* The caller's callback for tokens. */
 struct listener {
     npugraph_token_fn fn;
     void *user;
-    struct npugraph_timing *timing; /* NULL: not asked for */
+    struct npugraph_timing *timing; /* may be NULL */
 };
 
-/* *more_p: false when the listener has enough. */
+/* Calls the listener for each token of an answer. *more_p becomes false if the listener wants no more. */
 static int tell_all(const struct listener *l, const Npugraph__V1__GenerateResponse *r, bool *more_p,
                     struct npugraph_error *err)
 {
@@ -273,7 +273,7 @@ static int tell_all(const struct listener *l, const Npugraph__V1__GenerateRespon
     return 0;
 }
 
-/* Reads the stream to its end or until the listener has enough. */
+/* Reads the stream to its end, or until the listener wants no more. */
 static int follow_generation(struct npugraph__stream *st, const struct listener *l, enum npugraph_finish *finish_p,
                              struct npugraph_error *err)
 {

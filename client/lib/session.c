@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The session: one stream kept open for as long as the client lives. */
+/* The session: a stream that stays open as long as the client lives. */
 #include "client/lib/session.h"
 #include "client/lib/error.h"
 #include "proto/npugraph.pb-c.h"
@@ -52,7 +52,7 @@ void npugraph__session_close(struct npugraph__session *s)
         return;
     npugraph__stream_set_timeout(s->stream, GOODBYE_MS);
     if (s->id != 0 && npugraph__stream_half_close(s->stream, NULL) == 0) {
-        /* Reading to the end of the call means that everything of ours is freed when disconnect returns. */
+        /* Reads to the end of the call, so that the daemon has freed all our objects when disconnect returns. */
         while (npugraph__stream_recv(s->stream, &npugraph__v1__session_event__descriptor, &event, NULL) == 0 &&
                event != NULL) {
             npugraph__free_message(event);

@@ -2,7 +2,7 @@
 #ifndef NPUGRAPH_CLIENT_SESSION_H
 #define NPUGRAPH_CLIENT_SESSION_H
 
-/* The session on a channel. Zeros: none has been opened. */
+/* The session on a channel. A struct of zeros is a session that has not been opened. */
 #include "client/lib/channel.h"
 
 struct npugraph__session {
@@ -13,7 +13,7 @@ struct npugraph__session {
 
 /*
  * Opens a session; calls of the channel carry it from then on. grace_ms: how long the daemon keeps the session's
- * objects when the connection breaks. After a failure too, close is called.
+ * objects after the connection broke. The caller closes the session even if this fails.
  */
 int npugraph__session_open(struct npugraph__session *session, struct npugraph__channel *channel,
                            const char *client_name, uint32_t grace_ms, struct npugraph_error *err);

@@ -5,7 +5,7 @@
 #include "client/lib/npugraph.h"
 #include "proto/npugraph.pb-c.h"
 
-/* Zeros for NULL: it was not asked for. */
+/* Converts the message. NULL, the timing was not asked for, gives zeros. */
 static inline struct npugraph_timing npugraph__timing(const Npugraph__V1__Timing *t)
 {
     return t == NULL ? (struct npugraph_timing){0}

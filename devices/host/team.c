@@ -37,7 +37,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* A pause takes 10 to 140 cycles, so 2000 take 10 to 110 µs: about the longest stretch of a step that is not shared. */
+/* A pause takes 10 to 140 cycles, so 2000 take 10 to 110 µs: about the longest part of a step that is not shared. */
 #define SPINS 2000
 
 #define WORD(epoch, parts, next) ((uint64_t)(epoch) << 32 | (uint64_t)(parts) << 16 | (uint64_t)(next))
