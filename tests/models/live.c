@@ -31,11 +31,11 @@ const char *source_dir(void)
     return getenv("top_srcdir") != NULL ? getenv("top_srcdir") : ".";
 }
 
-/* In the child. A test that is killed takes its daemon along. */
+/* Runs the daemon, in the child. If the test is killed, its daemon is killed too. */
 static void end_with(pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) /* it was killed before the signal was asked for */
+    if (getppid() != parent) /* the test was killed before prctl() */
         _exit(127);
 }
 
@@ -78,7 +78,7 @@ static void show_log(const struct live *live)
         fclose(f);
 }
 
-/* The daemon listens on its socket as the last step of its start. The file is there before that. */
+/* Waits until the daemon listens on its socket, which is the last step of its start. The file exists before that. */
 static bool listens(const struct live *live)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
@@ -97,9 +97,9 @@ void live_start(struct live *live, const char *models_dir, const char *const *ex
     const pid_t parent = getpid();
     const char *tmp = getenv("TMPDIR");
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* libcheck's child goes with libcheck, and the daemon with it */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* libcheck's child ends with libcheck, and the daemon with the child */
     memset(live, 0, sizeof(*live));
-    /* tests/rpc/harness.py removes those of processes that are gone. */
+    /* tests/rpc/harness.py removes the directories of processes that have ended. */
     if (snprintf(live->dir, sizeof(live->dir), "%s/npugraphd-test-p%d-XXXXXX", tmp ? tmp : "/tmp", (int)parent) >=
         (int)sizeof(live->dir)) {
         errno = ENAMETOOLONG;

@@ -13,13 +13,13 @@ struct live {
     pid_t pid;
 };
 
-/* Starts npugraphd and waits until it answers. extra: NULL-terminated further arguments. Ends the program when it
- * cannot. */
+/* Starts npugraphd and waits until it answers. extra: further arguments, NULL-terminated. Ends the program if that
+ * fails. */
 void live_start(struct live *live, const char *models_dir, const char *const *extra);
-/* SIGTERM; the exit status (0 = clean). */
+/* Sends SIGTERM, and returns the exit status (0 = clean). */
 int live_stop(struct live *live);
 struct npugraph_client *live_connect(const struct live *live, const char *name);
-/* Statistics of the daemon as JSON; json_decref. */
+/* Returns the statistics of the daemon as JSON. Free with json_decref. */
 json_t *live_stats(struct npugraph_client *client);
 
 struct tensors {
@@ -29,7 +29,7 @@ struct tensors {
 };
 void tensors_open(struct tensors *t, const char *path);
 void tensors_close(struct tensors *t);
-/* The elements, with their number; ends the program when there is no such tensor. */
+/* Returns the elements of a tensor, and their number. Ends the program if there is no such tensor. */
 const void *tensors_get(const struct tensors *t, const char *name, size_t element, size_t *n_p);
 
 const char *source_dir(void);

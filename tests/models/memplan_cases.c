@@ -40,7 +40,7 @@ static bool model_text(const struct memplan_model *m, bool prefill, uint32_t row
                                     .kv_dtype = "bf16"};
     struct npugraph__weights weights;
 
-    /* No directory is read but for an index of shards, which this one has not. */
+    /* The directory is only read for an index of shards, and this one has none. */
     if (npugraph__weights_list("/nonexistent", &config, &weights, NULL))
         return false;
     for (size_t i = 0; i < weights.n; i++)
@@ -88,7 +88,7 @@ struct ngd_plan *memplan_plan_model(struct ngd_device *dev, const struct memplan
 #define MAX_VALUES 256
 
 struct value {
-    uint32_t width; /* ROWS x this */
+    uint32_t width; /* the value has ROWS x width elements */
     bool used;
 };
 
@@ -112,8 +112,8 @@ static void add_value(struct generator *g, uint32_t width)
     g->values[g->n++] = (struct value){.width = width};
 }
 
-/* Mostly something recent, sometimes anything: long-lived values are what makes planning hard. */
-static uint32_t choose(struct generator *g)
+/* Chooses an operand: mostly a recent value, sometimes any value, since long-lived values make planning hard. */
+static uint32_t choose_operand(struct generator *g)
 {
     uint32_t back = draw(g, 4) ? 6 : g->n, i;
 
@@ -126,9 +126,9 @@ static uint32_t choose(struct generator *g)
 
 static void widen(struct generator *g)
 {
-    uint32_t x = choose(g), w = draw(g, WIDTHS);
+    uint32_t x = choose_operand(g), w = draw(g, WIDTHS);
 
-    /* An expanded row of a parameter takes no memory of the pool: the product below is the new block. */
+    /* An expanded row of a parameter takes no memory of the pool. The product below is the new block. */
     ngd_strbuf_printf(g->sb, "  %%v%u = aten.expand(%%c%u) {size=[%u,%u]}\n", g->n, w, ROWS, widths[w]);
     add_value(g, widths[w]);
     ngd_strbuf_printf(g->sb, "  %%s%u = aten.sum.dim_IntList(%%v%u) {dim=[1], keepdim=true}\n", g->n, x);
@@ -137,18 +137,18 @@ static void widen(struct generator *g)
     add_value(g, widths[w]);
 }
 
-static void unary(struct generator *g)
+static void add_unary(struct generator *g)
 {
     static const char *const ops[] = {"neg", "exp", "silu", "tanh"};
-    uint32_t x = choose(g);
+    uint32_t x = choose_operand(g);
 
     ngd_strbuf_printf(g->sb, "  %%v%u = aten.%s(%%v%u)\n", g->n, ops[draw(g, 4)], x);
     add_value(g, g->values[x].width);
 }
 
-static void join(struct generator *g)
+static void join_values(struct generator *g)
 {
-    uint32_t x = choose(g), y = choose(g);
+    uint32_t x = choose_operand(g), y = choose_operand(g);
 
     if (g->values[x].width == g->values[y].width) {
         ngd_strbuf_printf(g->sb, "  %%v%u = aten.add.Tensor(%%v%u, %%v%u)\n", g->n, x, y);
@@ -161,16 +161,16 @@ static void join(struct generator *g)
 
 static void halve(struct generator *g)
 {
-    uint32_t x = choose(g), half = g->values[x].width / 2;
+    uint32_t x = choose_operand(g), half = g->values[x].width / 2;
 
     ngd_strbuf_printf(g->sb, "  %%h%u = aten.slice.Tensor(%%v%u) {dim=1, start=0, end=%u}\n", g->n, x, half);
     ngd_strbuf_printf(g->sb, "  %%v%u = aten.exp(%%h%u)\n", g->n, g->n);
     add_value(g, half);
 }
 
-static void generate(struct generator *g)
+static void generate_values(struct generator *g)
 {
-    static void (*const makers[])(struct generator *) = {widen, unary, unary, join, join, halve};
+    static void (*const makers[])(struct generator *) = {widen, add_unary, add_unary, join_values, join_values, halve};
     uint32_t steps = 20 + draw(g, 150);
     bool first = true;
 
@@ -203,7 +203,7 @@ struct ngd_plan *memplan_plan_generated(struct ngd_device *dev, uint64_t seed, s
 
     ngd_strbuf_init(&sb);
     g.sb = &sb;
-    generate(&g);
+    generate_values(&g);
     plan = plan_text(dev, &sb, 0, diag);
     ngd_strbuf_fini(&sb);
     return plan;

@@ -3,8 +3,8 @@
 #define NGD_TESTS_MEMPLAN_CASES_H
 
 /*
- * The graphs on which the memory planner is judged, by its test and by its bench: decode and prefill steps of the
- * models in bench/, as the client writes them, and generated graphs with branches. All are planned for the host device.
+ * The graphs that the test and the bench of the memory planner use: decode and prefill steps of the models in bench/,
+ * as the client writes them, and generated graphs with branches. All are planned for the host device.
  */
 #include "base/status.h"
 #include <stdbool.h>
@@ -21,13 +21,15 @@ struct memplan_model {
 extern const struct memplan_model memplan_models[];
 extern const uint32_t memplan_n_models;
 
-/* NULL, with a diagnosis: the text does not parse, or the plan cannot be made. Free with ngd_plan_unref. */
+/* Plans a step of a model. Returns NULL and fills the diagnosis if the text does not parse or cannot be planned. Free
+ * with ngd_plan_unref. */
 struct ngd_plan *memplan_plan_model(struct ngd_device *dev, const struct memplan_model *model, bool prefill,
                                     uint32_t rows, struct ngd_diag *diag);
-/* Branches that fork and join at random, with sizes over four orders of magnitude; the seed says all. */
+/* Plans a graph of branches that fork and join at random, with sizes over four orders of magnitude. The graph depends
+ * only on the seed. */
 struct ngd_plan *memplan_plan_generated(struct ngd_device *dev, uint64_t seed, struct ngd_diag *diag);
 
-/* The pool's bytes over the largest sum of live bytes. */
+/* Returns the pool's bytes divided by the largest sum of live bytes. */
 double memplan_ratio(const struct ngd_plan *plan);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sequences together: what others do must not change a sequence's tokens, and everything is there once. */
+/* Sequences that run together: a sequence's tokens must not depend on other sequences, nor on how it is stepped. */
 #include "client/hf/npugraph_hf.h"
 #include "tests/models/live.h"
 #include "tests/unit/unit.h"
@@ -42,7 +42,7 @@ struct generation {
     bool failed;
 };
 
-static bool take(void *user, int32_t token, const struct npugraph_logprobs *logprobs)
+static bool take_token(void *user, int32_t token, const struct npugraph_logprobs *logprobs)
 {
     struct generation *g = user;
 
@@ -55,11 +55,11 @@ static int go_on(struct npugraph_sequence *seq, uint32_t tokens, struct generati
 {
     const struct npugraph_generate_params params = {.max_tokens = tokens, .ignore_stop = true};
 
-    return npugraph_sequence_generate(seq, &params, take, g, NULL, err);
+    return npugraph_sequence_generate(seq, &params, take_token, g, NULL, err);
 }
 
 /* Prompts of different lengths, so that positions and block counts differ between rows of a batch. */
-static void *generate(void *arg)
+static void *generation_main(void *arg)
 {
     struct generation *g = arg;
     struct npugraph_sequence *seq = NULL;
@@ -97,14 +97,14 @@ static void compare_alone_and_together(struct npugraph_sampling how)
     for (int i = 0; i < N_SEQUENCES; i++) {
         alone[i] = (struct generation){.client = client, .how = how, .number = i};
         alone[i].how.seed += (uint64_t)i;
-        generate(&alone[i]);
+        generation_main(&alone[i]);
         ck_assert(!alone[i].failed);
         ck_assert_int_eq(alone[i].n, N_TOKENS);
     }
     for (int i = 0; i < N_SEQUENCES; i++) {
         together[i] = alone[i];
         together[i].start = &start;
-        ck_assert_int_eq(pthread_create(&threads[i], NULL, generate, &together[i]), 0);
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, generation_main, &together[i]), 0);
     }
     for (int i = 0; i < N_SEQUENCES; i++) {
         pthread_join(threads[i], NULL);
@@ -169,7 +169,7 @@ START_TEST(one_generation_equals_two_halves_and_single_steps)
 }
 END_TEST
 
-static bool count(void *user, int32_t token, const struct npugraph_logprobs *logprobs)
+static bool count_token(void *user, int32_t token, const struct npugraph_logprobs *logprobs)
 {
     (void)token;
     ck_assert_ptr_null(logprobs);
@@ -195,7 +195,7 @@ START_TEST(calls_without_params_take_the_defaults)
     ck_assert_ptr_null(first.logits);
     ck_assert_msg(npugraph_sequence_step(seq, NULL, &step, &err) == 0, "%s", err.message);
     ck_assert_uint_eq(step.position, first.position + 1);
-    ck_assert_msg(npugraph_sequence_generate(seq, NULL, count, &n, &finish, &err) == 0, "%s", err.message);
+    ck_assert_msg(npugraph_sequence_generate(seq, NULL, count_token, &n, &finish, &err) == 0, "%s", err.message);
     ck_assert_msg(finish == NPUGRAPH_FINISH_STOP || finish == NPUGRAPH_FINISH_CONTEXT, "%d", (int)finish);
     ck_assert_uint_gt(n, 0);
     npugraph_sequence_close(seq);

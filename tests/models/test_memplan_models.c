@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a plan's pool costs above the least that any placement needs, on real graphs and on generated ones. */
+/* Compares the pool of plans with the least that any placement needs, on real and on generated graphs. */
 #include "base/log.h"
 #include "devices/device.h"
 #include "tests/models/memplan_cases.h"

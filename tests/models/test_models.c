@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Checkpoints through a live daemon against Hugging Face transformers (tests/golden): logits of the prompt and of 32
- * decode steps, fed the reference's tokens.
+ * Runs checkpoints in a live daemon and compares them with Hugging Face transformers (tests/golden): logits of the
+ * prompt and of 32 decode steps, which are fed the reference's tokens.
  */
 #include "client/hf/npugraph_hf.h"
 #include "tests/models/live.h"
@@ -36,7 +36,7 @@ static void compare_row(struct report *r, const float *got, const float *want, s
             second = i;
         }
     }
-    /* Where the reference itself hardly prefers one token, another kernel's rounding may. */
+    /* If the reference hardly prefers one token, the rounding of another kernel may prefer another. */
     if ((double)(want[best] - want[second]) > 0.01 * (double)(want[best] - low)) {
         r->decided++;
         r->wrong += mine != best;
@@ -52,7 +52,8 @@ static double largest(const float *x, size_t n)
     return m;
 }
 
-/* Log-probabilities of an answer, from the reference's logits: they differ by no more than twice what logits may. */
+/* Compares the log-probabilities of an answer with those of the reference's logits. They may differ by twice as much as
+ * logits. */
 static void compare_logprobs(const struct npugraph_step *step, const float *want, size_t n, double scale)
 {
     const struct npugraph_logprobs *lp = &step->logprobs[0];
@@ -108,7 +109,8 @@ static void run_reference(struct npugraph_client *client, const char *model, con
     npugraph_sequence_close(seq);
 }
 
-/* devices: 0, or that many of the daemon's, which divide the model among them. True: they can. */
+/* Loads a model on `devices` devices of the daemon, which divide it among them; 0: on one. Returns false if they cannot
+ * divide it. */
 static bool check_model(struct npugraph_client *client, const char *checkpoint, const char *expect, const char *name,
                         const char *rule, uint32_t chunk, size_t devices)
 {
@@ -147,7 +149,7 @@ static bool check_model(struct npugraph_client *client, const char *checkpoint, 
     return true;
 }
 
-/* How many of the models ran; on several devices not all divide. */
+/* Returns how many models ran. Not all models can be divided among several devices. */
 static int check_all(uint32_t chunk, size_t devices)
 {
     static const char *const several[] = {"--device=host:0", "--device=host:1", "--device=host:2",
@@ -193,14 +195,14 @@ START_TEST(a_prompt_in_chunks_of_16_gives_the_same_logits)
 }
 END_TEST
 
-/* Not a power of two, smaller than a KV block: every boundary falls elsewhere. */
+/* The chunk is not a power of two and smaller than a KV block, so that their boundaries differ. */
 START_TEST(a_prompt_in_chunks_of_7_gives_the_same_logits)
 {
     ck_assert_int_ge(check_all(7, 0), 6);
 }
 END_TEST
 
-/* Their sums are in another order than those of one device: the same tolerance holds. */
+/* Several devices add in another order than one device; the same tolerance holds. */
 START_TEST(models_divided_among_devices_give_the_same_logits)
 {
     ck_assert_int_ge(check_all(16, 2), 4);
