@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The device contract and its backends. Files of one instruction set are libraries of their own, because their
-# flags are: a function of theirs must not be what the linker keeps for everybody.
+# The device contract and its backends. Files for one instruction set are in separate libraries, because they have
+# their own flags: the linker must not keep one of their functions for code that runs on every CPU.
 noinst_LTLIBRARIES += libngddevices.la
 include $(top_srcdir)/devices/host/kernels/kernels.mk
 
@@ -49,8 +49,8 @@ libngddevices_la_SOURCES = \
 	devices/host/team.h
 libngddevices_la_LIBADD = libngddevices_kernels.la
 
-# Kernels multiply and add in one step where they say so and nowhere else: results must not depend on what a compiler
-# contracts, since static kernels are compiled again by whatever compiler there is (devices/host/static.h).
+# Kernels only multiply and add in one step where they ask for it. Results must not depend on what a compiler contracts,
+# since any compiler of the system may compile static kernels again (devices/host/static.h).
 NGD_KERNEL_CFLAGS = $(AM_CFLAGS) $(NGD_KERNEL_MODE_CFLAGS) -ffp-contract=off
 noinst_LTLIBRARIES += libngddevices_kernels.la
 libngddevices_kernels_la_CFLAGS = $(NGD_KERNEL_CFLAGS)
@@ -73,7 +73,7 @@ libngddevices_kernels_la_SOURCES = \
 	devices/host/kernels/unroll.h \
 	$(NGD_HOST_KERNEL_SOURCES)
 
-# What static kernels are made of, as C strings: the sources of their kernels and every header that these include.
+# The sources of static kernels, as C strings: the sources of their kernels, and every header that these include.
 NGD_STATIC_FILES = \
 	base/charge.h base/clock.h base/digest.h base/dtype.c base/dtype.def base/dtype.h base/mem.h base/status.def base/status.h base/strbuf.h \
 	devices/device.h devices/static_results.def \

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Built against the installed headers and libraries only, as a reader's own copy would be.
+# Built only against the installed headers and libraries, as a reader's own copy would be.
 noinst_PROGRAMS += examples/worker
 examples_worker_SOURCES = examples/worker.c
 examples_worker_LDADD = libnpugraph-hf.la libnpugraph.la

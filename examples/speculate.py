@@ -54,7 +54,7 @@ def main():
         requests.put(pb.SessionRequest(open=pb.SessionOpen(client_name="speculate.py")))
         session = method(channel, "stream_stream", "Sessions/Open", pb.SessionEvent)(iter(requests.get, None))
         mine = next(session).opened
-        # The token shows over plaintext TCP, where others have the same address, that the session is ours.
+        # Over plaintext TCP, where other clients have the same address, the token proves that the session is ours.
         who = (("npugraph-session", str(mine.session)), ("npugraph-session-token-bin", mine.token))
         prompt = tokenizer.encode(args.prompt)
         sampling = pb.Sampling(temperature=0.8, top_k=40, top_p=0.95, seed=args.seed)

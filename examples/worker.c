@@ -11,7 +11,7 @@
 
 struct worker {
     struct npugraph_tokenizer *tok;
-    const char *label; /* in front of the last line, to tell workers apart */
+    const char *label; /* printed before the last line, to tell workers apart */
     int tokens;
     double begin, first, last;
 };

@@ -59,12 +59,12 @@ def main():
     args = args.parse_args()
     tokenizer = Tokenizer(args.tokenizer, args.npugraphctl)
     with grpc.insecure_channel(args.address) as channel:
-        # The session is a stream kept open; ending it frees everything that is ours.
+        # The session is a stream that stays open. When it ends, the daemon frees all our objects.
         requests = queue.Queue()
         requests.put(pb.SessionRequest(open=pb.SessionOpen(client_name="worker.py")))
         session = method(channel, "stream_stream", "Sessions/Open", pb.SessionEvent)(iter(requests.get, None))
         mine = next(session).opened
-        # The token shows over plaintext TCP, where others have the same address, that the session is ours.
+        # Over plaintext TCP, where other clients have the same address, the token proves that the session is ours.
         who = (("npugraph-session", str(mine.session)), ("npugraph-session-token-bin", mine.token))
         begin = time.monotonic()
         sampling = pb.Sampling(temperature=0.8, top_k=40, top_p=0.95, seed=args.seed)
