@@ -55,7 +55,7 @@ static ngd_status_t check_comm_params(const struct ngd_comm_params *p, struct ng
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "group \"%s\" has %u devices; allowed: 1 to %d", p->name,
                             p->n, NGD_GROUP_MAX_RANKS);
     if (p->time_limit <= 0)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "group \"%s\" has no time limit", p->name);
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "the time limit of group \"%s\" must be above 0", p->name);
     return check_comm_devices(p, diag);
 }
 
@@ -207,8 +207,8 @@ static ngd_status_t find_comm(struct ngd_device *dev, const struct ngd_plan_call
         return NGD_OK;
     }
     return ngd_diag_set(diag, NGD_ERR_GROUP_UNBOUND,
-                        "node %u (%s) is of group \"%s\", which is not among those that the graph is captured for: "
-                        "its ranks have to be captured and replayed together",
+                        "node %u (%s) needs group \"%s\", and the graph is not captured for it: register the graph for "
+                        "each rank of the group, and capture and replay the ranks together",
                         call->node, call->op->name, name);
 }
 

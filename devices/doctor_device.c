@@ -338,8 +338,9 @@ static void check_operator(struct visit *v, const char *name, const char *body)
         if (wrong)
             ngd_doctor_device_add(v->report, name, "differs", took, "%s gives other bits than the first", wrong);
         else if (status == NGD_OK)
-            ngd_doctor_device_add(v->report, name, "passed", took,
-                                  "as the host's; replayed and run operator by operator with the same bits");
+            ngd_doctor_device_add(
+                v->report, name, "passed", took,
+                "results are the host's; a second replay and running operator by operator give the same bits");
     }
     if (status)
         fail_step(v, name, status, &diag);
@@ -373,7 +374,7 @@ static void check_memory(struct visit *v)
         fail_step(v, "memory", status, &diag);
     else if (memcmp(there, back, MEMORY_BYTES) != 0)
         ngd_doctor_device_add(v->report, "memory", "differs", ngd_now() - begin,
-                              "what is read is not what was written");
+                              "the bytes that were read are not those that were written");
     else
         ngd_doctor_device_add(v->report, "memory", "passed", ngd_now() - begin,
                               "1 MiB written and read back; %" PRIu64 " of %" PRIu64 " MiB used",
@@ -419,7 +420,7 @@ static void check_mistake(struct visit *v)
             status = replay_run(r, &v->device, false, &took);
             if (status == NGD_OK)
                 ngd_doctor_device_add(v->report, name, "passed", took,
-                                      "was refused (%.120s), and the next replay served", diag.text);
+                                      "the replay was refused (%.120s), and the next one ran", diag.text);
             diag = r->launch.diag;
         }
     }
@@ -450,11 +451,11 @@ static void check_time(struct visit *v, const char *name, const char *body)
         status = replay_run(r, &v->device, false, &took[i]);
     if (status == NGD_OK) {
         qsort(took, REPLAYS, sizeof(took[0]), by_time);
-        ngd_doctor_device_add(
-            v->report, name, "passed", took[REPLAYS / 2],
-            "the first, with its capture, took %.0f us; half of %d took less than %.1f us, all less than %.1f",
-            (double)first / NGD_USEC, REPLAYS, (double)took[REPLAYS / 2] / NGD_USEC,
-            (double)took[REPLAYS - 1] / NGD_USEC);
+        ngd_doctor_device_add(v->report, name, "passed", took[REPLAYS / 2],
+                              "the first replay, with its capture, took %.0f us; half of %d took less than %.1f us, "
+                              "all less than %.1f us",
+                              (double)first / NGD_USEC, REPLAYS, (double)took[REPLAYS / 2] / NGD_USEC,
+                              (double)took[REPLAYS - 1] / NGD_USEC);
     } else {
         if (r && r->inst)
             diag = r->launch.diag;

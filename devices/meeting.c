@@ -221,8 +221,9 @@ static void break_different(struct ngd_meeting *m, uint32_t at, uint32_t other)
 
     describe_collective(&m->ranks[0].what[at], zero, sizeof(zero));
     describe_collective(&m->ranks[other].what[at], one, sizeof(one));
-    snprintf(why, sizeof(why), "rank 0 does %s, rank %u does %s: all ranks call the same collectives in one order",
-             zero, other, one);
+    snprintf(why, sizeof(why),
+             "rank 0 does %s, rank %u does %s: all ranks must call the same collectives in the same order", zero, other,
+             one);
     ngd_meeting_abort(m, NGD_ERR_COLLECTIVE_MISMATCH, why);
 }
 
@@ -271,7 +272,7 @@ ngd_status_t ngd_meeting_begin(struct ngd_meeting *m, uint32_t rank, struct ngd_
         owner = AWAY;
     }
     if (owner == LAUNCHED) {
-        snprintf(why, sizeof(why), "rank %u has two launches at the same time; one goes after the other", rank);
+        snprintf(why, sizeof(why), "rank %u has two launches at the same time; run one after the other", rank);
         ngd_meeting_abort(m, NGD_ERR_GROUP_BROKEN, why);
         return ngd_diag_set(diag, NGD_ERR_GROUP_BROKEN, "group \"%s\": %s", m->name, why);
     }

@@ -323,7 +323,7 @@ static int export_entries(struct ctl *ctl, const char *path, char **names, int n
 
     /* The rename would replace a device or a link instead of writing to it. */
     if (lstat(path, &sb) == 0 && !S_ISREG(sb.st_mode)) {
-        fprintf(stderr, "npugraphctl: %s is no regular file; name one, or one that is not there yet\n", path);
+        fprintf(stderr, "npugraphctl: %s is not a regular file; name a regular file or a new one\n", path);
         return 1;
     }
     if ((size_t)snprintf(part, sizeof(part), "%s.part", path) >= sizeof(part)) {
@@ -403,7 +403,7 @@ static int import_one(struct importing *im, uint64_t n)
     if (rc == 0)
         rc = npugraph__stream_recv(st, &npugraph__v1__import_store_response__descriptor, &r, &err);
     if (rc == 0 && r == NULL)
-        rc = npugraph__error(&err, 15, "", "the daemon did not say whether it took an entry");
+        rc = npugraph__error(&err, 15, "", "the daemon did not report whether it imported an entry");
     npugraph__free_message(r);
     npugraph__stream_close(st);
     return rc != 0 ? ctl_fail(&err) : 0;
@@ -414,7 +414,7 @@ static int import_entries(struct importing *im)
     uint8_t head[8];
 
     if (fread(head, 1, 8, im->f) != 8 || memcmp(head, EXPORT_MAGIC, 8) != 0) {
-        fprintf(stderr, "npugraphctl: %s is no file of exported entries\n", im->path);
+        fprintf(stderr, "npugraphctl: %s is not a file of exported entries\n", im->path);
         return 1;
     }
     for (size_t got; (got = fread(head, 1, 8, im->f)) > 0; im->done++) {

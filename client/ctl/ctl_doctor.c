@@ -76,7 +76,7 @@ static int choose_doctor_symbols(struct doctor *x, const Npugraph__V1__GraphInfo
         used += text != NULL;
         x->symbols[x->req.n_symbols++] = text != NULL ? (int64_t)v : -1; /* the daemon chooses */
     }
-    return used == x->n_symbol ? 0 : ctl_usage(x->command, "the graph has not all of these symbols");
+    return used == x->n_symbol ? 0 : ctl_usage(x->command, "the graph lacks a symbol that --symbol names");
 }
 
 static int read_input_file(const char *path, ProtobufCBinaryData *to)
@@ -116,7 +116,7 @@ static int choose_doctor_inputs(struct doctor *x, const Npugraph__V1__GraphInfo 
         if (read_input_file(text + 1, &x->inputs[x->req.n_inputs++]) != 0)
             return 1;
     }
-    return x->req.n_inputs == x->n_input ? 0 : ctl_usage(x->command, "the graph has not all of these inputs");
+    return x->req.n_inputs == x->n_input ? 0 : ctl_usage(x->command, "the graph lacks an input that --input names");
 }
 
 static int describe_patient(struct doctor *x)

@@ -104,7 +104,7 @@ static int choose_subject(const struct ctl_command *command, char *text, Npugrap
     if (strncmp(text, "tag:", 4) == 0)
         return ctl_parse_uint(text + 4, UINT64_MAX, &req->tag) && req->tag > 0
                    ? 0
-                   : ctl_usage(command, "%s is no tag of a request", text);
+                   : ctl_usage(command, "%s is not a request's tag, such as tag:7", text);
     if (strncmp(text, "key:", 4) == 0)
         req->key = text + 4;
     else if (strlen(text) == 16 && strchr(text, '/') == NULL)

@@ -68,7 +68,7 @@ static int add_pattern_file(struct ctl *ctl, const char *path, bool for_all)
     if (f == NULL || text == NULL || ferror(f))
         fprintf(stderr, "npugraphctl: %s: %s\n", path, strerror(errno));
     else if (n > MAX_FILE || strlen(text) != n)
-        fprintf(stderr, "npugraphctl: %s is no text of at most 64 KiB\n", path);
+        fprintf(stderr, "npugraphctl: %s is not a text file of at most 64 KiB\n", path);
     else {
         req.text = text;
         req.for_all = for_all;

@@ -18,7 +18,7 @@ const struct ctl_command ctl_commands[] = {
      ctl_cmd_devices},
     {"graphs", "[list | show ID | dot ID | plan ID | map ID] [--key KEY] [--svg FILE]",
      "Registered graphs; one as text, Graphviz, plan or map",
-     "ID is a graph's digest or the first 6 or more digits of it; DIGEST/NUMBER, as listed, where a graph is "
+     "ID is a graph's digest or the first 6 or more digits of it; DIGEST/NUMBER, as listed, if a graph is "
      "registered\n"
      "with several options. map draws the pool of its executables over the steps;\n"
      "--key chooses one by the first digits of its hash (see explain), --svg writes its map as a picture. `graph` is "
@@ -44,9 +44,8 @@ const struct ctl_command ctl_commands[] = {
     {"memory", "", "Device memory by holder", NULL, false, ctl_cmd_memory},
     {"top", "[--interval TIME] [--count N]", "Live: devices, clients by device time, tokens/s, latencies",
      "--interval: time between updates, 100ms to 1h (default 1s). --count: how many updates, then it ends. q leaves.\n"
-     "Rates and quantiles are those of the last interval. Not on a terminal updates follow one another, with --json "
-     "one\n"
-     "object a line.",
+     "Rates and quantiles are those of the last interval. If the output is no terminal, updates follow one another;\n"
+     "with --json each is one line.",
      false, ctl_cmd_top},
     {"stats", "[--prometheus]", "All statistics, as JSON or Prometheus text", NULL, false, ctl_cmd_stats},
     {"load",
@@ -59,12 +58,12 @@ const struct ctl_command ctl_commands[] = {
      "daemon's models-dir. Qwen3ForCausalLM and LlamaForCausalLM in f32, f16 or bf16. When KV blocks run\n"
      "out, --kv-policy preempt takes those of another sequence, which computes them again later.\n"
      "--devices host:0,host:1 divides the model's heads and MLP among devices, which compute each step together.\n"
-     "Who may use it: --share-with uid:1000,group:team, --public or --private; without one everybody when an\n"
-     "administrator loads it, else nobody but its owner. --share-prefixes lets its users' prompts share beginnings.",
+     "Who may use it: --share-with uid:1000,group:team, --public or --private. Without one of these, everybody if an\n"
+     "administrator loads it, otherwise only its owner. --share-prefixes lets its users' prompts share beginnings.",
      true, ctl_cmd_load},
     {"share", "MODEL --with LIST | --public | --private", "Say who may use a model",
-     "LIST is of identities and groups, as in uid:1000,group:team, and takes the place of what was said before.\n"
-     "Sequences of those who may use the model no more are closed.",
+     "LIST has identities and groups, as in uid:1000,group:team, and replaces the earlier list.\n"
+     "The sequences of users who may no longer use the model are closed.",
      false, ctl_cmd_share},
     {"unload", "MODEL [--force]", "Unload a model", "--force closes its open sequences.", false, ctl_cmd_unload},
     {"generate",
@@ -91,17 +90,16 @@ const struct ctl_command ctl_commands[] = {
      "Runs the graph without passes, after each pass, eagerly and as a replay, on random inputs (from --seed) or on "
      "those of\n"
      "files (raw bytes, all of them), and names the first step and node that differ. Exit status 1 when there is one.\n"
-     "device: memory, a decoder's operators against the host's, replays, mistakes and times of a device (the first, or "
-     "NAME);\n"
-     "--report writes all that with the libraries and functions that were found to a file, which can be sent.",
+     "device checks memory, a decoder's operators against the host's, replays, mistakes and times of a device (the\n"
+     "first, or NAME). --report writes all that to a file that can be sent, with the libraries and functions found.",
      false, ctl_cmd_doctor},
     {"trace",
      "ID [--symbol NAME=N]... [--input NAME=@FILE]... [--seed N] [--output FILE] | start [--events N] | "
      "stop [--form chrome|arrivals] [--output FILE]",
      "One replay of a graph, or all that the devices do, as a Chrome trace",
-     "Of ID a span for each kernel. From start to stop what each stream slot ran, and for how long that waited, in a "
-     "ring\n"
-     "of --events; --form arrivals gives what bench/schedsim replays. Open traces in Perfetto or chrome://tracing.",
+     "With ID: a span for each kernel. start and stop record what each stream slot ran, and how long that waited, in\n"
+     "a ring of --events; --form arrivals gives what bench/schedsim replays. Open traces in Perfetto or\n"
+     "chrome://tracing.",
      false, ctl_cmd_trace},
     {"buckets", "ID [--symbol NAME] [--captures N] [--set N,N,...] [--apply]",
      "Sizes seen of a symbol, and the buckets that would pad them least",

@@ -13,7 +13,7 @@ static int take_opened(struct npugraph__session *s, struct npugraph__channel *ch
                        const Npugraph__V1__SessionEvent *ev, struct npugraph_error *err)
 {
     if (ev->kind_case != NPUGRAPH__V1__SESSION_EVENT__KIND_OPENED)
-        return npugraph__error(err, 13, "", "the daemon answered a session's opening with something else");
+        return npugraph__error(err, 13, "", "the daemon answered the opening of a session with another message");
     if (ev->opened->token.len != NPUGRAPH__TOKEN_BYTES)
         return npugraph__error(err, 13, "", "the daemon opened a session with a token of %zu bytes; expected %d",
                                ev->opened->token.len, NPUGRAPH__TOKEN_BYTES);

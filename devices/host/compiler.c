@@ -446,13 +446,14 @@ ngd_static_result_t ngd_host_static_compile(void *dev, const struct ngd_static_w
     if (n > 0 && (size_t)n < sizeof(path) && mkdtemp(path))
         dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (dir < 0) {
-        ngd_diag_set(diag, NGD_ERR_IO, "no directory for a compilation in %.200s: %s", work->dir, strerror(errno));
+        ngd_diag_set(diag, NGD_ERR_IO, "cannot create a directory for a compilation in %.200s: %s", work->dir,
+                     strerror(errno));
         return result;
     }
     if (write_sources(dir, work->source, &files))
         result = run_compiler(dev, work, dir, path, &files, object, diag);
     else
-        ngd_diag_set(diag, NGD_ERR_IO, "the sources of static kernels cannot be written in %.200s: %s", path,
+        ngd_diag_set(diag, NGD_ERR_IO, "cannot write the sources of static kernels to %.200s: %s", path,
                      strerror(errno));
     remove_all(dir, path);
     close(dir);

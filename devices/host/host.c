@@ -50,7 +50,7 @@ static ngd_status_t choose_isa(const char *name, ngd_isa_t *isa_p, struct ngd_di
             "instruction set \"%.50s\" is unknown; auto, scalar, avx2, avx512, avx512bf16 and amx are known", name);
     if (isa > ngd_cpu_isa())
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                            "instruction set \"%.50s\" is not available here; the best is %s", name,
+                            "instruction set \"%.50s\" is not available on this machine; the best is %s", name,
                             ngd_isa_name(ngd_cpu_isa()));
     *isa_p = isa;
     return NGD_OK;
@@ -116,7 +116,7 @@ static ngd_status_t host_alloc(void *dev, uint64_t bytes, void **mem_p, struct n
     p = NGD_FAULT(HOST_ALLOC) ? NULL : ngd_pages_alloc(bytes);
     if (!p)
         return ngd_diag_set(diag, NGD_ERR_NO_DEVICE_MEMORY,
-                            "the system gives no %" PRIu64 " bytes (%s), although the budget allows them", bytes,
+                            "the system cannot allocate %" PRIu64 " bytes (%s), although the budget has room", bytes,
                             strerror(errno));
     *mem_p = p;
     return NGD_OK;

@@ -41,12 +41,12 @@ static ngd_status_t load_object(struct ngd_static_loaded *l, const void *object,
     l->fd = memfd_create("npugraph-static", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (l->fd < 0 || !ngd_static_write(l->fd, object, n) ||
         fcntl(l->fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-        return ngd_diag_set(diag, ngd_status_from_errno(errno), "no file in memory for static kernels: %s",
+        return ngd_diag_set(diag, ngd_status_from_errno(errno), "cannot create a file in memory for static kernels: %s",
                             strerror(errno));
     snprintf(name, sizeof(name), "/proc/self/fd/%d", l->fd);
     l->handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (!l->handle)
-        return ngd_diag_set(diag, NGD_ERR_INTERNAL, "static kernels do not load: %.200s", dlerror());
+        return ngd_diag_set(diag, NGD_ERR_INTERNAL, "the object of static kernels does not load: %.200s", dlerror());
     return NGD_OK;
 }
 
@@ -54,7 +54,8 @@ static ngd_status_t check_object(const struct ngd_static_object *o, uint32_t n, 
                                  struct ngd_diag *diag)
 {
     if (!o || o->abi != NGD_STATIC_ABI || o->n != n || memcmp(o->source, digest, NGD_STATIC_DIGEST) != 0)
-        return ngd_diag_set(diag, NGD_ERR_INTERNAL, "the object of static kernels is not of this executable's source");
+        return ngd_diag_set(diag, NGD_ERR_INTERNAL,
+                            "the object of static kernels was not compiled from this executable's source");
     return NGD_OK;
 }
 

@@ -243,9 +243,10 @@ static ngd_status_t select_repeat(const struct ngd_plan *plan, const struct ngd_
     *workspace_p = 0;
     return split_repeats(plan, call, &x, &y)
                ? NGD_OK
-               : ngd_diag_set(diag, NGD_ERR_OP_UNSUPPORTED,
-                              "device host: %s of so many dimensions at once: repeat some of them first",
-                              call->op->name);
+               : ngd_diag_set(
+                     diag, NGD_ERR_OP_UNSUPPORTED,
+                     "device host: %s repeats too many dimensions at once; repeat some of them in an earlier node",
+                     call->op->name);
 }
 
 static ngd_status_t prepare_repeat(struct ngd_host_prepare *p, struct ngd_diag *diag)
