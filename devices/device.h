@@ -134,7 +134,7 @@ void ngd_device_for_each_buffer(struct ngd_device *dev,
 /* ---- pools: memory that executables which never run at the same time share ---------------------------- */
 
 ngd_status_t ngd_pool_create(struct ngd_device *dev, const char *name, struct ngd_pool **pool_p);
-void ngd_pool_set_payer(struct ngd_pool *pool, struct ngd_payer *payer); /* of an empty pool; NULL: nobody pays */
+void ngd_pool_set_payer(struct ngd_pool *pool, struct ngd_payer *payer); /* the pool is empty; NULL: nobody pays */
 void ngd_pool_destroy(struct ngd_pool *pool);
 uint64_t ngd_pool_bytes(const struct ngd_pool *pool); /* held */
 

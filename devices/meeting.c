@@ -26,7 +26,7 @@
 #include <unistd.h>
 
 #define SPINS 4000
-#define NAP   (20 * NGD_MSEC) /* a sleeper sees an error of its own launch at most so late */
+#define NAP   (20 * NGD_MSEC) /* the longest time until a sleeper sees an error of its own launch */
 
 enum { WHOLE, BREAKING, BROKEN };
 enum { AWAY, LAUNCHED, RESETTING }; /* a rank's owner: nobody, a launch, a reset */

@@ -366,8 +366,8 @@ static int global_option(struct ctl *ctl, const char *name, const char *value)
 #define GLOBAL_FLAGS  "json quiet"
 #define GLOBAL_VALUED "address timeout tls-ca tls-cert tls-key tls-server-name color"
 
-/* Takes global options out of what stands behind the command, where people write them too. Not behind "--", and not
- * what is an option's own text: the word after --prompt is never an option. */
+/* Takes global options out of the command's arguments, since people write them there too. Arguments after "--" are left
+ * alone, and so are values of options: the word after --prompt is never an option. */
 static int hoist_options(struct ctl *ctl, int *argc_p, char **argv)
 {
     int n = 1, rc = 0;
@@ -476,7 +476,7 @@ static const char *why_not_written(void)
     return fputc('\n', stdout) == EOF || fflush(stdout) != 0 ? strerror(errno) : "an earlier write failed";
 }
 
-/* What was printed must have arrived: on a full disk a script would take half an answer for a whole one. */
+/* Checks that all output was written. On a full disk, a script would take half an answer for a whole one. */
 int main(int argc, char **argv)
 {
     int rc = run_ctl(argc, argv);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stop strings. `text` has what has not been shown yet. After each piece it is searched for the stop string that begins
- * first. If there is none, everything is shown except the longest suffix that a stop string could begin with. That is
- * shorter than the longest stop string, so the cost of a piece is at most its length times that of the strings.
+ * Stop strings. `text` has the text that was not shown yet. After each piece it is searched for the stop string that
+ * begins first. If there is none, everything is shown except the longest suffix that a stop string could begin with.
+ * That is shorter than the longest stop string, so the cost of a piece is at most its length times that of the strings.
  */
 #include "client/hf/npugraph_hf.h"
 #include "client/lib/error.h"

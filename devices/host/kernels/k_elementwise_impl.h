@@ -11,7 +11,7 @@ static float ew_remainder(float a, float b)
     return m != 0 && (b < 0) != (m < 0) ? m + b : m;
 }
 
-/* As PyTorch's: from the remainder, since the quotient may have been rounded up to an integer. */
+/* Computed from the remainder, as in PyTorch, since a / b may be rounded up to an integer. */
 static float ew_floor_divide(float a, float b)
 {
     float m, q, whole;
@@ -71,7 +71,7 @@ SIMD_INLINE simd_f ew_trunc(simd_f x)
         }                                                                                            \
     }
 
-/* A source with step 0 is one value for the whole run; the loops read it from a register. */
+/* A source with step 0 is one value for the whole run, which the loops keep in a register. */
 #define PAIR_LOOP(T, loadx, loady, tailx, taily, store, tail) \
     do {                                                      \
         int64_t i = 0;                                        \
