@@ -24,7 +24,7 @@ static double now(void)
     return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
 }
 
-static int fail(const char *what, const struct npugraph_error *err)
+static int print_failure(const char *what, const struct npugraph_error *err)
 {
     fprintf(stderr, "worker: %s: %s [%s]\n", what, err->message, err->reason);
     return 1;
@@ -80,14 +80,14 @@ int main(int argc, char **argv)
     }
     if (npugraph_tokenizer_open(file, &w.tok, &err) != 0 ||
         npugraph_tokenizer_encode(w.tok, prompt, strlen(prompt), true, &ids, &n, &err) != 0)
-        return fail("tokenizer", &err);
+        return print_failure("tokenizer", &err);
     if (npugraph_connect(&params, &client, &err) != 0)
-        return fail("connect", &err);
+        return print_failure("connect", &err);
     fputs(prompt, stdout);
     w.begin = now();
     if (npugraph_sequence_open(client, model, ids, n, &open, &seq, NULL, &err) != 0 ||
         npugraph_sequence_generate(seq, &generate, show, &w, NULL, &err) != 0)
-        return fail("generate", &err);
+        return print_failure("generate", &err);
     putchar('\n');
     fprintf(stderr, "[%s: %d tokens, first after %.1f ms, then %.0f tokens/s]\n", w.label, w.tokens,
             (w.first - w.begin) * 1e3, w.tokens > 1 ? (w.tokens - 1) / (w.last - w.first) : 0.0);
