@@ -124,7 +124,7 @@ static void put_quantized(const struct quant_params *q, const struct ngd_host_ca
         ((float *)(void *)call->ptrs[t->scale_out])[row] = own;
 }
 
-/* Makes the row that is quantised, rounded to x's dtype. */
+/* Returns the row that is quantised, in x's dtype. Makes it first if something is fused in front. */
 static const char *make_row(const struct quant_params *q, const struct ngd_host_call *call, int64_t row)
 {
     const char *x = call->ptrs[0] + row * q->x_bytes;
