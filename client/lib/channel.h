@@ -5,9 +5,8 @@
 /*
  * A channel to the daemon, and calls by name with protobuf-c messages. session.c and client.c are above it; it knows
  * nothing of clients.
- * Threads: any number of threads may use a channel, one thread at a time a stream. Memory: the caller frees messages
- * from
- * *_p with npugraph__free_message.
+ * Threads: any number of threads may use a channel, but one thread at a time a stream.
+ * Memory: the caller frees messages from *_p with npugraph__free_message.
  */
 #include "client/lib/npugraph.h"
 #include <google/protobuf-c/protobuf-c.h>
