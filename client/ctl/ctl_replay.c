@@ -39,11 +39,6 @@ struct run {
     size_t n_symbols;
 };
 
-static int fail_replay(const struct npugraph_error *err)
-{
-    return ctl_fail(err);
-}
-
 /* ---- arguments ------------------------------------------------------------------------------------------- */
 
 static const char *find_pair(const struct pair *list, size_t n, const char *name)
@@ -174,7 +169,7 @@ static int learn_graph(struct run *r)
     if (r->text == NULL || !ctl_connect(r->ctl))
         return 1;
     if (npugraph_graph_register(r->ctl->client, NULL, r->text, NULL, 0, r->option, r->n_option, &r->graph, &err) != 0)
-        return fail_replay(&err);
+        return ctl_fail(&err);
     describe.graph = r->graph;
     r->described = (void *)ctl_call(r->ctl, "/npugraph.v1.Graphs/Describe", &describe.base,
                                     &npugraph__v1__describe_response__descriptor);
@@ -448,7 +443,7 @@ static int bind_one(struct run *r, const Npugraph__V1__ValueInfo *v, uint64_t by
     if (rc == 0)
         rc = npugraph_buffer_write(r->ctl->client, binding->buffer, 0, data, bytes, &err);
     free(data);
-    return rc != 0 ? fail_replay(&err) : 0;
+    return rc != 0 ? ctl_fail(&err) : 0;
 }
 
 static int bind_all(struct run *r)
@@ -464,7 +459,7 @@ static int bind_all(struct run *r)
                       &bindings[i]);
     if (rc == 0 && npugraph_graph_register(r->ctl->client, NULL, r->text, bindings, n, r->option, r->n_option,
                                            &r->graph, &err) != 0)
-        rc = fail_replay(&err);
+        rc = ctl_fail(&err);
     free(bindings);
     return rc;
 }
@@ -578,7 +573,7 @@ static int replay_many(struct run *r, const struct npugraph_replay *replay)
     npugraph_result_free(result);
     npugraph_replay_stream_close(stream);
     free(times);
-    return rc != 0 ? fail_replay(&err) : 0;
+    return rc != 0 ? ctl_fail(&err) : 0;
 }
 
 static int replay_filled(struct run *r)

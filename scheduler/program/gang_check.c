@@ -54,7 +54,7 @@ static bool is_split(const struct ngd_node *node)
     return collective_attr(node, "input_split_sizes") != NULL;
 }
 
-static void describe_collective(const struct ngd_graph *g, const struct ngd_node *node, struct ngd_strbuf *sb)
+static void describe_collective_node(const struct ngd_graph *g, const struct ngd_node *node, struct ngd_strbuf *sb)
 {
     const struct ngd_attr_value *reduce, *src;
 
@@ -86,8 +86,8 @@ static ngd_status_t check_nth(const struct ngd_program *zero, const struct ngd_p
     struct ngd_strbuf of_zero, of_other;
     ngd_status_t status = NGD_OK;
 
-    describe_collective(zero->graph, a, &of_zero);
-    describe_collective(other->graph, b, &of_other);
+    describe_collective_node(zero->graph, a, &of_zero);
+    describe_collective_node(other->graph, b, &of_other);
     if (of_zero.failed || of_other.failed)
         status = ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory to compare the ranks' collectives");
     else if (strcmp(ngd_strbuf_str(&of_zero), ngd_strbuf_str(&of_other)) != 0)

@@ -19,7 +19,7 @@ void ngd_hot_list_fini(struct ngd_hot_list *list)
     *list = (struct ngd_hot_list){.items = NULL};
 }
 
-static uint64_t sum_of(uint64_t a, uint64_t b)
+static uint64_t saturating_sum(uint64_t a, uint64_t b)
 {
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
@@ -47,7 +47,7 @@ void ngd_hot_list_add(struct ngd_hot_list *list, const char *key, size_t n, uint
     for (uint32_t i = 0; i < list->n; i++) {
         if (strncmp(list->items[i].key, key, n) == 0 && list->items[i].key[n] == '\0') {
             list->items[i].runs =
-                sum_of(list->items[i].runs, runs); /* saturates, since the note may have been edited */
+                saturating_sum(list->items[i].runs, runs); /* saturates, since the note may have been edited */
             return;
         }
     }

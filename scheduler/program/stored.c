@@ -401,7 +401,7 @@ void ngd_stored_distrust(struct ngd_program *prog, const struct ngd_key *key)
 typedef ngd_status_t (*make_fn)(const struct ngd_store_entry *e, const struct ngd_digest *digest, void **object_p);
 
 /* Loads the object of an identity; NULL: there is none, or it is damaged and was set aside. Frees identity. */
-static void *load_object(struct ngd_sched *sched, struct ngd_strbuf *identity, const struct ngd_digest *digest,
+static void *load_stored(struct ngd_sched *sched, struct ngd_strbuf *identity, const struct ngd_digest *digest,
                          make_fn make_object)
 {
     struct ngd_store_blob blob;
@@ -438,7 +438,7 @@ struct ngd_graph *ngd_stored_graph(struct ngd_sched *sched, const struct ngd_dig
 
     ngd_strbuf_init(&identity);
     graph_identity(digest, &identity);
-    return load_object(sched, &identity, digest, make_graph);
+    return load_stored(sched, &identity, digest, make_graph);
 }
 
 /* ---- patterns ------------------------------------------------------------------------------------------ */
@@ -502,5 +502,5 @@ struct ngd_pattern_set *ngd_stored_patterns(struct ngd_sched *sched, const struc
 
     ngd_strbuf_init(&identity);
     patterns_identity(digest, &identity);
-    return load_object(sched, &identity, digest, make_set);
+    return load_stored(sched, &identity, digest, make_set);
 }
