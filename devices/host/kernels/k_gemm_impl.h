@@ -15,6 +15,16 @@
 #define STREAM_AHEAD 4096 /* bytes that dot_stream prefetches ahead */
 #define GROUP        16   /* columns that are computed before the next ones */
 
+/*
+ * Columns of a tile of mb rows. 16 sums and their operands fit the 32 registers of AVX-512. AVX2 has 16: there a tile
+ * of many rows takes two columns, since spilled sums cost more than reading x twice as often.
+ */
+#if NGD_SIMD == 16
+#define TILE_COLS(mb) 4
+#else
+#define TILE_COLS(mb) ((mb) <= 2 ? 4 : 2)
+#endif
+
 /* ---- dot: sums along K in lanes ------------------------------------------------------------------------ */
 
 /*
@@ -223,12 +233,14 @@ SIMD_INLINE void gemm_put_tile(const struct ngd_gemm *g, const struct ngd_gemm_d
     {                                                                                                                  \
         const int64_t row = g->ldw * (int64_t)sizeof(ngd_el_##W);                                                      \
         const ngd_el_##W *w = (const void *)d->w;                                                                      \
+        const int cols = TILE_COLS(mb);                                                                                \
         int64_t n = n0;                                                                                                \
         float out[16];                                                                                                 \
                                                                                                                        \
-        for (; n + 4 <= n1; n += 4) {                                                                                  \
-            gemm_dot_tile_##W(x, w + n * g->ldw, g->ldw, g->k, d->w + (n + ahead) * row + offset, share, mb, 4, out);  \
-            gemm_put_tile(g, d, m, n, mb, 4, out);                                                                     \
+        for (; n + cols <= n1; n += cols) {                                                                            \
+            gemm_dot_tile_##W(x, w + n * g->ldw, g->ldw, g->k, d->w + (n + ahead) * row + offset, share, mb, cols,     \
+                              out);                                                                                    \
+            gemm_put_tile(g, d, m, n, mb, cols, out);                                                                  \
         }                                                                                                              \
         for (; n < n1; n++) {                                                                                          \
             gemm_dot_tile_##W(x, w + n * g->ldw, g->ldw, g->k, d->w, 0, mb, 1, out);                                   \
@@ -238,7 +250,7 @@ SIMD_INLINE void gemm_put_tile(const struct ngd_gemm *g, const struct ngd_gemm_d
     SIMD_INLINE void gemm_dot_block_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x,       \
                                         int64_t m, const int mb, int64_t rows, int64_t n0, int64_t n1)                 \
     {                                                                                                                  \
-        const int64_t step = 4 * STEP * (int64_t)sizeof(ngd_el_##W), pass = m / 4;                                     \
+        const int64_t step = TILE_COLS(mb) * STEP * (int64_t)sizeof(ngd_el_##W), pass = m / 4;                         \
                                                                                                                        \
         if (rows <= 4)                                                                                                 \
             gemm_dot_pass_##W(g, d, x, m, mb, n0, n1, 4, 0, step);                                                     \
@@ -250,20 +262,30 @@ SIMD_INLINE void gemm_put_tile(const struct ngd_gemm *g, const struct ngd_gemm_d
             gemm_dot_pass_##W(g, d, x, m, mb, n0, n1, GROUP, 0, 0);                                                    \
     }
 
-/* Multiplies one row of x with weights that come from memory. Reading one row of w at a time is closest to a plain read
- * of memory. */
-#define DOT_STREAM(W)                                                                                               \
-    static void gemm_dot_stream_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x,        \
-                                    int64_t n0, int64_t n1)                                                         \
-    {                                                                                                               \
-        const ngd_el_##W *w = (const ngd_el_##W *)(const void *)d->w + n0 * g->ldw;                                 \
-        float out[1];                                                                                               \
-                                                                                                                    \
-        for (int64_t n = n0; n < n1; n++, w += g->ldw) {                                                            \
-            gemm_dot_tile_##W(x, w, g->ldw, g->k, (const char *)w + STREAM_AHEAD, STEP * (int64_t)sizeof(*w), 1, 1, \
-                              out);                                                                                 \
-            gemm_put_tile(g, d, 0, n, 1, 1, out);                                                                   \
-        }                                                                                                           \
+/*
+ * Multiplies one row of x with weights that come from memory. Reading one row of w at a time is closest to a plain read
+ * of memory. With AVX2 a single sum is too slow for that, since each addition waits for the one before: two rows of w
+ * are read side by side.
+ */
+#define STREAM_COLS (NGD_SIMD == 16 ? 1 : 2)
+#define DOT_STREAM(W)                                                                                                \
+    static void gemm_dot_stream_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x,         \
+                                    int64_t n0, int64_t n1)                                                          \
+    {                                                                                                                \
+        const int64_t step = STEP * (int64_t)sizeof(ngd_el_##W);                                                     \
+        const int64_t ahead = (STREAM_COLS - 1) * g->ldw * (int64_t)sizeof(ngd_el_##W) + STREAM_AHEAD;               \
+        const ngd_el_##W *w = (const ngd_el_##W *)(const void *)d->w + n0 * g->ldw;                                  \
+        int64_t n = n0;                                                                                              \
+        float out[STREAM_COLS];                                                                                      \
+                                                                                                                     \
+        for (; n + STREAM_COLS <= n1; n += STREAM_COLS, w += STREAM_COLS * g->ldw) {                                 \
+            gemm_dot_tile_##W(x, w, g->ldw, g->k, (const char *)w + ahead, STREAM_COLS * step, 1, STREAM_COLS, out); \
+            gemm_put_tile(g, d, 0, n, 1, STREAM_COLS, out);                                                          \
+        }                                                                                                            \
+        for (; n < n1; n++, w += g->ldw) {                                                                           \
+            gemm_dot_tile_##W(x, w, g->ldw, g->k, (const char *)w + STREAM_AHEAD, step, 1, 1, out);                  \
+            gemm_put_tile(g, d, 0, n, 1, 1, out);                                                                    \
+        }                                                                                                            \
     }
 
 #define DOT(W)                                                                                             \
