@@ -194,7 +194,7 @@ def fallbacks():
     for result, setting, why in (("no_compiler", "off", "static-compiler"),
                                  ("no_compiler", "/nowhere/cc", "/nowhere/cc"),
                                  ("failed", script("failing", "echo 'error: on purpose' >&2; exit 3"), "on purpose"),
-                                 ("rejected", script("junk", junk), "do not load")):
+                                 ("rejected", script("junk", junk), "does not load")):
         with Daemon(f"--static-compiler={setting}") as d:
             events = run(d, result)
             assert why in events["static-fallback"] and events["static-fallback"].startswith(f"{result}: "), events

@@ -232,7 +232,7 @@ def command():
         link.symlink_to("elsewhere.npg")
         os.mkfifo(fifo)
         for special in (link, fifo):  # a regular file would be replaced
-            assert "no regular file" in ctl(d, "cache", "export", str(special), expect=1)
+            assert "not a regular file" in ctl(d, "cache", "export", str(special), expect=1)
         assert link.is_symlink() and fifo.is_fifo() and not list(SCRATCH.glob("*.part"))
         ctl(d, "cache", "nonsense", expect=2)
     with Daemon(f"--store-dir={other}") as d:

@@ -290,7 +290,7 @@ START_TEST(operation_on_a_busy_sequence_is_refused)
         ck_assert_int_eq(plain_step(s.seq, -1, false, toy_done, &s, &diag), NGD_ERR_SEQUENCE_BUSY);
         ck_assert_int_eq(plain_generate(s.seq, 3, false, toy_on_token, toy_generated, &s, &diag),
                          NGD_ERR_SEQUENCE_BUSY);
-        says(diag.text, "under way");
+        says(diag.text, "in progress");
         hold_end(&h);
         toy_wait(&s);
         toy_ok(&s);

@@ -92,7 +92,7 @@ static const struct bad_pattern bad_patterns[] = {
     {NGD_ERR_GRAPH_PARSE, "dtype variable that is declared", "excess_precision T = bf16\n dtype T = f32 | bf16\n"},
     {NGD_ERR_GRAPH_PARSE, "dtype variable that is declared", "dtype T = f32 | bf16\n excess_precision\n"},
     {NGD_ERR_GRAPH_PARSE, "a dtype (f32", "dtype T = f32 | bf16\n excess_precision T = narrow\n"},
-    {NGD_ERR_GRAPH_SYMBOL, "T is never", "dtype T = f32 | bf16\n excess_precision T = bf16 | f16\n"},
+    {NGD_ERR_GRAPH_SYMBOL, "T cannot be", "dtype T = f32 | bf16\n excess_precision T = bf16 | f16\n"},
     {NGD_ERR_GRAPH_REDEFINED, "T has its", "dtype T = f32 | bf16\n excess_precision T = bf16, T = f32\n"},
 };
 
