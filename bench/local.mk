@@ -16,3 +16,4 @@ include $(top_srcdir)/bench/devices.mk
 include $(top_srcdir)/bench/scheduler.mk
 include $(top_srcdir)/bench/daemon.mk
 include $(top_srcdir)/bench/rpc.mk
+include $(top_srcdir)/bench/compare.mk
