@@ -73,6 +73,24 @@ def table(results, prompt):
     return "\n".join(lines)
 
 
+def of_engine(results, engine, column):
+    """The fastest variant of an engine in the column, or None."""
+    found = [r for r in results if r["engine"] == engine and spread(r, column)]
+    return max(found, key=lambda r: median(r, column)) if found else None
+
+
+def summary(results, prompt):
+    """Markdown: medians of the fastest variant of each engine, and ratios to the best other engine."""
+    names = columns(results)
+    lines = ["| tokens/s | " + " | ".join(title(n, prompt) for n in names) + " |", "| --- |" + " --- |" * len(names)]
+    for engine in COLOURS:
+        found = [of_engine(results, engine, n) for n in names]
+        if any(found):
+            lines.append(f"| {engine} | " + " | ".join(number(median(r, n)) if r else "-" for r, n in zip(found, names)) + " |")
+    lines.append(f"| {OURS} / the best other | " + " | ".join(ratio(results, n) for n in names) + " |")
+    return "\n".join(lines)
+
+
 def notes(results):
     """One line for each result: its version and its check, or why it is missing."""
     return "\n".join(f"- {label(r)}: " + (f"not measured: {r['why']}" if r["why"] else f"{r['version']}; {r['check']}")
@@ -101,12 +119,6 @@ def line(x1, y1, x2, y2, kind):
 
 def words(x, y, text, kind="", anchor="middle"):
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" class="{kind}">{escape(text)}</text>'
-
-
-def of_engine(results, engine, column):
-    """The fastest variant of an engine in the column."""
-    found = [r for r in results if r["engine"] == engine and spread(r, column)]
-    return max(found, key=lambda r: median(r, column)) if found else None
 
 
 def bar(result, column, x, width, scale):

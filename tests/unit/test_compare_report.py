@@ -35,6 +35,8 @@ report.check("cell_is_the_median_with_least_and_most",
              differs(lines[2], "| npugraphd, bf16 | 80.0 (70.0..90.0) | 18.0 (17.0..19.0) |"))
 report.check("ratio_is_to_the_fastest_other_of_each_column",
              differs(lines[-1], "| npugraphd / the best other | 0.50 (llama.cpp) | 1.50 (llama.cpp) |"))
+report.check("summary_has_the_fastest_variant_of_each_column",
+             differs(compare.summary(results, 512).splitlines()[3], "| llama.cpp | 160 | 12.0 |"))
 report.check("notes_say_why_something_is_missing",
              differs(compare.notes(results).splitlines()[-1], "- OpenVINO, bf16: not measured: pip failed"))
 report.check("columns_are_in_the_order_of_numbers",
