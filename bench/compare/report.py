@@ -100,10 +100,10 @@ def notes(results):
 # ---- picture ---------------------------------------------------------------------------------------------------------
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 860, 330, 12, 64, 34
-STYLE = """text{font:12px system-ui,-apple-system,"Segoe UI",sans-serif;fill:#57606a}
-.title{font-size:15px;font-weight:600;fill:#24292f}.bar{font-size:11px}.ours{font-weight:700;fill:#24292f}
-.axis{stroke:#8c959f;stroke-width:1}.spread{stroke:#57606a;stroke-width:1}
-@media(prefers-color-scheme:dark){text{fill:#9da7b1}.title,.ours{fill:#e6edf3}.spread{stroke:#c9d1d9}}"""
+# Greys and a blue that can be read on white and on black, since a page's theme need not be the system's.
+STYLE = """text{font:12px system-ui,-apple-system,"Segoe UI",sans-serif;fill:#737c86}
+.title{font-size:15px;font-weight:600}.bar{font-size:11px}.ours{font-weight:700;fill:#3b82f6}
+.axis,.spread{stroke:#8c959f;stroke-width:1}"""
 
 
 def rounded(x, y, width, height, colour):
