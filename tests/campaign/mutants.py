@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Change a line of graphs/ or scheduler/ and see whether a unit test notices.
 
-  tests/campaign/mutants.py --seconds N --seed S [--file FILE...]
+  tests/campaign/mutants.py --seconds N --seed S [--file FILE...] [--per-file N]
 
-Mutations come from universalmutator (PyPI; installed into build/mutants/venv). Each is put into a copy of the tree, built, and the folder's
-unit tests run until one fails: the mutation was killed. What survives is listed with its file, line and change: a line that no test
-holds on to, or a change that means the same. A survivor is a lead, not a failure; the part fails only when it cannot work. Not one of
-CI's minute: the copy's build takes longer.
+Mutations come from universalmutator (PyPI; installed into build/mutants/venv). Each is put into a copy of the tree and built. If the object
+file is the same as before, the mutation is "equal" and not counted. Otherwise the folder's unit tests run until one fails: the mutation was
+killed. What survives is listed with its file, line and change: a line that no test checks, or a change that means the same. A survivor is a
+lead, not a failure; the part fails only when it cannot work. Not one of CI's minute: the copy's build takes longer.
 """
 import argparse
+import collections
 import os
 import random
 import re
@@ -22,6 +23,7 @@ TOP = os.path.abspath(os.environ.get("top_srcdir", os.path.join(os.path.dirname(
 WORK = os.path.join(TOP, "build", "mutants")
 TREE, BUILD, VENV = (os.path.join(WORK, name) for name in ("tree", "objects", "venv"))
 TEST_TIME = 60  # seconds: a mutation that makes a test hang is killed, too
+FIRST = 3  # tests that are built one by one
 FOLDERS = {"graphs": ["tests/unit/graphs.mk"], "scheduler": ["tests/unit/scheduler.mk"]}
 
 
@@ -56,7 +58,16 @@ def prepare():
         must("a virtual environment", run(sys.executable, "-m", "venv", VENV))
         must("universalmutator", run(os.path.join(VENV, "bin", "pip"), "install", "-q", "universalmutator"))
     copy_tree()
-    must("the copy builds", run("scripts/build.sh", BUILD, "--enable-debug", cwd=TREE, env=dict(os.environ, CFLAGS="-O1")))
+    # Without -g, so that equal objects are equal files.
+    targets = " ".join(test for folder in FOLDERS for test in tests_of(folder))
+    must("the copy builds", run("scripts/build.sh", BUILD, "--enable-debug", cwd=TREE, env=dict(os.environ, CFLAGS="-O1", TARGETS=targets)))
+
+
+def sources(folder):
+    for where, _, names in sorted(os.walk(os.path.join(TREE, folder))):
+        for name in sorted(names):
+            if name.endswith(".c"):
+                yield os.path.relpath(os.path.join(where, name), TREE)
 
 
 def tests_of(folder):
@@ -83,7 +94,7 @@ def mutants(path, count, rng):
     for name in names:
         text = open(os.path.join(out, name), encoding="utf-8", errors="replace").read()
         change = changed_line(original, text)
-        if not change or re.match(r"/?\*|//|#include", change[1]):
+        if not change or re.match(r"/?\*|//|#include|assert\(", change[1]):
             continue
         yield change, text
         count -= 1
@@ -91,20 +102,46 @@ def mutants(path, count, rng):
             return
 
 
-def judge(tests, last_killer):
-    """The test that notices what is in the tree now; "invalid" when it does not compile; None: it survives."""
+def object_of(path):
+    """The bytes of a file's object; libtool puts it into .libs."""
+    folder, name = os.path.split(path)
+    with open(os.path.join(BUILD, folder, ".libs", name[:-2] + ".o"), "rb") as f:
+        return f.read()
+
+
+def make(*tests):
+    return run("make", "-s", "-j2", "-C", BUILD, *tests).returncode == 0
+
+
+def notices(test):
     env = dict(os.environ, top_srcdir=TREE, top_builddir=BUILD)
-    order = sorted(tests, key=lambda t: t != last_killer)
-    for test in order:
-        made = run("make", "-s", "-j2", "-C", BUILD, test)
-        if made.returncode != 0:
+    try:
+        return run(os.path.join(BUILD, test), cwd=WORK, env=env, timeout=TEST_TIME).returncode != 0
+    except subprocess.TimeoutExpired:
+        return True
+
+
+def judge(path, tests, before):
+    """The test that notices what is in the tree now; "invalid": it does not compile; "equal": so does nothing; None: it survives."""
+    first, rest = tests[:FIRST], tests[FIRST:]
+    for test in first:
+        if not make(test):
             return "invalid"
-        try:
-            if run(os.path.join(BUILD, test), cwd=WORK, env=env, timeout=TEST_TIME).returncode != 0:
-                return test
-        except subprocess.TimeoutExpired:
+        if test == first[0] and object_of(path) == before:
+            return "equal"
+        if notices(test):
             return test
-    return None
+    if not make(*rest):
+        return "invalid"
+    return next((test for test in rest if notices(test)), None)
+
+
+def order(path, killers):
+    """The folder's tests: those that killed mutations of this file, the latest first, then those that have its name, then the others."""
+    tests = tests_of(path.split("/")[0])
+    words = os.path.basename(path)[:-2].split("_")
+    alike = sorted((t for t in tests if any(w in t for w in words)), key=lambda t: -sum(w in t for w in words))
+    return list(dict.fromkeys([*killers, *alike, *tests]))
 
 
 def main():
@@ -116,32 +153,33 @@ def main():
     args = parser.parse_args()
     prepare()
     rng = random.Random(args.seed)
-    files = args.file or [f"{d}/{n}" for d in FOLDERS for n in sorted(os.listdir(os.path.join(TREE, d))) if n.endswith(".c")]
+    files = args.file or [path for folder in FOLDERS for path in sources(folder)]
     rng.shuffle(files)
-    killed = survived = invalid = 0
-    end, killer = time.monotonic() + args.seconds, None
+    counts = collections.Counter()
+    end = time.monotonic() + args.seconds
     for path in files:
-        target = os.path.join(TREE, path)
+        target, before, killers = os.path.join(TREE, path), object_of(path), []
         original = open(target, encoding="utf-8").read()
-        for (line, before, after), text in mutants(path, args.per_file, rng):
+        for (line, old, new), text in mutants(path, args.per_file, rng):
             if time.monotonic() > end:
                 break
             try:
                 with open(target, "w", encoding="utf-8") as f:
                     f.write(text)
-                result = judge(tests_of(path.split("/")[0]), killer)
+                result = judge(path, order(path, killers), before)
             finally:
                 with open(target, "w", encoding="utf-8") as f:
                     f.write(original)
-            invalid += result == "invalid"
-            survived += result is None
-            if result is None:
-                print(f"survived  {path}:{line}\n    - {before}\n    + {after}", flush=True)
-            elif result != "invalid":
-                killed, killer = killed + 1, result
+            outcome = result if result in ("invalid", "equal") else "killed" if result else "survived"
+            counts[outcome] += 1
+            if outcome == "survived":
+                print(f"survived  {path}:{line}\n    - {old}\n    + {new}", flush=True)
+            elif outcome == "killed":
+                killers.insert(0, result)
                 print(f"killed    {path}:{line} by {result}", flush=True)
-    tried = killed + survived
-    print(f"{tried} mutations: {killed} killed, {survived} survived ({100 * killed / max(tried, 1):.0f} % killed); {invalid} did not compile")
+    tried = counts["killed"] + counts["survived"]
+    print(f"{tried} mutations: {counts['killed']} killed, {counts['survived']} survived ({100 * counts['killed'] / max(tried, 1):.0f} % "
+          f"killed); {counts['equal']} made the same object, {counts['invalid']} did not compile")
     print(f"{1 if tried else 0} passed, {0 if tried else 1} failed")
     return 0 if tried else 1
 
