@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fuzz every parser with clang's libFuzzer, under the address and undefined-behaviour sanitizers.
 
-  tests/campaign/fuzz.py --seconds N --seed S [--target NAME...] [--keep DIR]
+  tests/campaign/fuzz.py --seconds N --seed S [--target NAME...] [--jobs N] [--keep DIR]
 
 Builds in build/fuzz and gives each target its part of the time. Starts from tests/fuzz/corpus, what the targets make themselves
 (fuzz_seed), and what earlier runs found in build/fuzz/found. A finding is an input that breaks a promise, crashes, leaks, or takes
-more than 10 s or 2 GiB; it stays in build/fuzz/crashes. With --keep, corpora are minimised into DIR afterwards.
+more than 10 s or 2 GiB; it stays in build/fuzz/crashes. With --keep, DIR/NAME gets the inputs that reach branches that it and fuzz_seed
+do not reach yet, as few and as small as libFuzzer can choose; --seconds 0 does only that.
 A run of up to five minutes ends by a number of inputs, which a slow machine can do in that time: in CI a fast one looks no further. The
 same seed does not try exactly the same inputs again, since libFuzzer's choices depend on addresses and times too.
 """
@@ -23,6 +24,7 @@ TOP = os.path.abspath(os.environ.get("top_srcdir", os.path.join(os.path.dirname(
 BUILD = os.path.join(TOP, "build", "fuzz")
 SEEDS = os.path.join(os.environ.get("top_builddir", os.path.join(TOP, "build", "check")), "tests", "fuzz")
 LIMITS = ["-rss_limit_mb=2048", "-timeout=10", "-max_len=65536"]
+KEEP_FILES, KEEP_BYTES = 60, 100_000  # of a corpus: make check runs it
 SHORT, RATE, LATE = 300, 3000, 10  # seconds; inputs a second of a short run; how much longer than its time it may take
 DONE = re.compile(r"^#(\d+)\s+\w+\s+cov: (\d+) ft: (\d+) corp: (\d+)/", re.M)
 RUNS = re.compile(r"Done (\d+) runs")
@@ -89,11 +91,22 @@ def fuzz(name, seconds, seed, short):
 
 
 def keep(name, directory):
-    """The smallest set of inputs with the same coverage."""
-    out = os.path.join(directory, name)
+    """Adds a small set of inputs with the same branches to what is in the directory. At most KEEP_FILES and KEEP_BYTES are there afterwards."""
+    out, merged = os.path.join(directory, name), folder("merged", name)
+    shutil.rmtree(merged)
+    for given in (write_seeds(name), out):
+        if os.path.isdir(given):
+            shutil.copytree(given, merged, dirs_exist_ok=True)
+    old = set(os.listdir(merged))
+    subprocess.run([os.path.join(BUILD, "tests", "fuzz", f"fuzz_{name}"), "-set_cover_merge=1", "-use_counters=0", *LIMITS, merged,
+                    *corpora(name)], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     os.makedirs(out, exist_ok=True)
-    subprocess.run([os.path.join(BUILD, "tests", "fuzz", f"fuzz_{name}"), "-merge=1", *LIMITS, out, *corpora(name)], check=True,
-                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    have = [os.path.getsize(os.path.join(out, found)) for found in os.listdir(out)]
+    files, room = len(have), KEEP_BYTES - sum(have)
+    for size, found in sorted((os.path.getsize(os.path.join(merged, found)), found) for found in os.listdir(merged) if found not in old):
+        if files < KEEP_FILES and size <= room:
+            shutil.copy(os.path.join(merged, found), os.path.join(out, found[:12]))
+            files, room = files + 1, room - size
 
 
 def main():
@@ -101,18 +114,18 @@ def main():
     parser.add_argument("--seconds", type=int, default=600, help="for all targets together (the build is not counted)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--target", action="append", help="only these")
-    parser.add_argument("--keep", metavar="DIR", help="minimise the corpora into DIR afterwards")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="targets at a time (default: one for each CPU)")
+    parser.add_argument("--keep", metavar="DIR", help="add inputs with new coverage to DIR/NAME afterwards")
     args = parser.parse_args()
     names = args.target or targets()
     if not build(names):
         print("0 passed, 1 failed")
         return 1
-    jobs = os.cpu_count() or 1
-    each = max(args.seconds * jobs // len(names), 1)
+    each = max(args.seconds * args.jobs // len(names), 1)
     print(f"{'TARGET':16} {'RUNS':>10} {'BRANCHES':>9} {'INPUTS':>7}  RESULT", flush=True)
     failed = 0
-    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        for got in pool.map(lambda name: fuzz(name, each, args.seed, args.seconds <= SHORT), names):
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        for got in pool.map(lambda name: fuzz(name, each, args.seed, args.seconds <= SHORT), names if args.seconds else ()):
             ok = got["status"] == 0 and got["runs"] > 0
             failed += not ok
             print(f"{got['name']:16} {got['runs']:10} {got['cov']:>9} {got['inputs']:>7}  {'ok' if ok else 'FAILED'}", flush=True)
