@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define TEXT_MOST 500 /* characters of CANN's text in a diagnosis */
+
 static const struct ngd_acl_error errors[] = {
 #define NGD_ACL_ERROR(code, name, status, advice) {code, name, NGD_ERR_##status, advice},
 #include "devices/ascend/acl_errors.def"
@@ -22,12 +24,31 @@ const struct ngd_acl_error *ngd_acl_error_find(ngd_acl_error_t code)
     return code >= 500000 && code < 600000 && code / 1000 != 561 ? &unknown_device : &unknown_call;
 }
 
+/* Copies CANN's text of several lines to one line: lines are parted by one space each. */
+static void flatten_text(const char *text, char *line, size_t room)
+{
+    size_t n = 0;
+
+    for (; *text && n + 1 < room; text++) {
+        const bool space = (unsigned char)*text <= ' ';
+
+        if (!space || (n && line[n - 1] != ' '))
+            line[n++] = space ? ' ' : *text;
+    }
+    while (n && line[n - 1] == ' ')
+        n--;
+    line[n] = '\0';
+}
+
 ngd_status_t ngd_acl_fail(const struct ngd_acl *acl, ngd_acl_error_t code, const char *what, struct ngd_diag *diag)
 {
     const struct ngd_acl_error *e = ngd_acl_error_find(code);
     /* The text is this thread's and gone with the next call. */
     const char *text = acl->aclGetRecentErrMsg();
+    char line[TEXT_MOST + 1];
 
-    return ngd_diag_set(diag, e->status, "%.200s: CANN answers %d (%s)%s%.500s%s%s", what, (int)code, e->name,
-                        text && *text ? ": " : "", text ? text : "", e->advice[0] ? "; " : "", e->advice);
+    flatten_text(text ? text : "", line, sizeof(line));
+    return ngd_diag_set(diag, e->status, "%.200s: CANN answers %d (%s): %s%s%s", what, (int)code, e->name,
+                        line[0] ? line : "it gives no text, its log has more (~/ascend/log)", e->advice[0] ? "; " : "",
+                        e->advice);
 }

@@ -151,6 +151,42 @@ START_TEST(capture_error_is_answered_in_our_words_and_the_next_launch_works)
 }
 END_TEST
 
+/* Codes 561xxx of a first phase: a refused shape, a kernel that is not there, and a broken installation. */
+START_TEST(inner_error_of_an_operator_is_told_apart_with_the_text_of_cann)
+{
+    static const struct {
+        int code;
+        ngd_status_t status;
+        const char *advice;
+    } errors[] = {
+        {561001, NGD_ERR_OP_UNSUPPORTED, "shapes"},       {561002, NGD_ERR_OP_UNSUPPORTED, "shapes"},
+        {561003, NGD_ERR_OP_UNSUPPORTED, "no kernel"},    {561000, NGD_ERR_INTERNAL, "561000"},
+        {561107, NGD_ERR_UNAVAILABLE, "ASCEND_OPP_PATH"}, {561108, NGD_ERR_UNAVAILABLE, "installation"},
+        {561112, NGD_ERR_UNAVAILABLE, "kernels package"}, {561199, NGD_ERR_INTERNAL, "an unknown code"},
+    };
+    struct ngd_diag diag = {0};
+    int64_t n = 2;
+    struct bench b;
+
+    must(open_device(&b, 0, &diag), &diag);
+    for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
+        struct ready r = {0};
+        char code[32];
+
+        diag = (struct ngd_diag){0};
+        SIMULATOR(ngd_aclsim_fail_call)("aclnnMatmulGetWorkspaceSize", 0, errors[i].code);
+        ck_assert_int_eq(ready_open(&r, &b, GRAPH, &n, &diag), errors[i].status);
+        snprintf(code, sizeof(code), "CANN answers %d ", errors[i].code);
+        ck_assert_msg(strstr(diag.text, code) && strstr(diag.text, "was injected") &&
+                          strstr(diag.text, errors[i].advice) && !strchr(diag.text, '\n'),
+                      "%s", diag.text);
+        ready_close(&r);
+    }
+    close_device(&b);
+    nothing_is_left("after inner errors");
+}
+END_TEST
+
 START_TEST(no_stream_for_a_capture_runs_the_graph_operator_by_operator)
 {
     static const int codes[] = {NGD_ACL_RT_NO_STREAM_RESOURCE, NGD_ACL_RT_RESOURCE_ALLOC_FAIL};
@@ -267,6 +303,7 @@ END_TEST
 UNIT_MAIN("ascend/backend", replay_is_one_execution_one_update_for_each_host_parameter_node_and_one_wait,
           two_hundred_captured_sizes_on_64_streams_are_all_served,
           capture_error_is_answered_in_our_words_and_the_next_launch_works,
+          inner_error_of_an_operator_is_told_apart_with_the_text_of_cann,
           no_stream_for_a_capture_runs_the_graph_operator_by_operator,
           instance_is_ready_when_its_launch_captures_nothing,
           any_call_of_cann_may_fail_once_without_a_crash_a_wrong_result_or_a_leak,
