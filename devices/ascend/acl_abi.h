@@ -76,6 +76,7 @@ struct aclOpExecutor;
 #define NGD_ACL_NN_PARAM_NULLPTR           161001
 #define NGD_ACL_NN_PARAM_INVALID           161002
 #define NGD_ACL_NN_RUNTIME_ERROR           361001
+#define NGD_ACL_NN_INNER_TILING            561002
 #define NGD_ACL_NN_INNER_NULLPTR           561103
 
 /* ---- values -------------------------------------------------------------------------------------- */

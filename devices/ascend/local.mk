@@ -15,8 +15,12 @@ libngddevices_la_SOURCES += \
 	devices/ascend/ascend.h \
 	devices/ascend/ascend_ops.def \
 	devices/ascend/ascend_weights.def \
+	devices/ascend/attention.h \
+	devices/ascend/attention_rules.def \
 	devices/ascend/budget.c \
 	devices/ascend/check.c \
+	devices/ascend/chips.def \
+	devices/ascend/chips.h \
 	devices/ascend/device.c \
 	devices/ascend/exec.c \
 	devices/ascend/group.c \
@@ -77,6 +81,7 @@ devices_ascend_sim_libnnopbase_la_SOURCES = \
 devices_ascend_sim_libopapi_la_LDFLAGS = $(NGD_ACLSIM_LDFLAGS)
 devices_ascend_sim_libopapi_la_LIBADD = devices/ascend/sim/libnnopbase.la devices/ascend/sim/libascendcl.la -lm
 devices_ascend_sim_libopapi_la_SOURCES = \
+	devices/ascend/sim/sim_op_attention.c \
 	devices/ascend/sim/sim_op_decoder.c \
 	devices/ascend/sim/sim_op_elementwise.c \
 	devices/ascend/sim/sim_op_index.c \

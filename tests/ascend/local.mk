@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The Ascend backend and the simulator of CANN that it is tested on.
-NGD_ASCEND_TESTS = tests/ascend/test_aclsim tests/ascend/test_aclsim_calls tests/ascend/test_aclsim_hccl tests/ascend/test_aclsim_mapping tests/ascend/test_aclsim_weight tests/ascend/test_ascend tests/ascend/test_ascend_groups tests/ascend/test_ascend_indices \
+NGD_ASCEND_TESTS = tests/ascend/test_aclsim tests/ascend/test_aclsim_attention tests/ascend/test_aclsim_calls tests/ascend/test_aclsim_hccl tests/ascend/test_aclsim_mapping tests/ascend/test_aclsim_weight tests/ascend/test_ascend tests/ascend/test_ascend_groups tests/ascend/test_ascend_indices \
 	tests/ascend/test_ascend_models tests/ascend/test_ascend_nz tests/ascend/test_ascend_open tests/ascend/test_ascend_pools tests/ascend/test_ascend_streams
 if NGD_UNIT_TESTS
 check_PROGRAMS += $(NGD_ASCEND_TESTS)
@@ -8,6 +8,8 @@ TESTS += $(NGD_ASCEND_TESTS)
 endif
 tests_ascend_test_aclsim_SOURCES = tests/ascend/test_aclsim.c tests/backend/simulator.h
 tests_ascend_test_aclsim_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS)
+tests_ascend_test_aclsim_attention_SOURCES = tests/ascend/test_aclsim_attention.c tests/backend/simulator.h
+tests_ascend_test_aclsim_attention_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS)
 tests_ascend_test_aclsim_calls_SOURCES = tests/ascend/test_aclsim_calls.c tests/backend/simulator.h
 tests_ascend_test_aclsim_calls_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS)
 tests_ascend_test_aclsim_hccl_SOURCES = tests/ascend/test_aclsim_hccl.c tests/backend/simulator.h

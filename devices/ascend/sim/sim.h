@@ -17,6 +17,7 @@
  * (aclGetRecentErrMsg) that says what a real device would have done.
  */
 #include "devices/ascend/acl_abi.h"
+#include "devices/ascend/chips.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -81,7 +82,8 @@ struct sim_config {
     uint32_t streams;   /* of each device, hidden ones included */
     uint32_t events;    /* events with a hardware id, of each device */
     uint32_t cascade;   /* tasks that one hidden stream holds */
-    bool old_api;       /* symbols that came after 8.1.RC1 are hidden */
+    int cann;           /* version: 81 is 8.1; symbols that came after it are hidden */
+    char soc[64];       /* what aclrtGetSocName says */
     bool old_driver;    /* no stream left is 207005, not 207008 */
     bool lazy_bind;     /* hidden streams are taken at the first replay */
     bool empty_kernels; /* operators do nothing */
@@ -400,7 +402,9 @@ SIM_EXPORT void ngd_aclsim_live(int what, int64_t delta);
 SIM_EXPORT void ngd_aclsim_note_limits(void);
 extern _Atomic int64_t sim_limited;
 SIM_EXPORT bool ngd_aclsim_empty_kernels(void);
-SIM_EXPORT bool ngd_aclsim_old_api(void);
+SIM_EXPORT bool ngd_aclsim_old_api(void); /* 8.1 */
+SIM_EXPORT int ngd_aclsim_cann(void);
+SIM_EXPORT ngd_chip_t ngd_aclsim_chip(void);
 SIM_EXPORT bool ngd_aclsim_no_mapping(void);
 
 #endif

@@ -140,12 +140,33 @@ uint64_t ngd_aclsim_setting(const char *key)
     return v;
 }
 
-static void set_api(bool old)
-{
-    static const int versions[2][3] = {{1, 17, 0}, {1, 0, 0}};
+/* Versions of CANN, and what aclrtGetVersion says of them. */
+static const struct {
+    const char *name;
+    int cann, version[3];
+} apis[] = {
+    {"8.1", 81, {1, 0, 0}},  {"8.2", 82, {1, 13, 0}}, {"8.3", 83, {1, 14, 0}},
+    {"8.5", 85, {1, 15, 0}}, {"9.1", 91, {1, 17, 0}},
+};
 
-    sim.config.old_api = old;
-    memcpy(sim.config.version, versions[old], sizeof(sim.config.version));
+static bool set_api(const char *name)
+{
+    for (size_t i = 0; i < COUNT(apis); i++) {
+        if (strcmp(name, apis[i].name) != 0)
+            continue;
+        sim.config.cann = apis[i].cann;
+        memcpy(sim.config.version, apis[i].version, sizeof(sim.config.version));
+        return true;
+    }
+    return false;
+}
+
+static bool set_soc(const char *name)
+{
+    if (!*name || strlen(name) >= sizeof(sim.config.soc))
+        return false;
+    memcpy(sim.config.soc, name, strlen(name) + 1);
+    return true;
 }
 
 bool ngd_aclsim_set(const char *key, const char *value)
@@ -155,9 +176,9 @@ bool ngd_aclsim_set(const char *key, const char *value)
 
     pthread_mutex_lock(&sim.lock);
     if (strcmp(key, "api") == 0) {
-        ok = strcmp(value, "8.1") == 0 || strcmp(value, "9.1") == 0;
-        if (ok)
-            set_api(value[0] == '8');
+        ok = set_api(value);
+    } else if (strcmp(key, "soc") == 0) {
+        ok = set_soc(value);
     } else if (strcmp(key, "log") == 0) {
         sim.config.log = strcmp(value, "0") != 0;
         atomic_store(&watched, sim.config.log || fault.armed);
@@ -233,7 +254,8 @@ __attribute__((constructor)) static void load(void)
         .hccl_streams = 2,
         .hccl_buffer = (uint64_t)400 << 20, /* 200 MiB each for what is sent and what is received */
     };
-    set_api(false);
+    set_api("9.1");
+    set_soc("simulator");
     for (size_t i = 0; i < COUNT(words); i++)
         set_from_environment(words[i].key);
     for (size_t i = 0; i < COUNT(sizes); i++)
@@ -243,6 +265,7 @@ __attribute__((constructor)) static void load(void)
     set_from_environment("devices");
     set_from_environment("log");
     set_from_environment("api");
+    set_from_environment("soc");
     fail_from_environment();
     break_from_environment();
     lose_from_environment();
@@ -371,7 +394,17 @@ bool ngd_aclsim_empty_kernels(void)
 
 bool ngd_aclsim_old_api(void)
 {
-    return sim.config.old_api;
+    return sim.config.cann < 82;
+}
+
+int ngd_aclsim_cann(void)
+{
+    return sim.config.cann;
+}
+
+ngd_chip_t ngd_aclsim_chip(void)
+{
+    return ngd_chip_by_soc(sim.config.soc);
 }
 
 bool ngd_aclsim_no_mapping(void)

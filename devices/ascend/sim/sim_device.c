@@ -42,7 +42,7 @@ ngd_acl_error_t aclrtGetVersion(int32_t *major_p, int32_t *minor_p, int32_t *pat
 
 const char *aclrtGetSocName(void)
 {
-    return "Ascend910B-simulator";
+    return sim.config.soc;
 }
 
 ngd_acl_error_t aclrtGetRunMode(int *mode_p)
