@@ -78,6 +78,7 @@ struct aclOpExecutor;
 #define NGD_ACL_NN_RUNTIME_ERROR           361001
 #define NGD_ACL_NN_INNER_TILING            561002
 #define NGD_ACL_NN_INNER_NULLPTR           561103
+#define NGD_ACL_NN_INNER_OPP_PATH          561107
 
 /* ---- values -------------------------------------------------------------------------------------- */
 

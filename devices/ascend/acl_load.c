@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/strbuf.h"
 #include "devices/ascend/acl.h"
+#include "devices/ascend/acl_environment.h"
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -174,6 +175,8 @@ static ngd_status_t open_libraries(struct loaded *l, const char *dir, struct ngd
             return ngd_diag_set(diag, NGD_ERR_UNAVAILABLE, "CANN in \"%.200s\" is not complete: %.300s", l->dir,
                                 why ? why : l->files[i]);
         }
+        if (i == 0) /* the others may read it when they are loaded */
+            ngd_acl_derive_environment(l->dir, l->handles[0]);
     }
     return NGD_OK;
 }

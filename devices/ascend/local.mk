@@ -5,6 +5,9 @@
 libngddevices_la_SOURCES += \
 	devices/ascend/acl.h \
 	devices/ascend/acl_abi.h \
+	devices/ascend/acl_environment.c \
+	devices/ascend/acl_environment.def \
+	devices/ascend/acl_environment.h \
 	devices/ascend/acl_error.c \
 	devices/ascend/acl_errors.def \
 	devices/ascend/acl_libraries.def \

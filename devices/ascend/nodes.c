@@ -5,6 +5,7 @@
  * by looking. Permissions are tried, since the rules of units and containers are not in a node's mode; but not on a
  * node that this process has open: a driver may count what a process opens and closes.
  */
+#include "devices/ascend/acl_environment.h"
 #include "devices/ascend/ascend.h"
 #include "devices/doctor_device.h"
 #include <dirent.h>
@@ -326,4 +327,5 @@ void ngd_ascend_doctor(uint32_t index, bool open, struct ngd_doctor_device_repor
         add_node(&node, open, report);
     }
     add_driver(open, report);
+    ngd_acl_doctor_environment(open, report);
 }

@@ -4,6 +4,7 @@
 #include "devices/device_int.h"
 #include "tests/ascend/step.h"
 #include <fcntl.h>
+#include <limits.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -149,7 +150,65 @@ START_TEST(codes_that_nobody_knows_are_answered_with_their_number_and_the_call)
 }
 END_TEST
 
+/* As under systemd: no variable of CANN, a home that is not writable, and a folder of the unit's own for logs. */
+START_TEST(environment_is_derived_from_where_the_libraries_are)
+{
+    static const char *const names[] = {"ASCEND_HOME_PATH", "ASCEND_OPP_PATH", "ASCEND_PROCESS_LOG_PATH",
+                                        "ASCEND_TOOLKIT_HOME"};
+    void (*doctor)(uint32_t, bool, struct ngd_doctor_device_report *) = ngd_backend_find("ascend")->lifecycle.doctor;
+    struct ngd_doctor_device_report *report = ngd_calloc(1, sizeof(*report));
+    char cann[] = "/tmp/ngd_cann_XXXXXX", path[64], libs[80], target[PATH_MAX];
+    struct ngd_device_params params;
+    struct ngd_diag diag = {0};
+    struct ready r = {0};
+    struct bench b;
+    int64_t n = 2;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        unsetenv(names[i]);
+    setenv("HOME", "/nonexistent", 1);
+    ck_assert_ptr_nonnull(mkdtemp(cann));
+    setenv("LOGS_DIRECTORY", cann, 1);
+    ck_assert_ptr_nonnull(realpath(simulator_dir(), target));
+    snprintf(path, sizeof(path), "%s/aarch64-linux", cann);
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    snprintf(libs, sizeof(libs), "%s/lib64", path);
+    ck_assert_int_eq(symlink(target, libs), 0);
+    simulator_set("need_opp", "1");
+    params_of(&params, 0);
+    params.ascend_libs = libs;
+    /* Without operators beside the libraries: what is missing is named. */
+    must(simulated_open_with(&b, &params, &diag), &diag);
+    ck_assert_int_eq(ready_open(&r, &b, GRAPH, &n, &diag), NGD_ERR_UNAVAILABLE);
+    ck_assert_msg(strstr(diag.text, "561107") && strstr(diag.text, "ASCEND_OPP_PATH"), "%s", diag.text);
+    doctor(0, true, report);
+    ck_assert_str_eq(find_step(report, "environment ASCEND_OPP_PATH")->verdict, "missing");
+    close_device(&b);
+    snprintf(path, sizeof(path), "%s/opp", cann);
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    must(simulated_open_with(&b, &params, &diag), &diag);
+    must(ready_open(&r, &b, GRAPH, &n, &diag), &diag);
+    ready_close(&r);
+    ck_assert_str_eq(getenv("ASCEND_OPP_PATH"), path);
+    ck_assert_str_eq(getenv("ASCEND_HOME_PATH"), cann);
+    ck_assert_ptr_nonnull(strstr(getenv("ASCEND_PROCESS_LOG_PATH"), cann));
+    memset(report, 0, sizeof(*report));
+    doctor(0, true, report);
+    ck_assert_str_eq(find_step(report, "environment ASCEND_OPP_PATH")->verdict, "passed");
+    ck_assert_ptr_nonnull(strstr(find_step(report, "environment ASCEND_OPP_PATH")->text, "where the libraries are"));
+    close_device(&b);
+    simulator_set("need_opp", "0");
+    rmdir(path);
+    unlink(libs);
+    snprintf(path, sizeof(path), "%s/aarch64-linux", cann);
+    rmdir(path);
+    rmdir(cann);
+    ngd_free(report);
+}
+END_TEST
+
 UNIT_MAIN("ascend/open", device_that_does_not_open_names_the_node_that_is_missing_or_closed,
           nodes_are_tried_except_those_that_the_process_has_open,
           device_that_others_use_is_refused_when_nothing_is_left_and_names_how_to_see_who,
-          codes_that_nobody_knows_are_answered_with_their_number_and_the_call)
+          codes_that_nobody_knows_are_answered_with_their_number_and_the_call,
+          environment_is_derived_from_where_the_libraries_are)

@@ -88,6 +88,7 @@ struct sim_config {
     bool lazy_bind;     /* hidden streams are taken at the first replay */
     bool empty_kernels; /* operators do nothing */
     bool no_mapping;    /* functions of virtual memory are hidden */
+    bool need_opp;      /* operators fail without ASCEND_OPP_PATH */
     bool log;
     uint32_t shuffle; /* 0: a graph runs in the order of its capture; else in one that its events allow, by this seed */
     uint32_t destroy_wait_ms; /* of a running model; 10 s on a device */
@@ -404,6 +405,7 @@ extern _Atomic int64_t sim_limited;
 SIM_EXPORT bool ngd_aclsim_empty_kernels(void);
 SIM_EXPORT bool ngd_aclsim_old_api(void); /* 8.1 */
 SIM_EXPORT int ngd_aclsim_cann(void);
+SIM_EXPORT bool ngd_aclsim_need_opp(void);
 SIM_EXPORT ngd_chip_t ngd_aclsim_chip(void);
 SIM_EXPORT bool ngd_aclsim_no_mapping(void);
 

@@ -90,10 +90,9 @@ static const struct {
     const char *key;
     bool *field;
 } switches[] = {
-    {"old_driver", &sim.config.old_driver},
-    {"lazy_bind", &sim.config.lazy_bind},
-    {"empty_kernels", &sim.config.empty_kernels},
-    {"no_mapping", &sim.config.no_mapping},
+    {"old_driver", &sim.config.old_driver},       {"lazy_bind", &sim.config.lazy_bind},
+    {"empty_kernels", &sim.config.empty_kernels}, {"no_mapping", &sim.config.no_mapping},
+    {"need_opp", &sim.config.need_opp},
 };
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -395,6 +394,11 @@ bool ngd_aclsim_empty_kernels(void)
 bool ngd_aclsim_old_api(void)
 {
     return sim.config.cann < 82;
+}
+
+bool ngd_aclsim_need_opp(void)
+{
+    return sim.config.need_opp;
 }
 
 int ngd_aclsim_cann(void)

@@ -8,6 +8,7 @@
 #include "devices/ascend/sim/sim_op.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 struct aclOpExecutor {
     struct sim_op *op;
@@ -299,6 +300,16 @@ static uint64_t extent(const struct sim_view *v)
     return (uint64_t)(last + 1) * sim_size(v->dtype);
 }
 
+/* hicann/opbase aa3cd74, kernel_utils.cpp:49-66: operators are looked for there, when the first one is planned. */
+static bool has_operators(void)
+{
+    const char *home = getenv("ASCEND_HOME_PATH"), *path = getenv("ASCEND_OPP_PATH");
+    char newer[1024];
+
+    snprintf(newer, sizeof(newer), "%s/opp_latest", home ? home : "");
+    return (path && access(path, R_OK) == 0) || (home && access(newer, R_OK) == 0);
+}
+
 int ngd_aclsim_finish(struct sim_op *op, uint64_t *workspace_p, struct aclOpExecutor **executor_p)
 {
     struct aclOpExecutor *e;
@@ -307,6 +318,9 @@ int ngd_aclsim_finish(struct sim_op *op, uint64_t *workspace_p, struct aclOpExec
     ngd_aclsim_note_limits();
     if (!workspace_p || !executor_p)
         code = ngd_aclsim_fail(NGD_ACL_NN_PARAM_NULLPTR, "the same", "%s: no room for its results", op->kernel.name);
+    if (!code && ngd_aclsim_need_opp() && !has_operators())
+        code = ngd_aclsim_fail(NGD_ACL_NN_INNER_OPP_PATH, "the same", "%s: ASCEND_OPP_PATH names no folder",
+                               op->kernel.name);
     e = code ? NULL : calloc(1, sizeof(*e));
     if (!e) {
         release_op(&op->kernel);
