@@ -153,6 +153,9 @@ struct ngd_exec *ngd_exec_ref(struct ngd_exec *exec);
 struct ngd_exec *ngd_exec_unref(struct ngd_exec *exec);
 const struct ngd_plan *ngd_exec_plan(const struct ngd_exec *exec);
 uint64_t ngd_exec_bytes(const struct ngd_exec *exec); /* host memory of the executable itself */
+/* Which operator the device takes only as several smaller ones, and why; NULL: none. Lives as long as the executable.
+ */
+const char *ngd_exec_note(const struct ngd_exec *exec);
 
 /* ---- static kernels: code for the shapes of one plan ---- */
 

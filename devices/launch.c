@@ -71,6 +71,11 @@ const struct ngd_plan *ngd_exec_plan(const struct ngd_exec *exec)
     return exec->plan;
 }
 
+const char *ngd_exec_note(const struct ngd_exec *exec)
+{
+    return exec->dev->backend->code.note ? exec->dev->backend->code.note(exec->handle) : NULL;
+}
+
 uint64_t ngd_exec_bytes(const struct ngd_exec *exec)
 {
     return exec->bytes;

@@ -23,7 +23,8 @@ struct ngd_acl {
     ngd_aclnn_run_t aclnn##name;
 #include "devices/ascend/aclnn_symbols.def"
 #undef NGD_ACLNN
-    int32_t version[3];
+    int32_t version[3]; /* of the runtime */
+    int cann;           /* of CANN: 81 is 8.1; by its functions where it does not say it */
 };
 
 /*

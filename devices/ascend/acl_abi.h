@@ -94,6 +94,12 @@ struct aclOpExecutor;
 #define NGD_ACL_LOCATION_DEVICE   1 /* aclrtMemLocationType */
 #define NGD_ACL_GRANULARITY_LEAST 0 /* aclrtMemGranularityOptions */
 
+/* aclCANNPackageVersion of aclsysGetCANNVersion, and the package that is CANN as a whole. */
+struct ngd_acl_version {
+    char version[128], major[64], minor[64], release[64], patch[64], reserved[128];
+};
+#define NGD_ACL_PACKAGE_CANN 0
+
 /* aclrtPhysicalMemProp */
 struct ngd_acl_physical {
     int handle_type, allocation_type, attribute;

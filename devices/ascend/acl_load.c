@@ -251,6 +251,20 @@ static ngd_status_t resolve_all(struct loaded *l, struct ngd_diag *diag)
 
 /* ---- load, unload -------------------------------------------------------------------------------- */
 
+/* The version as two digits: 83 is 8.3. */
+static int find_cann(const struct ngd_acl *acl)
+{
+    struct ngd_acl_version v = {0};
+    int major = 0, minor = 0;
+
+    if (acl->aclsysGetCANNVersion && acl->aclsysGetCANNVersion(NGD_ACL_PACKAGE_CANN, &v) == 0) {
+        v.version[sizeof(v.version) - 1] = '\0';
+        if (sscanf(v.version, "%d.%d", &major, &minor) == 2 && major > 0 && major < 1000 && minor >= 0 && minor < 10)
+            return major * 10 + minor;
+    }
+    return acl->aclrtGetStreamAvailableNum ? 82 : 81;
+}
+
 static ngd_status_t start(struct loaded *l, struct ngd_diag *diag)
 {
     ngd_acl_error_t code = l->acl.aclInit(NULL);
@@ -260,6 +274,7 @@ static ngd_status_t start(struct loaded *l, struct ngd_diag *diag)
         return ngd_acl_fail(&l->acl, code, "CANN cannot be initialised", diag);
     if (l->acl.aclrtGetVersion(&l->acl.version[0], &l->acl.version[1], &l->acl.version[2]))
         memset(l->acl.version, 0, sizeof(l->acl.version));
+    l->acl.cann = find_cann(&l->acl);
     return NGD_OK;
 }
 

@@ -52,6 +52,7 @@ const struct ngd_backend ngd_backend_ascend = {
             .select = ascend_select,
             .instantiate = ngd_ascend_instantiate,
             .destroy = ngd_ascend_destroy,
+            .note = ngd_ascend_note,
             .bind = ngd_ascend_bind,
             .unbind = ngd_ascend_unbind,
         },

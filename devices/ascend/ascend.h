@@ -19,11 +19,16 @@
 #include "base/lock.h"
 #include "base/mem.h"
 #include "devices/ascend/acl.h"
+#include "devices/ascend/chips.h"
 #include "devices/ascend/nz.h"
 #include "devices/backend.h"
 #include "devices/cpu_op.h"
 #include "devices/serial.h"
 #include <stdatomic.h>
+
+/* How attention over a paged cache is given to CANN (op_attention.c). */
+enum ascend_way { ASCEND_WAY_ROWS, ASCEND_WAY_PREFILL, ASCEND_WAY_RAGGED, ASCEND_WAY_PARTS, ASCEND_WAY_MAX };
+const char *ngd_ascend_way_name(enum ascend_way way);
 
 /* A stream that runs nothing: a thread that uses its limits of cores makes first phases within them. */
 struct ascend_limits {
@@ -37,7 +42,9 @@ struct ascend_device {
     char name[32];
     char arch[96];
     char description[192];
-    void *context;               /* for what belongs to no stream: memory, copies, first phases while planning */
+    void *context; /* for what belongs to no stream: memory, copies, first phases while planning */
+    ngd_chip_t chip;
+    int cann;                    /* version of CANN: 81 is 8.1 */
     uint32_t cores[2];           /* cube, vector; 0: not known */
     struct ascend_limits limits; /* for planning; under capture_lock */
     void *mask;   /* causal mask that attention over a paged cache takes, 2048 x 2048 bytes; made when first needed */
@@ -53,10 +60,12 @@ struct ascend_device {
     struct ngd_list ranges NGD_GUARDED_BY(lock);
     struct ascend_nz_state nz;
     _Atomic uint64_t captures, given_up, replays, eager, updates;
+    _Atomic uint64_t ways[ASCEND_WAY_MAX]; /* attentions of executables, by the way that they take */
 };
 
 struct ascend_inst;
 struct ascend_group;
+struct ascend_rows;
 
 struct ascend_stream {
     struct ascend_device *dev;
@@ -88,6 +97,7 @@ struct ascend_check {
     bool guarded;       /* the device uses them modulo the dimension */
     uint8_t limit_sym;  /* NGD_NO_ROW_SYM, or the limit is symbols[limit_sym] * limit_mult */
     int64_t limit_mult;
+    bool repeated;                    /* an earlier one checks the same table and lengths */
     const struct ngd_plan_call *call; /* TABLE: its host parameters */
 };
 
@@ -117,6 +127,10 @@ struct ascend_exec {
     bool *forked;                 /* per stream of the plan: it has calls */
     uint64_t *rowmap_at;          /* per input that is_slot: ngd_ascend_map_rows; UINT64_MAX = not needed */
     uint64_t staging_bytes, scratch_bytes;
+    enum ascend_way *way_of; /* per call: of attention; ASCEND_WAY_MAX: it is another operator, or empty */
+    const char *note;        /* why an attention is made of other operators, or NULL */
+    uint32_t n_rows;
+    struct ascend_rows *rows; /* attention_rows.h */
     uint32_t n_weights;
     struct ascend_nz_weight *weights; /* that may be in NZ */
     uint32_t *weight_of;              /* per call: number of its weight, or NGD_PLAN_NONE; NULL: there are none */
@@ -186,6 +200,7 @@ void ngd_ascend_doctor(uint32_t index, bool open, struct ngd_doctor_device_repor
 ngd_status_t ngd_ascend_instantiate(void *dev, const struct ngd_plan *plan, const struct ngd_backend_group *groups,
                                     uint32_t n_groups, void **exec_p, uint64_t *bytes_p, struct ngd_diag *diag);
 void ngd_ascend_destroy(void *dev, void *exec);
+const char *ngd_ascend_note(const void *exec);
 ngd_status_t ngd_ascend_bind(void *dev, void *exec, void *pool_mem, void *const *bound_mem, uint32_t n, void **inst_p,
                              struct ngd_diag *diag);
 void ngd_ascend_unbind(void *dev, void *inst);

@@ -12,7 +12,7 @@
 #define LEAST_FREE      ((size_t)16 << 20) /* of a device that is opened: below it nothing can be served */
 #define LIMIT_MS        60000              /* of one replay; a device's own limit of one operator is 18 minutes */
 /* Part of the cache key: raise it when results or a plan's layout change. */
-#define BACKEND_VERSION 2
+#define BACKEND_VERSION 3
 
 ngd_status_t ngd_ascend_enter(const struct ascend_device *dev, void *context, struct ngd_diag *diag)
 {
@@ -57,11 +57,18 @@ static void describe_device(struct ascend_device *dev)
     const char *soc = dev->acl->aclrtGetSocName();
     int64_t cube = 0, vector = 0;
 
+    dev->chip = ngd_chip_by_soc(soc);
+    dev->cann = dev->acl->cann;
     /* Plans have the workspace of what is called: it may be larger with weights in NZ. */
     snprintf(dev->arch, sizeof(dev->arch), "ascend-%d-%.40s-%d.%d.%d%s", BACKEND_VERSION, soc ? soc : "unknown",
              (int)dev->acl->version[0], (int)dev->acl->version[1], (int)dev->acl->version[2], dev->nz.on ? "-nz" : "");
     snprintf(dev->description, sizeof(dev->description), "%.60s, CANN runtime %d.%d.%d", soc ? soc : "unknown chip",
              (int)dev->acl->version[0], (int)dev->acl->version[1], (int)dev->acl->version[2]);
+    if (ngd_chip_info(dev->chip)->decoder[0]) {
+        const size_t n = strlen(dev->description);
+
+        snprintf(dev->description + n, sizeof(dev->description) - n, ", serves no paged decoder");
+    }
     if (dev->acl->aclrtGetDeviceInfo &&
         dev->acl->aclrtGetDeviceInfo((uint32_t)dev->index, NGD_ACL_ATTR_CUBE_CORES, &cube) == 0 &&
         dev->acl->aclrtGetDeviceInfo((uint32_t)dev->index, NGD_ACL_ATTR_VECTOR_CORES, &vector) == 0) {
@@ -183,6 +190,10 @@ void ngd_ascend_describe(void *dev_v, struct ngd_strbuf *sb)
     uint32_t n = 0;
 
     ngd_acl_describe(dev->acl, sb);
+    ngd_strbuf_printf(sb, "chip %s, CANN %d.%d", ngd_chip_info(dev->chip)->name, dev->cann / 10, dev->cann % 10);
+    if (ngd_chip_info(dev->chip)->decoder[0])
+        ngd_strbuf_printf(sb, "; no paged decoders: %s", ngd_chip_info(dev->chip)->decoder);
+    ngd_strbuf_append(sb, "\n");
     ngd_strbuf_append(sb, "operators:\n");
     for (uint32_t i = 0; i < NGD_OP_MAX; i++) {
         const struct ascend_op *op = ngd_ascend_op_of((ngd_op_id_t)i);
@@ -196,6 +207,10 @@ void ngd_ascend_describe(void *dev_v, struct ngd_strbuf *sb)
     ngd_strbuf_printf(sb, "streams taken by this process: %u, events: %u, graphs captured: %u\n",
                       (unsigned)dev->streams_used, (unsigned)dev->events_used, (unsigned)n);
     ngd_mutex_unlock(&dev->lock);
+    ngd_strbuf_append(sb, "attention over a paged cache:");
+    for (int i = 0; i < ASCEND_WAY_MAX; i++)
+        ngd_strbuf_printf(sb, "%s %" PRIu64 " %s", i ? "," : "", atomic_load(&dev->ways[i]), ngd_ascend_way_name(i));
+    ngd_strbuf_append(sb, "\n");
     ngd_ascend_describe_ranges(dev, sb);
     ngd_ascend_nz_describe(dev, sb);
     ngd_strbuf_printf(sb,

@@ -6,6 +6,7 @@
  * pinned staging memory, which operators run on the CPU at the end. The graph itself needs addresses and a context, so
  * it is captured for an instance, by the stream that launches it first (replay.c). Binding again gives that graph up.
  */
+#include "devices/ascend/attention_rows.h"
 #include "devices/ascend/group.h"
 #include <stdio.h>
 #include <string.h>
@@ -39,7 +40,7 @@ static ngd_status_t lay_out(struct ascend_exec *exec, struct ngd_diag *diag)
 static void count_task_groups(struct ascend_exec *exec)
 {
     for (uint32_t i = 0; i < exec->plan->n_calls; i++)
-        if (exec->plan->calls[i].op->host)
+        if (exec->plan->calls[i].op->host && exec->way_of[i] != ASCEND_WAY_PARTS)
             exec->n_task_groups++;
 }
 
@@ -66,11 +67,10 @@ static ngd_status_t place_marks(struct ascend_exec *exec, struct ngd_diag *diag)
     return NGD_OK;
 }
 
-static bool needs_mask(const struct ngd_plan *plan)
+static bool needs_mask(const struct ascend_exec *exec)
 {
-    for (uint32_t i = 0; i < plan->n_calls; i++)
-        /* The builder of this one operator hands the mask to CANN, and the device makes it once. */
-        if (plan->calls[i].op->id == NGD_OP_NPU_FUSED_INFER_ATTENTION_SCORE)
+    for (uint32_t i = 0; i < exec->plan->n_calls; i++)
+        if (exec->way_of[i] == ASCEND_WAY_PREFILL || exec->way_of[i] == ASCEND_WAY_RAGGED)
             return true;
     return false;
 }
@@ -97,7 +97,9 @@ ngd_status_t ngd_ascend_instantiate(void *dev, const struct ngd_plan *plan, cons
         status = place_marks(exec, diag);
     if (status == NGD_OK)
         status = ngd_ascend_nz_find(exec, diag);
-    if (status == NGD_OK && needs_mask(plan))
+    if (status == NGD_OK)
+        status = ngd_ascend_find_ways(exec, diag);
+    if (status == NGD_OK && needs_mask(exec))
         status = ngd_ascend_mask(exec->dev, diag);
     if (status) {
         ngd_ascend_destroy(dev, exec);
@@ -107,6 +109,11 @@ ngd_status_t ngd_ascend_instantiate(void *dev, const struct ngd_plan *plan, cons
     *bytes_p = sizeof(*exec) + exec->staging_bytes + exec->scratch_bytes + exec->n_checks * sizeof(struct ascend_check);
     *exec_p = exec;
     return NGD_OK;
+}
+
+const char *ngd_ascend_note(const void *exec)
+{
+    return ((const struct ascend_exec *)exec)->note;
 }
 
 void ngd_ascend_destroy(void *dev, void *exec_v)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operands, phases, workspaces and task groups of one call. See issue.h. */
+#include "devices/ascend/attention_rows.h"
 #include "devices/ascend/issue.h"
 #include <inttypes.h>
 #include <stdarg.h>
@@ -307,7 +308,7 @@ struct aclTensorList *ngd_ascend_list(struct ascend_issue *c, const struct ascen
 }
 
 /* What fails to be destroyed is CANN's to know about; nothing can be done with it. */
-static void release_held(struct ascend_issue *c)
+void ngd_ascend_release_operands(struct ascend_issue *c)
 {
     while (c->n_held > 0) {
         void *object = c->held[--c->n_held].object;
@@ -549,6 +550,7 @@ ngd_status_t ngd_ascend_issue_call(struct ascend_issue *c, const struct ngd_plan
     if (c->mode != ASCEND_MEASURE) {
         c->copy = copy_of(c->inst, call);
         c->nz = c->copy != NULL;
+        c->way = c->inst->exec->way_of[call - c->plan->calls];
     }
     if (!c->op) {
         ngd_ascend_refuse(c, "there is no operator for it; docs/operators.md says which there are");
@@ -560,16 +562,21 @@ ngd_status_t ngd_ascend_issue_call(struct ascend_issue *c, const struct ngd_plan
     if (!c->status && (c->op->collective || !is_empty(c)))
         c->op->build(c);
     leave_limits(c, limits);
-    release_held(c);
+    ngd_ascend_release_operands(c);
     return c->status;
 }
 
-static ngd_status_t measure(struct ascend_device *dev, const struct ngd_plan *plan, const struct ngd_plan_call *call,
-                            bool nz, uint64_t *workspace_p, struct ngd_diag *diag)
+/* Measures by `c`, which has what is special of the call. */
+static ngd_status_t measure(struct ascend_issue c, struct ascend_device *dev, const struct ngd_plan *plan,
+                            const struct ngd_plan_call *call, uint64_t *workspace_p, struct ngd_diag *diag)
 {
-    struct ascend_issue c = {.mode = ASCEND_MEASURE, .dev = dev, .acl = dev->acl, .plan = plan, .nz = nz, .diag = diag};
     ngd_status_t status = ngd_ascend_enter(dev, dev->context, diag);
 
+    c.mode = ASCEND_MEASURE;
+    c.dev = dev;
+    c.acl = dev->acl;
+    c.plan = plan;
+    c.diag = diag;
     if (status == NGD_OK && call->scope.aicore) { /* the limits are of one stream, for one thread at a time */
         ngd_mutex_lock(&dev->capture_lock);
         status = ngd_ascend_issue_call(&c, call);
@@ -585,11 +592,20 @@ static ngd_status_t measure(struct ascend_device *dev, const struct ngd_plan *pl
 ngd_status_t ngd_ascend_measure(struct ascend_device *dev, const struct ngd_plan *plan,
                                 const struct ngd_plan_call *call, uint64_t *workspace_p, struct ngd_diag *diag)
 {
-    return measure(dev, plan, call, false, workspace_p, diag);
+    if (ngd_ascend_is_attention(call))
+        return ngd_ascend_attention_measure(dev, plan, call, NULL, NULL, workspace_p, diag);
+    return measure((struct ascend_issue){0}, dev, plan, call, workspace_p, diag);
+}
+
+ngd_status_t ngd_ascend_measure_way(struct ascend_device *dev, const struct ngd_plan *plan,
+                                    const struct ngd_plan_call *call, enum ascend_way way, uint64_t *workspace_p,
+                                    struct ngd_diag *diag)
+{
+    return measure((struct ascend_issue){.way = way}, dev, plan, call, workspace_p, diag);
 }
 
 ngd_status_t ngd_ascend_measure_nz(struct ascend_device *dev, const struct ngd_plan *plan,
                                    const struct ngd_plan_call *call, uint64_t *workspace_p, struct ngd_diag *diag)
 {
-    return measure(dev, plan, call, true, workspace_p, diag);
+    return measure((struct ascend_issue){.nz = true}, dev, plan, call, workspace_p, diag);
 }

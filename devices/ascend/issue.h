@@ -43,6 +43,7 @@ struct ascend_issue {
     void *stream;                       /* where operators go */
     const struct ngd_host_value *hosts; /* NULL in MEASURE: the largest that the graph allows */
     bool capturing, in_task_group;
+    enum ascend_way way;          /* of attention */
     bool nz;                      /* the call's weight is in NZ */
     const struct ascend_nz *copy; /* and lies there; NULL in MEASURE */
     uint32_t task_group;          /* number of the next task group */
@@ -74,6 +75,10 @@ const struct ascend_op *ngd_ascend_op_of(ngd_op_id_t id); /* NULL = none */
 /* Runs the builder of one call. In MEASURE, *workspace_p is what it needs. */
 ngd_status_t ngd_ascend_measure(struct ascend_device *dev, const struct ngd_plan *plan,
                                 const struct ngd_plan_call *call, uint64_t *workspace_p, struct ngd_diag *diag);
+/* The same of attention that takes this way. */
+ngd_status_t ngd_ascend_measure_way(struct ascend_device *dev, const struct ngd_plan *plan,
+                                    const struct ngd_plan_call *call, enum ascend_way way, uint64_t *workspace_p,
+                                    struct ngd_diag *diag);
 /* The same with the weight of the call in NZ (nz.h). */
 ngd_status_t ngd_ascend_measure_nz(struct ascend_device *dev, const struct ngd_plan *plan,
                                    const struct ngd_plan_call *call, uint64_t *workspace_p, struct ngd_diag *diag);
@@ -108,6 +113,9 @@ struct ascend_view ngd_ascend_cast(struct ascend_issue *c, const struct ascend_v
 /* Casts (or copies) src into dst. */
 void ngd_ascend_store(struct ascend_issue *c, const struct ascend_view *src, const struct ascend_view *dst);
 void ngd_ascend_refuse(struct ascend_issue *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Destroys the operands so far: for builders of many operators. */
+void ngd_ascend_release_operands(struct ascend_issue *c);
 
 /* Operators between these change with the host parameters. */
 void ngd_ascend_task_group_begin(struct ascend_issue *c);

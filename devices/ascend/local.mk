@@ -18,7 +18,9 @@ libngddevices_la_SOURCES += \
 	devices/ascend/ascend.h \
 	devices/ascend/ascend_ops.def \
 	devices/ascend/ascend_weights.def \
+	devices/ascend/attention.c \
 	devices/ascend/attention.h \
+	devices/ascend/attention_rows.h \
 	devices/ascend/attention_rules.def \
 	devices/ascend/budget.c \
 	devices/ascend/check.c \
@@ -34,6 +36,7 @@ libngddevices_la_SOURCES += \
 	devices/ascend/nodes.c \
 	devices/ascend/nz.c \
 	devices/ascend/nz.h \
+	devices/ascend/op_attention.c \
 	devices/ascend/op_basic.c \
 	devices/ascend/op_collective.c \
 	devices/ascend/op_decoder.c \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Builders of the fused operators of decoders. */
+/* Builders of the fused operators of decoders; that of attention is in op_attention.c. */
 #include "devices/ascend/issue.h"
 #include <string.h>
 
@@ -124,84 +124,4 @@ void ngd_ascend_build_scatter_kv(struct ascend_issue *c)
     }
     scatter_by_rows(c, &k, &kc, &slots);
     scatter_by_rows(c, &v, &vc, &slots);
-}
-
-/* ---- attention ----------------------------------------------------------------------------------- */
-
-#define MASK_SIDE 2048 /* of the compressed causal mask of sparse mode 3 */
-
-/*
- * The lists for all sequences that the graph is planned for. Those beyond the launch's are made of its last one: each
- * has a row of the padding, which has the last sequence's input, so that it reads valid blocks.
- */
-static void pad_lengths(const struct ascend_issue *c, int64_t n, int64_t rows, int64_t keys, int64_t *queries,
-                        int64_t *contexts)
-{
-    const struct ngd_host_value *q = c->hosts ? &c->hosts[c->call->host[4]] : NULL;
-    const struct ngd_host_value *k = c->hosts ? &c->hosts[c->call->host[5]] : NULL;
-
-    for (int64_t i = 0; i < n; i++) {
-        if (!q) { /* the most that a launch may bring, for the workspace */
-            queries[i] = rows * (i + 1) / n;
-            contexts[i] = keys;
-        } else if (i < (int64_t)q->n) {
-            queries[i] = q->values[i];
-            contexts[i] = k->values[i];
-        } else {
-            int64_t last = i ? queries[i - 1] : 0;
-
-            queries[i] = last < rows ? last + 1 : rows;
-            contexts[i] = i ? contexts[i - 1] : 1;
-        }
-    }
-}
-
-void ngd_ascend_build_attention(struct ascend_issue *c)
-{
-    struct ascend_view q = ngd_ascend_in(c, 0), k = ngd_ascend_in(c, 1), v = ngd_ascend_in(c, 2),
-                       table = ngd_ascend_in(c, 3);
-    struct ascend_view y = ngd_ascend_out(c, 0), out = y, kv[2];
-    struct ascend_view mask = {.dtype = NGD_BOOL,
-                               .rank = 2,
-                               .dims = {MASK_SIDE, MASK_SIDE},
-                               .strides = {MASK_SIDE, 1},
-                               .storage = (int64_t)MASK_SIDE * MASK_SIDE,
-                               .base = c->dev->mask};
-    int64_t n = table.dims[0], block = ngd_call_int(c->call, "block_size"), heads = ngd_call_int(c->call, "num_heads");
-    int64_t kv_heads = ngd_call_int(c->call, "num_key_value_heads");
-    double scale = ngd_call_float(c->call, "scale");
-    int64_t *lengths;
-    char layout[] = "TND";
-
-    if (k.dtype == NGD_F32 || k.dtype != v.dtype) {
-        ngd_ascend_refuse(c, "the KV cache is %s, it must be f16 or bf16 (kv_dtype when a model is loaded)",
-                          ngd_dtype_name(k.dtype));
-        return;
-    }
-    if (block % 16 || strcmp(ngd_call_str(c->call, "input_layout"), "TND") != 0) {
-        ngd_ascend_refuse(c, "block_size must be a multiple of 16 and input_layout TND");
-        return;
-    }
-    lengths = NGD_NEW_N(int64_t, (size_t)(2 * n + 1));
-    if (!lengths) {
-        c->status =
-            ngd_diag_set(c->diag, NGD_ERR_NO_MEMORY, "no host memory for the lengths of %u sequences", (unsigned)n);
-        return;
-    }
-    pad_lengths(c, n, q.dims[0], table.dims[1] * block, lengths, lengths + n);
-    if (q.dtype != k.dtype)
-        out = ngd_ascend_temp(c, k.dtype, y.rank, y.dims);
-    q = ngd_ascend_cast(c, &q, k.dtype);
-    kv[0] = ngd_ascend_reshape(&k, 3, (const int64_t[]){k.dims[0], k.dims[1], k.dims[2] * k.dims[3]});
-    kv[1] = ngd_ascend_reshape(&v, 3, (const int64_t[]){v.dims[0], v.dims[1], v.dims[2] * v.dims[3]});
-    ngd_ascend_task_group_begin(c);
-    ASCEND_RUN(c, FusedInferAttentionScoreV3, T(q), ngd_ascend_list(c, &kv[0], 1), ngd_ascend_list(c, &kv[1], 1), NULL,
-               T(mask), ngd_ascend_ints(c, lengths, (uint64_t)n), ngd_ascend_ints(c, lengths + n, (uint64_t)n), NULL,
-               NULL, NULL, NULL, NULL, NULL, NULL, T(table), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-               NULL, NULL, heads, scale, INT64_C(2147483647), INT64_C(2147483647), layout, kv_heads, 3, 0, block, 0,
-               false, 0, 0, T(out), NULL);
-    ngd_ascend_task_group_end(c);
-    ngd_free(lengths);
-    if (out.dtype != y.dtype)
-        ngd_ascend_store(c, &out, &y);
 }

@@ -18,6 +18,7 @@
  */
 #include "base/clock.h"
 #include "base/log.h"
+#include "devices/ascend/attention_rows.h"
 #include "devices/ascend/group.h"
 #include "devices/ascend/issue.h"
 #include <inttypes.h>
@@ -355,7 +356,8 @@ static ngd_status_t update_task_groups(struct ascend_stream *s, struct ascend_in
     for (uint32_t i = 0; i < c.plan->n_calls && c.status == NGD_OK; i++) {
         ngd_acl_error_t code;
 
-        if (!c.plan->calls[i].op->host || inst->exec->tail_of[i] || ngd_ascend_issue_call(&c, &c.plan->calls[i]))
+        if (!c.plan->calls[i].op->host || inst->exec->tail_of[i] || inst->exec->way_of[i] == ASCEND_WAY_PARTS ||
+            ngd_ascend_issue_call(&c, &c.plan->calls[i]))
             continue;
         code = c.acl->aclrtRecordEvent(s->events[recorded], s->update);
         if (code)
@@ -597,6 +599,8 @@ static ngd_status_t compute(struct ascend_stream *s, struct ascend_inst *inst, s
     status = ngd_ascend_check_inputs(inst, launch);
     if (status == NGD_OK)
         status = ngd_ascend_map_rows(inst, launch);
+    if (status == NGD_OK)
+        ngd_ascend_spread_rows(inst, launch);
     if (status == NGD_OK)
         status = ngd_ascend_enter(s->dev, s->context, &launch->diag);
     if (status == NGD_OK)

@@ -276,6 +276,8 @@ static void note_capture(struct ngd_program *prog, const struct ngd_key *key, co
     ngd_program_note(prog, reasons[miss_reason(prog, key->hash)], key, 0,
                      "%" PRIu32 " kernels, pool of %" PRIu64 " bytes, in %.3f ms", plan->n_calls, plan->pool_bytes,
                      (double)x->capture_time / NGD_MSEC);
+    if (ngd_exec_note(x->exec))
+        ngd_program_note(prog, NGD_EVENT_COMPOSED, key, 0, "%s", ngd_exec_note(x->exec));
 }
 
 static ngd_status_t cache_compile(void *ctx, const struct ngd_key *key, void **art_p, uint64_t *bytes_p,

@@ -56,6 +56,7 @@ VALUES = {
                                                       "UINT32", "FP64", "BFP16")},
     **{f"NGD_HCCL_{r}": f"HCCL_REDUCE_{r}" for r in ("SUM", "PROD", "MAX", "MIN")},
     "NGD_ACL_BF16": "ACL_BF16", "NGD_ACL_FORMAT_ND": "ACL_FORMAT_ND", "NGD_ACL_FORMAT_NZ": "ACL_FORMAT_FRACTAL_NZ",
+    "NGD_ACL_PACKAGE_CANN": "ACL_PKG_NAME_CANN",
 }
 
 # Our struct and the vendor's, and their fields.
@@ -63,6 +64,9 @@ STRUCTS = {
     ("ngd_acl_physical", "aclrtPhysicalMemProp"): {
         "handle_type": "handleType", "allocation_type": "allocationType", "attribute": "memAttr", "location": "location.id",
         "location_type": "location.type", "reserve": "reserve"},
+    ("ngd_acl_version", "aclCANNPackageVersion"): {
+        "version": "version", "major": "majorVersion", "minor": "minorVersion", "release": "releaseVersion",
+        "patch": "patchVersion", "reserved": "reserved"},
 }
 
 PRELUDE = r"""

@@ -254,7 +254,7 @@ __attribute__((constructor)) static void load(void)
         .hccl_buffer = (uint64_t)400 << 20, /* 200 MiB each for what is sent and what is received */
     };
     set_api("9.1");
-    set_soc("simulator");
+    set_soc("Ascend910B-simulator");
     for (size_t i = 0; i < COUNT(words); i++)
         set_from_environment(words[i].key);
     for (size_t i = 0; i < COUNT(sizes); i++)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Process, devices and contexts. */
 #include "devices/ascend/sim/sim_abi.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,6 +38,20 @@ ngd_acl_error_t aclrtGetVersion(int32_t *major_p, int32_t *minor_p, int32_t *pat
     *major_p = sim.config.version[0];
     *minor_p = sim.config.version[1];
     *patch_p = sim.config.version[2];
+    return 0;
+}
+
+ngd_acl_error_t aclsysGetCANNVersion(int package, struct ngd_acl_version *version_p)
+{
+    const int cann = sim.config.cann;
+
+    SIM_CALL("aclsysGetCANNVersion");
+    if (!version_p || package != NGD_ACL_PACKAGE_CANN)
+        return ngd_aclsim_fail(NGD_ACL_INVALID_PARAM, "the same", "the version of package %d", package);
+    memset(version_p, 0, sizeof(*version_p));
+    snprintf(version_p->version, sizeof(version_p->version), "%d.%d.RC1", cann / 10, cann % 10);
+    snprintf(version_p->major, sizeof(version_p->major), "%d", cann / 10);
+    snprintf(version_p->minor, sizeof(version_p->minor), "%d", cann % 10);
     return 0;
 }
 

@@ -152,7 +152,7 @@ static void check_rules(struct sim_op *op)
         .n_contexts = (int64_t)op->n_list[CONTEXTS],
     };
     const struct ngd_attention_platform p = {ngd_aclsim_chip(), ngd_aclsim_cann()};
-    const struct ngd_attention_rule *rule = p.chip == NGD_CHIP_UNKNOWN ? NULL : ngd_attention_refusal(&a, &p);
+    const struct ngd_attention_rule *rule = ngd_attention_refusal(&a, &p);
 
     if (rule)
         op->code = ngd_aclsim_fail(NGD_ACL_NN_INNER_TILING, "the same", "%s: tiling failed: %s (rule %s, %s)",
@@ -267,4 +267,29 @@ ngd_acl_error_t aclnnFusedInferAttentionScoreV3GetWorkspaceSize(
         value_scale, value_offset, key_prefix, value_prefix, prefix_len, query_rope, key_rope, key_rope_scale, heads,
         scale, pre_tokens, next_tokens, layout, kv_heads, sparse_mode, inner_precise, block_size, antiquant_mode,
         softmax_lse_flag, key_antiquant_mode, value_antiquant_mode, out, softmax_lse, false, workspace_p, executor_p);
+}
+
+SIM_OPTIONAL(aclnnFusedInferAttentionScoreV3GetMaxWorkspaceSize);
+static ngd_acl_error_t aclnnFusedInferAttentionScoreV3GetMaxWorkspaceSize_impl(
+    const struct aclTensor *query, const struct aclTensorList *key, const struct aclTensorList *value,
+    const struct aclTensor *pse_shift, const struct aclTensor *mask, const struct aclIntArray *lengths,
+    const struct aclIntArray *lengths_kv, const struct aclTensor *deq_scale1, const struct aclTensor *quant_scale1,
+    const struct aclTensor *deq_scale2, const struct aclTensor *quant_scale2, const struct aclTensor *quant_offset2,
+    const struct aclTensor *antiquant_scale, const struct aclTensor *antiquant_offset,
+    const struct aclTensor *block_table, const struct aclTensor *query_padding, const struct aclTensor *kv_padding,
+    const struct aclTensor *key_scale, const struct aclTensor *key_offset, const struct aclTensor *value_scale,
+    const struct aclTensor *value_offset, const struct aclTensor *key_prefix, const struct aclTensor *value_prefix,
+    const struct aclIntArray *prefix_len, const struct aclTensor *query_rope, const struct aclTensor *key_rope,
+    const struct aclTensor *key_rope_scale, int64_t heads, double scale, int64_t pre_tokens, int64_t next_tokens,
+    char *layout, int64_t kv_heads, int64_t sparse_mode, int64_t inner_precise, int64_t block_size,
+    int64_t antiquant_mode, bool softmax_lse_flag, int64_t key_antiquant_mode, int64_t value_antiquant_mode,
+    const struct aclTensor *out, const struct aclTensor *softmax_lse, NGD_ACL_PHASE1)
+{
+    SIM_CALL("aclnnFusedInferAttentionScoreV3GetMaxWorkspaceSize");
+    return attention_phase1(
+        query, key, value, pse_shift, mask, lengths, lengths_kv, deq_scale1, quant_scale1, deq_scale2, quant_scale2,
+        quant_offset2, antiquant_scale, antiquant_offset, block_table, query_padding, kv_padding, key_scale, key_offset,
+        value_scale, value_offset, key_prefix, value_prefix, prefix_len, query_rope, key_rope, key_rope_scale, heads,
+        scale, pre_tokens, next_tokens, layout, kv_heads, sparse_mode, inner_precise, block_size, antiquant_mode,
+        softmax_lse_flag, key_antiquant_mode, value_antiquant_mode, out, softmax_lse, true, workspace_p, executor_p);
 }

@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Builder of attention over a paged cache: the fused operator in one of its layouts, or a composition of other
+ * operators. attention.c chooses which.
+ *
+ * In ROWS each row of the query is a sequence of its own, with one row: every chip, version and length takes that, and
+ * keys and values are read once for each row. PREFILL is one padded sequence, RAGGED are several without padding, both
+ * for many rows of a sequence. PARTS is made of gathering, products and a softmax in f32, in chunks of rows.
+ */
+#include "devices/ascend/attention_rows.h"
+#include "devices/ascend/issue.h"
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#define T(v)        ngd_ascend_tensor(c, &(v))
+#define MASK_SIDE   2048                /* of the compressed causal mask of sparse mode 3 */
+#define NO_LIMIT    INT64_C(2147483647) /* tokens before and behind a row that it may see */
+#define CHUNK_BYTES ((int64_t)64 << 20) /* of keys in f32 that PARTS gathers at a time */
+
+struct attention {
+    struct ascend_view q, k, v, table, y; /* of one dtype */
+    int64_t rows, sequences, width;       /* of the query; of the table */
+    int64_t heads, kv_heads, d, block, blocks;
+    double scale;
+    int64_t *queries, *contexts; /* what CANN gets, NULL and 0: nothing */
+    int64_t n_queries, n_contexts;
+};
+
+/* ---- lists ------------------------------------------------------------------------------------------- */
+
+/* The longest context that the row of the table and the cache hold. */
+static int64_t longest_context(const struct attention *a)
+{
+    return (a->width < a->blocks ? a->width : a->blocks) * a->block;
+}
+
+static void put_row_lengths(const struct ascend_issue *c, struct attention *a)
+{
+    const struct ascend_rows *rows = ngd_ascend_rows_of(c);
+
+    a->n_contexts = a->rows;
+    for (int64_t i = 0; i < a->rows; i++)
+        a->contexts[i] = rows ? ngd_ascend_row_context(c->inst, rows, i) : longest_context(a);
+}
+
+/* One sequence, whose rows are the first ones. */
+static void put_prefill_lengths(const struct ascend_issue *c, struct attention *a)
+{
+    const struct ngd_host_value *q = c->hosts ? &c->hosts[c->call->host[4]] : NULL;
+    const struct ngd_host_value *k = c->hosts ? &c->hosts[c->call->host[5]] : NULL;
+    const bool none = q && (q->n == 0 || q->values[0] == 0);
+
+    a->n_queries = a->n_contexts = 1;
+    a->queries[0] = none ? 1 : q ? q->values[0] : a->rows;
+    a->contexts[0] = none ? 1 : k ? k->values[0] : longest_context(a);
+}
+
+/* Rows of padding are left out: the query and the result end where the last sequence does. */
+static void put_ragged_lengths(const struct ascend_issue *c, struct attention *a)
+{
+    const struct ngd_host_value *q = c->hosts ? &c->hosts[c->call->host[4]] : NULL;
+    const struct ngd_host_value *k = c->hosts ? &c->hosts[c->call->host[5]] : NULL;
+    int64_t last = 0;
+
+    a->n_queries = a->n_contexts = a->sequences;
+    for (int64_t i = 0; i < a->sequences; i++) {
+        const bool given = q && i < (int64_t)q->n;
+
+        a->queries[i] = q ? (given ? q->values[i] : last) : a->rows * (i + 1) / a->sequences;
+        a->contexts[i] = q ? (given && a->queries[i] > last ? k->values[i] : 0) : longest_context(a);
+        last = a->queries[i];
+    }
+    if (last == 0) { /* the operator takes no empty query */
+        a->queries[a->sequences - 1] = a->contexts[a->sequences - 1] = last = 1;
+    }
+    a->q.dims[0] = a->y.dims[0] = last;
+}
+
+/* ---- the fused operator ------------------------------------------------------------------------------ */
+
+static void run_fused(struct ascend_issue *c, struct attention *a, char *layout, bool causal)
+{
+    struct ascend_view mask = {.dtype = NGD_BOOL,
+                               .rank = 2,
+                               .dims = {MASK_SIDE, MASK_SIDE},
+                               .strides = {MASK_SIDE, 1},
+                               .storage = (int64_t)MASK_SIDE * MASK_SIDE,
+                               .base = c->dev->mask};
+
+#define OPERANDS                                                                                                 \
+    T(a->q), ngd_ascend_list(c, &a->k, 1), ngd_ascend_list(c, &a->v, 1), NULL, causal ? T(mask) : NULL,          \
+        a->n_queries ? ngd_ascend_ints(c, a->queries, (uint64_t)a->n_queries) : NULL,                            \
+        ngd_ascend_ints(c, a->contexts, (uint64_t)a->n_contexts), NULL, NULL, NULL, NULL, NULL, NULL, NULL,      \
+        T(a->table), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, a->heads, a->scale, \
+        NO_LIMIT, NO_LIMIT, layout, a->kv_heads, causal ? 3 : 0, 0, a->block, 0, false, 0, 0, T(a->y), NULL
+    ngd_ascend_task_group_begin(c);
+    ASCEND_RUN(c, FusedInferAttentionScoreV3, OPERANDS);
+    ngd_ascend_task_group_end(c);
+    /* What updates may need, if the library says it; else it is the workspace of the longest contexts. */
+    if (c->mode == ASCEND_MEASURE && c->acl->aclnnFusedInferAttentionScoreV3GetMaxWorkspaceSize &&
+        ngd_ascend_wants(c, "aclnnFusedInferAttentionScoreV3", true))
+        ngd_ascend_phase2(c, "aclnnFusedInferAttentionScoreV3GetMaxWorkspaceSize",
+                          c->acl->aclnnFusedInferAttentionScoreV3GetMaxWorkspaceSize(OPERANDS, &c->ws, &c->executor),
+                          c->acl->aclnnFusedInferAttentionScoreV3);
+#undef OPERANDS
+}
+
+/* [T,N,D] as [B,S,N*D] */
+static struct ascend_view as_bsh(const struct ascend_view *v, int64_t batches)
+{
+    return ngd_ascend_reshape(v, 3, (const int64_t[]){batches, v->dims[0] / batches, v->dims[1] * v->dims[2]});
+}
+
+/* ---- the composition --------------------------------------------------------------------------------- */
+
+static struct ascend_view filled(struct ascend_issue *c, double value)
+{
+    struct ascend_view v = ngd_ascend_temp(c, NGD_F32, 1, (const int64_t[]){1});
+
+    ASCEND_RUN(c, InplaceFillScalar, T(v), ngd_ascend_scalar(c, value, NGD_F32));
+    return v;
+}
+
+/* Rows [begin, begin + n) of what is contiguous. */
+static struct ascend_view rows_of_view(const struct ascend_view *v, int64_t begin, int64_t n)
+{
+    struct ascend_view r = *v;
+
+    r.offset += begin * v->strides[0];
+    r.dims[0] = n;
+    return r;
+}
+
+/* What PARTS works with, for `chunk` rows at a time. */
+struct parts {
+    int64_t chunk, keys;
+    struct ascend_view seen, found, k, v, kept, scores, shares, out; /* temporaries */
+    struct ascend_view positions, contexts, none, zero;
+};
+
+static void open_parts(struct ascend_issue *c, const struct attention *a, struct parts *p)
+{
+    const int64_t keys = a->width * a->block, hidden = a->kv_heads * a->d;
+    int64_t chunk = CHUNK_BYTES / (keys * hidden * 4);
+
+    chunk = chunk < 1 ? 1 : chunk > a->rows ? a->rows : chunk;
+    p->chunk = chunk;
+    p->keys = keys;
+    p->positions = ngd_ascend_temp(c, NGD_I32, 1, &keys);
+    p->none = filled(c, -INFINITY);
+    p->zero = filled(c, 0);
+    p->seen = ngd_ascend_temp(c, NGD_BOOL, 2, (const int64_t[]){chunk, keys});
+    p->found = ngd_ascend_temp(c, a->k.dtype, 2, (const int64_t[]){chunk * a->width, a->block * hidden});
+    p->k = ngd_ascend_temp(c, NGD_F32, 4, (const int64_t[]){chunk, a->kv_heads, keys, a->d});
+    p->v = ngd_ascend_temp(c, NGD_F32, 4, p->k.dims);
+    p->kept = ngd_ascend_temp(c, NGD_F32, 4, p->k.dims);
+    p->scores = ngd_ascend_temp(c, NGD_F32, 4, (const int64_t[]){chunk, a->kv_heads, a->heads / a->kv_heads, keys});
+    p->shares = ngd_ascend_temp(c, NGD_F32, 4, p->scores.dims);
+    p->out = ngd_ascend_temp(c, NGD_F32, 3, (const int64_t[]){chunk, a->heads, a->d});
+    ASCEND_RUN(c, Arange, ngd_ascend_scalar(c, 0, NGD_I64), ngd_ascend_scalar(c, (double)keys, NGD_I64),
+               ngd_ascend_scalar(c, 1, NGD_I64), T(p->positions));
+}
+
+/* The blocks of n rows of the table, as [n, heads, keys, D] in f32. */
+static void gather_blocks(struct ascend_issue *c, const struct attention *a, const struct parts *p,
+                          const struct ascend_view *cache, const struct ascend_view *index,
+                          const struct ascend_view *to)
+{
+    const int64_t n = to->dims[0], hidden = a->kv_heads * a->d;
+    struct ascend_view flat = ngd_ascend_reshape(cache, 2, (const int64_t[]){a->blocks, a->block * hidden});
+    struct ascend_view found = rows_of_view(&p->found, 0, n * a->width);
+    struct ascend_view turned = found;
+
+    ASCEND_RUN(c, IndexSelect, T(flat), 0, ngd_ascend_tensor(c, index), T(found));
+    turned.rank = 4;
+    memcpy(turned.dims, to->dims, sizeof(turned.dims));
+    memcpy(turned.strides, ((const int64_t[]){p->keys * hidden, a->d, hidden, 1}), 4 * sizeof(int64_t));
+    ngd_ascend_store(c, &turned, to);
+}
+
+/* n rows from row `begin` on. q is scaled, in f32. */
+static void attend_chunk(struct ascend_issue *c, const struct attention *a, const struct parts *p,
+                         const struct ascend_view *q, int64_t begin, int64_t n)
+{
+    const int64_t matrices = n * a->kv_heads, group = a->heads / a->kv_heads;
+    struct ascend_view index = rows_of_view(&a->table, begin, n), context = rows_of_view(&p->contexts, begin, n);
+    struct ascend_view position = ngd_ascend_reshape(&p->positions, 2, (const int64_t[]){1, p->keys});
+    struct ascend_view k = rows_of_view(&p->k, 0, n), v = rows_of_view(&p->v, 0, n),
+                       kept = rows_of_view(&p->kept, 0, n);
+    struct ascend_view scores = rows_of_view(&p->scores, 0, n), shares = rows_of_view(&p->shares, 0, n);
+    struct ascend_view out = rows_of_view(&p->out, 0, n), to = rows_of_view(&a->y, begin, n);
+    struct ascend_view seen = rows_of_view(&p->seen, 0, n), by_key, by_row, x, m, s;
+
+    index = ngd_ascend_reshape(&index, 1, (const int64_t[]){n * a->width});
+    context = ngd_ascend_reshape(&context, 2, (const int64_t[]){n, 1});
+    ASCEND_RUN(c, LtTensor, T(position), T(context), T(seen));
+    by_key = ngd_ascend_reshape(&seen, 4, (const int64_t[]){n, 1, p->keys, 1});
+    by_row = ngd_ascend_reshape(&seen, 4, (const int64_t[]){n, 1, 1, p->keys});
+    gather_blocks(c, a, p, &a->k, &index, &k);
+    gather_blocks(c, a, p, &a->v, &index, &v);
+    /* Behind the context lies anything, NaN too, which a share of 0 would not remove. */
+    ASCEND_RUN(c, SWhere, T(by_key), T(v), T(p->zero), T(kept));
+    x = rows_of_view(q, begin, n);
+    x = ngd_ascend_reshape(&x, 3, (const int64_t[]){matrices, group, a->d});
+    m = ngd_ascend_reshape(&k, 3, (const int64_t[]){matrices, p->keys, a->d});
+    m.dims[1] = a->d;
+    m.dims[2] = p->keys;
+    m.strides[1] = 1;
+    m.strides[2] = a->d;
+    s = ngd_ascend_reshape(&scores, 3, (const int64_t[]){matrices, group, p->keys});
+    ASCEND_RUN(c, BatchMatMul, T(x), T(m), T(s), NGD_ACL_CUBE_KEEP_DTYPE);
+    ASCEND_RUN(c, SWhere, T(by_row), T(scores), T(p->none), T(shares));
+    ASCEND_RUN(c, Softmax, T(shares), -1, T(scores));
+    m = ngd_ascend_reshape(&kept, 3, (const int64_t[]){matrices, p->keys, a->d});
+    x = ngd_ascend_reshape(&out, 3, (const int64_t[]){matrices, group, a->d});
+    ASCEND_RUN(c, BatchMatMul, T(s), T(m), T(x), NGD_ACL_CUBE_KEEP_DTYPE);
+    ngd_ascend_store(c, &out, &to);
+}
+
+static void run_parts(struct ascend_issue *c, struct attention *a)
+{
+    struct ascend_view q = ngd_ascend_cast(c, &a->q, NGD_F32), scaled = ngd_ascend_temp(c, NGD_F32, q.rank, q.dims);
+    struct parts p = {.contexts = ngd_ascend_row_contexts(c, a->rows)};
+
+    ASCEND_RUN(c, Muls, T(q), ngd_ascend_scalar(c, a->scale, NGD_F32), T(scaled));
+    open_parts(c, a, &p);
+    for (int64_t begin = 0; begin < a->rows && !c->status; begin += p.chunk) {
+        ngd_ascend_release_operands(c);
+        attend_chunk(c, a, &p, &scaled, begin, a->rows - begin < p.chunk ? a->rows - begin : p.chunk);
+        if (c->mode == ASCEND_MEASURE)
+            break; /* the others need no more */
+    }
+}
+
+/* ---- the builder ------------------------------------------------------------------------------------- */
+
+static bool is_taken(struct ascend_issue *c, const struct attention *a)
+{
+    if (a->k.dtype == NGD_F32 || a->k.dtype != a->v.dtype) {
+        ngd_ascend_refuse(c, "the KV cache is %s, it must be f16 or bf16 (kv_dtype when a model is loaded)",
+                          ngd_dtype_name(a->k.dtype));
+        return false;
+    }
+    if (strcmp(ngd_call_str(c->call, "input_layout"), "TND") != 0) {
+        ngd_ascend_refuse(c, "input_layout must be TND");
+        return false;
+    }
+    return true;
+}
+
+static void run_way(struct ascend_issue *c, struct attention *a)
+{
+    char bsh[] = "BSH", tnd[] = "TND";
+
+    if (c->way == ASCEND_WAY_ROWS || c->way == ASCEND_WAY_PARTS)
+        a->table = ngd_ascend_row_tables(c, &a->table, a->rows);
+    if (c->way == ASCEND_WAY_PARTS) {
+        run_parts(c, a);
+        return;
+    }
+    a->k = ngd_ascend_reshape(&a->k, 3, (const int64_t[]){a->blocks, a->block, a->kv_heads * a->d});
+    a->v = ngd_ascend_reshape(&a->v, 3, (const int64_t[]){a->blocks, a->block, a->kv_heads * a->d});
+    switch (c->way) {
+    case ASCEND_WAY_ROWS:
+        put_row_lengths(c, a);
+        a->q = as_bsh(&a->q, a->rows);
+        a->y = as_bsh(&a->y, a->rows);
+        run_fused(c, a, bsh, false);
+        break;
+    case ASCEND_WAY_PREFILL:
+        put_prefill_lengths(c, a);
+        a->q = as_bsh(&a->q, 1);
+        a->y = as_bsh(&a->y, 1);
+        run_fused(c, a, bsh, true);
+        break;
+    default:
+        put_ragged_lengths(c, a);
+        run_fused(c, a, tnd, true);
+    }
+}
+
+void ngd_ascend_build_attention(struct ascend_issue *c)
+{
+    struct ascend_view q = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0), result = y;
+    struct attention a = {.k = ngd_ascend_in(c, 1),
+                          .v = ngd_ascend_in(c, 2),
+                          .table = ngd_ascend_in(c, 3),
+                          .rows = q.dims[0],
+                          .heads = ngd_call_int(c->call, "num_heads"),
+                          .kv_heads = ngd_call_int(c->call, "num_key_value_heads"),
+                          .d = q.dims[2],
+                          .block = ngd_call_int(c->call, "block_size"),
+                          .scale = ngd_call_float(c->call, "scale")};
+    int64_t most;
+
+    if (c->status || !is_taken(c, &a))
+        return;
+    a.sequences = a.table.dims[0];
+    a.width = a.table.dims[1];
+    a.blocks = a.k.dims[0];
+    most = a.rows > a.sequences ? a.rows : a.sequences;
+    a.queries = NGD_NEW_N(int64_t, (size_t)(2 * most + 2));
+    if (!a.queries) {
+        c->status =
+            ngd_diag_set(c->diag, NGD_ERR_NO_MEMORY, "no host memory for the lengths of %" PRId64 " rows", most);
+        return;
+    }
+    a.contexts = a.queries + most + 1;
+    if (q.dtype != a.k.dtype)
+        result = ngd_ascend_temp(c, a.k.dtype, y.rank, y.dims);
+    a.q = ngd_ascend_cast(c, &q, a.k.dtype);
+    a.y = result;
+    run_way(c, &a);
+    ngd_free(a.queries);
+    if (result.dtype != y.dtype)
+        ngd_ascend_store(c, &result, &y);
+}

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Models through a live daemon whose device is the simulated NPU as a 910B of versions 8.1, 8.3 and 8.5, with all that
+ * its tiling refuses, next to one whose device is the CPU: 16 sequences with a common beginning at the same time,
+ * prompts that do not fill their graph, and drafts.
+ */
+#include "client/hf/npugraph_hf.h"
+#include "devices/ascend/sim/sim_op.h"
+#include "tests/models/live.h"
+#include "tests/unit/unit.h"
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SEQUENCES 16
+#define STEPS     12
+#define VOCAB     128
+#define HIDDEN    64
+#define HEADS     2
+#define INNER     96
+#define COMMON    130 /* rows of all prompts: more than a block */
+#define PROMPT    150
+
+/* ---- a checkpoint ---------------------------------------------------------------------------------------- */
+
+struct checkpoint {
+    const char *dtype;
+    int64_t d; /* head dimension */
+    char dir[64];
+    FILE *header, *data;
+    uint64_t at;
+    uint32_t seed;
+};
+
+static float any_value(struct checkpoint *k)
+{
+    k->seed = k->seed * 1664525u + 1013904223u;
+    return (float)((int32_t)(k->seed >> 8) - (1 << 23)) / (float)(1 << 23);
+}
+
+/* columns 0: a norm of ones. */
+static void put_weight(struct checkpoint *k, const char *name, int64_t rows, int64_t columns)
+{
+    const bool f16 = strcmp(k->dtype, "float16") == 0;
+    const int64_t n = rows * (columns ? columns : 1);
+
+    fprintf(k->header, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%lld", k->at ? "," : "{", name, f16 ? "F16" : "BF16",
+            (long long)rows);
+    if (columns)
+        fprintf(k->header, ",%lld", (long long)columns);
+    fprintf(k->header, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)k->at,
+            (unsigned long long)(k->at + (uint64_t)n * 2));
+    for (int64_t i = 0; i < n; i++) {
+        const float v = columns ? any_value(k) * sqrtf(3.0f / (float)columns) : 1;
+        const uint16_t h = f16 ? sim_to_f16(v) : sim_to_bf16(v);
+
+        fwrite(&h, sizeof(h), 1, k->data);
+    }
+    k->at += (uint64_t)n * 2;
+}
+
+static void put_layer(struct checkpoint *k, int layer)
+{
+    const struct {
+        const char *name;
+        int64_t rows, columns;
+    } weights[] = {
+        {"input_layernorm", HIDDEN, 0},
+        {"self_attn.q_proj", HEADS * k->d, HIDDEN},
+        {"self_attn.k_proj", k->d, HIDDEN},
+        {"self_attn.v_proj", k->d, HIDDEN},
+        {"self_attn.o_proj", HIDDEN, HEADS * k->d},
+        {"post_attention_layernorm", HIDDEN, 0},
+        {"mlp.gate_proj", INNER, HIDDEN},
+        {"mlp.up_proj", INNER, HIDDEN},
+        {"mlp.down_proj", HIDDEN, INNER},
+    };
+
+    for (size_t i = 0; i < sizeof(weights) / sizeof(weights[0]); i++) {
+        char name[96];
+
+        snprintf(name, sizeof(name), "model.layers.%d.%s.weight", layer, weights[i].name);
+        put_weight(k, name, weights[i].rows, weights[i].columns);
+    }
+}
+
+static void write_config(const struct checkpoint *k)
+{
+    char path[96];
+    FILE *f;
+
+    snprintf(path, sizeof(path), "%s/config.json", k->dir);
+    f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    fprintf(
+        f,
+        "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"hidden_act\":\"silu\",\"head_dim\":%lld,"
+        "\"hidden_size\":%d,\"intermediate_size\":%d,\"max_position_embeddings\":512,\"num_attention_heads\":%d,"
+        "\"num_hidden_layers\":2,\"num_key_value_heads\":1,\"rms_norm_eps\":1e-05,\"rope_theta\":10000.0,"
+        "\"tie_word_embeddings\":true,\"torch_dtype\":\"%s\",\"vocab_size\":%d,\"bos_token_id\":1,"
+        "\"eos_token_id\":2}\n",
+        (long long)k->d, HIDDEN, INNER, HEADS, k->dtype, VOCAB);
+    ck_assert_int_eq(fclose(f), 0);
+}
+
+static void checkpoint_open(struct checkpoint *k, const char *dtype, int64_t d)
+{
+    char *header = NULL, *data = NULL, path[96];
+    size_t n_header, n_data;
+    uint64_t n;
+    FILE *f;
+
+    *k = (struct checkpoint){.dtype = dtype, .d = d, .dir = "/tmp/ngd_chips_XXXXXX", .seed = 7};
+    ck_assert_ptr_nonnull(mkdtemp(k->dir));
+    write_config(k);
+    k->header = open_memstream(&header, &n_header);
+    k->data = open_memstream(&data, &n_data);
+    put_weight(k, "model.embed_tokens.weight", VOCAB, HIDDEN);
+    put_layer(k, 0);
+    put_layer(k, 1);
+    put_weight(k, "model.norm.weight", HIDDEN, 0);
+    fprintf(k->header, "}");
+    ck_assert_int_eq(fclose(k->header) | fclose(k->data), 0);
+    snprintf(path, sizeof(path), "%s/model.safetensors", k->dir);
+    f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    n = n_header;
+    fwrite(&n, sizeof(n), 1, f);
+    fwrite(header, 1, n_header, f);
+    fwrite(data, 1, n_data, f);
+    ck_assert_int_eq(fclose(f), 0);
+    free(header);
+    free(data);
+}
+
+static void checkpoint_close(const struct checkpoint *k)
+{
+    static const char *const names[] = {"config.json", "model.safetensors"};
+    char path[96];
+
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(path, sizeof(path), "%s/%s", k->dir, names[i]);
+        unlink(path);
+    }
+    rmdir(k->dir);
+}
+
+/* ---- sequences -------------------------------------------------------------------------------------------- */
+
+struct run {
+    const struct live *live;
+    const struct run *reference; /* NULL: this is it */
+    int number;
+    bool with_drafts;
+    char failure[256];
+    int32_t tokens[STEPS];
+    float logits[STEPS][VOCAB];
+    int decided, wrong;
+};
+
+static void compare(struct run *r, int step, int32_t token)
+{
+    const float *want = r->reference->logits[step];
+    size_t best = 0, second = VOCAB;
+    float low = want[0];
+
+    for (size_t i = 0; i < VOCAB; i++) {
+        best = want[i] > want[best] ? i : best;
+        low = fminf(low, want[i]);
+    }
+    for (size_t i = 0; i < VOCAB; i++)
+        if (i != best && (second == VOCAB || want[i] > want[second]))
+            second = i;
+    /* Where the CPU hardly prefers one token, another rounding may. */
+    if (want[best] - want[second] > 0.02f * (want[best] - low)) {
+        r->decided++;
+        r->wrong += token != (int32_t)best;
+    }
+}
+
+static int run_steps(struct run *r, struct npugraph_sequence *seq, struct npugraph_step *step,
+                     struct npugraph_error *err)
+{
+    for (int i = 0; i < STEPS; i++) {
+        struct npugraph_step_params ask;
+
+        npugraph_step_params_init(&ask);
+        ask.want_logits = true;
+        if (!r->reference) {
+            r->tokens[i] = step->token;
+            memcpy(r->logits[i], step->logits, sizeof(r->logits[i]));
+        } else {
+            compare(r, i, step->token);
+        }
+        ask.forced = r->reference ? r->reference->tokens[i] : step->token;
+        if (r->with_drafts && i % 4 == 1 && i + 3 < STEPS) {
+            ask.draft = &r->reference->tokens[i + 1];
+            ask.n_draft = 2;
+        }
+        if (npugraph_sequence_step(seq, &ask, step, err))
+            return -1;
+        i += (int)step->accepted;
+    }
+    return 0;
+}
+
+static void *run_sequence(void *arg)
+{
+    struct run *r = arg;
+    struct npugraph_client *client = live_connect(r->live, "test_ascend_chips");
+    const struct npugraph_open_params open = {.want_logits = true};
+    struct npugraph_sequence *seq = NULL;
+    struct npugraph_error err = {0};
+    struct npugraph_step step;
+    int32_t prompt[PROMPT];
+
+    for (int i = 0; i < PROMPT; i++)
+        prompt[i] = i < COMMON ? i * 37 % VOCAB : (i * 11 + r->number * 29) % VOCAB;
+    if (npugraph_sequence_open(client, "model", prompt, PROMPT - (size_t)r->number % 7, &open, &seq, &step, &err) ||
+        run_steps(r, seq, &step, &err))
+        snprintf(r->failure, sizeof(r->failure), "%s", err.message);
+    npugraph_sequence_close(seq);
+    npugraph_disconnect(client);
+    return NULL;
+}
+
+static void run_all(const struct live *live, struct run *runs, const struct run *references)
+{
+    pthread_t threads[SEQUENCES];
+
+    for (int i = 0; i < SEQUENCES; i++) {
+        runs[i] = (struct run){.live = live,
+                               .reference = references ? &references[i] : NULL,
+                               .number = i,
+                               .with_drafts = references && i % 2};
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, run_sequence, &runs[i]), 0);
+    }
+    for (int i = 0; i < SEQUENCES; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < SEQUENCES; i++)
+        ck_assert_msg(!runs[i].failure[0], "sequence %d: %s", i, runs[i].failure);
+}
+
+static void serve(const char *device, const struct checkpoint *k, uint32_t block, struct run *runs,
+                  const struct run *references)
+{
+    const char *top = getenv("top_builddir");
+    struct npugraph_model_params params;
+    struct npugraph_error err = {0};
+    struct npugraph_client *client;
+    char libs[1100], name[64];
+    const char *extra[] = {name, libs, NULL};
+    struct live live;
+
+    snprintf(name, sizeof(name), "--device=%s", device);
+    snprintf(libs, sizeof(libs), "--ascend-libs=%s/devices/ascend/sim/.libs", top && *top ? top : ".");
+    live_start(&live, k->dir, extra);
+    client = live_connect(&live, "test_ascend_chips");
+    npugraph_model_params_init(&params);
+    params.name = "model";
+    params.max_context = 256;
+    params.max_batch = SEQUENCES;
+    params.prefill_chunk = 64;
+    params.block_size = block;
+    ck_assert_msg(npugraph_model_load(client, k->dir, &params, NULL, NULL, &err) == 0, "%s: %s", k->dir, err.message);
+    run_all(&live, runs, references);
+    npugraph_disconnect(client);
+    ck_assert_int_eq(live_stop(&live), 0);
+}
+
+static void serves_on_chips(const char *dtype, int64_t d)
+{
+    static const struct {
+        const char *soc, *api;
+        uint32_t block;
+    } chips[] = {{"Ascend910B4", "8.5", 128}, {"Ascend910B4", "8.3", 16}, {"Ascend910B4", "8.1", 128}};
+    static struct run references[SEQUENCES], runs[SEQUENCES];
+    const size_t n = effort(sizeof(chips) / sizeof(chips[0]), "chips and versions");
+    struct checkpoint k;
+
+    checkpoint_open(&k, dtype, d);
+    serve("host", &k, 16, references, NULL);
+    for (size_t c = 0; c < n; c++) {
+        int decided = 0, wrong = 0;
+
+        setenv("NGD_ACLSIM_SOC", chips[c].soc, 1);
+        setenv("NGD_ACLSIM_API", chips[c].api, 1);
+        serve("ascend", &k, chips[c].block, runs, references);
+        for (int i = 0; i < SEQUENCES; i++) {
+            decided += runs[i].decided;
+            wrong += runs[i].wrong;
+        }
+        printf("%s, D %lld, %s, CANN %s, blocks of %u: %d of %d decided tokens are wrong\n", dtype, (long long)d,
+               chips[c].soc, chips[c].api, chips[c].block, wrong, decided);
+        fflush(stdout);
+        ck_assert_int_gt(decided, SEQUENCES * STEPS / 2);
+        ck_assert_int_eq(wrong, 0);
+    }
+    checkpoint_close(&k);
+}
+
+START_TEST(bf16_checkpoint_of_128_says_on_a_910b_what_it_says_on_the_cpu)
+{
+    serves_on_chips("bfloat16", 128);
+}
+END_TEST
+
+START_TEST(f16_checkpoint_of_64_says_on_a_910b_what_it_says_on_the_cpu)
+{
+    serves_on_chips("float16", 64);
+}
+END_TEST
+
+UNIT_MAIN("ascend/chips", bf16_checkpoint_of_128_says_on_a_910b_what_it_says_on_the_cpu,
+          f16_checkpoint_of_64_says_on_a_910b_what_it_says_on_the_cpu)
