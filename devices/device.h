@@ -55,12 +55,14 @@ struct ngd_device_info {
     uint32_t threads;
     uint32_t streams_max;
     uint32_t aicores, vectorcores; /* what graphs' core limits count; on a CPU both are its threads; 0: not known */
-    uint32_t wide_rows; /* plans of at least this many rows may use other kernels, whose last bits differ from those
-                         * of fewer rows; 0: bits do not depend on the planned rows */
-    bool host_memory;   /* the CPU can address buffers (ngd_buffer_host_ptr) */
-    bool pauses;        /* launches stop at their pause_at */
-    bool stops;         /* launches end early for their stop and stop_at */
-    bool same_bits;     /* a graph has the same bits under all options but allow_excess_precision: docs/passes.md */
+    uint32_t wide_rows;     /* plans of at least this many rows may use other kernels, whose last bits differ from those
+                             * of fewer rows; 0: bits do not depend on the planned rows */
+    uint32_t kv_block;      /* rows of a KV block that suit its attention best; 0: it has no preference */
+    const char *no_decoder; /* why it serves no paged decoder; NULL or "": it does */
+    bool host_memory;       /* the CPU can address buffers (ngd_buffer_host_ptr) */
+    bool pauses;            /* launches stop at their pause_at */
+    bool stops;             /* launches end early for their stop and stop_at */
+    bool same_bits;         /* a graph has the same bits under all options but allow_excess_precision: docs/passes.md */
 };
 
 void ngd_device_params_init(struct ngd_device_params *params);

@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 
 #define DEFAULT_MAX_CONTEXT 4096
+#define DEFAULT_BLOCK_SIZE  16
 
 struct load {
     struct npugraph_client *client;
@@ -48,7 +49,6 @@ void npugraph_model_params_init(struct npugraph_model_params *params)
     memset(params, 0, sizeof(*params));
     params->max_batch = 16;
     params->prefill_chunk = 256;
-    params->block_size = 16;
     params->keep = true;
 }
 
@@ -88,19 +88,17 @@ static int choose_shape(struct load *l)
         return npugraph__error(l->err, 3, "INVALID_ARGUMENT",
                                "max_context %" PRId64 " is more than the model's %" PRId64 " positions", context,
                                l->config.max_positions);
-    if (p->block_size == 0 || p->max_batch == 0 || p->prefill_chunk == 0)
-        return npugraph__error(l->err, 3, "INVALID_ARGUMENT",
-                               "block_size, max_batch and prefill_chunk must be 1 or more");
+    if (p->max_batch == 0 || p->prefill_chunk == 0)
+        return npugraph__error(l->err, 3, "INVALID_ARGUMENT", "max_batch and prefill_chunk must be 1 or more");
     l->shape.ranks = l->ranks;
     l->shape.max_context = (uint32_t)context;
-    l->shape.block_size = p->block_size;
     l->shape.max_batch = p->max_batch;
     l->shape.prefill_chunk = p->prefill_chunk;
-    l->shape.table_blocks = ((uint32_t)context + p->block_size - 1) / p->block_size;
+    l->shape.table_blocks = ((uint32_t)context + l->shape.block_size - 1) / l->shape.block_size;
     l->shape.kv_dtype =
         p->kv_dtype != NULL ? p->kv_dtype : npugraph__weights_find(&l->weights, "model.embed_tokens.weight")->dtype;
     blocks = p->kv_bytes != 0 ? p->kv_bytes / kv_block_bytes(l) : (uint64_t)l->shape.table_blocks * p->max_batch;
-    if (blocks == 0 || blocks > INT32_MAX / p->block_size)
+    if (blocks == 0 || blocks > INT32_MAX / l->shape.block_size)
         return npugraph__error(l->err, 3, "INVALID_ARGUMENT",
                                "kv_bytes %" PRIu64 " make %" PRIu64 " KV blocks of %" PRIu64 " bytes", p->kv_bytes,
                                blocks, kv_block_bytes(l));
@@ -345,6 +343,24 @@ static int register_loaded(struct load *l)
     return rc;
 }
 
+/* Asks the device before anything is allocated on it. */
+static int ask_device(struct load *l, uint32_t rank)
+{
+    struct npugraph_device device;
+    int rc = npugraph_device_find(l->client, l->device, &device, l->err);
+
+    if (rc != 0)
+        return rc;
+    if (device.no_decoder[0] != '\0')
+        return npugraph__error(l->err, 12, "OP_UNSUPPORTED", "%s serves no paged decoder: %s", device.name,
+                               device.no_decoder);
+    if (rank == 0)
+        l->shape.block_size = l->params->block_size != 0 ? l->params->block_size
+                              : device.kv_block != 0     ? device.kv_block
+                                                         : DEFAULT_BLOCK_SIZE;
+    return 0;
+}
+
 /* Loads one device's part of the model, and registers its two graphs. */
 static int load_rank(struct load *l, uint32_t rank, uint64_t graphs[2])
 {
@@ -353,7 +369,9 @@ static int load_rank(struct load *l, uint32_t rank, uint64_t graphs[2])
     npugraph__weights_divide(&l->weights, rank, l->ranks);
     l->device = l->params->n_devices != 0 ? l->params->devices[rank] : NULL;
     l->n_bindings = 0;
-    rc = load_weights(l);
+    rc = ask_device(l, rank);
+    if (rc == 0)
+        rc = load_weights(l);
     if (rc == 0 && rank == 0)
         rc = choose_shape(l);
     if (rc == 0)

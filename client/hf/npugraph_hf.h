@@ -22,7 +22,7 @@ struct npugraph_model_params {
     uint32_t max_context;   /* tokens per sequence; 0 = the value of config.json, at most 4096 */
     uint32_t max_batch;     /* sequences decoded together; default 16 */
     uint32_t prefill_chunk; /* default 256 */
-    uint32_t block_size;    /* default 16 */
+    uint32_t block_size;    /* rows of a KV block; 0 (default) = what suits the device: 16, or 128 on NPUs */
     uint64_t kv_bytes;      /* 0 = room for max_batch sequences of max_context */
     const char *kv_dtype;   /* "f32", "f16", "bf16"; NULL = the dtype of the weights */
     bool keep;              /* the model outlives this client; default true */

@@ -4,10 +4,49 @@
 #include "proto/npugraph.pb-c.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define CHUNK_BYTES (1u << 20) /* the protocol's limit per message */
+
+static bool is_device(const Npugraph__V1__DeviceInfo *d, size_t number, const char *name)
+{
+    char digits[24];
+
+    snprintf(digits, sizeof(digits), "%zu", number);
+    return name == NULL || *name == '\0' || strcmp(d->name, name) == 0 || strcmp(digits, name) == 0;
+}
+
+int npugraph_device_find(struct npugraph_client *client, const char *device, struct npugraph_device *device_p,
+                         struct npugraph_error *err)
+{
+    Npugraph__V1__DevicesRequest req = NPUGRAPH__V1__DEVICES_REQUEST__INIT;
+    const Npugraph__V1__DevicesResponse *r;
+    ProtobufCMessage *reply = NULL;
+    int rc = npugraph__unary(client, "/npugraph.v1.Admin/Devices", &req.base,
+                             &npugraph__v1__devices_response__descriptor, &reply, err);
+    size_t i = 0;
+
+    if (rc != 0)
+        return rc;
+    r = (const Npugraph__V1__DevicesResponse *)reply;
+    while (i < r->n_devices && !is_device(r->devices[i], i, device))
+        i++;
+    if (i < r->n_devices) {
+        const Npugraph__V1__DeviceInfo *d = r->devices[i];
+
+        *device_p = (struct npugraph_device){
+            .memory_bytes = d->memory_bytes, .used_bytes = d->used_bytes, .kv_block = d->kv_block};
+        snprintf(device_p->name, sizeof(device_p->name), "%s", d->name);
+        snprintf(device_p->backend, sizeof(device_p->backend), "%s", d->backend);
+        snprintf(device_p->no_decoder, sizeof(device_p->no_decoder), "%s", d->no_decoder);
+    } else {
+        rc = npugraph__error(err, 5, "NOT_FOUND", "there is no device \"%s\"", device != NULL ? device : "");
+    }
+    npugraph__free_message(reply);
+    return rc;
+}
 
 int npugraph_buffer_alloc(struct npugraph_client *client, const char *device, uint64_t bytes, const char *label,
                           uint64_t *buffer_p, struct npugraph_error *err)

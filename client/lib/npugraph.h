@@ -60,6 +60,18 @@ NPUGRAPH_API uint64_t npugraph_session_id(const struct npugraph_client *client);
 NPUGRAPH_API const char *npugraph_server_version(const struct npugraph_client *client);
 NPUGRAPH_API const char *npugraph_version(void);
 
+/* ---- devices ---------------------------------------------------------------------------------------------------- */
+
+struct npugraph_device {
+    char name[64], backend[32]; /* "ascend:0", "ascend" */
+    uint64_t memory_bytes, used_bytes;
+    uint32_t kv_block;    /* rows of a KV block that suit its attention best; 0: it has no preference */
+    char no_decoder[256]; /* why it serves no paged decoder; empty: it does */
+};
+/* device: a name ("host:1") or number in `npugraphctl devices`; NULL = the default one. */
+NPUGRAPH_API int npugraph_device_find(struct npugraph_client *client, const char *device,
+                                      struct npugraph_device *device_p, struct npugraph_error *err);
+
 /* ---- device memory --------------------------------------------------------------------------------------------------
  */
 

@@ -115,6 +115,8 @@ static void fill_device(struct ngd_daemon *d, uint32_t i, Npugraph__V1__DeviceIn
     item->pool_bytes = s.pool_bytes;
     item->threads = info->threads;
     item->streams = s.slots;
+    item->kv_block = info->kv_block;
+    item->no_decoder = ngd_borrow(info->no_decoder ? info->no_decoder : "");
     item->queue_depth = s.queue_depth;
     item->busy_us = (uint64_t)(s.busy / NGD_USEC);
     item->bubble_us = (uint64_t)(s.bubble / NGD_USEC);

@@ -9,6 +9,7 @@
 
 #define STREAMS_TOTAL   1984 /* of an A2 or A3, in all processes together */
 #define SLOTS_MAX       64
+#define KV_BLOCK        128                /* attention of prompts takes multiples of it only (attention_rules.def) */
 #define LEAST_FREE      ((size_t)16 << 20) /* of a device that is opened: below it nothing can be served */
 #define LIMIT_MS        60000              /* of one replay; a device's own limit of one operator is 18 minutes */
 /* Part of the cache key: raise it when results or a plan's layout change. */
@@ -178,6 +179,8 @@ ngd_status_t ngd_ascend_open(const struct ngd_device_params *params, void **dev_
         .aicores = dev->cores[NGD_ACL_CORES_CUBE],
         .vectorcores = dev->cores[NGD_ACL_CORES_VECTOR],
         .streams_max = SLOTS_MAX,
+        .kv_block = KV_BLOCK,
+        .no_decoder = ngd_chip_info(dev->chip)->decoder,
         .host_memory = false,
     };
     *dev_p = dev;

@@ -154,7 +154,7 @@ struct run {
     const struct run *reference; /* NULL: this is it */
     int number;
     bool with_drafts;
-    char failure[256];
+    char failure[1024];
     int32_t tokens[STEPS];
     float logits[STEPS][VOCAB];
     int decided, wrong;
@@ -313,5 +313,38 @@ START_TEST(f16_checkpoint_of_64_says_on_a_910b_what_it_says_on_the_cpu)
 }
 END_TEST
 
+START_TEST(model_is_refused_on_a_310p_before_anything_is_allocated)
+{
+    const char *top = getenv("top_builddir");
+    struct npugraph_model_params params;
+    struct npugraph_device device;
+    struct npugraph_error err = {0};
+    struct npugraph_client *client;
+    char libs[1100];
+    const char *extra[] = {"--device=ascend", libs, NULL};
+    struct checkpoint k;
+    struct live live;
+
+    checkpoint_open(&k, "float16", 64);
+    setenv("NGD_ACLSIM_SOC", "Ascend310P3", 1);
+    setenv("NGD_ACLSIM_API", "8.5", 1);
+    snprintf(libs, sizeof(libs), "--ascend-libs=%s/devices/ascend/sim/.libs", top && *top ? top : ".");
+    live_start(&live, k.dir, extra);
+    client = live_connect(&live, "test_ascend_chips");
+    npugraph_model_params_init(&params);
+    ck_assert_int_ne(npugraph_model_load(client, k.dir, &params, NULL, NULL, &err), 0);
+    ck_assert_msg(strstr(err.message, "ascend:0 serves no paged decoder") && strstr(err.message, "A2 and A3"), "%s",
+                  err.message);
+    ck_assert_msg(npugraph_device_find(client, "ascend:0", &device, &err) == 0, "%s", err.message);
+    ck_assert_uint_eq(device.used_bytes, 0);
+    ck_assert_uint_eq(device.kv_block, 128);
+    ck_assert_int_eq(npugraph_device_find(client, "ascend:7", &device, &err), 5);
+    npugraph_disconnect(client);
+    ck_assert_int_eq(live_stop(&live), 0);
+    checkpoint_close(&k);
+}
+END_TEST
+
 UNIT_MAIN("ascend/chips", bf16_checkpoint_of_128_says_on_a_910b_what_it_says_on_the_cpu,
-          f16_checkpoint_of_64_says_on_a_910b_what_it_says_on_the_cpu)
+          f16_checkpoint_of_64_says_on_a_910b_what_it_says_on_the_cpu,
+          model_is_refused_on_a_310p_before_anything_is_allocated)
