@@ -91,7 +91,7 @@ static bool find_log(char *path, size_t room)
     return false;
 }
 
-static bool find_value(const struct variable *v, const char *home, char *path, size_t room)
+static bool find_variable_value(const struct variable *v, const char *home, char *path, size_t room)
 {
     if (strcmp(v->below, "log") == 0)
         return find_log(path, room);
@@ -110,7 +110,7 @@ void ngd_acl_derive_environment(const char *dir, void *library)
         return;
     find_home(libs, home, sizeof(home));
     for (size_t i = 0; i < N_VARIABLES; i++) {
-        if (is_set(variables[i].name) || !find_value(&variables[i], home, path, sizeof(path)) ||
+        if (is_set(variables[i].name) || !find_variable_value(&variables[i], home, path, sizeof(path)) ||
             setenv(variables[i].name, path, 1))
             continue;
         variables[i].derived = true;

@@ -118,7 +118,7 @@ static ngd_status_t name_libraries(struct loaded *l, const char *names, struct n
 }
 
 /* A file with a slash is where it says. */
-static void *open_in(const char *dir, const char *file)
+static void *open_library_in(const char *dir, const char *file)
 {
     char path[1024];
 
@@ -137,24 +137,24 @@ static bool find_dir(const char *dir, const char *first, char *dir_p, size_t roo
 
     if (dir && *dir) {
         snprintf(dir_p, room, "%s", dir);
-        return open_in(dir_p, first) != NULL;
+        return open_library_in(dir_p, first) != NULL;
     }
     for (size_t i = 0; i < sizeof(homes) / sizeof(homes[0]); i++) {
         const char *home = getenv(homes[i]);
 
         if (home && *home) {
             snprintf(dir_p, room, "%s/lib64", home);
-            if (open_in(dir_p, first))
+            if (open_library_in(dir_p, first))
                 return true;
         }
     }
     for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {
         snprintf(dir_p, room, "%s", fixed[i]);
-        if (open_in(dir_p, first))
+        if (open_library_in(dir_p, first))
             return true;
     }
     dir_p[0] = '\0';
-    return open_in(NULL, first) != NULL;
+    return open_library_in(NULL, first) != NULL;
 }
 
 static ngd_status_t open_libraries(struct loaded *l, const char *dir, struct ngd_diag *diag)
@@ -168,7 +168,7 @@ static ngd_status_t open_libraries(struct loaded *l, const char *dir, struct ngd
             why ? why : l->files[0]);
     }
     for (size_t i = 0; i < LIB_MAX; i++) {
-        l->handles[i] = open_in(l->dir, l->files[i]);
+        l->handles[i] = open_library_in(l->dir, l->files[i]);
         if (!l->handles[i] && libraries[i].required) {
             const char *why = dlerror();
 
@@ -183,7 +183,7 @@ static ngd_status_t open_libraries(struct loaded *l, const char *dir, struct ngd
 
 /* ---- symbols ------------------------------------------------------------------------------------- */
 
-static void resolve(struct loaded *l, size_t i)
+static void resolve_symbol(struct loaded *l, size_t i)
 {
     void *at = (char *)&l->acl + symbols[i].at, *found;
 
@@ -232,7 +232,7 @@ static void resolve_collectives(struct loaded *l)
 static ngd_status_t resolve_all(struct loaded *l, struct ngd_diag *diag)
 {
     for (size_t i = 0; i < N_SYMBOLS; i++) {
-        resolve(l, i);
+        resolve_symbol(l, i);
         if (l->from[i] == LIB_MAX && required(&symbols[i]))
             return ngd_diag_set(diag, NGD_ERR_UNAVAILABLE,
                                 "CANN in \"%.200s\" has no %s, which its version 8.1.RC1 has: a newer one is needed",
@@ -265,7 +265,7 @@ static int find_cann(const struct ngd_acl *acl)
     return acl->aclrtGetStreamAvailableNum ? 82 : 81;
 }
 
-static ngd_status_t start(struct loaded *l, struct ngd_diag *diag)
+static ngd_status_t start_cann(struct loaded *l, struct ngd_diag *diag)
 {
     ngd_acl_error_t code = l->acl.aclInit(NULL);
 
@@ -298,7 +298,7 @@ ngd_status_t ngd_acl_load(const char *dir, const char *names, const struct ngd_a
         if (status == NGD_OK)
             status = resolve_all(&loaded, diag);
         if (status == NGD_OK)
-            status = start(&loaded, diag);
+            status = start_cann(&loaded, diag);
     }
     if (status == NGD_OK) {
         loaded.refs++;

@@ -4,7 +4,7 @@
 #include "devices/ascend/issue.h"
 
 /* Whether CANN is there is said by open(), with the reason. */
-static int probe(void)
+static int probe_cann(void)
 {
     return 1;
 }
@@ -36,7 +36,7 @@ extern const struct ngd_backend ngd_backend_ascend;
 const struct ngd_backend ngd_backend_ascend = {
     .api = NGD_BACKEND_API,
     .name = "ascend",
-    .lifecycle = {.probe = probe,
+    .lifecycle = {.probe = probe_cann,
                   .open = ngd_ascend_open,
                   .count = ngd_ascend_nz_count,
                   .close = ngd_ascend_close,

@@ -180,7 +180,7 @@ static bool is_only_for(const struct ascend_exec *exec, const struct ngd_plan_ca
 }
 
 /* Calls of the same table and lengths share their rows. */
-static const struct ascend_rows *find_rows(const struct ascend_exec *exec, const struct ngd_plan_call *call)
+static const struct ascend_rows *find_shared_rows(const struct ascend_exec *exec, const struct ngd_plan_call *call)
 {
     for (uint32_t i = 0; i < exec->n_rows; i++) {
         const struct ngd_plan_call *first = exec->rows[i].call;
@@ -197,7 +197,7 @@ static void add_rows(struct ascend_exec *exec, const struct ngd_plan_call *call)
     const struct ngd_plan_tensor *table = &exec->plan->tensors[call->in[3]];
     struct ascend_rows *r = &exec->rows[exec->n_rows];
 
-    if (find_rows(exec, call))
+    if (find_shared_rows(exec, call))
         return;
     *r = (struct ascend_rows){.call = call, .rows = exec->plan->tensors[call->in[0]].dims[0]};
     for (uint32_t i = 0; i < exec->n_checks && !r->check; i++)
@@ -292,7 +292,7 @@ void ngd_ascend_spread_rows(const struct ascend_inst *inst, const struct ngd_lau
 
 const struct ascend_rows *ngd_ascend_rows_of(const struct ascend_issue *c)
 {
-    return c->mode == ASCEND_MEASURE ? NULL : find_rows(c->inst->exec, c->call);
+    return c->mode == ASCEND_MEASURE ? NULL : find_shared_rows(c->inst->exec, c->call);
 }
 
 int64_t ngd_ascend_row_context(const struct ascend_inst *inst, const struct ascend_rows *rows, int64_t row)

@@ -62,8 +62,8 @@ static void limit_by(struct ascend_check *check, const struct ngd_plan_tensor *t
 }
 
 /* False: the call has no indices. */
-static bool describe(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct ascend_check *check,
-                     uint32_t *operand_p)
+static bool describe_check(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct ascend_check *check,
+                           uint32_t *operand_p)
 {
     const struct ngd_plan_tensor *x = call->n_in ? &plan->tensors[call->in[0]] : NULL;
 
@@ -127,7 +127,7 @@ static const char *why_not_computed(const struct ascend_exec *exec, const struct
 }
 
 /* Room for the tensor and what lies before it in its storage. */
-static void stage(struct ascend_exec *exec, struct ascend_check *check)
+static void stage_check(struct ascend_exec *exec, struct ascend_check *check)
 {
     const struct ngd_plan_tensor *t = &exec->plan->tensors[check->tensor];
     uint64_t size = ngd_dtype_bytes(t->dtype), before = t->offset - exec->plan->tensors[t->root].offset, last = 0;
@@ -165,7 +165,7 @@ static ngd_status_t add_check(struct ascend_exec *exec, const struct ngd_plan_ca
     const char *why;
     uint32_t operand;
 
-    if (!describe(exec->plan, call, check, &operand))
+    if (!describe_check(exec->plan, call, check, &operand))
         return NGD_OK;
     check->tensor = check->operand = call->in[operand];
     if (find_input(exec->plan, &check->tensor, &check->input)) {
@@ -180,7 +180,7 @@ static ngd_status_t add_check(struct ascend_exec *exec, const struct ngd_plan_ca
                                 "device %s: node %u (%s): its indices are computed on the device: %s. Give them as an "
                                 "input of the graph",
                                 exec->dev->name, call->node, call->op->name, why);
-        stage(exec, check);
+        stage_check(exec, check);
         exec->computed_of[call - exec->plan->calls] = check;
     }
     check->repeated = check->kind == ASCEND_CHECK_TABLE && is_repeated(exec, check);
@@ -293,7 +293,7 @@ static ngd_status_t out_of_range(const struct ascend_check *check, struct ngd_la
                             check->node, check->call->op->name, value);
 }
 
-static int64_t load(const char *p, ngd_dtype_t dtype)
+static int64_t load_index(const char *p, ngd_dtype_t dtype)
 {
     int64_t v64;
     int32_t v32;
@@ -307,8 +307,8 @@ static int64_t load(const char *p, ngd_dtype_t dtype)
 }
 
 /* Where element n, row-major, is in the staging memory. */
-static char *place(const struct ascend_inst *inst, const struct ascend_check *check, const struct ngd_plan_tensor *t,
-                   int64_t n)
+static char *staged_place(const struct ascend_inst *inst, const struct ascend_check *check,
+                          const struct ngd_plan_tensor *t, int64_t n)
 {
     const struct ascend_exec *exec = inst->exec;
     const struct ngd_plan_tensor *root = &exec->plan->tensors[t->root];
@@ -321,13 +321,13 @@ static char *place(const struct ascend_inst *inst, const struct ascend_check *ch
     return inst->staging + check->at + (t->offset - root->offset) + at * size;
 }
 
-static int64_t element(const struct ascend_inst *inst, const struct ascend_check *check,
-                       const struct ngd_plan_tensor *t, int64_t n)
+static int64_t staged_element(const struct ascend_inst *inst, const struct ascend_check *check,
+                              const struct ngd_plan_tensor *t, int64_t n)
 {
-    return load(place(inst, check, t, n), t->dtype);
+    return load_index(staged_place(inst, check, t, n), t->dtype);
 }
 
-static void store(char *p, ngd_dtype_t dtype, int64_t v64)
+static void store_index(char *p, ngd_dtype_t dtype, int64_t v64)
 {
     int32_t v32 = (int32_t)v64;
 
@@ -337,14 +337,14 @@ static void store(char *p, ngd_dtype_t dtype, int64_t v64)
         memcpy(p, &v32, 4);
 }
 
-static int64_t rows_of(const struct ngd_plan_tensor *t, const struct ngd_launch *launch)
+static int64_t rows_of_launch(const struct ngd_plan_tensor *t, const struct ngd_launch *launch)
 {
     if (t->row_sym != NGD_NO_ROW_SYM)
         return launch->symbols[t->row_sym] * t->row_mult;
     return t->rank ? t->dims[0] : 1;
 }
 
-static int64_t limit_of(const struct ascend_check *check, const struct ngd_launch *launch)
+static int64_t limit_of_launch(const struct ascend_check *check, const struct ngd_launch *launch)
 {
     return check->limit_sym == NGD_NO_ROW_SYM ? check->limit : launch->symbols[check->limit_sym] * check->limit_mult;
 }
@@ -354,13 +354,13 @@ static void fold_elements(const struct ascend_inst *inst, const struct ascend_ch
                           const struct ngd_launch *launch)
 {
     const struct ngd_plan_tensor *t = &inst->exec->plan->tensors[check->tensor];
-    const int64_t all = ngd_plan_elements(t), limit = limit_of(check, launch);
+    const int64_t all = ngd_plan_elements(t), limit = limit_of_launch(check, launch);
 
     for (int64_t i = 0; i < all; i++) {
-        int64_t v = element(inst, check, t, i);
+        int64_t v = staged_element(inst, check, t, i);
 
         if (v < 0)
-            store(place(inst, check, t, i), t->dtype, v + limit);
+            store_index(staged_place(inst, check, t, i), t->dtype, v + limit);
     }
 }
 
@@ -368,11 +368,12 @@ static ngd_status_t check_elements(const struct ascend_inst *inst, const struct 
                                    struct ngd_launch *launch)
 {
     const struct ngd_plan_tensor *t = &inst->exec->plan->tensors[check->tensor];
-    int64_t rows = t->rank ? t->dims[0] : 1, all = ngd_plan_elements(t), n = rows ? all / rows * rows_of(t, launch) : 0;
-    int64_t limit = limit_of(check, launch);
+    int64_t rows = t->rank ? t->dims[0] : 1, all = ngd_plan_elements(t),
+            n = rows ? all / rows * rows_of_launch(t, launch) : 0;
+    int64_t limit = limit_of_launch(check, launch);
 
     for (int64_t i = 0; i < n; i++) {
-        int64_t v = element(inst, check, t, i);
+        int64_t v = staged_element(inst, check, t, i);
 
         if (check->kind == ASCEND_CHECK_SLOT && v == -1)
             continue;
@@ -383,15 +384,15 @@ static ngd_status_t check_elements(const struct ascend_inst *inst, const struct 
 }
 
 /* The blocks that each sequence's context reaches, and the lists themselves. */
-static ngd_status_t check_table(const struct ascend_inst *inst, const struct ascend_check *check,
-                                struct ngd_launch *launch)
+static ngd_status_t check_attention_table(const struct ascend_inst *inst, const struct ascend_check *check,
+                                          struct ngd_launch *launch)
 {
     const struct ngd_plan *plan = inst->exec->plan;
     const struct ngd_plan_tensor *table = &plan->tensors[check->tensor], *q = &plan->tensors[check->call->in[0]];
     const struct ngd_host_value *queries = &launch->hosts[check->call->host[4]],
                                 *keys = &launch->hosts[check->call->host[5]];
     int64_t width = table->dims[1], block = ngd_call_int(check->call, "block_size"), last = 0,
-            rows = rows_of(q, launch);
+            rows = rows_of_launch(q, launch);
 
     for (uint32_t s = 0; s < queries->n; s++) {
         int64_t n = queries->values[s] - last, context = keys->values[s];
@@ -404,7 +405,7 @@ static ngd_status_t check_table(const struct ascend_inst *inst, const struct asc
             return out_of_range(check, launch, context);
         last = queries->values[s];
         for (int64_t b = 0; b * block < context; b++) {
-            int64_t v = element(inst, check, table, (int64_t)s * width + b);
+            int64_t v = staged_element(inst, check, table, (int64_t)s * width + b);
 
             if (v < 0 || v >= check->limit)
                 return out_of_range(check, launch, v);
@@ -422,8 +423,8 @@ ngd_status_t ngd_ascend_check_inputs(const struct ascend_inst *inst, struct ngd_
 
         if (check->computed || check->repeated)
             continue;
-        status =
-            check->kind == ASCEND_CHECK_TABLE ? check_table(inst, check, launch) : check_elements(inst, check, launch);
+        status = check->kind == ASCEND_CHECK_TABLE ? check_attention_table(inst, check, launch)
+                                                   : check_elements(inst, check, launch);
         if (status == NGD_OK && check->fold)
             fold_elements(inst, check, launch);
     }
@@ -447,7 +448,7 @@ static ngd_status_t map_rows(const struct ascend_inst *inst, const struct ascend
     const uint64_t before = t->offset - inst->exec->plan->tensors[t->root].offset;
     int32_t *slots = (int32_t *)(void *)(inst->staging + inst->exec->in_at[check->input] + before);
     int32_t *map = (int32_t *)(void *)(inst->staging + inst->exec->rowmap_at[check->input]);
-    int32_t n = (int32_t)rows_of(t, launch), valid = 0;
+    int32_t n = (int32_t)rows_of_launch(t, launch), valid = 0;
 
     while (valid < n && slots[valid] < 0)
         valid++;

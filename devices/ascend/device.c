@@ -82,7 +82,7 @@ static void describe_device(struct ascend_device *dev)
     }
 }
 
-static ngd_status_t open_context(struct ascend_device *dev, uint64_t *memory_p, struct ngd_diag *diag)
+static ngd_status_t open_device_context(struct ascend_device *dev, uint64_t *memory_p, struct ngd_diag *diag)
 {
     const struct ngd_acl *acl = dev->acl;
     size_t free_bytes = 0, total = 0;
@@ -160,7 +160,7 @@ ngd_status_t ngd_ascend_open(const struct ngd_device_params *params, void **dev_
     ngd_ascend_nz_init(dev, params->nz_weights);
     status = check_index(dev, diag);
     if (status == NGD_OK)
-        status = open_context(dev, &memory, diag);
+        status = open_device_context(dev, &memory, diag);
     if (status) {
         if (status != NGD_ERR_NO_DEVICE_MEMORY)
             ngd_ascend_explain_nodes(dev, diag);

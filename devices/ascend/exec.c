@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static ngd_status_t lay_out(struct ascend_exec *exec, struct ngd_diag *diag)
+static ngd_status_t lay_out_staging(struct ascend_exec *exec, struct ngd_diag *diag)
 {
     const struct ngd_plan *plan = exec->plan;
     const struct ngd_graph *g = plan->graph;
@@ -86,7 +86,7 @@ ngd_status_t ngd_ascend_instantiate(void *dev, const struct ngd_plan *plan, cons
     ngd_arena_init(&exec->arena, 16 << 10);
     exec->dev = dev;
     exec->plan = plan;
-    status = lay_out(exec, diag);
+    status = lay_out_staging(exec, diag);
     if (status == NGD_OK)
         status = ngd_ascend_find_tails(exec, diag);
     if (status == NGD_OK)
@@ -129,7 +129,7 @@ void ngd_ascend_destroy(void *dev, void *exec_v)
 
 /* ---- instances ----------------------------------------------------------------------------------- */
 
-static ngd_status_t take_memory(struct ascend_inst *inst, struct ngd_diag *diag)
+static ngd_status_t take_instance_memory(struct ascend_inst *inst, struct ngd_diag *diag)
 {
     const struct ascend_exec *exec = inst->exec;
     struct ascend_device *dev = exec->dev;
@@ -156,7 +156,8 @@ static ngd_status_t take_memory(struct ascend_inst *inst, struct ngd_diag *diag)
     return status == NGD_ERR_NO_DEVICE_MEMORY ? NGD_ERR_NO_MEMORY : status;
 }
 
-static ngd_status_t new_inst(struct ascend_exec *exec, uint32_t n, struct ascend_inst **inst_p, struct ngd_diag *diag)
+static ngd_status_t new_ascend_instance(struct ascend_exec *exec, uint32_t n, struct ascend_inst **inst_p,
+                                        struct ngd_diag *diag)
 {
     struct ascend_inst *inst = NGD_NEW(struct ascend_inst);
     ngd_status_t status;
@@ -170,7 +171,7 @@ static ngd_status_t new_inst(struct ascend_exec *exec, uint32_t n, struct ascend
     ngd_list_init(&inst->nz_writer);
     inst->bound = NGD_NEW_N(void *, n);
     inst->nz = NGD_NEW_N(struct ascend_nz *, exec->n_weights);
-    status = inst->bound && inst->nz ? take_memory(inst, diag)
+    status = inst->bound && inst->nz ? take_instance_memory(inst, diag)
                                      : ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for an instance");
     if (status) {
         ngd_ascend_unbind(exec->dev, inst);
@@ -191,7 +192,7 @@ ngd_status_t ngd_ascend_bind(void *dev, void *exec, void *pool_mem, void *const 
     if (inst)
         ngd_ascend_drop_graph(inst); /* it has the old addresses */
     else
-        status = new_inst(exec, n, &inst, diag);
+        status = new_ascend_instance(exec, n, &inst, diag);
     if (status)
         return status;
     inst->pool = pool_mem;

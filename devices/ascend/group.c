@@ -41,7 +41,7 @@ struct warm {
     struct ngd_diag diag;
 };
 
-static void fail(struct warm *w, ngd_acl_error_t code, const char *name)
+static void fail_warm_up(struct warm *w, ngd_acl_error_t code, const char *name)
 {
     char what[160];
 
@@ -58,17 +58,17 @@ static void reduce_once(struct warm *w, void *mem, void *stream)
     if (!code)
         code = acl->HcclAllReduce(mem, mem, 1, NGD_HCCL_FP32, NGD_HCCL_SUM, w->comm->hccl[w->rank], stream);
     if (code) {
-        fail(w, code, "the first collective");
+        fail_warm_up(w, code, "the first collective");
         return;
     }
     code = acl->aclrtSynchronizeStreamWithTimeout(stream, w->comm->devs[w->rank]->limit_ms);
     if (code) {
-        fail(w, code, "the end of the first collective");
+        fail_warm_up(w, code, "the end of the first collective");
         acl->aclrtStreamAbort(stream);
     }
 }
 
-static void warm_up(struct warm *w)
+static void warm_up_rank(struct warm *w)
 {
     struct ascend_device *dev = w->comm->devs[w->rank];
     void *mem = NULL, *stream = NULL;
@@ -79,12 +79,12 @@ static void warm_up(struct warm *w)
         return;
     code = dev->acl->aclrtCreateStreamWithConfig(&stream, 0, NGD_ACL_STREAM_FAST_LAUNCH);
     if (code) {
-        fail(w, code, "a stream");
+        fail_warm_up(w, code, "a stream");
         return;
     }
     code = dev->acl->aclrtMalloc(&mem, WARM_BYTES, NGD_ACL_MALLOC_HUGE_FIRST);
     if (code)
-        fail(w, code, "device memory");
+        fail_warm_up(w, code, "device memory");
     else
         reduce_once(w, mem, stream);
     dev->acl->aclrtDestroyStreamForce(stream);
@@ -94,12 +94,12 @@ static void warm_up(struct warm *w)
 
 static void *warm_main(void *arg)
 {
-    warm_up(arg);
+    warm_up_rank(arg);
     return NULL;
 }
 
 /* The rank's own failure is the cause to report, not that others waited for it. */
-static ngd_status_t judge(const struct warm *warm, uint32_t n, struct ngd_diag *diag)
+static ngd_status_t judge_warm_ups(const struct warm *warm, uint32_t n, struct ngd_diag *diag)
 {
     const struct warm *worst = NULL;
 
@@ -129,7 +129,7 @@ static ngd_status_t warm_all(struct ascend_comm *comm, struct ngd_diag *diag)
     for (uint32_t i = 0; i < n; i++)
         pthread_join(warm[i].thread, NULL);
     status = err ? ngd_diag_set(diag, ngd_status_from_errno(err), "group \"%s\": no thread for rank %u", comm->name, n)
-                 : judge(warm, comm->n, diag);
+                 : judge_warm_ups(warm, comm->n, diag);
     ngd_free(warm);
     return status;
 }
@@ -218,7 +218,7 @@ ngd_status_t ngd_ascend_comm_status(void *comm_v, struct ngd_diag *diag)
     return ngd_meeting_status(comm->meeting, diag);
 }
 
-static ngd_status_t mend(void *comm_v, struct ngd_diag *diag)
+static ngd_status_t mend_hccl_group(void *comm_v, struct ngd_diag *diag)
 {
     struct ascend_comm *comm = comm_v;
     ngd_status_t status;
@@ -236,12 +236,12 @@ ngd_status_t ngd_ascend_comm_reset(void *comm_v, struct ngd_diag *diag)
 {
     struct ascend_comm *comm = comm_v;
 
-    return ngd_meeting_reset(comm->meeting, mend, comm, diag);
+    return ngd_meeting_reset(comm->meeting, mend_hccl_group, comm, diag);
 }
 
 /* ---- what an executable does in its groups ------------------------------------------------------- */
 
-static uint64_t mix(uint64_t h, uint64_t v)
+static uint64_t mix_group_digest(uint64_t h, uint64_t v)
 {
     return ngd_hash64(&v, sizeof(v), h);
 }
@@ -257,9 +257,9 @@ static uint64_t digest(uint64_t h, const struct ascend_said *said)
     const struct ngd_collective *c = &said->what;
 
     h = mix_text(mix_text(h, c->op), c->reduce);
-    h = mix(mix(mix(h, c->dtype), c->rank), c->src);
+    h = mix_group_digest(mix_group_digest(mix_group_digest(h, c->dtype), c->rank), c->src);
     for (uint32_t i = c->split || said->row_sym != NGD_NO_ROW_SYM; i < c->rank; i++)
-        h = mix(h, (uint64_t)c->dims[i]);
+        h = mix_group_digest(h, (uint64_t)c->dims[i]);
     return h;
 }
 
@@ -391,7 +391,7 @@ static bool compare_parts(const struct ascend_group *g, const int64_t *symbols)
     return true;
 }
 
-static bool meet(const struct ascend_group *g, const int64_t *symbols)
+static bool meet_group_ranks(const struct ascend_group *g, const int64_t *symbols)
 {
     struct ngd_collective all = {.op = g->says[0].what.op, .reduce = "", .rank = 2, .open = true};
     int64_t counts[NGD_GROUP_MAX_RANKS];
@@ -400,7 +400,7 @@ static bool meet(const struct ascend_group *g, const int64_t *symbols)
 
     for (uint32_t i = 0; i < g->n_says; i++)
         if (g->says[i].row_sym != NGD_NO_ROW_SYM)
-            h = mix(h, (uint64_t)(symbols[g->says[i].row_sym] * g->says[i].row_mult));
+            h = mix_group_digest(h, (uint64_t)(symbols[g->says[i].row_sym] * g->says[i].row_mult));
     all.dims[0] = (int64_t)h;
     all.dims[1] = g->n_says;
     if (!meet_one(g, &all))
@@ -429,7 +429,7 @@ ngd_status_t ngd_ascend_groups_meet(const struct ascend_exec *exec, const struct
                                     struct ngd_diag *diag)
 {
     for (uint32_t i = 0; i < exec->n_comms; i++)
-        if (!meet(&exec->comms[i], launch->symbols))
+        if (!meet_group_ranks(&exec->comms[i], launch->symbols))
             return ngd_meeting_status(exec->comms[i].comm->meeting, diag);
     return NGD_OK;
 }

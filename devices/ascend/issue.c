@@ -84,14 +84,14 @@ void ngd_ascend_refuse(struct ascend_issue *c, const char *fmt, ...)
         ngd_diag_set(c->diag, NGD_ERR_OP_UNSUPPORTED, "device %s: %s: %s", c->dev->name, c->call->op->name, text);
 }
 
-static void no_memory(struct ascend_issue *c)
+static void no_operand_memory(struct ascend_issue *c)
 {
     if (!c->status)
         c->status = ngd_diag_set(c->diag, NGD_ERR_NO_MEMORY, "device %s: no host memory for the operands of %s",
                                  c->dev->name, c->call->op->name);
 }
 
-static void failed(struct ascend_issue *c, ngd_acl_error_t code, const char *name)
+static void call_failed(struct ascend_issue *c, ngd_acl_error_t code, const char *name)
 {
     char what[160];
 
@@ -123,7 +123,7 @@ static void make_contiguous(struct ascend_view *v)
 }
 
 /* Elements from the first one on that a view touches. */
-static int64_t extent(const struct ascend_view *v)
+static int64_t view_extent(const struct ascend_view *v)
 {
     int64_t last = 0;
 
@@ -135,7 +135,7 @@ static int64_t extent(const struct ascend_view *v)
     return last + 1;
 }
 
-static struct ascend_view view_of(struct ascend_issue *c, uint32_t tensor)
+static struct ascend_view view_of_tensor(struct ascend_issue *c, uint32_t tensor)
 {
     const struct ngd_plan_tensor *t = &c->plan->tensors[tensor], *root = &c->plan->tensors[t->root];
     struct ascend_view v = {.dtype = t->dtype, .rank = t->rank};
@@ -147,15 +147,15 @@ static struct ascend_view view_of(struct ascend_issue *c, uint32_t tensor)
         /* Memory is not placed yet; strides that the operator does not take are removed by a copy. */
         if (!c->op->strided)
             make_contiguous(&v);
-        v.storage = extent(&v);
+        v.storage = view_extent(&v);
         v.base = NULL;
         return v;
     }
     v.base = (t->space == NGD_SPACE_POOL ? c->inst->pool : (char *)c->inst->bound[t->bound]) + root->offset;
     v.offset = (int64_t)(t->offset - root->offset) / size;
     v.storage = (int64_t)root->bytes / size;
-    if (v.storage < v.offset + extent(&v))
-        v.storage = v.offset + extent(&v);
+    if (v.storage < v.offset + view_extent(&v))
+        v.storage = v.offset + view_extent(&v);
     return v;
 }
 
@@ -170,7 +170,7 @@ struct ascend_view ngd_ascend_in(struct ascend_issue *c, uint32_t i)
         ngd_ascend_refuse(c, "operand %u is missing", i);
         return (struct ascend_view){0};
     }
-    return view_of(c, c->call->in[i]);
+    return view_of_tensor(c, c->call->in[i]);
 }
 
 struct ascend_view ngd_ascend_weight(struct ascend_issue *c, uint32_t i)
@@ -190,7 +190,7 @@ struct ascend_view ngd_ascend_weight(struct ascend_issue *c, uint32_t i)
 
 struct ascend_view ngd_ascend_out(struct ascend_issue *c, uint32_t i)
 {
-    return view_of(c, c->call->out[i]);
+    return view_of_tensor(c, c->call->out[i]);
 }
 
 struct ascend_view ngd_ascend_temp(struct ascend_issue *c, ngd_dtype_t dtype, uint32_t rank, const int64_t *dims)
@@ -228,10 +228,10 @@ struct ascend_view ngd_ascend_half(const struct ascend_view *v, int which)
 
 /* ---- operands ------------------------------------------------------------------------------------ */
 
-static void *hold(struct ascend_issue *c, void *object, enum held_kind kind)
+static void *hold_operand(struct ascend_issue *c, void *object, enum held_kind kind)
 {
     if (!object) {
-        no_memory(c);
+        no_operand_memory(c);
         return NULL;
     }
     if (c->n_held == ASCEND_HELD) {
@@ -247,11 +247,11 @@ struct aclTensor *ngd_ascend_tensor(struct ascend_issue *c, const struct ascend_
 {
     if (c->status || c->n_held == ASCEND_HELD)
         return NULL;
-    return hold(c,
-                c->acl->aclCreateTensor(v->dims, v->rank, ngd_ascend_dtype(v->dtype), v->strides, v->offset,
-                                        v->nz ? NGD_ACL_FORMAT_NZ : NGD_ACL_FORMAT_ND, v->nz ? v->fractal : &v->storage,
-                                        v->nz ? 4 : 1, v->base),
-                HELD_TENSOR);
+    return hold_operand(c,
+                        c->acl->aclCreateTensor(v->dims, v->rank, ngd_ascend_dtype(v->dtype), v->strides, v->offset,
+                                                v->nz ? NGD_ACL_FORMAT_NZ : NGD_ACL_FORMAT_ND,
+                                                v->nz ? v->fractal : &v->storage, v->nz ? 4 : 1, v->base),
+                        HELD_TENSOR);
 }
 
 struct aclScalar *ngd_ascend_scalar(struct ascend_issue *c, double value, ngd_dtype_t dtype)
@@ -262,8 +262,8 @@ struct aclScalar *ngd_ascend_scalar(struct ascend_issue *c, double value, ngd_dt
     if (c->status)
         return NULL;
     if (ngd_dtype_is_float(dtype))
-        return hold(c, c->acl->aclCreateScalar(&f, NGD_ACL_FLOAT), HELD_SCALAR);
-    return hold(c, c->acl->aclCreateScalar(&i, NGD_ACL_INT64), HELD_SCALAR);
+        return hold_operand(c, c->acl->aclCreateScalar(&f, NGD_ACL_FLOAT), HELD_SCALAR);
+    return hold_operand(c, c->acl->aclCreateScalar(&i, NGD_ACL_INT64), HELD_SCALAR);
 }
 
 struct aclScalar *ngd_ascend_number(struct ascend_issue *c, struct ngd_scalar value, ngd_dtype_t dtype)
@@ -274,8 +274,8 @@ struct aclScalar *ngd_ascend_number(struct ascend_issue *c, struct ngd_scalar va
     if (c->status)
         return NULL;
     if (ngd_dtype_is_float(dtype) || (!value.i && value.f != (double)i))
-        return hold(c, c->acl->aclCreateScalar(&f, NGD_ACL_FLOAT), HELD_SCALAR);
-    return hold(c, c->acl->aclCreateScalar(&i, NGD_ACL_INT64), HELD_SCALAR);
+        return hold_operand(c, c->acl->aclCreateScalar(&f, NGD_ACL_FLOAT), HELD_SCALAR);
+    return hold_operand(c, c->acl->aclCreateScalar(&i, NGD_ACL_INT64), HELD_SCALAR);
 }
 
 struct aclScalar *ngd_ascend_attr(struct ascend_issue *c, const char *name, ngd_dtype_t dtype)
@@ -285,7 +285,7 @@ struct aclScalar *ngd_ascend_attr(struct ascend_issue *c, const char *name, ngd_
 
 struct aclIntArray *ngd_ascend_ints(struct ascend_issue *c, const int64_t *values, uint64_t n)
 {
-    return c->status ? NULL : hold(c, c->acl->aclCreateIntArray(values, n), HELD_INTS);
+    return c->status ? NULL : hold_operand(c, c->acl->aclCreateIntArray(values, n), HELD_INTS);
 }
 
 /* The list owns its tensors: it is held in their place. */
@@ -304,7 +304,7 @@ struct aclTensorList *ngd_ascend_list(struct ascend_issue *c, const struct ascen
     list = c->acl->aclCreateTensorList(tensors, n);
     if (list)
         c->n_held = before;
-    return hold(c, list, HELD_LIST);
+    return hold_operand(c, list, HELD_LIST);
 }
 
 /* What fails to be destroyed is CANN's to know about; nothing can be done with it. */
@@ -347,7 +347,7 @@ bool ngd_ascend_wants(struct ascend_issue *c, const char *name, bool found)
 }
 
 /* An executor whose second phase will not come. Only a repeatable one may be destroyed. */
-static void discard(struct ascend_issue *c)
+static void discard_executor(struct ascend_issue *c)
 {
     c->acl->aclSetAclOpExecutorRepeatable(c->executor);
     c->acl->aclDestroyAclOpExecutor(c->executor);
@@ -360,21 +360,21 @@ void ngd_ascend_phase2(struct ascend_issue *c, const char *name, ngd_acl_error_t
     /* An operand that could not be made is NULL, which the first phase has refused: that is the cause to report. */
     if (c->status) {
         if (!code && c->executor)
-            discard(c);
+            discard_executor(c);
         return;
     }
     if (code) {
-        failed(c, code, name);
+        call_failed(c, code, name);
         return;
     }
     if (need > c->largest)
         c->largest = need;
     if (c->mode == ASCEND_MEASURE) {
-        discard(c);
+        discard_executor(c);
         return;
     }
     if (need + c->temps > room) {
-        discard(c);
+        discard_executor(c);
         c->status =
             ngd_diag_set(c->diag, NGD_ERR_CAPTURE_FAILED,
                          "device %s: node %u (%s): %s asks for %" PRIu64 " bytes of workspace, planned were %" PRIu64,
@@ -383,7 +383,7 @@ void ngd_ascend_phase2(struct ascend_issue *c, const char *name, ngd_acl_error_t
     }
     code = run(c->ws ? c->inst->pool + c->call->workspace_offset + room - need : NULL, c->ws, c->executor, c->stream);
     if (code)
-        failed(c, code, name);
+        call_failed(c, code, name);
 }
 
 /* ---- casts --------------------------------------------------------------------------------------- */
@@ -412,13 +412,13 @@ struct ascend_view ngd_ascend_cast(struct ascend_issue *c, const struct ascend_v
 void ngd_ascend_called(struct ascend_issue *c, const char *name, ngd_acl_error_t code)
 {
     if (code)
-        failed(c, code, name);
+        call_failed(c, code, name);
 }
 
 static void check_code(struct ascend_issue *c, ngd_acl_error_t code, const char *name)
 {
     if (code)
-        failed(c, code, name);
+        call_failed(c, code, name);
 }
 
 void ngd_ascend_task_group_begin(struct ascend_issue *c)
@@ -512,7 +512,7 @@ static struct ascend_limits *enter_limits(struct ascend_issue *c)
 
         if (code) {
             limits->stream = NULL;
-            failed(c, code, "a stream for limits of cores");
+            call_failed(c, code, "a stream for limits of cores");
             return NULL;
         }
         ngd_ascend_count_streams(c->dev, 1);
@@ -567,8 +567,8 @@ ngd_status_t ngd_ascend_issue_call(struct ascend_issue *c, const struct ngd_plan
 }
 
 /* Measures by `c`, which has what is special of the call. */
-static ngd_status_t measure(struct ascend_issue c, struct ascend_device *dev, const struct ngd_plan *plan,
-                            const struct ngd_plan_call *call, uint64_t *workspace_p, struct ngd_diag *diag)
+static ngd_status_t measure_call(struct ascend_issue c, struct ascend_device *dev, const struct ngd_plan *plan,
+                                 const struct ngd_plan_call *call, uint64_t *workspace_p, struct ngd_diag *diag)
 {
     ngd_status_t status = ngd_ascend_enter(dev, dev->context, diag);
 
@@ -594,18 +594,18 @@ ngd_status_t ngd_ascend_measure(struct ascend_device *dev, const struct ngd_plan
 {
     if (ngd_ascend_is_attention(call))
         return ngd_ascend_attention_measure(dev, plan, call, NULL, NULL, workspace_p, diag);
-    return measure((struct ascend_issue){0}, dev, plan, call, workspace_p, diag);
+    return measure_call((struct ascend_issue){0}, dev, plan, call, workspace_p, diag);
 }
 
 ngd_status_t ngd_ascend_measure_way(struct ascend_device *dev, const struct ngd_plan *plan,
                                     const struct ngd_plan_call *call, enum ascend_way way, uint64_t *workspace_p,
                                     struct ngd_diag *diag)
 {
-    return measure((struct ascend_issue){.way = way}, dev, plan, call, workspace_p, diag);
+    return measure_call((struct ascend_issue){.way = way}, dev, plan, call, workspace_p, diag);
 }
 
 ngd_status_t ngd_ascend_measure_nz(struct ascend_device *dev, const struct ngd_plan *plan,
                                    const struct ngd_plan_call *call, uint64_t *workspace_p, struct ngd_diag *diag)
 {
-    return measure((struct ascend_issue){.nz = true}, dev, plan, call, workspace_p, diag);
+    return measure_call((struct ascend_issue){.nz = true}, dev, plan, call, workspace_p, diag);
 }

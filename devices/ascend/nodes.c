@@ -76,7 +76,7 @@ static void name_group(gid_t gid, char name[NAME_ROOM])
 
 /* ---- one node ------------------------------------------------------------------------------------ */
 
-static bool is_same(const struct stat *a, const struct stat *b)
+static bool is_same_node(const struct stat *a, const struct stat *b)
 {
     if (S_ISCHR(a->st_mode) && S_ISCHR(b->st_mode))
         return a->st_rdev == b->st_rdev;
@@ -91,7 +91,7 @@ static bool has_open(const struct stat *node)
     bool found = false;
 
     while (dir && !found && (entry = readdir(dir)) != NULL)
-        found = fstatat(dirfd(dir), entry->d_name, &st, 0) == 0 && is_same(&st, node);
+        found = fstatat(dirfd(dir), entry->d_name, &st, 0) == 0 && is_same_node(&st, node);
     if (dir)
         closedir(dir);
     return found;
@@ -107,7 +107,7 @@ static int try_open(const char *path)
     return 0;
 }
 
-static void look(const char *name, struct node *node)
+static void look_at_node(const char *name, struct node *node)
 {
     memset(node, 0, sizeof(*node));
     snprintf(node->path, sizeof(node->path), "%.160s/%.60s", root(), name);
@@ -127,7 +127,7 @@ static void look_at_own(uint32_t index, struct node *node)
     char name[32];
 
     snprintf(name, sizeof(name), "davinci%u", (unsigned)index);
-    look(name, node);
+    look_at_node(name, node);
 }
 
 /* Its mode lets this process read and write; a unit or a container may forbid it nevertheless. */
@@ -175,7 +175,7 @@ void ngd_ascend_explain_nodes(const struct ascend_device *dev, struct ngd_diag *
     look_at_own((uint32_t)dev->index, &node);
     wrong = is_wrong(&node, text);
     for (size_t i = 0; i < N_SHARED && !wrong; i++) {
-        look(shared_nodes[i], &node);
+        look_at_node(shared_nodes[i], &node);
         wrong = is_wrong(&node, text);
     }
     if (!wrong || !diag)
@@ -244,7 +244,7 @@ static size_t find_davincis(char names[NODES_MOST][SHORT_ROOM])
 }
 
 /* Which devices the machine, or what the container passes on, has: numbers may be others than those expected. */
-static void add_all(bool open, struct ngd_doctor_device_report *report)
+static void add_davincis(bool open, struct ngd_doctor_device_report *report)
 {
     char names[NODES_MOST][SHORT_ROOM], list[NODES_MOST * (SHORT_ROOM + 1) + 1] = "";
     size_t n = find_davincis(names), at = 0;
@@ -264,7 +264,7 @@ static void add_all(bool open, struct ngd_doctor_device_report *report)
 /* ---- the driver's files -------------------------------------------------------------------------- */
 
 /* The value of KEY=VALUE in a file; false: it is not there, or the file is not. */
-static bool find_value(const char *path, const char *key, char *value, size_t room)
+static bool find_info_value(const char *path, const char *key, char *value, size_t room)
 {
     FILE *f = fopen(path, "re");
     size_t n = strlen(key);
@@ -296,10 +296,10 @@ static void add_driver(bool open, struct ngd_doctor_device_report *report)
     char home[160] = "/usr/local/Ascend", group[NAME_ROOM] = "HwHiAiUser", version[80], path[PATH_ROOM];
     const char *info = install_info();
 
-    find_value(info, "Driver_Install_Path_Param", home, sizeof(home));
-    find_value(info, "UserGroup", group, sizeof(group));
+    find_info_value(info, "Driver_Install_Path_Param", home, sizeof(home));
+    find_info_value(info, "UserGroup", group, sizeof(group));
     snprintf(path, sizeof(path), "%s/driver/version.info", home);
-    if (find_value(path, "Version", version, sizeof(version)))
+    if (find_info_value(path, "Version", version, sizeof(version)))
         ngd_doctor_device_add(report, "driver", "passed", 0, "%s of %s", version, path);
     else
         ngd_doctor_device_add(report, "driver", "missing", 0, "its version is not in %.130s (%.60s names the folder)",
@@ -319,11 +319,11 @@ void ngd_ascend_doctor(uint32_t index, bool open, struct ngd_doctor_device_repor
     struct node node;
 
     add_user(report);
-    add_all(open, report);
+    add_davincis(open, report);
     look_at_own(index, &node);
     add_node(&node, open, report);
     for (size_t i = 0; i < N_SHARED; i++) {
-        look(shared_nodes[i], &node);
+        look_at_node(shared_nodes[i], &node);
         add_node(&node, open, report);
     }
     add_driver(open, report);

@@ -91,7 +91,8 @@ ngd_status_t ngd_ascend_nz_find(struct ascend_exec *exec, struct ngd_diag *diag)
 
 /* ---- making one ---------------------------------------------------------------------------------- */
 
-static ngd_status_t fail(const struct ascend_device *dev, ngd_acl_error_t code, const char *name, struct ngd_diag *diag)
+static ngd_status_t fail_nz(const struct ascend_device *dev, ngd_acl_error_t code, const char *name,
+                            struct ngd_diag *diag)
 {
     char what[160];
 
@@ -100,7 +101,7 @@ static ngd_status_t fail(const struct ascend_device *dev, ngd_acl_error_t code, 
 }
 
 /* Counted memory; what there is of it is to be given back. */
-static ngd_status_t take_memory(struct ascend_device *dev, uint64_t bytes, void **mem_p, struct ngd_diag *diag)
+static ngd_status_t take_nz_memory(struct ascend_device *dev, uint64_t bytes, void **mem_p, struct ngd_diag *diag)
 {
     const struct ngd_backend_counter *counter = &dev->nz.counter;
     ngd_status_t status = counter->take(counter->ctx, bytes, counter->budget / SPARE_SHARE, diag);
@@ -112,7 +113,7 @@ static ngd_status_t take_memory(struct ascend_device *dev, uint64_t bytes, void 
     if (code) {
         *mem_p = NULL;
         counter->give(counter->ctx, bytes);
-        return fail(dev, code, "device memory", diag);
+        return fail_nz(dev, code, "device memory", diag);
     }
     return NGD_OK;
 }
@@ -133,7 +134,7 @@ static void give_memory(struct ascend_device *dev, void *mem, uint64_t bytes)
 }
 
 /* Elements with the padding. 8.1.RC1 names f16 only, and bf16 is as wide. */
-static ngd_status_t size_of(struct ascend_device *dev, struct ascend_nz *w, struct ngd_diag *diag)
+static ngd_status_t size_of_weight(struct ascend_device *dev, struct ascend_nz *w, struct ngd_diag *diag)
 {
     const int64_t dims[2] = {w->rows, w->columns};
     struct aclIntArray *shape = dev->acl->aclCreateIntArray(dims, 2);
@@ -146,7 +147,7 @@ static ngd_status_t size_of(struct ascend_device *dev, struct ascend_nz *w, stru
     code = dev->acl->aclnnCalculateMatmulWeightSizeV2(shape, NGD_ACL_FLOAT16, &elements);
     dev->acl->aclDestroyIntArray(shape);
     if (code)
-        return fail(dev, code, "aclnnCalculateMatmulWeightSizeV2", diag);
+        return fail_nz(dev, code, "aclnnCalculateMatmulWeightSizeV2", diag);
     ngd_acl_fractal(w->rows, w->columns, (int64_t)ngd_dtype_bytes(w->dtype), fractal);
     if (elements != (uint64_t)(fractal[0] * fractal[1] * fractal[2] * fractal[3]))
         return ngd_diag_set(diag, NGD_ERR_OP_UNSUPPORTED,
@@ -175,16 +176,16 @@ static ngd_status_t queue_layout(struct ascend_device *dev, const struct ascend_
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a weight in NZ");
     code = acl->aclnnTransMatmulWeightGetWorkspaceSize(t, &need, &executor);
     if (code)
-        status = fail(dev, code, "aclnnTransMatmulWeightGetWorkspaceSize", diag);
+        status = fail_nz(dev, code, "aclnnTransMatmulWeightGetWorkspaceSize", diag);
     if (!status && need) {
-        status = take_memory(dev, ngd_ascend_align(need), ws_p, diag);
+        status = take_nz_memory(dev, ngd_ascend_align(need), ws_p, diag);
         if (!status)
             *ws_bytes_p = ngd_ascend_align(need);
     }
     if (!status) {
         code = acl->aclnnTransMatmulWeight(*ws_p, need, executor, stream);
         if (code)
-            status = fail(dev, code, "aclnnTransMatmulWeight", diag);
+            status = fail_nz(dev, code, "aclnnTransMatmulWeight", diag);
     } else if (executor) { /* only a repeatable one may be destroyed */
         acl->aclSetAclOpExecutorRepeatable(executor);
         acl->aclDestroyAclOpExecutor(executor);
@@ -194,7 +195,7 @@ static ngd_status_t queue_layout(struct ascend_device *dev, const struct ascend_
 }
 
 /* The elements as they are, then laid out where they lie. Nothing of it runs afterwards. */
-static ngd_status_t lay_out(struct ascend_device *dev, const struct ascend_nz *w, struct ngd_diag *diag)
+static ngd_status_t lay_out_weight(struct ascend_device *dev, const struct ascend_nz *w, struct ngd_diag *diag)
 {
     const struct ngd_acl *acl = dev->acl;
     void *stream = NULL, *ws = NULL;
@@ -203,17 +204,17 @@ static ngd_status_t lay_out(struct ascend_device *dev, const struct ascend_nz *w
     ngd_status_t status;
 
     if (code)
-        return fail(dev, code, "a copy", diag);
+        return fail_nz(dev, code, "a copy", diag);
     code = acl->aclrtCreateStreamWithConfig(&stream, 0, NGD_ACL_STREAM_FAST_LAUNCH | NGD_ACL_STREAM_FAST_SYNC);
     if (code)
-        return fail(dev, code, "a stream", diag);
+        return fail_nz(dev, code, "a stream", diag);
     ngd_ascend_count_streams(dev, 1);
     status = queue_layout(dev, w, stream, &ws, &ws_bytes, diag);
     code = acl->aclrtSynchronizeStreamWithTimeout(stream, dev->limit_ms);
     if (code) {
         acl->aclrtStreamAbort(stream); /* the memory goes away now */
         if (!status)
-            status = fail(dev, code, "aclnnTransMatmulWeight", diag);
+            status = fail_nz(dev, code, "aclnnTransMatmulWeight", diag);
     }
     acl->aclrtDestroyStreamForce(stream);
     ngd_ascend_count_streams(dev, -1);
@@ -221,16 +222,16 @@ static ngd_status_t lay_out(struct ascend_device *dev, const struct ascend_nz *w
     return status;
 }
 
-static ngd_status_t make(struct ascend_device *dev, struct ascend_nz *w, struct ngd_diag *diag)
+static ngd_status_t make_nz_copy(struct ascend_device *dev, struct ascend_nz *w, struct ngd_diag *diag)
 {
     ngd_status_t status = ngd_ascend_enter(dev, dev->context, diag);
 
     if (!status)
-        status = size_of(dev, w, diag);
+        status = size_of_weight(dev, w, diag);
     if (!status)
-        status = take_memory(dev, w->bytes, &w->mem, diag);
+        status = take_nz_memory(dev, w->bytes, &w->mem, diag);
     if (!status)
-        status = lay_out(dev, w, diag);
+        status = lay_out_weight(dev, w, diag);
     if (status) {
         give_memory(dev, w->mem, w->bytes);
         w->mem = NULL;
@@ -240,7 +241,7 @@ static ngd_status_t make(struct ascend_device *dev, struct ascend_nz *w, struct 
 
 /* ---- what is current ----------------------------------------------------------------------------- */
 
-static bool overlap(const char *a, uint64_t a_bytes, const char *b, uint64_t b_bytes)
+static bool ranges_overlap(const char *a, uint64_t a_bytes, const char *b, uint64_t b_bytes)
 {
     return (uintptr_t)a < (uintptr_t)b + b_bytes && (uintptr_t)b < (uintptr_t)a + a_bytes;
 }
@@ -252,7 +253,7 @@ static void outdate(struct ascend_device *dev, const char *mem, uint64_t bytes) 
     ngd_list_for_each (pos, &dev->nz.copies) {
         struct ascend_nz *w = ngd_container_of(pos, struct ascend_nz, link);
 
-        if (!w->current || !overlap(w->source, w->source_bytes, mem, bytes))
+        if (!w->current || !ranges_overlap(w->source, w->source_bytes, mem, bytes))
             continue;
         w->current = false;
         dev->nz.outdated++;
@@ -279,7 +280,7 @@ static bool is_written(struct ascend_device *dev, const char *mem, uint64_t byte
         const struct ngd_plan *plan = inst->exec->plan;
 
         for (uint32_t i = plan->graph->n_params; i < inst->n_bound; i++)
-            if (overlap(mem, bytes, inst->bound[i], plan->bound[i].bytes))
+            if (ranges_overlap(mem, bytes, inst->bound[i], plan->bound[i].bytes))
                 return true;
     }
     return false;
@@ -303,7 +304,8 @@ static void list_writer(struct ascend_inst *inst)
 
 /* ---- whose --------------------------------------------------------------------------------------- */
 
-static struct ascend_nz *find(struct ascend_device *dev, const struct ascend_nz *like) NGD_REQUIRES(dev->nz.lock)
+static struct ascend_nz *find_nz_copy(struct ascend_device *dev, const struct ascend_nz *like)
+    NGD_REQUIRES(dev->nz.lock)
 {
     ngd_list_for_each (pos, &dev->nz.copies) {
         struct ascend_nz *w = ngd_container_of(pos, struct ascend_nz, link);
@@ -315,7 +317,7 @@ static struct ascend_nz *find(struct ascend_device *dev, const struct ascend_nz 
     return NULL;
 }
 
-static struct ascend_nz *add(struct ascend_device *dev, const struct ascend_nz *like, struct ngd_diag *diag)
+static struct ascend_nz *add_nz_copy(struct ascend_device *dev, const struct ascend_nz *like, struct ngd_diag *diag)
     NGD_REQUIRES(dev->nz.lock)
 {
     struct ascend_nz *w = NGD_NEW(struct ascend_nz);
@@ -327,7 +329,7 @@ static struct ascend_nz *add(struct ascend_device *dev, const struct ascend_nz *
         return NULL;
     }
     *w = *like;
-    status = make(dev, w, diag);
+    status = make_nz_copy(dev, w, diag);
     if (status) {
         diag->status = status;
         dev->nz.left[status == NGD_ERR_NO_DEVICE_MEMORY ? ASCEND_ND_MEMORY : ASCEND_ND_FAILED]++;
@@ -360,9 +362,9 @@ static struct ascend_nz *get(const struct ascend_inst *inst, const struct ascend
         ngd_diag_set(diag, NGD_ERR_BUSY, "device %s: a graph that is bound writes the buffer", dev->name);
         dev->nz.left[ASCEND_ND_WRITTEN]++;
     } else {
-        w = find(dev, &like);
+        w = find_nz_copy(dev, &like);
         if (!w)
-            w = add(dev, &like, diag);
+            w = add_nz_copy(dev, &like, diag);
     }
     if (w)
         w->refs++;
@@ -370,7 +372,7 @@ static struct ascend_nz *get(const struct ascend_inst *inst, const struct ascend
     return w;
 }
 
-static void put(struct ascend_device *dev, struct ascend_nz *w)
+static void put_nz_copy(struct ascend_device *dev, struct ascend_nz *w)
 {
     bool last;
 
@@ -416,7 +418,7 @@ void ngd_ascend_nz_take(struct ascend_inst *inst)
 static void put_all(struct ascend_inst *inst)
 {
     for (uint32_t i = 0; inst->nz && i < inst->exec->n_weights; i++) {
-        put(inst->exec->dev, inst->nz[i]);
+        put_nz_copy(inst->exec->dev, inst->nz[i]);
         inst->nz[i] = NULL;
     }
 }

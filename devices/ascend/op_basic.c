@@ -97,7 +97,7 @@ void ngd_ascend_build_where(struct ascend_issue *c)
 }
 
 /* One element of an attribute's value; the functions broadcast it. */
-static struct ascend_view constant(struct ascend_issue *c, const char *name, ngd_dtype_t dtype)
+static struct ascend_view attr_constant(struct ascend_issue *c, const char *name, ngd_dtype_t dtype)
 {
     struct ascend_view t = ngd_ascend_temp(c, dtype, 1, (const int64_t[]){1});
 
@@ -108,14 +108,14 @@ static struct ascend_view constant(struct ascend_issue *c, const char *name, ngd
 void ngd_ascend_build_masked_fill(struct ascend_issue *c)
 {
     struct ascend_view x = ngd_ascend_in(c, 0), mask = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0),
-                       value = constant(c, "value", x.dtype);
+                       value = attr_constant(c, "value", x.dtype);
 
     ASCEND_RUN(c, SWhere, T(mask), T(value), T(x), T(y));
 }
 
 void ngd_ascend_build_reversed(struct ascend_issue *c)
 {
-    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0), other = constant(c, "other", x.dtype);
+    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0), other = attr_constant(c, "other", x.dtype);
 
     ASCEND_RUN(c, Sub, T(other), T(x), ngd_ascend_attr(c, "alpha", x.dtype), T(y));
 }
@@ -123,7 +123,7 @@ void ngd_ascend_build_reversed(struct ascend_issue *c)
 /* The second operand, or the attribute other. */
 static struct ascend_view divisor(struct ascend_issue *c, ngd_dtype_t dtype)
 {
-    return c->call->n_in > 1 ? ngd_ascend_in(c, 1) : constant(c, "other", dtype);
+    return c->call->n_in > 1 ? ngd_ascend_in(c, 1) : attr_constant(c, "other", dtype);
 }
 
 void ngd_ascend_build_remainder(struct ascend_issue *c)
@@ -164,7 +164,7 @@ void ngd_ascend_build_copy_into(struct ascend_issue *c)
     ASCEND_RUN(c, InplaceCopy, T(y), T(x));
 }
 
-static int64_t int_or(const struct ascend_issue *c, const char *attr, int64_t otherwise)
+static int64_t int_attr_of(const struct ascend_issue *c, const char *attr, int64_t otherwise)
 {
     return ngd_op_attr_index(c->call->op, attr, strlen(attr)) < 0 ? otherwise : ngd_call_int(c->call, attr);
 }
@@ -172,7 +172,7 @@ static int64_t int_or(const struct ascend_issue *c, const char *attr, int64_t ot
 void ngd_ascend_build_arange(struct ascend_issue *c)
 {
     struct ascend_view y = ngd_ascend_out(c, 0);
-    int64_t start = int_or(c, "start", 0), step = int_or(c, "step", 1);
+    int64_t start = int_attr_of(c, "start", 0), step = int_attr_of(c, "step", 1);
     int64_t end = start + step * y.dims[0];
 
     ASCEND_RUN(c, Arange, ngd_ascend_scalar(c, (double)start, NGD_I64), ngd_ascend_scalar(c, (double)end, NGD_I64),

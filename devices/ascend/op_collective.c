@@ -57,7 +57,7 @@ static int hccl_reduce(const char *name)
 }
 
 /* The communicator's handle; NULL: the call is only measured, or refused. */
-static void *enter(struct ascend_issue *c, uint32_t *ranks_p)
+static void *enter_collective(struct ascend_issue *c, uint32_t *ranks_p)
 {
     const struct ascend_group *g;
 
@@ -75,25 +75,25 @@ static void *enter(struct ascend_issue *c, uint32_t *ranks_p)
     return g->comm->hccl[g->rank];
 }
 
-static char *at(const struct ascend_view *v)
+static char *collective_address(const struct ascend_view *v)
 {
     return v->base + v->offset * (int64_t)ngd_dtype_bytes(v->dtype);
 }
 
-static uint64_t count(const struct ascend_view *v)
+static uint64_t collective_elements(const struct ascend_view *v)
 {
     return (uint64_t)ngd_ascend_count(v);
 }
 
 /* x reduced into y: elements of both that this rank has are the caller's. */
-static void reduce(struct ascend_issue *c, bool scatter)
+static void issue_reduce(struct ascend_issue *c, bool scatter)
 {
     const char *how = ngd_call_str(c->call, "reduce_op");
     struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0), to = y;
     bool wide = x.dtype == NGD_BF16 && strcmp(how, "product") == 0;
     int op = hccl_reduce(how);
     uint32_t ranks = 1;
-    void *comm = enter(c, &ranks);
+    void *comm = enter_collective(c, &ranks);
 
     if (op < 0 || (strcmp(how, "avg") == 0 && !ngd_dtype_is_float(x.dtype)))
         ngd_ascend_refuse(c, "there is no reduction \"%s\" of %s", how, ngd_dtype_name(x.dtype));
@@ -101,12 +101,14 @@ static void reduce(struct ascend_issue *c, bool scatter)
         x = ngd_ascend_cast(c, &x, NGD_F32);
         to = ngd_ascend_temp(c, NGD_F32, y.rank, y.dims);
     }
-    if (comm && !c->status && count(&x)) {
+    if (comm && !c->status && collective_elements(&x)) {
         int dtype = hccl_dtype(x.dtype);
 
         ngd_ascend_called(c, scatter ? "HcclReduceScatter" : "HcclAllReduce",
-                          scatter ? c->acl->HcclReduceScatter(at(&x), at(&to), count(&to), dtype, op, comm, c->stream)
-                                  : c->acl->HcclAllReduce(at(&x), at(&to), count(&x), dtype, op, comm, c->stream));
+                          scatter ? c->acl->HcclReduceScatter(collective_address(&x), collective_address(&to),
+                                                              collective_elements(&to), dtype, op, comm, c->stream)
+                                  : c->acl->HcclAllReduce(collective_address(&x), collective_address(&to),
+                                                          collective_elements(&x), dtype, op, comm, c->stream));
     }
     if (wide)
         ngd_ascend_store(c, &to, &y);
@@ -116,23 +118,24 @@ static void reduce(struct ascend_issue *c, bool scatter)
 
 void ngd_ascend_build_all_reduce(struct ascend_issue *c)
 {
-    reduce(c, false);
+    issue_reduce(c, false);
 }
 
 void ngd_ascend_build_reduce_scatter(struct ascend_issue *c)
 {
-    reduce(c, true);
+    issue_reduce(c, true);
 }
 
 void ngd_ascend_build_all_gather(struct ascend_issue *c)
 {
     struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
     uint32_t ranks = 1;
-    void *comm = enter(c, &ranks);
+    void *comm = enter_collective(c, &ranks);
 
-    if (comm && count(&x))
+    if (comm && collective_elements(&x))
         ngd_ascend_called(c, "HcclAllGather",
-                          c->acl->HcclAllGather(at(&x), at(&y), count(&x), hccl_dtype(x.dtype), comm, c->stream));
+                          c->acl->HcclAllGather(collective_address(&x), collective_address(&y), collective_elements(&x),
+                                                hccl_dtype(x.dtype), comm, c->stream));
 }
 
 /* HCCL's is in place: all copy theirs, and all but the source's are overwritten. */
@@ -140,12 +143,12 @@ void ngd_ascend_build_broadcast(struct ascend_issue *c)
 {
     struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
     uint32_t ranks = 1;
-    void *comm = enter(c, &ranks);
+    void *comm = enter_collective(c, &ranks);
 
     ngd_ascend_store(c, &x, &y);
-    if (comm && !c->status && count(&y))
+    if (comm && !c->status && collective_elements(&y))
         ngd_ascend_called(c, "HcclBroadcast",
-                          c->acl->HcclBroadcast(at(&y), count(&y), hccl_dtype(y.dtype),
+                          c->acl->HcclBroadcast(collective_address(&y), collective_elements(&y), hccl_dtype(y.dtype),
                                                 (uint32_t)ngd_call_int(c->call, "src"), comm, c->stream));
 }
 
@@ -168,7 +171,7 @@ void ngd_ascend_build_all_to_all(struct ascend_issue *c)
     uint64_t receives[NGD_GROUP_MAX_RANKS], receive_at[NGD_GROUP_MAX_RANKS];
     uint64_t row = 1;
     uint32_t ranks = 1;
-    void *comm = enter(c, &ranks);
+    void *comm = enter_collective(c, &ranks);
 
     if (!comm)
         return;
@@ -177,6 +180,7 @@ void ngd_ascend_build_all_to_all(struct ascend_issue *c)
     list_parts(ngd_call_ints(c->call, "input_split_sizes"), ranks, row, sends, send_at);
     list_parts(ngd_call_ints(c->call, "output_split_sizes"), ranks, row, receives, receive_at);
     ngd_ascend_called(c, "HcclAlltoAllV",
-                      c->acl->HcclAlltoAllV(at(&x), sends, send_at, hccl_dtype(x.dtype), at(&y), receives, receive_at,
-                                            hccl_dtype(y.dtype), comm, c->stream));
+                      c->acl->HcclAlltoAllV(collective_address(&x), sends, send_at, hccl_dtype(x.dtype),
+                                            collective_address(&y), receives, receive_at, hccl_dtype(y.dtype), comm,
+                                            c->stream));
 }

@@ -22,13 +22,13 @@ static struct ascend_view guarded(struct ascend_issue *c, const struct ascend_vi
     return r;
 }
 
-static int64_t size_of(const struct ascend_view *x, int64_t dim)
+static int64_t size_of_dim(const struct ascend_view *x, int64_t dim)
 {
     return x->rank ? x->dims[dim < 0 ? dim + x->rank : dim] : 1;
 }
 
 /* x[indices] along dimension 0: rows of x, one for each index. */
-static void select_rows(struct ascend_issue *c, bool embedding)
+static void issue_select_rows(struct ascend_issue *c, bool embedding)
 {
     struct ascend_view x = ngd_ascend_in(c, 0), i = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0);
     int64_t n = ngd_ascend_count(&i), row = n ? ngd_ascend_count(&y) / n : 0, rows = x.rank ? x.dims[0] : 1;
@@ -45,19 +45,19 @@ static void select_rows(struct ascend_issue *c, bool embedding)
 
 void ngd_ascend_build_embedding(struct ascend_issue *c)
 {
-    select_rows(c, true);
+    issue_select_rows(c, true);
 }
 
 void ngd_ascend_build_select_rows(struct ascend_issue *c)
 {
-    select_rows(c, false);
+    issue_select_rows(c, false);
 }
 
 void ngd_ascend_build_index_select(struct ascend_issue *c)
 {
     struct ascend_view x = ngd_ascend_in(c, 0), i = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0);
 
-    i = guarded(c, &i, size_of(&x, ngd_call_int(c->call, "dim")));
+    i = guarded(c, &i, size_of_dim(&x, ngd_call_int(c->call, "dim")));
     ASCEND_RUN(c, IndexSelect, T(x), ngd_call_int(c->call, "dim"), T(i), T(y));
 }
 
@@ -65,7 +65,7 @@ void ngd_ascend_build_gather(struct ascend_issue *c)
 {
     struct ascend_view x = ngd_ascend_in(c, 0), i = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0);
 
-    i = guarded(c, &i, size_of(&x, ngd_call_int(c->call, "dim")));
+    i = guarded(c, &i, size_of_dim(&x, ngd_call_int(c->call, "dim")));
     ASCEND_RUN(c, Gather, T(x), ngd_call_int(c->call, "dim"), T(i), T(y));
 }
 
@@ -83,7 +83,7 @@ static struct ascend_view guarded_wide(struct ascend_issue *c, const struct asce
 {
     struct ascend_view wide = ngd_ascend_cast(c, i, NGD_I64);
 
-    return guarded(c, &wide, size_of(x, ngd_call_int(c->call, "dim")));
+    return guarded(c, &wide, size_of_dim(x, ngd_call_int(c->call, "dim")));
 }
 
 void ngd_ascend_build_scatter(struct ascend_issue *c)
@@ -171,7 +171,7 @@ void ngd_ascend_build_index_copy(struct ascend_issue *c)
     ngd_ascend_store(c, &x, &y);
     if (ngd_ascend_count(&i) == 0)
         return;
-    i = guarded(c, &i, size_of(&x, dim));
+    i = guarded(c, &i, size_of_dim(&x, dim));
     ASCEND_RUN(c, InplaceIndexCopy, T(y), dim, T(i), T(source));
 }
 

@@ -19,8 +19,8 @@ static ngd_dtype_t common(struct ascend_issue *c, ngd_dtype_t a, ngd_dtype_t b)
 }
 
 /* y = a x b, of rank 2 or 3; y may be wider than the product. */
-static void product(struct ascend_issue *c, const struct ascend_view *a, const struct ascend_view *b,
-                    const struct ascend_view *y)
+static void run_product(struct ascend_issue *c, const struct ascend_view *a, const struct ascend_view *b,
+                        const struct ascend_view *y)
 {
     ngd_dtype_t dtype = common(c, a->dtype, b->dtype);
     struct ascend_view x = ngd_ascend_cast(c, a, dtype), w = ngd_ascend_cast(c, b, dtype), z = *y;
@@ -56,7 +56,7 @@ static void product_with_bias(struct ascend_issue *c, const struct ascend_view *
     }
     if (alpha != 1)
         z = ngd_ascend_temp(c, y->dtype, y->rank, y->dims);
-    product(c, &x, &w, &z);
+    run_product(c, &x, &w, &z);
     if (alpha != 1)
         ASCEND_RUN(c, Muls, T(z), ngd_ascend_scalar(c, alpha, NGD_F32), ngd_ascend_tensor(c, y));
     if (beta != 0) { /* not even a NaN of the bias counts when beta is 0 */
@@ -69,7 +69,7 @@ void ngd_ascend_build_mm(struct ascend_issue *c)
 {
     struct ascend_view a = ngd_ascend_in(c, 0), b = ngd_ascend_weight(c, 1), y = ngd_ascend_out(c, 0);
 
-    product(c, &a, &b, &y);
+    run_product(c, &a, &b, &y);
 }
 
 void ngd_ascend_build_addmm(struct ascend_issue *c)
@@ -96,6 +96,6 @@ void ngd_ascend_build_linear(struct ascend_issue *c)
         bias = ngd_ascend_in(c, 2);
         product_with_bias(c, &bias, &a, &w, &z, 1, 1);
     } else {
-        product(c, &a, &w, &z);
+        run_product(c, &a, &w, &z);
     }
 }

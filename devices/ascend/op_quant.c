@@ -21,8 +21,8 @@ static void last_is(struct ascend_issue *c, int64_t axis, uint32_t rank)
 }
 
 /* round(x/scale + zero), or with a product. */
-static void quantize(struct ascend_issue *c, const struct ascend_view *x, const struct ascend_view *scale,
-                     const struct ascend_view *zero, bool divide, const struct ascend_view *y)
+static void quantize_view(struct ascend_issue *c, const struct ascend_view *x, const struct ascend_view *scale,
+                          const struct ascend_view *zero, bool divide, const struct ascend_view *y)
 {
     int dtype = ngd_ascend_dtype(y->dtype);
 
@@ -46,7 +46,7 @@ void ngd_ascend_build_quantize(struct ascend_issue *c)
 
     if (ngd_ascend_count(&scale) > 1)
         last_is(c, ngd_call_int(c->call, "axis"), x.rank);
-    quantize(c, &x, &scale, &zero, ngd_call_int(c->call, "div_mode") != 0, &y);
+    quantize_view(c, &x, &scale, &zero, ngd_call_int(c->call, "div_mode") != 0, &y);
 }
 
 static void dynamic(struct ascend_issue *c, const struct ascend_view *x, const struct ascend_view *smooth,
@@ -116,7 +116,7 @@ void ngd_ascend_build_add_rms_norm_quant(struct ascend_issue *c)
     out[1] = ngd_ascend_out(c, 1);
     for (int i = 0; i < 2; i++)
         if (scale[i].rank)
-            quantize(c, &y, &scale[i], &zero[i], divide, &out[i]);
+            quantize_view(c, &y, &scale[i], &zero[i], divide, &out[i]);
 }
 
 void ngd_ascend_build_add_rms_norm_dynamic_quant(struct ascend_issue *c)

@@ -68,7 +68,7 @@ void ngd_ascend_build_extreme(struct ascend_issue *c)
 }
 
 /* The device reduces bools; of nothing it is told what that gives. */
-static void truth(struct ascend_issue *c, bool of_nothing)
+static void issue_truth(struct ascend_issue *c, bool of_nothing)
 {
     struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0), r = y, b;
 
@@ -92,12 +92,12 @@ static void truth(struct ascend_issue *c, bool of_nothing)
 
 void ngd_ascend_build_any(struct ascend_issue *c)
 {
-    truth(c, false);
+    issue_truth(c, false);
 }
 
 void ngd_ascend_build_all(struct ascend_issue *c)
 {
-    truth(c, true);
+    issue_truth(c, true);
 }
 
 void ngd_ascend_build_arg(struct ascend_issue *c)

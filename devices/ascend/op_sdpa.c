@@ -30,7 +30,7 @@ static struct ascend_view transposed(const struct ascend_view *v)
     return t;
 }
 
-static struct ascend_view constant(struct ascend_issue *c, double v)
+static struct ascend_view mask_constant(struct ascend_issue *c, double v)
 {
     struct ascend_view t = ngd_ascend_temp(c, NGD_F32, 1, (const int64_t[]){1});
 
@@ -75,14 +75,14 @@ static struct ascend_view weights(struct ascend_issue *c, const struct ascend_vi
     if (masked && seen.dtype != NGD_BOOL) {
         seen = add_mask(c, &s, &seen, &t);
     } else if (masked || causal) {
-        none = constant(c, -INFINITY);
+        none = mask_constant(c, -INFINITY);
         ASCEND_RUN(c, SWhere, T(seen), T(s), T(none), T(t));
     } else {
         ASCEND_RUN(c, Softmax, T(s), -1, T(t));
         return t;
     }
     ASCEND_RUN(c, Softmax, T(t), -1, T(s));
-    none = constant(c, 0);
+    none = mask_constant(c, 0);
     ASCEND_RUN(c, SWhere, T(seen), T(s), T(none), T(t));
     return t;
 }

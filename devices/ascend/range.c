@@ -27,8 +27,8 @@ struct ascend_range {
     uint32_t n, room;
 };
 
-static ngd_status_t fail(const struct ascend_device *dev, ngd_acl_error_t code, const char *name, uint64_t bytes,
-                         struct ngd_diag *diag)
+static ngd_status_t fail_range(const struct ascend_device *dev, ngd_acl_error_t code, const char *name, uint64_t bytes,
+                               struct ngd_diag *diag)
 {
     char what[160];
 
@@ -74,7 +74,7 @@ static bool has_room(struct ascend_range *r)
 }
 
 /* describe() looks on. */
-static void count(struct ascend_device *dev, struct ascend_range *r, int pieces, uint64_t mapped)
+static void count_range(struct ascend_device *dev, struct ascend_range *r, int pieces, uint64_t mapped)
 {
     ngd_mutex_lock(&dev->lock);
     r->n += (uint32_t)pieces;
@@ -93,7 +93,7 @@ static void drop_last(struct ascend_device *dev, struct ascend_range *r)
 {
     const struct piece *p = &r->pieces[r->n - 1];
 
-    count(dev, r, -1, r->mapped - p->bytes);
+    count_range(dev, r, -1, r->mapped - p->bytes);
     warn(dev, dev->acl->aclrtUnmapMem(r->base + r->mapped), "unmapping memory");
     warn(dev, dev->acl->aclrtFreePhysical(p->handle), "giving back memory");
 }
@@ -109,19 +109,19 @@ static ngd_status_t extend(struct ascend_device *dev, struct ascend_range *r, ui
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for the memory of a pool");
     code = dev->acl->aclrtMallocPhysical(&handle, bytes, &property, 0);
     if (code)
-        return fail(dev, code, "physical memory", bytes, diag);
+        return fail_range(dev, code, "physical memory", bytes, diag);
     code = dev->acl->aclrtMapMem(r->base + r->mapped, bytes, 0, handle, 0);
     if (code) {
-        ngd_status_t status = fail(dev, code, "a mapping", bytes, diag);
+        ngd_status_t status = fail_range(dev, code, "a mapping", bytes, diag);
 
         warn(dev, dev->acl->aclrtFreePhysical(handle), "giving back memory");
         return status;
     }
     r->pieces[r->n] = (struct piece){handle, bytes};
-    count(dev, r, 1, r->mapped + bytes);
+    count_range(dev, r, 1, r->mapped + bytes);
     code = dev->acl->aclrtMemset(r->base + r->mapped - bytes, bytes, 0, bytes);
     if (code) {
-        ngd_status_t status = fail(dev, code, "clearing device memory", bytes, diag);
+        ngd_status_t status = fail_range(dev, code, "clearing device memory", bytes, diag);
 
         drop_last(dev, r);
         return status;
@@ -131,7 +131,7 @@ static ngd_status_t extend(struct ascend_device *dev, struct ascend_range *r, ui
 
 /* ---- ranges -------------------------------------------------------------------------------------- */
 
-static struct ascend_range *find(struct ascend_device *dev, const void *base, bool take)
+static struct ascend_range *find_range(struct ascend_device *dev, const void *base, bool take)
 {
     struct ascend_range *found = NULL;
 
@@ -148,7 +148,7 @@ static struct ascend_range *find(struct ascend_device *dev, const void *base, bo
     return found;
 }
 
-static void destroy(struct ascend_device *dev, struct ascend_range *r)
+static void destroy_range(struct ascend_device *dev, struct ascend_range *r)
 {
     if (ngd_ascend_enter_to_release(dev, dev->context)) {
         while (r->n)
@@ -159,7 +159,7 @@ static void destroy(struct ascend_device *dev, struct ascend_range *r)
     ngd_free(r);
 }
 
-static ngd_status_t create(struct ascend_device *dev, struct ascend_range **r_p, struct ngd_diag *diag)
+static ngd_status_t create_range(struct ascend_device *dev, struct ascend_range **r_p, struct ngd_diag *diag)
 {
     uint64_t bytes = (dev->memory_total + dev->page - 1) / dev->page * dev->page;
     struct ascend_range *r = NGD_NEW(struct ascend_range);
@@ -171,7 +171,7 @@ static ngd_status_t create(struct ascend_device *dev, struct ascend_range **r_p,
     code = dev->acl->aclrtReserveMemAddress(&base, bytes, 0, NULL, 0);
     if (code) {
         ngd_free(r);
-        fail(dev, code, "addresses", bytes, diag);
+        fail_range(dev, code, "addresses", bytes, diag);
         return NGD_ERR_UNAVAILABLE;
     }
     r->base = base;
@@ -179,16 +179,16 @@ static ngd_status_t create(struct ascend_device *dev, struct ascend_range **r_p,
     return NGD_OK;
 }
 
-static ngd_status_t make(struct ascend_device *dev, void **mem_p, uint64_t bytes, struct ngd_diag *diag)
+static ngd_status_t make_range(struct ascend_device *dev, void **mem_p, uint64_t bytes, struct ngd_diag *diag)
 {
     struct ascend_range *r = NULL;
-    ngd_status_t status = create(dev, &r, diag);
+    ngd_status_t status = create_range(dev, &r, diag);
 
     if (status)
         return status;
     status = extend(dev, r, bytes, diag);
     if (status) {
-        destroy(dev, r);
+        destroy_range(dev, r);
         return status == NGD_ERR_UNIMPLEMENTED ? NGD_ERR_UNAVAILABLE : status; /* an older driver */
     }
     ngd_mutex_lock(&dev->lock);
@@ -207,8 +207,8 @@ ngd_status_t ngd_ascend_grow(void *dev_v, void **mem_p, uint64_t held, uint64_t 
     if (status)
         return status;
     if (held)
-        return extend(dev, find(dev, *mem_p, false), bytes - held, diag);
-    status = make(dev, mem_p, bytes, &why);
+        return extend(dev, find_range(dev, *mem_p, false), bytes - held, diag);
+    status = make_range(dev, mem_p, bytes, &why);
     if (status == NGD_ERR_UNAVAILABLE)
         ngd_info("devices", "%s; this pool will move when it grows", why.text);
     else if (status && diag)
@@ -218,10 +218,10 @@ ngd_status_t ngd_ascend_grow(void *dev_v, void **mem_p, uint64_t held, uint64_t 
 
 bool ngd_ascend_free_range(struct ascend_device *dev, const void *mem)
 {
-    struct ascend_range *r = find(dev, mem, true);
+    struct ascend_range *r = find_range(dev, mem, true);
 
     if (r)
-        destroy(dev, r);
+        destroy_range(dev, r);
     return r != NULL;
 }
 

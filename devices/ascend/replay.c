@@ -129,7 +129,7 @@ static ngd_status_t mark(const struct ascend_issue *c, uint32_t number, void *st
     return code ? ngd_ascend_stream_fail(c->s, code, "an event between streams", c->diag) : NGD_OK;
 }
 
-static ngd_status_t wait_for(const struct ascend_issue *c, uint32_t number, void *stream)
+static ngd_status_t wait_for_mark(const struct ascend_issue *c, uint32_t number, void *stream)
 {
     ngd_acl_error_t code = c->acl->aclrtStreamWaitEvent(stream, c->marks[number]);
 
@@ -144,7 +144,7 @@ static ngd_status_t fork_streams(const struct ascend_issue *c)
 
     for (uint32_t i = 1; c->marks && i < c->plan->n_streams && status == NGD_OK; i++)
         if (exec->forked[i])
-            status = wait_for(c, 0, stream_of(c, i));
+            status = wait_for_mark(c, 0, stream_of(c, i));
     return status;
 }
 
@@ -158,7 +158,7 @@ static ngd_status_t join_streams(const struct ascend_issue *c)
             continue;
         status = mark(c, i, stream_of(c, i));
         if (status == NGD_OK)
-            status = wait_for(c, i, c->s->stream);
+            status = wait_for_mark(c, i, c->s->stream);
     }
     return status;
 }
@@ -168,7 +168,7 @@ static ngd_status_t wait_before(const struct ascend_issue *c, const struct ngd_p
     ngd_status_t status = NGD_OK;
 
     for (uint32_t i = 0; c->marks && i < call->n_waits && status == NGD_OK; i++)
-        status = wait_for(c, c->inst->exec->mark_of[call->waits[i]], c->stream);
+        status = wait_for_mark(c, c->inst->exec->mark_of[call->waits[i]], c->stream);
     return status;
 }
 
@@ -236,8 +236,8 @@ static ngd_status_t make_marks(struct ascend_stream *s, uint32_t n, struct ascen
 }
 
 /* A call ends a capture in any case: half of one would stay with the stream. */
-static ngd_status_t record(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch,
-                           struct ascend_captured *captured)
+static ngd_status_t record_graph(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch,
+                                 struct ascend_captured *captured)
 {
     struct ascend_issue c = issue_on(s, inst, launch);
     ngd_acl_error_t code = c.acl->aclmdlRICaptureBegin(s->stream, NGD_ACL_CAPTURE_THREAD_LOCAL);
@@ -276,7 +276,7 @@ static ngd_status_t capture_once(struct ascend_stream *s, struct ascend_inst *in
         status = make_marks(s, exec->n_marks, captured, &launch->diag);
     before = ngd_ascend_streams_free(s->dev);
     if (status == NGD_OK)
-        status = record(s, inst, launch, captured);
+        status = record_graph(s, inst, launch, captured);
     after = ngd_ascend_streams_free(s->dev);
     captured->cost = before > after ? before - after : 1;
     if (status) {
@@ -311,7 +311,7 @@ static ngd_status_t capture_with_room(struct ascend_stream *s, struct ascend_ins
     return status;
 }
 
-static ngd_status_t capture(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch)
+static ngd_status_t capture_launch(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch)
 {
     struct ascend_captured captured = {.task_groups = NGD_NEW_N(void *, inst->exec->n_task_groups + 1)};
     ngd_nsec_t start = ngd_now();
@@ -371,7 +371,7 @@ static ngd_status_t update_task_groups(struct ascend_stream *s, struct ascend_in
     return c.status;
 }
 
-static ngd_status_t copy_outputs(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch)
+static ngd_status_t queue_output_copies(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch)
 {
     const struct ascend_exec *exec = inst->exec;
     ngd_status_t status = NGD_OK;
@@ -384,7 +384,7 @@ static ngd_status_t copy_outputs(struct ascend_stream *s, struct ascend_inst *in
     return status;
 }
 
-static ngd_status_t execute(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch)
+static ngd_status_t execute_graph(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch)
 {
     ngd_acl_error_t code = s->dev->acl->aclmdlRIExecuteAsync(inst->graph.model, s->stream);
     ngd_status_t status;
@@ -402,7 +402,7 @@ static ngd_status_t execute(struct ascend_stream *s, struct ascend_inst *inst, s
 }
 
 /* Once in a launch: before its first collective reaches the device. */
-static ngd_status_t meet(const struct ascend_inst *inst, struct ngd_launch *launch, bool *met_p)
+static ngd_status_t meet_groups(const struct ascend_inst *inst, struct ngd_launch *launch, bool *met_p)
 {
     ngd_status_t status = NGD_OK;
 
@@ -425,25 +425,27 @@ static bool get_graph(struct ascend_stream *s, struct ascend_inst *inst)
 }
 
 /* Captures before it meets: that takes a while, and the others' devices would wait. */
-static ngd_status_t replay(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch, bool *met_p)
+static ngd_status_t replay_launch(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch,
+                                  bool *met_p)
 {
     ngd_status_t status = NGD_OK;
 
     if (!get_graph(s, inst)) {
         inst->stamp = ngd_ascend_group_stamp(inst->exec);
-        status = capture(s, inst, launch);
+        status = capture_launch(s, inst, launch);
     }
     if (status == NGD_OK)
-        status = meet(inst, launch, met_p);
+        status = meet_groups(inst, launch, met_p);
     if (status == NGD_OK)
-        status = execute(s, inst, launch);
+        status = execute_graph(s, inst, launch);
     return status;
 }
 
-static ngd_status_t run_eager(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch, bool *met_p)
+static ngd_status_t run_launch_eagerly(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch,
+                                       bool *met_p)
 {
     struct ascend_issue c = issue_on(s, inst, launch);
-    ngd_status_t status = meet(inst, launch, met_p);
+    ngd_status_t status = meet_groups(inst, launch, met_p);
 
     if (status)
         return status;
@@ -457,7 +459,7 @@ static ngd_status_t run_eager(struct ascend_stream *s, struct ascend_inst *inst,
  * While a collective waits for other ranks, it is asked now and then whether they still come. The limit is of the time
  * that was waited, not of the clock's: where the process was stopped for longer, all ranks were.
  */
-static ngd_acl_error_t synchronize(struct ascend_stream *s, const struct ascend_inst *inst)
+static ngd_acl_error_t synchronize_launch(struct ascend_stream *s, const struct ascend_inst *inst)
 {
     const struct ngd_acl *acl = s->dev->acl;
     const int slice = inst->exec->n_comms && SLICE_MS < s->dev->limit_ms ? SLICE_MS : s->dev->limit_ms;
@@ -473,10 +475,10 @@ static ngd_acl_error_t synchronize(struct ascend_stream *s, const struct ascend_
 }
 
 /* Nothing of the launch runs when this returns, or the stream is broken. */
-static ngd_status_t await(struct ascend_stream *s, const struct ascend_inst *inst, ngd_status_t status,
-                          struct ngd_launch *launch)
+static ngd_status_t await_launch(struct ascend_stream *s, const struct ascend_inst *inst, ngd_status_t status,
+                                 struct ngd_launch *launch)
 {
-    ngd_acl_error_t code = synchronize(s, inst);
+    ngd_acl_error_t code = synchronize_launch(s, inst);
     struct ngd_diag diag = {0};
     ngd_status_t waited;
 
@@ -529,10 +531,10 @@ static ngd_status_t end_in_groups(struct ascend_stream *s, const struct ascend_i
     return broken;
 }
 
-static ngd_status_t run(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch)
+static ngd_status_t run_replay_or_eager(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch)
 {
     bool eager = launch->eager, met = false, failed;
-    ngd_status_t status = eager ? run_eager(s, inst, launch, &met) : replay(s, inst, launch, &met);
+    ngd_status_t status = eager ? run_launch_eagerly(s, inst, launch, &met) : replay_launch(s, inst, launch, &met);
 
     if (status == NGD_ERR_NO_STREAMS && !eager) {
         static struct ngd_log_limit limit;
@@ -543,21 +545,21 @@ static ngd_status_t run(struct ascend_stream *s, struct ascend_inst *inst, struc
         ngd_ascend_drop_graph(inst);
         status = ngd_ascend_enter(s->dev, s->context, &launch->diag);
         if (status == NGD_OK)
-            status = run_eager(s, inst, launch, &met);
+            status = run_launch_eagerly(s, inst, launch, &met);
     }
     if (status == NGD_OK)
-        status = copy_outputs(s, inst, launch);
+        status = queue_output_copies(s, inst, launch);
     failed = met && status;
     if (failed) /* the others wait for what this rank has not queued */
         ngd_ascend_groups_fail(inst->exec, "failed", launch->diag.text);
-    status = await(s, inst, status, launch);
+    status = await_launch(s, inst, status, launch);
     if (s->broken)
         stop_what_runs(s);
     ngd_ascend_put_graph(inst);
     return met && status ? end_in_groups(s, inst, status, failed, launch) : status;
 }
 
-static void copy_out(const struct ascend_inst *inst, const struct ngd_launch *launch)
+static void copy_launch_out(const struct ascend_inst *inst, const struct ngd_launch *launch)
 {
     const struct ascend_exec *exec = inst->exec;
 
@@ -587,7 +589,7 @@ bool ngd_ascend_ready(void *stream, void *inst_v)
 }
 
 /* From the inputs to the end of the device's work and the CPU's. */
-static ngd_status_t compute(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch)
+static ngd_status_t compute_launch(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch)
 {
     ngd_nsec_t start = ngd_now();
     ngd_status_t status;
@@ -604,7 +606,7 @@ static ngd_status_t compute(struct ascend_stream *s, struct ascend_inst *inst, s
     if (status == NGD_OK)
         status = ngd_ascend_enter(s->dev, s->context, &launch->diag);
     if (status == NGD_OK)
-        status = run(s, inst, launch);
+        status = run_replay_or_eager(s, inst, launch);
     if (status == NGD_OK)
         status = ngd_ascend_check_computed(inst, launch);
     if (status == NGD_OK)
@@ -618,7 +620,7 @@ static ngd_status_t compute_in_groups(struct ascend_stream *s, struct ascend_ins
     ngd_status_t status = ngd_ascend_groups_begin(inst->exec, &begun, &launch->diag);
 
     if (status == NGD_OK)
-        status = compute(s, inst, launch);
+        status = compute_launch(s, inst, launch);
     ngd_ascend_groups_end(inst->exec, begun, launch);
     return status;
 }
@@ -635,10 +637,10 @@ ngd_status_t ngd_ascend_launch(void *stream, void *inst_v, struct ngd_launch *la
         ngd_ascend_groups_fail(inst->exec, "does not run", launch->diag.text);
         return launch->status = NGD_ERR_STREAM_ERROR;
     }
-    status = inst->exec->n_comms ? compute_in_groups(s, inst, launch) : compute(s, inst, launch);
+    status = inst->exec->n_comms ? compute_in_groups(s, inst, launch) : compute_launch(s, inst, launch);
     if (status == NGD_OK) {
         computed = ngd_now();
-        copy_out(inst, launch);
+        copy_launch_out(inst, launch);
         launch->copy_out_time = ngd_now() - computed;
         atomic_fetch_add_explicit(&s->dev->replays, 1, memory_order_relaxed);
     }

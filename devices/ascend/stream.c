@@ -51,7 +51,7 @@ static void close_context(struct ascend_stream *s)
     s->context = s->stream = s->update = NULL;
 }
 
-static ngd_status_t open_context(struct ascend_stream *s, struct ngd_diag *diag)
+static ngd_status_t open_stream_context(struct ascend_stream *s, struct ngd_diag *diag)
 {
     const struct ngd_acl *acl = s->dev->acl;
     ngd_acl_error_t code = acl->aclrtCreateContext(&s->context, s->dev->index);
@@ -135,7 +135,7 @@ ngd_status_t ngd_ascend_stream_sides(struct ascend_stream *s, uint32_t n, struct
 ngd_status_t ngd_ascend_stream_renew(struct ascend_stream *s, struct ngd_diag *diag)
 {
     close_context(s);
-    return open_context(s, diag);
+    return open_stream_context(s, diag);
 }
 
 /* ---- as a stream of devices/serial.h ------------------------------------------------------------- */
@@ -158,7 +158,7 @@ static ngd_status_t reset(void *ctx)
     return status;
 }
 
-static void fini(void *ctx)
+static void stream_fini(void *ctx)
 {
     struct ascend_stream *s = ctx;
 
@@ -167,7 +167,7 @@ static void fini(void *ctx)
 }
 
 /* Nobody waits for a rank whose launch is not taken. */
-static void refused(void *ctx, void *inst_v, ngd_status_t status)
+static void stream_call_refused(void *ctx, void *inst_v, ngd_status_t status)
 {
     const struct ascend_inst *inst = inst_v;
 
@@ -175,8 +175,11 @@ static void refused(void *ctx, void *inst_v, ngd_status_t status)
     ngd_ascend_groups_fail(inst->exec, "does not run", ngd_status_text(status));
 }
 
-static const struct ngd_serial_ops stream_ops = {
-    .launch = ngd_ascend_launch, .refused = refused, .ready = ngd_ascend_ready, .reset = reset, .fini = fini};
+static const struct ngd_serial_ops stream_ops = {.launch = ngd_ascend_launch,
+                                                 .refused = stream_call_refused,
+                                                 .ready = ngd_ascend_ready,
+                                                 .reset = reset,
+                                                 .fini = stream_fini};
 
 ngd_status_t ngd_ascend_stream_create(void *dev, const char *name, void **stream_p, struct ngd_diag *diag)
 {
@@ -188,13 +191,13 @@ ngd_status_t ngd_ascend_stream_create(void *dev, const char *name, void **stream
     s->dev = dev;
     snprintf(s->name, sizeof(s->name), "%s", name);
     ngd_list_init(&s->captured);
-    status = open_context(s, diag);
+    status = open_stream_context(s, diag);
     if (status == NGD_OK) {
         status = ngd_serial_create(name, &stream_ops, s, stream_p);
         if (status)
             ngd_diag_set(diag, status, "no host memory for stream \"%.100s\"", name);
     }
     if (status)
-        fini(s);
+        stream_fini(s);
     return status;
 }

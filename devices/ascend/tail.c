@@ -46,7 +46,7 @@ ngd_status_t ngd_ascend_select_tail(const struct ngd_plan *plan, const struct ng
 }
 
 /* Room in the staging memory for a tensor and what lies before it in its storage; offset of its first byte. */
-static uint64_t stage(struct ascend_exec *exec, uint32_t tensor)
+static uint64_t stage_tail_tensor(struct ascend_exec *exec, uint32_t tensor)
 {
     const struct ngd_plan_tensor *t = &exec->plan->tensors[tensor];
     uint64_t before = t->offset - exec->plan->tensors[t->root].offset, at = exec->staging_bytes + before;
@@ -71,9 +71,9 @@ static ngd_status_t add_tail(struct ascend_exec *exec, uint32_t index, struct ng
     if (!tail->at)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for an executable");
     for (uint32_t i = 0; i < call->n_in; i++)
-        tail->at[i] = call->in[i] == NGD_PLAN_NONE ? UINT64_MAX : stage(exec, call->in[i]);
+        tail->at[i] = call->in[i] == NGD_PLAN_NONE ? UINT64_MAX : stage_tail_tensor(exec, call->in[i]);
     for (uint32_t i = 0; i < call->n_out; i++) {
-        tail->at[call->n_in + i] = stage(exec, call->out[i]);
+        tail->at[call->n_in + i] = stage_tail_tensor(exec, call->out[i]);
         for (uint32_t o = 0; o < exec->plan->graph->n_outputs; o++) {
             if (exec->plan->outputs[o].tensor == call->out[i]) {
                 exec->out_on_host[o] = true;

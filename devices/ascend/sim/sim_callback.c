@@ -34,7 +34,7 @@ void sim_call_host(struct sim_stream *s, struct sim_task *task)
     pthread_mutex_lock(&sim.lock);
 }
 
-static int submit(struct sim_stream *s, sim_task_kind_t kind, void (*call)(void *), void *arg, bool block)
+static int submit_callback(struct sim_stream *s, sim_task_kind_t kind, void (*call)(void *), void *arg, bool block)
 {
     struct sim_task *t = sim_task_new(kind);
 
@@ -60,7 +60,7 @@ static ngd_acl_error_t aclrtLaunchHostFunc_impl(void *stream, void (*call)(void 
                                s->id);
     if (code == 0) {
         s->owns_reports = true;
-        code = submit(s, SIM_TASK_HOST, call, arg, true);
+        code = submit_callback(s, SIM_TASK_HOST, call, arg, true);
     }
     return sim_unlock(code);
 }
@@ -111,7 +111,7 @@ ngd_acl_error_t aclrtLaunchCallback(void (*call)(void *), void *arg, int block, 
         code =
             ngd_aclsim_fail(NGD_ACL_RT_STREAM_NO_CB_REG, "the same", "no thread was subscribed for stream %d", s->id);
     if (code == 0)
-        code = submit(s, SIM_TASK_CALLBACK, call, arg, block);
+        code = submit_callback(s, SIM_TASK_CALLBACK, call, arg, block);
     return sim_unlock(code);
 }
 

@@ -51,7 +51,7 @@ void sim_model_put(struct sim_model *m)
     free(m);
 }
 
-static struct sim_model *model_new(struct sim_stream *s, int mode)
+static struct sim_model *capture_model_new(struct sim_stream *s, int mode)
 {
     struct sim_model *m = calloc(1, sizeof(*m));
 
@@ -195,7 +195,7 @@ int sim_capture_task(struct sim_stream *s, struct sim_task *task)
 }
 
 /* Every stream of the capture leaves it. */
-static void leave(struct sim_context *ctx, struct sim_model *m)
+static void leave_context(struct sim_context *ctx, struct sim_model *m)
 {
     m->capturing = false;
     m->origin = NULL;
@@ -228,7 +228,7 @@ void sim_capture_drop(struct sim_stream *s)
     m->invalid = true;
     if (s->origin) {
         m->refs++;
-        leave(s->ctx, m);
+        leave_context(s->ctx, m);
         unlink_model(m);
         sim_model_put(m);
     }
@@ -237,7 +237,7 @@ void sim_capture_drop(struct sim_stream *s)
 
 /* ---- streams that libraries fork into a capture --------------------------------------------------- */
 
-static int take_once(struct sim_stream *s, const void *owner, uint32_t n)
+static int take_owner_once(struct sim_stream *s, const void *owner, uint32_t n)
 {
     struct sim_model *m = s->capture;
 
@@ -260,7 +260,7 @@ int ngd_aclsim_capture_takes(void *stream, const void *owner, uint32_t n)
 
     code = sim_lock_stream(stream, &s);
     if (code == 0 && s->capture && !s->capture->invalid)
-        code = take_once(s, owner, n);
+        code = take_owner_once(s, owner, n);
     return sim_unlock(code);
 }
 
@@ -297,7 +297,7 @@ ngd_acl_error_t aclmdlRICaptureBegin(void *stream, int mode)
     else if (code == 0 && !sim.config.lazy_bind && !sim_take_streams(s->ctx->device, 1))
         code = sim_no_stream("a capture");
     if (code == 0) {
-        s->capture = model_new(s, mode);
+        s->capture = capture_model_new(s, mode);
         s->lane = 0;
         s->origin = true;
         s->tail_record = NULL;
@@ -333,7 +333,7 @@ static bool is_joined(const struct sim_stream *s)
     return false;
 }
 
-static int judge(struct sim_stream *s, struct sim_model *m)
+static int judge_capture_end(struct sim_stream *s, struct sim_model *m)
 {
     if (m->invalid)
         return ngd_aclsim_fail(NGD_ACL_RT_CAPTURE_INVALIDATED, "the same",
@@ -370,11 +370,11 @@ ngd_acl_error_t aclmdlRICaptureEnd(void *stream, void **model_p)
         code = ngd_aclsim_fail(NGD_ACL_RT_CAPTURE_WRONG_THREAD, "the same; the graph is gone",
                                "a capture is ended by the thread that began it");
     else
-        code = judge(s, m);
+        code = judge_capture_end(s, m);
     if (code == 0)
         code = SIM_RELEASED;
     m->refs++;
-    leave(s->ctx, m);
+    leave_context(s->ctx, m);
     if (code)
         unlink_model(m);
     *model_p = code ? NULL : m;
@@ -410,7 +410,7 @@ static int model_of(void *handle, struct sim_context *ctx, struct sim_model **mo
     return 0;
 }
 
-static int bind(struct sim_model *m)
+static int bind_model_streams(struct sim_model *m)
 {
     if (m->bound)
         return 0;
@@ -458,7 +458,7 @@ ngd_acl_error_t aclmdlRIExecuteAsync(void *model, void *stream)
     if (code == 0)
         code = model_of(model, s->ctx, &m);
     if (code == 0 && m)
-        code = bind(m);
+        code = bind_model_streams(m);
     if (code == 0 && m && sim.device[m->device].lose_after >= 0 && sim.device[m->device].lose_after-- == 0)
         sim.device[m->device].lost = true;
     if (code == 0 && m) {
@@ -637,7 +637,7 @@ int sim_update_add(struct sim_stream *s, struct sim_kernel *kernel)
     return 0;
 }
 
-static bool fits(const struct sim_stream *s, const struct sim_group *g)
+static bool update_fits(const struct sim_stream *s, const struct sim_group *g)
 {
     if (s->n_updates != g->n)
         return false;
@@ -662,7 +662,7 @@ ngd_acl_error_t aclmdlRICaptureTaskUpdateEnd(void *stream)
         s->group = NULL;
         s->updating = false;
         g->user = NULL;
-        if (fits(s, g)) {
+        if (update_fits(s, g)) {
             struct sim_task *t = sim_task_new(SIM_TASK_UPDATE);
 
             t->group = g;

@@ -96,7 +96,7 @@ static const struct {
 };
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
-static bool set_number(const char *key, uint64_t v)
+static bool set_number_setting(const char *key, uint64_t v)
 {
     for (size_t i = 0; i < COUNT(words); i++) {
         if (strcmp(key, words[i].key) != 0)
@@ -182,7 +182,7 @@ bool ngd_aclsim_set(const char *key, const char *value)
         sim.config.log = strcmp(value, "0") != 0;
         atomic_store(&watched, sim.config.log || fault.armed);
     } else {
-        ok = parse_number(value, UINT64_MAX, &v) && set_number(key, v);
+        ok = parse_number(value, UINT64_MAX, &v) && set_number_setting(key, v);
     }
     pthread_mutex_unlock(&sim.lock);
     return ok;
@@ -238,7 +238,7 @@ static void lose_from_environment(void)
         fprintf(stderr, "acl simulator: NGD_ACLSIM_LOSE is DEVICE:N; ignoring it\n");
 }
 
-__attribute__((constructor)) static void load(void)
+__attribute__((constructor)) static void load_settings(void)
 {
 
     sim.config = (struct sim_config){
@@ -303,7 +303,7 @@ static void append_log(const char *name)
     log_text[log_len] = '\0';
 }
 
-static int look_at(const char *name)
+static int look_at_call(const char *name)
 {
     int code = 0;
 
@@ -326,7 +326,7 @@ struct sim_scope ngd_aclsim_enter(const char *name)
         scope.start = sim_now_ns();
     atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
     if (atomic_load_explicit(&watched, memory_order_relaxed)) {
-        scope.injected = look_at(name);
+        scope.injected = look_at_call(name);
         if (scope.injected)
             snprintf(recent, sizeof(recent), "%s: fault %d was injected", name, scope.injected);
     }

@@ -90,7 +90,7 @@ static ngd_acl_error_t aclrtGetThreadLastTaskId_impl(uint32_t *task_p)
 
 /* ---- devices ------------------------------------------------------------------------------------- */
 
-static int check_device(int32_t device)
+static int check_device_number(int32_t device)
 {
     if (device < 0 || device >= sim.config.devices)
         return ngd_aclsim_fail(NGD_ACL_RT_INVALID_DEVICEID, "the same", "device %d of %d does not exist", device,
@@ -130,7 +130,7 @@ SIM_OPTIONAL(aclrtGetDeviceInfo);
 static ngd_acl_error_t aclrtGetDeviceInfo_impl(uint32_t device, int attribute, int64_t *value_p)
 {
     SIM_CALL("aclrtGetDeviceInfo");
-    if (check_device((int32_t)device))
+    if (check_device_number((int32_t)device))
         return NGD_ACL_RT_INVALID_DEVICEID;
     if (attribute == NGD_ACL_ATTR_CUBE_CORES)
         *value_p = 24;
@@ -161,7 +161,7 @@ ngd_acl_error_t aclrtSetDevice(int32_t device)
 
     SIM_CALL("aclrtSetDevice");
     pthread_mutex_lock(&sim.lock);
-    code = check_device(device);
+    code = check_device_number(device);
     if (code == 0) {
         struct sim_device *d = &sim.device[device];
 
@@ -244,7 +244,7 @@ ngd_acl_error_t aclrtCreateContext(void **context_p, int32_t device)
 
     SIM_CALL("aclrtCreateContext");
     pthread_mutex_lock(&sim.lock);
-    code = check_device(device);
+    code = check_device_number(device);
     if (code == 0)
         ctx = context_new(device);
     if (ctx) {

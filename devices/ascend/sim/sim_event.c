@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-static int create(void **event_p, uint32_t flags, bool hardware)
+static int create_event(void **event_p, uint32_t flags, bool hardware)
 {
     struct sim_context *ctx;
     struct sim_event *e = NULL;
@@ -40,7 +40,7 @@ static int create(void **event_p, uint32_t flags, bool hardware)
 ngd_acl_error_t aclrtCreateEvent(void **event_p)
 {
     SIM_CALL("aclrtCreateEvent");
-    return create(event_p, NGD_ACL_EVENT_SYNC | NGD_ACL_EVENT_TIME_LINE, true);
+    return create_event(event_p, NGD_ACL_EVENT_SYNC | NGD_ACL_EVENT_TIME_LINE, true);
 }
 
 static int check_flags(uint32_t flags)
@@ -56,7 +56,7 @@ ngd_acl_error_t aclrtCreateEventWithFlag(void **event_p, uint32_t flags)
 
     SIM_CALL("aclrtCreateEventWithFlag");
     code = check_flags(flags);
-    return code ? code : create(event_p, flags, true);
+    return code ? code : create_event(event_p, flags, true);
 }
 
 ngd_acl_error_t aclrtCreateEventExWithFlag(void **event_p, uint32_t flags)
@@ -65,7 +65,7 @@ ngd_acl_error_t aclrtCreateEventExWithFlag(void **event_p, uint32_t flags)
 
     SIM_CALL("aclrtCreateEventExWithFlag");
     code = check_flags(flags);
-    return code ? code : create(event_p, flags, false);
+    return code ? code : create_event(event_p, flags, false);
 }
 
 void sim_event_put(struct sim_event *e)
@@ -104,19 +104,19 @@ ngd_acl_error_t aclrtDestroyEvent(void *event)
 }
 
 /* Is it an event of a capture that goes on? */
-static bool captured(const struct sim_event *e)
+static bool event_captured(const struct sim_event *e)
 {
     return e->capture && e->capture->capturing;
 }
 
-static int enter(void *event, void *stream, struct sim_event **event_p, struct sim_stream **stream_p)
+static int enter_event_call(void *event, void *stream, struct sim_event **event_p, struct sim_stream **stream_p)
 {
     int code = sim_stream_of(stream, stream_p);
 
     return code ? code : event_of(event, event_p);
 }
 
-static int submit(struct sim_stream *s, struct sim_event *e, sim_task_kind_t kind, uint32_t seconds)
+static int submit_event_task(struct sim_stream *s, struct sim_event *e, sim_task_kind_t kind, uint32_t seconds)
 {
     struct sim_task *t = sim_task_new(kind);
 
@@ -170,24 +170,24 @@ static void mark_captured(struct sim_event *e, struct sim_stream *s)
         s->capture->refs++;
 }
 
-static int record(void *event, void *stream, uint32_t flag)
+static int record_event(void *event, void *stream, uint32_t flag)
 {
     struct sim_event *e = NULL;
     struct sim_stream *s = NULL;
     int code;
 
     pthread_mutex_lock(&sim.lock);
-    code = enter(event, stream, &e, &s);
+    code = enter_event_call(event, stream, &e, &s);
     if (code == 0)
         code = keep_flag(&e->record_flag, flag, "record");
     if (code == 0 && flag == NGD_ACL_EVENT_SEEN_OUTSIDE) {
         code = submit_external(s, e, SIM_TASK_RECORD);
         return sim_unlock(code);
     }
-    if (code == 0 && captured(e) && e->capture != s->capture)
+    if (code == 0 && event_captured(e) && e->capture != s->capture)
         code = ngd_aclsim_fail(NGD_ACL_RT_EVENT_CAPTURED, "the same", "the event belongs to a capture that goes on");
     if (code == 0)
-        code = submit(s, e, SIM_TASK_RECORD, 0);
+        code = submit_event_task(s, e, SIM_TASK_RECORD, 0);
     if (code == 0 && !(e->flags & NGD_ACL_EVENT_EXTERNAL)) {
         mark_captured(e, s);
         if (s->capture)
@@ -199,7 +199,7 @@ static int record(void *event, void *stream, uint32_t flag)
 ngd_acl_error_t aclrtRecordEvent(void *event, void *stream)
 {
     SIM_CALL("aclrtRecordEvent");
-    return record(event, stream, 0);
+    return record_event(event, stream, 0);
 }
 
 SIM_OPTIONAL(aclrtRecordEventWithFlag);
@@ -208,7 +208,7 @@ static ngd_acl_error_t aclrtRecordEventWithFlag_impl(void *event, void *stream, 
     SIM_CALL("aclrtRecordEventWithFlag");
     if (flag > NGD_ACL_EVENT_SEEN_OUTSIDE)
         return ngd_aclsim_fail(NGD_ACL_INVALID_PARAM, "the same", "flag %u of a record", flag);
-    return record(event, stream, flag);
+    return record_event(event, stream, flag);
 }
 
 ngd_acl_error_t aclrtResetEvent(void *event, void *stream)
@@ -219,20 +219,20 @@ ngd_acl_error_t aclrtResetEvent(void *event, void *stream)
 
     SIM_CALL("aclrtResetEvent");
     pthread_mutex_lock(&sim.lock);
-    code = enter(event, stream, &e, &s);
+    code = enter_event_call(event, stream, &e, &s);
     if (code == 0 && !e->hardware)
         code = ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "an event that was made with Ex has no reset");
     if (code == 0)
-        code = submit(s, e, SIM_TASK_RESET, 0);
+        code = submit_event_task(s, e, SIM_TASK_RESET, 0);
     return sim_unlock(code);
 }
 
 /* A stream of a capture waits: the event must be of the same capture. */
-static int join(struct sim_stream *s, struct sim_event *e)
+static int join_capture(struct sim_stream *s, struct sim_event *e)
 {
     struct sim_model *m = e->capture;
 
-    if (!captured(e)) {
+    if (!event_captured(e)) {
         s->capture->invalid = true;
         return ngd_aclsim_fail(NGD_ACL_RT_CAPTURE_DEPENDENCY, "the same; the capture is spoiled",
                                "a captured stream waits for an event that was not recorded in the capture");
@@ -267,7 +267,7 @@ static int wait_event(void *stream, void *event, uint32_t seconds, uint32_t flag
     int code;
 
     pthread_mutex_lock(&sim.lock);
-    code = enter(event, stream, &e, &s);
+    code = enter_event_call(event, stream, &e, &s);
     if (code == 0)
         code = keep_flag(&e->wait_flag, flag, "wait");
     if (code == 0 && flag == NGD_ACL_EVENT_SEEN_OUTSIDE) {
@@ -276,10 +276,10 @@ static int wait_event(void *stream, void *event, uint32_t seconds, uint32_t flag
     }
     if (code == 0 && !(e->flags & (NGD_ACL_EVENT_SYNC | NGD_ACL_EVENT_EXTERNAL)))
         code = ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "the event was made without ACL_EVENT_SYNC");
-    if (code == 0 && !(e->flags & NGD_ACL_EVENT_EXTERNAL) && (s->capture || captured(e)))
-        code = join(s, e);
+    if (code == 0 && !(e->flags & NGD_ACL_EVENT_EXTERNAL) && (s->capture || event_captured(e)))
+        code = join_capture(s, e);
     if (code == 0)
-        code = submit(s, e, SIM_TASK_WAIT, seconds);
+        code = submit_event_task(s, e, SIM_TASK_WAIT, seconds);
     return sim_unlock(code);
 }
 
@@ -303,7 +303,7 @@ static int check_host_use(const struct sim_event *e)
 {
     if (e->flags == NGD_ACL_EVENT_EXTERNAL)
         return ngd_aclsim_fail(NGD_ACL_RT_FEATURE_NOT_SUPPORT, "the same", "the host asks for an external event");
-    if (captured(e)) {
+    if (event_captured(e)) {
         e->capture->invalid = true;
         return ngd_aclsim_fail(NGD_ACL_RT_EVENT_CAPTURED, "the same; the capture is spoiled",
                                "the host asks for an event that was recorded in a capture");
@@ -312,7 +312,7 @@ static int check_host_use(const struct sim_event *e)
 }
 
 /* One with a hardware id is pending until its first record; one without is complete. */
-static bool is_complete(const struct sim_event *e)
+static bool event_is_complete(const struct sim_event *e)
 {
     return e->done >= e->taken && (!e->hardware || e->level);
 }
@@ -328,11 +328,11 @@ ngd_acl_error_t aclrtQueryEventStatus(void *event, int *status_p)
     if (code == 0)
         code = check_host_use(e);
     if (code == 0)
-        *status_p = is_complete(e) ? NGD_ACL_EVENT_COMPLETE : NGD_ACL_EVENT_PENDING;
+        *status_p = event_is_complete(e) ? NGD_ACL_EVENT_COMPLETE : NGD_ACL_EVENT_PENDING;
     return sim_unlock(code);
 }
 
-static int synchronize(void *event, int32_t milliseconds)
+static int synchronize_event(void *event, int32_t milliseconds)
 {
     struct sim_event *e = NULL;
     struct timespec until;
@@ -363,13 +363,13 @@ static int synchronize(void *event, int32_t milliseconds)
 ngd_acl_error_t aclrtSynchronizeEvent(void *event)
 {
     SIM_CALL("aclrtSynchronizeEvent");
-    return synchronize(event, -1);
+    return synchronize_event(event, -1);
 }
 
 ngd_acl_error_t aclrtSynchronizeEventWithTimeout(void *event, int32_t milliseconds)
 {
     SIM_CALL("aclrtSynchronizeEventWithTimeout");
-    return synchronize(event, milliseconds);
+    return synchronize_event(event, milliseconds);
 }
 
 ngd_acl_error_t aclrtEventElapsedTime(float *milliseconds_p, void *start, void *end)

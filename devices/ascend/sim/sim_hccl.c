@@ -19,7 +19,7 @@ static int next_key = 1;
 
 /* ---- groups -------------------------------------------------------------------------------------- */
 
-static struct hccl_group *group_new(uint32_t n, int key)
+static struct hccl_group *rank_group_new(uint32_t n, int key)
 {
     struct hccl_group *g = calloc(1, sizeof(*g));
 
@@ -51,7 +51,7 @@ void hccl_comm_unref(struct hccl_comm *comm)
 }
 
 /* With the lock held. Its buffers are the device's. */
-static int comm_new(struct hccl_group *g, uint32_t rank, int device, struct hccl_comm **comm_p)
+static int rank_comm_new(struct hccl_group *g, uint32_t rank, int device, struct hccl_comm **comm_p)
 {
     struct hccl_comm *comm;
 
@@ -104,7 +104,7 @@ static struct hccl_comm *get_comm(void *handle, int *code_p)
 
 /* ---- all ranks of one thread --------------------------------------------------------------------- */
 
-static int check_devices(uint32_t n, const int32_t *devices)
+static int check_rank_devices(uint32_t n, const int32_t *devices)
 {
     uint32_t count = 0;
 
@@ -129,14 +129,14 @@ ngd_acl_error_t HcclCommInitAll(uint32_t n, int32_t *devices, void **comms_p)
     SIM_CALL("HcclCommInitAll");
     if (!devices || !comms_p)
         return ngd_aclsim_fail(NGD_HCCL_E_PTR, "the same", "no devices, or no room for communicators");
-    code = check_devices(n, devices);
+    code = check_rank_devices(n, devices);
     if (code)
         return code;
     pthread_mutex_lock(&lock);
-    g = group_new(n, next_key++);
+    g = rank_group_new(n, next_key++);
     atomic_init(&g->refs, 1);
     for (; i < n && !code; i++)
-        code = comm_new(g, i, devices[i], (struct hccl_comm **)&comms_p[i]);
+        code = rank_comm_new(g, i, devices[i], (struct hccl_comm **)&comms_p[i]);
     if (code) {
         for (uint32_t k = 0; k + 1 < i; k++) {
             unlink_comm(comms_p[k]);
@@ -174,7 +174,7 @@ static struct hccl_group *find_forming(uint32_t n, int key)
     }
     if (empty == room)
         abort();
-    forming[empty] = group_new(n, key);
+    forming[empty] = rank_group_new(n, key);
     atomic_init(&forming[empty]->refs, 1); /* the table's */
     return forming[empty];
 }
@@ -222,7 +222,7 @@ static int await_ranks(struct hccl_group *g, struct hccl_comm *comm)
                            "not all %u ranks came to make their communicators", n);
 }
 
-static int join(uint32_t n, int key, uint32_t rank, void **comm_p)
+static int join_rank_group(uint32_t n, int key, uint32_t rank, void **comm_p)
 {
     struct hccl_comm *comm = NULL;
     struct hccl_group *g;
@@ -244,7 +244,7 @@ static int join(uint32_t n, int key, uint32_t rank, void **comm_p)
                                "say %u ranks",
                                rank, (int)device, g->n);
     } else {
-        code = comm_new(g, rank, device, &comm);
+        code = rank_comm_new(g, rank, device, &comm);
     }
     if (!code && g->joined == n) {
         end_forming(g);
@@ -267,7 +267,7 @@ ngd_acl_error_t HcclCommInitRootInfo(uint32_t n, const void *info, uint32_t rank
         return ngd_aclsim_fail(NGD_HCCL_E_PTR, "the same", "no root information, or no room for the communicator");
     if (sscanf(info, ROOT_MAGIC " %d", &key) != 1)
         return ngd_aclsim_fail(NGD_HCCL_E_PARA, "cannot connect", "the root information is of another process");
-    return join(n, key, rank, comm_p);
+    return join_rank_group(n, key, rank, comm_p);
 }
 
 /* Of a rank table: how many ranks it has, and the device of this one; -1: it has none. */
@@ -296,7 +296,7 @@ static int read_table(const json_t *table, uint32_t rank, uint32_t *n_p)
 }
 
 /* Ranks that name one file are one group. */
-static int key_of(const char *path)
+static int key_of_file(const char *path)
 {
     uint32_t h = 2166136261u;
 
@@ -323,7 +323,7 @@ ngd_acl_error_t HcclCommInitClusterInfo(const char *path, uint32_t rank, void **
     if (listed < 0 || aclrtGetDevice(&device) || device != listed)
         return ngd_aclsim_fail(NGD_HCCL_E_PARA, "the same", "rank %u is not in %.200s, or on device %d, not %d", rank,
                                path, listed, (int)device);
-    return join(n, key_of(path), rank, comm_p);
+    return join_rank_group(n, key_of_file(path), rank, comm_p);
 }
 
 ngd_acl_error_t HcclCommDestroy(void *handle)
@@ -410,7 +410,7 @@ const char *HcclGetErrorString(int code)
 
 /* ---- collectives --------------------------------------------------------------------------------- */
 
-static int check_data(const char *name, int dtype, const void *send, const void *recv, uint64_t count)
+static int check_collective_data(const char *name, int dtype, const void *send, const void *recv, uint64_t count)
 {
     if (!hccl_size(dtype))
         return ngd_aclsim_fail(NGD_HCCL_E_NOT_SUPPORT, "the same", "%s of data type %d", name, dtype);
@@ -436,7 +436,7 @@ static int check_reduce(const char *name, int dtype, int reduce)
     return 0;
 }
 
-static int run(const char *name, void *handle, struct hccl_op op, void *stream)
+static int queue_collective(const char *name, void *handle, struct hccl_op op, void *stream)
 {
     struct hccl_comm *comm;
     int code;
@@ -458,11 +458,11 @@ static int run(const char *name, void *handle, struct hccl_op op, void *stream)
 
 static int run_reduction(const char *name, void *comm, struct hccl_op op, void *stream)
 {
-    int code = check_data(name, op.dtype, op.send, op.recv, op.count);
+    int code = check_collective_data(name, op.dtype, op.send, op.recv, op.count);
 
     if (!code)
         code = check_reduce(name, op.dtype, op.reduce);
-    return code ? code : run(name, comm, op, stream);
+    return code ? code : queue_collective(name, comm, op, stream);
 }
 
 ngd_acl_error_t HcclAllReduce(void *send, void *recv, uint64_t count, int dtype, int reduce, void *comm, void *stream)
@@ -480,9 +480,10 @@ ngd_acl_error_t HcclAllGather(void *send, void *recv, uint64_t count, int dtype,
     int code;
 
     SIM_CALL("HcclAllGather");
-    code = check_data("HcclAllGather", dtype, send, recv, count);
+    code = check_collective_data("HcclAllGather", dtype, send, recv, count);
     return code ? code
-                : run("HcclAllGather", comm,
+                : queue_collective(
+                      "HcclAllGather", comm,
                       (struct hccl_op){
                           .kind = HCCL_ALL_GATHER, .dtype = dtype, .count = count, .send = send, .recv = recv},
                       stream);
@@ -504,16 +505,16 @@ ngd_acl_error_t HcclBroadcast(void *buffer, uint64_t count, int dtype, uint32_t 
     int code;
 
     SIM_CALL("HcclBroadcast");
-    code = check_data("HcclBroadcast", dtype, buffer, buffer, count);
+    code = check_collective_data("HcclBroadcast", dtype, buffer, buffer, count);
     return code ? code
-                : run("HcclBroadcast", comm,
-                      (struct hccl_op){.kind = HCCL_BROADCAST,
-                                       .dtype = dtype,
-                                       .count = count,
-                                       .root = root,
-                                       .send = buffer,
-                                       .recv = buffer},
-                      stream);
+                : queue_collective("HcclBroadcast", comm,
+                                   (struct hccl_op){.kind = HCCL_BROADCAST,
+                                                    .dtype = dtype,
+                                                    .count = count,
+                                                    .root = root,
+                                                    .send = buffer,
+                                                    .recv = buffer},
+                                   stream);
 }
 
 /* Room for four numbers of each rank, in one block. */
@@ -539,7 +540,7 @@ ngd_acl_error_t HcclAlltoAllV(const void *send, const void *sends, const void *s
     SIM_CALL("HcclAlltoAllV");
     if (!sends || !send_at || !receives || !receive_at)
         return ngd_aclsim_fail(NGD_HCCL_E_PTR, "the same", "HcclAlltoAllV without its lists");
-    code = check_data("HcclAlltoAllV", send_dtype, send, recv, 0);
+    code = check_collective_data("HcclAlltoAllV", send_dtype, send, recv, 0);
     if (!code && send_dtype != recv_dtype)
         code = ngd_aclsim_fail(NGD_HCCL_E_PARA, "the same", "HcclAlltoAllV of data types %d and %d", send_dtype,
                                recv_dtype);
@@ -553,7 +554,7 @@ ngd_acl_error_t HcclAlltoAllV(const void *send, const void *sends, const void *s
     memcpy(op.send_at, send_at, bytes);
     memcpy(op.receives, receives, bytes);
     memcpy(op.receive_at, receive_at, bytes);
-    return run("HcclAlltoAllV", comm, op, stream);
+    return queue_collective("HcclAlltoAllV", comm, op, stream);
 }
 
 ngd_acl_error_t HcclAlltoAll(const void *send, uint64_t send_count, int send_dtype, const void *recv,
@@ -564,7 +565,7 @@ ngd_acl_error_t HcclAlltoAll(const void *send, uint64_t send_count, int send_dty
     int code;
 
     SIM_CALL("HcclAlltoAll");
-    code = check_data("HcclAlltoAll", send_dtype, send, recv, send_count);
+    code = check_collective_data("HcclAlltoAll", send_dtype, send, recv, send_count);
     if (!code && (send_dtype != recv_dtype || send_count != recv_count))
         code = ngd_aclsim_fail(NGD_HCCL_E_PARA, "the same", "HcclAlltoAll sends and receives different amounts");
     if (!code)
@@ -576,11 +577,12 @@ ngd_acl_error_t HcclAlltoAll(const void *send, uint64_t send_count, int send_dty
         op.sends[i] = op.receives[i] = send_count;
         op.send_at[i] = op.receive_at[i] = i * send_count;
     }
-    return run("HcclAlltoAll", comm, op, stream);
+    return queue_collective("HcclAlltoAll", comm, op, stream);
 }
 
 ngd_acl_error_t HcclBarrier(void *comm, void *stream)
 {
     SIM_CALL("HcclBarrier");
-    return run("HcclBarrier", comm, (struct hccl_op){.kind = HCCL_BARRIER, .dtype = NGD_HCCL_INT8}, stream);
+    return queue_collective("HcclBarrier", comm, (struct hccl_op){.kind = HCCL_BARRIER, .dtype = NGD_HCCL_INT8},
+                            stream);
 }

@@ -43,7 +43,7 @@ static int acl_type(int dtype)
     return dtype == NGD_HCCL_FP16 ? NGD_ACL_FLOAT16 : dtype == NGD_HCCL_BFP16 ? NGD_ACL_BF16 : NGD_ACL_FLOAT;
 }
 
-static int64_t load_int(const char *p, int dtype)
+static int64_t load_element_int(const char *p, int dtype)
 {
     int16_t v;
 
@@ -100,10 +100,10 @@ static void reduce_into(const struct hccl_group *g, char *const *data, uint64_t 
                 f = join_floats(how, f, (float)sim_load(data[r] + at, acl_type(dtype)));
             sim_store(to + i * size, acl_type(dtype), (double)f);
         } else {
-            int64_t v = load_int(data[0] + at, dtype);
+            int64_t v = load_element_int(data[0] + at, dtype);
 
             for (uint32_t r = 1; r < g->n; r++)
-                v = join_ints(how, v, load_int(data[r] + at, dtype));
+                v = join_ints(how, v, load_element_int(data[r] + at, dtype));
             memcpy(to + i * size, &v, size); /* little endian: the low part wraps */
         }
     }
@@ -112,7 +112,7 @@ static void reduce_into(const struct hccl_group *g, char *const *data, uint64_t 
 /* ---- a round ------------------------------------------------------------------------------------- */
 
 /* Elements that a rank sends, and receives. */
-static uint64_t extent(const uint64_t *counts, const uint64_t *at, uint32_t n)
+static uint64_t exchange_extent(const uint64_t *counts, const uint64_t *at, uint32_t n)
 {
     uint64_t end = 0;
 
@@ -133,15 +133,15 @@ static void lengths(const struct hccl_group *g, const struct hccl_op *op, uint64
         *send_p = op->count * g->n;
         break;
     case HCCL_ALL_TO_ALL:
-        *send_p = extent(op->sends, op->send_at, g->n);
-        *recv_p = extent(op->receives, op->receive_at, g->n);
+        *send_p = exchange_extent(op->sends, op->send_at, g->n);
+        *recv_p = exchange_extent(op->receives, op->receive_at, g->n);
         break;
     default:
         break;
     }
 }
 
-static bool fits(const struct hccl_group *g)
+static bool collective_fits(const struct hccl_group *g)
 {
     const struct hccl_op *a = g->ops[0];
 
@@ -159,7 +159,7 @@ static bool fits(const struct hccl_group *g)
     return true;
 }
 
-static void deliver(const struct hccl_group *g, uint32_t rank, char *const *data)
+static void deliver_rank(const struct hccl_group *g, uint32_t rank, char *const *data)
 {
     const struct hccl_op *op = g->ops[rank];
     const size_t size = hccl_size(op->dtype);
@@ -191,7 +191,7 @@ static void deliver(const struct hccl_group *g, uint32_t rank, char *const *data
     }
 }
 
-static void compute(const struct hccl_group *g)
+static void compute_collective(const struct hccl_group *g)
 {
     char *data[HCCL_MAX_RANKS];
 
@@ -206,7 +206,7 @@ static void compute(const struct hccl_group *g)
             memcpy(data[i], ngd_aclsim_host(g->ops[i]->send), sent * hccl_size(g->ops[i]->dtype));
     }
     for (uint32_t i = 0; i < g->n; i++)
-        deliver(g, i, data);
+        deliver_rank(g, i, data);
     for (uint32_t i = 0; i < g->n; i++)
         free(data[i]);
 }
@@ -219,7 +219,7 @@ static uint64_t now_ms(void)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-static void nap(struct hccl_group *g)
+static void nap_in_group(struct hccl_group *g)
 {
     struct timespec t;
 
@@ -240,7 +240,7 @@ static void await_round(struct collective *c, uint64_t round)
     bool late = false;
 
     while (g->round == round && !late && !ngd_aclsim_stopped()) {
-        nap(g);
+        nap_in_group(g);
         late = now_ms() >= until;
     }
     if (g->round != round)
@@ -258,7 +258,7 @@ static void await_round(struct collective *c, uint64_t round)
     }
 }
 
-static void run_collective(struct sim_kernel *kernel)
+static void run_rank_collective(struct sim_kernel *kernel)
 {
     struct collective *c = (struct collective *)(void *)kernel;
     struct hccl_group *g = c->comm->group;
@@ -274,8 +274,8 @@ static void run_collective(struct sim_kernel *kernel)
         g->ops[c->comm->rank] = &c->op;
         g->arrived++;
     }
-    if (!g->torn && g->arrived == g->n && fits(g)) {
-        compute(g);
+    if (!g->torn && g->arrived == g->n && collective_fits(g)) {
+        compute_collective(g);
         memset(g->ops, 0, sizeof(g->ops));
         g->arrived = 0;
         g->round++;
@@ -288,7 +288,7 @@ static void run_collective(struct sim_kernel *kernel)
 
 /* ---- queueing ------------------------------------------------------------------------------------ */
 
-static void release(struct sim_kernel *kernel)
+static void release_collective(struct sim_kernel *kernel)
 {
     struct collective *c = (struct collective *)(void *)kernel;
 
@@ -297,7 +297,7 @@ static void release(struct sim_kernel *kernel)
     free(c);
 }
 
-static void add_span(struct sim_kernel *k, const void *addr, uint64_t bytes)
+static void add_rank_span(struct sim_kernel *k, const void *addr, uint64_t bytes)
 {
     k->spans[k->n_spans].addr = addr;
     k->spans[k->n_spans++].bytes = bytes;
@@ -314,7 +314,7 @@ static int link_ranks(struct hccl_comm *comm)
     if (++g->linked == g->n)
         pthread_cond_broadcast(&g->changed);
     while (g->linked < g->n && now_ms() < until)
-        nap(g);
+        nap_in_group(g);
     there = g->linked == g->n;
     if (!there)
         g->linked--;
@@ -326,7 +326,7 @@ static int link_ranks(struct hccl_comm *comm)
     return 0;
 }
 
-static int prepare(struct hccl_comm *comm, void *stream, bool captured)
+static int prepare_rank(struct hccl_comm *comm, void *stream, bool captured)
 {
     if (!atomic_load(&comm->warm)) {
         if (!captured)
@@ -351,7 +351,7 @@ int hccl_launch(const char *name, struct hccl_comm *comm, struct hccl_op *op, vo
         code = ngd_aclsim_fail(NGD_HCCL_E_PARA, "the same, or faults", "%s: the stream is of device %d, rank %u of %d",
                                name, device, comm->rank, comm->device);
     if (!code)
-        code = prepare(comm, stream, captured);
+        code = prepare_rank(comm, stream, captured);
     if (code) {
         free(op->sends);
         return code < 100 ? code : NGD_HCCL_E_RUNTIME;
@@ -359,13 +359,14 @@ int hccl_launch(const char *name, struct hccl_comm *comm, struct hccl_op *op, vo
     c = calloc(1, sizeof(*c));
     if (!c)
         abort();
-    c->kernel = (struct sim_kernel){.name = name, .run = run_collective, .release = release, .collective = true};
+    c->kernel = (struct sim_kernel){
+        .name = name, .run = run_rank_collective, .release = release_collective, .collective = true};
     atomic_init(&c->kernel.refs, 1);
     c->comm = comm;
     atomic_fetch_add(&comm->refs, 1);
     c->op = *op;
     lengths(comm->group, op, &sent, &received);
-    add_span(&c->kernel, op->send, sent * hccl_size(op->dtype));
-    add_span(&c->kernel, op->recv, received * hccl_size(op->dtype));
+    add_rank_span(&c->kernel, op->send, sent * hccl_size(op->dtype));
+    add_rank_span(&c->kernel, op->recv, received * hccl_size(op->dtype));
     return ngd_aclsim_launch(&c->kernel, stream) ? NGD_HCCL_E_RUNTIME : 0;
 }

@@ -80,7 +80,7 @@ static ngd_acl_error_t aclrtReserveMemAddress_impl(void **range_p, size_t bytes,
 SIM_OPTIONAL_IF(aclrtReserveMemAddress, !ngd_aclsim_no_mapping());
 
 /* The range that has all of these bytes. */
-static struct range *range_of(uintptr_t begin, uint64_t bytes)
+static struct range *reserved_range_of(uintptr_t begin, uint64_t bytes)
 {
     for (struct range *r = ranges; r; r = r->next)
         if (begin >= r->begin && begin - r->begin <= r->bytes && bytes <= r->bytes - (begin - r->begin))
@@ -281,7 +281,7 @@ static void cover(uintptr_t begin, uint64_t bytes)
 
 static int map_locked(uintptr_t begin, uint64_t bytes, uint64_t offset, struct sim_physical *p)
 {
-    struct range *r = range_of(begin, bytes);
+    struct range *r = reserved_range_of(begin, bytes);
     int code = check_map(begin, bytes, offset, p, r);
     void *at = ngd_aclsim_host((void *)begin);
 

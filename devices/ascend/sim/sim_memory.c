@@ -43,7 +43,7 @@ static size_t above(uintptr_t addr)
     return lo;
 }
 
-static bool insert(struct block b)
+static bool insert_block(struct block b)
 {
     size_t at;
 
@@ -64,7 +64,7 @@ static bool insert(struct block b)
 }
 
 /* Takes out the block that begins at addr. */
-static bool take(uintptr_t addr, bool pinned, struct block *b_p)
+static bool take_block(uintptr_t addr, bool pinned, struct block *b_p)
 {
     size_t at;
     bool found;
@@ -135,7 +135,7 @@ bool sim_memory_take_bytes(int device, uint64_t bytes)
     return true;
 }
 
-static void give_bytes(int device, uint64_t bytes)
+static void give_device_bytes(int device, uint64_t bytes)
 {
     pthread_mutex_lock(&sim.lock);
     sim.device[device].bytes -= bytes;
@@ -157,10 +157,10 @@ bool ngd_aclsim_take_bytes(int device, uint64_t bytes)
 
 void ngd_aclsim_give_bytes(int device, uint64_t bytes)
 {
-    give_bytes(device, bytes);
+    give_device_bytes(device, bytes);
 }
 
-static int reserve(uint64_t bytes, int *device_p)
+static int reserve_bytes(uint64_t bytes, int *device_p)
 {
     struct sim_context *ctx;
     int code;
@@ -187,7 +187,7 @@ ngd_acl_error_t aclrtMalloc(void **mem_p, size_t bytes, int policy)
         return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "%zu bytes with policy %d", bytes, policy);
     b.bytes = ((bytes + 31) & ~(uint64_t)31) + PAD;
     b.counted = b.bytes;
-    code = reserve(b.counted, &b.device);
+    code = reserve_bytes(b.counted, &b.device);
     if (code)
         return code;
     b.mem = aligned_alloc(64, (b.bytes + 63) & ~(uint64_t)63);
@@ -196,12 +196,12 @@ ngd_acl_error_t aclrtMalloc(void **mem_p, size_t bytes, int policy)
         b.begin = (uintptr_t)b.mem + SIM_DEVICE_OFFSET;
     }
     pthread_rwlock_wrlock(&blocks_lock);
-    ok = b.mem && insert(b);
+    ok = b.mem && insert_block(b);
     pthread_rwlock_unlock(&blocks_lock);
     ngd_aclsim_live(SIM_LIVE_BYTES, (int64_t)b.counted);
     if (!ok) {
         free(b.mem);
-        give_bytes(b.device, b.counted);
+        give_device_bytes(b.device, b.counted);
         return ngd_aclsim_fail(NGD_ACL_RT_MEMORY_ALLOCATION, NULL, "this machine has no %zu bytes", bytes);
     }
     *mem_p = (void *)b.begin;
@@ -222,7 +222,7 @@ static bool overlaps(const struct block *b, const void *addr, uint64_t bytes)
     return (uintptr_t)addr < b->begin + b->bytes && b->begin < (uintptr_t)addr + bytes;
 }
 
-static bool uses(const struct sim_stream *s, const struct block *b)
+static bool stream_uses(const struct sim_stream *s, const struct block *b)
 {
     for (uint32_t i = 0; s->kernel && i < s->kernel->n_spans; i++)
         if (overlaps(b, s->kernel->spans[i].addr, s->kernel->spans[i].bytes))
@@ -234,12 +234,12 @@ static struct sim_stream *user_of(const struct block *b)
 {
     for (struct sim_context *c = sim.contexts; c; c = c->next)
         for (struct sim_stream *s = c->streams; s; s = s->next)
-            if (uses(s, b))
+            if (stream_uses(s, b))
                 return s;
     return NULL;
 }
 
-static void bury(const struct block *b)
+static void bury_block(const struct block *b)
 {
     struct sim_stream *s = user_of(b);
     struct sim_grave *grave;
@@ -263,7 +263,7 @@ void sim_memory_unbury(struct sim_stream *s)
     while (graves) {
         struct sim_grave *next = graves->next;
 
-        bury(&graves->block); /* another stream may use it too */
+        bury_block(&graves->block); /* another stream may use it too */
         free(graves);
         graves = next;
     }
@@ -274,12 +274,12 @@ ngd_acl_error_t aclrtFree(void *mem)
     struct block b;
 
     SIM_RELEASE("aclrtFree");
-    if (!take((uintptr_t)mem, false, &b))
+    if (!take_block((uintptr_t)mem, false, &b))
         return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same, or spoils its allocator",
                                "%p is not the begin of a block of device memory", mem);
-    give_bytes(b.device, b.counted);
+    give_device_bytes(b.device, b.counted);
     pthread_mutex_lock(&sim.lock);
-    bury(&b);
+    bury_block(&b);
     pthread_mutex_unlock(&sim.lock);
     return SIM_RELEASED;
 }
@@ -295,7 +295,7 @@ ngd_acl_error_t aclrtMallocHost(void **mem_p, size_t bytes)
     b.mem = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
     b.begin = (uintptr_t)b.mem;
     pthread_rwlock_wrlock(&blocks_lock);
-    ok = b.mem && insert(b);
+    ok = b.mem && insert_block(b);
     pthread_rwlock_unlock(&blocks_lock);
     if (!ok) {
         free(b.mem);
@@ -311,7 +311,7 @@ ngd_acl_error_t aclrtFreeHost(void *mem)
     struct block b;
 
     SIM_RELEASE("aclrtFreeHost");
-    if (!take((uintptr_t)mem, true, &b))
+    if (!take_block((uintptr_t)mem, true, &b))
         return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "%p is not pinned memory", mem);
     ngd_aclsim_live(SIM_LIVE_PINNED, -(int64_t)b.counted);
     free(b.mem);
@@ -325,7 +325,7 @@ bool sim_memory_map(uintptr_t begin, uint64_t bytes, int device, struct sim_phys
     bool ok;
 
     pthread_rwlock_wrlock(&blocks_lock);
-    ok = insert((struct block){.begin = begin, .bytes = bytes, .device = device, .physical = physical});
+    ok = insert_block((struct block){.begin = begin, .bytes = bytes, .device = device, .physical = physical});
     pthread_rwlock_unlock(&blocks_lock);
     return ok;
 }
@@ -411,7 +411,7 @@ static void *side(const void *addr, uint64_t bytes, bool device)
 }
 
 /* Of a block that is there: the device it is of. */
-static int device_of(const void *addr)
+static int device_of_address(const void *addr)
 {
     int device = -1;
     size_t at;
@@ -427,7 +427,7 @@ static int device_of(const void *addr)
 /* A device reaches another's memory when it was told so; either of the two may copy. */
 static bool reach(const void *dst, const void *src)
 {
-    int to = device_of(dst), from = device_of(src);
+    int to = device_of_address(dst), from = device_of_address(src);
 
     return to == from || sim.device[to].peers & 1u << from || sim.device[from].peers & 1u << to;
 }

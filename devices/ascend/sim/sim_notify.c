@@ -205,7 +205,7 @@ void sim_value_write(struct sim_stream *s, const struct sim_task *task)
 }
 
 /* Memory that is gone ends the wait too: the caller looks for it. */
-static bool holds(const struct sim_task *task)
+static bool value_holds(const struct sim_task *task)
 {
     const uint64_t *word = word_of(task);
     uint64_t v = word ? __atomic_load_n(word, __ATOMIC_SEQ_CST) : 0;
@@ -226,7 +226,7 @@ static bool holds(const struct sim_task *task)
 
 void sim_value_wait(struct sim_stream *s, const struct sim_task *task)
 {
-    sim_await(s, 0, holds, task);
+    sim_await(s, 0, value_holds, task);
     if (!word_of(task))
         sim_set_error(s, NGD_ACL_RT_AICORE_EXCEPTION, "a word that is waited for is not device memory (any more)");
 }

@@ -102,7 +102,7 @@ static bool attend_all(const struct sim_op *op, const struct attention *a, float
     return true;
 }
 
-static void run_attention(struct sim_op *op)
+static void run_paged_attention(struct sim_op *op)
 {
     const struct attention a = {.q = &op->t[QUERY],
                                 .k = &op->t[KEY],
@@ -215,7 +215,7 @@ static ngd_acl_error_t attention_phase1(
     (void)softmax_lse;
     if (!key || !value || key->n != 1 || value->n != 1)
         return ngd_aclsim_fail(NGD_ACL_NN_PARAM_INVALID, "the same", "a paged cache is one tensor");
-    op = ngd_aclsim_op("aclnnFusedInferAttentionScoreV3", run_attention);
+    op = ngd_aclsim_op("aclnnFusedInferAttentionScoreV3", run_paged_attention);
     ngd_aclsim_operand(op, query);
     ngd_aclsim_operand(op, key->t[0]);
     ngd_aclsim_operand(op, value->t[0]);

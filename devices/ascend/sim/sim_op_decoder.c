@@ -6,7 +6,7 @@
 
 /* ---- gate and rotation --------------------------------------------------------------------------- */
 
-static void run_swiglu(struct sim_op *op)
+static void run_swiglu_halves(struct sim_op *op)
 {
     const struct sim_view *x = &op->t[0], *y = &op->t[1];
     int64_t d = y->dims[y->rank - 1], rows = d ? sim_elements(y) / d : 0;
@@ -27,7 +27,7 @@ ngd_acl_error_t aclnnSwiGluGetWorkspaceSize(const struct aclTensor *x, int64_t d
     struct sim_op *op;
 
     SIM_CALL("aclnnSwiGluGetWorkspaceSize");
-    op = ngd_aclsim_op("aclnnSwiGlu", run_swiglu);
+    op = ngd_aclsim_op("aclnnSwiGlu", run_swiglu_halves);
     ngd_aclsim_operand(op, x);
     ngd_aclsim_operand(op, out);
     ngd_aclsim_check(op, op->t[0].rank > 0 && (dim == -1 || dim == (int64_t)op->t[0].rank - 1),
@@ -40,7 +40,7 @@ ngd_acl_error_t aclnnSwiGluGetWorkspaceSize(const struct aclTensor *x, int64_t d
 }
 
 /* x[B,S,N,D], cos and sin [B,S,1,D] */
-static void run_rotary(struct sim_op *op)
+static void run_rotary_halves(struct sim_op *op)
 {
     const struct sim_view *x = &op->t[0], *c = &op->t[1], *s = &op->t[2], *y = &op->t[3];
     int64_t d = x->dims[3], rows = x->dims[0] * x->dims[1], heads = x->dims[2], h = d / 2;
@@ -65,7 +65,7 @@ static ngd_acl_error_t rotary_phase1(const struct aclTensor *x, const struct acl
     struct sim_op *op;
 
     SIM_CALL("aclnnRotaryPositionEmbeddingGetWorkspaceSize");
-    op = ngd_aclsim_op("aclnnRotaryPositionEmbedding", run_rotary);
+    op = ngd_aclsim_op("aclnnRotaryPositionEmbedding", run_rotary_halves);
     ngd_aclsim_operand(op, x);
     ngd_aclsim_operand(op, cos);
     ngd_aclsim_operand(op, sin);

@@ -102,7 +102,7 @@ enum unary {
     LEAKY,
 };
 
-static double unary(const struct sim_op *op, double x)
+static double unary_value(const struct sim_op *op, double x)
 {
     switch ((enum unary)op->variant) {
     case ABS:
@@ -185,7 +185,7 @@ static double unary(const struct sim_op *op, double x)
 }
 
 /* With a scalar of integers: no bit is lost. */
-static int64_t compare_int(const struct sim_op *op, int64_t x)
+static int64_t compare_int_value(const struct sim_op *op, int64_t x)
 {
     switch ((enum unary)op->variant) {
     case EQS:
@@ -201,7 +201,7 @@ static int64_t compare_int(const struct sim_op *op, int64_t x)
     case GES:
         return x >= op->i[0];
     default:
-        return (int64_t)unary(op, (double)x);
+        return (int64_t)unary_value(op, (double)x);
     }
 }
 
@@ -223,7 +223,7 @@ static int64_t unary_int(const struct sim_op *op, int64_t x)
     case MULS:
         return (int64_t)((uint64_t)x * (uint64_t)op->i[0]);
     default:
-        return op->i[1] ? compare_int(op, x) : (int64_t)unary(op, (double)x);
+        return op->i[1] ? compare_int_value(op, x) : (int64_t)unary_value(op, (double)x);
     }
 }
 
@@ -241,7 +241,7 @@ static void unary_row(struct sim_op *op, char *const *p, const int64_t *steps, i
         else if (from == NGD_ACL_INT64 && op->variant == COPY) /* one rounding: a double does not hold every int64 */
             sim_store(y, to, (double)(float)sim_load_int(x, from));
         else
-            sim_store(y, to, unary(op, sim_load(x, from)));
+            sim_store(y, to, unary_value(op, sim_load(x, from)));
     }
 }
 
@@ -443,7 +443,7 @@ enum binary {
     DIV_FLOOR
 };
 
-static double binary(const struct sim_op *op, double a, double b)
+static double binary_value(const struct sim_op *op, double a, double b)
 {
     switch ((enum binary)op->variant) {
     case ADD:
@@ -553,7 +553,7 @@ static void binary_row(struct sim_op *op, char *const *p, const int64_t *steps, 
         const char *a = p[0] + i * steps[0], *b = p[1] + i * steps[1];
 
         if (sim_is_float(from))
-            sim_store(p[2] + i * steps[2], to, binary(op, sim_load(a, from), sim_load(b, from)));
+            sim_store(p[2] + i * steps[2], to, binary_value(op, sim_load(a, from), sim_load(b, from)));
         else
             sim_store_int(p[2] + i * steps[2], to, binary_int(op, sim_load_int(a, from), sim_load_int(b, from)));
     }

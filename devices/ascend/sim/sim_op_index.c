@@ -19,7 +19,7 @@ static bool is_index(const struct sim_view *v)
     return v->dtype == NGD_ACL_INT32 || v->dtype == NGD_ACL_INT64;
 }
 
-static void copy_slice(const struct sim_view *to, int64_t at, const struct sim_view *from, int64_t index)
+static void copy_view_slice(const struct sim_view *to, int64_t at, const struct sim_view *from, int64_t index)
 {
     struct sim_view a = *to, b = *from;
 
@@ -44,7 +44,7 @@ static void run_select(struct sim_op *op)
 
         if (bad_index(index, op->t[0].dims[0]))
             return;
-        copy_slice(&op->t[2], i, &op->t[0], index);
+        copy_view_slice(&op->t[2], i, &op->t[0], index);
     }
 }
 
@@ -117,7 +117,7 @@ ngd_acl_error_t aclnnEmbeddingGetWorkspaceSize(const struct aclTensor *weight, c
 }
 
 /* out[i][j] = x[index[i][j]][j], along dim. */
-static void run_gather(struct sim_op *op)
+static void run_gather_elements(struct sim_op *op)
 {
     const struct sim_view *x = &op->t[0], *ix = &op->t[1];
     int64_t dim = op->i[0];
@@ -141,7 +141,7 @@ ngd_acl_error_t aclnnGatherGetWorkspaceSize(const struct aclTensor *self, const 
     struct sim_op *op;
 
     SIM_CALL("aclnnGatherGetWorkspaceSize");
-    op = ngd_aclsim_op("aclnnGather", run_gather);
+    op = ngd_aclsim_op("aclnnGather", run_gather_elements);
     ngd_aclsim_operand(op, self);
     ngd_aclsim_operand(op, index);
     ngd_aclsim_operand(op, out);
@@ -154,7 +154,7 @@ ngd_acl_error_t aclnnGatherGetWorkspaceSize(const struct aclTensor *self, const 
     return ngd_aclsim_finish(op, workspace_p, executor_p);
 }
 
-static void run_cat(struct sim_op *op)
+static void run_cat_views(struct sim_op *op)
 {
     struct sim_view y = op->t[op->n - 1];
     int64_t dim = op->i[0];
@@ -179,7 +179,7 @@ ngd_acl_error_t aclnnCatGetWorkspaceSize(const struct aclTensorList *tensors, in
     SIM_CALL("aclnnCatGetWorkspaceSize");
     if (!tensors || tensors->n == 0 || tensors->n >= SIM_MAX_OPERANDS)
         return ngd_aclsim_fail(NGD_ACL_NN_PARAM_INVALID, "takes more", "a list of no or too many tensors");
-    op = ngd_aclsim_op("aclnnCat", run_cat);
+    op = ngd_aclsim_op("aclnnCat", run_cat_views);
     for (uint64_t i = 0; i < tensors->n; i++)
         ngd_aclsim_operand(op, tensors->t[i]);
     ngd_aclsim_operand(op, out);
@@ -195,7 +195,7 @@ ngd_acl_error_t aclnnCatGetWorkspaceSize(const struct aclTensorList *tensors, in
 }
 
 /* list[0]: how often along each dimension of the result. */
-static void run_repeat(struct sim_op *op)
+static void run_repeat_view(struct sim_op *op)
 {
     const struct sim_view *x = &op->t[0], *y = &op->t[1];
 
@@ -216,7 +216,7 @@ ngd_acl_error_t aclnnRepeatGetWorkspaceSize(const struct aclTensor *self, const 
     const struct sim_view *x, *y;
 
     SIM_CALL("aclnnRepeatGetWorkspaceSize");
-    op = ngd_aclsim_op("aclnnRepeat", run_repeat);
+    op = ngd_aclsim_op("aclnnRepeat", run_repeat_view);
     x = ngd_aclsim_operand(op, self);
     y = ngd_aclsim_operand(op, out);
     ngd_aclsim_list(op, 0, repeats);
@@ -232,14 +232,14 @@ ngd_acl_error_t aclnnRepeatGetWorkspaceSize(const struct aclTensor *self, const 
 }
 
 /* var[indices[i][0]] = updates[i] */
-static void run_scatter(struct sim_op *op)
+static void run_scatter_elements(struct sim_op *op)
 {
     for (int64_t i = 0; i < op->t[1].dims[0]; i++) {
         int64_t index = sim_load_int(sim_at(&op->t[1], i), op->t[1].dtype);
 
         if (bad_index(index, op->t[0].dims[0]))
             return;
-        copy_slice(&op->t[0], index, &op->t[2], i);
+        copy_view_slice(&op->t[0], index, &op->t[2], i);
     }
 }
 
@@ -249,7 +249,7 @@ ngd_acl_error_t aclnnScatterNdUpdateGetWorkspaceSize(struct aclTensor *var, cons
     struct sim_op *op;
 
     SIM_CALL("aclnnScatterNdUpdateGetWorkspaceSize");
-    op = ngd_aclsim_op("aclnnScatterNdUpdate", run_scatter);
+    op = ngd_aclsim_op("aclnnScatterNdUpdate", run_scatter_elements);
     ngd_aclsim_operand(op, var);
     ngd_aclsim_operand(op, indices);
     ngd_aclsim_operand(op, updates);
@@ -265,7 +265,7 @@ ngd_acl_error_t aclnnScatterNdUpdateGetWorkspaceSize(struct aclTensor *var, cons
 
 enum { REPLACE, REPLACE_BY_VALUE, ADD_TO };
 
-static void put(struct sim_op *op, char *to, const char *from, int dtype)
+static void put_element(struct sim_op *op, char *to, const char *from, int dtype)
 {
     if (op->variant == REPLACE_BY_VALUE)
         sim_is_float(dtype) ? sim_store(to, dtype, op->f[0]) : sim_store_int(to, dtype, op->i[1]);
@@ -278,7 +278,7 @@ static void put(struct sim_op *op, char *to, const char *from, int dtype)
 }
 
 /* x[index[i]] is row i of the values, or has it added: t[0] x, t[1] index, t[2] values; t[2] contiguous. */
-static void run_index_put(struct sim_op *op)
+static void run_index_put_rows(struct sim_op *op)
 {
     const struct sim_view *x = &op->t[0], *index = &op->t[1], *values = &op->t[2];
     const int64_t n = sim_elements(index), row = n ? sim_elements(values) / n : 0, size = (int64_t)sim_size(x->dtype);
@@ -289,7 +289,7 @@ static void run_index_put(struct sim_op *op)
         if (bad_index(to, x->dims[0]))
             return;
         for (int64_t k = 0; k < row; k++)
-            put(op, sim_at(x, to * row + k), values->p + (i * row + k) * size, x->dtype);
+            put_element(op, sim_at(x, to * row + k), values->p + (i * row + k) * size, x->dtype);
     }
 }
 
@@ -304,7 +304,7 @@ ngd_acl_error_t aclnnIndexPutImplGetWorkspaceSize(struct aclTensor *self, const 
     if (!indices || indices->n != 1)
         return ngd_aclsim_fail(NGD_ACL_NN_PARAM_INVALID, "takes one for each of the first dimensions",
                                "one tensor of indices");
-    op = ngd_aclsim_op("aclnnIndexPutImpl", run_index_put);
+    op = ngd_aclsim_op("aclnnIndexPutImpl", run_index_put_rows);
     x = ngd_aclsim_operand(op, self);
     index = ngd_aclsim_operand(op, indices->t[0]);
     v = ngd_aclsim_operand(op, values);
@@ -321,7 +321,7 @@ ngd_acl_error_t aclnnIndexPutImplGetWorkspaceSize(struct aclTensor *self, const 
 }
 
 /* x[..index[k]..] is source[..k..] along i[0]: t[0] x, t[1] index, t[2] source. */
-static void run_index_copy(struct sim_op *op)
+static void run_index_copy_rows(struct sim_op *op)
 {
     const struct sim_view *index = &op->t[1];
     const int64_t dim = op->i[0];
@@ -348,7 +348,7 @@ ngd_acl_error_t aclnnInplaceIndexCopyGetWorkspaceSize(struct aclTensor *self, in
     const struct sim_view *x, *i, *s;
 
     SIM_CALL("aclnnInplaceIndexCopyGetWorkspaceSize");
-    op = ngd_aclsim_op("aclnnInplaceIndexCopy", run_index_copy);
+    op = ngd_aclsim_op("aclnnInplaceIndexCopy", run_index_copy_rows);
     x = ngd_aclsim_operand(op, self);
     i = ngd_aclsim_operand(op, index);
     s = ngd_aclsim_operand(op, source);
@@ -383,12 +383,12 @@ static void run_along(struct sim_op *op)
             at += (d == (uint32_t)dim ? to : k) * y->strides[d];
             from += src->present ? k * src->strides[d] : 0;
         }
-        put(op, y->p + at * size, src->present ? src->p + from * size : NULL, y->dtype);
+        put_element(op, y->p + at * size, src->present ? src->p + from * size : NULL, y->dtype);
     }
 }
 
-static struct sim_op *scatter(const char *name, int variant, const struct aclTensor *self, int64_t dim,
-                              const struct aclTensor *index, const struct aclTensor *src, struct aclTensor *out)
+static struct sim_op *plan_scatter(const char *name, int variant, const struct aclTensor *self, int64_t dim,
+                                   const struct aclTensor *index, const struct aclTensor *src, struct aclTensor *out)
 {
     struct sim_op *op = ngd_aclsim_op(name, run_along);
     struct sim_view *x = ngd_aclsim_operand(op, self), *i = ngd_aclsim_operand(op, index), *s, *y;
@@ -418,7 +418,7 @@ ngd_acl_error_t aclnnScatterGetWorkspaceSize(const struct aclTensor *self, int64
     struct sim_op *op;
 
     SIM_CALL("aclnnScatterGetWorkspaceSize");
-    op = scatter("aclnnScatter", REPLACE, self, dim, index, src, out);
+    op = plan_scatter("aclnnScatter", REPLACE, self, dim, index, src, out);
     ngd_aclsim_check(op, reduce == 0, "only replaces");
     return ngd_aclsim_finish(op, workspace_p, executor_p);
 }
@@ -430,7 +430,7 @@ ngd_acl_error_t aclnnScatterValueGetWorkspaceSize(const struct aclTensor *self, 
     struct sim_op *op;
 
     SIM_CALL("aclnnScatterValueGetWorkspaceSize");
-    op = scatter("aclnnScatterValue", REPLACE_BY_VALUE, self, dim, index, NULL, out);
+    op = plan_scatter("aclnnScatterValue", REPLACE_BY_VALUE, self, dim, index, NULL, out);
     ngd_aclsim_check(op, reduce == 0, "only replaces");
     ngd_aclsim_check(op, value != NULL, "the value is NULL");
     op->f[0] = value ? value->f : 0;
@@ -443,5 +443,6 @@ ngd_acl_error_t aclnnScatterAddGetWorkspaceSize(const struct aclTensor *self, in
                                                 struct aclTensor *out, NGD_ACL_PHASE1)
 {
     SIM_CALL("aclnnScatterAddGetWorkspaceSize");
-    return ngd_aclsim_finish(scatter("aclnnScatterAdd", ADD_TO, self, dim, index, src, out), workspace_p, executor_p);
+    return ngd_aclsim_finish(plan_scatter("aclnnScatterAdd", ADD_TO, self, dim, index, src, out), workspace_p,
+                             executor_p);
 }

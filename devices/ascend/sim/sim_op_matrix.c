@@ -26,7 +26,7 @@ static void load_column(const struct sim_view *b, const char *pb, int64_t j, int
                                 b->dtype);
 }
 
-static float dot(const float *a, const float *b, int64_t n)
+static float dot_rows(const float *a, const float *b, int64_t n)
 {
     float sum[8] = {0}, rest = 0;
     int64_t i = 0;
@@ -40,7 +40,7 @@ static float dot(const float *a, const float *b, int64_t n)
 }
 
 /* One matrix of a batch: y[M,N] = a[M,K] x b[K,N]. */
-static void multiply(const struct sim_view *a, const struct sim_view *b, const struct sim_view *y, int64_t batch)
+static void multiply_batch(const struct sim_view *a, const struct sim_view *b, const struct sim_view *y, int64_t batch)
 {
     uint32_t r = y->rank;
     int64_t m = y->dims[r - 2], n = y->dims[r - 1], k = a->dims[r - 1];
@@ -57,23 +57,23 @@ static void multiply(const struct sim_view *a, const struct sim_view *b, const s
         load_column(b, pb, j, k, column);
         for (int64_t i = 0; i < m; i++)
             sim_store(py + (i * y->strides[r - 2] + j * y->strides[r - 1]) * (int64_t)sim_size(y->dtype), y->dtype,
-                      (double)dot(rows + i * k, column, k));
+                      (double)dot_rows(rows + i * k, column, k));
     }
     free(rows);
 }
 
-static void run(struct sim_op *op)
+static void run_batches(struct sim_op *op)
 {
     int64_t batches = op->t[2].rank == 3 ? op->t[2].dims[0] : 1;
 
     for (int64_t i = 0; i < batches; i++)
-        multiply(&op->t[0], &op->t[1], &op->t[2], i);
+        multiply_batch(&op->t[0], &op->t[1], &op->t[2], i);
 }
 
-static int product(const char *name, uint32_t rank, bool nz, const struct aclTensor *self, const struct aclTensor *mat2,
-                   struct aclTensor *out, int8_t cube_math_type, NGD_ACL_PHASE1)
+static int plan_product(const char *name, uint32_t rank, bool nz, const struct aclTensor *self,
+                        const struct aclTensor *mat2, struct aclTensor *out, int8_t cube_math_type, NGD_ACL_PHASE1)
 {
-    struct sim_op *op = ngd_aclsim_op(name, run);
+    struct sim_op *op = ngd_aclsim_op(name, run_batches);
     struct sim_view *a = ngd_aclsim_operand(op, self),
                     *b = nz ? ngd_aclsim_weight(op, mat2) : ngd_aclsim_operand(op, mat2),
                     *y = ngd_aclsim_operand(op, out);
@@ -98,14 +98,14 @@ ngd_acl_error_t aclnnMatmulGetWorkspaceSize(const struct aclTensor *self, const 
                                             struct aclTensor *out, int8_t cube_math_type, NGD_ACL_PHASE1)
 {
     SIM_CALL("aclnnMatmulGetWorkspaceSize");
-    return product("aclnnMatmul", 2, false, self, mat2, out, cube_math_type, workspace_p, executor_p);
+    return plan_product("aclnnMatmul", 2, false, self, mat2, out, cube_math_type, workspace_p, executor_p);
 }
 
 ngd_acl_error_t aclnnBatchMatMulGetWorkspaceSize(const struct aclTensor *self, const struct aclTensor *mat2,
                                                  struct aclTensor *out, int8_t cube_math_type, NGD_ACL_PHASE1)
 {
     SIM_CALL("aclnnBatchMatMulGetWorkspaceSize");
-    return product("aclnnBatchMatMul", 3, false, self, mat2, out, cube_math_type, workspace_p, executor_p);
+    return plan_product("aclnnBatchMatMul", 3, false, self, mat2, out, cube_math_type, workspace_p, executor_p);
 }
 
 SIM_OPTIONAL(aclnnMatmulWeightNzGetWorkspaceSize);
@@ -114,7 +114,7 @@ static ngd_acl_error_t aclnnMatmulWeightNzGetWorkspaceSize_impl(const struct acl
                                                                 int8_t cube_math_type, NGD_ACL_PHASE1)
 {
     SIM_CALL("aclnnMatmulWeightNzGetWorkspaceSize");
-    return product("aclnnMatmulWeightNz", 2, true, self, mat2, out, cube_math_type, workspace_p, executor_p);
+    return plan_product("aclnnMatmulWeightNz", 2, true, self, mat2, out, cube_math_type, workspace_p, executor_p);
 }
 
 /* t[0] bias, which is broadcast; t[1], t[2] matrices; t[3] the result: one rounding at the end. */
@@ -134,7 +134,8 @@ static void run_addmm(struct sim_op *op)
 
             load_column(b, b->p, j, k, column);
             sim_store(y->p + (i * y->strides[0] + j * y->strides[1]) * size, y->dtype,
-                      op->f[1] * (double)dot(row, column, k) + op->f[0] * sim_load(bias->p + at * size, bias->dtype));
+                      op->f[1] * (double)dot_rows(row, column, k) +
+                          op->f[0] * sim_load(bias->p + at * size, bias->dtype));
         }
     }
     free(row);

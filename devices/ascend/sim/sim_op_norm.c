@@ -4,7 +4,7 @@
 #include <math.h>
 
 /* x (t[0]) plus, when given, x2 (t[1]); gamma t[2], plus f[1]; y t[3]; rstd t[4]; sum t[5]. All are contiguous. */
-static void run_rms(struct sim_op *op)
+static void run_rms_rows(struct sim_op *op)
 {
     const struct sim_view *x = &op->t[0], *x2 = &op->t[1], *g = &op->t[2], *y = &op->t[3], *r = &op->t[4],
                           *s = &op->t[5];
@@ -39,7 +39,7 @@ static int rms(const char *name, double offset, const struct aclTensor *x1, cons
                const struct aclTensor *gamma, double epsilon, const struct aclTensor *y, const struct aclTensor *rstd,
                const struct aclTensor *sum, bool adds, NGD_ACL_PHASE1)
 {
-    struct sim_op *op = ngd_aclsim_op(name, run_rms);
+    struct sim_op *op = ngd_aclsim_op(name, run_rms_rows);
     struct sim_view *x = ngd_aclsim_operand(op, x1), *g;
 
     adds ? ngd_aclsim_operand(op, x2) : ngd_aclsim_optional(op, NULL);

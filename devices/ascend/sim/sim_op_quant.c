@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static void put(char *p, int dtype, double v)
+static void put_rounded(char *p, int dtype, double v)
 {
     double lo = dtype == NGD_ACL_UINT8 ? 0 : dtype == NGD_ACL_INT8 ? -128 : -2147483648.0;
     double hi = dtype == NGD_ACL_UINT8 ? 255 : dtype == NGD_ACL_INT8 ? 127 : 2147483520.0;
@@ -13,7 +13,7 @@ static void put(char *p, int dtype, double v)
     sim_store_int(p, dtype, (int64_t)fmin(fmax(v, lo), hi));
 }
 
-static double of(const struct sim_view *v, int64_t column, double absent)
+static double scale_of(const struct sim_view *v, int64_t column, double absent)
 {
     return v->present ? sim_load(sim_at(v, sim_elements(v) > 1 ? column : 0), v->dtype) : absent;
 }
@@ -25,15 +25,16 @@ static void run_static(struct sim_op *op)
     int64_t d = x->rank ? x->dims[x->rank - 1] : 1;
 
     for (int64_t i = 0; i < sim_elements(x); i++) {
-        float v = (float)sim_load(sim_at(x, i), x->dtype), s = (float)of(&op->t[1], i % d, 1);
+        float v = (float)sim_load(sim_at(x, i), x->dtype), s = (float)scale_of(&op->t[1], i % d, 1);
 
         v = op->variant ? v / s : v * s;
-        put(sim_at(y, i), y->dtype, (double)(v + (float)of(&op->t[2], i % d, 0)));
+        put_rounded(sim_at(y, i), y->dtype, (double)(v + (float)scale_of(&op->t[2], i % d, 0)));
     }
 }
 
-static int quantize(const char *name, int variant, const struct aclTensor *x, const struct aclTensor *scale,
-                    const struct aclTensor *zero, int64_t axis, int dtype, const struct aclTensor *y, NGD_ACL_PHASE1)
+static int plan_quantize(const char *name, int variant, const struct aclTensor *x, const struct aclTensor *scale,
+                         const struct aclTensor *zero, int64_t axis, int dtype, const struct aclTensor *y,
+                         NGD_ACL_PHASE1)
 {
     struct sim_op *op = ngd_aclsim_op(name, run_static);
     struct sim_view *a = ngd_aclsim_operand(op, x), *s = ngd_aclsim_operand(op, scale),
@@ -58,7 +59,7 @@ ngd_acl_error_t aclnnQuantizeGetWorkspaceSize(const struct aclTensor *x, const s
                                               struct aclTensor *out, NGD_ACL_PHASE1)
 {
     SIM_CALL("aclnnQuantizeGetWorkspaceSize");
-    return quantize("aclnnQuantize", 1, x, scales, zero_points, axis, dtype, out, workspace_p, executor_p);
+    return plan_quantize("aclnnQuantize", 1, x, scales, zero_points, axis, dtype, out, workspace_p, executor_p);
 }
 
 ngd_acl_error_t aclnnAscendQuantV3GetWorkspaceSize(const struct aclTensor *x, const struct aclTensor *scale,
@@ -70,7 +71,7 @@ ngd_acl_error_t aclnnAscendQuantV3GetWorkspaceSize(const struct aclTensor *x, co
     if (sqrt_mode || !round_mode || strcmp(round_mode, "round") != 0 || dtype != NGD_ACL_INT8)
         return ngd_aclsim_fail(NGD_ACL_NN_PARAM_INVALID, "knows more modes", "sqrt_mode, round mode %s or dtype %d",
                                round_mode ? round_mode : "NULL", dtype);
-    return quantize("aclnnAscendQuantV3", 0, x, scale, offset, axis, dtype, y, workspace_p, executor_p);
+    return plan_quantize("aclnnAscendQuantV3", 0, x, scale, offset, axis, dtype, y, workspace_p, executor_p);
 }
 
 /* ---- scales of each row -------------------------------------------------------------------------- */
@@ -84,7 +85,7 @@ static float quantize_row(const float *v, int64_t n, char *y, int dtype)
         most = fmaxf(most, fabsf(v[i]));
     most /= 127;
     for (int64_t i = 0; i < n; i++)
-        put(y + i * (int64_t)sim_size(dtype), dtype, most > 0 ? (double)(v[i] / most) : 0);
+        put_rounded(y + i * (int64_t)sim_size(dtype), dtype, most > 0 ? (double)(v[i] / most) : 0);
     return most;
 }
 
@@ -99,14 +100,14 @@ static void run_dynamic(struct sim_op *op)
         abort();
     for (int64_t row = 0; row < rows; row++) {
         for (int64_t i = 0; i < d; i++)
-            v[i] = (float)sim_load(sim_at(x, row * d + i), x->dtype) * (float)of(&op->t[1], i, 1);
+            v[i] = (float)sim_load(sim_at(x, row * d + i), x->dtype) * (float)scale_of(&op->t[1], i, 1);
         sim_store(sim_at(s, row), s->dtype, (double)quantize_row(v, d, sim_at(y, row * d), y->dtype));
     }
     free(v);
 }
 
-static void check_rows(struct sim_op *op, const struct sim_view *x, const struct sim_view *y, const struct sim_view *s,
-                       int64_t columns)
+static void check_quant_rows(struct sim_op *op, const struct sim_view *x, const struct sim_view *y,
+                             const struct sim_view *s, int64_t columns)
 {
     int64_t d = x->rank ? x->dims[x->rank - 1] : 1;
 
@@ -131,7 +132,7 @@ ngd_acl_error_t aclnnDynamicQuantGetWorkspaceSize(const struct aclTensor *x, con
     ngd_aclsim_operand(op, y);
     ngd_aclsim_operand(op, scale);
     if (!op->code) {
-        check_rows(op, a, &op->t[2], &op->t[3], a->rank ? a->dims[a->rank - 1] : 1);
+        check_quant_rows(op, a, &op->t[2], &op->t[3], a->rank ? a->dims[a->rank - 1] : 1);
         ngd_aclsim_check(op, sim_is_half(a->dtype), "takes f16 and bf16");
         ngd_aclsim_check(op, !s->present || (s->dtype == a->dtype && s->rank == 1),
                          "smooth scales are like a row of x");
@@ -141,7 +142,7 @@ ngd_acl_error_t aclnnDynamicQuantGetWorkspaceSize(const struct aclTensor *x, con
 }
 
 /* As run_dynamic; offsets t[4]. i[0]: the left half is the gate; variant 1: the scale is the row's own. */
-static void run_swiglu(struct sim_op *op)
+static void run_swiglu_quant(struct sim_op *op)
 {
     const struct sim_view *x = &op->t[0], *y = &op->t[2], *s = &op->t[3];
     int64_t d = x->dims[x->rank - 1], n = d / 2, rows = d ? sim_elements(x) / d : 0;
@@ -158,9 +159,9 @@ static void run_swiglu(struct sim_op *op)
             double right = sim_load(sim_at(x, row * d + n + i), x->dtype), gate = op->i[0] ? left : right;
 
             sim_store(rounded, x->dtype, (op->i[0] ? right : left) * gate / (1 + exp(-gate)));
-            v[i] = (float)sim_load(rounded, x->dtype) * (float)of(&op->t[1], i, 1);
+            v[i] = (float)sim_load(rounded, x->dtype) * (float)scale_of(&op->t[1], i, 1);
             if (!op->variant)
-                put(sim_at(y, row * n + i), y->dtype, (double)(v[i] + (float)of(&op->t[4], i, 0)));
+                put_rounded(sim_at(y, row * n + i), y->dtype, (double)(v[i] + (float)scale_of(&op->t[4], i, 0)));
         }
         if (op->variant)
             own = quantize_row(v, n, sim_at(y, row * n), y->dtype);
@@ -178,7 +179,7 @@ ngd_acl_error_t aclnnSwiGluQuantGetWorkspaceSize(const struct aclTensor *x, cons
     struct sim_view *a;
 
     SIM_CALL("aclnnSwiGluQuantGetWorkspaceSize");
-    op = ngd_aclsim_op("aclnnSwiGluQuant", run_swiglu);
+    op = ngd_aclsim_op("aclnnSwiGluQuant", run_swiglu_quant);
     a = ngd_aclsim_operand(op, x);
     ngd_aclsim_optional(op, smooth);
     ngd_aclsim_operand(op, y);
@@ -187,7 +188,7 @@ ngd_acl_error_t aclnnSwiGluQuantGetWorkspaceSize(const struct aclTensor *x, cons
     op->i[0] = left;
     op->variant = mode && strcmp(mode, "dynamic") == 0;
     if (!op->code) {
-        check_rows(op, a, &op->t[2], &op->t[3], a->rank ? a->dims[a->rank - 1] / 2 : 0);
+        check_quant_rows(op, a, &op->t[2], &op->t[3], a->rank ? a->dims[a->rank - 1] / 2 : 0);
         ngd_aclsim_check(op, !groups, "groups of rows are not computed here");
         ngd_aclsim_check(op, op->variant || (mode && strcmp(mode, "static") == 0), "the mode is static or dynamic");
         ngd_aclsim_check(op, op->variant || (smooth && offsets), "a static quantisation has scales and offsets");

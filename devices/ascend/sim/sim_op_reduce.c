@@ -30,7 +30,7 @@ static struct sim_view without(const struct sim_view *v, int64_t d)
 enum reduction { SUM, MEAN, AMAX, AMIN, ANY, ALL };
 
 /* The result's element of an operand's element: reduced dimensions have stride 0. */
-static void run_reduce(struct sim_op *op)
+static void run_reduce_dims(struct sim_op *op)
 {
     struct sim_view x = op->t[0], y = op->t[1];
     int64_t n = sim_elements(&x), outs, strides[SIM_MAX_RANK], step = 1;
@@ -68,10 +68,10 @@ static void run_reduce(struct sim_op *op)
     free(acc);
 }
 
-static int reduce(const char *name, int variant, const struct aclTensor *self, const struct aclIntArray *dims,
-                  struct aclTensor *out, int dtype, NGD_ACL_PHASE1)
+static int plan_reduce(const char *name, int variant, const struct aclTensor *self, const struct aclIntArray *dims,
+                       struct aclTensor *out, int dtype, NGD_ACL_PHASE1)
 {
-    struct sim_op *op = ngd_aclsim_op(name, run_reduce);
+    struct sim_op *op = ngd_aclsim_op(name, run_reduce_dims);
     struct sim_view *x = ngd_aclsim_operand(op, self), *y = ngd_aclsim_operand(op, out);
     int64_t left = 1;
 
@@ -94,7 +94,7 @@ ngd_acl_error_t aclnnReduceSumGetWorkspaceSize(const struct aclTensor *self, con
 {
     SIM_CALL("aclnnReduceSumGetWorkspaceSize");
     (void)keep_dims;
-    return reduce("aclnnReduceSum", SUM, self, dims, out, dtype, workspace_p, executor_p);
+    return plan_reduce("aclnnReduceSum", SUM, self, dims, out, dtype, workspace_p, executor_p);
 }
 
 ngd_acl_error_t aclnnMeanGetWorkspaceSize(const struct aclTensor *self, const struct aclIntArray *dim, bool keep_dim,
@@ -102,7 +102,7 @@ ngd_acl_error_t aclnnMeanGetWorkspaceSize(const struct aclTensor *self, const st
 {
     SIM_CALL("aclnnMeanGetWorkspaceSize");
     (void)keep_dim;
-    return reduce("aclnnMean", MEAN, self, dim, out, dtype, workspace_p, executor_p);
+    return plan_reduce("aclnnMean", MEAN, self, dim, out, dtype, workspace_p, executor_p);
 }
 
 ngd_acl_error_t aclnnAmaxGetWorkspaceSize(const struct aclTensor *self, const struct aclIntArray *dim, bool keep_dim,
@@ -110,7 +110,7 @@ ngd_acl_error_t aclnnAmaxGetWorkspaceSize(const struct aclTensor *self, const st
 {
     SIM_CALL("aclnnAmaxGetWorkspaceSize");
     (void)keep_dim;
-    return reduce("aclnnAmax", AMAX, self, dim, out, -1, workspace_p, executor_p);
+    return plan_reduce("aclnnAmax", AMAX, self, dim, out, -1, workspace_p, executor_p);
 }
 
 ngd_acl_error_t aclnnAminGetWorkspaceSize(const struct aclTensor *self, const struct aclIntArray *dim, bool keep_dim,
@@ -118,7 +118,7 @@ ngd_acl_error_t aclnnAminGetWorkspaceSize(const struct aclTensor *self, const st
 {
     SIM_CALL("aclnnAminGetWorkspaceSize");
     (void)keep_dim;
-    return reduce("aclnnAmin", AMIN, self, dim, out, -1, workspace_p, executor_p);
+    return plan_reduce("aclnnAmin", AMIN, self, dim, out, -1, workspace_p, executor_p);
 }
 
 ngd_acl_error_t aclnnAnyGetWorkspaceSize(const struct aclTensor *self, const struct aclIntArray *dim, bool keep_dim,
@@ -126,7 +126,7 @@ ngd_acl_error_t aclnnAnyGetWorkspaceSize(const struct aclTensor *self, const str
 {
     SIM_CALL("aclnnAnyGetWorkspaceSize");
     (void)keep_dim;
-    return reduce("aclnnAny", ANY, self, dim, out, NGD_ACL_BOOL, workspace_p, executor_p);
+    return plan_reduce("aclnnAny", ANY, self, dim, out, NGD_ACL_BOOL, workspace_p, executor_p);
 }
 
 ngd_acl_error_t aclnnAllGetWorkspaceSize(const struct aclTensor *self, const struct aclIntArray *dim, bool keep_dim,
@@ -134,11 +134,11 @@ ngd_acl_error_t aclnnAllGetWorkspaceSize(const struct aclTensor *self, const str
 {
     SIM_CALL("aclnnAllGetWorkspaceSize");
     (void)keep_dim;
-    return reduce("aclnnAll", ALL, self, dim, out, NGD_ACL_BOOL, workspace_p, executor_p);
+    return plan_reduce("aclnnAll", ALL, self, dim, out, NGD_ACL_BOOL, workspace_p, executor_p);
 }
 
 /* t[0] the operand, t[1] the variance, t[2] the mean, if it is wanted; i[0] the dimensions, f[0] the correction. */
-static void run_var(struct sim_op *op)
+static void run_var_dims(struct sim_op *op)
 {
     struct sim_view x = op->t[0], lines = op->t[0], all = op->t[0];
 
@@ -165,7 +165,7 @@ static void run_var(struct sim_op *op)
 static int var(const char *name, const struct aclTensor *self, const struct aclIntArray *dims, int64_t correction,
                struct aclTensor *out, struct aclTensor *mean, bool with_mean, NGD_ACL_PHASE1)
 {
-    struct sim_op *op = ngd_aclsim_op(name, run_var);
+    struct sim_op *op = ngd_aclsim_op(name, run_var_dims);
     struct sim_view *x = ngd_aclsim_operand(op, self), *y = ngd_aclsim_operand(op, out);
     int64_t left = 1;
 
@@ -204,7 +204,7 @@ ngd_acl_error_t aclnnVarMeanGetWorkspaceSize(const struct aclTensor *self, const
     return var("aclnnVarMean", self, dim, correction, out, mean, true, workspace_p, executor_p);
 }
 
-static void run_arg(struct sim_op *op)
+static void run_arg_extreme(struct sim_op *op)
 {
     struct sim_view lines = without(&op->t[0], op->i[0]);
     int64_t n = op->t[0].rank ? op->t[0].dims[op->i[0]] : 1, step = op->t[0].rank ? op->t[0].strides[op->i[0]] : 0;
@@ -232,7 +232,7 @@ static void run_arg(struct sim_op *op)
 static int arg(const char *name, int variant, const struct aclTensor *self, int64_t dim, struct aclTensor *out,
                NGD_ACL_PHASE1)
 {
-    struct sim_op *op = ngd_aclsim_op(name, run_arg);
+    struct sim_op *op = ngd_aclsim_op(name, run_arg_extreme);
     struct sim_view *x = ngd_aclsim_operand(op, self), *y = ngd_aclsim_operand(op, out);
 
     op->variant = variant;
@@ -333,7 +333,7 @@ static int by_value(const void *a, const void *b)
     return x->i < y->i ? -1 : x->i > y->i;
 }
 
-static void run_topk(struct sim_op *op)
+static void run_topk_rows(struct sim_op *op)
 {
     int64_t d = op->i[1], k = op->i[0], n = op->t[0].dims[d];
     struct sim_view x = without(&op->t[0], d), v = without(&op->t[1], d), ix = without(&op->t[2], d);
@@ -365,7 +365,7 @@ ngd_acl_error_t aclnnTopkGetWorkspaceSize(const struct aclTensor *self, int64_t 
 
     SIM_CALL("aclnnTopkGetWorkspaceSize");
     (void)sorted;
-    op = ngd_aclsim_op("aclnnTopk", run_topk);
+    op = ngd_aclsim_op("aclnnTopk", run_topk_rows);
     ngd_aclsim_operand(op, self);
     ngd_aclsim_operand(op, values);
     ngd_aclsim_operand(op, indices);

@@ -18,7 +18,7 @@ static int64_t line_of(const struct sim_view *v, int64_t dim, int64_t line, int6
 }
 
 /* variant 0: running sums; 1: the product of each line. */
-static void run_lines(struct sim_op *op)
+static void run_scan_lines(struct sim_op *op)
 {
     const struct sim_view *x = &op->t[0], *y = &op->t[1];
     int64_t dim = op->i[0], n = x->rank ? x->dims[dim] : 1, lines = n ? sim_elements(x) / n : sim_elements(y);
@@ -46,10 +46,10 @@ static void run_lines(struct sim_op *op)
     }
 }
 
-static int lines(const char *name, int variant, const struct aclTensor *self, int64_t dim, int dtype,
-                 const struct aclTensor *out, NGD_ACL_PHASE1)
+static int plan_lines(const char *name, int variant, const struct aclTensor *self, int64_t dim, int dtype,
+                      const struct aclTensor *out, NGD_ACL_PHASE1)
 {
-    struct sim_op *op = ngd_aclsim_op(name, run_lines);
+    struct sim_op *op = ngd_aclsim_op(name, run_scan_lines);
     struct sim_view *x = ngd_aclsim_operand(op, self), *y = ngd_aclsim_operand(op, out);
 
     op->variant = variant;
@@ -70,7 +70,7 @@ ngd_acl_error_t aclnnCumsumGetWorkspaceSize(const struct aclTensor *self, int64_
                                             NGD_ACL_PHASE1)
 {
     SIM_CALL("aclnnCumsumGetWorkspaceSize");
-    return lines("aclnnCumsum", 0, self, dim, dtype, out, workspace_p, executor_p);
+    return plan_lines("aclnnCumsum", 0, self, dim, dtype, out, workspace_p, executor_p);
 }
 
 ngd_acl_error_t aclnnProdDimGetWorkspaceSize(const struct aclTensor *self, int64_t dim, bool keep_dim, int dtype,
@@ -78,12 +78,12 @@ ngd_acl_error_t aclnnProdDimGetWorkspaceSize(const struct aclTensor *self, int64
 {
     SIM_CALL("aclnnProdDimGetWorkspaceSize");
     (void)keep_dim;
-    return lines("aclnnProdDim", 1, self, dim, dtype, out, workspace_p, executor_p);
+    return plan_lines("aclnnProdDim", 1, self, dim, dtype, out, workspace_p, executor_p);
 }
 
 /* ---- triangles ----------------------------------------------------------------------------------- */
 
-static void run_triangle(struct sim_op *op)
+static void run_triangle_rows(struct sim_op *op)
 {
     const struct sim_view *x = &op->t[0], *y = &op->t[1];
     int64_t columns = x->dims[x->rank - 1], rows = x->dims[x->rank - 2];
@@ -102,7 +102,7 @@ static void run_triangle(struct sim_op *op)
 static int triangle(const char *name, int upper, const struct aclTensor *self, int64_t diagonal,
                     const struct aclTensor *out, NGD_ACL_PHASE1)
 {
-    struct sim_op *op = ngd_aclsim_op(name, run_triangle);
+    struct sim_op *op = ngd_aclsim_op(name, run_triangle_rows);
     struct sim_view *x = ngd_aclsim_operand(op, self), *y = ngd_aclsim_operand(op, out);
 
     op->variant = upper;

@@ -50,7 +50,7 @@ ngd_acl_error_t aclnnCalculateMatmulWeightSizeV2(const struct aclIntArray *shape
 }
 
 /* t[0] the weight, i[0] elements of a matrix in NZ. */
-static void run(struct sim_op *op)
+static void run_to_nz(struct sim_op *op)
 {
     const struct sim_view *w = &op->t[0];
     int64_t rows = w->dims[w->rank - 2], columns = w->dims[w->rank - 1], size = (int64_t)sim_size(w->dtype);
@@ -88,7 +88,7 @@ ngd_acl_error_t aclnnTransMatmulWeightGetWorkspaceSize(struct aclTensor *weight,
     struct sim_view *w;
 
     SIM_CALL("aclnnTransMatmulWeightGetWorkspaceSize");
-    op = ngd_aclsim_op("aclnnTransMatmulWeight", run);
+    op = ngd_aclsim_op("aclnnTransMatmulWeight", run_to_nz);
     w = ngd_aclsim_operand(op, weight);
     if (!op->code) {
         bool half = sim_is_half(w->dtype);

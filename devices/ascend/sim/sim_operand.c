@@ -201,7 +201,7 @@ static bool inside_storage(const struct aclTensor *t)
     return t->offset >= 0 && last < t->storage;
 }
 
-static struct sim_view *add(struct sim_op *op, const struct aclTensor *t, bool required, int format)
+static struct sim_view *add_operand(struct sim_op *op, const struct aclTensor *t, bool required, int format)
 {
     struct sim_view *v = &op->t[op->n];
 
@@ -230,18 +230,18 @@ static struct sim_view *add(struct sim_op *op, const struct aclTensor *t, bool r
 
 struct sim_view *ngd_aclsim_operand(struct sim_op *op, const struct aclTensor *tensor)
 {
-    return add(op, tensor, true, NGD_ACL_FORMAT_ND);
+    return add_operand(op, tensor, true, NGD_ACL_FORMAT_ND);
 }
 
 struct sim_view *ngd_aclsim_optional(struct sim_op *op, const struct aclTensor *tensor)
 {
-    return add(op, tensor, false, NGD_ACL_FORMAT_ND);
+    return add_operand(op, tensor, false, NGD_ACL_FORMAT_ND);
 }
 
 /* Whether it is the transpose of what lies there is read off its strides, as the real ones do. */
 struct sim_view *ngd_aclsim_weight(struct sim_op *op, const struct aclTensor *t)
 {
-    struct sim_view *v = add(op, t, true, NGD_ACL_FORMAT_NZ);
+    struct sim_view *v = add_operand(op, t, true, NGD_ACL_FORMAT_NZ);
     int64_t fractal[4], columns;
 
     if (op->code)
@@ -277,7 +277,7 @@ void ngd_aclsim_list(struct sim_op *op, int which, const struct aclIntArray *arr
     op->n_list[which] = array->n;
 }
 
-static void add_span(struct sim_kernel *k, const void *addr, uint64_t bytes)
+static void add_kernel_span(struct sim_kernel *k, const void *addr, uint64_t bytes)
 {
     if (bytes && k->n_spans < sizeof(k->spans) / sizeof(k->spans[0])) {
         k->spans[k->n_spans].addr = addr;
@@ -286,7 +286,7 @@ static void add_span(struct sim_kernel *k, const void *addr, uint64_t bytes)
     }
 }
 
-static uint64_t extent(const struct sim_view *v)
+static uint64_t operand_extent(const struct sim_view *v)
 {
     int64_t last = 0;
 
@@ -328,7 +328,7 @@ int ngd_aclsim_finish(struct sim_op *op, uint64_t *workspace_p, struct aclOpExec
     }
     for (uint32_t i = 0; i < op->n; i++)
         if (op->t[i].present)
-            add_span(&op->kernel, op->t[i].p, extent(&op->t[i]));
+            add_kernel_span(&op->kernel, op->t[i].p, operand_extent(&op->t[i]));
     e->op = op;
     pthread_mutex_lock(&lock);
     e->next = executors;
@@ -371,7 +371,7 @@ static bool alive(const struct aclOpExecutor *executor)
     return false;
 }
 
-static void drop(struct aclOpExecutor *e)
+static void drop_executor(struct aclOpExecutor *e)
 {
     *e->at = e->next;
     if (e->next)
@@ -405,10 +405,10 @@ int ngd_aclsim_execute(const char *name, void *workspace, uint64_t bytes, struct
         else
             atomic_fetch_add(&op->kernel.refs, 1);
         if (op->workspace)
-            add_span(&op->kernel, workspace, op->workspace);
+            add_kernel_span(&op->kernel, workspace, op->workspace);
     }
     if (!code && !executor->repeatable)
-        drop(executor);
+        drop_executor(executor);
     pthread_mutex_unlock(&lock);
     if (code || injected)
         return code ? code : injected;
@@ -436,7 +436,7 @@ ngd_acl_error_t aclDestroyAclOpExecutor(struct aclOpExecutor *executor)
     SIM_RELEASE("aclDestroyAclOpExecutor");
     pthread_mutex_lock(&lock);
     if (alive(executor))
-        drop(executor);
+        drop_executor(executor);
     else
         code = ngd_aclsim_fail(NGD_ACL_NN_INNER_NULLPTR, "crashes or the same", "the executor is not alive");
     pthread_mutex_unlock(&lock);

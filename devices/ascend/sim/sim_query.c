@@ -181,7 +181,7 @@ static uint32_t cores_of(int device, int type)
     return limit ? limit : all;
 }
 
-static int check_type(int type)
+static int check_limit_type(int type)
 {
     if (type == 0 || type == 1)
         return 0;
@@ -196,7 +196,7 @@ static ngd_acl_error_t aclrtGetDeviceResLimit_impl(int32_t device, int type, uin
     SIM_CALL("aclrtGetDeviceResLimit");
     code = enter_device(device, value_p);
     if (code == 0)
-        code = check_type(type);
+        code = check_limit_type(type);
     if (code)
         return code;
     pthread_mutex_lock(&sim.lock);
@@ -213,7 +213,7 @@ static ngd_acl_error_t aclrtSetDeviceResLimit_impl(int32_t device, int type, uin
     SIM_CALL("aclrtSetDeviceResLimit");
     code = enter_device(device, &value);
     if (code == 0)
-        code = check_type(type);
+        code = check_limit_type(type);
     if (code == 0 && (value == 0 || value > (type ? VECTOR_CORES : CUBE_CORES)))
         code = ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "%u cores of kind %d", value, type);
     if (code)
@@ -247,7 +247,7 @@ static ngd_acl_error_t aclrtSetStreamResLimit_impl(void *stream, int type, uint3
     int code;
 
     SIM_CALL("aclrtSetStreamResLimit");
-    code = check_type(type);
+    code = check_limit_type(type);
     if (code == 0 && (value == 0 || value > (type ? VECTOR_CORES : CUBE_CORES)))
         code = ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "a limit of %u cores", value);
     if (code)
@@ -309,7 +309,7 @@ static ngd_acl_error_t aclrtGetResInCurrentThread_impl(int type, uint32_t *value
     int code;
 
     SIM_CALL("aclrtGetResInCurrentThread");
-    code = check_type(type);
+    code = check_limit_type(type);
     if (code)
         return code;
     ctx = sim_lock_context(&code);

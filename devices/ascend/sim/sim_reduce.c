@@ -20,7 +20,7 @@ static double combine(double a, double b, int kind)
     return (kind == REDUCE_MAX) == (a > b) ? a : b;
 }
 
-static void run(struct sim_kernel *kernel)
+static void run_reduce_copy(struct sim_kernel *kernel)
 {
     const struct reduce *r = (const struct reduce *)kernel;
     char *dst = ngd_aclsim_host(kernel->spans[0].addr);
@@ -31,7 +31,7 @@ static void run(struct sim_kernel *kernel)
         sim_store(dst + at, r->dtype, combine(sim_load(dst + at, r->dtype), sim_load(src + at, r->dtype), r->kind));
 }
 
-static void release(struct sim_kernel *kernel)
+static void release_reduce_copy(struct sim_kernel *kernel)
 {
     free(kernel);
 }
@@ -53,7 +53,8 @@ static ngd_acl_error_t aclrtReduceAsync_impl(void *dst, const void *src, uint64_
     r = calloc(1, sizeof(*r));
     if (!r)
         abort();
-    r->kernel = (struct sim_kernel){.name = "reduce", .run = run, .release = release, .refs = 1, .n_spans = 2};
+    r->kernel = (struct sim_kernel){
+        .name = "reduce", .run = run_reduce_copy, .release = release_reduce_copy, .refs = 1, .n_spans = 2};
     r->kernel.spans[0].addr = dst;
     r->kernel.spans[1].addr = src;
     r->kernel.spans[0].bytes = r->kernel.spans[1].bytes = bytes;

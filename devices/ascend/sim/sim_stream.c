@@ -62,7 +62,7 @@ void sim_set_error(struct sim_stream *s, int code, const char *text)
 }
 
 /* What the device was told to do to the next kernel. */
-static int check_device(struct sim_stream *s)
+static int check_stream_device(struct sim_stream *s)
 {
     struct sim_device *d = &sim.device[s->ctx->device];
     int code = 0;
@@ -116,7 +116,7 @@ bool ngd_aclsim_stopped(void)
 
 int sim_run_kernel(struct sim_stream *s, struct sim_kernel *kernel, bool in_model)
 {
-    int code = check_device(s);
+    int code = check_stream_device(s);
     char text[200];
 
     snprintf(text, sizeof(text), "kernel %s ended with %d", kernel->name, code);
@@ -157,7 +157,7 @@ static void used_memory(struct sim_stream *s)
     sim_memory_unbury(s);
 }
 
-static void execute(struct sim_stream *s, struct sim_task *t)
+static void execute_task(struct sim_stream *s, struct sim_task *t)
 {
     bool spoiled = s->ctx->error != 0;
     int code = 0, failed = 0;
@@ -252,15 +252,15 @@ static void run_task(struct sim_stream *s, struct sim_task *t, const uint64_t *t
         struct sim_task now = *t; /* each replay has tickets of its own */
 
         now.ticket = *ticket;
-        execute(s, &now);
+        execute_task(s, &now);
     } else if (t->kind != SIM_TASK_WAIT || t->event->flags & NGD_ACL_EVENT_EXTERNAL) {
-        execute(s, t); /* a wait inside the model is kept by the order in which its tasks are run */
+        execute_task(s, t); /* a wait inside the model is kept by the order in which its tasks are run */
     }
     pthread_cond_broadcast(&sim.changed);
 }
 
 /* In the order of the capture, which all events allow. */
-static void run_in_order(struct sim_stream *s, struct sim_model *m, const uint64_t *tickets)
+static void run_model_in_order(struct sim_stream *s, struct sim_model *m, const uint64_t *tickets)
 {
     int failed = 0;
 
@@ -315,7 +315,7 @@ void sim_model_run(struct sim_stream *s, struct sim_model *m, const uint64_t *ti
     if (sim.config.shuffle && !tickets && m->n_streams > 1 && m->n_streams <= LANES)
         run_shuffled(s, m);
     else
-        run_in_order(s, m, tickets);
+        run_model_in_order(s, m, tickets);
     m->running--;
 }
 
@@ -332,7 +332,7 @@ void sim_stream_drop_tasks(struct sim_stream *s)
     s->tail = &s->head;
 }
 
-static void *stream_main(void *arg)
+static void *sim_stream_main(void *arg)
 {
     struct sim_stream *s = arg;
 
@@ -349,7 +349,7 @@ static void *stream_main(void *arg)
         if (!s->head)
             s->tail = &s->head;
         s->running = true;
-        execute(s, t);
+        execute_task(s, t);
         s->running = false;
         sim_task_free(t);
         pthread_cond_broadcast(&sim.changed);
@@ -394,7 +394,7 @@ int sim_stream_create(struct sim_context *ctx, struct sim_stream **stream_p)
     pthread_cond_init(&s->work, NULL);
     s->next = ctx->streams;
     ctx->streams = s;
-    if (pthread_create(&s->thread, NULL, stream_main, s))
+    if (pthread_create(&s->thread, NULL, sim_stream_main, s))
         abort();
     sim_handle_add(s, SIM_STREAM);
     *stream_p = s;

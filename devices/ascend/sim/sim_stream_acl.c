@@ -74,7 +74,7 @@ static int report_error(struct sim_stream *s)
     return code;
 }
 
-static int synchronize(void *stream, int32_t milliseconds)
+static int synchronize_stream(void *stream, int32_t milliseconds)
 {
     struct sim_stream *s = NULL;
     int code;
@@ -99,13 +99,13 @@ static int synchronize(void *stream, int32_t milliseconds)
 ngd_acl_error_t aclrtSynchronizeStreamWithTimeout(void *stream, int32_t milliseconds)
 {
     SIM_CALL("aclrtSynchronizeStreamWithTimeout");
-    return synchronize(stream, milliseconds);
+    return synchronize_stream(stream, milliseconds);
 }
 
 ngd_acl_error_t aclrtSynchronizeStream(void *stream)
 {
     SIM_CALL("aclrtSynchronizeStream");
-    return synchronize(stream, -1);
+    return synchronize_stream(stream, -1);
 }
 
 static int synchronize_device(int32_t milliseconds)
@@ -156,7 +156,7 @@ ngd_acl_error_t aclrtStreamQuery(void *stream, int *status_p)
     return sim_unlock(code);
 }
 
-static int destroy(void *stream, bool force)
+static int destroy_stream(void *stream, bool force)
 {
     struct sim_stream *s = stream;
     int code = 0;
@@ -179,7 +179,7 @@ ngd_acl_error_t aclrtDestroyStream(void *stream)
     int code;
 
     SIM_RELEASE("aclrtDestroyStream");
-    code = destroy(stream, false);
+    code = destroy_stream(stream, false);
     return code ? code : SIM_RELEASED;
 }
 
@@ -188,7 +188,7 @@ ngd_acl_error_t aclrtDestroyStreamForce(void *stream)
     int code;
 
     SIM_RELEASE("aclrtDestroyStreamForce");
-    code = destroy(stream, true);
+    code = destroy_stream(stream, true);
     return code ? code : SIM_RELEASED;
 }
 
@@ -225,7 +225,7 @@ ngd_acl_error_t aclrtSetStreamFailureMode(void *stream, uint64_t mode)
 }
 
 /* A word of a stream. */
-static int ask(void *stream, size_t field, void *word_p)
+static int read_stream_field(void *stream, size_t field, void *word_p)
 {
     struct sim_stream *s = NULL;
     int code = sim_lock_stream(stream, &s);
@@ -238,7 +238,7 @@ static int ask(void *stream, size_t field, void *word_p)
 ngd_acl_error_t aclrtStreamGetId(void *stream, int32_t *id_p)
 {
     SIM_CALL("aclrtStreamGetId");
-    return ask(stream, offsetof(struct sim_stream, id), id_p);
+    return read_stream_field(stream, offsetof(struct sim_stream, id), id_p);
 }
 
 SIM_OPTIONAL(aclrtGetStreamAvailableNum);
@@ -260,14 +260,14 @@ SIM_OPTIONAL(aclrtStreamGetFlags);
 static ngd_acl_error_t aclrtStreamGetFlags_impl(void *stream, uint32_t *flags_p)
 {
     SIM_CALL("aclrtStreamGetFlags");
-    return ask(stream, offsetof(struct sim_stream, flags), flags_p);
+    return read_stream_field(stream, offsetof(struct sim_stream, flags), flags_p);
 }
 
 SIM_OPTIONAL(aclrtStreamGetPriority);
 static ngd_acl_error_t aclrtStreamGetPriority_impl(void *stream, uint32_t *priority_p)
 {
     SIM_CALL("aclrtStreamGetPriority");
-    return ask(stream, offsetof(struct sim_stream, priority), priority_p);
+    return read_stream_field(stream, offsetof(struct sim_stream, priority), priority_p);
 }
 
 SIM_OPTIONAL(aclrtCtxGetCurrentDefaultStream);
