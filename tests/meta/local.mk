@@ -12,6 +12,7 @@ NGD_META_TESTS = \
 	tests/meta/layers.py \
 	tests/meta/makefiles.py \
 	tests/meta/manual.sh \
+	tests/meta/names.py \
 	tests/meta/prose.py \
 	tests/meta/shell_scripts.sh \
 	tests/meta/thread_safety.py \
