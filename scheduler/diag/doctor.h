@@ -47,7 +47,7 @@ struct ngd_doctor_report {
     bool healthy;
     char step[64];     /* the first step that differs or fails */
     char node[160];    /* "%y of aten.mul.Tensor"; "" if unknown */
-    char verdict[400]; /* a sentence */
+    char verdict[480]; /* a sentence */
 };
 
 /*
