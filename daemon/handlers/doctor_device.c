@@ -70,8 +70,8 @@ static void doctor_device_job(struct ngd_job *job)
 }
 
 /* Finds a device that is open, or one that was refused at the start. */
-static ngd_status_t find_checkup_device(struct doctor_call *c, const struct ngd_daemon *d, const char *name,
-                                        struct ngd_diag *diag)
+static ngd_status_t find_device_to_examine(struct doctor_call *c, const struct ngd_daemon *d, const char *name,
+                                           struct ngd_diag *diag)
 {
     for (size_t i = 0; i < d->n_devices && !c->dev; i++)
         if (*name == '\0' || strcmp(ngd_device_info(d->devices[i])->name, name) == 0)
@@ -100,7 +100,7 @@ static void doctor_device(struct ngd_call *call, const void *msg)
         return;
     }
     if (call->identity->admin)
-        find_checkup_device(c, call->daemon, q->device, &diag);
+        find_device_to_examine(c, call->daemon, q->device, &diag);
     else
         ngd_diag_set(&diag, NGD_ERR_PERMISSION_DENIED,
                      "%s may not run the doctor on devices; the daemon's own user, root and admin-identities may",
