@@ -22,8 +22,8 @@ typedef enum ngd_wakeup {
 
 /*
  * Gives the calling thread the highest level up to `most` that the kernel grants, and returns that level. Threads that
- * it starts do not inherit it. NICE is tried only if REALTIME is asked for, because it takes CPU time from other
- * threads, where SLICE only lets this one run first. Refusals and their reasons are logged at debug.
+ * it starts do not inherit it, except NICE. NICE is tried only if REALTIME is asked for, because it takes CPU time from
+ * other threads, where SLICE only lets this one run first. Refusals and their reasons are logged at debug.
  */
 ngd_wakeup_t ngd_wakeup_ask(ngd_wakeup_t most);
 /* Returns the name for messages: "realtime", ... */

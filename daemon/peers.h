@@ -30,8 +30,9 @@ ngd_status_t ngd_peers_create(struct ngd_peers **peers_p);
 void ngd_peers_destroy(struct ngd_peers *peers); /* NULL is fine */
 
 /*
- * Adds a new connection, before gRPC gets its descriptor, which it does not take. If it is not guarded, the table takes
- * over the identity's charge (NGD_QUOTA_CONNECTIONS), and returns it when it finds the descriptor closed.
+ * Adds a new connection, before gRPC gets its descriptor, which stays the caller's. If the connection is not guarded,
+ * the table takes over the identity's charge (NGD_QUOTA_CONNECTIONS), and returns it when it finds the descriptor
+ * closed.
  */
 ngd_status_t ngd_peers_add(struct ngd_peers *peers, int fd, struct ngd_identity *identity, const char *address,
                            bool guarded);

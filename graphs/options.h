@@ -70,7 +70,7 @@ bool ngd_graph_options_are_default(const struct ngd_graph_options *options);
 /* Prints "name=value\n" for every option, or only for those that plans depend on, in the order of the table. */
 void ngd_graph_options_print(const struct ngd_graph_options *options, bool key_only, struct ngd_strbuf *sb);
 void ngd_option_print_value(const struct ngd_graph_options *options, ngd_option_id_t id, struct ngd_strbuf *sb);
-/* Computes the digest of the text that ngd_graph_options_print prints. */
+/* Computes a digest, which is equal for two sets of options if ngd_graph_options_print prints the same for both. */
 void ngd_graph_options_digest(const struct ngd_graph_options *options, bool key_only, struct ngd_digest *digest_p);
 /* Switches all passes off, so that plans are made from the graph as it is. */
 void ngd_graph_options_no_passes(struct ngd_graph_options *options);

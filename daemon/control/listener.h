@@ -6,8 +6,8 @@
  * Listening sockets: those of the option `listen`, and those that systemd passes.
  *
  * Connections are accepted here, on the loop, for three reasons: the peer's credentials are known, connections are
- * counted, and a second daemon cannot steal a path or share a port. A connection is then given to gRPC or to the front.
- * Threads: the loop (for_each: any, between create and destroy).
+ * counted, and a second daemon cannot steal a path or share a port. A connection is then given to the front, which
+ * gives gRPC the socket or a pair. Threads: the loop (for_each: any, between create and destroy).
  */
 #include "base/status.h"
 

@@ -30,7 +30,10 @@ struct ngd_group {
     struct ngd_rank_run runs[]; /* by rank; for the thread that entered */
 };
 
-/* Waits until the group is free and takes it. The caller holds a slot of the group's first device and no other slot. */
+/*
+ * Waits until the group is free. OK: the group is the caller's until it leaves. An error: the group is closed, and not
+ * taken. The caller holds a slot of the group's first device and no other slot.
+ */
 ngd_status_t ngd_group_enter(struct ngd_group *group, struct ngd_diag *diag);
 /* Gives the group back. Resets it first if a rank has failed. */
 void ngd_group_leave(struct ngd_group *group);

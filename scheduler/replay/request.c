@@ -439,8 +439,8 @@ static bool may_run_inline(const struct ngd_request *req)
 }
 
 /*
- * Claims an idle slot in which the replay has nothing to make, bind or capture first; NULL: there is none. Those take
- * long, and the device may make others wait for them, so they are left to a worker.
+ * Claims an idle slot in which the replay has nothing to make, bind or capture first; NULL: there is none. Making,
+ * binding and capturing take long, and the device may make others wait for them, so they are left to a worker.
  */
 static struct ngd_slot *claim_ready(struct ngd_request *req)
 {

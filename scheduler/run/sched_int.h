@@ -109,8 +109,9 @@ void ngd_queue_charge(struct ngd_queue *queue, struct ngd_account *account, ngd_
 bool ngd_queue_would_overtake(struct ngd_queue *queue, const struct ngd_account *account,
                               const struct ngd_sched_item *item);
 /*
- * Claims one of these slots (bits) for an inline run of the item; NULL: none is idle, something is queued, or the cap
- * of the item's account does not allow it. The slot's worker takes nothing until release.
+ * Claims one of these slots (bits) for an inline run of the item. NULL: none is idle, something waits for the device,
+ * the queue stops, the cap of the item's account does not allow it, or the item had better wait for others to join it.
+ * The slot's worker takes nothing until release.
  */
 struct ngd_slot *ngd_queue_claim(struct ngd_queue *queue, struct ngd_sched_item *item, uint64_t slots);
 void ngd_queue_release(struct ngd_queue *queue, struct ngd_slot *slot);
