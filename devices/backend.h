@@ -76,8 +76,8 @@ struct ngd_backend_code {
     ngd_status_t (*instantiate)(void *dev, const struct ngd_plan *plan, const struct ngd_backend_group *groups,
                                 uint32_t n_groups, void **exec_p, uint64_t *bytes_p, struct ngd_diag *diag);
     void (*destroy)(void *dev, void *exec);
-    /* Optional. Says in a sentence what a person should know that the executable lacks; NULL: nothing. The text lives as
-     * long as the executable. */
+    /* Optional. Says in a sentence what a person should know that the executable lacks; NULL: nothing. The text lives
+     * as long as the executable. */
     const char *(*note)(const void *exec);
     /* Binds addresses: the base of the pool and of each bound buffer. A second call with the same *inst_p moves the
      * instance to a new pool base. */
