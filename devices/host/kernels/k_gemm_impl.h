@@ -16,10 +16,10 @@
 #define GROUP        16   /* columns that are computed before the next ones */
 
 /*
- * Columns of a tile of mb rows. 16 sums and their operands fit the 32 registers of AVX-512. AVX2 has 16: there a tile
- * of many rows takes two columns, since spilled sums cost more than reading x twice as often.
+ * Columns of a tile of mb rows. 16 sums and their operands fit the 32 registers of AVX-512 and of aarch64. AVX2 and SSE
+ * have 16: there a tile of many rows takes two columns, since spilled sums cost more than reading x twice as often.
  */
-#if NGD_SIMD == 16
+#if NGD_SIMD == 16 || defined(__aarch64__)
 #define TILE_COLS(mb) 4
 #else
 #define TILE_COLS(mb) ((mb) <= 2 ? 4 : 2)
