@@ -343,21 +343,28 @@ static int register_loaded(struct load *l)
     return rc;
 }
 
-/* Asks the device before anything is allocated on it. */
-static int ask_device(struct load *l, uint32_t rank)
+static const char *device_of_rank(const struct load *l, uint32_t rank)
+{
+    return l->params->n_devices != 0 ? l->params->devices[rank] : NULL;
+}
+
+/* Asks all devices before anything is allocated on one of them. The first one chooses the rows of a KV block. */
+static int ask_devices(struct load *l)
 {
     struct npugraph_device device;
-    int rc = npugraph_device_find(l->client, l->device, &device, l->err);
 
-    if (rc != 0)
-        return rc;
-    if (device.no_decoder[0] != '\0')
-        return npugraph__error(l->err, 12, "OP_UNSUPPORTED", "%s serves no paged decoder: %s", device.name,
-                               device.no_decoder);
-    if (rank == 0)
-        l->shape.block_size = l->params->block_size != 0 ? l->params->block_size
-                              : device.kv_block != 0     ? device.kv_block
-                                                         : DEFAULT_BLOCK_SIZE;
+    for (uint32_t rank = l->ranks; rank-- > 0;) {
+        int rc = npugraph_device_find(l->client, device_of_rank(l, rank), &device, l->err);
+
+        if (rc != 0)
+            return rc;
+        if (device.no_decoder[0] != '\0')
+            return npugraph__error(l->err, 12, "OP_UNSUPPORTED", "%s serves no paged decoder: %s", device.name,
+                                   device.no_decoder);
+    }
+    l->shape.block_size = l->params->block_size != 0 ? l->params->block_size
+                          : device.kv_block != 0     ? device.kv_block
+                                                     : DEFAULT_BLOCK_SIZE;
     return 0;
 }
 
@@ -367,11 +374,9 @@ static int load_rank(struct load *l, uint32_t rank, uint64_t graphs[2])
     int rc;
 
     npugraph__weights_divide(&l->weights, rank, l->ranks);
-    l->device = l->params->n_devices != 0 ? l->params->devices[rank] : NULL;
+    l->device = device_of_rank(l, rank);
     l->n_bindings = 0;
-    rc = ask_device(l, rank);
-    if (rc == 0)
-        rc = load_weights(l);
+    rc = load_weights(l);
     if (rc == 0 && rank == 0)
         rc = choose_shape(l);
     if (rc == 0)
@@ -400,8 +405,10 @@ static int join_rank(struct load *l, int which)
 
 static int load_ranks(struct load *l)
 {
-    int rc;
+    int rc = ask_devices(l);
 
+    if (rc != 0)
+        return rc;
     if (l->ranks == 1)
         return load_rank(l, 0, l->graphs);
     rc = npugraph_group_create(l->client, NPUGRAPH__GROUP, l->params->devices, l->ranks, &l->group, l->err);

@@ -15,7 +15,20 @@ static bool is_device(const Npugraph__V1__DeviceInfo *d, size_t number, const ch
     char digits[24];
 
     snprintf(digits, sizeof(digits), "%zu", number);
-    return name == NULL || *name == '\0' || strcmp(d->name, name) == 0 || strcmp(digits, name) == 0;
+    return strcmp(d->name, name) == 0 || strcmp(digits, name) == 0;
+}
+
+/* Returns the number of the device; n_devices if there is none. The default one is the daemon's: the first healthy one,
+ * or the first if none is. */
+static size_t find_device_info(const Npugraph__V1__DevicesResponse *r, const char *name)
+{
+    const bool any = name == NULL || *name == '\0';
+    size_t i = 0;
+
+    while (i < r->n_devices && !(any ? r->devices[i]->state == NPUGRAPH__V1__DEVICE_STATE__DEVICE_STATE_HEALTHY
+                                     : is_device(r->devices[i], i, name)))
+        i++;
+    return any && i == r->n_devices ? 0 : i;
 }
 
 int npugraph_device_find(struct npugraph_client *client, const char *device, struct npugraph_device *device_p,
@@ -26,13 +39,12 @@ int npugraph_device_find(struct npugraph_client *client, const char *device, str
     ProtobufCMessage *reply = NULL;
     int rc = npugraph__unary(client, "/npugraph.v1.Admin/Devices", &req.base,
                              &npugraph__v1__devices_response__descriptor, &reply, err);
-    size_t i = 0;
+    size_t i;
 
     if (rc != 0)
         return rc;
     r = (const Npugraph__V1__DevicesResponse *)reply;
-    while (i < r->n_devices && !is_device(r->devices[i], i, device))
-        i++;
+    i = find_device_info(r, device);
     if (i < r->n_devices) {
         const Npugraph__V1__DeviceInfo *d = r->devices[i];
 

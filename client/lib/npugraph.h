@@ -68,7 +68,8 @@ struct npugraph_device {
     uint32_t kv_block;    /* rows of a KV block that suit its attention best; 0: it has no preference */
     char no_decoder[256]; /* why it serves no paged decoder; empty: it does */
 };
-/* device: a name ("host:1") or number in `npugraphctl devices`; NULL = the default one. */
+/* device: a name ("host:1") or number in `npugraphctl devices`; NULL = the default one, the
+ * first that is healthy. */
 NPUGRAPH_API int npugraph_device_find(struct npugraph_client *client, const char *device,
                                       struct npugraph_device *device_p, struct npugraph_error *err);
 
