@@ -200,6 +200,8 @@ void ngd_ascend_doctor(uint32_t index, bool open, struct ngd_doctor_device_repor
 ngd_status_t ngd_ascend_instantiate(void *dev, const struct ngd_plan *plan, const struct ngd_backend_group *groups,
                                     uint32_t n_groups, void **exec_p, uint64_t *bytes_p, struct ngd_diag *diag);
 void ngd_ascend_destroy(void *dev, void *exec);
+/* The call's operator is in a task group of the captured graph. */
+bool ngd_ascend_has_task_group(const struct ascend_exec *exec, uint32_t call);
 const char *ngd_ascend_note(const void *exec);
 ngd_status_t ngd_ascend_bind(void *dev, void *exec, void *pool_mem, void *const *bound_mem, uint32_t n, void **inst_p,
                              struct ngd_diag *diag);
@@ -210,6 +212,8 @@ ngd_status_t ngd_ascend_find_checks(struct ascend_exec *exec, struct ngd_diag *d
 ngd_status_t ngd_ascend_check_inputs(const struct ascend_inst *inst, struct ngd_launch *launch);
 /* When the device has finished: INDEX_RANGE, if a computed index was out of range. */
 ngd_status_t ngd_ascend_check_computed(const struct ascend_inst *inst, struct ngd_launch *launch);
+/* Element n, row-major, of the values that the check reads, whatever integer they are. */
+int64_t ngd_ascend_staged_index(const struct ascend_inst *inst, const struct ascend_check *check, int64_t n);
 /*
  * For versions of CANN without an operator that skips slot -1: rows that shall write nothing write what a row that is
  * valid writes, to its slot. The row map says whose keys and values each row takes; slots are changed in the staging

@@ -49,7 +49,7 @@ static bool always_fits(const struct shape *s, enum ascend_way way)
         return s->sequences > 1 && s->rows > s->sequences && s->blocks / s->sequences >= s->width &&
                s->rows <= s->sequences * s->width * s->block;
     default:
-        return s->rows > 0 && s->sequences > 0 && s->width > 0;
+        return s->rows > 0 && s->sequences > 0 && s->width > 0 && s->blocks > 0;
     }
 }
 
@@ -156,7 +156,7 @@ ngd_status_t ngd_ascend_attention_measure(struct ascend_device *dev, const struc
 
 /* ---- the rows of an executable ----------------------------------------------------------------------- */
 
-/* All that reads the input is attention that takes rows, of the same lengths. */
+/* All that reads the input is attention that takes rows, of the same lengths and blocks. */
 static bool is_only_for(const struct ascend_exec *exec, const struct ngd_plan_call *call)
 {
     const struct ngd_plan *plan = exec->plan;
@@ -170,7 +170,8 @@ static bool is_only_for(const struct ascend_exec *exec, const struct ngd_plan_ca
         const bool alike = exec->way_of[i] != ASCEND_WAY_MAX && other->in[3] == table &&
                            other->host[4] == call->host[4] && other->host[5] == call->host[5] &&
                            (exec->way_of[i] == ASCEND_WAY_ROWS || exec->way_of[i] == ASCEND_WAY_PARTS) &&
-                           plan->tensors[other->in[0]].dims[0] == plan->tensors[call->in[0]].dims[0];
+                           plan->tensors[other->in[0]].dims[0] == plan->tensors[call->in[0]].dims[0] &&
+                           ngd_call_int(other, "block_size") == ngd_call_int(call, "block_size");
 
         for (uint32_t k = 0; k < other->n_in; k++)
             if (other->in[k] != NGD_PLAN_NONE && plan->tensors[other->in[k]].root == root && !(alike && k == 3))
@@ -179,14 +180,15 @@ static bool is_only_for(const struct ascend_exec *exec, const struct ngd_plan_ca
     return true;
 }
 
-/* Calls of the same table and lengths share their rows. */
+/* Calls of the same table, lengths and size of a block share their rows. */
 static const struct ascend_rows *find_shared_rows(const struct ascend_exec *exec, const struct ngd_plan_call *call)
 {
     for (uint32_t i = 0; i < exec->n_rows; i++) {
         const struct ngd_plan_call *first = exec->rows[i].call;
 
         if (first->in[3] == call->in[3] && first->host[4] == call->host[4] && first->host[5] == call->host[5] &&
-            exec->rows[i].rows == exec->plan->tensors[call->in[0]].dims[0])
+            exec->rows[i].rows == exec->plan->tensors[call->in[0]].dims[0] &&
+            ngd_call_int(first, "block_size") == ngd_call_int(call, "block_size"))
             return &exec->rows[i];
     }
     return NULL;
@@ -245,15 +247,15 @@ ngd_status_t ngd_ascend_find_ways(struct ascend_exec *exec, struct ngd_diag *dia
 /* ---- the rows of a launch ---------------------------------------------------------------------------- */
 
 /* Row `row` of sequence s: what it sees of the sequence's context, and which blocks that is. */
-static int64_t put_row(const struct ascend_rows *r, const struct ngd_plan_tensor *table, const char *input, int64_t s,
-                       int64_t context, int32_t *to)
+static int64_t put_row(const struct ascend_inst *inst, const struct ascend_rows *r, int64_t s, int64_t context,
+                       int32_t *to)
 {
-    const int64_t block = ngd_call_int(r->call, "block_size");
+    const int64_t block = ngd_call_int(r->call, "block_size"),
+                  width = inst->exec->plan->tensors[r->check->tensor].dims[1];
 
-    for (int64_t b = 0; b < table->dims[1]; b++) {
+    for (int64_t b = 0; b < width; b++) {
         if (context > b * block)
-            memcpy(&to[b], input + (s * table->strides[0] + b * table->strides[1]) * (int64_t)sizeof(int32_t),
-                   sizeof(to[b]));
+            to[b] = (int32_t)ngd_ascend_staged_index(inst, r->check, s * width + b);
         else
             to[b] = b ? to[0] : 0; /* never read, but an index nevertheless */
     }
@@ -274,7 +276,7 @@ static void spread(const struct ascend_inst *inst, const struct ascend_rows *r, 
     for (int64_t row = 0; row < r->rows; row++) {
         while (s < ends->n && ends->values[s] <= row)
             s++;
-        contexts[row] = put_row(r, table, input, s, s < ends->n ? keys->values[s] - (ends->values[s] - 1 - row) : 0,
+        contexts[row] = put_row(inst, r, s, s < ends->n ? keys->values[s] - (ends->values[s] - 1 - row) : 0,
                                 tables + row * table->dims[1]);
         narrow[row] = (int32_t)contexts[row];
     }

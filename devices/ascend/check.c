@@ -142,6 +142,12 @@ static void stage_check(struct ascend_exec *exec, struct ascend_check *check)
 
 /* ---- checks of an executable --------------------------------------------------------------------- */
 
+/* In each launch, not only at most. */
+static bool same_rows(const struct ngd_plan_tensor *a, const struct ngd_plan_tensor *b)
+{
+    return a->dims[0] == b->dims[0] && a->row_sym == b->row_sym && a->row_mult == b->row_mult;
+}
+
 /* All layers of a decoder have the same table and lengths. */
 static bool is_repeated(const struct ascend_exec *exec, const struct ascend_check *check)
 {
@@ -153,7 +159,7 @@ static bool is_repeated(const struct ascend_exec *exec, const struct ascend_chec
         if (other->kind == ASCEND_CHECK_TABLE && other->tensor == check->tensor && other->limit == check->limit &&
             other->call->host[4] == call->host[4] && other->call->host[5] == call->host[5] &&
             ngd_call_int(other->call, "block_size") == ngd_call_int(call, "block_size") &&
-            exec->plan->tensors[other->call->in[0]].dims[0] == exec->plan->tensors[call->in[0]].dims[0])
+            same_rows(&exec->plan->tensors[other->call->in[0]], &exec->plan->tensors[call->in[0]]))
             return true;
     }
     return false;
@@ -298,12 +304,18 @@ static int64_t load_index(const char *p, ngd_dtype_t dtype)
     int64_t v64;
     int32_t v32;
 
-    if (dtype == NGD_I64) {
+    switch (dtype) {
+    case NGD_I64:
         memcpy(&v64, p, 8);
         return v64;
+    case NGD_I32:
+        memcpy(&v32, p, 4);
+        return v32;
+    case NGD_I8:
+        return *(const int8_t *)p;
+    default: /* what is no float has one byte else */
+        return *(const uint8_t *)p;
     }
-    memcpy(&v32, p, 4);
-    return v32;
 }
 
 /* Where element n, row-major, is in the staging memory. */
@@ -327,14 +339,21 @@ static int64_t staged_element(const struct ascend_inst *inst, const struct ascen
     return load_index(staged_place(inst, check, t, n), t->dtype);
 }
 
+int64_t ngd_ascend_staged_index(const struct ascend_inst *inst, const struct ascend_check *check, int64_t n)
+{
+    return staged_element(inst, check, &inst->exec->plan->tensors[check->tensor], n);
+}
+
 static void store_index(char *p, ngd_dtype_t dtype, int64_t v64)
 {
     int32_t v32 = (int32_t)v64;
 
     if (dtype == NGD_I64)
         memcpy(p, &v64, 8);
-    else
+    else if (dtype == NGD_I32)
         memcpy(p, &v32, 4);
+    else
+        *(uint8_t *)p = (uint8_t)v64;
 }
 
 static int64_t rows_of_launch(const struct ngd_plan_tensor *t, const struct ngd_launch *launch)

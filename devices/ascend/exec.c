@@ -37,11 +37,18 @@ static ngd_status_t lay_out_staging(struct ascend_exec *exec, struct ngd_diag *d
     return NGD_OK;
 }
 
+bool ngd_ascend_has_task_group(const struct ascend_exec *exec, uint32_t call)
+{
+    const struct ngd_plan_call *of = &exec->plan->calls[call];
+
+    return of->op->host && !exec->tail_of[call] && exec->way_of[call] != ASCEND_WAY_PARTS &&
+           ngd_plan_elements(&exec->plan->tensors[of->out[0]]) > 0;
+}
+
 static void count_task_groups(struct ascend_exec *exec)
 {
     for (uint32_t i = 0; i < exec->plan->n_calls; i++)
-        if (exec->plan->calls[i].op->host && exec->way_of[i] != ASCEND_WAY_PARTS)
-            exec->n_task_groups++;
+        exec->n_task_groups += ngd_ascend_has_task_group(exec, i);
 }
 
 /* Which calls of a plan with side streams have an event that another stream waits for. */

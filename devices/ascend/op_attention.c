@@ -16,6 +16,7 @@
 #define T(v)        ngd_ascend_tensor(c, &(v))
 #define MASK_SIDE   2048                /* of the compressed causal mask of sparse mode 3 */
 #define NO_LIMIT    INT64_C(2147483647) /* tokens before and behind a row that it may see */
+#define PARTS_ROOM  INT64_C(32)         /* bytes of all temporaries of PARTS for one element of keys or scores */
 #define CHUNK_BYTES ((int64_t)64 << 20) /* of keys in f32 that PARTS gathers at a time */
 
 struct attention {
@@ -139,10 +140,25 @@ struct parts {
     struct ascend_view positions, contexts, none, zero;
 };
 
-static void open_parts(struct ascend_issue *c, const struct attention *a, struct parts *p)
+/* Of keys of one row, in f32. Refuses what cannot be counted, all temporaries together: each is of keys or scores. */
+static int64_t row_bytes(struct ascend_issue *c, const struct attention *a)
+{
+    const int64_t hidden = a->kv_heads * a->d;
+    int64_t keys, bytes, all;
+
+    if (__builtin_mul_overflow(a->width, a->block, &keys) ||
+        __builtin_mul_overflow(keys, hidden > a->heads ? hidden : a->heads, &bytes) ||
+        __builtin_mul_overflow(bytes, PARTS_ROOM, &all)) {
+        ngd_ascend_refuse(c, "a context of %" PRId64 " blocks of %" PRId64 " keys is too large", a->width, a->block);
+        return 0;
+    }
+    return keys * hidden * 4;
+}
+
+static void open_parts(struct ascend_issue *c, const struct attention *a, int64_t row, struct parts *p)
 {
     const int64_t keys = a->width * a->block, hidden = a->kv_heads * a->d;
-    int64_t chunk = CHUNK_BYTES / (keys * hidden * 4);
+    int64_t chunk = CHUNK_BYTES / row;
 
     chunk = chunk < 1 ? 1 : chunk > a->rows ? a->rows : chunk;
     p->chunk = chunk;
@@ -180,8 +196,10 @@ static void gather_blocks(struct ascend_issue *c, const struct attention *a, con
 }
 
 /* n rows from row `begin` on. q is scaled, in f32. */
-static void attend_chunk(struct ascend_issue *c, const struct attention *a, const struct parts *p,
-                         const struct ascend_view *q, int64_t begin, int64_t n)
+__attribute__((noinline)) /* its views are large */
+static void
+attend_chunk(struct ascend_issue *c, const struct attention *a, const struct parts *p, const struct ascend_view *q,
+             int64_t begin, int64_t n)
 {
     const int64_t matrices = n * a->kv_heads, group = a->heads / a->kv_heads;
     struct ascend_view index = rows_of_view(&a->table, begin, n), context = rows_of_view(&p->contexts, begin, n);
@@ -218,13 +236,25 @@ static void attend_chunk(struct ascend_issue *c, const struct attention *a, cons
     ngd_ascend_store(c, &out, &to);
 }
 
+static void fill_with_zeros(struct ascend_issue *c, const struct ascend_view *v)
+{
+    ASCEND_RUN(c, InplaceFillScalar, ngd_ascend_tensor(c, v), ngd_ascend_scalar(c, 0, v->dtype));
+}
+
 static void run_parts(struct ascend_issue *c, struct attention *a)
 {
-    struct ascend_view q = ngd_ascend_cast(c, &a->q, NGD_F32), scaled = ngd_ascend_temp(c, NGD_F32, q.rank, q.dims);
-    struct parts p = {.contexts = ngd_ascend_row_contexts(c, a->rows)};
+    const int64_t row = row_bytes(c, a);
+    struct ascend_view q, scaled;
+    struct parts p = {0};
 
+    if (c->status)
+        return;
+    a->table = ngd_ascend_row_tables(c, &a->table, a->rows);
+    q = ngd_ascend_cast(c, &a->q, NGD_F32);
+    scaled = ngd_ascend_temp(c, NGD_F32, q.rank, q.dims);
+    p.contexts = ngd_ascend_row_contexts(c, a->rows);
     ASCEND_RUN(c, Muls, T(q), ngd_ascend_scalar(c, a->scale, NGD_F32), T(scaled));
-    open_parts(c, a, &p);
+    open_parts(c, a, row, &p);
     for (int64_t begin = 0; begin < a->rows && !c->status; begin += p.chunk) {
         ngd_ascend_release_operands(c);
         attend_chunk(c, a, &p, &scaled, begin, a->rows - begin < p.chunk ? a->rows - begin : p.chunk);
@@ -253,12 +283,15 @@ static void run_way(struct ascend_issue *c, struct attention *a)
 {
     char bsh[] = "BSH", tnd[] = "TND";
 
-    if (c->way == ASCEND_WAY_ROWS || c->way == ASCEND_WAY_PARTS)
-        a->table = ngd_ascend_row_tables(c, &a->table, a->rows);
     if (c->way == ASCEND_WAY_PARTS) {
-        run_parts(c, a);
+        if (a->width > 0 && a->blocks > 0 && a->block > 0)
+            run_parts(c, a);
+        else
+            fill_with_zeros(c, &a->y); /* a context has no key */
         return;
     }
+    if (c->way == ASCEND_WAY_ROWS)
+        a->table = ngd_ascend_row_tables(c, &a->table, a->rows);
     a->k = ngd_ascend_reshape(&a->k, 3, (const int64_t[]){a->blocks, a->block, a->kv_heads * a->d});
     a->v = ngd_ascend_reshape(&a->v, 3, (const int64_t[]){a->blocks, a->block, a->kv_heads * a->d});
     switch (c->way) {

@@ -356,8 +356,7 @@ static ngd_status_t update_task_groups(struct ascend_stream *s, struct ascend_in
     for (uint32_t i = 0; i < c.plan->n_calls && c.status == NGD_OK; i++) {
         ngd_acl_error_t code;
 
-        if (!c.plan->calls[i].op->host || inst->exec->tail_of[i] || inst->exec->way_of[i] == ASCEND_WAY_PARTS ||
-            ngd_ascend_issue_call(&c, &c.plan->calls[i]))
+        if (!ngd_ascend_has_task_group(inst->exec, i) || ngd_ascend_issue_call(&c, &c.plan->calls[i]))
             continue;
         code = c.acl->aclrtRecordEvent(s->events[recorded], s->update);
         if (code)

@@ -227,6 +227,196 @@ START_TEST(chip_without_paged_decoders_says_so_before_it_asks_cann)
 }
 END_TEST
 
+/* A context without keys or blocks: all rows are of no sequence. One that cannot be counted is refused by name. */
+START_TEST(tables_and_caches_of_no_size_give_zeros)
+{
+    struct attention_shape s = {
+        .heads = 2, .kv_heads = 1, .d = 16, .block_size = 16, .n_seqs = 2, .blocks = 4, .table_width = 0, .tail = 2};
+    struct bench b = opened("Ascend910B4", "8.5");
+    struct ngd_diag diag = {0};
+    struct ngd_strbuf text;
+    struct ready r = {0};
+
+    goes(&b, &s, NGD_BF16, NGD_BF16, PARTS);
+    goes(&b, &s, NGD_F32, NGD_F16, PARTS);
+    s.blocks = 0;
+    s.table_width = 3;
+    goes(&b, &s, NGD_BF16, NGD_BF16, PARTS);
+    s.heads = s.n_seqs = s.blocks = 1;
+    s.d = 4096;
+    s.block_size = INT64_C(1) << 30;
+    s.table_width = 1 << 20;
+    s.qt = s.ct = NGD_BF16;
+    s.scale = 1;
+    ngd_strbuf_init(&text);
+    attention_text(&s, &text);
+    ck_assert_int_eq(ready_open(&r, &b, ngd_strbuf_str(&text), NULL, &diag), NGD_ERR_OP_UNSUPPORTED);
+    ck_assert_msg(strstr(diag.text, "too large") != NULL, "%s", diag.text);
+    ngd_strbuf_fini(&text);
+    close_device(&b);
+    nothing_is_left("after tables and caches of no size");
+}
+END_TEST
+
+/* The rows of a launch are made from the i64 that the request has. */
+START_TEST(table_may_be_a_copy_of_wider_numbers)
+{
+    const int64_t violations = simulator_count("violations");
+    struct attention_shape s = steps;
+    struct bench b = opened("Ascend910B4", "8.5");
+    struct ngd_strbuf text, copied;
+    struct random r = {31};
+    struct attention_data d;
+    const char *type, *call;
+    int64_t wide[9], n;
+
+    s.qt = s.ct = NGD_BF16;
+    s.scale = 0.125;
+    ngd_strbuf_init(&text);
+    ngd_strbuf_init(&copied);
+    attention_text(&s, &text);
+    attention_data_open(&s, &d, &r);
+    n = s.n_seqs * s.table_width;
+    ck_assert_int_eq(n, 9);
+    for (int64_t i = 0; i < n; i++)
+        wide[i] = d.table[i] < 0 ? INT64_C(0x7fffffff00000000) : d.table[i];
+    type = strstr(ngd_strbuf_str(&text), "i32[");
+    call = strstr(type, " %y = ");
+    ngd_strbuf_printf(&copied, "%.*si64%.*s %%u = aten._to_copy(%%t) {dtype=i32}\n",
+                      (int)(type - ngd_strbuf_str(&text)), ngd_strbuf_str(&text), (int)(call - type - 3), type + 3);
+    type = strstr(call, "%t,");
+    ngd_strbuf_printf(&copied, "%.*s%%u%s", (int)(type - call), call, type + 2);
+    free(d.table);
+    d.table = malloc(sizeof(wide));
+    memcpy(d.table, wide, sizeof(wide));
+    s.table_width *= 2; /* in halves of an i64 */
+    attention_run(&b, &s, &d, ngd_strbuf_str(&copied), 1);
+    ck_assert_int_eq(taken(&b, ROWS), 1);
+    ck_assert_int_eq(simulator_count("violations"), violations);
+    attention_data_close(&d);
+    ngd_strbuf_fini(&copied);
+    ngd_strbuf_fini(&text);
+    close_device(&b);
+}
+END_TEST
+
+/* ---- several attentions in a graph ------------------------------------------------------------------- */
+
+#define HEADS " {num_heads=2, num_key_value_heads=1, scale=0.25, block_size="
+#define TWO(graph)                                                                                                    \
+    "npugraph 1\ngraph \"a\" {\n param %l : bf16[4,16,1,16]\n param %w : bf16[4,16,1,16]\n input %q : bf16[2,2,16]\n" \
+    " input %t : i32[2,3]\n host %ql : i64[2]\n host %kl : i64[2]\n" graph                                            \
+    " %z = npu.fused_infer_attention_score(%q, %l, %w, %t, %ql, %kl)" HEADS "16}\n"
+
+struct two {
+    struct numbers q, k[2], v[2]; /* caches of blocks of 16 and of 128 */
+    int32_t table[6];
+    int64_t ends[2], keys[2], none[2];
+};
+
+static void two_init(struct two *t)
+{
+    struct random r = {3};
+
+    *t = (struct two){.table = {0, 1, 2, 3, 2, 1}, .ends = {1, 2}, .keys = {40, 33}};
+    numbers_random(&t->q, NGD_BF16, 2 * 2 * 16, 1, &r);
+    for (int i = 0; i < 2; i++) {
+        const int64_t n = 4 * 16 * (i ? 128 : 16);
+
+        numbers_random(&t->k[i], NGD_BF16, n, 1, &r);
+        numbers_random(&t->v[i], NGD_BF16, n, 3, &r);
+    }
+}
+
+static void two_fini(struct two *t)
+{
+    numbers_close(&t->q);
+    for (int i = 0; i < 2; i++) {
+        numbers_close(&t->k[i]);
+        numbers_close(&t->v[i]);
+    }
+}
+
+static void two_open(struct two *t, struct ready *r, struct bench *b, const char *text, int caches)
+{
+    struct ngd_diag diag = {0};
+
+    must(ready_open(r, b, text, NULL, &diag), &diag);
+    for (uint32_t i = 0; i < (uint32_t)caches; i++) {
+        must(ngd_buffer_write(r->bound[2 * i], 0, t->k[i].data, numbers_bytes(&t->k[i]), &diag), &diag);
+        must(ngd_buffer_write(r->bound[2 * i + 1], 0, t->v[i].data, numbers_bytes(&t->v[i]), &diag), &diag);
+    }
+}
+
+START_TEST(attentions_of_other_block_sizes_have_rows_of_their_own)
+{
+    char z[2][128], y[128];
+    struct bench b = opened("Ascend910B4", "8.5");
+    struct two t;
+
+    two_init(&t);
+    for (int both = 0; both < 2; both++) {
+        const struct ngd_span in[2] = {{t.q.data, sizeof(y)}, {t.table, sizeof(t.table)}};
+        const struct ngd_host_value hosts[2] = {{t.ends, 2}, {t.keys, 2}};
+        struct ngd_out out[2] = {{z[both], sizeof(y)}, {y, sizeof(y)}};
+        struct ngd_launch launch = {.inputs = in, .hosts = hosts, .outputs = out};
+        struct ready r;
+
+        two_open(&t, &r, &b,
+                 both ? TWO(" param %m : bf16[4,128,1,16]\n param %x : bf16[4,128,1,16]\n"
+                            " %y = npu.fused_infer_attention_score(%q, %m, %x, %t, %ql, %kl)" HEADS
+                            "128}\n") " return \"z\" = %z, \"y\" = %y\n}\n"
+                      : TWO("") " return \"z\" = %z\n}\n",
+                 1 + both);
+        must(ngd_stream_run(b.stream, r.inst, &launch), &launch.diag);
+        ready_close(&r);
+    }
+    ck_assert_mem_eq(z[1], z[0], sizeof(y));
+    two_fini(&t);
+    close_device(&b);
+}
+END_TEST
+
+/* It has no operator in the captured graph, and so no update. */
+START_TEST(empty_attention_takes_no_update_from_the_others)
+{
+    char z[2][128], y[1];
+    struct bench b = opened("Ascend910B4", "8.5");
+    struct ngd_strbuf text;
+    struct ready r;
+    struct two t;
+
+    two_init(&t);
+    two_open(&t, &r, &b,
+             TWO(" input %e : bf16[0,2,16]\n host %el : i64[2]\n"
+                 " %y = npu.fused_infer_attention_score(%e, %l, %w, %t, %el, %kl)" HEADS
+                 "16}\n") " return \"z\" = %z, \"y\" = %y\n}\n",
+             1);
+    for (int i = 0; i < 8; i++) {
+        const int64_t keys[2] = {40 - i % 2 * 30, 33};
+        const struct ngd_span in[3] = {{t.q.data, sizeof(z[0])}, {t.table, sizeof(t.table)}, {y, 0}};
+        const struct ngd_host_value hosts[3] = {{t.ends, 2}, {keys, 2}, {t.none, 2}};
+        char now[128];
+        struct ngd_out out[2] = {{now, sizeof(now)}, {y, 0}};
+        struct ngd_launch launch = {.inputs = in, .hosts = hosts, .outputs = out, .eager = i < 2};
+
+        must(ngd_stream_run(b.stream, r.inst, &launch), &launch.diag);
+        if (i < 2)
+            memcpy(z[i], now, sizeof(now));
+        ck_assert_mem_eq(now, z[i % 2], sizeof(now));
+    }
+    ngd_strbuf_init(&text);
+    ngd_device_describe(b.dev, &text);
+    ck_assert_msg(strstr(ngd_strbuf_str(&text), "updates of host parameters 6\n") != NULL, "%s", ngd_strbuf_str(&text));
+    ngd_strbuf_fini(&text);
+    ready_close(&r);
+    two_fini(&t);
+    close_device(&b);
+}
+END_TEST
+
 UNIT_MAIN("ascend/attention", shapes_take_the_way_that_the_rules_allow, versions_without_a_kernel_take_another_way,
           composition_gives_any_lengths, refused_way_is_followed_by_the_next_one,
-          chip_without_paged_decoders_says_so_before_it_asks_cann)
+          chip_without_paged_decoders_says_so_before_it_asks_cann, tables_and_caches_of_no_size_give_zeros,
+          table_may_be_a_copy_of_wider_numbers, attentions_of_other_block_sizes_have_rows_of_their_own,
+          empty_attention_takes_no_update_from_the_others)

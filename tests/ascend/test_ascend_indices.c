@@ -32,6 +32,50 @@ START_TEST(indices_outside_their_tensor_never_reach_the_device)
 }
 END_TEST
 
+/* As many bytes as the input's numbers have, of which some have a sign. */
+START_TEST(copied_indices_are_read_in_their_own_width)
+{
+    static const struct {
+        const char *dtype;
+        int8_t index[4];
+        ngd_status_t status;
+    } cases[] = {
+        {"i8", {1, 2, 1, 0}, NGD_OK},   {"i8", {-1, 0, 0, 0}, NGD_ERR_INDEX_RANGE}, {"u8", {1, 2, 1, 0}, NGD_OK},
+        {"u8", {0, 0, 0, -56}, NGD_OK}, {"u8", {-1, 0, 0, 0}, NGD_ERR_INDEX_RANGE}, {"bool", {1, 1, 0, 1}, NGD_OK},
+    };
+    const int64_t violations = simulator_count("violations");
+    float *w = malloc(sizeof(float) * 210 * 4), z[16];
+    struct ngd_diag diag = {0};
+    struct bench b;
+
+    for (int i = 0; i < 210 * 4; i++)
+        w[i] = (float)i;
+    must(open_device(&b, 0, &diag), &diag);
+    for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
+        const struct ngd_span in = {cases[k].index, sizeof(cases[k].index)};
+        struct ngd_out out = {z, sizeof(z)};
+        struct ngd_launch launch = {.inputs = &in, .outputs = &out};
+        struct ready r;
+        char text[300];
+
+        snprintf(text, sizeof(text),
+                 "npugraph 1\ngraph \"i\" {\n param %%w : f32[210,4]\n input %%t : %s[4]\n"
+                 " %%u = aten._to_copy(%%t) {dtype=i32}\n %%z = aten.embedding(%%w, %%u)\n return \"z\" = %%z\n}\n",
+                 cases[k].dtype);
+        must(ready_open(&r, &b, text, NULL, &diag), &diag);
+        must(ngd_buffer_write(r.bound[0], 0, w, sizeof(float) * 210 * 4, &diag), &diag);
+        ck_assert_msg(ngd_stream_run(b.stream, r.inst, &launch) == cases[k].status, "case %zu: %s", k,
+                      launch.diag.text);
+        for (int i = 0; i < 4 && cases[k].status == NGD_OK; i++)
+            ck_assert_float_eq(z[4 * i], (float)(4 * (uint8_t)cases[k].index[i]));
+        ready_close(&r);
+    }
+    ck_assert_int_eq(simulator_count("violations"), violations);
+    close_device(&b);
+    free(w);
+}
+END_TEST
+
 /* A prompt of 5 rows in a graph of 16: the 11 others write nothing, with and without an operator that skips them. */
 START_TEST(scattered_indices_are_read_before_the_device_does)
 {
@@ -335,8 +379,8 @@ START_TEST(comparisons_with_scalars_have_all_their_bits)
 END_TEST
 
 UNIT_MAIN("ascend/indices", indices_outside_their_tensor_never_reach_the_device,
-          scattered_indices_are_read_before_the_device_does, index_put_writes_the_rows_that_there_are_and_no_padding,
-          writes_whose_padding_would_show_are_refused_by_name,
+          copied_indices_are_read_in_their_own_width, scattered_indices_are_read_before_the_device_does,
+          index_put_writes_the_rows_that_there_are_and_no_padding, writes_whose_padding_would_show_are_refused_by_name,
           computed_indices_whose_mistakes_would_stay_are_refused_by_name,
           computed_indices_come_back_with_the_outputs_and_cost_others_nothing,
           rows_of_padding_write_nothing_to_the_cache, scalars_beside_integers_have_all_their_bits,
