@@ -60,9 +60,11 @@ static void describe_device(struct ascend_device *dev)
 
     dev->chip = ngd_chip_by_soc(soc);
     dev->cann = dev->acl->cann;
-    /* Plans have the workspace of what is called: it may be larger with weights in NZ. */
-    snprintf(dev->arch, sizeof(dev->arch), "ascend-%d-%.40s-%d.%d.%d%s", BACKEND_VERSION, soc ? soc : "unknown",
-             (int)dev->acl->version[0], (int)dev->acl->version[1], (int)dev->acl->version[2], dev->nz.on ? "-nz" : "");
+    /* Plans have the workspace of what is called, which the version of CANN decides. It may be larger with weights in
+     * NZ. */
+    snprintf(dev->arch, sizeof(dev->arch), "ascend-%d-%.40s-%d.%d.%d-c%d%s", BACKEND_VERSION, soc ? soc : "unknown",
+             (int)dev->acl->version[0], (int)dev->acl->version[1], (int)dev->acl->version[2], dev->cann,
+             dev->nz.on ? "-nz" : "");
     snprintf(dev->description, sizeof(dev->description), "%.60s, CANN runtime %d.%d.%d", soc ? soc : "unknown chip",
              (int)dev->acl->version[0], (int)dev->acl->version[1], (int)dev->acl->version[2]);
     if (ngd_chip_info(dev->chip)->decoder[0]) {
