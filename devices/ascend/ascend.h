@@ -212,6 +212,8 @@ ngd_status_t ngd_ascend_find_checks(struct ascend_exec *exec, struct ngd_diag *d
 ngd_status_t ngd_ascend_check_inputs(const struct ascend_inst *inst, struct ngd_launch *launch);
 /* When the device has finished: INDEX_RANGE, if a computed index was out of range. */
 ngd_status_t ngd_ascend_check_computed(const struct ascend_inst *inst, struct ngd_launch *launch);
+/* How many rows of the tensor are the launch's; the others are padding. */
+int64_t ngd_ascend_launch_rows(const struct ngd_plan_tensor *t, const struct ngd_launch *launch);
 /* Element n, row-major, of the values that the check reads, whatever integer they are. */
 int64_t ngd_ascend_staged_index(const struct ascend_inst *inst, const struct ascend_check *check, int64_t n);
 /*

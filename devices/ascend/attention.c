@@ -290,6 +290,20 @@ void ngd_ascend_spread_rows(const struct ascend_inst *inst, const struct ngd_lau
         spread(inst, &inst->exec->rows[i], launch);
 }
 
+bool ngd_ascend_leaves_rows(const struct ascend_inst *inst, const struct ngd_launch *launch)
+{
+    const struct ngd_plan *plan = inst->exec->plan;
+
+    for (uint32_t i = 0; i < plan->n_calls; i++) {
+        const struct ngd_plan_call *call = &plan->calls[i];
+
+        if (inst->exec->way_of[i] != ASCEND_WAY_MAX && ngd_ascend_last_row(&launch->hosts[call->host[4]]) <
+                                                           ngd_ascend_launch_rows(&plan->tensors[call->in[0]], launch))
+            return true;
+    }
+    return false;
+}
+
 /* ---- for the builder --------------------------------------------------------------------------------- */
 
 const struct ascend_rows *ngd_ascend_rows_of(const struct ascend_issue *c)

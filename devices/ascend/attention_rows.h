@@ -38,6 +38,17 @@ ngd_status_t ngd_ascend_find_ways(struct ascend_exec *exec, struct ngd_diag *dia
 /* Makes the rows of a launch, whose inputs have been checked. */
 void ngd_ascend_spread_rows(const struct ascend_inst *inst, const struct ngd_launch *launch);
 
+/* Where the last sequence ends. */
+static inline int64_t ngd_ascend_last_row(const struct ngd_host_value *ends)
+{
+    return ends->n ? ends->values[ends->n - 1] : 0;
+}
+/*
+ * Rows of an attention's result belong to no sequence, and must be 0. A captured graph does not fill them, since their
+ * number changes with the launch: such a launch runs operator by operator.
+ */
+bool ngd_ascend_leaves_rows(const struct ascend_inst *inst, const struct ngd_launch *launch);
+
 /* For the builder. NULL in MEASURE. */
 const struct ascend_rows *ngd_ascend_rows_of(const struct ascend_issue *c);
 int64_t ngd_ascend_row_context(const struct ascend_inst *inst, const struct ascend_rows *rows, int64_t row);

@@ -356,7 +356,7 @@ static void store_index(char *p, ngd_dtype_t dtype, int64_t v64)
         *(uint8_t *)p = (uint8_t)v64;
 }
 
-static int64_t rows_of_launch(const struct ngd_plan_tensor *t, const struct ngd_launch *launch)
+int64_t ngd_ascend_launch_rows(const struct ngd_plan_tensor *t, const struct ngd_launch *launch)
 {
     if (t->row_sym != NGD_NO_ROW_SYM)
         return launch->symbols[t->row_sym] * t->row_mult;
@@ -388,7 +388,7 @@ static ngd_status_t check_elements(const struct ascend_inst *inst, const struct 
 {
     const struct ngd_plan_tensor *t = &inst->exec->plan->tensors[check->tensor];
     int64_t rows = t->rank ? t->dims[0] : 1, all = ngd_plan_elements(t),
-            n = rows ? all / rows * rows_of_launch(t, launch) : 0;
+            n = rows ? all / rows * ngd_ascend_launch_rows(t, launch) : 0;
     int64_t limit = limit_of_launch(check, launch);
 
     for (int64_t i = 0; i < n; i++) {
@@ -411,7 +411,7 @@ static ngd_status_t check_attention_table(const struct ascend_inst *inst, const 
     const struct ngd_host_value *queries = &launch->hosts[check->call->host[4]],
                                 *keys = &launch->hosts[check->call->host[5]];
     int64_t width = table->dims[1], block = ngd_call_int(check->call, "block_size"), last = 0,
-            rows = rows_of_launch(q, launch);
+            rows = ngd_ascend_launch_rows(q, launch);
 
     for (uint32_t s = 0; s < queries->n; s++) {
         int64_t n = queries->values[s] - last, context = keys->values[s];
@@ -467,7 +467,7 @@ static ngd_status_t map_rows(const struct ascend_inst *inst, const struct ascend
     const uint64_t before = t->offset - inst->exec->plan->tensors[t->root].offset;
     int32_t *slots = (int32_t *)(void *)(inst->staging + inst->exec->in_at[check->input] + before);
     int32_t *map = (int32_t *)(void *)(inst->staging + inst->exec->rowmap_at[check->input]);
-    int32_t n = (int32_t)rows_of_launch(t, launch), valid = 0;
+    int32_t n = (int32_t)ngd_ascend_launch_rows(t, launch), valid = 0;
 
     while (valid < n && slots[valid] < 0)
         valid++;

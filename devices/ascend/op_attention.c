@@ -50,14 +50,13 @@ static void put_prefill_lengths(const struct ascend_issue *c, struct attention *
 {
     const struct ngd_host_value *q = c->hosts ? &c->hosts[c->call->host[4]] : NULL;
     const struct ngd_host_value *k = c->hosts ? &c->hosts[c->call->host[5]] : NULL;
-    const bool none = q && (q->n == 0 || q->values[0] == 0);
 
     a->n_queries = a->n_contexts = 1;
-    a->queries[0] = none ? 1 : q ? q->values[0] : a->rows;
-    a->contexts[0] = none ? 1 : k ? k->values[0] : longest_context(a);
+    a->queries[0] = q ? q->values[0] : a->rows;
+    a->contexts[0] = k ? k->values[0] : longest_context(a);
 }
 
-/* Rows of padding are left out: the query and the result end where the last sequence does. */
+/* Rows of no sequence are left out: the query and the result end where the last sequence does. */
 static void put_ragged_lengths(const struct ascend_issue *c, struct attention *a)
 {
     const struct ngd_host_value *q = c->hosts ? &c->hosts[c->call->host[4]] : NULL;
@@ -71,9 +70,6 @@ static void put_ragged_lengths(const struct ascend_issue *c, struct attention *a
         a->queries[i] = q ? (given ? q->values[i] : last) : a->rows * (i + 1) / a->sequences;
         a->contexts[i] = q ? (given && a->queries[i] > last ? k->values[i] : 0) : longest_context(a);
         last = a->queries[i];
-    }
-    if (last == 0) { /* the operator takes no empty query */
-        a->queries[a->sequences - 1] = a->contexts[a->sequences - 1] = last = 1;
     }
     a->q.dims[0] = a->y.dims[0] = last;
 }
@@ -313,6 +309,12 @@ static void run_way(struct ascend_issue *c, struct attention *a)
     }
 }
 
+/* For this launch only: in a captured graph the lengths are those of any launch, all of whose rows are of sequences. */
+static bool is_issued_once(const struct ascend_issue *c)
+{
+    return c->mode == ASCEND_ISSUE && !c->capturing;
+}
+
 void ngd_ascend_build_attention(struct ascend_issue *c)
 {
     struct ascend_view q = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0), result = y;
@@ -325,10 +327,15 @@ void ngd_ascend_build_attention(struct ascend_issue *c)
                           .d = q.dims[2],
                           .block = ngd_call_int(c->call, "block_size"),
                           .scale = ngd_call_float(c->call, "scale")};
+    const int64_t last = c->hosts ? ngd_ascend_last_row(&c->hosts[c->call->host[4]]) : a.rows;
     int64_t most;
 
     if (c->status || !is_taken(c, &a))
         return;
+    if (last == 0 && is_issued_once(c)) { /* the operator takes no empty query */
+        fill_with_zeros(c, &y);
+        return;
+    }
     a.sequences = a.table.dims[0];
     a.width = a.table.dims[1];
     a.blocks = a.k.dims[0];
@@ -348,4 +355,8 @@ void ngd_ascend_build_attention(struct ascend_issue *c)
     ngd_free(a.queries);
     if (result.dtype != y.dtype)
         ngd_ascend_store(c, &result, &y);
+    if (c->mode == ASCEND_MEASURE || (last < q.dims[0] && is_issued_once(c))) {
+        y = rows_of_view(&y, last < q.dims[0] ? last : 0, last < q.dims[0] ? q.dims[0] - last : last);
+        fill_with_zeros(c, &y);
+    }
 }

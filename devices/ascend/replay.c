@@ -532,7 +532,7 @@ static ngd_status_t end_in_groups(struct ascend_stream *s, const struct ascend_i
 
 static ngd_status_t run_replay_or_eager(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch)
 {
-    bool eager = launch->eager, met = false, failed;
+    bool eager = launch->eager || ngd_ascend_leaves_rows(inst, launch), met = false, failed;
     ngd_status_t status = eager ? run_launch_eagerly(s, inst, launch, &met) : replay_launch(s, inst, launch, &met);
 
     if (status == NGD_ERR_NO_STREAMS && !eager) {

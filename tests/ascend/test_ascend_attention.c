@@ -300,6 +300,50 @@ START_TEST(table_may_be_a_copy_of_wider_numbers)
 }
 END_TEST
 
+/* Also where no sequence has any: the table is not read then. */
+START_TEST(rows_of_no_sequence_are_zeros)
+{
+    const struct {
+        const struct attention_shape *shape;
+        enum way way;
+    } cases[] = {{&several, RAGGED}, {&single, PREFILL}, {&steps, ROWS}};
+    const int64_t violations = simulator_count("violations");
+    struct attention_shape composed = single;
+    struct bench b = opened("Ascend910B4", "8.5");
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct attention_shape s = *cases[i].shape;
+
+        s.tail = 2;
+        goes(&b, &s, NGD_BF16, NGD_BF16, cases[i].way);
+        goes(&b, &s, NGD_F32, NGD_BF16, cases[i].way);
+        s.tail = cases[i].way == ROWS ? 3 : 21;
+        memset(s.rows, 0, sizeof(s.rows));
+        goes(&b, &s, NGD_BF16, NGD_BF16, cases[i].way);
+    }
+    composed.block_size = 24;
+    composed.table_width = composed.blocks = 13;
+    composed.tail = 2;
+    goes(&b, &composed, NGD_BF16, NGD_BF16, PARTS);
+    ck_assert_int_eq(simulator_count("violations"), violations);
+    close_device(&b);
+    nothing_is_left("after rows of no sequence");
+}
+END_TEST
+
+START_TEST(stored_plans_are_of_a_version_of_cann)
+{
+    char arch[96];
+    struct bench b = opened("Ascend910B4", "8.5");
+
+    snprintf(arch, sizeof(arch), "%s", ngd_device_info(b.dev)->arch);
+    close_device(&b);
+    b = opened("Ascend910B4", "8.3");
+    ck_assert_str_ne(ngd_device_info(b.dev)->arch, arch);
+    close_device(&b);
+}
+END_TEST
+
 /* ---- several attentions in a graph ------------------------------------------------------------------- */
 
 #define HEADS " {num_heads=2, num_key_value_heads=1, scale=0.25, block_size="
@@ -419,4 +463,5 @@ UNIT_MAIN("ascend/attention", shapes_take_the_way_that_the_rules_allow, versions
           composition_gives_any_lengths, refused_way_is_followed_by_the_next_one,
           chip_without_paged_decoders_says_so_before_it_asks_cann, tables_and_caches_of_no_size_give_zeros,
           table_may_be_a_copy_of_wider_numbers, attentions_of_other_block_sizes_have_rows_of_their_own,
-          empty_attention_takes_no_update_from_the_others)
+          empty_attention_takes_no_update_from_the_others, rows_of_no_sequence_are_zeros,
+          stored_plans_are_of_a_version_of_cann)
