@@ -296,9 +296,12 @@ bool ngd_ascend_leaves_rows(const struct ascend_inst *inst, const struct ngd_lau
 
     for (uint32_t i = 0; i < plan->n_calls; i++) {
         const struct ngd_plan_call *call = &plan->calls[i];
+        int64_t last;
 
-        if (inst->exec->way_of[i] != ASCEND_WAY_MAX && ngd_ascend_last_row(&launch->hosts[call->host[4]]) <
-                                                           ngd_ascend_launch_rows(&plan->tensors[call->in[0]], launch))
+        if (inst->exec->way_of[i] == ASCEND_WAY_MAX)
+            continue;
+        last = ngd_ascend_last_row(&launch->hosts[call->host[4]]);
+        if (last == 0 || last < ngd_ascend_launch_rows(&plan->tensors[call->in[0]], launch))
             return true;
     }
     return false;

@@ -44,8 +44,9 @@ static inline int64_t ngd_ascend_last_row(const struct ngd_host_value *ends)
     return ends->n ? ends->values[ends->n - 1] : 0;
 }
 /*
- * Rows of an attention's result belong to no sequence, and must be 0. A captured graph does not fill them, since their
- * number changes with the launch: such a launch runs operator by operator.
+ * Rows of an attention's result belong to no sequence, and must be 0, or no sequence has a row. A captured graph does
+ * not fill rows, since their number changes with the launch, and its operator takes no empty query: such a launch runs
+ * operator by operator.
  */
 bool ngd_ascend_leaves_rows(const struct ascend_inst *inst, const struct ngd_launch *launch);
 

@@ -331,6 +331,48 @@ START_TEST(rows_of_no_sequence_are_zeros)
 }
 END_TEST
 
+#define PADDED                                                                                                       \
+    "npugraph 1\ngraph \"a\" {\n sym A 0..8 buckets 8\n sym C 0..8 buckets 8\n param %k : bf16[12,128,1,64]\n"       \
+    " param %v : bf16[12,128,1,64]\n input %a : bf16[A,2,64]\n input %c : bf16[C,2,64]\n input %t : i32[3,3]\n"      \
+    " host %ql : i64[3]\n host %kl : i64[3]\n"                                                                       \
+    " %y = npu.fused_infer_attention_score(%a, %k, %v, %t, %ql, %kl) {num_heads=2, num_key_value_heads=1, scale=1, " \
+    "block_size=128}\n"                                                                                              \
+    " %z = npu.fused_infer_attention_score(%c, %k, %v, %t, %ql, %kl) {num_heads=2, num_key_value_heads=1, scale=1, " \
+    "block_size=128}\n return \"y\" = %y, \"z\" = %z\n}\n"
+
+/* Two queries of one bucket, whose rows differ: the lengths are checked for each. Without rows nothing is read. */
+START_TEST(rows_of_each_query_are_those_of_the_launch)
+{
+    static const struct {
+        int64_t rows[2], ends[3];
+        ngd_status_t status;
+    } cases[] = {{{5, 5}, {2, 2, 5}, NGD_OK}, {{5, 2}, {2, 2, 5}, NGD_ERR_INDEX_RANGE}, {{0, 0}, {0, 0, 0}, NGD_OK}};
+    const int64_t violations = simulator_count("violations"), keys[3] = {9, 9, 9};
+    static const char none[8 * 2 * 64 * 2];
+    static char y[2][sizeof(none)];
+    struct bench b = opened("Ascend910B4", "8.5");
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const int32_t wrong = cases[i].ends[2] ? 0 : 999999, table[9] = {wrong, 0, 0, wrong, 0, 0, wrong, 0, 0};
+        const uint64_t bytes[2] = {(uint64_t)cases[i].rows[0] * 256, (uint64_t)cases[i].rows[1] * 256};
+        const struct ngd_span in[3] = {{none, bytes[0]}, {none, bytes[1]}, {table, sizeof(table)}};
+        const struct ngd_host_value hosts[2] = {{cases[i].ends, 3}, {keys, 3}};
+        struct ngd_out out[2] = {{y[0], bytes[0]}, {y[1], bytes[1]}};
+        struct ngd_launch launch = {.symbols = cases[i].rows, .inputs = in, .hosts = hosts, .outputs = out};
+        struct ngd_diag diag = {0};
+        struct ready r;
+
+        must(ready_open(&r, &b, PADDED, cases[i].rows, &diag), &diag);
+        ck_assert_msg(ngd_stream_run(b.stream, r.inst, &launch) == cases[i].status, "case %zu: %s", i,
+                      launch.diag.text);
+        ready_close(&r);
+    }
+    ck_assert_int_eq(simulator_count("violations"), violations);
+    close_device(&b);
+    nothing_is_left("after rows of each query");
+}
+END_TEST
+
 START_TEST(stored_plans_are_of_a_version_of_cann)
 {
     char arch[96];
@@ -464,4 +506,4 @@ UNIT_MAIN("ascend/attention", shapes_take_the_way_that_the_rules_allow, versions
           chip_without_paged_decoders_says_so_before_it_asks_cann, tables_and_caches_of_no_size_give_zeros,
           table_may_be_a_copy_of_wider_numbers, attentions_of_other_block_sizes_have_rows_of_their_own,
           empty_attention_takes_no_update_from_the_others, rows_of_no_sequence_are_zeros,
-          stored_plans_are_of_a_version_of_cann)
+          rows_of_each_query_are_those_of_the_launch, stored_plans_are_of_a_version_of_cann)
