@@ -5,7 +5,7 @@
  *
  * Two daemons that differ only in this option are asked in turn; the ratios are between neighbouring turns. The graph
  * is the MLP of a layer: three matrices of a checkpoint, loaded once for all processes. With one row it is bound by
- * memory. --against=OPTION gives the first daemon another option than --merge=no: --merge-wait=0 shows what waiting
+ * memory. --against OPTION gives the first daemon another option than --merge=no: --merge-wait=0 shows what waiting
  * for one another is worth.
  */
 #include "bench/rpc/crowd.h"
