@@ -142,7 +142,7 @@ static void stage_check(struct ascend_exec *exec, struct ascend_check *check)
 
 /* ---- checks of an executable --------------------------------------------------------------------- */
 
-/* In each launch, not only at most. */
+/* Compares the rows of each launch, not only the largest number of rows. */
 static bool same_rows(const struct ngd_plan_tensor *a, const struct ngd_plan_tensor *b)
 {
     return a->dims[0] == b->dims[0] && a->row_sym == b->row_sym && a->row_mult == b->row_mult;
@@ -313,7 +313,7 @@ static int64_t load_index(const char *p, ngd_dtype_t dtype)
         return v32;
     case NGD_I8:
         return *(const int8_t *)p;
-    default: /* what is no float has one byte else */
+    default: /* u8 and bool: one byte, unsigned */
         return *(const uint8_t *)p;
     }
 }
