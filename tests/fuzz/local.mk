@@ -22,7 +22,7 @@ check_PROGRAMS += $(NGD_FUZZ_TARGETS)
 TESTS += $(NGD_FUZZ_TARGETS)
 check_LTLIBRARIES = libngdfuzz.la
 libngdfuzz_la_SOURCES = tests/fuzz/fuzz_main.c tests/fuzz/fuzz.h
-EXTRA_DIST += tests/fuzz/corpus tests/fuzz/dict
+EXTRA_DIST += tests/fuzz/corpus tests/fuzz/dict tests/fuzz/parsers
 
 NGD_FUZZ_LIBS = libngdfuzz.la $(NGD_FUZZER_LIBS)
 tests_fuzz_fuzz_graph_text_LDADD = $(NGD_FUZZ_LIBS) $(NGD_GRAPHS_LIBS)
