@@ -2,7 +2,9 @@
 /*
  * The time of a lookup in the compiled-graph cache, together with the unpin: the part of the cache that every replay
  * pays for. It is measured alone, beside a second reader of the same key, and beside a thread that captures and evicts
- * all the time. The results are medians over batches, so that a preemption does not count. The aim is below 1000 ns.
+ * all the time. A capture takes CAPTURE_TIME there, which is less than that of a graph of one node on the host device
+ * (75 us); captures that take no time show what a lock costs that is hardly ever free. The results are medians over
+ * batches, so that a preemption does not count. The aim is below 200 ns beside captures.
  */
 #include "base/lock.h"
 #include "base/mem.h"
@@ -16,7 +18,10 @@
 #define LIMIT   64
 #define MANY    10000 /* keys that stand for a graph with many shapes */
 
+#define CAPTURE_TIME (20 * NGD_USEC)
+
 static struct ngd_gcache *cache;
+static ngd_nsec_t capture_time; /* what compile() takes */
 static _Atomic bool stop;
 static _Atomic uint64_t captures;
 
@@ -28,11 +33,15 @@ static struct ngd_key key_of_symbol(int64_t symbol)
     return key;
 }
 
-static ngd_status_t compile_nothing(void *ctx, const struct ngd_key *key, void **art_p, uint64_t *bytes_p,
-                                    struct ngd_diag *diag)
+static ngd_status_t compile(void *ctx, const struct ngd_key *key, void **art_p, uint64_t *bytes_p,
+                            struct ngd_diag *diag)
 {
+    const ngd_nsec_t end = capture_time ? ngd_now() + capture_time : 0;
+
     (void)key;
     (void)diag;
+    while (end && ngd_now() < end)
+        ;
     *art_p = ctx;
     *bytes_p = 1;
     return NGD_OK;
@@ -151,7 +160,7 @@ static void measure_many(void)
 
 static void fill_cache(uint32_t limit, int64_t keys)
 {
-    static const struct ngd_gcache_ops ops = {.compile = compile_nothing, .release = release_nothing};
+    static const struct ngd_gcache_ops ops = {.compile = compile, .release = release_nothing};
     struct ngd_gcache_params params;
 
     ngd_gcache_params_init(&params);
@@ -168,7 +177,10 @@ int main(void)
     fill_cache(LIMIT, LIMIT);
     measure_lookups("alone", NULL);
     measure_lookups("beside another reader", read_all_the_time);
+    capture_time = CAPTURE_TIME;
     measure_lookups("beside captures and evictions", capture_all_the_time);
+    capture_time = 0;
+    measure_lookups("beside captures of no time", capture_all_the_time);
     ngd_gcache_destroy(cache);
     fill_cache(MANY, MANY);
     measure_many();
