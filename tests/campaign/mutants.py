@@ -15,6 +15,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -115,10 +116,18 @@ def make(*tests):
 
 def notices(test):
     env = dict(os.environ, top_srcdir=TREE, top_builddir=BUILD)
-    try:
-        return run(os.path.join(BUILD, test), cwd=WORK, env=env, timeout=TEST_TIME).returncode != 0
-    except subprocess.TimeoutExpired:
-        return True
+    # Check forks for each test, so a test that hangs is a group of processes.
+    with subprocess.Popen(os.path.join(BUILD, test), cwd=WORK, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                          start_new_session=True) as process:
+        try:
+            return process.wait(TEST_TIME) != 0
+        except subprocess.TimeoutExpired:
+            return True
+        finally:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
 
 
 def judge(path, tests, before):

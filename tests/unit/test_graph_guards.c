@@ -481,9 +481,42 @@ START_TEST(random_guards_hold_when_another_evaluator_says_so)
 }
 END_TEST
 
+START_TEST(an_input_of_another_type_is_named_with_what_differs)
+{
+    struct ngd_graph *g =
+        parse_body("sym T 1..64\nguard T < 60\ninput %t : f32[T,2*T+1]\ninput %i : i64[]\nreturn %t, %i");
+    const struct ngd_input_type good[2] = {{NGD_F32, 2, {3, 7}}, {NGD_I64, 0, {0}}};
+    const int64_t symbols[1] = {3};
+    const struct {
+        uint32_t input;
+        struct ngd_input_type type;
+        const char *text;
+    } cases[] = {
+        {0, {NGD_F16, 2, {3, 7}}, "input \"t\": dtype is f16 (guard == f32)"},
+        {0, {NGD_F32, 1, {3}}, "input \"t\": rank is 1 (guard == 2)"},
+        {0, {NGD_F32, 2, {4, 7}}, "input \"t\": dimension 0 is 4 (guard == T, which is 3)"},
+        {0, {NGD_F32, 2, {3, 6}}, "input \"t\": dimension 1 is 6 (guard == T*2 + 1, which is 7)"},
+        {1, {NGD_I32, 0, {0}}, "input \"i\": dtype is i32 (guard == i64)"},
+        {1, {NGD_I64, 1, {1}}, "input \"i\": rank is 1 (guard == 0)"},
+    };
+    struct ngd_diag diag = {0};
+
+    ck_assert_int_eq(ngd_guard_check_types(g, symbols, good, 2, &diag), NGD_OK);
+    ck_assert_int_eq(ngd_guard_check_types(g, symbols, good, 1, &diag), NGD_ERR_INPUT_COUNT);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ngd_input_type types[2] = {good[0], good[1]};
+
+        types[cases[i].input] = cases[i].type;
+        ck_assert_int_eq(ngd_guard_check_types(g, symbols, types, 2, &diag), NGD_ERR_GUARD_FAILED);
+        ck_assert_str_eq(diag.text, cases[i].text);
+    }
+    ngd_graph_unref(g);
+}
+END_TEST
+
 UNIT_MAIN("graphs/graph guards", a_guard_is_printed_in_its_canonical_form,
           guards_are_part_of_the_digest_in_whatever_order_they_stand, a_symbol_may_be_used_by_a_guard_only,
           guards_that_make_no_sense_are_refused_in_words, more_or_dearer_guards_than_the_limits_are_refused,
           a_guard_that_fails_is_named_with_the_values_of_both_sides, values_up_to_the_largest_are_computed_exactly,
           guards_come_back_from_bytes, the_builder_takes_dimensions_of_its_graph_only,
-          random_guards_hold_when_another_evaluator_says_so)
+          an_input_of_another_type_is_named_with_what_differs, random_guards_hold_when_another_evaluator_says_so)

@@ -236,6 +236,16 @@ START_TEST(waits_that_nobody_joined_become_rare)
     (void)ngd_linger_began(&l, now);
     ngd_linger_arrived(&l, now, 2);
     ck_assert_int_gt(ngd_linger_until(&l, now, 1, NGD_MSEC, NGD_NSEC_NEVER), now);
+    /* One more that nobody joins costs two waits again, and not as many as the last one did. */
+    now += NGD_MSEC / 2;
+    for (int i = 0; i < 2; i++) {
+        (void)ngd_linger_began(&l, now);
+        ngd_linger_arrived(&l, now, 2);
+        ck_assert_int_le(ngd_linger_until(&l, now, 1, NGD_MSEC, NGD_NSEC_NEVER), now);
+    }
+    (void)ngd_linger_began(&l, now);
+    ngd_linger_arrived(&l, now, 2);
+    ck_assert_int_gt(ngd_linger_until(&l, now, 1, NGD_MSEC, NGD_NSEC_NEVER), now);
 }
 END_TEST
 
