@@ -7,6 +7,8 @@ AC_DEFUN([NGD_DEPENDENCIES], [
   PKG_CHECK_MODULES([PROTOBUF_C], [libprotobuf-c >= 1.4])
   PKG_CHECK_MODULES([LIBEVENT], [libevent >= 2.1 libevent_pthreads >= 2.1])
   PKG_CHECK_MODULES([JANSSON], [jansson >= 2.13])
+  dnl Debian names the versions, other distributions do not.
+  PKG_CHECK_MODULES([LUA], [lua5.4], [], [PKG_CHECK_MODULES([LUA], [lua >= 5.4])])
   PKG_CHECK_MODULES([CRYPTO], [libcrypto >= 3.0])
   PKG_CHECK_MODULES([SSL], [libssl >= 3.0])
   PKG_CHECK_MODULES([PCRE2], [libpcre2-8 >= 10.30])

@@ -58,8 +58,7 @@ static void must(ngd_status_t status, const struct ngd_diag *diag)
 
 static char *checkpoint_text(const char *dir)
 {
-    struct npugraph__weights weights;
-    struct npugraph__config config;
+    struct npugraph__checkpoint *ck = NULL;
     struct npugraph_error err = {0};
     struct npugraph__shape shape = {.max_context = CONTEXT,
                                     .block_size = BLOCK,
@@ -70,13 +69,14 @@ static char *checkpoint_text(const char *dir)
                                     .kv_dtype = "bf16"};
     struct ngd_strbuf sb;
 
-    if (npugraph__config_read(dir, &config, &err) != 0 || npugraph__weights_list(dir, &config, &weights, &err) != 0)
+    if (npugraph__checkpoint_read(dir, 1, &ck, &err) != 0)
         bench_fail("%s", err.message);
-    for (size_t i = 0; i < weights.n; i++)
-        snprintf(weights.items[i].dtype, sizeof(weights.items[i].dtype), "bf16");
+    for (size_t i = 0; i < ck->weights.n; i++)
+        snprintf(ck->weights.items[i].dtype, sizeof(ck->weights.items[i].dtype), "bf16");
     ngd_strbuf_init(&sb);
-    npugraph__graph_text(&config, &weights, &shape, "bench.decode", false, &sb);
-    npugraph__weights_fini(&weights);
+    if (npugraph__checkpoint_graph(ck, &shape, "bench.decode", false, &sb, &err) != 0)
+        bench_fail("%s", err.message);
+    npugraph__checkpoint_free(ck);
     return ngd_strbuf_steal(&sb);
 }
 

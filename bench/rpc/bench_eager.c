@@ -17,12 +17,10 @@
 
 struct bed {
     struct npugraph_client *client;
-    struct npugraph__config config;
-    struct npugraph__weights weights;
+    struct npugraph__checkpoint *ck;
     struct npugraph__shape shape;
     struct npugraph_binding *bindings;
     size_t n_bindings;
-    char (*labels)[32];
     struct npugraph_replay_stream *stream;
     uint64_t graph;
 };
@@ -52,29 +50,29 @@ static void bind_weights(struct bed *b, const char *dir)
 
     snprintf(path, sizeof(path), "%s/model.safetensors", dir);
     tensors_open(&file, path);
-    for (size_t i = 0; i < b->weights.n; i++) {
-        const void *data = tensors_get(&file, b->weights.items[i].name, 2, &n);
+    for (size_t i = 0; i < b->ck->weights.n; i++) {
+        const void *data = tensors_get(&file, b->ck->weights.items[i].name, 2, &n);
 
-        snprintf(b->weights.items[i].dtype, sizeof(b->weights.items[i].dtype), "bf16");
-        add_binding(b, b->weights.items[i].name, 2 * n, data);
+        snprintf(b->ck->weights.items[i].dtype, sizeof(b->ck->weights.items[i].dtype), "bf16");
+        add_binding(b, b->ck->weights.items[i].name, 2 * n, data);
     }
     tensors_close(&file);
 }
 
 static void bind_states(struct bed *b)
 {
-    size_t n = (size_t)CONTEXT * (size_t)b->config.head_dim;
-    uint64_t kv = (uint64_t)CONTEXT * (uint64_t)(b->config.kv_heads * b->config.head_dim) * 2;
+    const struct npugraph__rope *r = &b->ck->ropes[0];
+    const struct npugraph__cache *caches = b->ck->caches;
+    size_t n = (size_t)CONTEXT * (size_t)r->dim;
     float *rope = calloc(2 * n, sizeof(*rope));
 
-    npugraph__rope_tables(&b->config, CONTEXT, rope, rope + n);
+    npugraph__rope_table(r, CONTEXT, rope, rope + n);
     add_binding(b, "rope.cos", n * sizeof(float), rope);
     add_binding(b, "rope.sin", n * sizeof(float), rope + n);
     free(rope);
-    for (int64_t i = 0; i < 2 * b->config.layers; i++) {
-        npugraph__kv_label(b->labels[i], sizeof(b->labels[i]), i / 2, i % 2 != 0);
-        add_binding(b, b->labels[i], kv, NULL);
-    }
+    for (size_t i = 0; i < 2 * b->ck->n_caches; i++)
+        add_binding(b, caches[i / 2].label[i % 2],
+                    (uint64_t)CONTEXT * (uint64_t)(caches[i / 2].heads * caches[i / 2].head_dim) * 2, NULL);
 }
 
 static void open_graph(struct bed *b, const char *dir)
@@ -82,8 +80,7 @@ static void open_graph(struct bed *b, const char *dir)
     struct npugraph_error err = {0};
     struct ngd_strbuf sb;
 
-    must(npugraph__config_read(dir, &b->config, &err), &err);
-    must(npugraph__weights_list(dir, &b->config, &b->weights, &err), &err);
+    must(npugraph__checkpoint_read(dir, 1, &b->ck, &err), &err);
     b->shape = (struct npugraph__shape){.max_context = CONTEXT,
                                         .block_size = BLOCK,
                                         .num_blocks = CONTEXT / BLOCK,
@@ -91,12 +88,11 @@ static void open_graph(struct bed *b, const char *dir)
                                         .max_batch = 1,
                                         .prefill_chunk = 1,
                                         .kv_dtype = "bf16"};
-    b->labels = calloc(2 * (size_t)b->config.layers, sizeof(*b->labels));
-    b->bindings = calloc(b->weights.n + 2 + 2 * (size_t)b->config.layers, sizeof(*b->bindings));
+    b->bindings = calloc(b->ck->weights.n + 2 + 2 * b->ck->n_caches, sizeof(*b->bindings));
     bind_weights(b, dir);
     bind_states(b);
     ngd_strbuf_init(&sb);
-    npugraph__graph_text(&b->config, &b->weights, &b->shape, "bench.decode", false, &sb);
+    must(npugraph__checkpoint_graph(b->ck, &b->shape, "bench.decode", false, &sb, &err), &err);
     must(npugraph_graph_register(b->client, NULL, ngd_strbuf_str(&sb), b->bindings, b->n_bindings, NULL, 0, &b->graph,
                                  &err),
          &err);
@@ -184,9 +180,8 @@ int main(int argc, char **argv)
     measure_both(&b, rounds, each);
     npugraph_replay_stream_close(b.stream);
     npugraph_disconnect(b.client);
-    npugraph__weights_fini(&b.weights);
+    npugraph__checkpoint_free(b.ck); /* the bindings have its names */
     free(b.bindings);
-    free(b.labels);
     bench_dir_remove(dir);
     return live_stop(&live) != 0;
 }

@@ -131,8 +131,7 @@ static void write_weight(FILE *f, const struct npugraph__weight *w, uint64_t *st
 void bench_checkpoint_write(const char *dir, const struct bench_shape *shape)
 {
     uint16_t *chunk = malloc((CHUNK + 8) * sizeof(*chunk));
-    struct npugraph__config config;
-    struct npugraph__weights weights;
+    struct npugraph__checkpoint *ck = NULL;
     struct npugraph_error err = {0};
     uint64_t state = UINT64_C(0x9e3779b97f4a7c15);
     FILE *f;
@@ -143,14 +142,14 @@ void bench_checkpoint_write(const char *dir, const struct bench_shape *shape)
         bench_fail("%s: %s", dir, strerror(errno));
     write_config(dir, shape);
     /* The list that the client library itself has of the weights of this architecture. */
-    if (npugraph__config_read(dir, &config, &err) != 0 || npugraph__weights_list(dir, &config, &weights, &err) != 0)
+    if (npugraph__checkpoint_read(dir, 1, &ck, &err) != 0)
         bench_fail("%s", err.message);
     f = create_file(dir, "model.safetensors");
-    write_header(f, &weights);
-    for (size_t i = 0; i < weights.n; i++)
-        write_weight(f, &weights.items[i], &state, chunk);
+    write_header(f, &ck->weights);
+    for (size_t i = 0; i < ck->weights.n; i++)
+        write_weight(f, &ck->weights.items[i], &state, chunk);
     finish_file(f, "model.safetensors");
-    npugraph__weights_fini(&weights);
+    npugraph__checkpoint_free(ck);
     free(chunk);
 }
 

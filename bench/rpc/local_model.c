@@ -37,11 +37,10 @@ static void choose_shape(struct local_model *m, const char *dir, const struct np
 {
     struct npugraph_error err = {0};
 
-    if (npugraph__config_read(dir, &m->config, &err) != 0 ||
-        npugraph__weights_list(dir, &m->config, &m->weights, &err) != 0)
+    if (npugraph__checkpoint_read(dir, 1, &m->ck, &err) != 0)
         bench_fail("%s", err.message);
-    for (size_t i = 0; i < m->weights.n; i++)
-        snprintf(m->weights.items[i].dtype, sizeof(m->weights.items[i].dtype), "bf16");
+    for (size_t i = 0; i < m->ck->weights.n; i++)
+        snprintf(m->ck->weights.items[i].dtype, sizeof(m->ck->weights.items[i].dtype), "bf16");
     m->shape.max_context = p->max_context;
     m->shape.block_size = p->block_size;
     m->shape.table_blocks = (p->max_context + p->block_size - 1) / p->block_size;
@@ -68,13 +67,12 @@ struct named {
 };
 
 /* Makes the buffers for weights, rotary tables and KV states, named by the labels of the graphs. */
-static struct named *make_buffers(struct local_model *m, const char *dir, char (*labels)[32], size_t *n_p)
+static struct named *make_buffers(struct local_model *m, const char *dir, size_t *n_p)
 {
-    size_t n = 0, tables = (size_t)m->shape.max_context * (size_t)m->config.head_dim, elements;
-    struct named *all = calloc(m->weights.n + 2 + 2 * (size_t)m->config.layers, sizeof(*all));
+    const struct npugraph__rope *r = &m->ck->ropes[0];
+    size_t n = 0, tables = (size_t)m->shape.max_context * (size_t)r->dim, elements;
+    struct named *all = calloc(m->ck->weights.n + 2 + 2 * m->ck->n_caches, sizeof(*all));
     float *rope = calloc(2 * tables, sizeof(*rope));
-    uint64_t kv =
-        (uint64_t)m->shape.num_blocks * m->shape.block_size * (uint64_t)(m->config.kv_heads * m->config.head_dim) * 2;
     struct tensors file;
     char path[4096];
 
@@ -82,19 +80,21 @@ static struct named *make_buffers(struct local_model *m, const char *dir, char (
         bench_fail("no memory");
     snprintf(path, sizeof(path), "%s/model.safetensors", dir);
     tensors_open(&file, path);
-    for (size_t i = 0; i < m->weights.n; i++) {
-        const void *data = tensors_get(&file, m->weights.items[i].name, 2, &elements);
+    for (size_t i = 0; i < m->ck->weights.n; i++) {
+        const void *data = tensors_get(&file, m->ck->weights.items[i].name, 2, &elements);
 
-        all[n++] =
-            (struct named){m->weights.items[i].name, make_buffer(m, m->weights.items[i].name, 2 * elements, data)};
+        all[n++] = (struct named){m->ck->weights.items[i].name,
+                                  make_buffer(m, m->ck->weights.items[i].name, 2 * elements, data)};
     }
     tensors_close(&file);
-    npugraph__rope_tables(&m->config, m->shape.max_context, rope, rope + tables);
-    all[n++] = (struct named){"rope.cos", make_buffer(m, "rope.cos", tables * sizeof(float), rope)};
-    all[n++] = (struct named){"rope.sin", make_buffer(m, "rope.sin", tables * sizeof(float), rope + tables)};
-    for (int64_t i = 0; i < 2 * m->config.layers; i++) {
-        npugraph__kv_label(labels[i], sizeof(labels[i]), i / 2, i % 2 != 0);
-        all[n++] = (struct named){labels[i], make_buffer(m, labels[i], kv, NULL)};
+    npugraph__rope_table(r, m->shape.max_context, rope, rope + tables);
+    for (size_t i = 0; i < 2; i++)
+        all[n++] = (struct named){r->label[i], make_buffer(m, r->label[i], tables * sizeof(float), rope + i * tables)};
+    for (size_t i = 0; i < 2 * m->ck->n_caches; i++) {
+        const struct npugraph__cache *c = &m->ck->caches[i / 2];
+        uint64_t kv = (uint64_t)m->shape.num_blocks * m->shape.block_size * (uint64_t)(c->heads * c->head_dim) * 2;
+
+        all[n++] = (struct named){c->label[i % 2], make_buffer(m, c->label[i % 2], kv, NULL)};
     }
     free(rope);
     *n_p = n;
@@ -114,6 +114,7 @@ static struct ngd_binding *make_binding(struct local_model *m, bool prefill, con
     struct ngd_graph_options options;
     struct ngd_program *prog = NULL;
     struct ngd_binding *binding = NULL;
+    struct npugraph_error err = {0};
     struct ngd_buffer **buffers;
     struct ngd_graph *graph = NULL;
     struct ngd_diag diag = {0};
@@ -121,7 +122,9 @@ static struct ngd_binding *make_binding(struct local_model *m, bool prefill, con
     uint32_t k = 0;
 
     ngd_strbuf_init(&sb);
-    npugraph__graph_text(&m->config, &m->weights, &m->shape, prefill ? "bench.prefill" : "bench.decode", prefill, &sb);
+    if (npugraph__checkpoint_graph(m->ck, &m->shape, prefill ? "bench.prefill" : "bench.decode", prefill, &sb, &err) !=
+        0)
+        bench_fail("%s", err.message);
     expect_ok(ngd_graph_parse(sb.data, sb.len, &graph, &diag), "graph", &diag);
     ngd_strbuf_fini(&sb);
     ngd_graph_options_init(&options);
@@ -138,13 +141,13 @@ static struct ngd_binding *make_binding(struct local_model *m, bool prefill, con
     return binding;
 }
 
-static void make_model(struct local_model *m, struct ngd_model_params *mp, char (*labels)[32])
+static void make_model(struct local_model *m, struct ngd_model_params *mp)
 {
-    const char **states = calloc(2 * (size_t)m->config.layers, sizeof(*states));
+    const char **states = calloc(2 * m->ck->n_caches, sizeof(*states));
     struct ngd_diag diag = {0};
 
-    for (int64_t i = 0; i < 2 * m->config.layers; i++)
-        states[i] = labels[i];
+    for (size_t i = 0; i < 2 * m->ck->n_caches; i++)
+        states[i] = m->ck->caches[i / 2].label[i % 2];
     mp->name = "bench";
     mp->description = "";
     mp->contract = (struct ngd_decode_contract){
@@ -163,12 +166,12 @@ static void make_model(struct local_model *m, struct ngd_model_params *mp, char 
         .token_output = "token",
         .logits_output = "logits",
         .kv_states = states,
-        .n_kv_states = (uint32_t)(2 * m->config.layers),
+        .n_kv_states = (uint32_t)(2 * m->ck->n_caches),
     };
     mp->block_size = m->shape.block_size;
     mp->num_blocks = m->shape.num_blocks;
     mp->max_context = m->shape.max_context;
-    mp->vocab = (uint32_t)m->config.vocab;
+    mp->vocab = (uint32_t)m->ck->vocab;
     mp->max_sequences = 64;
     expect_ok(ngd_model_create(m->sched, mp, &m->model, &diag), "model", &diag);
     free(states);
@@ -179,24 +182,21 @@ void local_model_open(struct local_model *m, const char *dir, const struct npugr
 {
     struct ngd_model_params mp = {0};
     struct named *all;
-    char(*labels)[32];
     size_t n;
 
     memset(m, 0, sizeof(*m));
     open_scheduler(m, threads);
     choose_shape(m, dir, params);
-    labels = calloc(2 * (size_t)m->config.layers, sizeof(*labels));
-    all = make_buffers(m, dir, labels, &n);
+    all = make_buffers(m, dir, &n);
     mp.prefill = make_binding(m, true, all, n);
     mp.decode = make_binding(m, false, all, n);
-    make_model(m, &mp, labels);
+    make_model(m, &mp);
     /* The model holds the bindings, and the bindings hold the buffers. */
     ngd_binding_unref(mp.prefill);
     ngd_binding_unref(mp.decode);
     for (size_t i = 0; i < n; i++)
         ngd_buffer_unref(all[i].buf);
     free(all);
-    free(labels);
 }
 
 void local_model_close(struct local_model *m)
@@ -205,5 +205,5 @@ void local_model_close(struct local_model *m)
     ngd_sched_stop(m->sched);
     ngd_sched_destroy(m->sched);
     ngd_device_close(m->dev);
-    npugraph__weights_fini(&m->weights);
+    npugraph__checkpoint_free(m->ck);
 }

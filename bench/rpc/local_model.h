@@ -14,8 +14,7 @@ struct local_model {
     struct ngd_device *dev;
     struct ngd_sched *sched;
     struct ngd_model *model;
-    struct npugraph__config config;
-    struct npugraph__weights weights;
+    struct npugraph__checkpoint *ck;
     struct npugraph__shape shape;
 };
 

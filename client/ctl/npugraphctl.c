@@ -55,7 +55,8 @@ const struct ctl_command ctl_commands[] = {
      "[--share-prefixes]",
      "Load a Hugging Face checkpoint as a model",
      "DIR holds config.json and model.safetensors (or shards with their index) and lies below one of the\n"
-     "daemon's models-dir. Qwen3ForCausalLM and LlamaForCausalLM in f32, f16 or bf16. When KV blocks run\n"
+     "daemon's models-dir. Dense decoders of the families in docs/families.md, in f32, f16 or bf16. When KV blocks "
+     "run\n"
      "out, --kv-policy preempt takes those of another sequence, which computes them again later.\n"
      "--devices host:0,host:1 divides the model's heads and MLP among devices, which compute each step together.\n"
      "Who may use it: --share-with uid:1000,group:team, --public or --private. Without one of these, everybody if an\n"

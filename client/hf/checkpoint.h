@@ -3,82 +3,115 @@
 #define NPUGRAPH_CHECKPOINT_H
 
 /*
- * Hugging Face checkpoints of decoder models: reads config.json, lists the tensors that it implies, and writes the
- * graphs. The daemon knows nothing of checkpoints: it gets two graphs and a decode contract.
- * The definitions are Qwen3ForCausalLM and LlamaForCausalLM of the transformers library (modeling_qwen3,
- * modeling_llama, modeling_rope_utils).
+ * Hugging Face checkpoints of decoder models: what a family of models (client/hf/families) makes of config.json, which
+ * are the weights, the KV caches, the rotary tables and the text of two graphs. The daemon knows nothing of
+ * checkpoints: it gets the graphs and a decode contract.
  */
 #include "base/strbuf.h"
 #include "client/lib/npugraph.h"
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #define NPUGRAPH__MAX_STOP 16
+#define NPUGRAPH__GROUP    "tp" /* the group of ranks that a model on several devices has */
 
-enum npugraph__rope { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3 };
+/* ---- weights ---- */
 
-struct npugraph__config {
-    char architecture[48];
-    int64_t vocab, hidden, layers, heads, kv_heads, head_dim, ffn, max_positions;
-    double rms_eps, rope_theta;
-    bool tied, qk_norm, attention_bias, mlp_bias;
-    enum npugraph__rope rope;
-    double rope_factor, rope_low_freq, rope_high_freq, rope_original;
-    int32_t stop[NPUGRAPH__MAX_STOP];
-    uint32_t n_stop;
+/* How ranks divide a weight. */
+enum npugraph__split {
+    NPUGRAPH__WHOLE,   /* each rank has all of it */
+    NPUGRAPH__ROWS,    /* each rank has some of its rows */
+    NPUGRAPH__COLUMNS, /* each rank has some of its columns */
+    NPUGRAPH__FIRST,   /* only rank 0 has it, since it would be added once for each rank otherwise */
 };
 
-/* Reads DIR/config.json, and the stop tokens of generation_config.json. Refuses, by name, what is not supported. */
-int npugraph__config_read(const char *dir, struct npugraph__config *config_p, struct npugraph_error *err);
-
-/* A weight that the architecture needs, as a rank of a tensor-parallel group has it. A single device has all of it. */
+/* A weight of the model, as a rank of a tensor-parallel group has it. A single device has all of it. */
 struct npugraph__weight {
     char name[96];
+    uint32_t rank;    /* dimensions: 1 or 2 */
     int64_t full[2];  /* shape in the file */
     int64_t shape[2]; /* shape on this rank */
-    int64_t begin;    /* where the rank's slice begins in dimension `split` */
-    int split;        /* dimension that ranks divide; -1: each rank has all of it */
-    bool first;       /* only rank 0 has it, since it would be added once for each rank otherwise */
+    int64_t begin;    /* where the rank's slice begins in the dimension that is divided */
+    enum npugraph__split split;
     bool absent;      /* this rank does not have it */
-    uint32_t rank;
     const char *file; /* shard, below the directory */
-    char dtype[8];    /* after loading */
+    char dtype[8];    /* after loading; the graph's text needs it */
     uint64_t buffer;  /* after loading; 0 = not yet */
     uint64_t bytes;
 };
 struct npugraph__weights {
     struct npugraph__weight *items;
-    size_t n;
+    size_t n, room;
     char **files; /* distinct shards */
     size_t n_files;
 };
-/* Lists the weights of the config, with the shard of each from the index (without an index: model.safetensors). */
-int npugraph__weights_list(const char *dir, const struct npugraph__config *config, struct npugraph__weights *weights_p,
-                           struct npugraph_error *err);
-/* Changes the list to what rank `rank` of `ranks` has, without buffers. npugraph__config_divide has checked that the
- * config's heads and ffn divide. */
+/* Changes the list to what rank `rank` of `ranks` has, without buffers. */
 void npugraph__weights_divide(struct npugraph__weights *weights, uint32_t rank, uint32_t ranks);
-/* Computes the config of one rank: its heads, KV heads and ffn. Fails if they do not divide by `ranks`. */
-int npugraph__config_divide(const struct npugraph__config *config, uint32_t ranks, struct npugraph__config *part_p,
-                            struct npugraph_error *err);
-void npugraph__weights_fini(struct npugraph__weights *weights);
 struct npugraph__weight *npugraph__weights_find(const struct npugraph__weights *weights, const char *name);
 
-#define NPUGRAPH__GROUP "tp"
+/* ---- what a layer keeps, and tables ---- */
+
+/* The KV cache of a layer: two states of [blocks, rows of a block, heads, head_dim]. The heads are those of a rank. */
+struct npugraph__cache {
+    char label[2][32]; /* of the states for keys and for values */
+    int64_t heads, head_dim;
+};
+
+enum npugraph__rope_kind { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONG };
+
+/* Rotary tables: two parameters f32[max_context, dim], cosines and sines. Frequencies are those of transformers'
+ * modeling_rope_utils. */
+struct npugraph__rope {
+    char label[2][32]; /* of cosines and sines */
+    int64_t dim;
+    enum npugraph__rope_kind kind;
+    double theta, factor;
+    double low_freq, high_freq;  /* llama3 */
+    double original;             /* llama3, yarn: the positions that the model was trained with */
+    double beta_fast, beta_slow; /* yarn */
+    bool truncate;               /* yarn: the ramp begins and ends at whole dimensions */
+    double scale;                /* of cosines and sines; yarn, longrope */
+    double *factors;             /* longrope: one for each pair of dimensions */
+};
+/* Computes a table for positions 0..max_context-1, in f32 as transformers does. */
+void npugraph__rope_table(const struct npugraph__rope *rope, uint32_t max_context, float *cos_out, float *sin_out);
+
+/* ---- the checkpoint ---- */
+
+struct npugraph__checkpoint {
+    char architecture[64];
+    int64_t vocab, hidden, layers, positions;
+    struct npugraph__weights weights;
+    struct npugraph__cache *caches;
+    size_t n_caches;
+    struct npugraph__rope *ropes;
+    size_t n_ropes;
+    int32_t stop[NPUGRAPH__MAX_STOP];
+    uint32_t n_stop;
+    uint32_t ranks;
+    json_t *config;
+};
 
 /* Sizes of the graphs, chosen by the caller. */
 struct npugraph__shape {
     uint32_t max_context, block_size, num_blocks, table_blocks, max_batch, prefill_chunk;
-    uint32_t
-        ranks; /* above 1: the graph is for one rank of group NPUGRAPH__GROUP, with the rank's config and weights */
     const char *kv_dtype;
 };
 
-/* Computes the cos and sin tables f32[max_context, head_dim], as transformers does in f32. */
-void npugraph__rope_tables(const struct npugraph__config *config, uint32_t max_context, float *cos_out, float *sin_out);
-void npugraph__kv_label(char *to, size_t room, int64_t layer, bool value);
-/* Appends the text of the graph for prefill or for decode steps. */
-void npugraph__graph_text(const struct npugraph__config *config, const struct npugraph__weights *weights,
-                          const struct npugraph__shape *shape, const char *name, bool prefill, struct ngd_strbuf *sb);
+/*
+ * Reads DIR/config.json and has the model's family describe it, for `ranks` devices that divide it. Reads the stop
+ * tokens (generation_config.json has them first) and the index of shards. The caller frees *ck_p. Fails with the field
+ * of config.json that is wrong or not supported, or with the line of the family's file.
+ */
+int npugraph__checkpoint_read(const char *dir, uint32_t ranks, struct npugraph__checkpoint **ck_p,
+                              struct npugraph_error *err);
+/* The same for the text of a config.json alone; weights have no shards then. */
+int npugraph__checkpoint_parse(const char *config, size_t len, uint32_t ranks, struct npugraph__checkpoint **ck_p,
+                               struct npugraph_error *err);
+void npugraph__checkpoint_free(struct npugraph__checkpoint *ck);
+/* Appends the text of the graph for prefill or for decode steps, of the rank that the weights were divided for. */
+int npugraph__checkpoint_graph(const struct npugraph__checkpoint *ck, const struct npugraph__shape *shape,
+                               const char *name, bool prefill, struct ngd_strbuf *sb, struct npugraph_error *err);
 
 #endif

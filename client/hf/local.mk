@@ -8,13 +8,18 @@ libngdclient_hf_la_SOURCES = \
 	client/hf/checkpoint.h \
 	client/hf/checkpoint_config.c \
 	client/hf/checkpoint_graph.c \
+	client/hf/family.c \
+	client/hf/family.h \
+	client/hf/family_builtin.c \
+	client/hf/family_calls.c \
 	client/hf/model_load.c \
 	client/hf/npugraph_hf.h \
+	client/hf/rope.c \
 	client/hf/stops.c \
 	client/hf/tokenizer.c \
 	client/hf/tokenizer_int.h \
 	client/hf/tokenizer_load.c
-NGD_HF_DEPENDENCIES = $(JANSSON_LIBS) $(PCRE2_LIBS) $(UTF8PROC_LIBS) -lm
+NGD_HF_DEPENDENCIES = $(JANSSON_LIBS) $(LUA_LIBS) $(PCRE2_LIBS) $(UTF8PROC_LIBS) -lm
 NGD_CLIENT_HF_LIBS = libngdclient_hf.la $(NGD_CLIENT_LIBS) $(NGD_HF_DEPENDENCIES)
 
 # libnpugraph.so does not export npugraph__error, so this library has a copy.
@@ -22,3 +27,26 @@ lib_LTLIBRARIES += libnpugraph-hf.la
 libnpugraph_hf_la_SOURCES = client/lib/error.c
 libnpugraph_hf_la_LIBADD = libngdclient_hf.la libnpugraph.la $(NGD_BASE_LIBS) $(NGD_HF_DEPENDENCIES)
 libnpugraph_hf_la_LDFLAGS = $(NGD_EXPORT_LDFLAGS)
+
+# Families of models: built in, and installed for whoever writes one of his own.
+familiesdir = $(pkgdatadir)/families
+dist_families_DATA = \
+	client/hf/families/CohereForCausalLM.lua \
+	client/hf/families/Gemma3ForCausalLM.lua \
+	client/hf/families/GemmaForCausalLM.lua \
+	client/hf/families/Glm4ForCausalLM.lua \
+	client/hf/families/GraniteForCausalLM.lua \
+	client/hf/families/LlamaForCausalLM.lua \
+	client/hf/families/MistralForCausalLM.lua \
+	client/hf/families/Olmo2ForCausalLM.lua \
+	client/hf/families/Phi3ForCausalLM.lua \
+	client/hf/families/Qwen2ForCausalLM.lua \
+	client/hf/families/Qwen3ForCausalLM.lua \
+	client/hf/families/SmolLM3ForCausalLM.lua \
+	client/hf/families/decoder.lua
+CLEANFILES += client/hf/families_text.inc
+client/hf/families_text.inc: $(dist_families_DATA)
+	$(AM_V_GEN)$(MKDIR_P) client/hf && for file in $(dist_families_DATA); do \
+		echo "{\"$$(basename $$file .lua)\","; \
+		$(SED) -e 's/[\\"]/\\&/g' -e 's/^/"/' -e 's/$$/\\n"/' $(top_srcdir)/$$file || exit 1; echo '},'; done > $@.tmp && mv $@.tmp $@
+client/hf/family_builtin.lo: client/hf/families_text.inc

@@ -25,14 +25,12 @@ struct load {
     char dir[PATH_MAX];
     char path[PATH_MAX + 256]; /* of the current file */
     char name[65];
-    struct npugraph__config config, part; /* of the model and of one rank */
+    struct npugraph__checkpoint *ck;
     uint32_t ranks;
     const char *device; /* of the current rank; NULL: the default device */
     uint64_t group;     /* 0: the model is on one device */
-    struct npugraph__weights weights;
     struct npugraph__shape shape;
     struct npugraph_binding *bindings; /* weights, tables, KV states */
-    char (*labels)[32];                /* of the KV states */
     size_t n_bindings;
     uint64_t *buffers; /* all buffers that we hold */
     size_t n_buffers;
@@ -68,35 +66,41 @@ static int choose_name(struct load *l, const char *dir)
     return 0;
 }
 
+static uint64_t kv_element(const struct load *l)
+{
+    return strcmp(l->shape.kv_dtype, "f32") == 0 ? 4 : 2;
+}
+
+/* Bytes of a block in the caches of all layers and ranks. */
 static uint64_t kv_block_bytes(const struct load *l)
 {
-    uint64_t element = strcmp(l->shape.kv_dtype, "f32") == 0 ? 4 : 2;
+    uint64_t element = kv_element(l), row = 0;
 
-    return (uint64_t)l->config.layers * 2 * l->shape.block_size * (uint64_t)l->config.kv_heads *
-           (uint64_t)l->config.head_dim * element;
+    for (size_t i = 0; i < l->ck->n_caches; i++)
+        row += 2 * (uint64_t)l->ck->caches[i].heads * (uint64_t)l->ck->caches[i].head_dim;
+    return row * l->ranks * l->shape.block_size * element;
 }
 
 static int choose_shape(struct load *l)
 {
     const struct npugraph_model_params *p = l->params;
-    int64_t context = p->max_context != 0                             ? p->max_context
-                      : l->config.max_positions < DEFAULT_MAX_CONTEXT ? l->config.max_positions
-                                                                      : DEFAULT_MAX_CONTEXT;
+    int64_t context = p->max_context != 0                      ? p->max_context
+                      : l->ck->positions < DEFAULT_MAX_CONTEXT ? l->ck->positions
+                                                               : DEFAULT_MAX_CONTEXT;
     uint64_t blocks;
 
-    if (context > l->config.max_positions)
+    if (context > l->ck->positions)
         return npugraph__error(l->err, 3, "INVALID_ARGUMENT",
                                "max_context %" PRId64 " is more than the model's %" PRId64 " positions", context,
-                               l->config.max_positions);
+                               l->ck->positions);
     if (p->max_batch == 0 || p->prefill_chunk == 0)
         return npugraph__error(l->err, 3, "INVALID_ARGUMENT", "max_batch and prefill_chunk must be 1 or more");
-    l->shape.ranks = l->ranks;
     l->shape.max_context = (uint32_t)context;
     l->shape.max_batch = p->max_batch;
     l->shape.prefill_chunk = p->prefill_chunk;
     l->shape.table_blocks = ((uint32_t)context + l->shape.block_size - 1) / l->shape.block_size;
     l->shape.kv_dtype =
-        p->kv_dtype != NULL ? p->kv_dtype : npugraph__weights_find(&l->weights, "model.embed_tokens.weight")->dtype;
+        p->kv_dtype != NULL ? p->kv_dtype : npugraph__weights_find(&l->ck->weights, "model.embed_tokens.weight")->dtype;
     blocks = p->kv_bytes != 0 ? p->kv_bytes / kv_block_bytes(l) : (uint64_t)l->shape.table_blocks * p->max_batch;
     if (blocks == 0 || blocks > INT32_MAX / l->shape.block_size)
         return npugraph__error(l->err, 3, "INVALID_ARGUMENT",
@@ -119,7 +123,7 @@ static void total_progress(void *user, uint64_t done, uint64_t total)
 
 static int check_tensor(struct load *l, const struct npugraph_tensor *t)
 {
-    struct npugraph__weight *w = npugraph__weights_find(&l->weights, t->name);
+    struct npugraph__weight *w = npugraph__weights_find(&l->ck->weights, t->name);
 
     l->buffers[l->n_buffers++] = t->buffer;
     if (w == NULL)
@@ -142,15 +146,17 @@ static int check_tensor(struct load *l, const struct npugraph_tensor *t)
 static void choose_tensors(const struct load *l, const char *file, const char **names, struct npugraph_slice *slices,
                            struct npugraph_load *q)
 {
-    for (size_t i = 0; i < l->weights.n; i++) {
-        const struct npugraph__weight *w = &l->weights.items[i];
+    for (size_t i = 0; i < l->ck->weights.n; i++) {
+        const struct npugraph__weight *w = &l->ck->weights.items[i];
 
         if (w->absent || strcmp(w->file, file) != 0)
             continue;
         names[q->n_names++] = w->name;
-        if (w->split >= 0 && l->ranks > 1)
-            slices[q->n_slices++] =
-                (struct npugraph_slice){w->name, (uint32_t)w->split, w->begin, w->begin + w->shape[w->split]};
+        if ((w->split == NPUGRAPH__ROWS || w->split == NPUGRAPH__COLUMNS) && l->ranks > 1) {
+            uint32_t dim = w->split == NPUGRAPH__COLUMNS;
+
+            slices[q->n_slices++] = (struct npugraph_slice){w->name, dim, w->begin, w->begin + w->shape[dim]};
+        }
     }
     q->names = names;
     q->slices = slices;
@@ -158,8 +164,8 @@ static void choose_tensors(const struct load *l, const char *file, const char **
 
 static int load_file(struct load *l, const char *file)
 {
-    const char **names = calloc(l->weights.n, sizeof(*names));
-    struct npugraph_slice *slices = calloc(l->weights.n, sizeof(*slices));
+    const char **names = calloc(l->ck->weights.n, sizeof(*names));
+    struct npugraph_slice *slices = calloc(l->ck->weights.n, sizeof(*slices));
     struct npugraph_load q = {.path = l->path, .device = l->device};
     struct npugraph_tensors *got = NULL;
     int rc = 0;
@@ -188,16 +194,16 @@ static uint64_t count_bytes(struct load *l)
     double files = 0, full = 0, parts = 0;
     struct stat sb;
 
-    for (size_t i = 0; i < l->weights.n_files; i++) {
-        snprintf(l->path, sizeof(l->path), "%s/%s", l->dir, l->weights.files[i]);
+    for (size_t i = 0; i < l->ck->weights.n_files; i++) {
+        snprintf(l->path, sizeof(l->path), "%s/%s", l->dir, l->ck->weights.files[i]);
         files += stat(l->path, &sb) == 0 ? (double)sb.st_size : 0;
     }
-    for (size_t i = 0; i < l->weights.n; i++) {
-        const struct npugraph__weight *w = &l->weights.items[i];
+    for (size_t i = 0; i < l->ck->weights.n; i++) {
+        const struct npugraph__weight *w = &l->ck->weights.items[i];
         double n = (double)w->full[0] * (w->rank == 2 ? (double)w->full[1] : 1);
 
         full += n;
-        parts += w->split >= 0 || w->first ? n : n * l->ranks;
+        parts += w->split == NPUGRAPH__WHOLE ? n * l->ranks : n;
     }
     return (uint64_t)(files * parts / full);
 }
@@ -206,10 +212,10 @@ static int load_weights(struct load *l)
 {
     int rc = 0;
 
-    for (size_t i = 0; rc == 0 && i < l->weights.n_files; i++)
-        rc = load_file(l, l->weights.files[i]);
-    for (size_t i = 0; rc == 0 && i < l->weights.n; i++) {
-        const struct npugraph__weight *w = &l->weights.items[i];
+    for (size_t i = 0; rc == 0 && i < l->ck->weights.n_files; i++)
+        rc = load_file(l, l->ck->weights.files[i]);
+    for (size_t i = 0; rc == 0 && i < l->ck->weights.n; i++) {
+        const struct npugraph__weight *w = &l->ck->weights.items[i];
 
         if (w->absent)
             continue;
@@ -236,34 +242,45 @@ static int make_buffer(struct load *l, const char *label, uint64_t bytes, const 
     return 0;
 }
 
-static int make_rotary_tables(struct load *l)
+static int make_rotary_table(struct load *l, const struct npugraph__rope *rope)
 {
-    size_t n = (size_t)l->shape.max_context * (size_t)l->config.head_dim;
+    size_t n = (size_t)l->shape.max_context * (size_t)rope->dim;
     float *tables = calloc(2 * n, sizeof(float));
-    uint64_t id[2];
+    uint64_t id;
     int rc = 0;
 
     if (tables == NULL)
         return npugraph__error(l->err, 8, "NO_MEMORY", "out of memory");
-    npugraph__rope_tables(&l->config, l->shape.max_context, tables, tables + n);
-    for (int i = 0; rc == 0 && i < 2; i++) {
-        rc = make_buffer(l, i == 0 ? "rope.cos" : "rope.sin", n * sizeof(float), i == 0 ? "rope.cos" : "rope.sin",
-                         &id[i]);
+    npugraph__rope_table(rope, l->shape.max_context, tables, tables + n);
+    for (size_t i = 0; rc == 0 && i < 2; i++) {
+        rc = make_buffer(l, rope->label[i], n * sizeof(float), rope->label[i], &id);
         if (rc == 0)
-            rc = npugraph_buffer_write(l->client, id[i], 0, tables + (size_t)i * n, n * sizeof(float), l->err);
+            rc = npugraph_buffer_write(l->client, id, 0, tables + i * n, n * sizeof(float), l->err);
     }
     free(tables);
     return rc;
 }
 
-static int make_kv(struct load *l)
+static int make_rotary_tables(struct load *l)
 {
-    uint64_t bytes = kv_block_bytes(l) / l->ranks / ((uint64_t)l->config.layers * 2) * l->shape.num_blocks, id;
     int rc = 0;
 
-    for (int64_t i = 0; rc == 0 && i < 2 * l->config.layers; i++) {
-        npugraph__kv_label(l->labels[i], sizeof(l->labels[i]), i / 2, i % 2 != 0);
-        rc = make_buffer(l, l->labels[i], bytes, l->labels[i], &id);
+    for (size_t i = 0; rc == 0 && i < l->ck->n_ropes; i++)
+        rc = make_rotary_table(l, &l->ck->ropes[i]);
+    return rc;
+}
+
+static int make_kv(struct load *l)
+{
+    uint64_t id;
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < 2 * l->ck->n_caches; i++) {
+        const struct npugraph__cache *c = &l->ck->caches[i / 2];
+        uint64_t bytes = (uint64_t)l->shape.num_blocks * l->shape.block_size * (uint64_t)c->heads *
+                         (uint64_t)c->head_dim * kv_element(l);
+
+        rc = make_buffer(l, c->label[i % 2], bytes, c->label[i % 2], &id);
     }
     return rc;
 }
@@ -279,10 +296,10 @@ static int register_model_graph(struct load *l, bool prefill, uint64_t *graph_p)
 
     ngd_strbuf_init(&sb);
     snprintf(name, sizeof(name), "%s.%s", l->name, prefill ? "prefill" : "decode");
-    npugraph__graph_text(&l->part, &l->weights, &l->shape, name, prefill, &sb);
-    rc = sb.failed ? npugraph__error(l->err, 8, "NO_MEMORY", "out of memory")
-                   : npugraph_graph_register(l->client, &place, ngd_strbuf_str(&sb), l->bindings, l->n_bindings, NULL,
-                                             0, graph_p, l->err);
+    rc = npugraph__checkpoint_graph(l->ck, &l->shape, name, prefill, &sb, l->err);
+    if (rc == 0)
+        rc = npugraph_graph_register(l->client, &place, ngd_strbuf_str(&sb), l->bindings, l->n_bindings, NULL, 0,
+                                     graph_p, l->err);
     ngd_strbuf_fini(&sb);
     return rc;
 }
@@ -291,8 +308,8 @@ static uint64_t count_parameters(const struct load *l)
 {
     uint64_t n = 0;
 
-    for (size_t i = 0; i < l->weights.n; i++) {
-        const struct npugraph__weight *w = &l->weights.items[i];
+    for (size_t i = 0; i < l->ck->weights.n; i++) {
+        const struct npugraph__weight *w = &l->ck->weights.items[i];
 
         n += (uint64_t)w->full[0] * (w->rank == 2 ? (uint64_t)w->full[1] : 1);
     }
@@ -306,13 +323,13 @@ static int register_loaded(struct load *l)
         .name = l->name,
         .prefill_graph = l->graphs[1],
         .decode_graph = l->graphs[0],
-        .n_kv_states = (size_t)l->config.layers * 2,
+        .n_kv_states = l->ck->n_caches * 2,
         .block_size = l->shape.block_size,
         .num_blocks = l->shape.num_blocks,
         .max_context = l->shape.max_context,
-        .vocab = (uint32_t)l->config.vocab,
-        .stop_tokens = l->config.stop,
-        .n_stop_tokens = l->config.n_stop,
+        .vocab = (uint32_t)l->ck->vocab,
+        .stop_tokens = l->ck->stop,
+        .n_stop_tokens = l->ck->n_stop,
         .keep = p->keep,
         .kv_policy = p->kv_policy,
         .no_prefix_sharing = p->no_prefix_sharing,
@@ -330,12 +347,12 @@ static int register_loaded(struct load *l)
     if (states == NULL)
         return npugraph__error(l->err, 8, "NO_MEMORY", "out of memory");
     for (size_t i = 0; i < spec.n_kv_states; i++)
-        states[i] = l->labels[i];
+        states[i] = l->ck->caches[i / 2].label[i % 2];
     if (l->ranks > 1)
         snprintf(parallel, sizeof(parallel), ", on %u devices", l->ranks);
-    snprintf(description, sizeof(description), "%s, %" PRId64 " layers, hidden %" PRId64 ", %s%s",
-             l->config.architecture, l->config.layers, l->config.hidden,
-             npugraph__weights_find(&l->weights, "model.embed_tokens.weight")->dtype, parallel);
+    snprintf(description, sizeof(description), "%s, %" PRId64 " layers, hidden %" PRId64 ", %s%s", l->ck->architecture,
+             l->ck->layers, l->ck->hidden, npugraph__weights_find(&l->ck->weights, "model.embed_tokens.weight")->dtype,
+             parallel);
     spec.kv_states = states;
     spec.description = description;
     rc = npugraph_model_register(l->client, &spec, l->err);
@@ -373,7 +390,7 @@ static int load_rank(struct load *l, uint32_t rank, uint64_t graphs[2])
 {
     int rc;
 
-    npugraph__weights_divide(&l->weights, rank, l->ranks);
+    npugraph__weights_divide(&l->ck->weights, rank, l->ranks);
     l->device = device_of_rank(l, rank);
     l->n_bindings = 0;
     rc = load_weights(l);
@@ -419,32 +436,21 @@ static int load_ranks(struct load *l)
     return rc;
 }
 
-static int prepare_load(struct load *l, const char *dir)
+static int load_all(struct load *l, const char *dir)
 {
+    size_t all;
     int rc = choose_name(l, dir);
 
     l->ranks = l->params->n_devices > 1 ? (uint32_t)l->params->n_devices : 1;
     if (rc == 0)
-        rc = npugraph__config_read(l->dir, &l->config, l->err);
-    if (rc == 0)
-        rc = npugraph__config_divide(&l->config, l->ranks, &l->part, l->err);
-    return rc == 0 ? npugraph__weights_list(l->dir, &l->config, &l->weights, l->err) : rc;
-}
-
-static int load_all(struct load *l, const char *dir)
-{
-    size_t states, all;
-    int rc = prepare_load(l, dir);
-
+        rc = npugraph__checkpoint_read(l->dir, l->ranks, &l->ck, l->err);
     if (rc != 0)
         return rc;
-    states = (size_t)l->config.layers * 2;
-    all = l->weights.n + states + 2;
+    all = l->ck->weights.n + 2 * (l->ck->n_caches + l->ck->n_ropes);
     l->bindings = calloc(all, sizeof(*l->bindings));
     l->buffers = calloc(all * l->ranks, sizeof(*l->buffers));
-    l->labels = calloc(states, sizeof(*l->labels));
     l->rank_graphs = calloc(l->ranks, sizeof(*l->rank_graphs));
-    if (l->bindings == NULL || l->buffers == NULL || l->labels == NULL || l->rank_graphs == NULL)
+    if (l->bindings == NULL || l->buffers == NULL || l->rank_graphs == NULL)
         return npugraph__error(l->err, 8, "NO_MEMORY", "out of memory");
     l->bytes_total = count_bytes(l);
     rc = load_ranks(l);
@@ -483,10 +489,9 @@ int npugraph_model_load(struct npugraph_client *client, const char *dir, const s
     l->err = &local;
     rc = load_all(l, dir);
     load_fini(l);
-    npugraph__weights_fini(&l->weights);
+    npugraph__checkpoint_free(l->ck);
     free(l->bindings);
     free(l->buffers);
-    free(l->labels);
     free(l->rank_graphs);
     free(l);
     if (rc != 0 && err != NULL)

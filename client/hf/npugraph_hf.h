@@ -42,7 +42,7 @@ struct npugraph_model_params {
 NPUGRAPH_API void npugraph_model_params_init(struct npugraph_model_params *params);
 /*
  * Loads a Hugging Face checkpoint directory (config.json; model.safetensors, or shards with their index): the daemon
- * reads the weights, this library builds the prefill and decode graphs (Qwen3ForCausalLM, LlamaForCausalLM) and
+ * reads the weights, this library builds the prefill and decode graphs (docs/families.md lists the architectures) and
  * registers the model. dir must be readable here (config.json) and below one of the daemon's models-dir.
  */
 NPUGRAPH_API int npugraph_model_load(struct npugraph_client *client, const char *dir,

@@ -3,6 +3,7 @@
 """Make the golden files of the model and tokenizer tests with Hugging Face transformers.
 
     make_golden.py tiny        tests/golden/<name>/ for every row of CASES, and manifest.json
+    make_golden.py NAME...     the same for these rows
     make_golden.py tokenizer   tests/golden/tokenizer_cases.json
     make_golden.py bundled     tests/golden/bundled/expect.safetensors
     make_golden.py             all three
@@ -23,7 +24,9 @@ import torch
 import transformers
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoModelForCausalLM
+
+import family_cases
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODEL = os.path.normpath(os.path.join(HERE, "..", "..", "examples", "model"))
@@ -217,6 +220,7 @@ CASES = [
         ),
     ),
 ]
+CASES += family_cases.CASES
 TORCH_DTYPE = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
 
@@ -228,8 +232,7 @@ def make_config(arch, dtype, kw):
     kw.setdefault("num_hidden_layers", 2)
     vocab = kw["vocab_size"]
     kw.update(max_position_embeddings=512, bos_token_id=vocab - 2, eos_token_id=vocab - 1, pad_token_id=None)
-    cls = Qwen3Config if arch == "qwen3" else LlamaConfig
-    return cls(dtype=TORCH_DTYPE[dtype], **kw)
+    return family_cases.CLASSES[arch][0](dtype=TORCH_DTYPE[dtype], **kw)
 
 
 def draw_weights(model, seed, small):
@@ -239,13 +242,15 @@ def draw_weights(model, seed, small):
     for name, old in model.state_dict().items():
         shape = tuple(old.shape)
         if name.endswith("norm.weight"):
-            value = 1.0 + 0.3 * rng.standard_normal(shape)
+            value = (0.0 if "gemma" in model.config.model_type else 1.0) + 0.3 * rng.standard_normal(shape)
             if "q_norm" in name or "k_norm" in name:
                 value *= 1.4
         elif name.endswith(".bias"):
             value = 0.5 * rng.standard_normal(shape)
         elif "embed_tokens" in name:
             value = rng.standard_normal(shape) * (0.01 if small else 0.3)
+            if "gemma" in model.config.model_type:  # it multiplies them
+                value *= 2 * shape[1] ** -0.5
         elif "o_proj" in name or "down_proj" in name:
             value = rng.standard_normal(shape) * (1.5 * shape[1] ** -0.5 * (0.01 if small else 1.0))
         else:
@@ -301,21 +306,29 @@ def mistakes(config, state):
     def edited(match, edit):
         return config, {k: edit(v) if match in k else v for k, v in state.items()}
 
-    heads, kv, dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+    heads, kv = config.num_attention_heads, config.num_key_value_heads
+    dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     yield "rope_theta", changed(rope_theta=config.rope_theta * 2)
-    yield "rms_norm_eps", changed(rms_norm_eps=config.rms_norm_eps * 10)
-    yield "hidden_act", changed(hidden_act="gelu")
-    if config.rope_scaling:
+    eps = "layer_norm_eps" if config.model_type == "cohere" else "rms_norm_eps"
+    yield "rms_norm_eps", changed(**{eps: getattr(config, eps) * 10})
+    act = "hidden_activation" if config.model_type == "gemma3_text" else "hidden_act"
+    yield act, changed(**{act: "relu"})
+    for key, value in family_cases.MISTAKES.get(config.model_type, {}).items():
+        yield key, changed(**{key: value})
+    if getattr(config, "rope_scaling", None):
         yield "no rope scaling", changed(rope_scaling=None)
         for key in ("factor", "low_freq_factor", "high_freq_factor"):
+            if key not in config.rope_scaling:
+                continue
             yield key, changed(rope_scaling=dict(config.rope_scaling, **{key: config.rope_scaling[key] + 1}))
-    if config.model_type == "qwen3":
+    if any("q_norm" in key for key in state):
         yield "no q_norm", edited("q_norm", torch.ones_like)
         yield "no k_norm", edited("k_norm", torch.ones_like)
-    if getattr(config, "attention_bias", False):
+    if any(key.endswith(".bias") for key in state):
         for part in ("q_proj.bias", "v_proj.bias", "o_proj.bias", "gate_proj.bias", "down_proj.bias"):
-            yield "no " + part, edited(part, torch.zeros_like)
-    if 1 < kv < heads:  # query head h reads key head h % kv instead of h // ratio
+            if any(part in key for key in state):
+                yield "no " + part, edited(part, torch.zeros_like)
+    if 1 < kv < heads and any("q_proj" in key for key in state):  # query head h reads key head h % kv instead of h // ratio
         order = torch.arange(heads).view(heads // kv, kv).t().reshape(-1)
 
         def regroup(weight):
@@ -332,8 +345,7 @@ def mistakes(config, state):
 
 
 def instantiate(config, state):
-    cls = Qwen3ForCausalLM if config.model_type == "qwen3" else LlamaForCausalLM
-    model = cls._from_config(copy.deepcopy(config), attn_implementation="eager", dtype=torch.float32)
+    model = family_cases.CLASSES[config.model_type][1]._from_config(copy.deepcopy(config), attn_implementation="eager", dtype=torch.float32)
     model.load_state_dict(state)
     return model.eval()
 
@@ -436,8 +448,7 @@ def make_tiny(index, name, arch, dtype, about, kw):
 
 
 def make_blank(config):
-    cls = Qwen3ForCausalLM if config.model_type == "qwen3" else LlamaForCausalLM
-    return cls._from_config(copy.deepcopy(config), dtype=torch.float32).state_dict()
+    return family_cases.CLASSES[config.model_type][1]._from_config(copy.deepcopy(config), dtype=torch.float32).state_dict()
 
 
 # ---------------------------------------------------------------- bundled model
@@ -577,7 +588,7 @@ def make_tokenizer():
 
 def main():
     ap = argparse.ArgumentParser(description="make the golden files of the model and tokenizer tests")
-    ap.add_argument("what", nargs="*", help="tiny, tokenizer, bundled; nothing: all")
+    ap.add_argument("what", nargs="*", help="tiny, the name of a tiny case, tokenizer, bundled; nothing: all")
     what = ap.parse_args().what or ["tiny", "tokenizer", "bundled"]
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
@@ -587,9 +598,8 @@ def main():
     if os.path.exists(path):
         with open(path) as f:
             old = {m["name"]: m for m in json.load(f)["models"]}
-    if "tiny" in what:
-        rows = [make_tiny(i + 1, *case) for i, case in enumerate(CASES)]
-        old = {**{m["name"]: m for m in rows}, **{k: v for k, v in old.items() if k == "bundled"}}
+    rows = {case[0]: make_tiny(i + 1, *case) for i, case in enumerate(CASES) if "tiny" in what or case[0] in what}
+    old = {name: rows.get(name, old.get(name)) for name in [case[0] for case in CASES] + ["bundled"]}
     if "bundled" in what:
         old["bundled"] = make_bundled()
     if "tokenizer" in what:
@@ -604,7 +614,7 @@ def main():
         },
         "rules": RULES,
         "made_with": {"torch": torch.__version__.split("+")[0], "transformers": transformers.__version__},
-        "models": list(old.values()),
+        "models": [row for row in old.values() if row],
     }
     with open(path, "w") as f:
         json.dump(manifest, f, indent=1)

@@ -75,7 +75,7 @@ def project_header(path, name):
     for candidate in (name, os.path.join(os.path.dirname(path), name), os.path.join("client/lib", name)):
         if os.path.exists(os.path.join(meta.TOP, candidate)):
             return os.path.normpath(candidate)
-    if re.match(r"[a-z]+/.*\.pb-c\.h$|[a-z]+/[a-z_]+_text\.inc$|devices/host/static_(files|flags)\.inc$", name): # made by the build
+    if re.match(r"[a-z]+/.*\.pb-c\.h$|[a-z/]+/[a-z_]+_text\.inc$|devices/host/static_(files|flags)\.inc$", name): # made by the build
         return name
     return None
 

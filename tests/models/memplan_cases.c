@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "client/hf/checkpoint.h"
 #include "devices/device.h"
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,20 +18,6 @@ const uint32_t memplan_n_models = sizeof(memplan_models) / sizeof(memplan_models
 
 static bool model_text(const struct memplan_model *m, bool prefill, uint32_t rows, struct ngd_strbuf *sb)
 {
-    struct npugraph__config config = {
-        .vocab = m->vocab,
-        .hidden = m->hidden,
-        .layers = m->layers,
-        .heads = m->heads,
-        .kv_heads = m->kv_heads,
-        .head_dim = m->head_dim,
-        .ffn = m->ffn,
-        .max_positions = 4096,
-        .rms_eps = 1e-6,
-        .rope_theta = 1e6,
-        .tied = true,
-        .qk_norm = !m->llama,
-    };
     struct npugraph__shape shape = {.max_context = 2048,
                                     .block_size = 16,
                                     .num_blocks = 2048,
@@ -38,16 +25,24 @@ static bool model_text(const struct memplan_model *m, bool prefill, uint32_t row
                                     .max_batch = rows,
                                     .prefill_chunk = rows,
                                     .kv_dtype = "bf16"};
-    struct npugraph__weights weights;
+    struct npugraph__checkpoint *ck = NULL;
+    char config[512];
+    int rc;
 
-    /* The directory is only read for an index of shards, and this one has none. */
-    if (npugraph__weights_list("/nonexistent", &config, &weights, NULL))
+    snprintf(config, sizeof(config),
+             "{\"architectures\": [\"%s\"], \"vocab_size\": %" PRId64 ", \"hidden_size\": %" PRId64
+             ", \"num_hidden_layers\": %" PRId64 ", \"num_attention_heads\": %" PRId64
+             ", \"num_key_value_heads\": %" PRId64 ", \"head_dim\": %" PRId64 ", \"intermediate_size\": %" PRId64
+             ", \"max_position_embeddings\": 4096, \"rope_theta\": 1e6, \"tie_word_embeddings\": true}",
+             m->llama ? "LlamaForCausalLM" : "Qwen3ForCausalLM", m->vocab, m->hidden, m->layers, m->heads, m->kv_heads,
+             m->head_dim, m->ffn);
+    if (npugraph__checkpoint_parse(config, strlen(config), 1, &ck, NULL) != 0)
         return false;
-    for (size_t i = 0; i < weights.n; i++)
-        snprintf(weights.items[i].dtype, sizeof(weights.items[i].dtype), "bf16");
-    npugraph__graph_text(&config, &weights, &shape, m->name, prefill, sb);
-    npugraph__weights_fini(&weights);
-    return !sb->failed;
+    for (size_t i = 0; i < ck->weights.n; i++)
+        snprintf(ck->weights.items[i].dtype, sizeof(ck->weights.items[i].dtype), "bf16");
+    rc = npugraph__checkpoint_graph(ck, &shape, m->name, prefill, sb, NULL);
+    npugraph__checkpoint_free(ck);
+    return rc == 0;
 }
 
 static struct ngd_plan *plan_text(struct ngd_device *dev, const struct ngd_strbuf *sb, int64_t symbol,

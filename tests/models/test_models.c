@@ -128,7 +128,7 @@ static bool check_model(struct npugraph_client *client, const char *checkpoint, 
     params.devices = device_names;
     params.n_devices = devices;
     rc = npugraph_model_load(client, checkpoint, &params, NULL, NULL, &err);
-    if (rc != 0 && devices > 1 && strstr(err.message, "cannot divide evenly") != NULL) {
+    if (rc != 0 && devices > 1 && strstr(err.message, "cannot divide") != NULL) {
         printf("%-28s %zu devices: %s\n", name, devices, err.message);
         return false;
     }

@@ -29,10 +29,11 @@ static void put_file(const char *name, const char *text)
 
 static void clean(void)
 {
-    static const char *const names[] = {"config.json", "generation_config.json", "model.safetensors.index.json"};
+    static const char *const names[] = {"config.json", "generation_config.json", "model.safetensors.index.json",
+                                        "OwnModel.lua"};
     char path[128];
 
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 4; i++) {
         snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
         unlink(path);
     }
@@ -43,88 +44,107 @@ static void clean(void)
 #define SIZES \
     "\"vocab_size\":100,\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":96"
 
-static int read_config(const char *text, struct npugraph__config *c, struct npugraph_error *err)
+static struct npugraph__checkpoint *read_config(const char *text, struct npugraph_error *err)
 {
-    int rc;
+    struct npugraph__checkpoint *ck = NULL;
 
     put_file("config.json", text);
-    rc = npugraph__config_read(dir, c, err);
+    (void)npugraph__checkpoint_read(dir, 1, &ck, err);
     clean();
-    return rc;
+    return ck;
 }
 
 static void expect_refused(const char *text, const char *reason, const char *mentions)
 {
-    struct npugraph__config c;
     struct npugraph_error err = {0};
 
-    ck_assert_int_ne(read_config(text, &c, &err), 0);
-    ck_assert_str_eq(err.reason, reason);
+    ck_assert_ptr_null(read_config(text, &err));
+    ck_assert_msg(strcmp(err.reason, reason) == 0, "%s: %s, and not %s", err.reason, err.message, reason);
     ck_assert_msg(strstr(err.message, mentions) != NULL, "\"%s\" does not mention %s", err.message, mentions);
 }
 
 START_TEST(defaults_are_those_of_transformers)
 {
-    struct npugraph__config c;
     struct npugraph_error err = {0};
+    struct npugraph__checkpoint *ck = read_config("{\"architectures\":[\"LlamaForCausalLM\"]," SIZES "}", &err);
 
-    ck_assert_msg(read_config("{\"architectures\":[\"LlamaForCausalLM\"]," SIZES "}", &c, &err) == 0, "%s",
-                  err.message);
-    ck_assert_int_eq(c.kv_heads, 4);
-    ck_assert_int_eq(c.head_dim, 16);
-    ck_assert(!c.tied && !c.qk_norm && !c.attention_bias && !c.mlp_bias);
-    ck_assert_double_eq(c.rms_eps, 1e-6);
-    ck_assert_double_eq(c.rope_theta, 10000);
-    ck_assert_int_eq(c.rope, ROPE_DEFAULT);
-    ck_assert_uint_eq(c.n_stop, 0);
+    ck_assert_msg(ck != NULL, "%s", err.message);
+    ck_assert_uint_eq(ck->n_caches, 2);
+    ck_assert_int_eq(ck->caches[0].heads, 4);
+    ck_assert_int_eq(ck->caches[0].head_dim, 16);
+    ck_assert_uint_eq(ck->weights.n, 2 * 9 + 3);
+    ck_assert_ptr_nonnull(npugraph__weights_find(&ck->weights, "lm_head.weight"));
+    ck_assert_uint_eq(ck->n_ropes, 1);
+    ck_assert_int_eq(ck->ropes[0].kind, ROPE_DEFAULT);
+    ck_assert_double_eq(ck->ropes[0].theta, 10000);
+    ck_assert_int_eq(ck->positions, 2048);
+    ck_assert_uint_eq(ck->n_stop, 0);
+    npugraph__checkpoint_free(ck);
+}
+END_TEST
+
+START_TEST(qwen3_has_heads_of_128_unless_its_config_says_so)
+{
+    struct npugraph_error err = {0};
+    struct npugraph__checkpoint *ck = read_config("{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES "}", &err);
+
+    ck_assert_msg(ck != NULL, "%s", err.message);
+    ck_assert_int_eq(ck->caches[0].head_dim, 128);
+    npugraph__checkpoint_free(ck);
 }
 END_TEST
 
 START_TEST(stop_tokens_come_from_the_generation_config_first)
 {
-    struct npugraph__config c;
+    static const char config[] = "{\"architectures\":[\"Qwen3ForCausalLM\"],\"eos_token_id\":3," SIZES "}";
     struct npugraph_error err = {0};
+    struct npugraph__checkpoint *ck;
 
     put_file("generation_config.json", "{\"eos_token_id\":[7,8]}");
-    ck_assert_int_eq(read_config("{\"architectures\":[\"Qwen3ForCausalLM\"],\"eos_token_id\":3," SIZES "}", &c, &err),
-                     0);
-    ck_assert_uint_eq(c.n_stop, 2);
-    ck_assert_int_eq(c.stop[0], 7);
-    ck_assert_int_eq(read_config("{\"architectures\":[\"Qwen3ForCausalLM\"],\"eos_token_id\":3," SIZES "}", &c, &err),
-                     0);
-    ck_assert_uint_eq(c.n_stop, 1);
-    ck_assert_int_eq(c.stop[0], 3);
+    ck = read_config(config, &err);
+    ck_assert_ptr_nonnull(ck);
+    ck_assert_uint_eq(ck->n_stop, 2);
+    ck_assert_int_eq(ck->stop[0], 7);
+    npugraph__checkpoint_free(ck);
+    ck = read_config(config, &err);
+    ck_assert_ptr_nonnull(ck);
+    ck_assert_uint_eq(ck->n_stop, 1);
+    ck_assert_int_eq(ck->stop[0], 3);
+    npugraph__checkpoint_free(ck);
 }
 END_TEST
 
 START_TEST(rope_settings_are_read_in_the_old_and_in_the_new_place)
 {
-    struct npugraph__config a, b;
     struct npugraph_error err = {0};
+    struct npugraph__checkpoint *a = read_config(
+        "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES ",\"rope_theta\":500000.0,\"rope_scaling\":{\"rope_type\":"
+        "\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+        "\"original_max_position_embeddings\":32}}",
+        &err);
+    struct npugraph__checkpoint *b =
+        read_config("{\"architectures\":[\"LlamaForCausalLM\"]," SIZES
+                    ",\"rope_parameters\":{\"rope_theta\":500000.0,\"rope_type\":"
+                    "\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+                    "\"original_max_position_embeddings\":32}}",
+                    &err);
 
-    ck_assert_int_eq(read_config("{\"architectures\":[\"LlamaForCausalLM\"]," SIZES
-                                 ",\"rope_theta\":500000.0,\"rope_scaling\":{\"rope_type\":"
-                                 "\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
-                                 "\"original_max_position_embeddings\":32}}",
-                                 &a, &err),
-                     0);
-    ck_assert_int_eq(read_config("{\"architectures\":[\"LlamaForCausalLM\"]," SIZES
-                                 ",\"rope_parameters\":{\"rope_theta\":500000.0,\"rope_type\":"
-                                 "\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
-                                 "\"original_max_position_embeddings\":32}}",
-                                 &b, &err),
-                     0);
-    ck_assert_int_eq(a.rope, ROPE_LLAMA3);
-    ck_assert_mem_eq(&a, &b, sizeof(a));
+    ck_assert_msg(a != NULL && b != NULL, "%s", err.message);
+    ck_assert_int_eq(a->ropes[0].kind, ROPE_LLAMA3);
+    ck_assert_double_eq(a->ropes[0].theta, 500000);
+    ck_assert_double_eq(a->ropes[0].original, 32);
+    ck_assert_mem_eq(&a->ropes[0], &b->ropes[0], sizeof(a->ropes[0]));
+    npugraph__checkpoint_free(a);
+    npugraph__checkpoint_free(b);
 }
 END_TEST
 
 START_TEST(rotary_tables_hold_cosine_and_sine_of_position_times_frequency)
 {
-    struct npugraph__config c = {.head_dim = 4, .rope_theta = 10000};
+    struct npugraph__rope r = {.dim = 4, .theta = 10000, .scale = 1};
     float co[3 * 4], si[3 * 4];
 
-    npugraph__rope_tables(&c, 3, co, si);
+    npugraph__rope_table(&r, 3, co, si);
     for (int pos = 0; pos < 3; pos++)
         for (int j = 0; j < 4; j++) {
             double angle = pos * pow(10000, -(double)(2 * (j % 2)) / 4);
@@ -137,14 +157,13 @@ END_TEST
 
 START_TEST(what_is_not_supported_is_refused_by_name)
 {
-    expect_refused("{\"architectures\":[\"GPT2LMHeadModel\"]," SIZES "}", "FILE_UNSUPPORTED",
-                   "Qwen3ForCausalLM or LlamaForCausalLM");
+    expect_refused("{\"architectures\":[\"GPT2LMHeadModel\"]," SIZES "}", "FILE_UNSUPPORTED", "GPT2LMHeadModel");
     expect_refused("{" SIZES "}", "FILE_UNSUPPORTED", "architectures");
-    expect_refused("{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"hidden_act\":\"gelu\"}", "FILE_UNSUPPORTED",
+    expect_refused("{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"hidden_act\":\"relu\"}", "FILE_UNSUPPORTED",
                    "hidden_act");
     expect_refused("{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"use_sliding_window\":true}",
                    "FILE_UNSUPPORTED", "sliding");
-    expect_refused("{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"rope_scaling\":{\"type\":\"yarn\"}}",
+    expect_refused("{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"rope_scaling\":{\"type\":\"spiral\"}}",
                    "FILE_UNSUPPORTED", "rope_scaling");
     expect_refused("{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"quantization_config\":{}}",
                    "FILE_UNSUPPORTED", "quantization_config");
@@ -157,7 +176,7 @@ START_TEST(values_that_contradict_each_other_are_refused)
     expect_refused("{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"num_key_value_heads\":3}", "FILE_CORRUPT",
                    "multiple");
     expect_refused("{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"head_dim\":-2}", "FILE_CORRUPT", "head_dim");
-    expect_refused("{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"rms_norm_eps\":0}", "FILE_CORRUPT",
+    expect_refused("{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"rms_norm_eps\":-1}", "FILE_CORRUPT",
                    "rms_norm_eps");
     expect_refused("[]", "FILE_CORRUPT", "object");
     expect_refused("{", "FILE_CORRUPT", "config.json");
@@ -166,42 +185,108 @@ END_TEST
 
 START_TEST(a_directory_without_a_config_says_which_file_is_missing)
 {
-    struct npugraph__config c;
+    struct npugraph__checkpoint *ck = NULL;
     struct npugraph_error err = {0};
 
-    ck_assert_int_ne(npugraph__config_read("/nonexistent", &c, &err), 0);
+    ck_assert_int_ne(npugraph__checkpoint_read("/nonexistent", 1, &ck, &err), 0);
     ck_assert_str_eq(err.reason, "FILE_NOT_FOUND");
     ck_assert_ptr_nonnull(strstr(err.message, "/nonexistent/config.json"));
 }
 END_TEST
 
+/* A family of two weights, in a directory of the user's own. */
+static const char small_family[] = "vocab, hidden, layers, positions = 10, 4, 1, 16\n"
+                                   "function build()\n"
+                                   "  weight('model.embed_tokens.weight', vocab, hidden)\n"
+                                   "  weight('model.norm.weight', hidden)\n"
+                                   "  return '%logits'\n"
+                                   "end\n";
+
+static int read_own(const char *family, const char *config, struct npugraph__checkpoint **ck_p,
+                    struct npugraph_error *err)
+{
+    int rc;
+
+    put_file("OwnModel.lua", family);
+    setenv("NPUGRAPH_FAMILIES", dir, 1);
+    if (config == NULL)
+        rc = npugraph__checkpoint_read(dir, 1, ck_p, err);
+    else
+        rc = npugraph__checkpoint_parse(config, strlen(config), 1, ck_p, err);
+    unsetenv("NPUGRAPH_FAMILIES");
+    return rc;
+}
+
 START_TEST(shards_come_from_the_index_and_a_gap_in_it_names_the_tensor)
 {
-    struct npugraph__config c = {.vocab = 10, .hidden = 4, .layers = 0, .tied = true};
-    struct npugraph__weights w;
+    struct npugraph__checkpoint *ck = NULL;
     struct npugraph_error err = {0};
 
+    put_file("config.json", "{\"architectures\":[\"OwnModel\"]}");
     put_file(
         "model.safetensors.index.json",
         "{\"weight_map\":{\"model.embed_tokens.weight\":\"a.safetensors\",\"model.norm.weight\":\"b.safetensors\"}}");
-    ck_assert_int_eq(npugraph__weights_list(dir, &c, &w, &err), 0);
-    ck_assert_uint_eq(w.n, 2);
-    ck_assert_uint_eq(w.n_files, 2);
-    ck_assert_str_eq(npugraph__weights_find(&w, "model.norm.weight")->file, "b.safetensors");
-    npugraph__weights_fini(&w);
+    ck_assert_msg(read_own(small_family, NULL, &ck, &err) == 0, "%s", err.message);
+    ck_assert_uint_eq(ck->weights.n, 2);
+    ck_assert_uint_eq(ck->weights.n_files, 2);
+    ck_assert_str_eq(npugraph__weights_find(&ck->weights, "model.norm.weight")->file, "b.safetensors");
+    npugraph__checkpoint_free(ck);
     put_file("model.safetensors.index.json", "{\"weight_map\":{\"model.embed_tokens.weight\":\"a.safetensors\"}}");
-    ck_assert_int_ne(npugraph__weights_list(dir, &c, &w, &err), 0);
+    ck_assert_int_ne(read_own(small_family, NULL, &ck, &err), 0);
     ck_assert_str_eq(err.reason, "TENSOR_MISSING");
     put_file("model.safetensors.index.json",
              "{\"weight_map\":{\"model.embed_tokens.weight\":\"../a\",\"model.norm.weight\":\"b\"}}");
-    ck_assert_int_ne(npugraph__weights_list(dir, &c, &w, &err), 0);
+    ck_assert_int_ne(read_own(small_family, NULL, &ck, &err), 0);
     ck_assert_str_eq(err.reason, "FILE_CORRUPT");
     clean();
 }
 END_TEST
 
-UNIT_MAIN("client/checkpoint", defaults_are_those_of_transformers, stop_tokens_come_from_the_generation_config_first,
-          rope_settings_are_read_in_the_old_and_in_the_new_place,
+static void expect_invalid(const char *family, const char *mentions)
+{
+    struct npugraph__checkpoint *ck = NULL;
+    struct npugraph_error err = {0};
+
+    ck_assert_int_ne(read_own(family, "{\"architectures\":[\"OwnModel\"]}", &ck, &err), 0);
+    ck_assert_msg(strstr(err.message, mentions) != NULL, "\"%s\" does not mention %s", err.message, mentions);
+    ck_assert_ptr_null(ck);
+    clean();
+}
+
+START_TEST(mistakes_of_a_family_are_told_with_their_line)
+{
+    expect_invalid("vocab = 1\nhidden = vocabulary\n", "OwnModel.lua:2: unknown variable vocabulary");
+    expect_invalid("vocab = (1\n", "OwnModel.lua:2:");
+    expect_invalid("vocab, hidden, layers, positions = 1, 1, 1, 1\n", "unknown variable build");
+    expect_invalid("vocab, hidden, layers, positions = 1, 1, 0, 1\n", "sets no layers");
+    expect_invalid("vocab, hidden, layers, positions = 1, 1, 1, 1\nfunction build() end\n", "the logits");
+    expect_invalid("vocab, hidden, layers, positions = 1, 1, 1, 1\nfunction build() weight('w', 0) end\n",
+                   "OwnModel.lua:2: bad argument #2");
+    expect_invalid("include 'OwnModel'\n", "include");
+    expect_invalid("include '../decoder'\n", "there is no family ../decoder");
+}
+END_TEST
+
+START_TEST(families_have_bounds_and_nothing_to_reach_the_machine_with)
+{
+    static const char *const absent[] = {"io",    "os",    "load",         "dofile", "require",
+                                         "pcall", "debug", "setmetatable", "string"};
+    char text[64];
+
+    expect_invalid("while true do end\n", "runs for too long");
+    expect_invalid("vocab = 'x'\nwhile true do vocab = vocab .. vocab end\n", "64 MiB");
+    expect_invalid("function f() return f() + 1 end\nf()\n", "64 MiB");
+    expect_invalid("vocab = ('x').rep\n", "index a string value");
+    for (size_t i = 0; i < sizeof(absent) / sizeof(absent[0]); i++) {
+        snprintf(text, sizeof(text), "vocab = %s\n", absent[i]);
+        expect_invalid(text, "unknown variable");
+    }
+}
+END_TEST
+
+UNIT_MAIN("client/checkpoint", defaults_are_those_of_transformers, qwen3_has_heads_of_128_unless_its_config_says_so,
+          stop_tokens_come_from_the_generation_config_first, rope_settings_are_read_in_the_old_and_in_the_new_place,
           rotary_tables_hold_cosine_and_sine_of_position_times_frequency, what_is_not_supported_is_refused_by_name,
           values_that_contradict_each_other_are_refused, a_directory_without_a_config_says_which_file_is_missing,
-          shards_come_from_the_index_and_a_gap_in_it_names_the_tensor)
+          shards_come_from_the_index_and_a_gap_in_it_names_the_tensor, mistakes_of_a_family_are_told_with_their_line,
+          families_have_bounds_and_nothing_to_reach_the_machine_with)

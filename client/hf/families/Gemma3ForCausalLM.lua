@@ -1,0 +1,39 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Gemma 3, text: norms before and behind attention and MLP, norms of heads, all times 1 + gamma; layers with a sliding
+-- window have other positions (models/gemma3/modeling_gemma3.py of transformers). Contexts end where the window begins.
+include "decoder"
+if has "final_logit_softcapping" then logits_cap = number "final_logit_softcapping" end
+if has "attn_logit_softcapping" then refuse("attn_logit_softcapping", "is set: capped scores are not supported") end
+read_decoder {head_dim = 256, activation_key = "hidden_activation", tied = true}
+norm_kind = "gemma"
+qk_norm = true
+qkv_bias = bool("attention_bias", false)
+o_bias = qkv_bias
+attention_scale = 1 / sqrt(number("query_pre_attn_scalar", 256))
+embedding_scale = sqrt(hidden)
+contexts_within(int("sliding_window", 4096))
+
+local kinds, pattern = list "layer_types", int("sliding_window_pattern", 6)
+if kinds and #kinds ~= layers then corrupt("layer_types", "must have a name for each layer") end
+
+local function has_window(i)
+  if kinds then return kinds[i + 1] == "sliding_attention" end
+  return (i + 1) % pattern ~= 0
+end
+
+-- Newer files have rope_parameters.full_attention and .sliding_attention.
+local per_kind = has "rope_parameters.full_attention"
+if per_kind then read_rope("rope", head_dim, 1000000, "rope_parameters.full_attention")
+else read_rope("rope", head_dim, 1000000) end
+read_rope("rope_window", head_dim, number("rope_local_base_freq", 10000),
+  per_kind and "rope_parameters.sliding_attention" or "")
+
+function positions_of(i) return has_window(i) and "rope_window" or "rope" end
+
+function layer(i, s, rope)
+  local prefix = format("model.layers.%d.", i)
+  local y = attention(i, norm(s, "n", prefix .. "input_layernorm"), rope)
+  add(s, norm_of("y", y, prefix .. "post_attention_layernorm", hidden))
+  y = mlp(i, norm(s, "m", prefix .. "pre_feedforward_layernorm"))
+  add(s, norm_of("z", y, prefix .. "post_feedforward_layernorm", hidden))
+end

@@ -1,0 +1,9 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Gemma: norms times 1 + gamma, and embeddings times sqrt(hidden) (models/gemma/modeling_gemma.py of transformers).
+include "decoder"
+read_decoder {tied = true}
+norm_kind = "gemma"
+qkv_bias = bool("attention_bias", false)
+o_bias = qkv_bias
+embedding_scale = sqrt(hidden)
+read_rope("rope", head_dim)

@@ -1,0 +1,18 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- GLM-4 (0414): norms before and behind attention and MLP; half of a head's dimensions turn, as neighbours; gate and up
+-- are one weight (models/glm4/modeling_glm4.py of transformers).
+include "decoder"
+read_decoder {head_dim = 128, eps = 1.5625e-07}
+one_device "gate and up are one weight"
+qkv_bias = bool("attention_bias", false)
+gate_fused, rotary_pairs = true, true
+rotary_dim = floor(head_dim * number("partial_rotary_factor", number("rope_parameters.partial_rotary_factor", 0.5)))
+read_rope("rope", rotary_dim)
+
+function layer(i, s, rope)
+  local prefix = format("model.layers.%d.", i)
+  local y = attention(i, norm(s, "n", prefix .. "input_layernorm"), rope)
+  add(s, norm_of("y", y, prefix .. "post_self_attn_layernorm", hidden))
+  y = mlp(i, norm(s, "m", prefix .. "post_attention_layernorm"))
+  add(s, norm_of("z", y, prefix .. "post_mlp_layernorm", hidden))
+end

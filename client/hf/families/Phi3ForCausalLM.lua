@@ -1,0 +1,9 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Phi-3 and Phi-4-mini: q, k and v are one weight, gate and up another (models/phi3/modeling_phi3.py of transformers).
+include "decoder"
+read_decoder()
+one_device "q, k and v are one weight"
+if has "sliding_window" then contexts_within(int "sliding_window") end
+qkv_fused, gate_fused = true, true
+rotary_dim = floor(head_dim * number("partial_rotary_factor", number("rope_parameters.partial_rotary_factor", 1)))
+read_rope("rope", rotary_dim)

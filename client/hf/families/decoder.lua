@@ -1,0 +1,352 @@
+-- SPDX-License-Identifier: Apache-2.0
+--
+-- Decoders: what the families beside this file have in common. A family includes it, reads its fields of config.json,
+-- and defines layer(i, s). docs/families.md describes the calls (int, weight, emit, ...).
+--
+-- Values are names of the graph's text, "%q.3". Shapes are [rows, features]; heads are [rows, heads, head_dim].
+-- Sizes are those of a rank, where ranks divide the model.
+
+-- ---- nodes ----
+
+local current -- the layer that is written; nil before the first one and behind the last one
+
+-- node("q", operator, {operands}, attributes) or node({"n", "rstd"}, ...). Returns the results.
+function node(names, operator, operands, attributes)
+  local results = {}
+  for k, name in ipairs(type(names) == "table" and names or {names}) do
+    results[k] = "%" .. name .. (current and "." .. current or "")
+  end
+  emit(format("  %s = %s(%s)%s\n", concat(results, ", "), operator, concat(operands, ", "),
+    attributes and " {" .. attributes .. "}" or ""))
+  return unpack(results)
+end
+
+function reshape(name, x, ...)
+  return node(name, "aten.view", {x}, format("size=[%s, %s]", rows, concat({...}, ", ")))
+end
+
+function scaled(name, x, factor)
+  return factor == 1 and x or node(name, "aten.mul.Scalar", {x}, format("other=%.17g", factor))
+end
+
+-- ---- products ----
+
+-- y = x * w^T (+ b). from: the tensors' name without ".weight". out, features: rows and columns of the weight.
+-- The ranks divide the rows, so that each has some features of y.
+function linear(name, x, from, out, features, bias)
+  return node(name, "aten.linear", {x, weight(from .. ".weight", out, features, "rows"),
+    bias and weight(from .. ".bias", out, nil, "rows") or nil})
+end
+
+-- The same with columns divided: each rank has some features of x, and the ranks' results are summed.
+function summed_linear(name, x, from, out, features, bias)
+  local one = ranks == 1
+  local y = node(one and name or name .. "_part", "aten.linear", {x, weight(from .. ".weight", out, features, "columns"),
+    bias and weight(from .. ".bias", out, nil, "first") or nil})
+  if one then return y end
+  y = node(name .. "_sum", "_c10d_functional.all_reduce", {y}, 'reduce_op="sum", group_name="tp"')
+  return node(name, "_c10d_functional.wait_tensor", {y})
+end
+
+-- ---- norms ----
+
+norm_kind = "rms"   -- "rms"; "gemma": an RMS norm times 1 + gamma; "layer": without bias
+norm_eps = 1e-6
+
+-- A norm of x by itself, over its last dimension.
+function norm_of(name, x, from, size)
+  local gamma = weight(from .. ".weight", size)
+  if norm_kind == "layer" then
+    return node(name, "aten.layer_norm", {x, gamma}, format("normalized_shape=[%d], eps=%.17g", size, norm_eps))
+  end
+  local operator = norm_kind == "gemma" and "npu.gemma_rms_norm" or "npu.rms_norm"
+  return (node({name, name .. "_rstd"}, operator, {x, gamma}, format("epsilon=%.17g", norm_eps)))
+end
+
+-- ---- the residual stream: s.x, plus s.pending that is not added yet, so that a norm can do it ----
+
+function stream(x) return {x = x} end
+
+function sum(s, name)
+  if s.pending then
+    s.x = node(name or "x", "aten.add.Tensor", {s.x, s.pending})
+    s.pending = nil
+  end
+  return s.x
+end
+
+function add(s, y)
+  if s.pending then sum(s, "x_mid") end
+  s.pending = y
+end
+
+-- The norm of the stream.
+function norm(s, name, from)
+  if not s.pending or norm_kind ~= "rms" then
+    return norm_of(name, sum(s, name .. "_x"), from, hidden)
+  end
+  local y
+  y, _, s.x = node({name, name .. "_rstd", name .. "_x"}, "npu.add_rms_norm",
+    {s.x, s.pending, weight(from .. ".weight", hidden)}, format("epsilon=%.17g", norm_eps))
+  s.pending = nil
+  return y
+end
+
+-- ---- attention ----
+
+qkv_bias, o_bias = false, false
+qk_norm = false       -- true: heads of q and k have norms of their own; "all": one norm over all heads of a row
+qkv_fused = false     -- q, k and v are one weight, qkv_proj
+rotary_dim = false    -- how many of a head's dimensions turn; false: all
+rotary_pairs = false  -- true: a pair is two dimensions side by side, not one in each half
+attention_scale = false -- false: 1 / sqrt(head_dim)
+
+-- Orders each head so that the halves turn as its neighbours would. q and k have the same order, which a product of
+-- the two does not show.
+local function halves(name, x, heads, dim)
+  x = node(name .. "_split", "aten.view", {x}, format("size=[%s, %d, %d, 2]", rows, heads, dim // 2))
+  x = node(name .. "_turn", "aten.permute", {x}, "dims=[0, 1, 3, 2]")
+  return node(name .. "_halves", "aten.reshape", {x}, format("shape=[%s, %d, %d]", rows, heads, dim))
+end
+
+local function turn(name, x, heads, dim, rope)
+  if rotary_pairs then x = halves(name, x, heads, dim) end
+  return node(name .. "r", "npu.rotary_mul", {x, rope.cos, rope.sin})
+end
+
+-- Turns heads by their positions. rope: {cos=, sin=} of the rows; nil: this layer has no positions.
+function rotated(name, x, heads, rope)
+  if not rope then return x end
+  local dim = rotary_dim or head_dim
+  if dim == head_dim then return turn(name, x, heads, dim, rope) end
+  local first = node(name .. "_first", "aten.slice.Tensor", {x}, format("dim=2, start=0, end=%d", dim))
+  local rest = node(name .. "_rest", "aten.slice.Tensor", {x}, format("dim=2, start=%d, end=%d", dim, head_dim))
+  return node(name .. "_turned", "aten.cat", {turn(name, first, heads, dim, rope), rest}, "dim=2")
+end
+
+local function heads_of(name, x, n, from, rope)
+  if qk_norm == "all" then x = norm_of(name .. "n", x, from, n * head_dim) end
+  x = reshape(name .. "h", x, n, head_dim)
+  if qk_norm == true then x = norm_of(name .. "n", x, from, head_dim) end
+  return rotated(name, x, n, rope)
+end
+
+-- q, k and v of rows [rows, heads * head_dim].
+local function project(n, prefix)
+  local q, kv = heads * head_dim, kv_heads * head_dim
+  if qkv_fused then
+    local all = linear("qkv", n, prefix .. "qkv_proj", q + 2 * kv, hidden, qkv_bias)
+    return node({"q", "k", "v"}, "aten.split_with_sizes", {all}, format("split_sizes=[%d, %d, %d], dim=1", q, kv, kv))
+  end
+  return linear("q", n, prefix .. "q_proj", q, hidden, qkv_bias),
+    linear("k", n, prefix .. "k_proj", kv, hidden, qkv_bias),
+    linear("v", n, prefix .. "v_proj", kv, hidden, qkv_bias)
+end
+
+-- Attention of layer i for its normed rows n.
+function attention(i, n, rope)
+  local prefix = format("model.layers.%d.self_attn.", i)
+  local q, k, v = project(n, prefix)
+  q = heads_of("q", q, heads, prefix .. "q_norm", rope)
+  k = heads_of("k", k, kv_heads, prefix .. "k_norm", rope)
+  v = reshape("vh", v, kv_heads, head_dim)
+  local keys, values = cache(kv_heads, head_dim)
+  emit(format("  npu.scatter_pa_kv_cache(%s, %s, %%slots, %s, %s)\n", k, v, keys, values))
+  local att = node("att", "npu.fused_infer_attention_score",
+    {q, keys, values, "%block_table", "%query_lens", "%context_lens"},
+    format("num_heads=%d, num_key_value_heads=%d, scale=%.17g, block_size=%d", heads, kv_heads,
+      attention_scale or 1 / sqrt(head_dim), block_size))
+  att = reshape("flat", att, heads * head_dim)
+  return summed_linear("o", att, prefix .. "o_proj", hidden, heads * head_dim, o_bias)
+end
+
+-- ---- MLP ----
+
+mlp_bias = false
+gate_fused = false  -- gate and up are one weight, gate_up_proj
+activation = "silu" -- or "gelu", "gelu_tanh"
+
+local function activated(gate)
+  if activation == "silu" then return node("act", "aten.silu", {gate}) end
+  return node("act", "aten.gelu", {gate}, activation == "gelu_tanh" and 'approximate="tanh"' or nil)
+end
+
+function mlp(i, m)
+  local prefix = format("model.layers.%d.mlp.", i)
+  local gate, up
+  if gate_fused then
+    local both = linear("gate_up", m, prefix .. "gate_up_proj", 2 * ffn, hidden, mlp_bias)
+    gate, up = node({"gate", "up"}, "aten.split_with_sizes", {both}, format("split_sizes=[%d, %d], dim=1", ffn, ffn))
+  else
+    gate = linear("gate", m, prefix .. "gate_proj", ffn, hidden, mlp_bias)
+    up = linear("up", m, prefix .. "up_proj", ffn, hidden, mlp_bias)
+  end
+  local product = node("prod", "aten.mul.Tensor", {activated(gate), up})
+  return summed_linear("down", product, prefix .. "down_proj", hidden, ffn, mlp_bias)
+end
+
+-- ---- config.json ----
+
+-- Refuses a field unless it is absent or has this value.
+function expect(key, value, what)
+  local v = value
+  if type(value) == "boolean" then v = bool(key, value) else v = text(key, value) end
+  if v ~= value then refuse(key, what or format("must be %s", tostring(value))) end
+end
+
+local ACTIVATIONS = {silu = "silu", swish = "silu", gelu = "gelu", gelu_pytorch_tanh = "gelu_tanh"}
+
+local function read_activation(key)
+  local name = text(key, "silu")
+  for known, kind in pairs(ACTIVATIONS) do
+    if known == name then activation = kind; return end
+  end
+  refuse(key, "must be silu, gelu or gelu_pytorch_tanh")
+end
+
+-- The fields that all decoders have. defaults.head_dim: of a config without one; hidden / heads if there is none.
+function read_decoder(defaults)
+  defaults = defaults or {}
+  if has "quantization_config" then refuse("quantization_config", "is set: quantised checkpoints are not supported") end
+  vocab, hidden, layers = int "vocab_size", int "hidden_size", int "num_hidden_layers"
+  heads = int "num_attention_heads"
+  kv_heads = int("num_key_value_heads", heads)
+  head_dim = int("head_dim", defaults.head_dim or max(hidden // heads, 1))
+  ffn = int "intermediate_size"
+  positions = int("max_position_embeddings", 2048)
+  norm_eps = number(defaults.eps_key or "rms_norm_eps", defaults.eps or 1e-6)
+  tied = bool("tie_word_embeddings", defaults.tied or false)
+  read_activation(defaults.activation_key or "hidden_act")
+  if norm_eps < 0 then corrupt(defaults.eps_key or "rms_norm_eps", "must not be negative") end
+  if heads % kv_heads ~= 0 then corrupt("num_attention_heads", "must be a multiple of num_key_value_heads") end
+  if head_dim % 2 ~= 0 then refuse("head_dim", "must be even") end
+  if layers > 1024 then refuse("num_hidden_layers", "is larger than 1024") end
+  heads, kv_heads = divide("num_attention_heads", heads), divide("num_key_value_heads", kv_heads)
+  ffn = divide("intermediate_size", ffn)
+end
+
+-- A window of attention is never smaller than the context, so that it leaves nothing out.
+function contexts_within(window)
+  positions = min(positions, window)
+end
+
+-- ---- rotary positions ----
+
+local function yarn(field, factor)
+  local function magnitude(m) return factor <= 1 and 1 or 0.1 * m * log(factor) + 1 end
+  local m, all = number(field "mscale", 0), number(field "mscale_all_dim", 0)
+  local scale = m > 0 and all > 0 and magnitude(m) / magnitude(all) or magnitude(1)
+  return {kind = "yarn", factor = factor, original = number(field "original_max_position_embeddings", positions),
+    beta_fast = number(field "beta_fast", 32), beta_slow = number(field "beta_slow", 1),
+    truncate = bool(field "truncate", true), scale = number(field "attention_factor", scale)}
+end
+
+local function llama3(field, factor)
+  local low, high = number(field "low_freq_factor", 1), number(field "high_freq_factor", 4)
+  if high <= low then corrupt(field "high_freq_factor", "must be larger than low_freq_factor") end
+  return {kind = "llama3", factor = factor, low_freq_factor = low, high_freq_factor = high,
+    original = number(field "original_max_position_embeddings", positions)}
+end
+
+-- Up to the positions of training, these have the short factors; beyond, all positions would have other ones as soon as
+-- a context gets longer. So contexts end there.
+local function longrope(field)
+  local original = int(has "original_max_position_embeddings" and "original_max_position_embeddings"
+    or field "original_max_position_embeddings", positions)
+  local factor = has(field "factor") and number(field "factor") or positions / original
+  local scale = factor <= 1 and 1 or sqrt(1 + log(factor) / log(original))
+  contexts_within(original)
+  return {kind = "longrope", factors = list(field "short_factor"), scale = number(field "attention_factor", scale)}
+end
+
+local ropes = {}
+
+-- Declares rotary tables. Older files have rope_theta and rope_scaling; newer ones have both in rope_parameters. theta:
+-- of a file that names none. where: the object that has all fields, if it is another one; "": none has them.
+function read_rope(name, dim, theta, where)
+  local whole = where == nil
+  if whole then where = object "rope_parameters" and "rope_parameters" or object "rope_scaling" and "rope_scaling" or "" end
+  local function field(key) return where .. "." .. key end
+  local kind = text(field "rope_type", text(field "type", "default"))
+  local factor = number(field "factor", 1)
+  local r
+  if not (factor > 0) then corrupt(field "factor", "must be a positive number") end
+  if kind == "default" then r = {}
+  elseif kind == "linear" then r = {kind = kind, factor = factor}
+  elseif kind == "llama3" then r = llama3(field, factor)
+  elseif kind == "yarn" then r = yarn(field, factor)
+  elseif kind == "longrope" or kind == "su" then r = longrope(field)
+  elseif kind == "dynamic" then -- as "default" up to the positions of training
+    r = {}
+    contexts_within(int(field "original_max_position_embeddings", int("max_position_embeddings", 2048)))
+  else refuse(where, "must be of type default, linear, dynamic, llama3, yarn or longrope") end
+  theta = theta or 10000
+  r.theta = number(field "rope_theta", whole and number("rope_theta", theta) or theta)
+  if not (r.theta > 0) then corrupt("rope_theta", "must be a positive number") end
+  insert(ropes, {name = name, dim = dim, settings = r})
+end
+
+-- Cosines and sines of the rows' positions, by the name of the tables.
+local function rope_rows()
+  local of = {}
+  for k, r in ipairs(ropes) do
+    local cos, sin = rope(r.name, r.dim, r.settings)
+    local suffix = k > 1 and k or ""
+    of[r.name] = {cos = node("cos" .. suffix, "aten.embedding", {cos, "%positions"}),
+      sin = node("sin" .. suffix, "aten.embedding", {sin, "%positions"})}
+  end
+  return of
+end
+
+-- ---- the model ----
+
+embedding_scale = 1
+logits_scale = 1
+logits_cap = false -- logits = cap * tanh(logits / cap)
+
+local function embedded()
+  local table = weight("model.embed_tokens.weight", vocab, hidden)
+  local wide = dtype "model.embed_tokens.weight" == "f32"
+  local x = node(wide and "x" or "emb", "aten.embedding", {table, "%tokens"})
+  if not wide then x = node("x", "aten._to_copy", {x}, "dtype=f32") end
+  return scaled("x_scaled", x, embedding_scale)
+end
+
+-- A prompt's last row is enough for the head.
+local function pick_rows(s)
+  if not prefill then return end
+  s.x = node("x_row", "aten.index.Tensor", {s.x, "%logits_rows"})
+  if s.pending then s.pending = node("y_row", "aten.index.Tensor", {s.pending, "%logits_rows"}) end
+end
+
+local function head(n)
+  local w = tied and "%model.embed_tokens.weight" or weight("lm_head.weight", vocab, hidden)
+  local y = scaled("logits_scaled", node("logits", "aten.linear", {n, w}), logits_scale)
+  if not logits_cap then return y end
+  y = node("logits_tanh", "aten.tanh", {scaled("logits_part", y, 1 / logits_cap)})
+  return scaled("logits_capped", y, logits_cap)
+end
+
+-- The name of the tables that layer i turns by; nil: it knows no positions.
+function positions_of(i) return "rope" end
+
+-- Writes the model; returns the logits. layer(i, s, rope) is the family's.
+function build()
+  local tables = rope_rows()
+  local s = stream(embedded())
+  for i = 0, layers - 1 do
+    current = i
+    local name = positions_of(i)
+    layer(i, s, name and tables[name])
+  end
+  current = nil
+  pick_rows(s)
+  return head(norm(s, "final", "model.norm"))
+end
+
+-- The usual layer: a norm before attention, and one before the MLP.
+function layer(i, s, rope)
+  local prefix = format("model.layers.%d.", i)
+  add(s, attention(i, norm(s, "n", prefix .. "input_layernorm"), rope))
+  add(s, mlp(i, norm(s, "m", prefix .. "post_attention_layernorm")))
+end

@@ -1,0 +1,472 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The functions that families call: they read config.json, declare weights, caches and rotary tables, and write nodes.
+ * docs/families.md describes each for authors. A refusal ends the run, and its sentence names the field of config.json.
+ */
+#include "client/hf/family.h"
+#include "client/lib/error.h"
+
+#include <inttypes.h>
+#include <lauxlib.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DIM_MAX     ((lua_Integer)1 << 31)
+#define WEIGHTS_MAX 100000
+#define CACHES_MAX  1024 /* layers with a KV cache */
+#define ROPES_MAX   4
+#define TEXT_MAX    ((size_t)64 << 20) /* of a graph */
+
+/* ---- config.json ---- */
+
+__attribute__((format(printf, 4, 5))) static int refuse_family(lua_State *lua, int code, const char *reason,
+                                                               const char *fmt, ...)
+{
+    struct npugraph__family_run *run = npugraph__family_of(lua);
+    char text[200];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    npugraph__error(run->err, code, reason, "%s", text);
+    run->refused = true;
+    lua_pushstring(lua, text);
+    return lua_error(lua);
+}
+
+static int corrupt_field(lua_State *lua, const char *key, const char *what)
+{
+    return refuse_family(lua, 3, "FILE_CORRUPT", "config.json: %.64s %.120s", key, what);
+}
+
+/* Finds a field; dots lead into objects. Returns NULL if it is absent or null. */
+static json_t *find_config_field(lua_State *lua, const char *path)
+{
+    json_t *at = npugraph__family_of(lua)->ck->config;
+    char key[64];
+
+    for (;;) {
+        size_t n = strcspn(path, ".");
+
+        if (n >= sizeof(key))
+            luaL_error(lua, "the name of a field is longer than %d bytes", (int)sizeof(key) - 1);
+        memcpy(key, path, n);
+        key[n] = '\0';
+        at = json_object_get(at, key);
+        if (path[n] == '\0' || at == NULL)
+            return json_is_null(at) ? NULL : at;
+        path += n + 1;
+    }
+}
+
+static int call_int(lua_State *lua)
+{
+    const char *key = luaL_checkstring(lua, 1);
+    json_t *v = find_config_field(lua, key);
+
+    if (v == NULL && !lua_isnoneornil(lua, 2)) {
+        lua_settop(lua, 2);
+        return 1;
+    }
+    if (v == NULL)
+        return corrupt_field(lua, key, "is missing");
+    if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > DIM_MAX)
+        return corrupt_field(lua, key, "must be an integer of 1 or more");
+    lua_pushinteger(lua, json_integer_value(v));
+    return 1;
+}
+
+static int call_number(lua_State *lua)
+{
+    const char *key = luaL_checkstring(lua, 1);
+    json_t *v = find_config_field(lua, key);
+
+    if (v == NULL && !lua_isnoneornil(lua, 2)) {
+        lua_pushnumber(lua, luaL_checknumber(lua, 2));
+        return 1;
+    }
+    if (v == NULL)
+        return corrupt_field(lua, key, "is missing");
+    if (!json_is_number(v) || !isfinite(json_number_value(v)))
+        return corrupt_field(lua, key, "must be a number");
+    lua_pushnumber(lua, json_number_value(v));
+    return 1;
+}
+
+static int call_bool(lua_State *lua)
+{
+    const char *key = luaL_checkstring(lua, 1);
+    json_t *v = find_config_field(lua, key);
+
+    if (v != NULL && !json_is_boolean(v))
+        return corrupt_field(lua, key, "must be true or false");
+    lua_pushboolean(lua, v != NULL ? json_is_true(v) : lua_toboolean(lua, 2));
+    return 1;
+}
+
+static int call_text(lua_State *lua)
+{
+    const char *key = luaL_checkstring(lua, 1);
+    json_t *v = find_config_field(lua, key);
+
+    if (v != NULL && !json_is_string(v))
+        return corrupt_field(lua, key, "must be a string");
+    lua_settop(lua, 2);
+    if (v != NULL)
+        lua_pushstring(lua, json_string_value(v));
+    return 1;
+}
+
+static int call_has(lua_State *lua)
+{
+    lua_pushboolean(lua, find_config_field(lua, luaL_checkstring(lua, 1)) != NULL);
+    return 1;
+}
+
+/* object(KEY): whether the field is there, and an object. */
+static int call_object(lua_State *lua)
+{
+    const char *key = luaL_checkstring(lua, 1);
+    json_t *v = find_config_field(lua, key);
+
+    if (v != NULL && !json_is_object(v))
+        return corrupt_field(lua, key, "must be an object");
+    lua_pushboolean(lua, v != NULL);
+    return 1;
+}
+
+/* list(KEY): numbers, strings and booleans as a table; nil if the field is absent. */
+static int call_list(lua_State *lua)
+{
+    const char *key = luaL_checkstring(lua, 1);
+    json_t *v = find_config_field(lua, key), *item;
+    size_t i;
+
+    if (v == NULL)
+        return 0;
+    if (!json_is_array(v))
+        return corrupt_field(lua, key, "must be a list");
+    lua_createtable(lua, 0, 0);
+    json_array_foreach(v, i, item)
+    {
+        if (json_is_integer(item))
+            lua_pushinteger(lua, json_integer_value(item));
+        else if (json_is_real(item))
+            lua_pushnumber(lua, json_real_value(item));
+        else if (json_is_string(item))
+            lua_pushstring(lua, json_string_value(item));
+        else if (json_is_boolean(item))
+            lua_pushboolean(lua, json_is_true(item));
+        else
+            return corrupt_field(lua, key, "must be a list of numbers, strings or booleans");
+        lua_rawseti(lua, -2, (lua_Integer)i + 1);
+    }
+    return 1;
+}
+
+static int call_refuse(lua_State *lua)
+{
+    return refuse_family(lua, 3, "FILE_UNSUPPORTED", "config.json: %.64s %.120s", luaL_checkstring(lua, 1),
+                         luaL_checkstring(lua, 2));
+}
+
+static int call_corrupt(lua_State *lua)
+{
+    return corrupt_field(lua, luaL_checkstring(lua, 1), luaL_checkstring(lua, 2));
+}
+
+/* divide(KEY, N): what one of the ranks has of N. */
+static int call_divide(lua_State *lua)
+{
+    const char *key = luaL_checkstring(lua, 1);
+    lua_Integer n = luaL_checkinteger(lua, 2);
+    uint32_t ranks = npugraph__family_of(lua)->ck->ranks;
+
+    if (n % ranks != 0)
+        return refuse_family(lua, 3, "INVALID_ARGUMENT",
+                             "%.64s is %lld, which %u devices cannot divide evenly among them", key, (long long)n,
+                             ranks);
+    lua_pushinteger(lua, n / ranks);
+    return 1;
+}
+
+/* one_device(WHY): the model cannot be divided. */
+static int call_one_device(lua_State *lua)
+{
+    const struct npugraph__checkpoint *ck = npugraph__family_of(lua)->ck;
+
+    if (ck->ranks > 1)
+        return refuse_family(lua, 3, "INVALID_ARGUMENT", "%s: %.100s, which %u devices cannot divide among them",
+                             ck->architecture, luaL_checkstring(lua, 1), ck->ranks);
+    return 0;
+}
+
+/* ---- declarations ---- */
+
+static int64_t check_dim(lua_State *lua, int at)
+{
+    lua_Integer v = luaL_checkinteger(lua, at);
+
+    luaL_argcheck(lua, v >= 1 && v <= DIM_MAX, at, "a dimension must be 1 or more");
+    return v;
+}
+
+/* Makes room for one more item of a list, in steps. Returns the list, or ends the run. */
+static void *make_room(lua_State *lua, void *items, size_t n, size_t max, size_t size, const char *what)
+{
+    void *more = items;
+
+    if (n == max)
+        luaL_error(lua, "more than %d %s", (int)max, what);
+    if ((n & (n - 1)) == 0) /* full: rooms are powers of two */
+        more = realloc(items, (n == 0 ? 1 : 2 * n) * size);
+    if (more == NULL)
+        refuse_family(lua, 8, "NO_MEMORY", "out of memory");
+    return more;
+}
+
+static struct npugraph__weight *declare_weight(lua_State *lua, const char *name, uint32_t rank, const int64_t *shape,
+                                               enum npugraph__split split)
+{
+    struct npugraph__checkpoint *ck = npugraph__family_of(lua)->ck;
+    struct npugraph__weights *w = &ck->weights;
+    struct npugraph__weight *x;
+
+    w->items = make_room(lua, w->items, w->n, WEIGHTS_MAX, sizeof(*w->items), "weights");
+    x = &w->items[w->n++];
+    *x = (struct npugraph__weight){.rank = rank, .split = split};
+    snprintf(x->name, sizeof(x->name), "%s", name);
+    for (uint32_t d = 0; d < rank; d++)
+        x->shape[d] = x->full[d] = shape[d];
+    if (split == NPUGRAPH__ROWS)
+        x->full[0] *= ck->ranks;
+    if (split == NPUGRAPH__COLUMNS)
+        x->full[1] *= ck->ranks;
+    return x;
+}
+
+static void put_weight(struct npugraph__family_run *run, const struct npugraph__weight *x)
+{
+    ngd_strbuf_printf(&run->params, "  param %%%s : %s[%" PRId64, x->name, x->dtype, x->shape[0]);
+    if (x->rank == 2)
+        ngd_strbuf_printf(&run->params, ",%" PRId64, x->shape[1]);
+    ngd_strbuf_append(&run->params, "]\n");
+}
+
+/*
+ * weight(NAME, ROWS[, COLUMNS[, SPLIT]]): a tensor of the checkpoint, with the shape that a rank has. SPLIT is "rows",
+ * "columns" or "first". Returns the value; nil if this rank does not have it.
+ */
+static int call_weight(lua_State *lua)
+{
+    static const char *const splits[] = {"whole", "rows", "columns", "first", NULL};
+    struct npugraph__family_run *run = npugraph__family_of(lua);
+    const char *name = luaL_checkstring(lua, 1);
+    uint32_t rank = lua_isnoneornil(lua, 3) ? 1 : 2;
+    int64_t shape[2] = {check_dim(lua, 2), rank == 2 ? check_dim(lua, 3) : 0};
+    enum npugraph__split split = (enum npugraph__split)luaL_checkoption(lua, 4, "whole", splits);
+    struct npugraph__weight *x = npugraph__weights_find(&run->ck->weights, name);
+    bool again = x != NULL && (run->shape == NULL || x < run->ck->weights.items + run->n_weights);
+
+    luaL_argcheck(lua, strlen(name) < sizeof(x->name), 1, "the name of a tensor is too long");
+    luaL_argcheck(lua, split != NPUGRAPH__COLUMNS || rank == 2, 4, "a vector has no columns");
+    if (x == NULL && run->shape == NULL)
+        x = declare_weight(lua, name, rank, shape, split);
+    if (x == NULL || x->rank != rank || x->shape[0] != shape[0] || x->shape[1] != shape[1] || x->split != split)
+        return luaL_error(lua, "weight %s is declared twice, with different shapes", name);
+    if (!again && run->shape != NULL && x != run->ck->weights.items + run->n_weights)
+        return luaL_error(lua, "weight %s is not declared in the same order by each run", name);
+    if (!again) {
+        run->n_weights++;
+        if (run->shape != NULL && !x->absent)
+            put_weight(run, x);
+    }
+    if (x->absent)
+        return 0;
+    lua_pushfstring(lua, "%%%s", name);
+    return 1;
+}
+
+/* dtype(NAME): of a weight that was declared; "f32" until it is loaded. */
+static int call_dtype(lua_State *lua)
+{
+    const char *name = luaL_checkstring(lua, 1);
+    const struct npugraph__weight *x = npugraph__weights_find(&npugraph__family_of(lua)->ck->weights, name);
+
+    if (x == NULL)
+        return luaL_error(lua, "weight %s is not declared", name);
+    lua_pushstring(lua, x->dtype[0] != '\0' ? x->dtype : "f32");
+    return 1;
+}
+
+static void put_cache(struct npugraph__family_run *run, const struct npugraph__cache *c)
+{
+    for (int i = 0; i < 2; i++)
+        ngd_strbuf_printf(&run->states, "  state %%%s : %s[%u,%u,%" PRId64 ",%" PRId64 "]\n", c->label[i],
+                          run->shape->kv_dtype, run->shape->num_blocks, run->shape->block_size, c->heads, c->head_dim);
+}
+
+/* cache(HEADS, HEAD_DIM): the KV cache of one more layer. Returns the values of keys and values. */
+static int call_cache(lua_State *lua)
+{
+    struct npugraph__family_run *run = npugraph__family_of(lua);
+    struct npugraph__checkpoint *ck = run->ck;
+    struct npugraph__cache cache = {.heads = check_dim(lua, 1), .head_dim = check_dim(lua, 2)};
+
+    snprintf(cache.label[0], sizeof(cache.label[0]), "kv.%zu.key", run->n_caches);
+    snprintf(cache.label[1], sizeof(cache.label[1]), "kv.%zu.value", run->n_caches);
+    if (run->shape == NULL) {
+        ck->caches = make_room(lua, ck->caches, ck->n_caches, CACHES_MAX, sizeof(cache), "caches");
+        ck->caches[ck->n_caches++] = cache;
+    }
+    if (run->n_caches >= ck->n_caches || ck->caches[run->n_caches].heads != cache.heads ||
+        ck->caches[run->n_caches].head_dim != cache.head_dim)
+        return luaL_error(lua, "each run must declare the same caches");
+    run->n_caches++;
+    if (run->shape != NULL)
+        put_cache(run, &cache);
+    lua_pushfstring(lua, "%%%s", cache.label[0]);
+    lua_pushfstring(lua, "%%%s", cache.label[1]);
+    return 2;
+}
+
+static double rope_field(lua_State *lua, const char *name, double def)
+{
+    double v = def;
+
+    lua_getfield(lua, 3, name);
+    if (!lua_isnil(lua, -1)) {
+        v = lua_tonumber(lua, -1);
+        if (!(v > 0) || !isfinite(v))
+            corrupt_field(lua, name, "must be a positive number");
+    }
+    lua_pop(lua, 1);
+    return v;
+}
+
+/* Reads the factors of longrope: a list with one number for each pair of dimensions. */
+static void rope_factors(lua_State *lua, struct npugraph__rope *r)
+{
+    int64_t pairs = r->dim / 2;
+
+    lua_getfield(lua, 3, "factors");
+    if (!lua_istable(lua, -1) || (int64_t)lua_rawlen(lua, -1) != pairs)
+        corrupt_field(lua, "long_factor and short_factor", "must have a number for each pair of dimensions");
+    r->factors = calloc((size_t)pairs, sizeof(double)); /* the checkpoint frees it */
+    if (r->factors == NULL)
+        refuse_family(lua, 8, "NO_MEMORY", "out of memory");
+    for (int64_t i = 0; i < pairs; i++) {
+        lua_rawgeti(lua, -1, i + 1);
+        r->factors[i] = lua_tonumber(lua, -1);
+        if (!(r->factors[i] > 0) || !isfinite(r->factors[i]))
+            corrupt_field(lua, "long_factor and short_factor", "must be positive");
+        lua_pop(lua, 1);
+    }
+    lua_pop(lua, 1);
+}
+
+static void declare_rope(lua_State *lua, const struct npugraph__rope *rope)
+{
+    struct npugraph__checkpoint *ck = npugraph__family_of(lua)->ck;
+
+    ck->ropes = make_room(lua, ck->ropes, ck->n_ropes, ROPES_MAX, sizeof(*rope), "rotary tables");
+    ck->ropes[ck->n_ropes++] = *rope;
+    if (rope->kind == ROPE_LONG)
+        rope_factors(lua, &ck->ropes[ck->n_ropes - 1]);
+}
+
+/*
+ * rope(NAME, DIM, {kind=, theta=, factor=, ...}): tables of cosines and sines for DIM dimensions of a head. Returns the
+ * two values.
+ */
+static int call_rope(lua_State *lua)
+{
+    static const char *const kinds[] = {"default", "linear", "llama3", "yarn", "longrope", NULL};
+    struct npugraph__family_run *run = npugraph__family_of(lua);
+    struct npugraph__rope r = {.dim = check_dim(lua, 2)};
+    const char *name = luaL_checkstring(lua, 1);
+
+    luaL_argcheck(lua, strlen(name) < sizeof(r.label[0]) - 4, 1, "the name is too long");
+    luaL_argcheck(lua, r.dim % 2 == 0, 2, "the dimensions must be even");
+    luaL_checktype(lua, 3, LUA_TTABLE);
+    snprintf(r.label[0], sizeof(r.label[0]), "%s.cos", name);
+    snprintf(r.label[1], sizeof(r.label[1]), "%s.sin", name);
+    if (run->shape == NULL) {
+        lua_getfield(lua, 3, "kind");
+        r.kind = (enum npugraph__rope_kind)luaL_checkoption(lua, -1, "default", kinds);
+        r.theta = rope_field(lua, "theta", 10000);
+        r.factor = rope_field(lua, "factor", 1);
+        r.low_freq = rope_field(lua, "low_freq_factor", 1);
+        r.high_freq = rope_field(lua, "high_freq_factor", 4);
+        r.original = rope_field(lua, "original", 1);
+        r.beta_fast = rope_field(lua, "beta_fast", 32);
+        r.beta_slow = rope_field(lua, "beta_slow", 1);
+        r.scale = rope_field(lua, "scale", 1);
+        lua_getfield(lua, 3, "truncate");
+        r.truncate = lua_isnil(lua, -1) || lua_toboolean(lua, -1);
+        declare_rope(lua, &r);
+    }
+    if (run->n_ropes >= run->ck->n_ropes || run->ck->ropes[run->n_ropes].dim != r.dim)
+        return luaL_error(lua, "each run must declare the same rotary tables");
+    run->n_ropes++;
+    for (int i = 0; i < 2; i++) {
+        if (run->shape != NULL)
+            ngd_strbuf_printf(&run->params, "  param %%%s : f32[%u,%" PRId64 "]\n", r.label[i], run->shape->max_context,
+                              r.dim);
+        lua_pushfstring(lua, "%%%s", r.label[i]);
+    }
+    return 2;
+}
+
+/* emit(TEXT): nodes of the graph. */
+static int call_emit(lua_State *lua)
+{
+    struct npugraph__family_run *run = npugraph__family_of(lua);
+    size_t len;
+    const char *text = luaL_checklstring(lua, 1, &len);
+
+    if (run->shape == NULL)
+        return 0;
+    if (len > TEXT_MAX - run->nodes.len)
+        return luaL_error(lua, "the graph is larger than %d MiB", (int)(TEXT_MAX >> 20));
+    ngd_strbuf_append_n(&run->nodes, text, len);
+    return 0;
+}
+
+void npugraph__family_calls(lua_State *lua)
+{
+    static const luaL_Reg calls[] = {
+        {"int", call_int},
+        {"number", call_number},
+        {"bool", call_bool},
+        {"text", call_text},
+        {"has", call_has},
+        {"object", call_object},
+        {"list", call_list},
+        {"refuse", call_refuse},
+        {"corrupt", call_corrupt},
+        {"divide", call_divide},
+        {"one_device", call_one_device},
+        {"weight", call_weight},
+        {"dtype", call_dtype},
+        {"cache", call_cache},
+        {"rope", call_rope},
+        {"emit", call_emit},
+    };
+    struct npugraph__family_run *run = npugraph__family_of(lua);
+
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
+        lua_register(lua, calls[i].name, calls[i].func);
+    lua_pushinteger(lua, run->ck->ranks);
+    lua_setglobal(lua, "ranks");
+    lua_pushboolean(lua, run->prefill);
+    lua_setglobal(lua, "prefill");
+    lua_pushstring(lua, run->prefill ? "T" : "B");
+    lua_setglobal(lua, "rows");
+    lua_pushinteger(lua, run->shape != NULL ? run->shape->block_size : 1);
+    lua_setglobal(lua, "block_size");
+}

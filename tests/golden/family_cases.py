@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The classes of each family in transformers, and tiny cases of those that make_golden.py does not list itself.
+
+A case: name, family, dtype, what is special, arguments of the configuration. MISTAKES: for a family, changes of its
+configuration that its expectation must show.
+"""
+
+import transformers as t
+
+CLASSES = {
+    "qwen3": (t.Qwen3Config, t.Qwen3ForCausalLM),
+    "llama": (t.LlamaConfig, t.LlamaForCausalLM),
+    "qwen2": (t.Qwen2Config, t.Qwen2ForCausalLM),
+    "mistral": (t.MistralConfig, t.MistralForCausalLM),
+    "phi3": (t.Phi3Config, t.Phi3ForCausalLM),
+    "olmo2": (t.Olmo2Config, t.Olmo2ForCausalLM),
+    "smollm3": (t.SmolLM3Config, t.SmolLM3ForCausalLM),
+    "granite": (t.GraniteConfig, t.GraniteForCausalLM),
+    "cohere": (t.CohereConfig, t.CohereForCausalLM),
+    "glm4": (t.Glm4Config, t.Glm4ForCausalLM),
+    "gemma": (t.GemmaConfig, t.GemmaForCausalLM),
+    "gemma3_text": (t.Gemma3TextConfig, t.Gemma3ForCausalLM),
+}
+
+MISTAKES = {
+    "smollm3": {"no_rope_layers": [1, 1, 1]},
+    "granite": {"attention_multiplier": 0.3, "embedding_multiplier": 2.0, "residual_multiplier": 0.5, "logits_scaling": 3.0},
+    "cohere": {"logit_scale": 0.1},
+    "glm4": {"partial_rotary_factor": 1.0},
+    "phi3": {"partial_rotary_factor": 1.0},
+    "gemma3_text": {"query_pre_attn_scalar": 30, "rope_local_base_freq": 500.0, "layer_types": ["full_attention"] * 3},
+}
+
+# Sizes are odd on purpose: no power of two, heads * head_dim is not hidden_size.
+SIZES = dict(hidden_size=36, num_attention_heads=4, num_key_value_heads=2, head_dim=12, intermediate_size=52, vocab_size=120)
+YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32, beta_fast=8.0, beta_slow=1.0)
+
+CASES = [
+    ("qwen2_bias", "qwen2", "f32", "biases of q, k and v, tied", dict(
+        hidden_size=48, num_attention_heads=4, num_key_value_heads=2, intermediate_size=56, vocab_size=120,
+        tie_word_embeddings=True, rope_theta=10000.0, rms_norm_eps=1e-6)),
+    ("mistral_window", "mistral", "f32", "a sliding window that no context here reaches, untied", dict(
+        SIZES, tie_word_embeddings=False, rope_theta=10000.0, rms_norm_eps=1e-5, sliding_window=128)),
+    ("llama_yarn", "llama", "f32", "yarn positions past original_max_position_embeddings", dict(
+        SIZES, tie_word_embeddings=True, rope_theta=10000.0, rms_norm_eps=1e-5, rope_scaling=YARN)),
+    ("phi3_fused", "phi3", "f32", "fused weights, three quarters of a head turn", dict(
+        hidden_size=48, num_attention_heads=6, num_key_value_heads=2, intermediate_size=52, vocab_size=120,
+        partial_rotary_factor=0.75, tie_word_embeddings=False, rope_theta=10000.0, rms_norm_eps=1e-5,
+        sliding_window=None)),
+    ("olmo2_norms", "olmo2", "f32", "norms behind attention and MLP, and over all heads", dict(
+        hidden_size=48, num_attention_heads=4, num_key_value_heads=2, intermediate_size=52, vocab_size=120,
+        tie_word_embeddings=False, rope_theta=10000.0, rms_norm_eps=1e-5)),
+    ("smollm3_nope", "smollm3", "f32", "the second of three layers has no positions", dict(
+        hidden_size=48, num_attention_heads=4, num_key_value_heads=2, intermediate_size=52, vocab_size=120,
+        num_hidden_layers=3, no_rope_layers=[1, 0, 1], tie_word_embeddings=True, rope_theta=10000.0, rms_norm_eps=1e-6)),
+    ("granite_factors", "granite", "f32", "four factors", dict(
+        hidden_size=48, num_attention_heads=4, num_key_value_heads=2, intermediate_size=52, vocab_size=120,
+        attention_multiplier=0.2, embedding_multiplier=3.0, residual_multiplier=0.7, logits_scaling=2.0,
+        tie_word_embeddings=True, rope_theta=10000.0, rms_norm_eps=1e-5)),
+    ("cohere_parallel", "cohere", "f32", "attention beside the MLP, a layer norm, neighbours turn", dict(
+        hidden_size=48, num_attention_heads=4, num_key_value_heads=2, intermediate_size=52, vocab_size=120,
+        logit_scale=0.25, tie_word_embeddings=True, rope_theta=10000.0, layer_norm_eps=1e-5)),
+    ("glm4_partial", "glm4", "f32", "half of a head turns, four norms a layer, biases of q, k and v", dict(
+        SIZES, partial_rotary_factor=0.5, attention_bias=True, tie_word_embeddings=False, rope_theta=10000.0,
+        rms_norm_eps=1e-5)),
+    ("gemma_tied", "gemma", "f32", "norms times 1 + gamma, scaled embeddings, gelu, tied", dict(
+        SIZES, hidden_act="gelu_pytorch_tanh", tie_word_embeddings=True, rope_theta=10000.0, rms_norm_eps=1e-6)),
+    ("gemma3_two_ropes", "gemma3_text", "f32", "layers with and without a window turn by different tables", dict(
+        SIZES, num_hidden_layers=3, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        sliding_window=128, query_pre_attn_scalar=20, hidden_activation="gelu_pytorch_tanh", tie_word_embeddings=True,
+        rope_theta=100000.0, rope_local_base_freq=10000.0, rms_norm_eps=1e-6)),
+    ("qwen2_bf16", "qwen2", "bf16", "bf16 weights, tied, GQA ratio 4", dict(
+        hidden_size=64, num_attention_heads=4, num_key_value_heads=1, intermediate_size=80, vocab_size=120,
+        tie_word_embeddings=True, rope_theta=10000.0, rms_norm_eps=1e-6)),
+]
