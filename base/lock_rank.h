@@ -35,6 +35,7 @@ typedef enum ngd_lock_rank {
     NGD_RANK_KV,            /* scheduler: KV block allocator */
     NGD_RANK_GCACHE,        /* graphs: compiled-graph cache */
     NGD_RANK_HOT,           /* scheduler: runs of hot keys that are not written yet */
+    NGD_RANK_COMMUNICATORS, /* devices: for which ascend devices a communicator is being made */
     NGD_RANK_CAPTURE,       /* devices: one capture at a time on an ascend device */
     NGD_RANK_LAYOUTS,       /* devices: an ascend device's copies of weights in NZ, while one is made */
     NGD_RANK_POOL,          /* devices: pool growth and holders */

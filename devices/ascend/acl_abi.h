@@ -147,6 +147,7 @@ struct ngd_acl_physical {
 #define NGD_ACL_FORMAT_NZ 29 /* fractals of 16 x 32 bytes; ngd_acl_fractal */
 
 /* HcclResult, HcclDataType (numbered otherwise than aclDataType), HcclReduceOp */
+#define NGD_HCCL_ROOT_BYTES    4108 /* of HcclRootInfo */
 #define NGD_HCCL_E_PARA        1
 #define NGD_HCCL_E_PTR         2
 #define NGD_HCCL_E_MEMORY      3

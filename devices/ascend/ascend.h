@@ -54,13 +54,21 @@ struct ascend_device {
     struct ngd_list captured NGD_GUARDED_BY(lock); /* instances with a graph, least recently used first */
     uint32_t streams_used NGD_GUARDED_BY(lock);    /* by this process, as counted */
     uint32_t events_used NGD_GUARDED_BY(lock);
-    uint32_t streams_total; /* what the chip has, when it cannot be asked */
-    uint64_t memory_total;  /* all of the chip's */
-    uint64_t page;          /* of memory that is mapped; 0: there is none */
+    uint32_t streams_total;                            /* what the chip has, when it cannot be asked */
+    uint64_t memory_total;                             /* all of the chip's */
+    uint64_t page;                                     /* of memory that is mapped; 0: there is none */
+    struct ascend_shared *shared NGD_GUARDED_BY(lock); /* of communicators that are made next; NULL: a new one */
+    bool joining;                                      /* a communicator is being made; under a lock of group.c */
     struct ngd_list ranges NGD_GUARDED_BY(lock);
     struct ascend_nz_state nz;
     _Atomic uint64_t captures, given_up, replays, eager, updates;
     _Atomic uint64_t ways[ASCEND_WAY_MAX]; /* attentions of executables, by the way that they take */
+};
+
+/* A context that the communicators of a device share (stream.c). */
+struct ascend_shared {
+    void *context;
+    uint32_t refs; /* of streams; under the device's lock */
 };
 
 struct ascend_inst;
@@ -77,8 +85,10 @@ struct ascend_stream {
     void **sides; /* streams that captures fork, one for each side stream of the plan that has most */
     uint32_t n_sides;
     struct ascend_limits limits;
-    bool broken;              /* the context is spoiled and has to be made anew */
-    struct ngd_list captured; /* instances whose graph lives in this context; under dev->lock */
+    bool of_group;                /* runs a group's launches: the context is shared with the device's other groups */
+    struct ascend_shared *shared; /* that context, if of_group */
+    bool broken;                  /* the context is spoiled and has to be made anew */
+    struct ngd_list captured;     /* instances whose graph lives in this context; under dev->lock */
 };
 
 /* What is read on the host, because the device would fault on it. */
@@ -235,8 +245,12 @@ ngd_status_t ngd_ascend_run_tails(const struct ascend_inst *inst, struct ngd_lau
 ngd_status_t ngd_ascend_stream_fail(const struct ascend_stream *s, ngd_acl_error_t code, const char *name,
                                     struct ngd_diag *diag);
 ngd_status_t ngd_ascend_stream_create(void *dev, const char *name, void **stream_p, struct ngd_diag *diag);
-/* Makes the context anew: what ran in it is gone. */
+/* Makes the context anew: what ran in it is gone. A group's stream leaves its context, if it is broken, to the streams
+ * that are in it, and takes one in which nothing has failed. */
 ngd_status_t ngd_ascend_stream_renew(struct ascend_stream *s, struct ngd_diag *diag);
+/* A stream for the launches of a group's rank, in the caller's memory. Its context comes with the first renew. */
+void ngd_ascend_stream_init_in_group(struct ascend_stream *s, struct ascend_device *dev, const char *name);
+void ngd_ascend_stream_close(struct ascend_stream *s);
 /* The update stream and n external events. */
 ngd_status_t ngd_ascend_stream_task_groups(struct ascend_stream *s, uint32_t n, struct ngd_diag *diag);
 /* At least n side streams. */

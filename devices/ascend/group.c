@@ -8,9 +8,12 @@
  * one. Nothing reaches a device before all are there and agree. What can still happen is that a rank's device fails
  * inside a launch: then it breaks the group, and the others, who look at that while they wait, abort their streams.
  *
- * Communicators are made and warmed up before any capture: HCCL connects its ranks at their first collective, with one
- * thread for each, and cannot do that in a capture. After a rank was stopped inside a collective they are made anew by
- * reset; graphs that were captured for the old ones are captured again.
+ * Communicators are made and warmed up before any capture. After a rank was stopped inside a collective they are made
+ * anew by reset; graphs that were captured for the old ones are captured again.
+ *
+ * A rank's launches run on a stream of the group (its seat), whichever stream they were launched on, since HCCL wants
+ * all collectives of a communicator on a device issued in one context (docs/decisions/0024). A rank is in one launch at
+ * a time (devices/meeting.h), so the seat's stream needs no lock.
  */
 #include "devices/ascend/group.h"
 #include "base/digest.h"
@@ -23,138 +26,200 @@
 
 /* ---- communicators of HCCL ----------------------------------------------------------------------- */
 
-static void drop_hccl(struct ascend_comm *comm)
+/*
+ * HCCL makes the communicators of one NPU one after the other (hicann/hccl 09300b70, user guide,
+ * api_comm_impl:42). A thread takes all devices of its group at once, so that no two wait for each other.
+ */
+static struct ngd_mutex joining_lock = NGD_MUTEX_INITIALIZER(NGD_RANK_COMMUNICATORS);
+static struct ngd_cond joining_ended = {.c = PTHREAD_COND_INITIALIZER};
+
+static bool is_joining_locked(const struct ascend_comm *comm)
 {
-    for (uint32_t i = 0; i < comm->n; i++) {
-        if (comm->hccl[i] && comm->acl->HcclCommDestroy(comm->hccl[i]))
-            ngd_warning("devices", "group \"%s\": the communicator of %s could not be destroyed, ignoring", comm->name,
-                        comm->devs[i]->name);
-        comm->hccl[i] = NULL;
-    }
+    bool joining = false;
+
+    for (uint32_t i = 0; i < comm->n; i++)
+        joining |= comm->seats[i].dev->joining;
+    return joining;
 }
 
-struct warm {
+static void begin_joining(struct ascend_comm *comm)
+{
+    ngd_mutex_lock(&joining_lock);
+    while (is_joining_locked(comm))
+        ngd_cond_wait(&joining_ended, &joining_lock);
+    for (uint32_t i = 0; i < comm->n; i++)
+        comm->seats[i].dev->joining = true;
+    ngd_mutex_unlock(&joining_lock);
+}
+
+static void end_joining(struct ascend_comm *comm)
+{
+    ngd_mutex_lock(&joining_lock);
+    for (uint32_t i = 0; i < comm->n; i++)
+        comm->seats[i].dev->joining = false;
+    ngd_cond_broadcast(&joining_ended);
+    ngd_mutex_unlock(&joining_lock);
+}
+
+/* Graphs go before the communicator whose handle they have inside, and that goes before its context. */
+static void leave_seat(struct ascend_comm *comm, struct ascend_seat *seat)
+{
+    ngd_ascend_drop_graphs(&seat->stream);
+    if (seat->hccl && seat->stream.context)
+        (void)ngd_ascend_enter_to_release(seat->dev, seat->stream.context);
+    if (seat->hccl && comm->acl->HcclCommDestroy(seat->hccl))
+        ngd_warning("devices", "group \"%s\": the communicator of %s could not be destroyed, ignoring", comm->name,
+                    seat->dev->name);
+    seat->hccl = NULL;
+    ngd_ascend_stream_close(&seat->stream);
+}
+
+static void leave_all(struct ascend_comm *comm)
+{
+    for (uint32_t i = 0; i < comm->n; i++)
+        leave_seat(comm, &comm->seats[i]);
+}
+
+/* A rank that joins: a thread of its own, since HCCL's calls wait for the other ranks. */
+struct joiner {
     struct ascend_comm *comm;
+    struct ascend_seat *seat;
     uint32_t rank;
+    const void *root; /* root information of HCCL */
     pthread_t thread;
     ngd_status_t status;
     struct ngd_diag diag;
 };
 
-static void fail_warm_up(struct warm *w, ngd_acl_error_t code, const char *name)
+static void fail_to_join(struct joiner *j, ngd_acl_error_t code, const char *name)
 {
     char what[160];
 
-    snprintf(what, sizeof(what), "group \"%.64s\", rank %u on %s: %s", w->comm->name, w->rank,
-             w->comm->devs[w->rank]->name, name);
-    w->status = ngd_acl_fail(w->comm->acl, code, what, &w->diag);
+    snprintf(what, sizeof(what), "group \"%.64s\", rank %u on %s: %s", j->comm->name, j->rank, j->seat->dev->name,
+             name);
+    j->status = ngd_acl_fail(j->comm->acl, code, what, &j->diag);
 }
 
-static void reduce_once(struct warm *w, void *mem, void *stream)
+static void reduce_once(struct joiner *j, void *mem)
 {
-    const struct ngd_acl *acl = w->comm->acl;
+    const struct ngd_acl *acl = j->comm->acl;
+    void *stream = j->seat->stream.stream;
     ngd_acl_error_t code = acl->aclrtMemset(mem, WARM_BYTES, 0, WARM_BYTES);
 
     if (!code)
-        code = acl->HcclAllReduce(mem, mem, 1, NGD_HCCL_FP32, NGD_HCCL_SUM, w->comm->hccl[w->rank], stream);
+        code = acl->HcclAllReduce(mem, mem, 1, NGD_HCCL_FP32, NGD_HCCL_SUM, j->seat->hccl, stream);
     if (code) {
-        fail_warm_up(w, code, "the first collective");
+        fail_to_join(j, code, "the first collective");
         return;
     }
-    code = acl->aclrtSynchronizeStreamWithTimeout(stream, w->comm->devs[w->rank]->limit_ms);
+    code = acl->aclrtSynchronizeStreamWithTimeout(stream, j->seat->dev->limit_ms);
     if (code) {
-        fail_warm_up(w, code, "the end of the first collective");
+        fail_to_join(j, code, "the end of the first collective");
         acl->aclrtStreamAbort(stream);
     }
 }
 
-static void warm_up_rank(struct warm *w)
+/* HCCL connects its ranks at their first collective, and cannot do that in a capture. */
+static void warm_up_rank(struct joiner *j)
 {
-    struct ascend_device *dev = w->comm->devs[w->rank];
-    void *mem = NULL, *stream = NULL;
-    ngd_acl_error_t code;
+    const struct ngd_acl *acl = j->comm->acl;
+    void *mem = NULL;
+    ngd_acl_error_t code = acl->aclrtMalloc(&mem, WARM_BYTES, NGD_ACL_MALLOC_HUGE_FIRST);
 
-    w->status = ngd_ascend_enter(dev, dev->context, &w->diag);
-    if (w->status)
-        return;
-    code = dev->acl->aclrtCreateStreamWithConfig(&stream, 0, NGD_ACL_STREAM_FAST_LAUNCH);
     if (code) {
-        fail_warm_up(w, code, "a stream");
+        fail_to_join(j, code, "device memory");
         return;
     }
-    code = dev->acl->aclrtMalloc(&mem, WARM_BYTES, NGD_ACL_MALLOC_HUGE_FIRST);
-    if (code)
-        fail_warm_up(w, code, "device memory");
-    else
-        reduce_once(w, mem, stream);
-    dev->acl->aclrtDestroyStreamForce(stream);
-    if (!code)
-        dev->acl->aclrtFree(mem);
+    reduce_once(j, mem);
+    acl->aclrtFree(mem);
 }
 
-static void *warm_main(void *arg)
+static void *join_main(void *arg)
 {
-    warm_up_rank(arg);
+    struct joiner *j = arg;
+    ngd_acl_error_t code;
+
+    j->status = ngd_ascend_stream_renew(&j->seat->stream, &j->diag);
+    if (j->status)
+        return NULL;
+    code = j->comm->acl->HcclCommInitRootInfo(j->comm->n, j->root, j->rank, &j->seat->hccl);
+    if (code) {
+        j->seat->hccl = NULL;
+        fail_to_join(j, code, "its communicator");
+    } else {
+        warm_up_rank(j);
+    }
     return NULL;
 }
 
 /* The rank's own failure is the cause to report, not that others waited for it. */
-static ngd_status_t judge_warm_ups(const struct warm *warm, uint32_t n, struct ngd_diag *diag)
+static ngd_status_t judge_joiners(const struct joiner *joiners, uint32_t n, struct ngd_diag *diag)
 {
-    const struct warm *worst = NULL;
+    const struct joiner *worst = NULL;
 
     for (uint32_t i = 0; i < n; i++)
-        if (warm[i].status && (!worst || (worst->status == NGD_ERR_DEVICE_FAULT && warm[i].status != worst->status)))
-            worst = &warm[i];
+        if (joiners[i].status &&
+            (!worst || (worst->status == NGD_ERR_DEVICE_FAULT && joiners[i].status != worst->status)))
+            worst = &joiners[i];
     if (!worst)
         return NGD_OK;
     return ngd_diag_set(diag, worst->status, "%s", worst->diag.text);
 }
 
-/* One thread for each rank: the first collective connects them, and each waits for the others in its call. */
-static ngd_status_t warm_all(struct ascend_comm *comm, struct ngd_diag *diag)
+static ngd_status_t join_all(struct ascend_comm *comm, const void *root, struct ngd_diag *diag)
 {
-    struct warm *warm = NGD_NEW_N(struct warm, comm->n);
+    struct joiner *joiners = NGD_NEW_N(struct joiner, comm->n);
     uint32_t n = 0;
     ngd_status_t status;
     int err = 0;
 
-    if (!warm)
+    if (!joiners)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for group \"%s\"", comm->name);
     for (; n < comm->n && !err; n += !err) {
-        warm[n].comm = comm;
-        warm[n].rank = n;
-        err = ngd_thread_start(&warm[n].thread, "hccl", warm_main, &warm[n]);
+        joiners[n].comm = comm;
+        joiners[n].seat = &comm->seats[n];
+        joiners[n].rank = n;
+        joiners[n].root = root;
+        err = ngd_thread_start(&joiners[n].thread, "hccl", join_main, &joiners[n]);
     }
     for (uint32_t i = 0; i < n; i++)
-        pthread_join(warm[i].thread, NULL);
+        pthread_join(joiners[i].thread, NULL);
     status = err ? ngd_diag_set(diag, ngd_status_from_errno(err), "group \"%s\": no thread for rank %u", comm->name, n)
-                 : judge_warm_ups(warm, comm->n, diag);
-    ngd_free(warm);
+                 : judge_joiners(joiners, comm->n, diag);
+    ngd_free(joiners);
     return status;
+}
+
+/*
+ * By root information and not by HcclCommInitAll, which makes communicators in the devices' default contexts
+ * (yzh1703456/cann-hccl d218e8b0, op_base.cc, GetDeviceComm): here each is made and used in the context of its seat.
+ */
+static ngd_status_t join_here(struct ascend_comm *comm, struct ngd_diag *diag)
+{
+    const struct ascend_device *first = comm->seats[0].dev;
+    char root[NGD_HCCL_ROOT_BYTES], what[160];
+    ngd_status_t status = ngd_ascend_enter(first, first->context, diag);
+    ngd_acl_error_t code;
+
+    if (status)
+        return status;
+    code = comm->acl->HcclGetRootInfo(root);
+    if (code) {
+        snprintf(what, sizeof(what), "group \"%.64s\": root information of %s", comm->name, first->name);
+        return ngd_acl_fail(comm->acl, code, what, diag);
+    }
+    return join_all(comm, root, diag);
 }
 
 static ngd_status_t make_hccl(struct ascend_comm *comm, struct ngd_diag *diag)
 {
-    int32_t devices[NGD_GROUP_MAX_RANKS];
-    ngd_acl_error_t code;
     ngd_status_t status;
-    char what[160];
 
-    for (uint32_t i = 0; i < comm->n; i++)
-        devices[i] = comm->devs[i]->index;
-    status = ngd_ascend_enter(comm->devs[0], comm->devs[0]->context, diag);
+    begin_joining(comm);
+    status = join_here(comm, diag);
+    end_joining(comm);
     if (status)
-        return status;
-    code = comm->acl->HcclCommInitAll(comm->n, devices, comm->hccl);
-    if (code) {
-        memset(comm->hccl, 0, sizeof(comm->hccl));
-        snprintf(what, sizeof(what), "group \"%.64s\": communicators of %u devices", comm->name, comm->n);
-        return ngd_acl_fail(comm->acl, code, what, diag);
-    }
-    status = warm_all(comm, diag);
-    if (status)
-        drop_hccl(comm);
+        leave_all(comm);
     else
         atomic_fetch_add(&comm->generation, 1);
     return status;
@@ -169,7 +234,7 @@ ngd_status_t ngd_ascend_comm_create(void *const *devs, uint32_t n, const char *n
     struct ascend_comm *comm;
     ngd_status_t status;
 
-    if (!first->acl->HcclCommInitAll)
+    if (!first->acl->HcclCommInitRootInfo)
         return ngd_diag_set(diag, NGD_ERR_UNIMPLEMENTED,
                             "device backend \"ascend\" has no collectives: CANN has no libhccl.so here, or it lacks a "
                             "function; install CANN's communication library");
@@ -179,8 +244,10 @@ ngd_status_t ngd_ascend_comm_create(void *const *devs, uint32_t n, const char *n
     comm->acl = first->acl;
     comm->n = n;
     comm->name = name;
-    for (uint32_t i = 0; i < n; i++)
-        comm->devs[i] = devs[i];
+    for (uint32_t i = 0; i < n; i++) {
+        comm->seats[i].dev = devs[i];
+        ngd_ascend_stream_init_in_group(&comm->seats[i].stream, devs[i], name);
+    }
     status = ngd_meeting_create(n, name, time_limit, &comm->meeting);
     if (status) {
         ngd_free(comm);
@@ -199,7 +266,7 @@ void ngd_ascend_comm_destroy(void *comm_v)
 {
     struct ascend_comm *comm = comm_v;
 
-    drop_hccl(comm);
+    leave_all(comm);
     ngd_meeting_destroy(comm->meeting);
     ngd_free(comm);
 }
@@ -218,14 +285,24 @@ ngd_status_t ngd_ascend_comm_status(void *comm_v, struct ngd_diag *diag)
     return ngd_meeting_status(comm->meeting, diag);
 }
 
+/* A launch that did not come to its collectives leaves them whole, and may still have broken what it ran on. */
+static bool needs_mending(const struct ascend_comm *comm)
+{
+    bool needs = atomic_load(&comm->spoiled);
+
+    for (uint32_t i = 0; i < comm->n; i++)
+        needs |= comm->seats[i].stream.broken || !comm->seats[i].stream.context;
+    return needs;
+}
+
 static ngd_status_t mend_hccl_group(void *comm_v, struct ngd_diag *diag)
 {
     struct ascend_comm *comm = comm_v;
     ngd_status_t status;
 
-    if (!atomic_load(&comm->spoiled))
+    if (!needs_mending(comm))
         return NGD_OK;
-    drop_hccl(comm);
+    leave_all(comm);
     status = make_hccl(comm, diag);
     if (!status)
         atomic_store(&comm->spoiled, false);
@@ -314,6 +391,12 @@ ngd_status_t ngd_ascend_find_groups(struct ascend_exec *exec, const struct ngd_b
         exec->n_comms++;
     }
     return exec->comms ? NGD_OK : ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for an executable");
+}
+
+/* The first group's: the groups of a device share their context. */
+struct ascend_stream *ngd_ascend_group_stream(const struct ascend_exec *exec)
+{
+    return &exec->comms[0].comm->seats[exec->comms[0].rank].stream;
 }
 
 uint64_t ngd_ascend_group_stamp(const struct ascend_exec *exec)

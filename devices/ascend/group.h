@@ -6,14 +6,20 @@
 #include "devices/ascend/ascend.h"
 #include "devices/meeting.h"
 
+/* A rank's place: its device, and all that its launches and collectives run on. */
+struct ascend_seat {
+    struct ascend_device *dev;
+    struct ascend_stream stream;
+    void *hccl;
+};
+
 struct ascend_comm {
     struct ngd_meeting *meeting;
     const struct ngd_acl *acl;
     const char *name;
     uint32_t n;
-    struct ascend_device *devs[NGD_GROUP_MAX_RANKS];
-    void *hccl[NGD_GROUP_MAX_RANKS];
-    _Atomic uint64_t generation; /* of hccl: graphs have the handles inside */
+    struct ascend_seat seats[NGD_GROUP_MAX_RANKS];
+    _Atomic uint64_t generation; /* of the communicators: graphs have their handles inside */
     _Atomic bool spoiled;        /* a rank was stopped inside a collective */
 };
 
@@ -43,6 +49,8 @@ ngd_status_t ngd_ascend_comm_reset(void *comm, struct ngd_diag *diag);
 
 ngd_status_t ngd_ascend_find_groups(struct ascend_exec *exec, const struct ngd_backend_group *groups, uint32_t n,
                                     struct ngd_diag *diag);
+/* Where an executable with collectives runs, whichever stream it is launched on. */
+struct ascend_stream *ngd_ascend_group_stream(const struct ascend_exec *exec);
 /* Changes when a communicator of the executable was made anew: its graph is of the old one. */
 uint64_t ngd_ascend_group_stamp(const struct ascend_exec *exec);
 

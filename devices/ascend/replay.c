@@ -508,10 +508,10 @@ static void stop_what_runs(struct ascend_stream *s)
 
 /*
  * The launch has met the others, and did not end well. Who failed breaks the group; who was stopped because another one
- * had says so, on a stream whose context is made anew, since its device is not to blame.
+ * had says so, since its device is not to blame. The group's reset makes what it ran on anew.
  */
-static ngd_status_t end_in_groups(struct ascend_stream *s, const struct ascend_inst *inst, ngd_status_t status,
-                                  bool failed_first, struct ngd_launch *launch)
+static ngd_status_t end_in_groups(const struct ascend_inst *inst, ngd_status_t status, bool failed_first,
+                                  struct ngd_launch *launch)
 {
     struct ngd_diag diag = {0};
     ngd_status_t broken;
@@ -524,7 +524,7 @@ static ngd_status_t end_in_groups(struct ascend_stream *s, const struct ascend_i
         ngd_ascend_groups_fail(inst->exec, "failed", launch->diag.text);
         return status;
     }
-    if (status == NGD_ERR_DEVICE_LOST || (s->broken && ngd_ascend_stream_renew(s, &launch->diag)))
+    if (status == NGD_ERR_DEVICE_LOST)
         return status;
     launch->diag = diag;
     return broken;
@@ -555,7 +555,7 @@ static ngd_status_t run_replay_or_eager(struct ascend_stream *s, struct ascend_i
     if (s->broken)
         stop_what_runs(s);
     ngd_ascend_put_graph(inst);
-    return met && status ? end_in_groups(s, inst, status, failed, launch) : status;
+    return met && status ? end_in_groups(inst, status, failed, launch) : status;
 }
 
 static void copy_launch_out(const struct ascend_inst *inst, const struct ngd_launch *launch)
@@ -575,11 +575,17 @@ static bool has_current_weights(const struct ascend_stream *s, const struct asce
     return !inst->exec->n_weights || inst->nz_epoch == atomic_load_explicit(&s->dev->nz.epoch, memory_order_acquire);
 }
 
+/* Where a launch on this stream runs. */
+static struct ascend_stream *place_of(struct ascend_stream *s, const struct ascend_inst *inst)
+{
+    return inst->exec->n_comms ? ngd_ascend_group_stream(inst->exec) : s;
+}
+
 /* To take the graph and to put it back makes it the last one to be given up. */
 bool ngd_ascend_ready(void *stream, void *inst_v)
 {
-    struct ascend_stream *s = stream;
     struct ascend_inst *inst = inst_v;
+    struct ascend_stream *s = place_of(stream, inst);
 
     if (!has_current_weights(s, inst) || !get_graph(s, inst))
         return false;
@@ -626,13 +632,13 @@ static ngd_status_t compute_in_groups(struct ascend_stream *s, struct ascend_ins
 
 ngd_status_t ngd_ascend_launch(void *stream, void *inst_v, struct ngd_launch *launch)
 {
-    struct ascend_stream *s = stream;
     struct ascend_inst *inst = inst_v;
+    struct ascend_stream *own = stream, *s = place_of(own, inst);
     ngd_nsec_t start = ngd_now(), computed;
     ngd_status_t status;
 
-    if (!s->context || s->broken) {
-        ngd_diag_set(&launch->diag, NGD_ERR_STREAM_ERROR, "stream %s has no context; reset it", s->name);
+    if (!own->context || own->broken) {
+        ngd_diag_set(&launch->diag, NGD_ERR_STREAM_ERROR, "stream %s has no context; reset it", own->name);
         ngd_ascend_groups_fail(inst->exec, "does not run", launch->diag.text);
         return launch->status = NGD_ERR_STREAM_ERROR;
     }
@@ -643,11 +649,13 @@ ngd_status_t ngd_ascend_launch(void *stream, void *inst_v, struct ngd_launch *la
         launch->copy_out_time = ngd_now() - computed;
         atomic_fetch_add_explicit(&s->dev->replays, 1, memory_order_relaxed);
     }
-    if (s->broken && ngd_status_scope(status) != NGD_SCOPE_DEVICE) {
+    if (own->broken && ngd_status_scope(status) != NGD_SCOPE_DEVICE) {
         if (!launch->diag.text[0])
-            ngd_diag_set(&launch->diag, NGD_ERR_DEVICE_FAULT, "stream %s is broken", s->name);
+            ngd_diag_set(&launch->diag, NGD_ERR_DEVICE_FAULT, "stream %s is broken", own->name);
         status = launch->diag.status = NGD_ERR_DEVICE_FAULT; /* the text has the cause */
     }
+    if (s->broken && ngd_status_scope(status) == NGD_SCOPE_DEVICE)
+        own->broken = true; /* its reset finds out whether the device still makes contexts */
     launch->device_time = ngd_now() - start;
     return launch->status = status;
 }

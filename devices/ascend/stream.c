@@ -2,13 +2,15 @@
 /*
  * Streams: each has a context of its own, so that a capture on one forbids nothing to the others, and a fault on one is
  * mended by making its context anew. The queue in front is devices/serial.h.
+ *
+ * Groups' launches run on streams of their own, one for each rank, because HCCL wants all collectives of a communicator
+ * issued in one context. All groups of a device share that context, so that a graph may have collectives of several
+ * (docs/decisions/0024). A stream that breaks leaves the context to the others, and the device's next one is new.
  */
 #include "base/log.h"
 #include "devices/ascend/group.h"
 #include <stdio.h>
 #include <string.h>
-
-#define CONTEXT_STREAMS 2 /* a context's default stream, and the one that is made here */
 
 ngd_status_t ngd_ascend_stream_fail(const struct ascend_stream *s, ngd_acl_error_t code, const char *name,
                                     struct ngd_diag *diag)
@@ -18,6 +20,100 @@ ngd_status_t ngd_ascend_stream_fail(const struct ascend_stream *s, ngd_acl_error
     snprintf(what, sizeof(what), "device %s, stream %.60s: %s", s->dev->name, s->name, name);
     return ngd_acl_fail(s->dev->acl, code, what, diag);
 }
+
+/* ---- contexts ------------------------------------------------------------------------------------ */
+
+static ngd_acl_error_t create_context(struct ascend_device *dev, void **context_p)
+{
+    ngd_acl_error_t code = dev->acl->aclrtCreateContext(context_p, dev->index);
+
+    if (code == 0)
+        ngd_ascend_count_streams(dev, 1); /* its default stream */
+    return code;
+}
+
+static void destroy_context(struct ascend_device *dev, void *context)
+{
+    dev->acl->aclrtDestroyContext(context);
+    ngd_ascend_count_streams(dev, -1);
+}
+
+static struct ascend_shared *find_shared(struct ascend_device *dev)
+{
+    struct ascend_shared *shared;
+
+    ngd_mutex_lock(&dev->lock);
+    shared = dev->shared;
+    if (shared)
+        shared->refs++;
+    ngd_mutex_unlock(&dev->lock);
+    return shared;
+}
+
+static ngd_status_t take_shared(struct ascend_stream *s, struct ngd_diag *diag)
+{
+    struct ascend_shared *shared = find_shared(s->dev);
+    ngd_acl_error_t code;
+
+    if (!shared) {
+        shared = NGD_NEW(struct ascend_shared);
+        if (!shared)
+            return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a context of %s", s->dev->name);
+        code = create_context(s->dev, &shared->context);
+        if (code) {
+            ngd_free(shared);
+            return ngd_ascend_stream_fail(s, code, "a context", diag);
+        }
+        shared->refs = 1;
+        ngd_mutex_lock(&s->dev->lock);
+        s->dev->shared = shared;
+        ngd_mutex_unlock(&s->dev->lock);
+    }
+    s->shared = shared;
+    s->context = shared->context;
+    return ngd_ascend_enter(s->dev, s->context, diag);
+}
+
+static void leave_shared(struct ascend_stream *s)
+{
+    struct ascend_shared *shared = s->shared;
+    bool last;
+
+    ngd_mutex_lock(&s->dev->lock);
+    last = --shared->refs == 0;
+    if (s->dev->shared == shared && (last || s->broken))
+        s->dev->shared = NULL;
+    ngd_mutex_unlock(&s->dev->lock);
+    s->shared = NULL;
+    if (!last)
+        return;
+    destroy_context(s->dev, shared->context);
+    ngd_free(shared);
+}
+
+static ngd_status_t take_stream_context(struct ascend_stream *s, struct ngd_diag *diag)
+{
+    ngd_acl_error_t code;
+
+    if (s->of_group)
+        return take_shared(s, diag);
+    code = create_context(s->dev, &s->context);
+    if (code == 0)
+        return NGD_OK;
+    s->context = NULL;
+    return ngd_ascend_stream_fail(s, code, "a context", diag);
+}
+
+static void leave_stream_context(struct ascend_stream *s)
+{
+    if (s->shared)
+        leave_shared(s);
+    else
+        destroy_context(s->dev, s->context);
+    s->context = NULL;
+}
+
+/* ---- streams ------------------------------------------------------------------------------------- */
 
 static void close_context(struct ascend_stream *s)
 {
@@ -39,38 +135,38 @@ static void close_context(struct ascend_stream *s)
         if (s->stream)
             acl->aclrtDestroyStreamForce(s->stream);
     }
-    acl->aclrtDestroyContext(s->context);
     ngd_ascend_count_streams(s->dev,
-                             -CONTEXT_STREAMS - (s->update != NULL) - (s->limits.stream != NULL) - (int)s->n_sides);
+                             -(s->stream != NULL) - (s->update != NULL) - (s->limits.stream != NULL) - (int)s->n_sides);
+    leave_stream_context(s);
     ngd_ascend_count_events(s->dev, -(int)s->n_events);
     ngd_free(s->events);
     ngd_free(s->sides);
     s->events = s->sides = NULL;
     s->n_events = s->n_sides = 0;
     s->limits = (struct ascend_limits){0};
-    s->context = s->stream = s->update = NULL;
+    s->stream = s->update = NULL;
 }
 
 static ngd_status_t open_stream_context(struct ascend_stream *s, struct ngd_diag *diag)
 {
     const struct ngd_acl *acl = s->dev->acl;
-    ngd_acl_error_t code = acl->aclrtCreateContext(&s->context, s->dev->index);
+    ngd_status_t status = take_stream_context(s, diag);
+    ngd_acl_error_t code;
 
-    if (code) {
-        s->context = NULL;
-        return ngd_ascend_stream_fail(s, code, "a context", diag);
+    if (status) {
+        close_context(s);
+        return status;
     }
-    ngd_ascend_count_streams(s->dev, CONTEXT_STREAMS);
     code = acl->aclrtCreateStreamWithConfig(&s->stream, 0, NGD_ACL_STREAM_FAST_LAUNCH);
     if (code) {
         s->stream = NULL;
     } else {
+        ngd_ascend_count_streams(s->dev, 1);
         /* Without it, what comes after a failed operator would run on what that left: caches are written in place. */
         code = acl->aclrtSetStreamFailureMode(s->stream, NGD_ACL_STOP_ON_FAILURE);
     }
     if (code) {
-        ngd_status_t status = ngd_ascend_stream_fail(s, code, "a stream that stops on failure", diag);
-
+        status = ngd_ascend_stream_fail(s, code, "a stream that stops on failure", diag);
         close_context(s);
         return status;
     }
@@ -136,6 +232,18 @@ ngd_status_t ngd_ascend_stream_renew(struct ascend_stream *s, struct ngd_diag *d
 {
     close_context(s);
     return open_stream_context(s, diag);
+}
+
+void ngd_ascend_stream_init_in_group(struct ascend_stream *s, struct ascend_device *dev, const char *name)
+{
+    *s = (struct ascend_stream){.dev = dev, .of_group = true};
+    snprintf(s->name, sizeof(s->name), "%s", name);
+    ngd_list_init(&s->captured);
+}
+
+void ngd_ascend_stream_close(struct ascend_stream *s)
+{
+    close_context(s);
 }
 
 /* ---- as a stream of devices/serial.h ------------------------------------------------------------- */

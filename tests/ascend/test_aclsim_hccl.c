@@ -122,11 +122,18 @@ static int wait_for(int rank)
     return acl->aclrtSynchronizeStreamWithTimeout(streams[rank], 20000);
 }
 
+typedef int (*init_all_t)(uint32_t n, int32_t *devices, void **comms);
+
+static init_all_t init_all(void)
+{
+    return symbol("HcclCommInitAll");
+}
+
 static void all_communicators(void)
 {
     int32_t devices[RANKS] = {0, 1};
 
-    ck_assert_int_eq(acl->HcclCommInitAll(RANKS, devices, comms), 0);
+    ck_assert_int_eq(init_all()(RANKS, devices, comms), 0);
 }
 
 /* ---- tests ---- */
@@ -255,6 +262,27 @@ START_TEST(rank_that_does_not_come_hangs_the_others_until_the_time_limit)
 }
 END_TEST
 
+START_TEST(collectives_of_a_communicator_are_issued_in_one_context)
+{
+    void *other, *stream;
+
+    open_ranks();
+    all_communicators();
+    both(sum, 0, 0);
+    both(wait_for, 0, 0);
+    ck_assert_int_eq(acl->aclrtCreateContext(&other, 0), 0);
+    ck_assert_int_eq(acl->aclrtCreateStream(&stream), 0);
+    ck_assert_int_eq(acl->HcclAllReduce(from[0], to[0], N, NGD_HCCL_FP32, NGD_HCCL_SUM, comms[0], stream),
+                     NGD_HCCL_E_RUNTIME);
+    ck_assert_ptr_nonnull(strstr(acl->aclGetRecentErrMsg(), "another context"));
+    ck_assert_int_eq(acl->aclrtDestroyStreamForce(stream), 0);
+    ck_assert_int_eq(acl->aclrtDestroyContext(other), 0);
+    both(sum, 0, 0); /* the refused one did not count */
+    both(wait_for, 0, 0);
+    close_ranks();
+}
+END_TEST
+
 START_TEST(hanging_collective_ends_with_its_stream)
 {
     open_ranks();
@@ -347,8 +375,8 @@ START_TEST(what_devices_do_not_reduce_is_refused)
     ck_assert_int_eq(acl->HcclBroadcast(mem, N, NGD_HCCL_FP32, 2, comms[0], streams[0]), NGD_HCCL_E_PARA);
     ck_assert_int_eq(acl->HcclBroadcast(mem, N, NGD_HCCL_FP32, 0, comms[1], streams[0]), NGD_HCCL_E_PARA); /* device */
     ck_assert_int_eq(acl->HcclAllGather(mem, mem, N, NGD_HCCL_FP32, NULL, streams[0]), NGD_HCCL_E_PTR);
-    ck_assert_int_eq(acl->HcclCommInitAll(2, (int32_t[]){0, 0}, comms), NGD_HCCL_E_PARA);
-    ck_assert_int_eq(acl->HcclCommInitAll(1, (int32_t[]){9}, comms), NGD_HCCL_E_PARA);
+    ck_assert_int_eq(init_all()(2, (int32_t[]){0, 0}, comms), NGD_HCCL_E_PARA);
+    ck_assert_int_eq(init_all()(1, (int32_t[]){9}, comms), NGD_HCCL_E_PARA);
     close_ranks();
 }
 END_TEST
@@ -356,5 +384,6 @@ END_TEST
 UNIT_MAIN("aclsim_hccl", collectives_give_what_their_ranks_have, ranks_meet_by_root_information_and_by_a_table,
           rank_that_nobody_joins_is_told_after_the_time_limit, ranks_that_do_different_things_hang_until_the_time_limit,
           rank_that_does_not_come_hangs_the_others_until_the_time_limit, hanging_collective_ends_with_its_stream,
+          collectives_of_a_communicator_are_issued_in_one_context,
           capture_takes_communicators_that_are_connected_and_costs_their_streams, task_group_takes_no_collective,
           what_devices_do_not_reduce_is_refused)

@@ -60,6 +60,7 @@ struct hccl_comm {
     _Atomic int refs; /* the handle, and kernels */
     _Atomic bool warm, gone;
     _Atomic int async_error;
+    _Atomic(void *) context; /* of the threads that issue its collectives: that of the first one */
 };
 
 void hccl_comm_unref(struct hccl_comm *comm);

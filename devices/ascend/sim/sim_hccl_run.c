@@ -340,6 +340,24 @@ static int prepare_rank(struct hccl_comm *comm, void *stream, bool captured)
     return 0;
 }
 
+/*
+ * All threads that issue collectives of a communicator on a device use one context (hicann/hccl 09300b70,
+ * user guide, api_comm_impl:39): its streams and notifies are of that one, and the runtime refuses them in
+ * another one with 107003 (hicann/runtime 681ef76, src/runtime/api/impl/api_impl.cc:1610 for waits, 2153 for events,
+ * 2883 for copies, 4845 and 4922 for notifies).
+ */
+static int check_issuer(const char *name, struct hccl_comm *comm)
+{
+    void *now = NULL, *first = NULL;
+    int code = aclrtGetCurrentContext(&now);
+
+    if (code || atomic_compare_exchange_strong(&comm->context, &first, now) || first == now)
+        return code;
+    return ngd_aclsim_fail(NGD_ACL_RT_STREAM_CONTEXT, "the same",
+                           "%s: rank %u was used in another context before, and its streams are not in this one", name,
+                           comm->rank);
+}
+
 int hccl_launch(const char *name, struct hccl_comm *comm, struct hccl_op *op, void *stream)
 {
     struct collective *c;
@@ -350,6 +368,8 @@ int hccl_launch(const char *name, struct hccl_comm *comm, struct hccl_op *op, vo
     if (!code && device != comm->device)
         code = ngd_aclsim_fail(NGD_HCCL_E_PARA, "the same, or faults", "%s: the stream is of device %d, rank %u of %d",
                                name, device, comm->rank, comm->device);
+    if (!code)
+        code = check_issuer(name, comm);
     if (!code)
         code = prepare_rank(comm, stream, captured);
     if (code) {
