@@ -155,6 +155,7 @@ struct ngd_acl_physical {
 #define NGD_HCCL_E_TIMEOUT     9
 #define NGD_HCCL_E_OPEN_FILE   10
 #define NGD_HCCL_E_RUNTIME     15
+#define NGD_HCCL_E_NETWORK     19
 #define NGD_HCCL_INT8          0
 #define NGD_HCCL_INT16         1
 #define NGD_HCCL_INT32         2

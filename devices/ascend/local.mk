@@ -103,4 +103,5 @@ devices_ascend_sim_libhccl_la_LIBADD = devices/ascend/sim/libascendcl.la $(JANSS
 devices_ascend_sim_libhccl_la_SOURCES = \
 	devices/ascend/sim/sim_hccl.c \
 	devices/ascend/sim/sim_hccl.h \
+	devices/ascend/sim/sim_hccl_net.c \
 	devices/ascend/sim/sim_hccl_run.c

@@ -6,10 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
-
-#define ROOT_INFO_BYTES 4108
-#define ROOT_MAGIC      "npugraphd-sim"
+#include <unistd.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t joined = PTHREAD_COND_INITIALIZER;
@@ -47,6 +46,8 @@ void hccl_comm_unref(struct hccl_comm *comm)
     if (atomic_fetch_sub(&comm->refs, 1) != 1)
         return;
     group_unref(comm->group);
+    if (comm->fd >= 0)
+        close(comm->fd);
     free(comm);
 }
 
@@ -64,6 +65,7 @@ static int rank_comm_new(struct hccl_group *g, uint32_t rank, int device, struct
     comm->group = g;
     comm->rank = rank;
     comm->device = device;
+    comm->fd = -1;
     atomic_init(&comm->refs, 1);
     atomic_fetch_add(&g->refs, 1);
     g->joined++;
@@ -81,6 +83,8 @@ static void unlink_comm(struct hccl_comm *comm)
         at = &(*at)->next;
     *at = comm->next;
     atomic_store(&comm->gone, true);
+    if (comm->fd >= 0)
+        shutdown(comm->fd, SHUT_RDWR);
     ngd_aclsim_give_bytes(comm->device, ngd_aclsim_setting("hccl_buffer"));
     hccl_comm_unref(comm);
 }
@@ -152,14 +156,16 @@ ngd_acl_error_t HcclCommInitAll(uint32_t n, int32_t *devices, void **comms_p)
 
 ngd_acl_error_t HcclGetRootInfo(void *info)
 {
+    int key;
+
     SIM_CALL("HcclGetRootInfo");
     if (!info)
         return ngd_aclsim_fail(NGD_HCCL_E_PTR, "the same", "no room for the root information");
-    memset(info, 0, ROOT_INFO_BYTES);
+    memset(info, 0, NGD_HCCL_ROOT_BYTES);
     pthread_mutex_lock(&lock);
-    snprintf(info, ROOT_INFO_BYTES, "%s %d", ROOT_MAGIC, next_key++);
+    key = next_key++;
     pthread_mutex_unlock(&lock);
-    return 0;
+    return hccl_root_open(key, info, NGD_HCCL_ROOT_BYTES);
 }
 
 static struct hccl_group *find_forming(uint32_t n, int key)
@@ -187,6 +193,20 @@ static void end_forming(struct hccl_group *g)
     group_unref(g);
 }
 
+void hccl_group_goes_out(int key)
+{
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < sizeof(forming) / sizeof(forming[0]); i++) {
+        if (!forming[i] || forming[i]->key != key)
+            continue;
+        forming[i]->remote = true;
+        pthread_cond_broadcast(&joined);
+        end_forming(forming[i]);
+        break;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 static struct timespec later(uint64_t milliseconds)
 {
     struct timespec t;
@@ -208,9 +228,9 @@ static int await_ranks(struct hccl_group *g, struct hccl_comm *comm)
     struct timespec until = later(ngd_aclsim_setting("hccl_connect_ms"));
     bool late = false;
 
-    while (g->joined < g->n && !g->torn && !late)
+    while (g->joined < g->n && !g->torn && !g->remote && !late)
         late = pthread_cond_timedwait(&joined, &lock, &until) == ETIMEDOUT;
-    if (g->joined == g->n)
+    if (g->joined == g->n || g->remote)
         return 0;
     if (!g->torn) {
         g->torn = true; /* of those who wait too */
@@ -222,17 +242,28 @@ static int await_ranks(struct hccl_group *g, struct hccl_comm *comm)
                            "not all %u ranks came to make their communicators", n);
 }
 
-static int join_rank_group(uint32_t n, int key, uint32_t rank, void **comm_p)
+/* A communicator of a group that has ranks in other processes. */
+static int join_outside(uint32_t n, int key, uint32_t rank, int device, struct hccl_comm **comm_p)
+{
+    struct hccl_group *g = rank_group_new(n, key);
+    int code;
+
+    g->remote = true;
+    atomic_init(&g->refs, 1);
+    pthread_mutex_lock(&lock);
+    code = rank_comm_new(g, rank, device, comm_p);
+    group_unref(g);
+    pthread_mutex_unlock(&lock);
+    return code;
+}
+
+/* A communicator of a group whose ranks are all of this process, or of one that turns out to have others. */
+static int join_inside(uint32_t n, int key, uint32_t rank, int device, struct hccl_comm **comm_p)
 {
     struct hccl_comm *comm = NULL;
     struct hccl_group *g;
-    int32_t device = 0;
     int code;
 
-    if (n == 0 || n > HCCL_MAX_RANKS || rank >= n)
-        return ngd_aclsim_fail(NGD_HCCL_E_PARA, "the same", "rank %u of %u", rank, n);
-    if (aclrtGetDevice(&device))
-        return ngd_aclsim_fail(NGD_HCCL_E_RUNTIME, "the same", "the thread has no device");
     pthread_mutex_lock(&lock);
     g = find_forming(n, key);
     for (struct hccl_comm *c = comms; c; c = c->next)
@@ -242,13 +273,14 @@ static int join_rank_group(uint32_t n, int key, uint32_t rank, void **comm_p)
         code = ngd_aclsim_fail(NGD_HCCL_E_PARA, "hangs, or the same",
                                "rank %u or device %d has come already, or others "
                                "say %u ranks",
-                               rank, (int)device, g->n);
+                               rank, device, g->n);
     } else {
         code = rank_comm_new(g, rank, device, &comm);
     }
     if (!code && g->joined == n) {
         end_forming(g);
         pthread_cond_broadcast(&joined);
+        hccl_root_close(key);
     } else if (!code) {
         code = await_ranks(g, comm);
     }
@@ -258,16 +290,41 @@ static int join_rank_group(uint32_t n, int key, uint32_t rank, void **comm_p)
     return code;
 }
 
+/* root: NULL if a file says who the ranks are. */
+static int join_rank_group(uint32_t n, int key, const struct hccl_root *root, uint32_t rank, void **comm_p)
+{
+    const bool here = !root || hccl_root_is_here(root);
+    struct hccl_comm *comm = NULL;
+    int32_t device = 0;
+    int code;
+
+    if (n == 0 || n > HCCL_MAX_RANKS || rank >= n)
+        return ngd_aclsim_fail(NGD_HCCL_E_PARA, "the same", "rank %u of %u", rank, n);
+    if (aclrtGetDevice(&device))
+        return ngd_aclsim_fail(NGD_HCCL_E_RUNTIME, "the same", "the thread has no device");
+    code = here ? join_inside(n, key, rank, device, &comm) : join_outside(n, key, rank, device, &comm);
+    if (!code && comm->group->remote) {
+        code = hccl_net_join(comm, root);
+        pthread_mutex_lock(&lock);
+        if (code)
+            unlink_comm(comm);
+        pthread_mutex_unlock(&lock);
+    }
+    if (!code)
+        *comm_p = comm;
+    return code;
+}
+
 ngd_acl_error_t HcclCommInitRootInfo(uint32_t n, const void *info, uint32_t rank, void **comm_p)
 {
-    int key;
+    struct hccl_root root;
+    int code;
 
     SIM_CALL("HcclCommInitRootInfo");
     if (!info || !comm_p)
         return ngd_aclsim_fail(NGD_HCCL_E_PTR, "the same", "no root information, or no room for the communicator");
-    if (sscanf(info, ROOT_MAGIC " %d", &key) != 1)
-        return ngd_aclsim_fail(NGD_HCCL_E_PARA, "cannot connect", "the root information is of another process");
-    return join_rank_group(n, key, rank, comm_p);
+    code = hccl_root_parse(info, &root);
+    return code ? code : join_rank_group(n, root.key, &root, rank, comm_p);
 }
 
 /* Of a rank table: how many ranks it has, and the device of this one; -1: it has none. */
@@ -323,7 +380,7 @@ ngd_acl_error_t HcclCommInitClusterInfo(const char *path, uint32_t rank, void **
     if (listed < 0 || aclrtGetDevice(&device) || device != listed)
         return ngd_aclsim_fail(NGD_HCCL_E_PARA, "the same", "rank %u is not in %.200s, or on device %d, not %d", rank,
                                path, listed, (int)device);
-    return join_rank_group(n, key_of_file(path), rank, comm_p);
+    return join_rank_group(n, key_of_file(path), NULL, rank, comm_p);
 }
 
 ngd_acl_error_t HcclCommDestroy(void *handle)

@@ -3,7 +3,7 @@
 #define NGD_DEVICES_ASCEND_SIM_SIM_HCCL_H
 
 /*
- * The simulator's libhccl, for the devices of one process.
+ * The simulator's libhccl. Ranks of one process meet in its memory, others over sockets (sim_hccl_net.c).
  *
  * A group is what its ranks' communicators share: where their collectives meet. The n-th collective of a communicator
  * is the n-th of all; they meet on the threads of their streams. What does not fit together does what it does on
@@ -23,6 +23,7 @@ enum hccl_kind {
     HCCL_BROADCAST,
     HCCL_ALL_TO_ALL,
     HCCL_BARRIER,
+    HCCL_LINK, /* the first collective's connecting */
 };
 
 struct hccl_comm;
@@ -45,7 +46,8 @@ struct hccl_group {
     uint32_t n, joined;
     uint32_t linked; /* ranks whose first collective was called */
     uint64_t round;
-    bool torn; /* somebody left a collective before its end */
+    bool torn;   /* somebody left a collective before its end */
+    bool remote; /* ranks are in other processes: it has only n and the name */
     uint32_t arrived;
     const struct hccl_op *ops[HCCL_MAX_RANKS]; /* of the round that gathers, by rank; NULL: it did not come */
     char name[128];
@@ -57,11 +59,35 @@ struct hccl_comm {
     struct hccl_group *group;
     uint32_t rank;
     int device;
+    int fd;           /* to the hub, if the group is remote; -1: none */
+    bool cut;         /* the hub has gone, or the order of rounds is lost */
     _Atomic int refs; /* the handle, and kernels */
     _Atomic bool warm, gone;
     _Atomic int async_error;
     _Atomic(void *) context; /* of the threads that issue its collectives: that of the first one */
 };
+
+/* sim_hccl_net.c. What root information says. */
+struct hccl_root {
+    int key;
+    uint64_t nonce; /* of the process that gave it */
+    char ip[16];
+    unsigned short port;
+};
+int hccl_root_open(int key, char *info, size_t room); /* begins to listen, and writes the information */
+void hccl_root_close(int key);                        /* all ranks are of this process */
+int hccl_root_parse(const void *info, struct hccl_root *root);
+/* The information is of this process, and no rank of another one has come so far. */
+bool hccl_root_is_here(const struct hccl_root *root);
+void hccl_group_goes_out(int key); /* sim_hccl.c: a rank of another process has come */
+int hccl_net_join(struct hccl_comm *comm, const struct hccl_root *root);
+bool hccl_net_send(struct hccl_comm *comm, const struct hccl_op *op, const void *data, uint64_t bytes);
+/*
+ * 1: all ranks' operations and data are there; 0: not within the slice; -1: never. What it has written to ops[i].sends
+ * and data[i] is the caller's to free, whatever it returns.
+ */
+int hccl_net_receive(struct hccl_comm *comm, uint64_t slice_ms, struct hccl_op *ops, char **data);
+uint64_t hccl_now_ms(void);
 
 void hccl_comm_unref(struct hccl_comm *comm);
 size_t hccl_size(int dtype); /* 0: not a type that collectives take */

@@ -187,6 +187,7 @@ static void deliver_rank(const struct hccl_group *g, uint32_t rank, char *const 
                        op->receives[i] * size);
         break;
     case HCCL_BARRIER:
+    case HCCL_LINK:
         break;
     }
 }
@@ -211,7 +212,7 @@ static void compute_collective(const struct hccl_group *g)
         free(data[i]);
 }
 
-static uint64_t now_ms(void)
+uint64_t hccl_now_ms(void)
 {
     struct timespec t;
 
@@ -236,12 +237,12 @@ static void nap_in_group(struct hccl_group *g)
 static void await_round(struct collective *c, uint64_t round)
 {
     struct hccl_group *g = c->comm->group;
-    uint64_t limit = ngd_aclsim_setting("hccl_exec_ms"), until = now_ms() + limit;
+    uint64_t limit = ngd_aclsim_setting("hccl_exec_ms"), until = hccl_now_ms() + limit;
     bool late = false;
 
     while (g->round == round && !late && !ngd_aclsim_stopped()) {
         nap_in_group(g);
-        late = now_ms() >= until;
+        late = hccl_now_ms() >= until;
     }
     if (g->round != round)
         return;
@@ -258,6 +259,60 @@ static void await_round(struct collective *c, uint64_t round)
     }
 }
 
+/* What all ranks have sent, as the group of a round that is complete. */
+static void deliver_remote(struct collective *c, struct hccl_op *ops, char *const *data)
+{
+    struct hccl_group g = {.n = c->comm->group->n};
+
+    for (uint32_t i = 0; i < g.n; i++)
+        g.ops[i] = &ops[i];
+    g.ops[c->comm->rank] = &c->op;
+    deliver_rank(&g, c->comm->rank, data);
+}
+
+/* Sends, and waits for all others; those that went away or do something else are waited for too. */
+static bool exchange_remote(struct collective *c, const void *data, uint64_t bytes, uint64_t limit, bool *late_p)
+{
+    uint64_t until = hccl_now_ms() + limit;
+    struct hccl_op ops[HCCL_MAX_RANKS] = {{0}};
+    char *received[HCCL_MAX_RANKS] = {NULL};
+    int there = hccl_net_send(c->comm, &c->op, data, bytes) ? 0 : -1;
+
+    *late_p = false;
+    while (there != 1 && !*late_p && !ngd_aclsim_stopped()) {
+        if (there == 0)
+            there = hccl_net_receive(c->comm, NAP_NS / 1000000, ops, received);
+        else
+            nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        *late_p = hccl_now_ms() >= until;
+    }
+    if (there == 1 && c->op.kind != HCCL_LINK)
+        deliver_remote(c, ops, received);
+    for (uint32_t i = 0; i < c->comm->group->n; i++) {
+        free(ops[i].sends);
+        free(received[i]);
+    }
+    *late_p &= there != 1;
+    c->comm->cut |= there != 1;
+    return there == 1;
+}
+
+static void run_remote_collective(struct collective *c)
+{
+    uint64_t limit = ngd_aclsim_setting("hccl_exec_ms"), sent, received;
+    bool late;
+
+    lengths(c->comm->group, &c->op, &sent, &received);
+    sent *= hccl_size(c->op.dtype);
+    (void)exchange_remote(c, sent ? ngd_aclsim_host(c->op.send) : NULL, sent, limit, &late);
+    if (!late)
+        return;
+    atomic_store(&c->comm->async_error, NGD_HCCL_E_TIMEOUT);
+    ngd_aclsim_raise_code(NGD_ACL_RT_FFTS_PLUS_TIMEOUT,
+                          "waited %llu ms for other ranks, which did not come or do something else",
+                          (unsigned long long)limit);
+}
+
 static void run_rank_collective(struct sim_kernel *kernel)
 {
     struct collective *c = (struct collective *)(void *)kernel;
@@ -266,6 +321,10 @@ static void run_rank_collective(struct sim_kernel *kernel)
 
     if (atomic_load(&c->comm->gone)) {
         ngd_aclsim_raise_code(NGD_ACL_RT_AICORE_EXCEPTION, "uses a communicator that was destroyed");
+        return;
+    }
+    if (g->remote) {
+        run_remote_collective(c);
         return;
     }
     pthread_mutex_lock(&g->lock);
@@ -303,17 +362,31 @@ static void add_rank_span(struct sim_kernel *k, const void *addr, uint64_t bytes
     k->spans[k->n_spans++].bytes = bytes;
 }
 
+static int link_remote(struct hccl_comm *comm)
+{
+    struct collective c = {.comm = comm, .op = {.kind = HCCL_LINK, .dtype = NGD_HCCL_INT8}};
+    bool late;
+
+    if (!exchange_remote(&c, NULL, 0, ngd_aclsim_setting("hccl_connect_ms"), &late))
+        return ngd_aclsim_fail(NGD_HCCL_E_TIMEOUT, "the same, after HCCL_CONNECT_TIMEOUT (120 s)",
+                               "not all %u ranks called their first collective", comm->group->n);
+    atomic_store(&comm->warm, true);
+    return 0;
+}
+
 /* The first collective connects the ranks: the calling thread waits until all have called theirs. */
 static int link_ranks(struct hccl_comm *comm)
 {
     struct hccl_group *g = comm->group;
-    uint64_t until = now_ms() + ngd_aclsim_setting("hccl_connect_ms");
+    uint64_t until = hccl_now_ms() + ngd_aclsim_setting("hccl_connect_ms");
     bool there;
 
+    if (g->remote)
+        return link_remote(comm);
     pthread_mutex_lock(&g->lock);
     if (++g->linked == g->n)
         pthread_cond_broadcast(&g->changed);
-    while (g->linked < g->n && now_ms() < until)
+    while (g->linked < g->n && hccl_now_ms() < until)
         nap_in_group(g);
     there = g->linked == g->n;
     if (!there)
