@@ -59,6 +59,8 @@ struct ngd_backend_memory {
     void *(*host_ptr)(void *dev, void *mem); /* optional; returns NULL if the CPU cannot address the memory */
 };
 
+struct ngd_comm_span;
+
 /* A group that collectives of an executable use. */
 struct ngd_backend_group {
     const char *name; /* group_name of the calls; lives as long as the executable */
@@ -133,12 +135,17 @@ struct ngd_backend_comm {
      * as long as the handle. */
     ngd_status_t (*create)(void *const *devs, uint32_t n, const char *name, ngd_nsec_t time_limit, void **comm_p,
                            struct ngd_diag *diag);
+    /* Optional, both or none: groups that have ranks in several daemons (ngd_comm_root, struct ngd_comm_span). */
+    ngd_status_t (*root)(void *dev, void *root, size_t *bytes_p, struct ngd_diag *diag);
+    ngd_status_t (*join)(void *const *devs, uint32_t n, const char *name, ngd_nsec_t time_limit,
+                         const struct ngd_comm_span *span, void **comm_p, struct ngd_diag *diag);
     void (*destroy)(void *comm); /* no executable uses it any more */
     /* Ends all waits in collectives, now and later, with this status. A communicator that is broken already keeps its
      * first reason. Any thread. */
     void (*abort)(void *comm, ngd_status_t status, const char *why);
     ngd_status_t (*status)(void *comm, struct ngd_diag *diag); /* why it is broken; NGD_OK: it is not */
-    ngd_status_t (*reset)(void *comm, struct ngd_diag *diag);  /* BUSY while a rank is in a collective */
+    /* BUSY while a rank is in a collective; GROUP_BROKEN: only a new group would do. */
+    ngd_status_t (*reset)(void *comm, struct ngd_diag *diag);
 };
 
 struct ngd_backend {

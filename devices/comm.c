@@ -12,7 +12,8 @@ struct ngd_comm {
     const struct ngd_backend *backend;
     void *handle;
     _Atomic uint32_t refs;
-    uint32_t n;
+    uint32_t n;           /* devices: ranks that are here */
+    uint32_t size, first; /* ranks of all daemons, and the first of those that are here */
     struct ngd_device *devices[NGD_GROUP_MAX_RANKS];
     struct ngd_holder holders[NGD_GROUP_MAX_RANKS]; /* by rank: what it takes of its device's budget */
     char name[NGD_GROUP_NAME_MAX + 1];
@@ -44,9 +45,32 @@ static ngd_status_t check_comm_devices(const struct ngd_comm_params *p, struct n
     return NGD_OK;
 }
 
+static ngd_status_t check_span(const struct ngd_comm_params *p, struct ngd_diag *diag)
+{
+    const struct ngd_comm_span *span = p->span;
+
+    if (!p->devices[0]->backend->comm.join)
+        return ngd_diag_set(diag, NGD_ERR_UNIMPLEMENTED,
+                            "device backend \"%s\" has no groups that span daemons: its ranks meet in the memory of "
+                            "one. Give all devices of the group to one daemon",
+                            p->devices[0]->backend->name);
+    if (span->size < 2 || span->size > NGD_GROUP_MAX_RANKS)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "group \"%s\" has %u ranks in all; allowed: 2 to %d",
+                            p->name, span->size, NGD_GROUP_MAX_RANKS);
+    if (span->first >= span->size || p->n > span->size - span->first)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "group \"%s\" has the ranks 0 to %u, and %u devices cannot be those from %u on", p->name,
+                            span->size - 1, p->n, span->first);
+    if (!span->root || span->root_bytes == 0 || span->root_bytes > NGD_COMM_ROOT_MAX)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "the root of group \"%s\" has %zu bytes; allowed: 1 to %d",
+                            p->name, span->root_bytes, NGD_COMM_ROOT_MAX);
+    return NGD_OK;
+}
+
 static ngd_status_t check_comm_params(const struct ngd_comm_params *p, struct ngd_diag *diag)
 {
     size_t n = p->name ? strlen(p->name) : 0;
+    ngd_status_t status;
 
     if (n == 0 || n > NGD_GROUP_NAME_MAX)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "a group's name has 1 to %d bytes, not %zu",
@@ -56,14 +80,14 @@ static ngd_status_t check_comm_params(const struct ngd_comm_params *p, struct ng
                             p->n, NGD_GROUP_MAX_RANKS);
     if (p->time_limit <= 0)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "the time limit of group \"%s\" must be above 0", p->name);
-    return check_comm_devices(p, diag);
+    status = check_comm_devices(p, diag);
+    return status || !p->span ? status : check_span(p, diag);
 }
 
-static void **handles_of(const struct ngd_comm *comm, void *handles[static NGD_GROUP_MAX_RANKS])
+static void handles_of(const struct ngd_comm *comm, void *handles[static NGD_GROUP_MAX_RANKS])
 {
     for (uint32_t i = 0; i < comm->n; i++)
         handles[i] = comm->devices[i]->handle;
-    return handles;
 }
 
 static void release_budgets(struct ngd_comm *comm)
@@ -97,7 +121,11 @@ static struct ngd_comm *alloc_comm(const struct ngd_comm_params *params)
     if (!comm)
         return NULL;
     comm->backend = params->devices[0]->backend;
-    comm->n = params->n;
+    comm->n = comm->size = params->n;
+    if (params->span) {
+        comm->size = params->span->size;
+        comm->first = params->span->first;
+    }
     memcpy(comm->devices, params->devices, params->n * sizeof(comm->devices[0]));
     snprintf(comm->name, sizeof(comm->name), "%s", params->name);
     snprintf(comm->label, sizeof(comm->label), "group %s", params->name);
@@ -105,9 +133,18 @@ static struct ngd_comm *alloc_comm(const struct ngd_comm_params *params)
     return comm;
 }
 
+static ngd_status_t make_handle(struct ngd_comm *comm, const struct ngd_comm_params *p, struct ngd_diag *diag)
+{
+    const struct ngd_backend_comm *ops = &comm->backend->comm;
+    void *handles[NGD_GROUP_MAX_RANKS];
+
+    handles_of(comm, handles);
+    return p->span ? ops->join(handles, comm->n, comm->name, p->time_limit, p->span, &comm->handle, diag)
+                   : ops->create(handles, comm->n, comm->name, p->time_limit, &comm->handle, diag);
+}
+
 ngd_status_t ngd_comm_create(const struct ngd_comm_params *params, struct ngd_comm **comm_p, struct ngd_diag *diag)
 {
-    void *handles[NGD_GROUP_MAX_RANKS];
     struct ngd_comm *comm;
     ngd_status_t status = check_comm_params(params, diag);
 
@@ -121,8 +158,7 @@ ngd_status_t ngd_comm_create(const struct ngd_comm_params *params, struct ngd_co
         ngd_free(comm);
         return status;
     }
-    status = comm->backend->comm.create(handles_of(comm, handles), comm->n, comm->name, params->time_limit,
-                                        &comm->handle, diag);
+    status = make_handle(comm, params, diag);
     if (status) {
         release_budgets(comm);
         ngd_free(comm);
@@ -130,6 +166,16 @@ ngd_status_t ngd_comm_create(const struct ngd_comm_params *params, struct ngd_co
     }
     *comm_p = comm;
     return NGD_OK;
+}
+
+ngd_status_t ngd_comm_root(struct ngd_device *dev, void *root, size_t *bytes_p, struct ngd_diag *diag)
+{
+    if (dev->backend->comm.root)
+        return dev->backend->comm.root(dev->handle, root, bytes_p, diag);
+    return ngd_diag_set(diag, NGD_ERR_UNIMPLEMENTED,
+                        "device backend \"%s\" has no groups that span daemons: its ranks meet in the memory of one. "
+                        "Give all devices of the group to one daemon",
+                        dev->backend->name);
 }
 
 struct ngd_comm *ngd_comm_ref(struct ngd_comm *comm)
@@ -164,14 +210,19 @@ const char *ngd_comm_name(const struct ngd_comm *comm)
 
 uint32_t ngd_comm_size(const struct ngd_comm *comm)
 {
-    return comm->n;
+    return comm->size;
+}
+
+uint32_t ngd_comm_first(const struct ngd_comm *comm)
+{
+    return comm->first;
 }
 
 int ngd_comm_rank(const struct ngd_comm *comm, const struct ngd_device *dev)
 {
     for (uint32_t i = 0; i < comm->n; i++)
         if (comm->devices[i] == dev)
-            return (int)i;
+            return (int)(comm->first + i);
     return -1;
 }
 
@@ -221,18 +272,18 @@ static bool call_has_attr(const struct ngd_plan_call *call, const char *name)
 static ngd_status_t check_comm_size(const struct ngd_plan_call *call, const struct ngd_comm *comm,
                                     struct ngd_diag *diag)
 {
-    if (call_has_attr(call, "group_size") && ngd_call_int(call, "group_size") != comm->n)
+    if (call_has_attr(call, "group_size") && ngd_call_int(call, "group_size") != comm->size)
         return ngd_diag_set(diag, NGD_ERR_GRAPH_ATTRIBUTE,
                             "node %u (%s): group_size is %" PRId64 ", group \"%s\" has %u ranks", call->node,
-                            call->op->name, ngd_call_int(call, "group_size"), comm->name, comm->n);
-    if (call_has_attr(call, "src") && ngd_call_int(call, "src") >= comm->n)
+                            call->op->name, ngd_call_int(call, "group_size"), comm->name, comm->size);
+    if (call_has_attr(call, "src") && ngd_call_int(call, "src") >= comm->size)
         return ngd_diag_set(diag, NGD_ERR_GRAPH_ATTRIBUTE,
                             "node %u (%s): src is %" PRId64 ", group \"%s\" has ranks 0 to %u", call->node,
-                            call->op->name, ngd_call_int(call, "src"), comm->name, comm->n - 1);
-    if (call_has_attr(call, "input_split_sizes") && ngd_call_ints(call, "input_split_sizes")->n != comm->n)
+                            call->op->name, ngd_call_int(call, "src"), comm->name, comm->size - 1);
+    if (call_has_attr(call, "input_split_sizes") && ngd_call_ints(call, "input_split_sizes")->n != comm->size)
         return ngd_diag_set(diag, NGD_ERR_GRAPH_ATTRIBUTE,
                             "node %u (%s): input_split_sizes has %u numbers, group \"%s\" has %u ranks", call->node,
-                            call->op->name, ngd_call_ints(call, "input_split_sizes")->n, comm->name, comm->n);
+                            call->op->name, ngd_call_ints(call, "input_split_sizes")->n, comm->name, comm->size);
     return NGD_OK;
 }
 
@@ -263,7 +314,8 @@ ngd_status_t ngd_comm_match(struct ngd_device *dev, const struct ngd_plan *plan,
         if (g < n)
             continue;
         used[n] = comm;
-        groups[n++] = (struct ngd_backend_group){comm->name, comm->handle, (uint32_t)ngd_comm_rank(comm, dev), comm->n};
+        groups[n++] =
+            (struct ngd_backend_group){comm->name, comm->handle, (uint32_t)ngd_comm_rank(comm, dev), comm->size};
     }
     *n_p = n;
     return NGD_OK;

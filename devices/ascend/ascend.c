@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The `ascend` backend: the tables of backend.h. */
-#include "devices/ascend/group.h"
+#include "devices/ascend/group_span.h"
 #include "devices/ascend/issue.h"
 
 /* Whether CANN is there is said by open(), with the reason. */
@@ -60,6 +60,8 @@ const struct ngd_backend ngd_backend_ascend = {
     .comm =
         {
             .create = ngd_ascend_comm_create,
+            .root = ngd_ascend_root,
+            .join = ngd_ascend_comm_join,
             .destroy = ngd_ascend_comm_destroy,
             .abort = ngd_ascend_comm_abort,
             .status = ngd_ascend_comm_status,

@@ -36,6 +36,9 @@ struct ascend_limits {
     uint32_t now[2];
 };
 
+/* Whether a communicator of a device is being made, and whether that waits for other daemons. */
+enum ascend_joining { ASCEND_NOT_JOINING, ASCEND_JOINING_HERE, ASCEND_JOINING_SPAN };
+
 struct ascend_device {
     const struct ngd_acl *acl;
     int32_t index;
@@ -58,7 +61,7 @@ struct ascend_device {
     uint64_t memory_total;                             /* all of the chip's */
     uint64_t page;                                     /* of memory that is mapped; 0: there is none */
     struct ascend_shared *shared NGD_GUARDED_BY(lock); /* of communicators that are made next; NULL: a new one */
-    bool joining;                                      /* a communicator is being made; under a lock of group.c */
+    enum ascend_joining joining;                       /* under a lock of group.c */
     struct ngd_list ranges NGD_GUARDED_BY(lock);
     struct ascend_nz_state nz;
     _Atomic uint64_t captures, given_up, replays, eager, updates;

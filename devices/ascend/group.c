@@ -15,7 +15,7 @@
  * all collectives of a communicator on a device issued in one context (docs/decisions/0024). A rank is in one launch at
  * a time (devices/meeting.h), so the seat's stream needs no lock.
  */
-#include "devices/ascend/group.h"
+#include "devices/ascend/group_span.h"
 #include "base/digest.h"
 #include "base/log.h"
 #include <inttypes.h>
@@ -28,35 +28,55 @@
 
 /*
  * HCCL makes the communicators of one NPU one after the other (hicann/hccl 09300b70, user guide,
- * api_comm_impl:42). A thread takes all devices of its group at once, so that no two wait for each other.
+ * api_comm_impl:42). A thread takes all devices of its group at once, so that no two wait for each other. Nobody
+ * waits for a group that spans daemons: it waits itself, and who knows for how long.
  */
 static struct ngd_mutex joining_lock = NGD_MUTEX_INITIALIZER(NGD_RANK_COMMUNICATORS);
 static struct ngd_cond joining_ended = {.c = PTHREAD_COND_INITIALIZER};
+/* One at a time, so that they do not take all threads. */
+static bool span_is_joining NGD_GUARDED_BY(joining_lock);
 
-static bool is_joining_locked(const struct ascend_comm *comm)
+static enum ascend_joining find_joining_locked(const struct ascend_comm *comm) NGD_REQUIRES(joining_lock)
 {
-    bool joining = false;
+    enum ascend_joining most = ngd_ascend_spans(comm) && span_is_joining ? ASCEND_JOINING_SPAN : ASCEND_NOT_JOINING;
 
     for (uint32_t i = 0; i < comm->n; i++)
-        joining |= comm->seats[i].dev->joining;
-    return joining;
+        if (comm->seats[i].dev->joining > most)
+            most = comm->seats[i].dev->joining;
+    return most;
 }
 
-static void begin_joining(struct ascend_comm *comm)
+static void set_joining_locked(struct ascend_comm *comm, enum ascend_joining joining) NGD_REQUIRES(joining_lock)
 {
-    ngd_mutex_lock(&joining_lock);
-    while (is_joining_locked(comm))
-        ngd_cond_wait(&joining_ended, &joining_lock);
     for (uint32_t i = 0; i < comm->n; i++)
-        comm->seats[i].dev->joining = true;
+        comm->seats[i].dev->joining = joining;
+    if (ngd_ascend_spans(comm))
+        span_is_joining = joining != ASCEND_NOT_JOINING;
+}
+
+static ngd_status_t begin_joining(struct ascend_comm *comm, struct ngd_diag *diag)
+{
+    enum ascend_joining busy;
+
+    ngd_mutex_lock(&joining_lock);
+    while ((busy = find_joining_locked(comm)) == ASCEND_JOINING_HERE)
+        ngd_cond_wait(&joining_ended, &joining_lock);
+    if (!busy)
+        set_joining_locked(comm, ngd_ascend_spans(comm) ? ASCEND_JOINING_SPAN : ASCEND_JOINING_HERE);
     ngd_mutex_unlock(&joining_lock);
+    if (!busy)
+        return NGD_OK;
+    return ngd_diag_set(
+        diag, NGD_ERR_BUSY,
+        "group \"%.64s\": another group waits for its ranks in other daemons; try again when it has been "
+        "made, or given up",
+        comm->name);
 }
 
 static void end_joining(struct ascend_comm *comm)
 {
     ngd_mutex_lock(&joining_lock);
-    for (uint32_t i = 0; i < comm->n; i++)
-        comm->seats[i].dev->joining = false;
+    set_joining_locked(comm, ASCEND_NOT_JOINING);
     ngd_cond_broadcast(&joining_ended);
     ngd_mutex_unlock(&joining_lock);
 }
@@ -142,7 +162,7 @@ static void *join_main(void *arg)
     j->status = ngd_ascend_stream_renew(&j->seat->stream, &j->diag);
     if (j->status)
         return NULL;
-    code = j->comm->acl->HcclCommInitRootInfo(j->comm->n, j->root, j->rank, &j->seat->hccl);
+    code = j->comm->acl->HcclCommInitRootInfo(j->comm->size, j->root, j->rank, &j->seat->hccl);
     if (code) {
         j->seat->hccl = NULL;
         fail_to_join(j, code, "its communicator");
@@ -178,13 +198,14 @@ static ngd_status_t join_all(struct ascend_comm *comm, const void *root, struct 
     for (; n < comm->n && !err; n += !err) {
         joiners[n].comm = comm;
         joiners[n].seat = &comm->seats[n];
-        joiners[n].rank = n;
+        joiners[n].rank = comm->first + n;
         joiners[n].root = root;
         err = ngd_thread_start(&joiners[n].thread, "hccl", join_main, &joiners[n]);
     }
     for (uint32_t i = 0; i < n; i++)
         pthread_join(joiners[i].thread, NULL);
-    status = err ? ngd_diag_set(diag, ngd_status_from_errno(err), "group \"%s\": no thread for rank %u", comm->name, n)
+    status = err ? ngd_diag_set(diag, ngd_status_from_errno(err), "group \"%s\": no thread for rank %u", comm->name,
+                                comm->first + n)
                  : judge_joiners(joiners, comm->n, diag);
     ngd_free(joiners);
     return status;
@@ -211,12 +232,14 @@ static ngd_status_t join_here(struct ascend_comm *comm, struct ngd_diag *diag)
     return join_all(comm, root, diag);
 }
 
-static ngd_status_t make_hccl(struct ascend_comm *comm, struct ngd_diag *diag)
+/* root: of a group that spans daemons; NULL: one is made. */
+static ngd_status_t make_hccl(struct ascend_comm *comm, const void *root, struct ngd_diag *diag)
 {
-    ngd_status_t status;
+    ngd_status_t status = begin_joining(comm, diag);
 
-    begin_joining(comm);
-    status = join_here(comm, diag);
+    if (status)
+        return status;
+    status = root ? join_all(comm, root, diag) : join_here(comm, diag);
     end_joining(comm);
     if (status)
         leave_all(comm);
@@ -227,33 +250,87 @@ static ngd_status_t make_hccl(struct ascend_comm *comm, struct ngd_diag *diag)
 
 /* ---- the slots of backend.h ---------------------------------------------------------------------- */
 
-ngd_status_t ngd_ascend_comm_create(void *const *devs, uint32_t n, const char *name, ngd_nsec_t time_limit,
-                                    void **comm_p, struct ngd_diag *diag)
+ngd_status_t ngd_ascend_check_hccl(const struct ngd_acl *acl, struct ngd_diag *diag)
+{
+    if (acl->HcclCommInitRootInfo)
+        return NGD_OK;
+    return ngd_diag_set(diag, NGD_ERR_UNIMPLEMENTED,
+                        "device backend \"ascend\" has no collectives: CANN has no libhccl.so here, or it lacks a "
+                        "function; install CANN's communication library");
+}
+
+static void fill_seats(struct ascend_comm *comm, void *const *devs, uint32_t n, const struct ngd_comm_span *span)
+{
+    comm->n = comm->size = n;
+    if (span) {
+        comm->size = span->size;
+        comm->first = span->first;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        comm->seats[i].dev = devs[i];
+        ngd_ascend_stream_init_in_group(&comm->seats[i].stream, devs[i], comm->name);
+    }
+}
+
+static ngd_status_t open_words(struct ascend_comm *comm, struct ngd_diag *diag)
+{
+    ngd_status_t status = NGD_OK;
+
+    for (uint32_t i = 0; i < comm->n && !status; i++) {
+        status = ngd_ascend_enter(comm->seats[i].dev, comm->seats[i].dev->context, diag);
+        if (!status)
+            status = ngd_ascend_words_open(&comm->seats[i], comm->size, diag);
+    }
+    return status;
+}
+
+/* What HCCL says about other daemons' ranks is not this device's fault, nor ours. */
+static ngd_status_t blame_daemons(ngd_status_t status, struct ngd_diag *diag)
+{
+    const bool wrong = status == NGD_ERR_INTERNAL;
+
+    if (!wrong && status != NGD_ERR_DEVICE_FAULT)
+        return status;
+    ngd_diag_prefix(diag, wrong ? "do all daemons say the same number of ranks, and each rank once? "
+                                : "the daemons of the group did not come together: ");
+    status = wrong ? NGD_ERR_INVALID_ARGUMENT : NGD_ERR_COLLECTIVE_TIMEOUT;
+    if (diag)
+        diag->status = status;
+    return status;
+}
+
+static ngd_status_t join_span(struct ascend_comm *comm, const void *root, struct ngd_diag *diag)
+{
+    ngd_status_t status = open_words(comm, diag);
+
+    return status ? status : blame_daemons(make_hccl(comm, root, diag), diag);
+}
+
+ngd_status_t ngd_ascend_comm_join(void *const *devs, uint32_t n, const char *name, ngd_nsec_t time_limit,
+                                  const struct ngd_comm_span *span, void **comm_p, struct ngd_diag *diag)
 {
     const struct ascend_device *first = devs[0];
     struct ascend_comm *comm;
-    ngd_status_t status;
+    const void *root = NULL;
+    ngd_status_t status = ngd_ascend_check_hccl(first->acl, diag);
 
-    if (!first->acl->HcclCommInitRootInfo)
-        return ngd_diag_set(diag, NGD_ERR_UNIMPLEMENTED,
-                            "device backend \"ascend\" has no collectives: CANN has no libhccl.so here, or it lacks a "
-                            "function; install CANN's communication library");
+    if (status == NGD_OK && span)
+        status = ngd_ascend_check_root(name, span, &root, diag);
+    if (status)
+        return status;
     comm = NGD_NEW(struct ascend_comm);
     if (!comm)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for group \"%s\"", name);
     comm->acl = first->acl;
-    comm->n = n;
     comm->name = name;
-    for (uint32_t i = 0; i < n; i++) {
-        comm->seats[i].dev = devs[i];
-        ngd_ascend_stream_init_in_group(&comm->seats[i].stream, devs[i], name);
-    }
+    comm->time_limit = time_limit;
+    fill_seats(comm, devs, n, span);
     status = ngd_meeting_create(n, name, time_limit, &comm->meeting);
     if (status) {
         ngd_free(comm);
         return ngd_diag_set(diag, status, "no host memory for the %u ranks of group \"%s\"", n, name);
     }
-    status = make_hccl(comm, diag);
+    status = span ? join_span(comm, root, diag) : make_hccl(comm, NULL, diag);
     if (status) {
         ngd_ascend_comm_destroy(comm);
         return status;
@@ -262,11 +339,19 @@ ngd_status_t ngd_ascend_comm_create(void *const *devs, uint32_t n, const char *n
     return NGD_OK;
 }
 
+ngd_status_t ngd_ascend_comm_create(void *const *devs, uint32_t n, const char *name, ngd_nsec_t time_limit,
+                                    void **comm_p, struct ngd_diag *diag)
+{
+    return ngd_ascend_comm_join(devs, n, name, time_limit, NULL, comm_p, diag);
+}
+
 void ngd_ascend_comm_destroy(void *comm_v)
 {
     struct ascend_comm *comm = comm_v;
 
     leave_all(comm);
+    for (uint32_t i = 0; i < comm->n; i++)
+        ngd_ascend_words_close(&comm->seats[i]);
     ngd_meeting_destroy(comm->meeting);
     ngd_free(comm);
 }
@@ -275,6 +360,7 @@ void ngd_ascend_comm_abort(void *comm_v, ngd_status_t status, const char *why)
 {
     struct ascend_comm *comm = comm_v;
 
+    atomic_store(&comm->given_up, true);
     ngd_meeting_abort(comm->meeting, status, why);
 }
 
@@ -298,12 +384,19 @@ static bool needs_mending(const struct ascend_comm *comm)
 static ngd_status_t mend_hccl_group(void *comm_v, struct ngd_diag *diag)
 {
     struct ascend_comm *comm = comm_v;
+    struct ngd_diag why = {0};
     ngd_status_t status;
 
+    atomic_store(&comm->given_up, false);
     if (!needs_mending(comm))
         return NGD_OK;
     leave_all(comm);
-    status = make_hccl(comm, diag);
+    if (ngd_ascend_spans(comm)) {
+        ngd_meeting_status(comm->meeting, &why);
+        return ngd_diag_set(diag, NGD_ERR_GROUP_BROKEN, "%.600s; all daemons of the group have to make a new one",
+                            why.text);
+    }
+    status = make_hccl(comm, NULL, diag);
     if (!status)
         atomic_store(&comm->spoiled, false);
     return status;
@@ -396,7 +489,7 @@ ngd_status_t ngd_ascend_find_groups(struct ascend_exec *exec, const struct ngd_b
 /* The first group's: the groups of a device share their context. */
 struct ascend_stream *ngd_ascend_group_stream(const struct ascend_exec *exec)
 {
-    return &exec->comms[0].comm->seats[exec->comms[0].rank].stream;
+    return &ngd_ascend_seat(&exec->comms[0])->stream;
 }
 
 uint64_t ngd_ascend_group_stamp(const struct ascend_exec *exec)
@@ -424,7 +517,9 @@ static struct ngd_collective actual(const struct ascend_said *said, const int64_
 
 static bool meet_one(const struct ascend_group *g, const struct ngd_collective *what)
 {
-    return ngd_meeting_enter(g->comm->meeting, g->rank, what) && ngd_meeting_round(g->comm->meeting, g->rank, &never);
+    const uint32_t place = g->rank - g->comm->first;
+
+    return ngd_meeting_enter(g->comm->meeting, place, what) && ngd_meeting_round(g->comm->meeting, place, &never);
 }
 
 static void say_counts(const struct ascend_group *g, uint32_t other, int64_t theirs)
@@ -432,7 +527,7 @@ static void say_counts(const struct ascend_group *g, uint32_t other, int64_t the
     char why[160];
 
     snprintf(why, sizeof(why), "rank %u runs %u collectives, rank %u %" PRId64 ": all ranks call the same ones",
-             g->rank, g->n_says, other, theirs);
+             g->rank, g->n_says, g->comm->first + other, theirs);
     ngd_meeting_abort(g->comm->meeting, NGD_ERR_COLLECTIVE_MISMATCH, why);
 }
 
@@ -441,7 +536,7 @@ static bool compare_all(const struct ascend_group *g, const int64_t *symbols, co
 {
     uint32_t least = g->n_says;
 
-    for (uint32_t i = 0; i < g->size; i++)
+    for (uint32_t i = 0; i < g->comm->n; i++)
         if (counts[i] < (int64_t)least)
             least = (uint32_t)counts[i];
     for (uint32_t i = 0; i < least; i++) {
@@ -450,7 +545,7 @@ static bool compare_all(const struct ascend_group *g, const int64_t *symbols, co
         if (!meet_one(g, &what))
             return false;
     }
-    for (uint32_t i = 0; i < g->size; i++) {
+    for (uint32_t i = 0; i < g->comm->n; i++) {
         if (counts[i] == g->n_says)
             continue;
         say_counts(g, i, counts[i]);
@@ -465,7 +560,7 @@ static bool compare_parts(const struct ascend_group *g, const int64_t *symbols)
     for (uint32_t i = 0; i < g->n_says; i++) {
         struct ngd_collective what;
 
-        if (!g->says[i].what.split)
+        if (!g->says[i].what.split || ngd_ascend_spans(g->comm)) /* there the words have the parts of all ranks */
             continue;
         what = actual(&g->says[i], symbols);
         if (!meet_one(g, &what))
@@ -488,8 +583,8 @@ static bool meet_group_ranks(const struct ascend_group *g, const int64_t *symbol
     all.dims[1] = g->n_says;
     if (!meet_one(g, &all))
         return false;
-    for (uint32_t i = 0; i < g->size; i++) {
-        const struct ngd_collective *said = ngd_meeting_said(g->comm->meeting, g->rank, i);
+    for (uint32_t i = 0; i < g->comm->n; i++) {
+        const struct ngd_collective *said = ngd_meeting_said(g->comm->meeting, g->rank - g->comm->first, i);
 
         same &= said->dims[0] == all.dims[0];
         counts[i] = said->dims[1];
@@ -501,8 +596,13 @@ ngd_status_t ngd_ascend_groups_begin(const struct ascend_exec *exec, uint32_t *n
 {
     ngd_status_t status = NGD_OK;
 
-    for (*n_p = 0; *n_p < exec->n_comms && !status; *n_p += !status)
-        status = ngd_meeting_begin(exec->comms[*n_p].comm->meeting, exec->comms[*n_p].rank, diag);
+    for (*n_p = 0; *n_p < exec->n_comms && !status; *n_p += !status) {
+        const struct ascend_group *g = &exec->comms[*n_p];
+
+        status = ngd_meeting_begin(g->comm->meeting, g->rank - g->comm->first, diag);
+        if (!status)
+            ngd_ascend_seat(g)->spoken = !ngd_ascend_spans(g->comm);
+    }
     for (uint32_t i = 0; i < exec->n_comms && !status; i++)
         status = ngd_meeting_status(exec->comms[i].comm->meeting, diag);
     return status;
@@ -511,16 +611,46 @@ ngd_status_t ngd_ascend_groups_begin(const struct ascend_exec *exec, uint32_t *n
 ngd_status_t ngd_ascend_groups_meet(const struct ascend_exec *exec, const struct ngd_launch *launch,
                                     struct ngd_diag *diag)
 {
+    ngd_status_t status = NGD_OK;
+
+    for (uint32_t i = 0; i < exec->n_comms && !status; i++) {
+        const struct ascend_group *g = &exec->comms[i];
+
+        if (!meet_group_ranks(g, launch->symbols))
+            status = ngd_meeting_status(g->comm->meeting, diag);
+        else if (ngd_ascend_spans(g->comm))
+            status = ngd_ascend_exchange_words(g, launch, NULL, diag);
+    }
+    return status;
+}
+
+void ngd_ascend_groups_excuse(const struct ascend_exec *exec, const struct ngd_launch *launch)
+{
+    for (uint32_t i = 0; i < exec->n_comms; i++) {
+        const struct ascend_group *g = &exec->comms[i];
+        struct ascend_seat *seat = ngd_ascend_seat(g);
+        struct ngd_diag ignored = {0};
+
+        if (!seat->spoken && seat->stream.context && !seat->stream.broken &&
+            ngd_ascend_enter(seat->dev, seat->stream.context, &ignored) == NGD_OK)
+            (void)ngd_ascend_exchange_words(g, launch, launch->diag.text, &ignored);
+    }
+}
+
+bool ngd_ascend_groups_span(const struct ascend_exec *exec)
+{
+    bool spans = false;
+
     for (uint32_t i = 0; i < exec->n_comms; i++)
-        if (!meet_group_ranks(&exec->comms[i], launch->symbols))
-            return ngd_meeting_status(exec->comms[i].comm->meeting, diag);
-    return NGD_OK;
+        spans |= ngd_ascend_spans(exec->comms[i].comm);
+    return spans;
 }
 
 void ngd_ascend_groups_end(const struct ascend_exec *exec, uint32_t n, const struct ngd_launch *launch)
 {
     for (uint32_t i = 0; i < n; i++)
-        ngd_meeting_end(exec->comms[i].comm->meeting, exec->comms[i].rank, 1, launch->diag.text);
+        ngd_meeting_end(exec->comms[i].comm->meeting, exec->comms[i].rank - exec->comms[i].comm->first, 1,
+                        launch->diag.text);
 }
 
 ngd_status_t ngd_ascend_groups_broken(const struct ascend_exec *exec, struct ngd_diag *diag)

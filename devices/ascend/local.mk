@@ -29,7 +29,9 @@ libngddevices_la_SOURCES += \
 	devices/ascend/device.c \
 	devices/ascend/exec.c \
 	devices/ascend/group.c \
+	devices/ascend/group_span.c \
 	devices/ascend/group.h \
+	devices/ascend/group_span.h \
 	devices/ascend/issue.c \
 	devices/ascend/issue.h \
 	devices/ascend/memory.c \

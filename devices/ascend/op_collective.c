@@ -72,7 +72,7 @@ static void *enter_collective(struct ascend_issue *c, uint32_t *ranks_p)
         return NULL;
     }
     *ranks_p = g->size;
-    return g->comm->seats[g->rank].hccl;
+    return ngd_ascend_seat(g)->hccl;
 }
 
 static char *collective_address(const struct ascend_view *v)

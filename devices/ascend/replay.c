@@ -486,6 +486,11 @@ static ngd_status_t await_launch(struct ascend_stream *s, const struct ascend_in
     waited = ngd_ascend_stream_fail(s, code, "the device's work", &diag);
     /* Whatever it was: what runs, or still waits, on the stream is not known any more. */
     s->broken = true;
+    if (code == NGD_ACL_RT_STREAM_SYNC_TIMEOUT && status == NGD_OK && ngd_ascend_groups_span(inst->exec) &&
+        ngd_ascend_groups_broken(inst->exec, NULL) == NGD_OK)
+        return ngd_diag_set(&launch->diag, NGD_ERR_COLLECTIVE_TIMEOUT,
+                            "the launch did not end within %d ms: a rank in another daemon may be gone",
+                            s->dev->limit_ms);
     if (ngd_status_scope(waited) != NGD_SCOPE_DEVICE)
         waited = NGD_ERR_DEVICE_FAULT;
     if (status == NGD_OK || ngd_status_scope(status) != NGD_SCOPE_DEVICE) {
@@ -624,8 +629,11 @@ static ngd_status_t compute_in_groups(struct ascend_stream *s, struct ascend_ins
     uint32_t begun = 0;
     ngd_status_t status = ngd_ascend_groups_begin(inst->exec, &begun, &launch->diag);
 
-    if (status == NGD_OK)
+    if (status == NGD_OK) {
         status = compute_launch(s, inst, launch);
+        if (status)
+            ngd_ascend_groups_excuse(inst->exec, launch);
+    }
     ngd_ascend_groups_end(inst->exec, begun, launch);
     return status;
 }
