@@ -71,6 +71,7 @@ struct ngd_daemon {
     struct ngd_reactor_watch *expiry; /* ends sessions whose grace period is over */
     struct ngd_jobs *jobs;            /* captures of models, large graphs */
     struct ngd_jobs *loads;           /* reads of checkpoint files */
+    struct ngd_jobs *span_jobs;       /* groups that wait for other daemons: at most one does, others are told */
     struct ngd_jobs *store_jobs;      /* calls that list, read or change the store */
     struct ngd_jobs *reaper;          /* releases what ended sessions owned */
     struct ngd_models *models;

@@ -142,6 +142,8 @@ static ngd_status_t start_jobs(struct ngd_daemon *d, struct ngd_diag *diag)
     if (status == NGD_OK)
         status = ngd_jobs_create("loads", 2, &d->loads);
     if (status == NGD_OK)
+        status = ngd_jobs_create("spans", 2, &d->span_jobs);
+    if (status == NGD_OK)
         status = ngd_jobs_create("store", 1, &d->store_jobs);
     if (status == NGD_OK)
         status = ngd_jobs_create("reaper", 1, &d->reaper);
@@ -152,9 +154,10 @@ static void stop_jobs(struct ngd_daemon *d)
 {
     ngd_jobs_destroy(d->jobs);
     ngd_jobs_destroy(d->loads);
+    ngd_jobs_destroy(d->span_jobs);
     ngd_jobs_destroy(d->store_jobs);
     ngd_jobs_destroy(d->reaper);
-    d->jobs = d->loads = d->store_jobs = d->reaper = NULL;
+    d->jobs = d->loads = d->span_jobs = d->store_jobs = d->reaper = NULL;
 }
 
 /* ---- store and scheduler -------------------------------------------------------------------------------- */

@@ -189,12 +189,21 @@ static void put_group_devices(struct ctl_table *t, const Npugraph__V1__GroupInfo
     ngd_strbuf_fini(&sb);
 }
 
+/* Those of this daemon, and how many there are in all. */
+static void put_group_ranks(struct ctl_table *t, const Npugraph__V1__GroupInfo *g)
+{
+    char text[64];
+
+    snprintf(text, sizeof(text), "%u-%u of %u", g->first_rank, g->first_rank + (uint32_t)g->n_devices - 1, g->ranks);
+    ctl_str(t, text);
+}
+
 int ctl_cmd_groups(struct ctl *ctl, int argc, char **argv)
 {
     static const struct ctl_column columns[] = {
-        {"GROUP", "name", false},    {"DEVICES", "devices", false}, {"SESSION", "session", true},
-        {"STATE", "state", false},   {"REPLAYS", "replays", true},  {"RESETS", "resets", true},
-        {"REASON", "reason", false},
+        {"GROUP", "name", false},     {"DEVICES", "devices", false}, {"RANKS", "ranks", false},
+        {"SESSION", "session", true}, {"STATE", "state", false},     {"REPLAYS", "replays", true},
+        {"RESETS", "resets", true},   {"REASON", "reason", false},
     };
     Npugraph__V1__ListGroupsRequest req = NPUGRAPH__V1__LIST_GROUPS_REQUEST__INIT;
     Npugraph__V1__ListGroupsResponse *r;
@@ -213,6 +222,7 @@ int ctl_cmd_groups(struct ctl *ctl, int argc, char **argv)
         ctl_row(t);
         ctl_str(t, g->name);
         put_group_devices(t, g);
+        put_group_ranks(t, g);
         ctl_int(t, g->session);
         ctl_word(t, &npugraph__v1__group_state__descriptor, g->state);
         ctl_int(t, g->replays);

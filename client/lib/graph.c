@@ -42,6 +42,54 @@ int npugraph_group_create(struct npugraph_client *client, const char *name, cons
     return rc;
 }
 
+int npugraph_group_root(struct npugraph_client *client, const char *device, void *root, size_t room, size_t *n_p,
+                        struct npugraph_error *err)
+{
+    Npugraph__V1__GroupRootRequest req = NPUGRAPH__V1__GROUP_ROOT_REQUEST__INIT;
+    const Npugraph__V1__GroupRootResponse *r;
+    ProtobufCMessage *reply = NULL;
+    int rc;
+
+    req.device = (char *)device;
+    rc = npugraph__unary(client, "/npugraph.v1.Graphs/GroupRoot", &req.base,
+                         &npugraph__v1__group_root_response__descriptor, &reply, err);
+    r = (const void *)reply;
+    if (rc == 0 && r->root.len > room) {
+        rc = npugraph__error(err, 3, "INVALID_ARGUMENT", "the group's root has %zu bytes, and there is room for %zu",
+                             r->root.len, room);
+    } else if (rc == 0) {
+        memcpy(root, r->root.data, r->root.len);
+        *n_p = r->root.len;
+    }
+    npugraph__free_message(reply);
+    return rc;
+}
+
+int npugraph_group_join(struct npugraph_client *client, const char *name, const char *const *devices, size_t n_devices,
+                        const struct npugraph_span *span, uint64_t *group_p, struct npugraph_error *err)
+{
+    Npugraph__V1__CreateGroupRequest req = NPUGRAPH__V1__CREATE_GROUP_REQUEST__INIT;
+    Npugraph__V1__GroupSpan m = NPUGRAPH__V1__GROUP_SPAN__INIT;
+    ProtobufCMessage *reply = NULL;
+    int rc;
+
+    req.name = (char *)name;
+    req.devices = (char **)devices;
+    req.n_devices = n_devices;
+    req.span = &m;
+    req.time_limit_ms = span->time_limit_ms;
+    m.ranks = span->ranks;
+    m.first_rank = span->first_rank;
+    m.root.data = (uint8_t *)(uintptr_t)span->root;
+    m.root.len = span->root_bytes;
+    rc = npugraph__unary(client, "/npugraph.v1.Graphs/CreateGroup", &req.base,
+                         &npugraph__v1__create_group_response__descriptor, &reply, err);
+    if (rc == 0)
+        *group_p = ((Npugraph__V1__CreateGroupResponse *)reply)->group;
+    npugraph__free_message(reply);
+    return rc;
+}
+
 int npugraph_ranks_join(struct npugraph_client *client, const uint64_t *graphs, size_t n, bool replicated,
                         uint64_t *graph_p, struct npugraph_error *err)
 {
@@ -186,6 +234,7 @@ static int replay_message_init(struct replay_message *m, const struct npugraph_r
     m->req.eager = r->eager;
     m->req.timing = r->timing;
     m->req.stream = r->stream;
+    m->req.tag = r->tag;
     if (r->wait_event != NULL)
         m->req.wait_event = (char *)r->wait_event;
     if (r->record_event != NULL)

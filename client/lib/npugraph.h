@@ -149,6 +149,26 @@ NPUGRAPH_API int npugraph_graph_register(struct npugraph_client *client, const s
  */
 NPUGRAPH_API int npugraph_group_create(struct npugraph_client *client, const char *name, const char *const *devices,
                                        size_t n_devices, uint64_t *group_p, struct npugraph_error *err);
+
+/*
+ * A group that has ranks in several daemons (docs/collectives.md, "Several daemons"). npugraph_group_root makes its
+ * root in the daemon of rank 0: a secret, for one group and two minutes. npugraph_group_join makes the group in one
+ * daemon, and returns when all daemons have come: call it for all of them at the same time, each with a client and a
+ * thread of its own. Both need the admin right. `devices` are those of this daemon, from rank first_rank on.
+ */
+#define NPUGRAPH_ROOT_MAX 8192
+struct npugraph_span {
+    uint32_t ranks;      /* of all daemons */
+    uint32_t first_rank; /* of this daemon's */
+    const void *root;
+    size_t root_bytes;
+    uint32_t time_limit_ms; /* how long a rank waits for the others to begin a replay; 0 = 30000 */
+};
+NPUGRAPH_API int npugraph_group_root(struct npugraph_client *client, const char *device, void *root, size_t room,
+                                     size_t *n_p, struct npugraph_error *err);
+NPUGRAPH_API int npugraph_group_join(struct npugraph_client *client, const char *name, const char *const *devices,
+                                     size_t n_devices, const struct npugraph_span *span, uint64_t *group_p,
+                                     struct npugraph_error *err);
 NPUGRAPH_API int npugraph_ranks_join(struct npugraph_client *client, const uint64_t *graphs, size_t n, bool replicated,
                                      uint64_t *graph_p, struct npugraph_error *err);
 NPUGRAPH_API int npugraph_graph_release(struct npugraph_client *client, uint64_t graph, struct npugraph_error *err);
@@ -189,6 +209,7 @@ struct npugraph_replay {
     /* Events between logical streams of the session, by name; NULL: none. The replay begins after the replay that
      * records wait_event, and that the daemon received before, has ended. It records record_event when it ends. */
     const char *wait_event, *record_event;
+    uint64_t tag; /* finds its events in Explain; the daemons of a group that spans several compare it */
 };
 struct npugraph_output {
     const void *data;

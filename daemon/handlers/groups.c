@@ -1,23 +1,59 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Graphs.CreateGroup, JoinRanks, ListGroups: devices whose graphs run collectives together. */
+/* Graphs.CreateGroup, GroupRoot, JoinRanks, ListGroups: devices whose graphs run collectives together. */
 #include "daemon/access.h"
 #include "daemon/daemon.h"
 #include "daemon/handlers/methods.h"
 #include "daemon/rpc/call_job.h"
 #include "daemon/session.h"
+#include "devices/comm.h"
 #include "proto/npugraph.pb-c.h"
 #include "proto/word.h"
 #include "scheduler/run/sched.h"
 
 /* ---- create ---------------------------------------------------------------------------------------------- */
 
+#define TIME_LIMIT_MIN_MS 100
+#define TIME_LIMIT_MAX_MS 600000
+
+/* A root makes the daemon connect to where it says, and makes others ranks of a group: not for everybody. */
+static ngd_status_t check_spans_allowed(const struct ngd_call *call, struct ngd_diag *diag)
+{
+    if (call->identity->admin)
+        return NGD_OK;
+    return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED,
+                        "%s may not make groups that span daemons; only administrators may (option admin-identities)",
+                        call->identity->name);
+}
+
+/* *span is for params->span. */
+static ngd_status_t read_span(struct ngd_call *call, const Npugraph__V1__CreateGroupRequest *q,
+                              struct ngd_comm_span *span, struct ngd_group_params *params, struct ngd_diag *diag)
+{
+    const Npugraph__V1__GroupSpan *m = q->span;
+
+    if (q->time_limit_ms && (q->time_limit_ms < TIME_LIMIT_MIN_MS || q->time_limit_ms > TIME_LIMIT_MAX_MS))
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "time_limit_ms of group \"%.64s\" is %u; allowed: %d to %d, or 0 for the default", q->name,
+                            q->time_limit_ms, TIME_LIMIT_MIN_MS, TIME_LIMIT_MAX_MS);
+    params->time_limit = (ngd_nsec_t)q->time_limit_ms * NGD_MSEC;
+    if (!m)
+        return NGD_OK;
+    *span = (struct ngd_comm_span){
+        .size = m->ranks, .first = m->first_rank, .root = m->root.data, .root_bytes = m->root.len};
+    params->span = span;
+    return check_spans_allowed(call, diag);
+}
+
 static ngd_status_t make_group(struct ngd_call *call, const Npugraph__V1__CreateGroupRequest *q,
                                struct ngd_group **group_p, struct ngd_diag *diag)
 {
     struct ngd_device *devices[NGD_GROUP_MAX_RANKS];
     struct ngd_group_params params = {.name = q->name, .devices = devices, .n = (uint32_t)q->n_devices};
-    ngd_status_t status = NGD_OK;
+    struct ngd_comm_span span;
+    ngd_status_t status = read_span(call, q, &span, &params, diag);
 
+    if (status)
+        return status;
     if (q->n_devices > NGD_GROUP_MAX_RANKS)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "group \"%.64s\" has %zu devices; a group has 2 to %d",
                             q->name, q->n_devices, NGD_GROUP_MAX_RANKS);
@@ -30,7 +66,8 @@ static ngd_status_t make_group(struct ngd_call *call, const Npugraph__V1__Create
     return status ? status : ngd_group_create(call->daemon->sched, &params, group_p, diag);
 }
 
-/* Creates the group on a job thread: the devices connect for the first time, which may take seconds. */
+/* Creates the group on a job thread: the devices connect for the first time, which may take seconds, or minutes if they
+ * wait for other daemons. */
 static ngd_status_t run_create(struct ngd_call *call, const void *msg, struct ngd_diag *diag)
 {
     Npugraph__V1__CreateGroupResponse reply = NPUGRAPH__V1__CREATE_GROUP_RESPONSE__INIT;
@@ -51,10 +88,44 @@ static ngd_status_t run_create(struct ngd_call *call, const void *msg, struct ng
 
 static void create_group(struct ngd_call *call, const void *msg)
 {
-    ngd_call_job_add(call->daemon->jobs, call, msg, run_create, NGD_CALL_JOB_SLOW);
+    const Npugraph__V1__CreateGroupRequest *q = msg;
+
+    if (q->span)
+        ngd_call_job_add(call->daemon->span_jobs, call, msg, run_create, 0);
+    else
+        ngd_call_job_add(call->daemon->jobs, call, msg, run_create, NGD_CALL_JOB_SLOW);
 }
 
 const struct ngd_rpc_ops ngd_rpc_groups_create = {.once = true, .request = create_group};
+
+/* ---- root ----------------------------------------------------------------------------------------------- */
+
+static ngd_status_t run_root(struct ngd_call *call, const void *msg, struct ngd_diag *diag)
+{
+    Npugraph__V1__GroupRootResponse reply = NPUGRAPH__V1__GROUP_ROOT_RESPONSE__INIT;
+    const Npugraph__V1__GroupRootRequest *q = msg;
+    struct ngd_device *dev;
+    ngd_status_t status = check_spans_allowed(call, diag);
+
+    if (status == NGD_OK)
+        status = ngd_sched_find_device(call->daemon->sched, q->device, &dev, diag);
+    if (status != NGD_OK)
+        return status;
+    reply.root.data = ngd_arena_alloc(&call->life, NGD_COMM_ROOT_MAX);
+    if (!reply.root.data)
+        return NGD_ERR_NO_MEMORY;
+    status = ngd_comm_root(dev, reply.root.data, &reply.root.len, diag);
+    if (status == NGD_OK)
+        ngd_call_reply(call, &reply.base);
+    return status;
+}
+
+static void group_root(struct ngd_call *call, const void *msg)
+{
+    ngd_call_job_add(call->daemon->jobs, call, msg, run_root, 0);
+}
+
+const struct ngd_rpc_ops ngd_rpc_groups_root = {.request = group_root};
 
 /* ---- join ------------------------------------------------------------------------------------------------ */
 
@@ -173,6 +244,8 @@ static Npugraph__V1__GroupInfo *describe_group(struct ngd_call *call, const stru
     m->reason = ngd_arena_strdup(&call->life, stats.closed.status ? stats.closed.text : "");
     m->replays = stats.replays;
     m->resets = stats.resets;
+    m->ranks = ngd_group_ranks(item->group);
+    m->first_rank = ngd_group_first(item->group);
     m->devices = ngd_arena_calloc(&call->life, n, sizeof(*m->devices));
     if (!m->name || !m->reason || !m->devices)
         return NULL;

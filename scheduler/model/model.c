@@ -75,6 +75,11 @@ static ngd_status_t check_ranks(const struct ngd_model_params *p, struct ngd_dia
         ngd_binding_ranks(p->prefill) != ngd_binding_ranks(p->decode))
         return ngd_diag_set(diag, NGD_ERR_MODEL_CONTRACT,
                             "the prefill graph and the decode graph belong to different groups of devices");
+    if (ngd_binding_group(p->prefill) &&
+        ngd_group_ranks(ngd_binding_group(p->prefill)) != ngd_group_size(ngd_binding_group(p->prefill)))
+        return ngd_diag_set(diag, NGD_ERR_MODEL_CONTRACT,
+                            "the graphs' group has ranks in other daemons, which would batch other sequences: replay "
+                            "its joint graphs step by step in all daemons");
     if (!ngd_binding_is_replicated(p->prefill) || !ngd_binding_is_replicated(p->decode))
         return ngd_diag_set(diag, NGD_ERR_MODEL_CONTRACT,
                             "all ranks of a model's graphs must take the same inputs: join them with `replicated`");

@@ -46,7 +46,7 @@ static ngd_status_t sort_bindings(struct ngd_binding *const *bindings, uint32_t 
         if (by_rank[rank])
             return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
                                 "rank %d of group \"%.64s\" (device %s) has two graphs; there is one for each rank",
-                                rank, ngd_group_name(group), prog->queue->dev_name);
+                                (int)ngd_group_first(group) + rank, ngd_group_name(group), prog->queue->dev_name);
         by_rank[rank] = bindings[i];
     }
     for (uint32_t r = 0; group && r < group->n; r++)
@@ -55,7 +55,7 @@ static ngd_status_t sort_bindings(struct ngd_binding *const *bindings, uint32_t 
                 diag, NGD_ERR_INVALID_ARGUMENT,
                 "rank %u of group \"%.64s\" (device %s) has no graph in the list; there is one for each "
                 "rank",
-                r, ngd_group_name(group), group->queues[r]->dev_name);
+                ngd_group_first(group) + r, ngd_group_name(group), group->queues[r]->dev_name);
     return group ? NGD_OK : ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "the list of the ranks' graphs is empty");
 }
 

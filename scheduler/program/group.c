@@ -28,7 +28,9 @@ static ngd_status_t find_queues(struct ngd_sched *sched, const struct ngd_group_
 
 static ngd_status_t check_group_params(const struct ngd_group_params *p, struct ngd_diag *diag)
 {
-    if (p->n >= 2 && p->n <= NGD_GROUP_MAX_RANKS)
+    if (p->span && p->n == 0)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "group \"%.64s\" has no device of this daemon", p->name);
+    if (p->n >= (p->span ? 1u : 2u) && p->n <= NGD_GROUP_MAX_RANKS)
         return NGD_OK;
     return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "group \"%.64s\" has %u devices; a group has 2 to %d", p->name,
                         p->n, NGD_GROUP_MAX_RANKS);
@@ -90,6 +92,9 @@ ngd_status_t ngd_group_create(struct ngd_sched *sched, const struct ngd_group_pa
     comm.name = params->name;
     comm.devices = params->devices;
     comm.n = params->n;
+    comm.span = params->span;
+    if (params->time_limit)
+        comm.time_limit = params->time_limit;
     status = ngd_comm_create(&comm, &group->comm, diag);
     if (status) {
         group_free(group);
@@ -124,14 +129,26 @@ uint32_t ngd_group_size(const struct ngd_group *group)
     return group->n;
 }
 
-struct ngd_device *ngd_group_device(const struct ngd_group *group, uint32_t rank)
+uint32_t ngd_group_first(const struct ngd_group *group)
 {
-    return group->queues[rank]->dev;
+    return ngd_comm_first(group->comm);
+}
+
+uint32_t ngd_group_ranks(const struct ngd_group *group)
+{
+    return ngd_comm_size(group->comm);
+}
+
+struct ngd_device *ngd_group_device(const struct ngd_group *group, uint32_t i)
+{
+    return group->queues[i]->dev;
 }
 
 int ngd_group_rank_of(const struct ngd_group *group, const struct ngd_queue *queue)
 {
-    return ngd_comm_rank(group->comm, queue->dev);
+    const int rank = ngd_comm_rank(group->comm, queue->dev);
+
+    return rank < 0 ? -1 : rank - (int)ngd_comm_first(group->comm);
 }
 
 void ngd_group_stats(struct ngd_group *group, struct ngd_group_stats *stats_p)
@@ -162,7 +179,7 @@ static void look_at_devices_locked(struct ngd_group *group) NGD_REQUIRES(group->
         if (atomic_load_explicit(&group->queues[i]->healthy, memory_order_relaxed))
             continue;
         snprintf(why, sizeof(why), "device %.64s, its rank %u, has failed and does not recover",
-                 group->queues[i]->dev_name, i);
+                 group->queues[i]->dev_name, ngd_group_first(group) + i);
         close_locked(group, NGD_ERR_DEVICE_LOST, why);
     }
 }

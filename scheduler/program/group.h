@@ -15,10 +15,15 @@
  * reset before its next replay. If a device of the group does not recover, the group is closed: its replays are
  * answered with DEVICE_LOST, and a new group of other devices has to be made.
  *
+ * A group may have ranks in other daemons (devices/comm.h). A gang has those of this daemon, and is replayed while the
+ * other daemons replay theirs: their clients give all of them the same requests in the same order. In what follows a
+ * rank is a number among those of this daemon; what a replay answers names it as the whole group does.
+ *
  * Threads: any. Memory: reference counted; programs hold references on their group.
  */
 #include "scheduler/program/program.h"
 
+struct ngd_comm_span;
 struct ngd_group;
 struct ngd_share;
 
@@ -26,16 +31,21 @@ struct ngd_group_params {
     const char *name;                  /* the group_name of graphs' collectives */
     struct ngd_device *const *devices; /* the scheduler's, by rank, of one backend, each once; at least two */
     uint32_t n;
+    const struct ngd_comm_span *span; /* some ranks are in other daemons; NULL: none */
+    ngd_nsec_t time_limit;            /* how long a rank waits for the others; 0: NGD_COMM_TIME_LIMIT */
 };
 
-/* Creates a group. DEVICE_LOST: one of the devices is out of service. */
+/* Creates a group. With a span, one device is enough, and the call waits for the other daemons. DEVICE_LOST: one of the
+ * devices is out of service. */
 ngd_status_t ngd_group_create(struct ngd_sched *sched, const struct ngd_group_params *params,
                               struct ngd_group **group_p, struct ngd_diag *diag);
 struct ngd_group *ngd_group_ref(struct ngd_group *group);
 struct ngd_group *ngd_group_unref(struct ngd_group *group); /* returns NULL; NULL is fine */
 const char *ngd_group_name(const struct ngd_group *group);
-uint32_t ngd_group_size(const struct ngd_group *group);
-struct ngd_device *ngd_group_device(const struct ngd_group *group, uint32_t rank);
+uint32_t ngd_group_size(const struct ngd_group *group);                         /* ranks that are here */
+uint32_t ngd_group_first(const struct ngd_group *group);                        /* the first of them */
+uint32_t ngd_group_ranks(const struct ngd_group *group);                        /* of all daemons */
+struct ngd_device *ngd_group_device(const struct ngd_group *group, uint32_t i); /* of rank first + i */
 
 struct ngd_group_stats {
     uint64_t replays, resets; /* replays of gangs; resets after a rank's failure */

@@ -41,7 +41,7 @@ static inline uint32_t ngd_group_leader(const struct ngd_group *group)
 {
     return group->order[0];
 }
-/* Returns -1 if the queue's device is not in the group. */
+/* Returns the place among the ranks that are here, -1 if the queue's device is not in the group. */
 int ngd_group_rank_of(const struct ngd_group *group, const struct ngd_queue *queue);
 
 /* A gang's part of its program. The `_at` arrays say where each rank's inputs, host parameters and results begin. */

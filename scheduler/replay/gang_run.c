@@ -49,7 +49,7 @@ static ngd_status_t prepare_ranks(struct ngd_group *group, struct ngd_binding *b
             run->launch.times = launch->times;
         status = ngd_binding_instance(own, run->slot, ngd_gang_executable(x, r), &run->inst, diag);
         if (status)
-            ngd_diag_prefix(diag, "rank %u, device %s: ", r, group->queues[r]->dev_name);
+            ngd_diag_prefix(diag, "rank %u, device %s: ", ngd_group_first(group) + r, group->queues[r]->dev_name);
     }
     return status;
 }
@@ -128,7 +128,7 @@ static ngd_status_t gang_conclude(struct ngd_group *group, struct ngd_executable
     recover_streams(group, x);
     if (!failed)
         return NGD_OK;
-    return ngd_diag_set(&launch->diag, failed->status, "rank %u, device %s: %.800s", cause,
+    return ngd_diag_set(&launch->diag, failed->status, "rank %u, device %s: %.800s", ngd_group_first(group) + cause,
                         group->queues[cause]->dev_name,
                         failed->diag.text[0] ? failed->diag.text : ngd_status_text(failed->status));
 }

@@ -272,6 +272,7 @@ METHODS = {  # name: (kind, reply); the request's type is the argument's
     "Graphs/Release": ("unary_unary", pb.ReleaseResponse),
     "Graphs/Bind": ("unary_unary", pb.BindResponse),
     "Graphs/CreateGroup": ("unary_unary", pb.CreateGroupResponse),
+    "Graphs/GroupRoot": ("unary_unary", pb.GroupRootResponse),
     "Graphs/JoinRanks": ("unary_unary", pb.JoinRanksResponse),
     "Graphs/ListGroups": ("unary_unary", pb.ListGroupsResponse),
     "Graphs/Explain": ("unary_unary", pb.ExplainResponse),

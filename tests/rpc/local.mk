@@ -28,6 +28,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_services.py \
 	tests/rpc/test_sessions.py \
 	tests/rpc/test_sharing.py \
+	tests/rpc/test_span.py \
 	tests/rpc/test_startup.py \
 	tests/rpc/test_static.py \
 	tests/rpc/test_store.py \
