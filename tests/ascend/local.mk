@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The Ascend backend and the simulator of CANN that it is tested on.
 NGD_ASCEND_TESTS = tests/ascend/test_aclsim tests/ascend/test_aclsim_attention tests/ascend/test_aclsim_calls tests/ascend/test_aclsim_hccl tests/ascend/test_aclsim_mapping tests/ascend/test_aclsim_weight tests/ascend/test_ascend tests/ascend/test_ascend_attention tests/ascend/test_ascend_chips tests/ascend/test_ascend_groups tests/ascend/test_ascend_indices \
-	tests/ascend/test_ascend_models tests/ascend/test_ascend_nz tests/ascend/test_ascend_open tests/ascend/test_ascend_pools tests/ascend/test_ascend_streams
+	tests/ascend/test_ascend_models tests/ascend/test_ascend_nz tests/ascend/test_ascend_open tests/ascend/test_ascend_pools tests/ascend/test_ascend_span tests/ascend/test_ascend_streams
 if NGD_UNIT_TESTS
 check_PROGRAMS += $(NGD_ASCEND_TESTS)
 TESTS += $(NGD_ASCEND_TESTS)
@@ -27,6 +27,8 @@ tests_ascend_test_ascend_chips_SOURCES = tests/ascend/test_ascend_chips.c device
 tests_ascend_test_ascend_chips_LDADD = $(NGD_CLIENT_HF_LIBS) $(CHECK_LIBS) -lm
 tests_ascend_test_ascend_groups_SOURCES = tests/ascend/test_ascend_groups.c $(NGD_STEP_SOURCES)
 tests_ascend_test_ascend_groups_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS) -lm
+tests_ascend_test_ascend_span_SOURCES = tests/ascend/test_ascend_span.c $(NGD_STEP_SOURCES)
+tests_ascend_test_ascend_span_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS) -lm
 tests_ascend_test_ascend_indices_SOURCES = tests/ascend/test_ascend_indices.c $(NGD_STEP_SOURCES)
 tests_ascend_test_ascend_indices_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS) -lm
 tests_ascend_test_ascend_open_SOURCES = tests/ascend/test_ascend_open.c $(NGD_STEP_SOURCES)

@@ -112,6 +112,57 @@ START_TEST(any_call_of_cann_may_fail_once_in_a_group_and_no_rank_waits_for_ever)
 }
 END_TEST
 
+static void mend_pair(struct pair *p)
+{
+    struct ngd_diag diag = {0};
+
+    for (int r = 0; r < 2; r++)
+        ngd_stream_reset(p->b[r].stream);
+    must(ngd_comm_reset(p->comm, &diag), &diag);
+}
+
+/* The other one's launches may have been in the context that failed: after its own reset it works too. */
+START_TEST(group_that_fails_and_is_reset_leaves_its_devices_other_group_usable)
+{
+    struct ngd_device *devices[2];
+    struct ngd_comm_params params;
+    struct ngd_diag diag = {0};
+    struct pair p, q;
+
+    simulator_set("devices", "2");
+    must(open_pair(&p, &diag), &diag);
+    q = p;
+    for (int r = 0; r < 2; r++)
+        devices[r] = p.b[r].dev;
+    ngd_comm_params_init(&params);
+    params.name = "tp";
+    params.devices = devices;
+    params.n = 2;
+    must(ngd_comm_create(&params, &q.comm, &diag), &diag);
+    for (uint32_t r = 0; r < 2; r++)
+        must(ready_open_in(&q.r[r], &q.b[r], &q.comm, 1, SUM_GRAPH, NULL, &diag), &diag);
+    ck_assert_int_eq(launch_pair(&p, 0), NGD_OK);
+    ck_assert_int_eq(launch_pair(&q, 0), NGD_OK);
+    for (int i = 0; i < 3; i++) {
+        SIMULATOR(ngd_aclsim_break)(0, "fault");
+        ck_assert_int_ne(launch_pair(&p, 1), NGD_OK);
+        mend_pair(&p);
+        if (launch_pair(&q, 1) != NGD_OK) {
+            mend_pair(&q);
+            ck_assert_int_eq(launch_pair(&q, 1), NGD_OK);
+        }
+        ck_assert_int_eq(launch_pair(&p, 1), NGD_OK);
+        ck_assert_int_eq(launch_pair(&q, 2), NGD_OK);
+    }
+    for (int r = 0; r < 2; r++)
+        ready_close(&q.r[r]);
+    ngd_comm_destroy(q.comm);
+    close_pair(&p);
+    nothing_is_left("after faults of one group of two");
+    simulator_set("devices", "1");
+}
+END_TEST
+
 START_TEST(losing_one_of_two_devices_is_reported_and_the_other_serves_on)
 {
     struct step *s = malloc(sizeof(*s));
@@ -150,4 +201,5 @@ START_TEST(losing_one_of_two_devices_is_reported_and_the_other_serves_on)
 END_TEST
 
 UNIT_MAIN("ascend/groups", any_call_of_cann_may_fail_once_in_a_group_and_no_rank_waits_for_ever,
+          group_that_fails_and_is_reset_leaves_its_devices_other_group_usable,
           losing_one_of_two_devices_is_reported_and_the_other_serves_on)
