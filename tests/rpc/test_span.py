@@ -411,8 +411,9 @@ def wrong_roots():
             assert all(isinstance(g, Refusal) and g.reason != "INTERNAL" for g in got), got
             assert any("each rank once" in g.text for g in got), [g.text for g in got]
         works(a, b, span(a, b))
-        ask(a, root_of(a), 0, name="last")  # a daemon that stops ends after HCCL's limit
+        last = ask(a, root_of(a), 0, name="last")  # a daemon that stops ends after HCCL's limit
         until("it waits", lambda: da.stats()["requests"]["in_flight"] >= 2)
+        assert not last.done()
 
 
 @test("host devices have no such groups, only administrators make them, and models do not take their graphs")
