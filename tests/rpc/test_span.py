@@ -365,7 +365,7 @@ def disagree():
 
 @test("roots that are wrong, cut, damaged, used twice or another's, and ranks that cannot be, are refused in words")
 def wrong_roots():
-    with Network() as net, net.daemon(0, HCCL_CONNECT_MS="1500") as da, net.daemon(1, HCCL_CONNECT_MS="1500") as db, \
+    with Network() as net, net.daemon(0, HCCL_CONNECT_MS="2500") as da, net.daemon(1, HCCL_CONNECT_MS="2500") as db, \
             Client(da) as a, Client(db) as b:
         root = root_of(a)
 
@@ -404,7 +404,7 @@ def wrong_roots():
         asked = [ask(a, root, 0), ask(b, root, 1, ranks=3)]
         got = [answer(f) for f in asked]
         assert all(isinstance(g, Refusal) for g in got) and any("same number" in g.text for g in got), got
-        with net.daemon(1, HCCL_CONNECT_MS="1500") as dc, Client(dc) as c:
+        with net.daemon(1, HCCL_CONNECT_MS="2500") as dc, Client(dc) as c:
             root = root_of(a)
             asked = [ask(a, root, 0, ranks=3), ask(b, root, 1, ranks=3), ask(c, root, 1, ranks=3)]
             got = [answer(f) for f in asked]
