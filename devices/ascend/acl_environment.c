@@ -1,29 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What CANN needs from the environment. A shell gets it from CANN's own script, a unit of systemd does not: variables
- * that are not set are derived from where the libraries are. The environment is changed before CANN starts threads,
- * once.
+ * that are not set are derived from where the libraries are. setenv() moves the environment, which getenv() of another
+ * thread may be reading: variables are set only while the process has one thread, which is when the daemon opens its
+ * devices at the start. When the doctor opens a device later, what is not set stays so.
  */
 #include "devices/ascend/acl_environment.h"
 #include "base/log.h"
 #include "devices/doctor_device.h"
+#include <dirent.h>
 #include <dlfcn.h>
 #include <libgen.h>
 #include <limits.h>
 #include <link.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum origin { ORIGIN_START, ORIGIN_DERIVED, ORIGIN_TOO_LATE };
+
 static struct variable {
     const char *name, *below;
     bool need;
     const char *why;
-    bool derived; /* under acl_load.c's lock until CANN is loaded, then constant */
+    _Atomic enum origin origin;
 } variables[] = {
-#define NGD_ACL_VARIABLE(name, below, need, why) {name, below, need, why, false},
+#define NGD_ACL_VARIABLE(name, below, need, why) {name, below, need, why, ORIGIN_START},
 #include "devices/ascend/acl_environment.def"
 #undef NGD_ACL_VARIABLE
 };
@@ -43,33 +48,66 @@ static bool is_folder(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* The folder above lib64, and above that of the architecture ("aarch64-linux"), if it is between the two. */
-static void find_home(const char *libs, char *home, size_t room)
+bool ngd_acl_is_alone(void)
+{
+#if defined(__SANITIZE_THREAD__)
+    int more = 2; /* the sanitizer has a thread of its own, which reads no variable */
+#else
+    int more = 1;
+#endif
+    DIR *tasks = opendir("/proc/self/task");
+    const struct dirent *entry;
+
+    if (!tasks)
+        return false;
+    while ((entry = readdir(tasks)))
+        more -= entry->d_name[0] != '.';
+    closedir(tasks);
+    return more >= 0;
+}
+
+/* A link stays as it is: it may be one that moves with an update. */
+static bool make_absolute(const char *dir, char path[PATH_MAX])
+{
+    if (*dir != '/')
+        return realpath(dir, path) != NULL;
+    snprintf(path, PATH_MAX, "%s", dir);
+    return true;
+}
+
+bool ngd_acl_find_folder(void *library, char path[PATH_MAX])
+{
+    struct link_map *map = NULL;
+    char file[PATH_MAX];
+
+    if (dlinfo(library, RTLD_DI_LINKMAP, &map) || !map || !strchr(map->l_name, '/'))
+        return false;
+    snprintf(file, sizeof(file), "%s", map->l_name);
+    return make_absolute(dirname(file), path);
+}
+
+/* The folder above lib64, and above that of the architecture ("aarch64-linux"), if it is between the two; it is CANN's
+ * home if it has operators. */
+static bool find_home_above(const char *libs, char home[PATH_MAX])
 {
     char path[PATH_MAX], *name;
 
     snprintf(path, sizeof(path), "%s", libs);
-    snprintf(home, room, "%s", dirname(path));
+    snprintf(home, PATH_MAX, "%s", dirname(path));
     name = strrchr(home, '/');
     if (name && name != home && strlen(name) > 6 && strcmp(name + strlen(name) - 6, "-linux") == 0)
         *name = '\0';
+    snprintf(path, sizeof(path), "%.3000s/opp", home);
+    return is_folder(path);
 }
 
-/* Where the library lies: the folder that was named, or where the linker has found it. */
-static bool find_libs(const char *dir, void *library, char *libs, size_t room)
+/* One library may lie apart from the others: then the folder of these decides. */
+static bool find_home(const char *dir, void *library, char home[PATH_MAX])
 {
-    struct link_map *map = NULL;
-    char path[PATH_MAX];
+    char libs[PATH_MAX];
 
-    if (*dir) {
-        snprintf(libs, room, "%s", dir);
-        return true;
-    }
-    if (dlinfo(library, RTLD_DI_LINKMAP, &map) || !map || !strchr(map->l_name, '/'))
-        return false;
-    snprintf(path, sizeof(path), "%s", map->l_name);
-    snprintf(libs, room, "%s", dirname(path));
-    return true;
+    return (ngd_acl_find_folder(library, libs) && find_home_above(libs, home)) ||
+           (*dir && make_absolute(dir, libs) && find_home_above(libs, home));
 }
 
 /* CANN's log goes to the user's home, which a unit may not have; systemd names a folder of the unit's own. */
@@ -91,30 +129,30 @@ static bool find_log(char *path, size_t room)
     return false;
 }
 
-static bool find_variable_value(const struct variable *v, const char *home, char *path, size_t room)
+static void derive(struct variable *v, const char *value, bool alone)
 {
-    if (strcmp(v->below, "log") == 0)
-        return find_log(path, room);
-    snprintf(path, room, "%.3000s/opp", home); /* without it the folder is not CANN's home */
-    if (!is_folder(path))
-        return false;
-    snprintf(path, room, "%.3000s%s%s", home, *v->below ? "/" : "", v->below);
-    return true;
+    if (alone && setenv(v->name, value, 1) == 0) {
+        atomic_store(&v->origin, ORIGIN_DERIVED);
+        ngd_info("devices", "%s is not set, it is %s now", v->name, value);
+    } else {
+        atomic_store(&v->origin, ORIGIN_TOO_LATE);
+    }
 }
 
-void ngd_acl_derive_environment(const char *dir, void *library)
+void ngd_acl_derive_environment(const char *dir, void *library, bool alone)
 {
-    char libs[PATH_MAX], home[PATH_MAX], path[PATH_MAX];
+    char home[PATH_MAX], path[PATH_MAX];
+    const bool has_home = find_home(dir, library, home);
 
-    if (!find_libs(dir, library, libs, sizeof(libs)))
-        return;
-    find_home(libs, home, sizeof(home));
     for (size_t i = 0; i < N_VARIABLES; i++) {
-        if (is_set(variables[i].name) || !find_variable_value(&variables[i], home, path, sizeof(path)) ||
-            setenv(variables[i].name, path, 1))
+        const char *below = variables[i].below;
+        const bool is_log = strcmp(below, "log") == 0;
+
+        if (is_set(variables[i].name) || !(is_log ? find_log(path, sizeof(path)) : has_home))
             continue;
-        variables[i].derived = true;
-        ngd_info("devices", "%s is not set, it is %s now", variables[i].name, path);
+        if (!is_log)
+            snprintf(path, sizeof(path), "%.3000s%s%s", home, *below ? "/" : "", below);
+        derive(&variables[i], path, alone);
     }
 }
 
@@ -127,7 +165,13 @@ void ngd_acl_doctor_environment(bool open, struct ngd_doctor_device_report *repo
         snprintf(step, sizeof(step), "environment %s", v->name);
         if (is_set(v->name))
             ngd_doctor_device_add(report, step, "passed", 0, "%.300s, %s", getenv(v->name),
-                                  v->derived ? "from where the libraries are" : "as the daemon was started with it");
+                                  atomic_load(&v->origin) == ORIGIN_DERIVED ? "from where the libraries are"
+                                                                            : "as the daemon was started with it");
+        else if (atomic_load(&v->origin) == ORIGIN_TOO_LATE)
+            ngd_doctor_device_add(report, step, v->need && !open ? "failed" : "missing", 0,
+                                  "it is not set, and can be derived only when the daemon starts, since other threads "
+                                  "read the environment now: restart the daemon (%s)",
+                                  v->why);
         else if (v->need)
             ngd_doctor_device_add(report, step, open ? "missing" : "failed", 0,
                                   "it is not set, and there is no %s folder beside the libraries: %s", v->below,

@@ -128,38 +128,49 @@ static void *open_library_in(const char *dir, const char *file)
     return dlopen(path, RTLD_LAZY);
 }
 
-/* The folder that has the first library; dir_p is "" when the linker finds it by itself. */
-static bool find_dir(const char *dir, const char *first, char *dir_p, size_t room)
+/*
+ * Opens the first library, and finds the folder of the others: the one that was named, one where CANN installs itself,
+ * or, if a path was given for the first library, that one's. dir_p is "" when the linker finds them by itself.
+ */
+static void *open_first(const char *dir, const char *first, char *dir_p, size_t room)
 {
     static const char *const homes[] = {"ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"};
     static const char *const fixed[] = {"/usr/local/Ascend/ascend-toolkit/latest/lib64", "/usr/local/Ascend/cann/lib64",
                                         "/usr/local/Ascend/latest/lib64"};
+    char folder[PATH_MAX];
+    void *library = NULL;
 
-    if (dir && *dir) {
-        snprintf(dir_p, room, "%s", dir);
-        return open_library_in(dir_p, first) != NULL;
+    snprintf(dir_p, room, "%s", dir ? dir : "");
+    if (*dir_p)
+        return open_library_in(dir_p, first);
+    if (strchr(first, '/')) {
+        library = open_library_in(dir_p, first);
+        if (library && ngd_acl_find_folder(library, folder))
+            snprintf(dir_p, room, "%s", folder);
+        return library;
     }
-    for (size_t i = 0; i < sizeof(homes) / sizeof(homes[0]); i++) {
+    for (size_t i = 0; i < sizeof(homes) / sizeof(homes[0]) && !library; i++) {
         const char *home = getenv(homes[i]);
 
-        if (home && *home) {
-            snprintf(dir_p, room, "%s/lib64", home);
-            if (open_library_in(dir_p, first))
-                return true;
-        }
+        snprintf(dir_p, room, "%s/lib64", home ? home : "");
+        library = home && *home ? open_library_in(dir_p, first) : NULL;
     }
-    for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {
+    for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]) && !library; i++) {
         snprintf(dir_p, room, "%s", fixed[i]);
-        if (open_library_in(dir_p, first))
-            return true;
+        library = open_library_in(dir_p, first);
     }
+    if (library)
+        return library;
     dir_p[0] = '\0';
-    return open_library_in(NULL, first) != NULL;
+    return open_library_in(NULL, first);
 }
 
 static ngd_status_t open_libraries(struct loaded *l, const char *dir, struct ngd_diag *diag)
 {
-    if (!find_dir(dir, l->files[0], l->dir, sizeof(l->dir))) {
+    const bool alone = ngd_acl_is_alone();
+
+    l->handles[0] = open_first(dir, l->files[0], l->dir, sizeof(l->dir));
+    if (!l->handles[0]) {
         const char *why = dlerror();
 
         return ngd_diag_set(
@@ -167,7 +178,9 @@ static ngd_status_t open_libraries(struct loaded *l, const char *dir, struct ngd
             "CANN is not found: %.300s. Install it, or name the folder of libascendcl.so in ascend-libs",
             why ? why : l->files[0]);
     }
-    for (size_t i = 0; i < LIB_MAX; i++) {
+    /* The others may read it when they are loaded. */
+    ngd_acl_derive_environment(l->dir, l->handles[0], alone);
+    for (size_t i = 1; i < LIB_MAX; i++) {
         l->handles[i] = open_library_in(l->dir, l->files[i]);
         if (!l->handles[i] && libraries[i].required) {
             const char *why = dlerror();
@@ -175,8 +188,6 @@ static ngd_status_t open_libraries(struct loaded *l, const char *dir, struct ngd
             return ngd_diag_set(diag, NGD_ERR_UNAVAILABLE, "CANN in \"%.200s\" is not complete: %.300s", l->dir,
                                 why ? why : l->files[i]);
         }
-        if (i == 0) /* the others may read it when they are loaded */
-            ngd_acl_derive_environment(l->dir, l->handles[0]);
     }
     return NGD_OK;
 }

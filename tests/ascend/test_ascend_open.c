@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Devices that do not open: what is missing, closed or taken is named. */
+#include "devices/ascend/acl.h"
+#include "devices/ascend/acl_environment.h"
 #include "devices/doctor_device.h"
 #include "devices/device_int.h"
 #include "tests/ascend/step.h"
 #include <fcntl.h>
 #include <limits.h>
+#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -150,11 +153,26 @@ START_TEST(codes_that_nobody_knows_are_answered_with_their_number_and_the_call)
 }
 END_TEST
 
-/* As under systemd: no variable of CANN, a home that is not writable, and a folder of the unit's own for logs. */
-START_TEST(environment_is_derived_from_where_the_libraries_are)
+static void forget_environment(void)
 {
     static const char *const names[] = {"ASCEND_HOME_PATH", "ASCEND_OPP_PATH", "ASCEND_PROCESS_LOG_PATH",
                                         "ASCEND_TOOLKIT_HOME"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        unsetenv(names[i]);
+}
+
+/* Of a thread that was joined the kernel may show a trace for a moment. */
+static void wait_until_alone(void)
+{
+    for (int i = 0; i < 1000000 && !ngd_acl_is_alone(); i++)
+        sched_yield();
+    ck_assert(ngd_acl_is_alone());
+}
+
+/* As under systemd: no variable of CANN, a home that is not writable, and a folder of the unit's own for logs. */
+START_TEST(environment_is_derived_from_where_the_libraries_are)
+{
     void (*doctor)(uint32_t, bool, struct ngd_doctor_device_report *) = ngd_backend_find("ascend")->lifecycle.doctor;
     struct ngd_doctor_device_report *report = ngd_calloc(1, sizeof(*report));
     char cann[] = "/tmp/ngd_cann_XXXXXX", path[64], libs[80], target[PATH_MAX];
@@ -164,8 +182,7 @@ START_TEST(environment_is_derived_from_where_the_libraries_are)
     struct bench b;
     int64_t n = 2;
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        unsetenv(names[i]);
+    forget_environment();
     setenv("HOME", "/nonexistent", 1);
     ck_assert_ptr_nonnull(mkdtemp(cann));
     setenv("LOGS_DIRECTORY", cann, 1);
@@ -186,6 +203,7 @@ START_TEST(environment_is_derived_from_where_the_libraries_are)
     close_device(&b);
     snprintf(path, sizeof(path), "%s/opp", cann);
     ck_assert_int_eq(mkdir(path, 0700), 0);
+    wait_until_alone();
     must(simulated_open_with(&b, &params, &diag), &diag);
     must(ready_open(&r, &b, GRAPH, &n, &diag), &diag);
     ready_close(&r);
@@ -207,8 +225,131 @@ START_TEST(environment_is_derived_from_where_the_libraries_are)
 }
 END_TEST
 
+/* ---- where CANN's home is found ---------------------------------------------------------------------- */
+
+/* A folder of CANN with operators and the simulator's libraries, which are files of its own. */
+struct cann {
+    char home[32], libs[64];
+};
+
+static void shell(const char *fmt, const char *a, const char *b)
+{
+    char command[2400];
+
+    snprintf(command, sizeof(command), fmt, a, b);
+    ck_assert_msg(system(command) == 0, "%s", command);
+}
+
+static struct cann make_cann(void)
+{
+    struct cann c = {.home = "/tmp/ngd_cann_XXXXXX"};
+
+    ck_assert_ptr_nonnull(mkdtemp(c.home));
+    snprintf(c.libs, sizeof(c.libs), "%s/lib64", c.home);
+    shell("mkdir -p %s %s/opp", c.libs, c.home);
+    shell("cp %s/lib*.so %s", simulator_dir(), c.libs);
+    forget_environment();
+    return c;
+}
+
+static void remove_cann(const struct cann *c)
+{
+    shell("rm -r %s%s", c->home, "");
+    forget_environment();
+}
+
+static ngd_status_t load_once(const char *dir, const char *names)
+{
+    const struct ngd_acl *acl;
+    struct ngd_diag diag = {0};
+    ngd_status_t status = ngd_acl_load(dir, names, &acl, &diag);
+
+    if (status == NGD_OK)
+        ngd_acl_unload(acl);
+    return status;
+}
+
+/* The folders where CANN installs itself, or the one that was named, are not where this library is. */
+START_TEST(library_with_a_path_says_where_cann_is)
+{
+    const struct cann c = make_cann();
+    char names[200], back[PATH_MAX], other[PATH_MAX];
+
+    snprintf(names, sizeof(names), "libascendcl.so=%s/libascendcl.so", c.libs);
+    ck_assert_ptr_nonnull(realpath(simulator_dir(), other));
+    for (int i = 0; i < 4; i++) {
+        forget_environment();
+        if (i == 1)
+            setenv("ASCEND_TOOLKIT_HOME", "/nonexistent", 1);
+        if (i == 3) { /* a path from where the daemon was started */
+            ck_assert_ptr_nonnull(getcwd(back, sizeof(back)));
+            ck_assert_int_eq(chdir(c.home), 0);
+            snprintf(names, sizeof(names), "libascendcl.so=lib64/libascendcl.so");
+        }
+        ck_assert_int_eq(load_once(i == 2 ? other : NULL, names), NGD_OK);
+        ck_assert_str_eq(getenv("ASCEND_HOME_PATH"), c.home);
+        ck_assert_int_eq(strncmp(getenv("ASCEND_OPP_PATH"), c.home, strlen(c.home)), 0);
+    }
+    ck_assert_int_eq(chdir(back), 0);
+    remove_cann(&c);
+}
+END_TEST
+
+/* One library of somebody's own, without operators beside it. */
+START_TEST(folder_of_the_others_says_where_cann_is_if_a_library_lies_apart)
+{
+    const struct cann c = make_cann(), apart = make_cann();
+    char names[200], path[80];
+
+    shell("rmdir %s/opp%s", apart.home, "");
+    snprintf(names, sizeof(names), "libascendcl.so=%s/libascendcl.so", apart.libs);
+    ck_assert_int_eq(load_once(c.libs, names), NGD_OK);
+    snprintf(path, sizeof(path), "%s/opp", c.home);
+    ck_assert_str_eq(getenv("ASCEND_OPP_PATH"), path);
+    remove_cann(&apart);
+    remove_cann(&c);
+}
+END_TEST
+
+static _Atomic bool other_ends;
+
+static void *other_thread(void *arg)
+{
+    while (!other_ends)
+        sched_yield();
+    return arg;
+}
+
+/* As the doctor of a device that did not open at the start. The thread might be in getenv(). */
+START_TEST(environment_is_left_alone_while_other_threads_run)
+{
+    void (*doctor)(uint32_t, bool, struct ngd_doctor_device_report *) = ngd_backend_find("ascend")->lifecycle.doctor;
+    struct ngd_doctor_device_report *report = ngd_calloc(1, sizeof(*report));
+    const struct cann c = make_cann();
+    pthread_t thread;
+
+    ck_assert_ptr_nonnull(report);
+    ck_assert_int_eq(pthread_create(&thread, NULL, other_thread, NULL), 0);
+    ck_assert_int_eq(load_once(c.libs, NULL), NGD_OK);
+    ck_assert_ptr_null(getenv("ASCEND_OPP_PATH"));
+    ck_assert_ptr_null(getenv("ASCEND_HOME_PATH"));
+    doctor(0, true, report);
+    ck_assert_str_eq(find_step(report, "environment ASCEND_OPP_PATH")->verdict, "missing");
+    ck_assert_ptr_nonnull(strstr(find_step(report, "environment ASCEND_OPP_PATH")->text, "restart the daemon"));
+    other_ends = true;
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    wait_until_alone();
+    ck_assert_int_eq(load_once(c.libs, NULL), NGD_OK);
+    ck_assert_ptr_nonnull(getenv("ASCEND_OPP_PATH"));
+    ngd_free(report);
+    remove_cann(&c);
+}
+END_TEST
+
 UNIT_MAIN("ascend/open", device_that_does_not_open_names_the_node_that_is_missing_or_closed,
           nodes_are_tried_except_those_that_the_process_has_open,
           device_that_others_use_is_refused_when_nothing_is_left_and_names_how_to_see_who,
           codes_that_nobody_knows_are_answered_with_their_number_and_the_call,
-          environment_is_derived_from_where_the_libraries_are)
+          environment_is_derived_from_where_the_libraries_are, library_with_a_path_says_where_cann_is,
+          folder_of_the_others_says_where_cann_is_if_a_library_lies_apart,
+          environment_is_left_alone_while_other_threads_run)

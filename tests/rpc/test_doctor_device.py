@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The doctor of devices: on the host, and on NPUs that work, fault and hang (the simulator of CANN)."""
 import os
+import shutil
 
 from harness import *
 
@@ -143,6 +144,20 @@ def refused_at_start():
         assert doctor(d).device == "host:0"  # the first open device
         got = refused("NOT_FOUND", "NOT_FOUND", doctor, d, "ascend:5")
         assert "neither open" in got.text, got
+
+
+@test("variables that CANN needs are derived at the start only: later other threads read the environment, and a restart helps")
+def environment():
+    cann = SCRATCH / "cann"
+    (cann / "opp").mkdir(parents=True)
+    options = ["--device=host:0", "--device=ascend:0", f"--ascend-libs={cann}/lib64"]
+    env = {"NGD_ACLSIM_NEED_OPP": "1", "ASCEND_HOME_PATH": "", "ASCEND_OPP_PATH": ""}
+    with Daemon(*options, env=env) as d:
+        shutil.copytree(LIBS, cann / "lib64", ignore=shutil.ignore_patterns("*.o"))
+        r = doctor(d, "ascend:0")
+        assert "restart the daemon" in texts(r)["environment ASCEND_OPP_PATH"] and "561107" in str(r), r
+    with Daemon(*options, env=env) as d:
+        assert texts(doctor(d, "ascend:0"))["environment ASCEND_OPP_PATH"].startswith(f"{cann}/opp"), d.log()
 
 
 @test("a node that is closed to the daemon's user: whose it is, and which group to join")
