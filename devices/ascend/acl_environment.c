@@ -139,21 +139,31 @@ static void derive(struct variable *v, const char *value, bool alone)
     }
 }
 
+/* home: "" if it was not found. */
+static bool find_variable_value(const struct variable *v, const char *home, char path[PATH_MAX])
+{
+    if (strcmp(v->below, "log") == 0)
+        return find_log(path, PATH_MAX);
+    snprintf(path, PATH_MAX, "%.3000s%s%s", home, *v->below ? "/" : "", v->below);
+    return *home != '\0';
+}
+
+static void derive_unless_set(struct variable *v, const char *home, bool alone)
+{
+    char path[PATH_MAX];
+
+    if (!is_set(v->name) && find_variable_value(v, home, path))
+        derive(v, path, alone);
+}
+
 void ngd_acl_derive_environment(const char *dir, void *library, bool alone)
 {
-    char home[PATH_MAX], path[PATH_MAX];
-    const bool has_home = find_home(dir, library, home);
+    char home[PATH_MAX];
 
-    for (size_t i = 0; i < N_VARIABLES; i++) {
-        const char *below = variables[i].below;
-        const bool is_log = strcmp(below, "log") == 0;
-
-        if (is_set(variables[i].name) || !(is_log ? find_log(path, sizeof(path)) : has_home))
-            continue;
-        if (!is_log)
-            snprintf(path, sizeof(path), "%.3000s%s%s", home, *below ? "/" : "", below);
-        derive(&variables[i], path, alone);
-    }
+    if (!find_home(dir, library, home))
+        home[0] = '\0';
+    for (size_t i = 0; i < N_VARIABLES; i++)
+        derive_unless_set(&variables[i], home, alone);
 }
 
 void ngd_acl_doctor_environment(bool open, struct ngd_doctor_device_report *report)

@@ -27,6 +27,27 @@ static const struct ngd_plan_call *producer_of(const struct ngd_plan *plan, uint
     return NULL;
 }
 
+/*
+ * A copy has each number that the input may have, or (i32 of i64) each that can be an index: what is read before it is
+ * what the device reads behind it.
+ */
+static bool keeps_indices(ngd_dtype_t from, ngd_dtype_t to)
+{
+    if (from == to || (from == NGD_I64 && to == NGD_I32))
+        return true;
+    switch (to) {
+    case NGD_I64:
+        return !ngd_dtype_is_float(from);
+    case NGD_I32:
+        return from == NGD_I8 || from == NGD_U8 || from == NGD_BOOL;
+    case NGD_I8:
+    case NGD_U8:
+        return from == NGD_BOOL;
+    default:
+        return false;
+    }
+}
+
 /* The user input that a tensor is a view of. *tensor_p moves to what holds the values before copies. */
 static bool find_input(const struct ngd_plan *plan, uint32_t *tensor_p, uint32_t *input_p)
 {
@@ -42,7 +63,7 @@ static bool find_input(const struct ngd_plan *plan, uint32_t *tensor_p, uint32_t
         }
         p = producer_of(plan, root);
         if (!p || !(p->op->flags & NGD_OPF_IDENTITY) || p->out[0] != *tensor_p ||
-            ngd_dtype_is_float(plan->tensors[p->in[0]].dtype))
+            !keeps_indices(plan->tensors[p->in[0]].dtype, plan->tensors[*tensor_p].dtype))
             return false;
         *tensor_p = p->in[0];
     }
@@ -140,6 +161,20 @@ static void stage_check(struct ascend_exec *exec, struct ascend_check *check)
     exec->staging_bytes += ngd_ascend_align(before + check->bytes);
 }
 
+/* Rows of padding have slot -1, in the input's own dtype. */
+static ngd_status_t mark_slots(struct ascend_exec *exec, const struct ascend_check *check, struct ngd_diag *diag)
+{
+    const ngd_dtype_t dtype = exec->plan->tensors[check->tensor].dtype;
+
+    if (exec->plan->inputs[check->input].row_sym != NGD_NO_ROW_SYM && (dtype == NGD_U8 || dtype == NGD_BOOL))
+        return ngd_diag_set(diag, NGD_ERR_OP_UNSUPPORTED,
+                            "device %s: node %u (%s): rows of padding have slot -1, which a slot of %s cannot be. Give "
+                            "slots as i32",
+                            exec->dev->name, check->node, check->call->op->name, ngd_dtype_name(dtype));
+    exec->is_slot[check->input] = true;
+    return NGD_OK;
+}
+
 /* ---- checks of an executable --------------------------------------------------------------------- */
 
 /* Compares the rows of each launch, not only the largest number of rows. */
@@ -175,9 +210,11 @@ static ngd_status_t add_check(struct ascend_exec *exec, const struct ngd_plan_ca
         return NGD_OK;
     check->tensor = check->operand = call->in[operand];
     if (find_input(exec->plan, &check->tensor, &check->input)) {
+        ngd_status_t status = check->kind == ASCEND_CHECK_SLOT ? mark_slots(exec, check, diag) : NGD_OK;
+
+        if (status)
+            return status;
         check->at = exec->in_at[check->input];
-        if (check->kind == ASCEND_CHECK_SLOT)
-            exec->is_slot[check->input] = true;
     } else {
         check->tensor = check->operand;
         why = why_not_computed(exec, check);

@@ -32,7 +32,7 @@
 
 static void pad_rows(const struct ngd_plan_io *io, char *at, uint64_t actual, bool is_slot)
 {
-    if (is_slot)
+    if (is_slot) /* -1 in each integer that has a sign; slots of others are refused */
         memset(at + actual, 0xff, io->bytes - actual);
     else if (actual == 0)
         memset(at, 0, io->bytes);

@@ -378,10 +378,148 @@ START_TEST(comparisons_with_scalars_have_all_their_bits)
 }
 END_TEST
 
+/* ---- copies of other integers ------------------------------------------------------------------------ */
+
+static const char *const integers[] = {"bool", "u8", "i8", "i32", "i64"};
+enum { INTEGERS = sizeof(integers) / sizeof(integers[0]) };
+
+/* "%s2", which is i32, from the input %s by way of another integer. */
+static void put_copies(struct ngd_strbuf *text, const char *symbol, const char *rest, const char *from, const char *by)
+{
+    ngd_strbuf_printf(text,
+                      "npugraph 1\ngraph \"c\" {\n %s\n input %%s : %s[N]\n %%s1 = aten._to_copy(%%s) {dtype=%s}\n"
+                      " %%s2 = aten._to_copy(%%s1) {dtype=i32}\n%s}\n",
+                      symbol, from, by, rest);
+}
+
+static uint64_t put_integer(char *to, const char *dtype, int64_t value)
+{
+    const uint64_t size = strcmp(dtype, "i64") == 0 ? 8 : strcmp(dtype, "i32") == 0 ? 4 : 1;
+
+    memcpy(to, &value, size); /* little endian */
+    return size;
+}
+
+/* Opened and run once; the status of either. result: the weights, then %y in their place; or the cache, read. */
+static ngd_status_t run_copies(struct bench *b, const char *text, int64_t n, const char *index, uint64_t bytes,
+                               float *result, uint64_t room, struct ngd_diag *diag)
+{
+    static const float x[8 * 16] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+    const struct ngd_span in[2] = {{x, (uint64_t)n * 64}, {index, bytes}};
+    const bool cache = strstr(text, "state") != NULL;
+    struct ngd_out out;
+    struct ngd_launch launch = {.symbols = &n, .inputs = in + !cache, .outputs = &out};
+    int64_t bucket = cache ? 8 : 1;
+    ngd_status_t status;
+    float output[2 * 16];
+    struct ready r;
+
+    status = ready_open(&r, b, text, &bucket, diag);
+    if (status)
+        return status;
+    if (!cache)
+        must(ngd_buffer_write(r.bound[0], 0, result, room, diag), diag);
+    out = (struct ngd_out){output, cache ? (uint64_t)n * 64 : 4};
+    status = ngd_stream_run(b->stream, r.inst, &launch);
+    *diag = launch.diag;
+    if (!cache)
+        memcpy(result, output, 4);
+    if (status == NGD_OK && cache)
+        must(ngd_buffer_read(r.bound[0], 0, result, room, diag), diag);
+    ready_close(&r);
+    return status;
+}
+
+START_TEST(indices_that_a_copy_makes_smaller_are_those_of_the_host)
+{
+    static const int64_t values[] = {0, 1, 44, 209, 210, 255, 256, 300, -1, -56, -300};
+    struct ngd_diag diag = {0};
+    struct bench b, host;
+
+    bench_open(&host, NGD_ISA_SCALAR, 1);
+    must(open_device(&b, 0, &diag), &diag);
+    for (int from = 0; from < INTEGERS; from++)
+        for (int by = 0; by < INTEGERS; by++)
+            for (size_t k = 0; k < sizeof(values) / sizeof(values[0]); k++) {
+                float weights[2][210];
+                ngd_status_t got[2];
+                struct ngd_strbuf text;
+                char index[8];
+                uint64_t bytes = put_integer(index, integers[from], from ? values[k] : values[k] & 1);
+
+                ngd_strbuf_init(&text);
+                put_copies(&text, "sym N 1..1\n param %w : f32[210,1]",
+                           " %y = aten.embedding(%w, %s2)\n"
+                           " return \"y\" = %y\n",
+                           integers[from], integers[by]);
+                for (int d = 0; d < 2; d++) {
+                    for (int i = 0; i < 210; i++)
+                        weights[d][i] = (float)i;
+                    got[d] = run_copies(d ? &b : &host, ngd_strbuf_str(&text), 1, index, bytes, weights[d],
+                                        sizeof(weights[d]), &diag);
+                }
+                ck_assert_msg(got[0] == got[1] && (got[0] || weights[0][0] == weights[1][0]),
+                              "%lld, %s by %s: %s and %s: %s", (long long)values[k], integers[from], integers[by],
+                              ngd_status_name(got[0]), ngd_status_name(got[1]), diag.text);
+                ngd_strbuf_fini(&text);
+            }
+    close_device(&b);
+    bench_close(&host);
+}
+END_TEST
+
+/* Six rows of padding: they write nothing, or the graph is refused. */
+START_TEST(slots_of_padding_are_none_in_each_integer)
+{
+    enum { SLOTS = 320, FLOATS = SLOTS * 16 };
+    const int64_t violations = simulator_count("violations");
+    float *cache[2] = {malloc(FLOATS * sizeof(float)), malloc(FLOATS * sizeof(float))};
+    struct ngd_diag diag = {0};
+    struct bench b, host;
+    int refused = 0;
+
+    bench_open(&host, NGD_ISA_SCALAR, 1);
+    must(open_device(&b, 0, &diag), &diag);
+    for (int from = 0; from < INTEGERS; from++)
+        for (int by = 0; by < INTEGERS; by++) {
+            const bool narrows = by < from && !(from == 4 && by == 3), unsigned_ = from < 2;
+            struct ngd_strbuf text;
+            ngd_status_t status;
+            char slots[16];
+            uint64_t bytes = put_integer(slots, integers[from], 1);
+
+            put_integer(slots + bytes, integers[from], 0);
+            ngd_strbuf_init(&text);
+            put_copies(&text, "sym N 1..8 buckets 8\n state %k : f32[20,16,1,16]\n input %x : f32[N,1,16]",
+                       " npu.scatter_pa_kv_cache(%x, %x, %s2, %k, %k)\n return \"x\" = %x\n", integers[from],
+                       integers[by]);
+            must(run_copies(&host, ngd_strbuf_str(&text), 2, slots, 2 * bytes, cache[0], FLOATS * sizeof(float), &diag),
+                 &diag);
+            status =
+                run_copies(&b, ngd_strbuf_str(&text), 2, slots, 2 * bytes, cache[1], FLOATS * sizeof(float), &diag);
+            ck_assert_msg(status == (narrows || unsigned_ || (from == 2 && by == 1) ? NGD_ERR_OP_UNSUPPORTED : NGD_OK),
+                          "%s by %s: %s", integers[from], integers[by], diag.text);
+            if (status == NGD_OK)
+                ck_assert_mem_eq(cache[0], cache[1], FLOATS * sizeof(float));
+            else
+                ck_assert_msg(strstr(diag.text, "slot"), "%s", diag.text);
+            refused += status != NGD_OK;
+            ngd_strbuf_fini(&text);
+        }
+    ck_assert_int_lt(refused, INTEGERS * INTEGERS - 5);
+    ck_assert_int_eq(simulator_count("violations"), violations);
+    close_device(&b);
+    bench_close(&host);
+    free(cache[0]);
+    free(cache[1]);
+}
+END_TEST
+
 UNIT_MAIN("ascend/indices", indices_outside_their_tensor_never_reach_the_device,
           copied_indices_are_read_in_their_own_width, scattered_indices_are_read_before_the_device_does,
           index_put_writes_the_rows_that_there_are_and_no_padding, writes_whose_padding_would_show_are_refused_by_name,
           computed_indices_whose_mistakes_would_stay_are_refused_by_name,
           computed_indices_come_back_with_the_outputs_and_cost_others_nothing,
           rows_of_padding_write_nothing_to_the_cache, scalars_beside_integers_have_all_their_bits,
-          comparisons_with_scalars_have_all_their_bits)
+          comparisons_with_scalars_have_all_their_bits, indices_that_a_copy_makes_smaller_are_those_of_the_host,
+          slots_of_padding_are_none_in_each_integer)
