@@ -61,10 +61,12 @@ static const struct ngd_attention_rule *refusal_of(const struct ascend_device *d
     const struct shape s = shape_of(plan, call);
     const int64_t longest = (s.width < s.blocks ? s.width : s.blocks) * s.block;
     const bool tnd = way == ASCEND_WAY_RAGGED, rows = way == ASCEND_WAY_ROWS;
+    /* The rows are of all sequences together: the case is one of them. */
+    const int64_t queries = tnd && s.sequences > 0 ? (s.rows + s.sequences - 1) / s.sequences : s.rows;
     const struct ngd_attention_case a = {
         .tnd = tnd,
         .dtype = ngd_ascend_dtype(k->dtype),
-        .rows = rows ? 1 : s.rows,
+        .rows = rows ? 1 : queries,
         .batches = rows ? s.rows : 1,
         .heads = ngd_call_int(call, "num_heads"),
         .kv_heads = ngd_call_int(call, "num_key_value_heads"),
@@ -77,7 +79,7 @@ static const struct ngd_attention_rule *refusal_of(const struct ascend_device *d
         .table_width = s.width,
         .sparse_mode = rows ? 0 : 3,
         .mask_side = rows ? 0 : 2048,
-        .queries = &s.rows,
+        .queries = &queries,
         .contexts = &longest,
         .n_queries = rows ? 0 : 1,
         .n_contexts = 1,

@@ -114,6 +114,19 @@ START_TEST(shapes_take_the_way_that_the_rules_allow)
     s.d = 32;
     goes(&b, &s, NGD_BF16, NGD_BF16, ROWS);
     s = several;
+    s.blocks = 9; /* what all contexts take together: none longer is asked for */
+    goes(&b, &s, NGD_BF16, NGD_BF16, RAGGED);
+    s = (struct attention_shape){.heads = 2,
+                                 .kv_heads = 1,
+                                 .d = 128,
+                                 .block_size = 128,
+                                 .n_seqs = 3,
+                                 .rows = {100, 90, 3}, /* together more than one context has */
+                                 .keys = {128, 100, 3},
+                                 .blocks = 3,
+                                 .table_width = 1};
+    goes(&b, &s, NGD_BF16, NGD_BF16, RAGGED);
+    s = several;
     s.blocks = 8; /* not all contexts fit together */
     goes(&b, &s, NGD_BF16, NGD_BF16, ROWS);
     s = single;
@@ -373,6 +386,98 @@ START_TEST(rows_of_each_query_are_those_of_the_launch)
 }
 END_TEST
 
+/* The plan has room for updates of any lengths, as the library says it if it can. */
+START_TEST(workspace_is_the_largest_that_updates_may_need)
+{
+    static const char name[] = "aclnnFusedInferAttentionScoreV3GetMaxWorkspaceSize";
+    uint64_t bytes[2];
+
+    simulator_set("log", "1");
+    for (int has = 0; has < 2; has++) {
+        struct bench b = opened("Ascend910B4", has ? "8.2" : "8.1");
+        struct attention_shape s = steps;
+        struct ngd_diag diag = {0};
+        struct ngd_strbuf text;
+        struct ready r;
+        char *log;
+
+        s.qt = s.ct = NGD_BF16;
+        s.scale = 1;
+        ngd_strbuf_init(&text);
+        attention_text(&s, &text);
+        SIMULATOR(ngd_aclsim_log_clear)();
+        must(ready_open(&r, &b, ngd_strbuf_str(&text), NULL, &diag), &diag);
+        log = SIMULATOR(ngd_aclsim_log)();
+        ck_assert_int_eq(times_in(log, name) > 0, has);
+        free(log);
+        bytes[has] = r.plan->calls[0].workspace_bytes;
+        ck_assert_int_eq(r.plan->calls[0].op->id, NGD_OP_NPU_FUSED_INFER_ATTENTION_SCORE);
+        ready_close(&r);
+        ngd_strbuf_fini(&text);
+        close_device(&b);
+    }
+    simulator_set("log", "0");
+    ck_assert_uint_eq(bytes[1] - bytes[0], 8192); /* as the simulator answers */
+}
+END_TEST
+
+/* ---- rows of padding -------------------------------------------------------------------------------- */
+
+#define BUCKETED(block)                                                                                        \
+    "npugraph 1\ngraph \"a\" {\n sym B 1..8 buckets 8\n state %k : bf16[4," block ",1,64]\n"                   \
+    " state %v : bf16[4," block ",1,64]\n input %q : bf16[B,2,64]\n input %t : i32[B,2]\n host %ql : i64[B]\n" \
+    " host %kl : i64[B]\n %y = npu.fused_infer_attention_score(%q, %k, %v, %t, %ql, %kl) {num_heads=2, "       \
+    "num_key_value_heads=1, scale=0.125, block_size=" block "}\n return \"y\" = %y\n}\n"
+
+/* Whatever lies in block 0: numbers, or NaN. Neither the result nor the cache knows. */
+START_TEST(block_that_padding_reads_reaches_no_result)
+{
+    static const struct {
+        const char *text, *api;
+        int64_t block;
+        enum way way;
+    } cases[] = {
+        {BUCKETED("16"), "8.5", 16, ROWS}, {BUCKETED("16"), "8.1", 16, ROWS}, {BUCKETED("8"), "8.5", 8, PARTS}};
+    const int64_t ends[2] = {1, 2}, keys[2] = {7, 12}, rows = 2;
+    const int32_t table[4] = {2, 3, 1, 2};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const int64_t block = cases[i].block * 64, all = 4 * block;
+        uint16_t y[2][2 * 2 * 64], q[2 * 2 * 64], *cache = calloc((size_t)all, 2), *after = calloc((size_t)all, 2);
+        const struct ngd_span in[2] = {{q, sizeof(q)}, {table, sizeof(table)}};
+        const struct ngd_host_value hosts[2] = {{ends, 2}, {keys, 2}};
+        struct bench b = opened("Ascend910B4", cases[i].api);
+        int64_t bucket = 8;
+
+        for (size_t k = 0; k < sizeof(q) / sizeof(q[0]); k++)
+            q[k] = ngd_f32_to_bf16(sinf((float)k));
+        for (int nan = 0; nan < 2; nan++) {
+            struct ngd_out out = {y[nan], sizeof(y[nan])};
+            struct ngd_launch launch = {.symbols = &rows, .inputs = in, .hosts = hosts, .outputs = &out};
+            struct ngd_diag diag = {0};
+            struct ready r;
+
+            must(ready_open(&r, &b, cases[i].text, &bucket, &diag), &diag);
+            for (int64_t k = 0; k < all; k++)
+                cache[k] = nan && k < block ? 0x7fc0 : ngd_f32_to_bf16(cosf((float)k));
+            for (uint32_t k = 0; k < 2; k++)
+                must(ngd_buffer_write(r.bound[k], 0, cache, (uint64_t)all * 2, &diag), &diag);
+            must(ngd_stream_run(b.stream, r.inst, &launch), &launch.diag);
+            must(ngd_buffer_read(r.bound[0], 0, after, (uint64_t)all * 2, &diag), &diag);
+            ck_assert_mem_eq(after, cache, (size_t)all * 2);
+            ready_close(&r);
+        }
+        ck_assert_int_eq(taken(&b, cases[i].way), 2);
+        for (size_t k = 0; k < sizeof(y[0]) / sizeof(y[0][0]); k++)
+            ck_assert_msg(y[0][k] == y[1][k] && isfinite(ngd_bf16_to_f32(y[1][k])), "case %zu, element %zu", i, k);
+        close_device(&b);
+        free(cache);
+        free(after);
+    }
+    nothing_is_left("after rows of padding");
+}
+END_TEST
+
 START_TEST(stored_plans_are_of_a_version_of_cann)
 {
     char arch[96];
@@ -506,4 +611,5 @@ UNIT_MAIN("ascend/attention", shapes_take_the_way_that_the_rules_allow, versions
           chip_without_paged_decoders_says_so_before_it_asks_cann, tables_and_caches_of_no_size_give_zeros,
           table_may_be_a_copy_of_wider_numbers, attentions_of_other_block_sizes_have_rows_of_their_own,
           empty_attention_takes_no_update_from_the_others, rows_of_no_sequence_are_zeros,
-          rows_of_each_query_are_those_of_the_launch, stored_plans_are_of_a_version_of_cann)
+          rows_of_each_query_are_those_of_the_launch, workspace_is_the_largest_that_updates_may_need,
+          block_that_padding_reads_reaches_no_result, stored_plans_are_of_a_version_of_cann)
