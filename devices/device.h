@@ -58,6 +58,7 @@ struct ngd_device_info {
     uint32_t wide_rows;     /* plans of at least this many rows may use other kernels, whose last bits differ from those
                              * of fewer rows; 0: bits do not depend on the planned rows */
     uint32_t kv_block;      /* rows of a KV block that suit its attention best; 0: it has no preference */
+    bool padding_block;     /* its attention reads block 0 of a paged cache for rows of padding: it is nobody's */
     const char *no_decoder; /* why it serves no paged decoder; NULL or "": it does */
     bool host_memory;       /* the CPU can address buffers (ngd_buffer_host_ptr) */
     bool pauses;            /* launches stop at their pause_at */

@@ -27,8 +27,9 @@ struct load {
     char name[65];
     struct npugraph__checkpoint *ck;
     uint32_t ranks;
-    const char *device; /* of the current rank; NULL: the default device */
-    uint64_t group;     /* 0: the model is on one device */
+    uint32_t padding_blocks; /* that the device keeps from sequences */
+    const char *device;      /* of the current rank; NULL: the default device */
+    uint64_t group;          /* 0: the model is on one device */
     struct npugraph__shape shape;
     struct npugraph_binding *bindings; /* weights, tables, KV states */
     size_t n_bindings;
@@ -100,8 +101,9 @@ static int choose_shape(struct load *l)
     l->shape.prefill_chunk = p->prefill_chunk;
     l->shape.table_blocks = ((uint32_t)context + l->shape.block_size - 1) / l->shape.block_size;
     l->shape.kv_dtype =
-        p->kv_dtype != NULL ? p->kv_dtype : npugraph__weights_find(&l->ck->weights, "model.embed_tokens.weight")->dtype;
-    blocks = p->kv_bytes != 0 ? p->kv_bytes / kv_block_bytes(l) : (uint64_t)l->shape.table_blocks * p->max_batch;
+        p->kv_dtype != NULL ? p->kv_dtype : l->ck->weights.items[0].dtype;
+    blocks = p->kv_bytes != 0 ? p->kv_bytes / kv_block_bytes(l)
+                              : (uint64_t)l->shape.table_blocks * p->max_batch + l->padding_blocks;
     if (blocks == 0 || blocks > INT32_MAX / l->shape.block_size)
         return npugraph__error(l->err, 3, "INVALID_ARGUMENT",
                                "kv_bytes %" PRIu64 " make %" PRIu64 " KV blocks of %" PRIu64 " bytes", p->kv_bytes,
@@ -351,7 +353,7 @@ static int register_loaded(struct load *l)
     if (l->ranks > 1)
         snprintf(parallel, sizeof(parallel), ", on %u devices", l->ranks);
     snprintf(description, sizeof(description), "%s, %" PRId64 " layers, hidden %" PRId64 ", %s%s", l->ck->architecture,
-             l->ck->layers, l->ck->hidden, npugraph__weights_find(&l->ck->weights, "model.embed_tokens.weight")->dtype,
+             l->ck->layers, l->ck->hidden, l->ck->weights.items[0].dtype,
              parallel);
     spec.kv_states = states;
     spec.description = description;
@@ -382,6 +384,7 @@ static int ask_devices(struct load *l)
     l->shape.block_size = l->params->block_size != 0 ? l->params->block_size
                           : device.kv_block != 0     ? device.kv_block
                                                      : DEFAULT_BLOCK_SIZE;
+    l->padding_blocks = device.padding_block;
     return 0;
 }
 

@@ -48,8 +48,10 @@ int npugraph_device_find(struct npugraph_client *client, const char *device, str
     if (i < r->n_devices) {
         const Npugraph__V1__DeviceInfo *d = r->devices[i];
 
-        *device_p = (struct npugraph_device){
-            .memory_bytes = d->memory_bytes, .used_bytes = d->used_bytes, .kv_block = d->kv_block};
+        *device_p = (struct npugraph_device){.memory_bytes = d->memory_bytes,
+                                             .used_bytes = d->used_bytes,
+                                             .kv_block = d->kv_block,
+                                             .padding_block = d->padding_block};
         snprintf(device_p->name, sizeof(device_p->name), "%s", d->name);
         snprintf(device_p->backend, sizeof(device_p->backend), "%s", d->backend);
         snprintf(device_p->no_decoder, sizeof(device_p->no_decoder), "%s", d->no_decoder);

@@ -66,6 +66,7 @@ struct npugraph_device {
     char name[64], backend[32]; /* "ascend:0", "ascend" */
     uint64_t memory_bytes, used_bytes;
     uint32_t kv_block;    /* rows of a KV block that suit its attention best; 0: it has no preference */
+    bool padding_block;   /* models give block 0 of their KV states to no sequence */
     char no_decoder[256]; /* why it serves no paged decoder; empty: it does */
 };
 /* device: a name ("host:1") or number in `npugraphctl devices`; NULL = the default one, the

@@ -116,6 +116,7 @@ static void fill_device(struct ngd_daemon *d, uint32_t i, Npugraph__V1__DeviceIn
     item->threads = info->threads;
     item->streams = s.slots;
     item->kv_block = info->kv_block;
+    item->padding_block = info->padding_block;
     item->no_decoder = ngd_borrow(info->no_decoder ? info->no_decoder : "");
     item->queue_depth = s.queue_depth;
     item->busy_us = (uint64_t)(s.busy / NGD_USEC);

@@ -7,10 +7,10 @@
  * it.
  *
  * Two ways need a row of the block table and a context for each row of the query. A launch makes them in the staging
- * memory, from the table and the host parameters: rows of a sequence share its blocks, each sees one key more than the
- * one before it, and a row of padding has context 1 and block 0, whose result nobody reads. Where the table has as many
- * rows as the query, and nothing else reads it, they take the place of the input; else the graph copies them for each
- * call.
+ * memory, from the table and the host parameters: rows of a sequence share its blocks, and each sees one key more than
+ * the one before it. A row of padding has context 1 and block 0, which models give to no sequence, and nobody reads its
+ * result. Where the table has as many rows as the query, and nothing else reads it, they take the place of the input;
+ * else the graph copies them for each call.
  */
 #include "devices/ascend/ascend.h"
 

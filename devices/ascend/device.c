@@ -182,6 +182,7 @@ ngd_status_t ngd_ascend_open(const struct ngd_device_params *params, void **dev_
         .vectorcores = dev->cores[NGD_ACL_CORES_VECTOR],
         .streams_max = SLOTS_MAX,
         .kv_block = KV_BLOCK,
+        .padding_block = true,
         .no_decoder = ngd_chip_info(dev->chip)->decoder,
         .host_memory = false,
     };

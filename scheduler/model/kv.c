@@ -105,6 +105,15 @@ void ngd_kv_destroy(struct ngd_kv *kv) NGD_NO_THREAD_SAFETY
     kv_free(kv);
 }
 
+void ngd_kv_set_first_aside(struct ngd_kv *kv)
+{
+    ngd_mutex_lock(&kv->lock);
+    assert(kv->n_free > 0 && kv->free[kv->n_free - 1] == 0);
+    kv->n_free--;
+    kv->total--;
+    ngd_mutex_unlock(&kv->lock);
+}
+
 /* ---- names -------------------------------------------------------------------------------------------- */
 
 static int32_t *chain_of_name(struct ngd_kv *kv, const struct ngd_digest *name) NGD_REQUIRES(kv->lock)

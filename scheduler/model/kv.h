@@ -20,6 +20,8 @@ struct ngd_kv;
 ngd_status_t ngd_kv_create(uint32_t num_blocks, uint32_t block_size, struct ngd_kv **kv_p);
 uint64_t ngd_kv_host_bytes(uint32_t num_blocks, uint32_t block_size); /* host memory of such an allocator */
 void ngd_kv_destroy(struct ngd_kv *kv);
+/* Gives block 0 to nobody, for good: it counts neither as free nor in the total. Before any other call. */
+void ngd_kv_set_first_aside(struct ngd_kv *kv);
 /* Allocates n blocks or none; the message of NGD_ERR_KV_EXHAUSTED has need, free and total. */
 ngd_status_t ngd_kv_alloc(struct ngd_kv *kv, uint32_t n, int32_t *blocks, struct ngd_diag *diag);
 void ngd_kv_ref(struct ngd_kv *kv, const int32_t *blocks, uint32_t n);

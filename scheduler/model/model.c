@@ -86,6 +86,11 @@ static ngd_status_t check_ranks(const struct ngd_model_params *p, struct ngd_dia
     return NGD_OK;
 }
 
+static bool has_padding_block(const struct ngd_queue *queue)
+{
+    return ngd_device_info(queue->dev)->padding_block;
+}
+
 static ngd_status_t check_model_params(struct ngd_sched *sched, const struct ngd_model_params *p, struct ngd_diag *diag)
 {
     const struct ngd_program *prefill = ngd_binding_program(p->prefill), *decode = ngd_binding_program(p->decode);
@@ -111,6 +116,11 @@ static ngd_status_t check_model_params(struct ngd_sched *sched, const struct ngd
             diag, NGD_ERR_MODEL_CONTRACT,
             "KV slots, positions and tokens are i32: num_blocks * block_size, max_context and vocab must be "
             "below 2^31");
+    if (has_padding_block(decode->queue) && p->num_blocks < 2)
+        return ngd_diag_set(diag, NGD_ERR_MODEL_CONTRACT,
+                            "num_blocks is 1; it must be at least 2 on device %s, whose attention reads block 0 for "
+                            "rows of padding, so that it is no sequence's",
+                            decode->queue->dev_name);
     return NGD_OK;
 }
 
@@ -234,6 +244,8 @@ static ngd_status_t model_allocate(struct ngd_model *model, const struct ngd_mod
 
     if (!status)
         status = ngd_kv_create(p->num_blocks, p->block_size, &model->kv);
+    if (!status && has_padding_block(model->queue))
+        ngd_kv_set_first_aside(model->kv);
     for (int kind = 0; kind < 2 && !status; kind++)
         status = staging_init(&model->graphs[kind], kind == NGD_DECODE ? model->max_batch : 1, p->vocab);
     for (int kind = 0; kind < 2 && !status; kind++)
@@ -327,7 +339,7 @@ ngd_status_t ngd_model_create(struct ngd_sched *sched, const struct ngd_model_pa
     }
     model->blocks_row = ngd_metric_row_of(NGD_M_KV_BLOCKS_TOTAL, model->name, params->owner ? params->owner : "");
     model->blocks_used_row = ngd_metric_row_of(NGD_M_KV_BLOCKS_USED, model->name, params->owner ? params->owner : "");
-    ngd_metric_row_set(model->blocks_row, params->num_blocks);
+    ngd_metric_row_set(model->blocks_row, ngd_kv_total(model->kv));
     ngd_model_show_blocks(model);
     *model_p = model;
     return NGD_OK;
@@ -379,7 +391,7 @@ void ngd_model_stats(struct ngd_model *model, struct ngd_model_stats *stats_p)
         .weight_bytes = p->weight_bytes,
         .kv_bytes = p->kv_bytes,
         .block_size = p->block_size,
-        .num_blocks = p->num_blocks,
+        .num_blocks = ngd_kv_total(model->kv),
         .blocks_used = ngd_kv_used(model->kv),
         .blocks_cached = ngd_kv_cached(model->kv),
         .max_context = p->max_context,

@@ -154,7 +154,7 @@ bool ngd_seq_is_in_the_way_locked(struct ngd_model *model, const struct ngd_seq 
 
 bool ngd_seq_asks_too_much(const struct ngd_seq *seq)
 {
-    return ngd_model_blocks_for(seq->model, ngd_seq_tokens_wanted(seq)) > seq->model->params.num_blocks;
+    return ngd_model_blocks_for(seq->model, ngd_seq_tokens_wanted(seq)) > ngd_kv_total(seq->model->kv);
 }
 
 /* Gets all blocks that a sequence needs. KV_EXHAUSTED: it must wait. */

@@ -408,7 +408,7 @@ static void enlist_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQU
 static ngd_status_t reserve_prompt_locked(struct ngd_model *model, struct ngd_seq *seq, struct ngd_diag *diag)
     NGD_REQUIRES(model->lock)
 {
-    if (model->params.preempt && ngd_model_blocks_for(model, seq->n_prompt) <= model->params.num_blocks)
+    if (model->params.preempt && ngd_model_blocks_for(model, seq->n_prompt) <= ngd_kv_total(model->kv))
         return NGD_OK;
     return ngd_seq_reserve_locked(model, seq, seq->n_prompt, diag);
 }

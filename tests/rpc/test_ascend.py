@@ -351,6 +351,80 @@ def divided():
         assert texts[0] == texts[1] and len(texts[0]) == 4, texts
 
 
+# One attention layer over four blocks of 16 rows. Replays of fewer rows than four have padding.
+LAYER = """npugraph 1
+graph "layer" {
+  sym %(rows)s 1..4 buckets 4
+  param %%e : f32[64,16] = "e"
+  state %%kc : f16[%(blocks)s,16,1,16] = "kc"
+  state %%vc : f16[%(blocks)s,16,1,16] = "vc"
+  input %%tokens : i32[%(rows)s]
+  input %%positions : i32[%(rows)s]
+  input %%slots : i32[%(rows)s]
+  input %%table : i32[%(seqs)s,2]
+%(last)s  host %%ql : i64[%(seqs)s]
+  host %%kl : i64[%(seqs)s]
+  %%p = aten.embedding(%%e, %%positions)
+  %%t = aten.embedding(%%e, %%tokens)
+  %%x = aten.add.Tensor(%%t, %%p)
+  %%h = aten.view(%%x) {size=[%(rows)s,1,16]}
+  npu.scatter_pa_kv_cache(%%h, %%h, %%slots, %%kc, %%vc)
+  %%a = npu.fused_infer_attention_score(%%h, %%kc, %%vc, %%table, %%ql, %%kl) {num_heads=1, num_key_value_heads=1, scale=1.0, block_size=16}
+  %%all = aten.view(%%a) {size=[%(rows)s,16]}
+%(pick)s  %%logits = aten.linear(%(wanted)s, %%e)
+  %%best = aten.argmax(%%logits) {dim=-1}
+  %%token = aten._to_copy(%%best) {dtype=i32}
+  return "token" = %%token
+}
+"""
+BLOCK = 16 * 16 * 2  # bytes of one block of a state
+NAN = b"\x00\x7e" * (16 * 16)
+
+
+def layer_model(c, blocks=4):
+    """Registers a model whose block 0 is NaN; its KV states."""
+    bound = {"e": c.allocate(64 * 16 * 4), "kc": c.allocate(blocks * BLOCK), "vc": c.allocate(blocks * BLOCK)}
+    c.write(bound["e"], floats(*((i * 7919 % 64) / 32 - 1 for i in range(64 * 16))))
+    for state in ("kc", "vc"):
+        c.write(bound[state], NAN)
+    chunk = {"rows": "T", "seqs": 1, "wanted": "%last", "last": "  input %last_row : i32[1]\n",
+             "pick": "  %last = aten.index.Tensor(%all, %last_row)\n", "blocks": blocks}
+    step = {"rows": "B", "seqs": "B", "wanted": "%all", "last": "", "pick": "", "blocks": blocks}
+    prefill, decode = (c.register(LAYER % what, bound).graph for what in (chunk, step))
+    contract = pb.DecodeContract(tokens="tokens", positions="positions", slot_mapping="slots", block_table="table", query_lens="ql",
+                                 context_lens="kl", logits_rows="last_row", token_output="token", kv_states=["kc", "vc"])
+    c.call("Sequences/RegisterModel", pb.RegisterModelRequest(name="layer", prefill_graph=prefill, decode_graph=decode, contract=contract,
+                                                              block_size=16, num_blocks=blocks, max_context=32, vocab=64))
+    return bound["kc"], bound["vc"]
+
+
+def decoded(c):
+    """Tokens of two sequences, which take three blocks, and what is left of the block that is NaN."""
+    states = layer_model(c)
+    sequences = [c.call("Sequences/Open", pb.OpenRequest(model="layer", prompt=[5 + i] * n)).sequence for i, n in enumerate((18, 3))]
+    tokens = [t for s in sequences for m in c.call("Sequences/Generate", pb.GenerateRequest(sequence=s, max_tokens=5, ignore_stop=True))
+              for t in m.tokens]
+    return tokens, [c.read(state) for state in states]
+
+
+@test("rows of padding are sequences of their own whose block is no sequence's, and nothing of it reaches a result")
+def padding_block():
+    with Daemon("--device=host") as d, Client(d) as c:
+        wanted, _ = decoded(c)
+    for api in ("9.1", "8.1"):
+        with ascend("--device=ascend", DEVICES="1", API=api) as d, Client(d) as c:
+            tokens, states = decoded(c)
+            assert tokens == wanted and len(tokens) == 10, (tokens, wanted)
+            for state in states:
+                assert state[:BLOCK] == NAN and all(any(state[b * BLOCK:(b + 1) * BLOCK]) for b in (1, 2, 3)), state
+            model, = c.call("Sequences/ListModels", pb.ListModelsRequest()).models
+            assert (model.num_blocks, model.blocks_used) == (3, 3), model
+            got = refused("KV_EXHAUSTED", "RESOURCE_EXHAUSTED", c.call, "Sequences/Open", pb.OpenRequest(model="layer", prompt=[9]))
+            assert "0 of 3 are free" in got.text, got
+            got = refused("MODEL_CONTRACT", "INVALID_ARGUMENT", layer_model, c, 1)
+            assert "num_blocks is 1" in got.text and "ascend:0" in got.text, got
+
+
 @test("sequences whose device is lost are answered with its name, and the daemon and the other device go on")
 def lost_sequences():
     model = SOURCE / "examples" / "model"

@@ -103,6 +103,28 @@ START_TEST(create_refuses_nonsense_and_survives_a_lack_of_memory)
 }
 END_TEST
 
+START_TEST(first_block_that_is_set_aside_is_given_to_nobody)
+{
+    struct ngd_kv *kv;
+    struct ngd_diag diag = {0};
+    int32_t blocks[4];
+
+    ck_assert_int_eq(ngd_kv_create(4, 4, &kv), NGD_OK);
+    ngd_kv_set_first_aside(kv);
+    ck_assert_uint_eq(ngd_kv_total(kv), 3);
+    ck_assert_uint_eq(ngd_kv_used(kv), 0);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(ngd_kv_alloc(kv, 4, blocks, &diag), NGD_ERR_KV_EXHAUSTED);
+        ck_assert_ptr_nonnull(strstr(diag.text, "3 of 3 are free"));
+        ck_assert_int_eq(ngd_kv_alloc(kv, 3, blocks, NULL), NGD_OK);
+        for (int k = 0; k < 3; k++)
+            ck_assert_int_ne(blocks[k], 0);
+        ngd_kv_unref(kv, blocks, 3);
+    }
+    ngd_kv_destroy(kv);
+}
+END_TEST
+
 static void *churn(void *arg)
 {
     struct ngd_kv *kv = arg;
@@ -134,4 +156,5 @@ END_TEST
 
 UNIT_MAIN("scheduler/kv", blocks_are_all_distinct_and_within_the_total, more_than_is_free_is_refused_whole,
           shared_blocks_are_supposed_free_when_all_their_users_let_go, shared_block_is_free_when_its_last_user_lets_go,
-          create_refuses_nonsense_and_survives_a_lack_of_memory, threads_that_take_and_give_lose_no_block)
+          create_refuses_nonsense_and_survives_a_lack_of_memory, first_block_that_is_set_aside_is_given_to_nobody,
+          threads_that_take_and_give_lose_no_block)
