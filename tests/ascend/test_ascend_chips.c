@@ -28,6 +28,7 @@
 struct checkpoint {
     const char *dtype;
     int64_t d; /* head dimension */
+    int64_t kv_heads;
     char dir[64];
     FILE *header, *data;
     uint64_t at;
@@ -69,8 +70,8 @@ static void put_layer(struct checkpoint *k, int layer)
     } weights[] = {
         {"input_layernorm", HIDDEN, 0},
         {"self_attn.q_proj", HEADS * k->d, HIDDEN},
-        {"self_attn.k_proj", k->d, HIDDEN},
-        {"self_attn.v_proj", k->d, HIDDEN},
+        {"self_attn.k_proj", k->kv_heads * k->d, HIDDEN},
+        {"self_attn.v_proj", k->kv_heads * k->d, HIDDEN},
         {"self_attn.o_proj", HIDDEN, HEADS * k->d},
         {"post_attention_layernorm", HIDDEN, 0},
         {"mlp.gate_proj", INNER, HIDDEN},
@@ -98,21 +99,21 @@ static void write_config(const struct checkpoint *k)
         f,
         "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"hidden_act\":\"silu\",\"head_dim\":%lld,"
         "\"hidden_size\":%d,\"intermediate_size\":%d,\"max_position_embeddings\":512,\"num_attention_heads\":%d,"
-        "\"num_hidden_layers\":2,\"num_key_value_heads\":1,\"rms_norm_eps\":1e-05,\"rope_theta\":10000.0,"
+        "\"num_hidden_layers\":2,\"num_key_value_heads\":%lld,\"rms_norm_eps\":1e-05,\"rope_theta\":10000.0,"
         "\"tie_word_embeddings\":true,\"torch_dtype\":\"%s\",\"vocab_size\":%d,\"bos_token_id\":1,"
         "\"eos_token_id\":2}\n",
-        (long long)k->d, HIDDEN, INNER, HEADS, k->dtype, VOCAB);
+        (long long)k->d, HIDDEN, INNER, HEADS, (long long)k->kv_heads, k->dtype, VOCAB);
     ck_assert_int_eq(fclose(f), 0);
 }
 
-static void checkpoint_open(struct checkpoint *k, const char *dtype, int64_t d)
+static void checkpoint_open(struct checkpoint *k, const char *dtype, int64_t d, int64_t kv_heads)
 {
     char *header = NULL, *data = NULL, path[96];
     size_t n_header, n_data;
     uint64_t n;
     FILE *f;
 
-    *k = (struct checkpoint){.dtype = dtype, .d = d, .dir = "/tmp/ngd_chips_XXXXXX", .seed = 7};
+    *k = (struct checkpoint){.dtype = dtype, .d = d, .kv_heads = kv_heads, .dir = "/tmp/ngd_chips_XXXXXX", .seed = 7};
     ck_assert_ptr_nonnull(mkdtemp(k->dir));
     write_config(k);
     k->header = open_memstream(&header, &n_header);
@@ -280,7 +281,7 @@ static void serves_on_chips(const char *dtype, int64_t d)
     const size_t n = effort(sizeof(chips) / sizeof(chips[0]), "chips and versions");
     struct checkpoint k;
 
-    checkpoint_open(&k, dtype, d);
+    checkpoint_open(&k, dtype, d, 1);
     serve("host", &k, 16, references, NULL);
     for (size_t c = 0; c < n; c++) {
         int decided = 0, wrong = 0;
@@ -313,24 +314,41 @@ START_TEST(f16_checkpoint_of_64_says_on_a_910b_what_it_says_on_the_cpu)
 }
 END_TEST
 
-START_TEST(model_is_refused_on_a_310p_before_anything_is_allocated)
+/* ---- which devices are asked ------------------------------------------------------------------------------ */
+
+static struct npugraph_client *start_with(struct live *live, const struct checkpoint *k, const char *a, const char *b)
 {
     const char *top = getenv("top_builddir");
+    char libs[1100];
+    const char *extra[] = {libs, a, b, NULL};
+
+    snprintf(libs, sizeof(libs), "--ascend-libs=%s/devices/ascend/sim/.libs", top && *top ? top : ".");
+    live_start(live, k->dir, extra);
+    return live_connect(live, "test_ascend_chips");
+}
+
+static struct npugraph_device find(struct npugraph_client *client, const char *name)
+{
+    struct npugraph_device device;
+    struct npugraph_error err = {0};
+
+    ck_assert_msg(npugraph_device_find(client, name, &device, &err) == 0, "%s", err.message);
+    return device;
+}
+
+START_TEST(model_is_refused_on_a_310p_before_anything_is_allocated)
+{
     struct npugraph_model_params params;
     struct npugraph_device device;
     struct npugraph_error err = {0};
     struct npugraph_client *client;
-    char libs[1100];
-    const char *extra[] = {"--device=ascend", libs, NULL};
     struct checkpoint k;
     struct live live;
 
-    checkpoint_open(&k, "float16", 64);
+    checkpoint_open(&k, "float16", 64, 1);
     setenv("NGD_ACLSIM_SOC", "Ascend310P3", 1);
     setenv("NGD_ACLSIM_API", "8.5", 1);
-    snprintf(libs, sizeof(libs), "--ascend-libs=%s/devices/ascend/sim/.libs", top && *top ? top : ".");
-    live_start(&live, k.dir, extra);
-    client = live_connect(&live, "test_ascend_chips");
+    client = start_with(&live, &k, "--device=ascend", NULL);
     npugraph_model_params_init(&params);
     ck_assert_int_ne(npugraph_model_load(client, k.dir, &params, NULL, NULL, &err), 0);
     ck_assert_msg(strstr(err.message, "ascend:0 serves no paged decoder") && strstr(err.message, "A2 and A3"), "%s",
@@ -345,6 +363,99 @@ START_TEST(model_is_refused_on_a_310p_before_anything_is_allocated)
 }
 END_TEST
 
+/* Whichever of them it is; the host's takes its part otherwise. */
+START_TEST(all_devices_of_a_model_are_asked_before_anything_is_sent)
+{
+    static const char *const devices[][2] = {{"host:0", "ascend:0"}, {"ascend:0", "host:0"}};
+    struct npugraph_client *client;
+    struct checkpoint k;
+    struct live live;
+
+    checkpoint_open(&k, "float16", 64, 2);
+    setenv("NGD_ACLSIM_SOC", "Ascend310P3", 1);
+    setenv("NGD_ACLSIM_API", "8.5", 1);
+    client = start_with(&live, &k, "--device=host", "--device=ascend");
+    for (int i = 0; i < 2; i++) {
+        struct npugraph_model_params params;
+        struct npugraph_error err = {0};
+
+        npugraph_model_params_init(&params);
+        params.devices = devices[i];
+        params.n_devices = 2;
+        ck_assert_int_ne(npugraph_model_load(client, k.dir, &params, NULL, NULL, &err), 0);
+        ck_assert_msg(strstr(err.message, "ascend:0 serves no paged decoder"), "%s", err.message);
+        ck_assert_uint_eq(find(client, "host:0").used_bytes, 0);
+        ck_assert_uint_eq(find(client, "ascend:0").used_bytes, 0);
+    }
+    npugraph_disconnect(client);
+    ck_assert_int_eq(live_stop(&live), 0);
+    checkpoint_close(&k);
+}
+END_TEST
+
+static int load_named(struct npugraph_client *client, const struct checkpoint *k, const char *name,
+                      struct npugraph_error *err)
+{
+    struct npugraph_model_params params;
+
+    npugraph_model_params_init(&params);
+    params.name = name;
+    params.max_context = 256;
+    params.max_batch = 1;
+    params.prefill_chunk = 16;
+    return npugraph_model_load(client, k->dir, &params, NULL, NULL, err);
+}
+
+static json_int_t of_model(struct npugraph_client *client, const char *name, const char *key)
+{
+    json_t *stats = live_stats(client), *model;
+    json_int_t value = -1;
+    size_t i;
+
+    json_array_foreach(json_object_get(stats, "models"), i,
+                       model) if (strcmp(json_string_value(json_object_get(model, "name")), name) == 0) value =
+        json_integer_value(json_object_get(model, key));
+    json_decref(stats);
+    return value;
+}
+
+/* The daemon's first healthy device: blocks have the rows that suit it, whichever it is now. */
+START_TEST(load_without_a_device_asks_the_one_that_the_daemon_would_take)
+{
+    const int32_t prompt[3] = {1, 2, 3};
+    struct npugraph_sequence *seq = NULL;
+    struct npugraph_client *client;
+    struct npugraph_error err = {0};
+    struct npugraph_step step;
+    struct checkpoint k;
+    struct live live;
+
+    checkpoint_open(&k, "float16", 64, 1);
+    setenv("NGD_ACLSIM_SOC", "Ascend910B4", 1);
+    setenv("NGD_ACLSIM_API", "8.5", 1);
+    setenv("NGD_ACLSIM_LOSE", "0:0", 1);
+    client = start_with(&live, &k, "--device=ascend", "--device=host");
+    ck_assert_str_eq(find(client, NULL).name, "ascend:0");
+    ck_assert_str_eq(find(client, "").name, "ascend:0");
+    ck_assert_msg(load_named(client, &k, "first", &err) == 0, "%s", err.message);
+    ck_assert_int_eq(of_model(client, "first", "kv_block_size"), 128);
+    ck_assert_int_eq(of_model(client, "first", "kv_blocks"), 2); /* for a whole context, beside the one of padding */
+    ck_assert_uint_eq(find(client, "host:0").used_bytes, 0);
+    ck_assert_int_ne(npugraph_sequence_open(client, "first", prompt, 3, NULL, &seq, &step, &err), 0); /* it is lost */
+    ck_assert_str_eq(find(client, NULL).name, "host:0");
+    ck_assert_msg(load_named(client, &k, "second", &err) == 0, "%s", err.message);
+    ck_assert_int_eq(of_model(client, "second", "kv_block_size"), 16);
+    ck_assert_int_eq(of_model(client, "second", "kv_blocks"), 16);
+    ck_assert_uint_gt(find(client, "host:0").used_bytes, 0);
+    npugraph_disconnect(client);
+    (void)live_stop(&live);
+    unsetenv("NGD_ACLSIM_LOSE");
+    checkpoint_close(&k);
+}
+END_TEST
+
 UNIT_MAIN("ascend/chips", bf16_checkpoint_of_128_says_on_a_910b_what_it_says_on_the_cpu,
           f16_checkpoint_of_64_says_on_a_910b_what_it_says_on_the_cpu,
-          model_is_refused_on_a_310p_before_anything_is_allocated)
+          model_is_refused_on_a_310p_before_anything_is_allocated,
+          all_devices_of_a_model_are_asked_before_anything_is_sent,
+          load_without_a_device_asks_the_one_that_the_daemon_would_take)
