@@ -51,19 +51,20 @@ static bool is_folder(const char *path)
 bool ngd_acl_is_alone(void)
 {
 #if defined(__SANITIZE_THREAD__)
-    int more = 2; /* the sanitizer has a thread of its own, which reads no variable */
+    const int own = 2; /* the sanitizer has a thread too, which reads no variable */
 #else
-    int more = 1;
+    const int own = 1;
 #endif
+    int threads = 0;
     DIR *tasks = opendir("/proc/self/task");
     const struct dirent *entry;
 
     if (!tasks)
         return false;
     while ((entry = readdir(tasks)))
-        more -= entry->d_name[0] != '.';
+        threads += entry->d_name[0] != '.';
     closedir(tasks);
-    return more >= 0;
+    return threads <= own;
 }
 
 /* A link stays as it is: it may be one that moves with an update. */

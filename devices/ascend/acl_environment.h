@@ -14,8 +14,9 @@ bool ngd_acl_find_folder(void *library, char path[PATH_MAX]);
 bool ngd_acl_is_alone(void);
 /*
  * Sets variables that are not set, from the folder that the linker has loaded `library` from, else from `dir`, the
- * folder that was named or found ("": none). Not `alone`, which is asked before CANN's libraries are loaded: only notes
- * for the doctor that it is too late. Under the lock of acl_load.c, before CANN is initialised.
+ * folder that was named or found ("": none). `alone` is asked before CANN's libraries are loaded, which may start
+ * threads of their own then; without it, only notes for the doctor that it is too late. Under the lock of acl_load.c,
+ * before CANN is initialised.
  */
 void ngd_acl_derive_environment(const char *dir, void *library, bool alone);
 /* One step for each variable: its value, and who has set it, or what is missing without it. Any thread. */
