@@ -436,6 +436,7 @@ START_TEST(indices_that_a_copy_makes_smaller_are_those_of_the_host)
     struct ngd_diag diag = {0};
     struct bench b, host;
 
+    simulator_set("api", "9.1");
     bench_open(&host, NGD_ISA_SCALAR, 1);
     must(open_device(&b, 0, &diag), &diag);
     for (int from = 0; from < INTEGERS; from++)
@@ -478,6 +479,7 @@ START_TEST(slots_of_padding_are_none_in_each_integer)
     struct bench b, host;
     int refused = 0;
 
+    simulator_set("api", "9.1");
     bench_open(&host, NGD_ISA_SCALAR, 1);
     must(open_device(&b, 0, &diag), &diag);
     for (int from = 0; from < INTEGERS; from++)
