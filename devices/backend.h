@@ -13,6 +13,7 @@
 #define NGD_BACKEND_API 2
 
 struct ngd_doctor_device_report;
+struct ngd_telemetry;
 
 /*
  * Counts device memory that a backend takes beside buffers and pools in the device's budget, which lists it as
@@ -148,6 +149,19 @@ struct ngd_backend_comm {
     ngd_status_t (*reset)(void *comm, struct ngd_diag *diag);
 };
 
+/*
+ * Readings of the hardware (devices/telemetry.h). Optional. What sample() uses belongs to the source and not to the
+ * device, which may be closed while sample() hangs.
+ */
+struct ngd_backend_telemetry {
+    /* Any thread; does not wait. Writes the device's numbers as far as they are known. Optional. */
+    void (*numbers)(void *dev, struct ngd_telemetry *t);
+    void *(*open)(void *dev); /* does not wait; NULL: no memory */
+    /* Both are called by one thread of the source's own, and may take long. */
+    void (*sample)(void *source, struct ngd_telemetry *t);
+    void (*close)(void *source);
+};
+
 struct ngd_backend {
     int api;
     const char *name;
@@ -156,6 +170,7 @@ struct ngd_backend {
     struct ngd_backend_code code;
     struct ngd_backend_stream stream;
     struct ngd_backend_comm comm;
+    struct ngd_backend_telemetry telemetry;
 };
 
 #endif

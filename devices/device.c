@@ -9,6 +9,7 @@
 #include "devices/device_int.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "devices/telemetry.h"
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -112,6 +113,7 @@ void ngd_device_close(struct ngd_device *dev)
 {
     if (!dev)
         return;
+    ngd_telemetry_stop(dev);
     ngd_device_stop_freeing(dev);
     ngd_mutex_lock(&dev->lock);
     assert(ngd_list_empty(&dev->holders));

@@ -28,6 +28,7 @@ struct ngd_device {
     void *handle;
     uint32_t index;
     struct ngd_device_info info;
+    struct ngd_sampler *sampler; /* telemetry.c; NULL: nobody reads the hardware */
     struct ngd_plan_target target;
     struct ngd_mutex lock;
     struct ngd_list holders NGD_GUARDED_BY(lock);

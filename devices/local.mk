@@ -28,6 +28,9 @@ libngddevices_la_SOURCES = \
 	devices/serial.h \
 	devices/serial_event.c \
 	devices/static_results.def \
+	devices/telemetry.c \
+	devices/telemetry.def \
+	devices/telemetry.h \
 	devices/host/compiler.c \
 	devices/host/cpu.c \
 	devices/host/cpu.h \
@@ -35,6 +38,7 @@ libngddevices_la_SOURCES = \
 	devices/host/exec.c \
 	devices/host/host.c \
 	devices/host/host.h \
+	devices/host/host_telemetry.c \
 	devices/host/lanes.c \
 	devices/host/lanes.h \
 	devices/host/kernels/kernel.h \

@@ -225,4 +225,7 @@ const struct ngd_backend ngd_backend_host = {
              .abort = comm_abort,
              .status = comm_status,
              .reset = comm_reset},
+    .telemetry = {.open = ngd_host_telemetry_open,
+                  .sample = ngd_host_telemetry_sample,
+                  .close = ngd_host_telemetry_close},
 };

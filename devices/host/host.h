@@ -61,4 +61,10 @@ ngd_status_t ngd_host_static_adopt(void *dev, void *exec, const void *object, si
 /* stream.c; the rest of a stream is devices/serial.h */
 ngd_status_t ngd_host_stream_create(void *dev, const char *name, void **stream_p, struct ngd_diag *diag);
 
+/* host_telemetry.c: as struct ngd_backend_telemetry. */
+struct ngd_telemetry;
+void *ngd_host_telemetry_open(void *dev);
+void ngd_host_telemetry_sample(void *source, struct ngd_telemetry *t);
+void ngd_host_telemetry_close(void *source);
+
 #endif
