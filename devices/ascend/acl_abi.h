@@ -188,6 +188,12 @@ struct ngd_acl_physical {
 #define NGD_ACL_ATTR_CUBE_CORES   102
 #define NGD_ACL_ATTR_VECTOR_CORES 201
 
+/* aclrtUtilizationInfo: percent, below 0 if not available; extend has to be NULL. */
+struct ngd_acl_utilization {
+    int32_t cube, vector, aicpu, memory;
+    void *extend;
+};
+
 /*
  * The layout of a matrix of rows x columns in FRACTAL_NZ: columns/c0 x rows/16 blocks, rounded up and numbered along
  * rows first, each of 16 rows of c0 elements, which are 32 bytes. Operands have these four as the shape of their

@@ -67,4 +67,8 @@ const struct ngd_backend ngd_backend_ascend = {
             .status = ngd_ascend_comm_status,
             .reset = ngd_ascend_comm_reset,
         },
+    .telemetry = {.numbers = ngd_ascend_telemetry_numbers,
+                  .open = ngd_ascend_telemetry_open,
+                  .sample = ngd_ascend_telemetry_sample,
+                  .close = ngd_ascend_telemetry_close},
 };

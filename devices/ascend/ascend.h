@@ -21,6 +21,7 @@
 #include "devices/ascend/acl.h"
 #include "devices/ascend/chips.h"
 #include "devices/ascend/nz.h"
+#include "devices/ascend/visible.h"
 #include "devices/backend.h"
 #include "devices/cpu_op.h"
 #include "devices/serial.h"
@@ -42,6 +43,8 @@ enum ascend_joining { ASCEND_NOT_JOINING, ASCEND_JOINING_HERE, ASCEND_JOINING_SP
 struct ascend_device {
     const struct ngd_acl *acl;
     int32_t index;
+    struct ngd_ascend_numbers numbers;
+    char libs[512]; /* the option ascend-libs */
     char name[32];
     char arch[96];
     char description[192];
@@ -208,6 +211,12 @@ void ngd_ascend_describe_ranges(struct ascend_device *dev, struct ngd_strbuf *sb
 void ngd_ascend_explain_nodes(const struct ascend_device *dev, struct ngd_diag *diag);
 /* As ngd_backend_lifecycle.doctor. */
 void ngd_ascend_doctor(uint32_t index, bool open, struct ngd_doctor_device_report *report);
+
+/* telemetry.c: as struct ngd_backend_telemetry. */
+void ngd_ascend_telemetry_numbers(void *dev, struct ngd_telemetry *t);
+void *ngd_ascend_telemetry_open(void *dev);
+void ngd_ascend_telemetry_sample(void *source, struct ngd_telemetry *t);
+void ngd_ascend_telemetry_close(void *source);
 
 /* exec.c */
 ngd_status_t ngd_ascend_instantiate(void *dev, const struct ngd_plan *plan, const struct ngd_backend_group *groups,

@@ -40,16 +40,33 @@ ngd_status_t ngd_ascend_fail(const struct ascend_device *dev, ngd_acl_error_t co
     return ngd_acl_fail(dev->acl, code, what, diag);
 }
 
+/* Adds what CANN makes of ASCEND_RT_VISIBLE_DEVICES, if it is set. */
+static ngd_status_t explain_visible(ngd_status_t status, struct ngd_diag *diag)
+{
+    const char *text = getenv(NGD_VISIBLE_NAME);
+    char before[NGD_DIAG_MAX];
+    struct ngd_visible v;
+
+    if (!text || !diag)
+        return status;
+    ngd_visible_parse(text, NGD_VISIBLE_MAX, &v);
+    snprintf(before, sizeof(before), "%s", diag->text);
+    return ngd_diag_set(diag, status, "%.400s; %s is \"%.100s\": %s", before, NGD_VISIBLE_NAME, text,
+                        ngd_visible_explain(&v));
+}
+
 static ngd_status_t check_index(const struct ascend_device *dev, struct ngd_diag *diag)
 {
     uint32_t count = 0;
     ngd_acl_error_t code = dev->acl->aclrtGetDeviceCount(&count);
 
     if (code)
-        return ngd_ascend_fail(dev, code, "aclrtGetDeviceCount", diag);
+        return explain_visible(ngd_ascend_fail(dev, code, "aclrtGetDeviceCount", diag), diag);
     if ((uint32_t)dev->index >= count)
-        return ngd_diag_set(diag, NGD_ERR_NOT_FOUND, "there is no device %s: CANN sees %u, which npu-smi info lists",
-                            dev->name, (unsigned)count);
+        return explain_visible(ngd_diag_set(diag, NGD_ERR_NOT_FOUND,
+                                            "there is no device %s: CANN sees %u, which npu-smi info lists", dev->name,
+                                            (unsigned)count),
+                               diag);
     return NGD_OK;
 }
 
@@ -152,6 +169,8 @@ ngd_status_t ngd_ascend_open(const struct ngd_device_params *params, void **dev_
         return status;
     }
     dev->index = (int32_t)params->index;
+    ngd_ascend_find_numbers(NULL, params->index, &dev->numbers);
+    snprintf(dev->libs, sizeof(dev->libs), "%s", params->ascend_libs ? params->ascend_libs : "");
     dev->limit_ms = limit_ms();
     dev->streams_total = STREAMS_TOTAL;
     snprintf(dev->name, sizeof(dev->name), "ascend:%u", (unsigned)params->index);
@@ -161,8 +180,10 @@ ngd_status_t ngd_ascend_open(const struct ngd_device_params *params, void **dev_
     ngd_list_init(&dev->ranges);
     ngd_ascend_nz_init(dev, params->nz_weights);
     status = check_index(dev, diag);
-    if (status == NGD_OK)
+    if (status == NGD_OK) {
+        ngd_ascend_find_numbers(dev->acl, params->index, &dev->numbers);
         status = open_device_context(dev, &memory, diag);
+    }
     if (status) {
         if (status != NGD_ERR_NO_DEVICE_MEMORY)
             ngd_ascend_explain_nodes(dev, diag);

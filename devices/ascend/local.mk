@@ -26,6 +26,9 @@ libngddevices_la_SOURCES += \
 	devices/ascend/check.c \
 	devices/ascend/chips.def \
 	devices/ascend/chips.h \
+	devices/ascend/dcmi.c \
+	devices/ascend/dcmi.h \
+	devices/ascend/dcmi_symbols.def \
 	devices/ascend/device.c \
 	devices/ascend/exec.c \
 	devices/ascend/group.c \
@@ -50,14 +53,18 @@ libngddevices_la_SOURCES += \
 	devices/ascend/range.c \
 	devices/ascend/replay.c \
 	devices/ascend/stream.c \
-	devices/ascend/tail.c
+	devices/ascend/tail.c \
+	devices/ascend/telemetry.c \
+	devices/ascend/visible.c \
+	devices/ascend/visible.h
 
 aclsimdir = $(libexecdir)/npugraphd/acl-simulator
 aclsim_LTLIBRARIES = \
 	devices/ascend/sim/libascendcl.la \
 	devices/ascend/sim/libnnopbase.la \
 	devices/ascend/sim/libopapi.la \
-	devices/ascend/sim/libhccl.la
+	devices/ascend/sim/libhccl.la \
+	devices/ascend/sim/libdcmi.la
 NGD_ACLSIM_LDFLAGS = $(AM_LDFLAGS) -avoid-version -no-undefined
 
 devices_ascend_sim_libascendcl_la_LDFLAGS = $(NGD_ACLSIM_LDFLAGS)
@@ -73,6 +80,7 @@ devices_ascend_sim_libascendcl_la_SOURCES = \
 	devices/ascend/sim/sim_mapping.c \
 	devices/ascend/sim/sim_memory.c \
 	devices/ascend/sim/sim_notify.c \
+	devices/ascend/sim/sim_numbers.c \
 	devices/ascend/sim/sim_op.h \
 	devices/ascend/sim/sim_query.c \
 	devices/ascend/sim/sim_reduce.c \
@@ -107,3 +115,6 @@ devices_ascend_sim_libhccl_la_SOURCES = \
 	devices/ascend/sim/sim_hccl.h \
 	devices/ascend/sim/sim_hccl_net.c \
 	devices/ascend/sim/sim_hccl_run.c
+
+devices_ascend_sim_libdcmi_la_LDFLAGS = $(NGD_ACLSIM_LDFLAGS)
+devices_ascend_sim_libdcmi_la_SOURCES = devices/ascend/sim/sim_dcmi.c

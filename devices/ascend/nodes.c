@@ -8,6 +8,7 @@
 #include "devices/ascend/acl_environment.h"
 #include "devices/ascend/ascend.h"
 #include "devices/doctor_device.h"
+#include "devices/telemetry.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +29,7 @@
 #define SHORT_ROOM  20
 #define NSS_ROOM    4096
 
-/* Nodes that all devices share; each has one of its own, davinci<index>. */
+/* Nodes that all devices share; each has one of its own, davinci<number of its chip in the machine>. */
 static const char *const shared_nodes[] = {"davinci_manager", "devmm_svm", "hisi_hdc"};
 #define N_SHARED (sizeof(shared_nodes) / sizeof(shared_nodes[0]))
 
@@ -122,11 +123,19 @@ static void look_at_node(const char *name, struct node *node)
         node->closed = try_open(node->path);
 }
 
-static void look_at_own(uint32_t index, struct node *node)
+/* The best known number of the node: the chip's in the machine, else the driver's, else CANN's. */
+static int32_t node_number(const struct ngd_ascend_numbers *n)
+{
+    if (n->physical != NGD_NUMBER_UNKNOWN)
+        return n->physical;
+    return n->logical != NGD_NUMBER_UNKNOWN ? n->logical : n->user;
+}
+
+static void look_at_own(const struct ngd_ascend_numbers *numbers, struct node *node)
 {
     char name[32];
 
-    snprintf(name, sizeof(name), "davinci%u", (unsigned)index);
+    snprintf(name, sizeof(name), "davinci%d", (int)node_number(numbers));
     look_at_node(name, node);
 }
 
@@ -172,7 +181,7 @@ void ngd_ascend_explain_nodes(const struct ascend_device *dev, struct ngd_diag *
     struct node node;
     bool wrong;
 
-    look_at_own((uint32_t)dev->index, &node);
+    look_at_own(&dev->numbers, &node);
     wrong = is_wrong(&node, text);
     for (size_t i = 0; i < N_SHARED && !wrong; i++) {
         look_at_node(shared_nodes[i], &node);
@@ -314,13 +323,40 @@ static void add_driver(bool open, struct ngd_doctor_device_report *report)
         ngd_doctor_device_add(report, "driver's library", "missing", 0, "%.160s: %s", path, strerror(errno));
 }
 
+/* Which chip it is: CANN, the driver and the machine have numbers of their own. */
+static void add_numbers(const struct ngd_ascend_numbers *n, bool open, struct ngd_doctor_device_report *report)
+{
+    const char *text = getenv(NGD_VISIBLE_NAME);
+    char logical[24] = "not known", physical[24] = "not known";
+    struct ngd_visible v;
+    bool wrong;
+
+    ngd_visible_parse(text, NGD_VISIBLE_MAX, &v);
+    wrong = v.state != NGD_VISIBLE_ALL && v.state != NGD_VISIBLE_SOME;
+    if (n->logical != NGD_NUMBER_UNKNOWN)
+        snprintf(logical, sizeof(logical), "%d", (int)n->logical);
+    if (n->physical != NGD_NUMBER_UNKNOWN)
+        snprintf(physical, sizeof(physical), "%d", (int)n->physical);
+    ngd_doctor_device_add(
+        report, "numbers",
+        !wrong ? "passed"
+        : open ? "missing"
+               : "failed",
+        0, "CANN's %d, the driver's (logical) %s, the machine's (physical) %s%s; %s %s%.60s%s: %s", (int)n->user,
+        logical, physical, n->physical == NGD_NUMBER_UNKNOWN ? ", in a container another one than the driver's" : "",
+        NGD_VISIBLE_NAME, text ? "is \"" : "", text ? text : "", text ? "\"" : "", ngd_visible_explain(&v));
+}
+
 void ngd_ascend_doctor(uint32_t index, bool open, struct ngd_doctor_device_report *report)
 {
+    struct ngd_ascend_numbers numbers;
     struct node node;
 
+    ngd_ascend_find_numbers(NULL, index, &numbers);
     add_user(report);
     add_davincis(open, report);
-    look_at_own(index, &node);
+    add_numbers(&numbers, open, report);
+    look_at_own(&numbers, &node);
     add_node(&node, open, report);
     for (size_t i = 0; i < N_SHARED; i++) {
         look_at_node(shared_nodes[i], &node);

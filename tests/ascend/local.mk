@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # The Ascend backend and the simulator of CANN that it is tested on.
 NGD_ASCEND_TESTS = tests/ascend/test_aclsim tests/ascend/test_aclsim_attention tests/ascend/test_aclsim_calls tests/ascend/test_aclsim_hccl tests/ascend/test_aclsim_mapping tests/ascend/test_aclsim_weight tests/ascend/test_ascend tests/ascend/test_ascend_attention tests/ascend/test_ascend_chips tests/ascend/test_ascend_groups tests/ascend/test_ascend_indices \
-	tests/ascend/test_ascend_models tests/ascend/test_ascend_nz tests/ascend/test_ascend_open tests/ascend/test_ascend_pools tests/ascend/test_ascend_span tests/ascend/test_ascend_streams
+	tests/ascend/test_ascend_models tests/ascend/test_ascend_nz tests/ascend/test_ascend_open tests/ascend/test_ascend_pools \
+	tests/ascend/test_ascend_span tests/ascend/test_ascend_streams tests/ascend/test_ascend_telemetry
 if NGD_UNIT_TESTS
 check_PROGRAMS += $(NGD_ASCEND_TESTS)
 TESTS += $(NGD_ASCEND_TESTS)
@@ -41,6 +42,8 @@ tests_ascend_test_ascend_nz_SOURCES = tests/ascend/test_ascend_nz.c tests/ascend
 tests_ascend_test_ascend_nz_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS) -lm
 tests_ascend_test_ascend_pools_SOURCES = tests/ascend/test_ascend_pools.c tests/ascend/simulated.h tests/backend/simulator.h tests/ops/device_run.h
 tests_ascend_test_ascend_pools_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS) -lm
+tests_ascend_test_ascend_telemetry_SOURCES = tests/ascend/test_ascend_telemetry.c tests/ascend/simulated.h tests/backend/simulator.h tests/ops/device_run.h
+tests_ascend_test_ascend_telemetry_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS) -lm
 EXTRA_DIST += \
 	tests/ascend/acl_headers.py \
 	tests/ascend/acl_samples.py \

@@ -73,6 +73,9 @@ SIM_EXPORT void ngd_aclsim_leave(struct sim_scope *scope);
 /* Sets this thread's error text and returns code. `real`: what a real device would have done. */
 SIM_EXPORT int ngd_aclsim_fail(int code, const char *real, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
+/* How many devices ASCEND_RT_VISIBLE_DEVICES leaves, or a code. */
+int sim_visible_devices(uint32_t *count_p);
+
 /* ---- state --------------------------------------------------------------------------------------- */
 
 struct sim_config {

@@ -122,8 +122,7 @@ bool ngd_aclsim_break(int device, const char *how)
 ngd_acl_error_t aclrtGetDeviceCount(uint32_t *count_p)
 {
     SIM_CALL("aclrtGetDeviceCount");
-    *count_p = (uint32_t)sim.config.devices;
-    return 0;
+    return sim_visible_devices(count_p);
 }
 
 SIM_OPTIONAL(aclrtGetDeviceInfo);

@@ -135,24 +135,18 @@ ngd_acl_error_t aclrtQueryDeviceStatus(int32_t device, int *status_p)
     return 0;
 }
 
-ngd_acl_error_t aclrtGetDeviceUtilizationRate(int32_t device, void *info)
+ngd_acl_error_t aclrtGetDeviceUtilizationRate(int32_t device, struct ngd_acl_utilization *rates)
 {
-    struct {
-        int32_t cube, vector, aicpu, memory;
-        void *extend;
-    } rates;
     int code;
 
     SIM_CALL("aclrtGetDeviceUtilizationRate");
-    code = enter_device(device, info);
+    code = enter_device(device, rates);
     if (code)
         return code;
-    memcpy(&rates, info, sizeof(rates));
-    if (rates.extend)
+    if (rates->extend)
         return ngd_aclsim_fail(NGD_ACL_INVALID_PARAM, "the same", "utilizationExtend is not NULL");
-    rates.cube = rates.vector = rates.aicpu = 0;
-    rates.memory = NOT_AVAILABLE;
-    memcpy(info, &rates, sizeof(rates));
+    rates->cube = rates->vector = rates->aicpu = 0;
+    rates->memory = NOT_AVAILABLE;
     return 0;
 }
 
