@@ -5,6 +5,9 @@ sysusersdir = $(prefix)/lib/sysusers.d
 tmpfilesdir = $(prefix)/lib/tmpfiles.d
 dist_sysusers_DATA = systemd/sysusers.d/npugraphd.conf
 dist_tmpfiles_DATA = systemd/tmpfiles.d/npugraphd.conf
+# A drop-in for machines with NPUs, to be copied: a unit should not allow more than its machine needs.
+dropindir = $(datadir)/npugraphd/systemd/npugraphd.service.d
+dist_dropin_DATA = systemd/npugraphd.service.d/ascend.conf
 
 # Made here and not by configure, which leaves ${prefix} in directories.
 systemd/npugraphd.service: $(top_srcdir)/systemd/npugraphd.service.in Makefile
