@@ -2,6 +2,7 @@
 #include "daemon/device_list.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "devices/telemetry.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,6 +77,8 @@ static ngd_status_t open_one(struct ngd_daemon *d, const char *text, bool *fatal
         keep_refused(d, backend, &params, diag);
         return status;
     }
+    if (ngd_telemetry_start(d->devices[d->n_devices], d->options.telemetry_interval, diag))
+        ngd_warning("daemon", "%s; its readings are absent", diag->text);
     info = ngd_device_info(d->devices[d->n_devices++]);
     ngd_notice("daemon", "device %s: %s, %llu MiB, %u threads", info->name, info->description,
                (unsigned long long)(info->memory_bytes >> 20), info->threads);

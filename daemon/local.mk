@@ -120,6 +120,8 @@ libngdcontrol_la_SOURCES = \
 	daemon/control/stats.h \
 	daemon/control/stats_http.c \
 	daemon/control/stats_http.h \
+	daemon/control/stats_telemetry.c \
+	daemon/control/stats_telemetry.h \
 	daemon/control/stop_guard.c \
 	daemon/control/stop_guard.h \
 	daemon/control/watchdog.c \

@@ -73,6 +73,10 @@ const struct ngd_config_option ngd_options_table[] = {
     COUNT("threads", threads, "0", 0, 1024, "CPUs that a host device uses for computation. 0: all."),
     {"isa", NGD_CONFIG_ENUM, AT(isa), "auto", 0, 0, "auto scalar avx2 avx512 avx512bf16 amx",
      "Instruction set of the host device's kernels. Meant for comparisons.", false},
+    {"telemetry-interval", NGD_CONFIG_TIME, AT(telemetry_interval), "5s", 0, 3600 * NGD_SEC, NULL,
+     "How often the hardware of each device is asked for its memory, temperature, power, errors and utilization. A "
+     "separate thread asks; values that it has not renewed for three intervals are dropped. 0: never.",
+     false},
     COUNT("slots", slots, "1", 1, 64,
           "Stream slots per device: the number of replays that can run at the same time. Each slot has its own memory "
           "pool."),

@@ -25,6 +25,7 @@ struct ngd_options {
     int64_t threads;
     int nz_weights; /* 0: off */
     int isa;        /* index into ngd_isa_names */
+    ngd_nsec_t telemetry_interval;
     int64_t slots;
     int64_t capture_threads;
     ngd_nsec_t inline_limit;

@@ -49,6 +49,19 @@ Histograms have buckets in steps of 1, 2, 5 from 1 µs to 10 s.
                                            r'^NGD_METRIC\((\w+), (\w+), "([^"]*)", "([^"]*)", "([^"]*)"\)'):
         kind = kind.removeprefix("TIME_").lower()
         print(f"| `npugraphd_{name}` | {kind} | {', '.join(f'`{part}`' for part in label.split(',')) if label else ''} | {text} |")
+    print("""
+## Readings of the hardware
+
+These gauges have the labels `device` and, for NPUs, `chip`: the chip's number in the machine. A value that the hardware
+does not tell has no series. For an NPU whose number is known, each is there a second time under the name and in the unit
+of Ascend's npu-exporter (MB, percent), with the labels `id`, the chip's number, and `device`. `npugraphctl devices` and
+`top` show those with a column.
+
+| name | the exporter's name | column | meaning |
+| --- | --- | --- | --- |""")
+    with open(os.path.join(TOP, "devices", "telemetry.def"), encoding="utf-8") as f:
+        for name, vendor, column, text in re.findall(r'^NGD_TELEMETRY\(\w+, "([^"]*)", \w+, [^,]+, [^,]+, "([^"]*)", "([^"]*)", "([^"]*)"\)', f.read(), re.M):
+            print(f"| `npugraphd_device_{name}` | `{vendor}` | {column} | {text} |")
 
 
 OPERATOR = re.compile(r'^NGD_OP\((\w+), "([^"]+)", (\w+), (\w+), (\w+), (\w+), (\w+), ([^,]+), ([^,]+), ([^,]+),\s*'

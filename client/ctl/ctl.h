@@ -69,10 +69,12 @@ void ctl_str(struct ctl_table *t, const char *value);
 void ctl_word(struct ctl_table *t, const ProtobufCEnumDescriptor *desc, int value); /* the word of an enum: healthy */
 void ctl_bool(struct ctl_table *t, bool value);                                     /* yes, no */
 void ctl_int(struct ctl_table *t, uint64_t value);
-void ctl_bytes(struct ctl_table *t, uint64_t value);               /* 5.3 MiB */
-void ctl_ms(struct ctl_table *t, uint64_t ms);                     /* 3m 12s */
-void ctl_ratio(struct ctl_table *t, double value);                 /* 93 % */
-void ctl_rate(struct ctl_table *t, double value);                  /* 12.5 */
+void ctl_bytes(struct ctl_table *t, uint64_t value);                              /* 5.3 MiB */
+void ctl_ms(struct ctl_table *t, uint64_t ms);                                    /* 3m 12s */
+void ctl_ratio(struct ctl_table *t, double value);                                /* 93 % */
+void ctl_rate(struct ctl_table *t, double value);                                 /* 12.5 */
+void ctl_amount(struct ctl_table *t, double value, int digits, const char *unit); /* 90.5 W */
+void ctl_absent(struct ctl_table *t);                              /* "-"; in JSON the row lacks the key */
 void ctl_us(struct ctl_table *t, double us);                       /* 850 µs, 12.5 ms */
 void ctl_state(struct ctl_table *t, const char *value, bool good); /* coloured on a terminal */
 void ctl_table_end(struct ctl_table *t, const char *when_empty);

@@ -3,6 +3,7 @@
 #include "base/config.h"
 #include "base/strbuf.h"
 #include "client/ctl/ctl.h"
+#include "client/ctl/ctl_readings.h"
 #include "proto/npugraph.pb-c.h"
 
 #include <stdlib.h>
@@ -70,18 +71,19 @@ static void print_capabilities(struct ctl *ctl, const Npugraph__V1__DevicesRespo
 
 int ctl_cmd_devices(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct ctl_column columns[] = {
-        {"DEVICE", "name", false},    {"STATE", "state", false},
-        {"USED", "used_bytes", true}, {"POOLS", "pool_bytes", true},
-        {"OF", "memory_bytes", true}, {"THREADS", "threads", true},
-        {"STREAMS", "streams", true}, {"QUEUE", "queue_depth", true},
-        {"BUSY", "busy_ms", true},    {"DESCRIPTION", "description", false},
+    static const struct ctl_column fixed[] = {
+        {"DEVICE", "name", false},     {"STATE", "state", false},      {"USED", "used_bytes", true},
+        {"POOLS", "pool_bytes", true}, {"OF", "memory_bytes", true},   {"THREADS", "threads", true},
+        {"STREAMS", "streams", true},  {"QUEUE", "queue_depth", true}, {"BUSY", "busy_ms", true},
     };
+    const size_t n_fixed = sizeof(fixed) / sizeof(fixed[0]);
+    struct ctl_column columns[sizeof(fixed) / sizeof(fixed[0]) + CTL_READINGS_MAX + 1];
     Npugraph__V1__DevicesRequest req = NPUGRAPH__V1__DEVICES_REQUEST__INIT;
     Npugraph__V1__DevicesResponse *r;
     struct ctl_options o = {ctl_find_command(argv[0]), argc, 1, argv};
     const char *name, *value;
     struct ctl_table *t;
+    size_t n_readings;
 
     while ((name = ctl_next_option(&o, "capabilities", "", &value)) != NULL) {
         if (strcmp(name, "?") == 0)
@@ -98,7 +100,12 @@ int ctl_cmd_devices(struct ctl *ctl, int argc, char **argv)
         npugraph__free_message(r);
         return 0;
     }
-    t = ctl_table_new(ctl, "devices", columns, sizeof(columns) / sizeof(columns[0]));
+    memcpy(columns, fixed, sizeof(fixed));
+    n_readings = ctl_reading_columns(r, &columns[n_fixed]);
+    columns[n_fixed + n_readings] = (struct ctl_column){"DESCRIPTION", "description", false};
+    t = ctl_table_new(ctl, "devices", columns, n_fixed + n_readings + 1);
+    ctl_table_prose(t, n_fixed + n_readings);
+    ctl_table_details(t);
     for (size_t i = 0; i < r->n_devices; i++) {
         const Npugraph__V1__DeviceInfo *d = r->devices[i];
 
@@ -112,6 +119,7 @@ int ctl_cmd_devices(struct ctl *ctl, int argc, char **argv)
         ctl_int(t, d->streams);
         ctl_int(t, d->queue_depth);
         ctl_ms(t, d->busy_us / 1000);
+        ctl_reading_cells(t, d, &columns[n_fixed], n_readings);
         ctl_str(t, d->description);
     }
     ctl_table_end(t, "No devices.");

@@ -158,6 +158,20 @@ void ctl_rate(struct ctl_table *t, double value)
     cell(t, text, json_real(value));
 }
 
+void ctl_amount(struct ctl_table *t, double value, int digits, const char *unit)
+{
+    char text[64];
+
+    snprintf(text, sizeof(text), "%.*f %s", digits, value, unit);
+    cell(t, text, json_real(value));
+}
+
+void ctl_absent(struct ctl_table *t)
+{
+    if (t->at < t->n)
+        scols_line_set_data(t->line, t->at++, "-");
+}
+
 void ctl_us(struct ctl_table *t, double us)
 {
     char text[32];

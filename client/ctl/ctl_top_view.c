@@ -4,6 +4,7 @@
  * counters of a device grow when a replay ends, so a replay that is longer than the interval shows in a single update.
  */
 #include "client/ctl/ctl_metrics.h"
+#include "client/ctl/ctl_readings.h"
 #include "client/ctl/ctl_top.h"
 
 #include <stdlib.h>
@@ -107,12 +108,18 @@ static double bubble(const struct view *v, const Npugraph__V1__DeviceInfo *d)
 
 static void put_device_table(const struct view *v)
 {
-    static const struct ctl_column columns[] = {
+    static const struct ctl_column fixed[] = {
         {"DEVICE", "name", false},     {"STATE", "state", false},    {"BUSY", "busy", true},
         {"BUBBLE", "bubble", true},    {"STREAMS", "streams", true}, {"QUEUE", "queue_depth", true},
         {"POOLS", "pool_bytes", true}, {"USED", "used_bytes", true}, {"OF", "memory_bytes", true},
     };
-    struct ctl_table *t = section(v, "devices", columns, N_COLUMNS(columns));
+    struct ctl_column columns[N_COLUMNS(fixed) + CTL_READINGS_MAX];
+    struct ctl_column *readings = &columns[N_COLUMNS(fixed)];
+    const size_t n = ctl_reading_columns(v->now->devices, readings);
+    struct ctl_table *t;
+
+    memcpy(columns, fixed, sizeof(fixed));
+    t = section(v, "devices", columns, N_COLUMNS(fixed) + n);
 
     for (size_t i = 0; i < v->now->devices->n_devices; i++) {
         const Npugraph__V1__DeviceInfo *d = v->now->devices->devices[i];
@@ -127,6 +134,7 @@ static void put_device_table(const struct view *v)
         ctl_bytes(t, d->pool_bytes);
         ctl_bytes(t, d->used_bytes);
         ctl_bytes(t, d->memory_bytes);
+        ctl_reading_cells(t, d, readings, n);
     }
     ctl_table_end(t, "No devices.");
 }

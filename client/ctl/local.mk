@@ -13,6 +13,7 @@ npugraphctl_SOURCES = \
 	client/ctl/ctl_models.c \
 	client/ctl/ctl_output.c \
 	client/ctl/ctl_patterns.c \
+	client/ctl/ctl_readings.c client/ctl/ctl_readings.h \
 	client/ctl/ctl_replay.c \
 	client/ctl/ctl_timeline.c \
 	client/ctl/ctl_screen.c client/ctl/ctl_screen.h \

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/control/stats.h"
+#include "daemon/control/stats_telemetry.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/mem_stats.h"
@@ -95,6 +96,7 @@ void ngd_stats_prometheus(struct ngd_daemon *d, const struct ngd_stats_view *vie
 
     ngd_stats_gauges(d);
     ngd_metrics_render(sb, &rows);
+    ngd_stats_telemetry_prometheus(d, sb);
 }
 
 /* ---- JSON ----------------------------------------------------------------------------------------------- */
@@ -260,6 +262,8 @@ static void put_device_stats(struct ngd_daemon *d, struct ngd_strbuf *sb)
         put_double(sb, "busy_s", (double)stats.busy / (double)NGD_SEC);
         put_double(sb, "bubble_s", (double)stats.bubble / (double)NGD_SEC);
         put_double(sb, "bubble_ratio", (double)stats.bubble / (double)(ngd_now() - d->started));
+        key(sb, NULL);
+        ngd_stats_telemetry_json(d->devices[i], sb);
         close_with(sb, '}');
     }
     close_with(sb, ']');

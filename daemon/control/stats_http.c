@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/metrics.h"
 #include "daemon/control/stats.h"
+#include "daemon/control/stats_telemetry.h"
 #include "daemon/control/watchdog.h"
 #include "daemon/daemon.h"
 #include "daemon/http.h"
@@ -81,7 +82,7 @@ static void html(struct ngd_strbuf *sb, const char *text)
 static void row(struct ngd_strbuf *sb, const char *name, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 static void row(struct ngd_strbuf *sb, const char *name, const char *fmt, ...)
 {
-    char text[256];
+    char text[512];
     va_list ap;
 
     va_start(ap, fmt);
@@ -132,9 +133,13 @@ static int on_page(struct ngd_daemon *d, struct ngd_strbuf *sb)
     ngd_strbuf_append(sb, "</table><h2>Devices</h2><table>\n");
     for (uint32_t i = 0; i < d->n_devices; i++) {
         const struct ngd_device_info *info = ngd_device_info(d->devices[i]);
+        struct ngd_strbuf readings;
 
-        row(sb, info->name, "%s; %" PRIu64 " of %" PRIu64 " MiB used", info->description,
-            ngd_device_used_bytes(d->devices[i]) >> 20, info->memory_bytes >> 20);
+        ngd_strbuf_init(&readings);
+        ngd_stats_telemetry_text(d->devices[i], &readings);
+        row(sb, info->name, "%s; %" PRIu64 " of %" PRIu64 " MiB used%s", info->description,
+            ngd_device_used_bytes(d->devices[i]) >> 20, info->memory_bytes >> 20, ngd_strbuf_str(&readings));
+        ngd_strbuf_fini(&readings);
     }
     if (d->options.stats_names) {
         ngd_strbuf_append(sb, "</table><h2>Models</h2><table>\n");

@@ -14,10 +14,12 @@
 #include "daemon/models.h"
 #include "daemon/rpc/rpc_server.h"
 #include "daemon/session.h"
+#include "devices/telemetry.h"
 #include "proto/npugraph.pb-c.h"
 #include "proto/word.h"
 #include "scheduler/run/sched.h"
 #include "scheduler/run/share.h"
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -123,6 +125,47 @@ static void fill_device(struct ngd_daemon *d, uint32_t i, Npugraph__V1__DeviceIn
     item->bubble_us = (uint64_t)(s.bubble / NGD_USEC);
 }
 
+/* Enums of the protocol and of the table, in the same order. */
+_Static_assert(NGD_PB(READING_UNIT, BYTES) == NGD_UNIT_BYTES + 1 && NGD_PB(READING_UNIT, COUNT) == NGD_UNIT_COUNT + 1,
+               "ReadingUnit has the units of devices/telemetry.h");
+
+static const char *number_text(struct ngd_call *call, int32_t number)
+{
+    char text[16];
+
+    snprintf(text, sizeof(text), "%" PRId32, number);
+    return number == NGD_NUMBER_UNKNOWN ? "" : ngd_arena_strdup(&call->arena, text);
+}
+
+/* Fills in the readings of the hardware that there are. False: no memory. */
+static bool fill_readings(struct ngd_call *call, struct ngd_device *dev, Npugraph__V1__DeviceInfo *item)
+{
+    Npugraph__V1__DeviceReading *all = ngd_arena_calloc(&call->arena, NGD_TELEMETRY_MAX, sizeof(*all));
+    struct ngd_telemetry t;
+    double value;
+
+    item->readings = ngd_arena_calloc(&call->arena, NGD_TELEMETRY_MAX, sizeof(*item->readings));
+    if (!all || !item->readings)
+        return false;
+    ngd_telemetry_read(dev, &t);
+    for (int id = 0; id < NGD_TELEMETRY_MAX; id++) {
+        const struct ngd_telemetry_row *row = ngd_telemetry_row((ngd_telemetry_id_t)id);
+        Npugraph__V1__DeviceReading *reading = &all[item->n_readings];
+
+        if (!ngd_telemetry_get(&t, (ngd_telemetry_id_t)id, &value))
+            continue;
+        npugraph__v1__device_reading__init(reading);
+        reading->name = ngd_borrow(row->name);
+        reading->value = value;
+        reading->unit = (Npugraph__V1__ReadingUnit)(row->unit + 1);
+        reading->title = ngd_borrow(row->column);
+        item->readings[item->n_readings++] = reading;
+    }
+    item->chip = ngd_borrow(number_text(call, t.physical));
+    item->logical = ngd_borrow(number_text(call, t.logical));
+    return item->chip && item->logical;
+}
+
 /* Fills in the device's capabilities. False: no memory. */
 static bool fill_capabilities(struct ngd_call *call, struct ngd_device *dev, Npugraph__V1__DeviceInfo *item)
 {
@@ -149,7 +192,8 @@ static void devices(struct ngd_call *call, const void *msg)
     }
     for (uint32_t i = 0; i < d->n_devices; i++) {
         fill_device(d, i, &items[i]);
-        if (req->capabilities && !fill_capabilities(call, d->devices[i], &items[i])) {
+        if (!fill_readings(call, d->devices[i], &items[i]) ||
+            (req->capabilities && !fill_capabilities(call, d->devices[i], &items[i]))) {
             fail_no_memory(call);
             return;
         }

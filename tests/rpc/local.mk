@@ -32,6 +32,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_startup.py \
 	tests/rpc/test_static.py \
 	tests/rpc/test_store.py \
+	tests/rpc/test_telemetry.py \
 	tests/rpc/test_tensor_parallel.py \
 	tests/rpc/test_timeline.py \
 	tests/rpc/test_timing.py \
