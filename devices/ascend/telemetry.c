@@ -115,7 +115,8 @@ static void sample_utilization(const struct dcmi_chip *c, int which, ngd_telemet
         ngd_telemetry_set(t, id, percent * PERCENT);
 }
 
-/* CANN tells the utilization alone; an AI Core's is that of its cube unit there. */
+/* CANN tells the utilization alone, without a context; what it calls the cube's is the AI Cores' (hicann/runtime
+ * 681ef76, aclrtGetDeviceUtilizationRateImpl in device.cpp). */
 static void sample_cann(const struct ascend_source *s, struct ngd_telemetry *t)
 {
     struct ngd_acl_utilization rates = {NOT_AVAILABLE, NOT_AVAILABLE, NOT_AVAILABLE, NOT_AVAILABLE, NULL};

@@ -154,7 +154,7 @@ static bool find_group_memory(const struct host_source *s, uint64_t machine, uin
         }
         if (slash)
             *slash = '\0';
-    } while (slash && *group);
+    } while (slash);
     return found;
 }
 
