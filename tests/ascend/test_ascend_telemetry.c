@@ -5,6 +5,7 @@
 #include "devices/device_int.h"
 #include "devices/doctor_device.h"
 #include "tests/ascend/simulated.h"
+#include <unistd.h>
 
 /* ---- the variable ----------------------------------------------------------------------------------- */
 
@@ -141,6 +142,31 @@ START_TEST(device_that_the_variable_hides_does_not_open_and_the_reason_is_said)
 }
 END_TEST
 
+START_TEST(node_that_is_missing_is_looked_for_by_the_physical_number)
+{
+    char dir[] = "/tmp/ngd_nodes_XXXXXX";
+    struct ngd_device_params params;
+    struct ngd_device *dev = NULL;
+    struct ngd_diag diag = {0};
+
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    setenv("NGD_ASCEND_DEV_ROOT", dir, 1);
+    simulator_set("devices", "4");
+    set_variable("NGD_ACLSIM_PHYSICAL", "4,5,6,7");
+    set_variable(NGD_VISIBLE_NAME, "1,3");
+    SIMULATOR(ngd_aclsim_fail_call)("aclrtCreateContext", 0, 207006);
+    simulated_params(&params, 1, "1000");
+    ck_assert_int_eq(ngd_device_open(&params, &dev, &diag), NGD_ERR_PERMISSION_DENIED);
+    ck_assert_msg(strstr(diag.text, "davinci7 is not there"), "%s", diag.text);
+    nothing_is_left("no permission");
+    unsetenv("NGD_ASCEND_DEV_ROOT");
+    set_variable("NGD_ACLSIM_PHYSICAL", NULL);
+    set_variable(NGD_VISIBLE_NAME, NULL);
+    simulator_set("devices", "1");
+    rmdir(dir);
+}
+END_TEST
+
 /* ---- readings --------------------------------------------------------------------------------------- */
 
 /* What a sample of device `user` gives while the simulated DCMI is in this state. */
@@ -265,6 +291,7 @@ END_TEST
 
 UNIT_MAIN("ascend/telemetry", variable_is_read_as_cann_reads_it, only_the_first_128_characters_of_the_variable_count,
           user_logical_and_physical_numbers_are_told_apart,
-          device_that_the_variable_hides_does_not_open_and_the_reason_is_said, readings_have_the_units_of_their_rows,
+          device_that_the_variable_hides_does_not_open_and_the_reason_is_said,
+          node_that_is_missing_is_looked_for_by_the_physical_number, readings_have_the_units_of_their_rows,
           what_a_function_does_not_answer_is_absent_alone,
           dcmi_is_asked_for_the_logical_number_and_tells_the_physical_one)
