@@ -100,8 +100,7 @@ static int choose_shape(struct load *l)
     l->shape.max_batch = p->max_batch;
     l->shape.prefill_chunk = p->prefill_chunk;
     l->shape.table_blocks = ((uint32_t)context + l->shape.block_size - 1) / l->shape.block_size;
-    l->shape.kv_dtype =
-        p->kv_dtype != NULL ? p->kv_dtype : l->ck->weights.items[0].dtype;
+    l->shape.kv_dtype = p->kv_dtype != NULL ? p->kv_dtype : l->ck->weights.items[0].dtype;
     blocks = p->kv_bytes != 0 ? p->kv_bytes / kv_block_bytes(l)
                               : (uint64_t)l->shape.table_blocks * p->max_batch + l->padding_blocks;
     if (blocks == 0 || blocks > INT32_MAX / l->shape.block_size)
@@ -353,8 +352,7 @@ static int register_loaded(struct load *l)
     if (l->ranks > 1)
         snprintf(parallel, sizeof(parallel), ", on %u devices", l->ranks);
     snprintf(description, sizeof(description), "%s, %" PRId64 " layers, hidden %" PRId64 ", %s%s", l->ck->architecture,
-             l->ck->layers, l->ck->hidden, l->ck->weights.items[0].dtype,
-             parallel);
+             l->ck->layers, l->ck->hidden, l->ck->weights.items[0].dtype, parallel);
     spec.kv_states = states;
     spec.description = description;
     rc = npugraph_model_register(l->client, &spec, l->err);

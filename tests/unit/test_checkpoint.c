@@ -262,6 +262,7 @@ START_TEST(mistakes_of_a_family_are_told_with_their_line)
     expect_invalid("vocab, hidden, layers, positions = 1, 1, 1, 1\nfunction build() end\n", "the logits");
     expect_invalid("vocab, hidden, layers, positions = 1, 1, 1, 1\nfunction build() weight('w', 0) end\n",
                    "OwnModel.lua:2: bad argument #2");
+    expect_invalid("vocab, hidden, layers, positions = 1, 1, 1, 1\nfunction build() return '%x' end\n", "no weights");
     expect_invalid("include 'OwnModel'\n", "include");
     expect_invalid("include '../decoder'\n", "there is no family ../decoder");
 }
