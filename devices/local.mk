@@ -19,6 +19,8 @@ libngddevices_la_SOURCES = \
 	devices/doctor_device.c \
 	devices/doctor_device.def \
 	devices/doctor_device.h \
+	devices/doctor_run.c \
+	devices/doctor_run.h \
 	devices/freeing.c \
 	devices/launch.c \
 	devices/meeting.c \
