@@ -8,9 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Parses "host" or "host:1". Writes the backend's name to `backend`, which params borrow. */
-static ngd_status_t parse_device(const struct ngd_daemon *d, const char *text, char backend[static 32],
-                                 struct ngd_device_params *params_p, struct ngd_diag *diag)
+ngd_status_t ngd_device_list_parse(const struct ngd_daemon *d, const char *text, char backend[static 32],
+                                   struct ngd_device_params *params_p, struct ngd_diag *diag)
 {
     const char *colon = strchr(text, ':');
     char *end = NULL;
@@ -28,6 +27,7 @@ static ngd_status_t parse_device(const struct ngd_daemon *d, const char *text, c
     params_p->ascend_libs = d->options.ascend_libs;
     params_p->ascend_lib_names = d->options.ascend_lib_names;
     params_p->nz_weights = d->options.nz_weights != 0;
+    params_p->device_facts = d->options.device_facts;
     params_p->isa = ngd_isa_names[d->options.isa];
     return NGD_OK;
 }
@@ -65,7 +65,7 @@ static ngd_status_t open_one(struct ngd_daemon *d, const char *text, bool *fatal
     struct ngd_device_params params;
     const struct ngd_device_info *info;
     char backend[32];
-    ngd_status_t status = parse_device(d, text, backend, &params, diag);
+    ngd_status_t status = ngd_device_list_parse(d, text, backend, &params, diag);
 
     *fatal_p = status != NGD_OK;
     if (status)

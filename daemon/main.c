@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "daemon/control/stop_guard.h"
 #include "daemon/daemon.h"
+#include "daemon/device_list.h"
 #include "daemon/reactor.h"
 #include "daemon/startup.h"
 #include <stdio.h>
@@ -40,6 +41,23 @@ static int run_daemon(struct ngd_daemon *d)
     return d->exit_code;
 }
 
+/* Probes the first device of the options. Nothing of the daemon is started, and another one may run. */
+static int run_probe(const struct ngd_daemon *d)
+{
+    struct ngd_device_params params;
+    struct ngd_diag diag = {0};
+    char backend[32];
+    ngd_status_t status;
+
+    ngd_log_set_level((ngd_log_level_t)d->options.log_level);
+    status = ngd_device_list_parse(d, d->options.device.items[0], backend, &params, &diag);
+    if (status == NGD_OK)
+        status = ngd_device_probe(&params, d->options.probe, &diag);
+    if (status)
+        fprintf(stderr, "npugraphd: %s\n", diag.text);
+    return status == NGD_ERR_CONFIG ? EXIT_CONFIG : status ? EXIT_FAILED : EXIT_OK;
+}
+
 int main(int argc, char **argv)
 {
     static struct ngd_daemon d;
@@ -51,6 +69,11 @@ int main(int argc, char **argv)
     if (ngd_options_parse(&d.options, argc, argv, &config_path, &action, &diag) != NGD_OK) {
         fprintf(stderr, "npugraphd: %s\n", diag.text);
         return EXIT_CONFIG;
+    }
+    if (action == NGD_OPTIONS_PROBE) {
+        code = run_probe(&d);
+        ngd_options_fini(&d.options);
+        return code;
     }
     if (action != NGD_OPTIONS_RUN) {
         ngd_options_print(action);

@@ -70,6 +70,11 @@ const struct ngd_config_option ngd_options_table[] = {
      "ascend: auto copies f16 and bf16 weights that matrix products read to FRACTAL_NZ, the layout of the device's "
      "matrix unit, as long as a quarter of the device's memory budget stays free. Such weights use twice the memory.",
      false},
+    {"device-facts", NGD_CONFIG_STRING, AT(device_facts), "", 0, 0, NULL,
+     "ascend: file that npugraphd --probe has written about this chip and version of CANN. What it says about "
+     "attention, operators and limits outranks the daemon's own tables. A file about another chip or version is not "
+     "used, which the log says. A file with a mistake is refused with its line.",
+     false},
     COUNT("threads", threads, "0", 0, 1024, "CPUs that a host device uses for computation. 0: all."),
     {"isa", NGD_CONFIG_ENUM, AT(isa), "auto", 0, 0, "auto scalar avx2 avx512 avx512bf16 amx",
      "Instruction set of the host device's kernels. Meant for comparisons.", false},
@@ -411,10 +416,15 @@ static ngd_status_t read_arguments(struct ngd_options *options, int argc, char *
         status = split_argument(argc, argv, &i, name, sizeof(name), &value, diag);
         if (status != NGD_OK)
             return status;
-        if (strcmp(name, "config") == 0)
+        if (strcmp(name, "config") == 0) {
             *config_path_p = value;
-        else if (options)
+        } else if (strcmp(name, "probe") == 0) {
+            *action_p = NGD_OPTIONS_PROBE;
+            if (options)
+                options->probe = value;
+        } else if (options) {
             status = ngd_config_set(ngd_options_table, options, name, value, diag);
+        }
         if (status != NGD_OK)
             return status;
     }
@@ -454,6 +464,8 @@ static void print_daemon_help(struct ngd_strbuf *sb)
                           "  --config=FILE\n      Read options from FILE first: lines \"name = value\".\n"
                           "  --check-config\n      Check options and file, then exit.\n"
                           "  --print-config\n      Print a commented sample file, then exit.\n"
+                          "  --probe=FILE\n      Ask the first device what its documents leave open, write the answers "
+                          "to FILE, then exit.\n"
                           "  --help, --version\n\nOptions:\n");
     ngd_config_describe(ngd_options_table, NGD_CONFIG_HELP, sb);
 }
@@ -481,6 +493,7 @@ void ngd_options_print(ngd_options_action_t action)
         ngd_strbuf_append(&sb, "the configuration is valid\n");
         break;
     case NGD_OPTIONS_RUN:
+    case NGD_OPTIONS_PROBE:
         break;
     }
     fputs(ngd_strbuf_str(&sb), stdout);

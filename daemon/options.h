@@ -21,7 +21,7 @@ struct ngd_options {
     uint64_t dump_limit;
     struct ngd_config_list device;
     uint64_t device_memory;
-    char *ascend_libs, *ascend_lib_names;
+    char *ascend_libs, *ascend_lib_names, *device_facts;
     int64_t threads;
     int nz_weights; /* 0: off */
     int isa;        /* index into ngd_isa_names */
@@ -62,7 +62,8 @@ struct ngd_options {
     int share_prefixes;           /* 0: within an identity, 1: all */
     ngd_nsec_t drain_grace;
     ngd_nsec_t stop_grace;
-    int log_level; /* ngd_log_level_t */
+    int log_level;     /* ngd_log_level_t */
+    const char *probe; /* file of --probe, or NULL; no option of the file */
 };
 
 extern const struct ngd_config_option ngd_options_table[];
@@ -76,6 +77,7 @@ typedef enum ngd_options_action {
     NGD_OPTIONS_PRINT_CONFIG,
     NGD_OPTIONS_PRINT_MAN,
     NGD_OPTIONS_CHECK_CONFIG,
+    NGD_OPTIONS_PROBE,
 } ngd_options_action_t;
 
 /*

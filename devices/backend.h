@@ -44,6 +44,8 @@ struct ngd_backend_lifecycle {
      * refused, when there may be no such device, it is "failed".
      */
     void (*doctor)(uint32_t index, bool open, struct ngd_doctor_device_report *report);
+    /* Optional. As ngd_device_probe. */
+    ngd_status_t (*ask)(const struct ngd_device_params *params, const char *path, struct ngd_diag *diag);
 };
 
 struct ngd_backend_memory {

@@ -109,6 +109,18 @@ ngd_status_t ngd_device_open(const struct ngd_device_params *params, struct ngd_
     return NGD_OK;
 }
 
+ngd_status_t ngd_device_probe(const struct ngd_device_params *params, const char *path, struct ngd_diag *diag)
+{
+    const struct ngd_backend *backend = ngd_backend_find(params->backend);
+
+    if (!backend)
+        return ngd_diag_set(diag, NGD_ERR_NOT_FOUND, "there is no backend \"%.40s\"", params->backend);
+    if (!backend->lifecycle.ask)
+        return ngd_diag_set(diag, NGD_ERR_UNIMPLEMENTED,
+                            "there is nothing to probe of a device of \"%s\"; probes are for ascend", backend->name);
+    return backend->lifecycle.ask(params, path, diag);
+}
+
 void ngd_device_close(struct ngd_device *dev)
 {
     if (!dev)

@@ -24,6 +24,7 @@
 #include "base/strbuf.h"
 #include "graphs/plan.h"
 
+struct ascend_probe_hold;
 struct ngd_device;
 struct ngd_stream;
 struct ngd_event;
@@ -42,7 +43,9 @@ struct ngd_device_params {
     const char *ascend_libs;      /* ascend: folder of CANN's libraries; NULL or "" = where CANN installs itself */
     const char *ascend_lib_names; /* ascend: "libopapi.so=FILE, ..." for files of other names; NULL or "" = none */
     bool nz_weights;              /* ascend: weights of matrix products get a copy in the layout of the matrix unit */
-    const char *isa;              /* host: "auto", "scalar", "avx2", "avx512", "avx512bf16", "amx" */
+    const char *device_facts;     /* ascend: file of what a probe found out about the chip; NULL or "" = none */
+    struct ascend_probe_hold *probe; /* ascend: of the probe that opens the device; NULL = it is no probe */
+    const char *isa;                 /* host: "auto", "scalar", "avx2", "avx512", "avx512bf16", "amx" */
 };
 
 struct ngd_device_info {
@@ -68,6 +71,12 @@ struct ngd_device_info {
 
 void ngd_device_params_init(struct ngd_device_params *params);
 ngd_status_t ngd_device_open(const struct ngd_device_params *params, struct ngd_device **dev_p, struct ngd_diag *diag);
+/*
+ * Asks a device of this kind what its documents leave open, in child processes, and writes the answers to a file as
+ * they come: minutes. The device need not be open. UNIMPLEMENTED: its backend has no such questions. The caller has no
+ * threads, since it forks.
+ */
+ngd_status_t ngd_device_probe(const struct ngd_device_params *params, const char *path, struct ngd_diag *diag);
 void ngd_device_close(struct ngd_device *dev); /* buffers, pools and streams are gone; NULL is fine */
 const struct ngd_device_info *ngd_device_info(const struct ngd_device *dev);
 /* Appends, for people, what the backend can do and what it found. Appends nothing if it has nothing to say. */

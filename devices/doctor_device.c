@@ -95,7 +95,8 @@ static void check_operator(struct visit *v, const char *name, const char *body)
         else if (status == NGD_OK)
             ngd_doctor_device_add(
                 v->report, name, "passed", took,
-                "results are the host's; a second replay and running operator by operator give the same bits");
+                "results are the host's; a second replay and running operator by operator give the same bits%s%.200s",
+                ngd_exec_note(r[0].exec) ? "; " : "", ngd_exec_note(r[0].exec) ? ngd_exec_note(r[0].exec) : "");
     }
     if (status)
         fail_step(v, name, status, &diag);

@@ -60,45 +60,59 @@ static uint64_t elements_of(const struct ngd_graph *g, const struct ngd_type *ty
     return n;
 }
 
-static bool is_called(const char *name, const char *prefix)
+/* What the name of a value says about its elements (doctor_run.h). */
+enum drawing { DRAW_ANY, DRAW_ZERO, DRAW_ONE, DRAW_POSITIVE, DRAW_LAST, DRAW_MINUS };
+
+static enum drawing drawing_of(const char *name)
 {
-    return strncmp(name, prefix, strlen(prefix)) == 0;
+    static const struct {
+        const char *prefix;
+        enum drawing drawing;
+    } names[] = {
+        {"zero", DRAW_ZERO}, {"one", DRAW_ONE}, {"pos", DRAW_POSITIVE}, {"last", DRAW_LAST}, {"minus", DRAW_MINUS}};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strncmp(name, names[i].prefix, strlen(names[i].prefix)) == 0)
+            return names[i].drawing;
+    return DRAW_ANY;
 }
 
 /* The period 67 divides no size of a row or block, so that reading another one shows in the results. */
-static float drawn(const char *name, uint64_t i)
+static float drawn(enum drawing how, uint64_t i)
 {
     const float f = (float)((i * 37 + 11) % 67) / 32.0f - 33.0f / 32.0f;
 
-    if (is_called(name, "zero"))
-        return 0;
-    if (is_called(name, "one"))
-        return 1;
-    return is_called(name, "pos") ? (f < 0 ? -f : f) + 0.125f : f;
+    if (how == DRAW_ZERO || how == DRAW_ONE)
+        return how == DRAW_ONE;
+    return how == DRAW_POSITIVE ? (f < 0 ? -f : f) + 0.125f : f;
 }
 
-static int64_t drawn_integer(const char *name, ngd_dtype_t dtype, uint64_t i, uint64_t n)
+static int64_t drawn_integer(enum drawing how, bool boolean, uint64_t i, uint64_t n)
 {
-    if (is_called(name, "zero"))
+    switch (how) {
+    case DRAW_ZERO:
         return 0;
-    if (is_called(name, "last"))
+    case DRAW_LAST:
         return (int64_t)(n - 1 - i);
-    if (is_called(name, "minus") && i % 2)
-        return -1;
-    if (is_called(name, "pos"))
-        return (int64_t)(i % 3 + 1);
-    return (int64_t)(i % (dtype == NGD_BOOL ? 2 : 4));
+    case DRAW_MINUS:
+        return i % 2 ? -1 : (int64_t)(i % 4);
+    case DRAW_POSITIVE:
+        return boolean ? i % 3 > 0 : (int64_t)(i % 3 + 1);
+    default:
+        return (int64_t)(i % (boolean ? 2 : 4));
+    }
 }
 
 static void fill_value(const struct ngd_value *v, void *data, uint64_t n)
 {
+    const enum drawing how = drawing_of(v->name);
     const ngd_dtype_t dtype = v->type.dtype;
     const size_t size = ngd_dtype_bytes(dtype);
 
     for (uint64_t i = 0; i < n; i++) {
-        float f = drawn(v->name, i);
+        float f = drawn(how, i);
         uint16_t half = dtype == NGD_F16 ? ngd_f32_to_f16(f) : ngd_f32_to_bf16(f);
-        int64_t whole = drawn_integer(v->name, dtype, i, n);
+        int64_t whole = drawn_integer(how, dtype == NGD_BOOL, i, n);
         const void *from = dtype == NGD_F32                        ? (const void *)&f
                            : dtype == NGD_F16 || dtype == NGD_BF16 ? (const void *)&half
                                                                    : (const void *)&whole;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* doctor device: checks a device, and prints the steps as a table or writes them as a report that can be sent. */
+/*
+ * doctor device: checks a device, and prints the steps as a table or writes them as a report that can be sent. With
+ * --probe it is npugraphd that asks the device, without a daemon.
+ */
 #include "client/ctl/ctl.h"
 #include "proto/npugraph.pb-c.h"
 
@@ -7,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
 /* The daemon gives up on a device that hangs after a minute (NGD_ASCEND_LIMIT_MS), and reports that in its answer. So
  * the call waits longer. */
@@ -70,6 +74,44 @@ static int write_report(const char *path, report_t *r)
     return ok ? 0 : 1;
 }
 
+/* ---- the probe: a run of npugraphd on this machine, since it needs no daemon ------------------------------- */
+
+#define PROBE_OPTIONS 16
+
+struct probe_run {
+    const char *args[PROBE_OPTIONS];
+    int n;
+    char text[PROBE_OPTIONS][600];
+};
+
+static void add_argument(struct probe_run *p, const char *name, const char *value)
+{
+    if (p->n >= PROBE_OPTIONS - 1)
+        return;
+    snprintf(p->text[p->n], sizeof(p->text[0]), "--%s=%s", name, value);
+    p->args[p->n] = p->text[p->n];
+    p->n++;
+}
+
+/* Becomes npugraphd: the one beside this program, the one in the sbin beside its folder, or that of PATH. */
+static int run_probe_here(struct probe_run *p)
+{
+    static const char *const places[] = {"npugraphd", "../sbin/npugraphd"};
+    char self[512], path[600];
+    const ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    char *slash;
+
+    self[n > 0 ? n : 0] = '\0';
+    slash = strrchr(self, '/');
+    for (size_t i = 0; slash != NULL && i < sizeof(places) / sizeof(places[0]); i++) {
+        snprintf(path, sizeof(path), "%.*s/%s", (int)(slash - self), self, places[i]);
+        execv(path, (char **)(uintptr_t)p->args);
+    }
+    execvp("npugraphd", (char **)(uintptr_t)p->args);
+    fprintf(stderr, "npugraphctl: npugraphd, which probes devices, cannot be run: %s\n", strerror(errno));
+    return 1;
+}
+
 int ctl_doctor_device(struct ctl *ctl, int argc, char **argv)
 {
     Npugraph__V1__DoctorDeviceRequest req = NPUGRAPH__V1__DOCTOR_DEVICE_REQUEST__INIT;
@@ -77,15 +119,31 @@ int ctl_doctor_device(struct ctl *ctl, int argc, char **argv)
     struct ctl_options o = {ctl_find_command(argv[0]), argc, 2, argv};
     const char *name, *value, *device = NULL, *path = NULL;
     struct npugraph_connect_params usual;
+    struct probe_run probe = {.args = {"npugraphd"}, .n = 1};
+    bool probing = false;
     int rc;
 
     npugraph_connect_params_init(&usual);
     if (ctl->connect.timeout_ms == usual.timeout_ms)
         ctl->connect.timeout_ms = LIMIT_MS;
-    while ((name = ctl_next_beside(&o, "", "report", &value, &device, "one device at a time")) != NULL) {
+    while ((name = ctl_next_beside(&o, "", "report probe config ascend-libs ascend-lib-names", &value, &device,
+                                   "one device at a time")) != NULL) {
         if (strcmp(name, "?") == 0)
             return 2;
-        path = value;
+        if (strcmp(name, "report") == 0)
+            path = value;
+        else
+            add_argument(&probe, name, value);
+        probing |= strcmp(name, "probe") == 0;
+    }
+    if (probe.n > 1 && (!probing || path != NULL))
+        return ctl_usage(o.command, "%s",
+                         probing ? "--report and --probe are two things; ask for one"
+                                 : "--config, --ascend-libs and --ascend-lib-names go with --probe");
+    if (probing) {
+        if (device != NULL)
+            add_argument(&probe, "device", device);
+        return run_probe_here(&probe);
     }
     if (device != NULL)
         req.device = (char *)(uintptr_t)device;

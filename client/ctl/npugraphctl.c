@@ -86,13 +86,17 @@ const struct ctl_command ctl_commands[] = {
      "ID is a graph's digest or the first 6 or more digits of it, KEY the 16 digits of a key's hash (or key: and the\n"
      "first 6), tag:N a request by the tag that its client gave it. Without one: everything, and counts by reason.",
      false, ctl_cmd_explain},
-    {"doctor", "ID [--symbol NAME=N]... [--input NAME=@FILE]... [--seed N] | device [NAME] [--report FILE]",
+    {"doctor",
+     "ID [--symbol NAME=N]... [--input NAME=@FILE]... [--seed N] | device [NAME] [--report FILE] | "
+     "device [NAME] --probe FILE [--config FILE] [--ascend-libs DIR] [--ascend-lib-names LIST]",
      "Find the step at which a graph's results go wrong; or check a device",
      "Runs the graph without passes, after each pass, eagerly and as a replay, on random inputs (from --seed) or on "
      "those of\n"
      "files (raw bytes, all of them), and names the first step and node that differ. Exit status 1 when there is one.\n"
      "device checks memory, a decoder's operators against the host's, replays, mistakes and times of a device (the\n"
-     "first, or NAME). --report writes all that to a file that can be sent, with the libraries and functions found.",
+     "first, or NAME). --report writes all that to a file that can be sent, with the libraries and functions found.\n"
+     "--probe asks an NPU of this machine what its documents leave open, without a daemon, for minutes, and writes a\n"
+     "file that can be sent, and that npugraphd reads (device-facts). The other options are those of npugraphd.",
      false, ctl_cmd_doctor},
     {"trace",
      "ID [--symbol NAME=N]... [--input NAME=@FILE]... [--seed N] [--output FILE] | start [--events N] | "

@@ -38,6 +38,8 @@ ngd_status_t ngd_acl_load(const char *dir, const char *names, const struct ngd_a
 void ngd_acl_unload(const struct ngd_acl *acl);
 /* The table of libraries and symbols, for people: found or not, and what takes its place. */
 void ngd_acl_describe(const struct ngd_acl *acl, struct ngd_strbuf *sb);
+/* Calls fn for each function that the libraries lack, after an ngd_acl_load that found the libraries. */
+void ngd_acl_for_each_missing(void (*fn)(void *ctx, const char *name), void *ctx);
 
 /* What a code means for us. */
 struct ngd_acl_error {
@@ -50,5 +52,8 @@ const struct ngd_acl_error *ngd_acl_error_find(ngd_acl_error_t code); /* never N
 /* Takes CANN's own text of this thread's last failure at once, and gives status and diagnosis. `what` was being done.
  */
 ngd_status_t ngd_acl_fail(const struct ngd_acl *acl, ngd_acl_error_t code, const char *what, struct ngd_diag *diag);
+/* The part of such a diagnosis that is CANN's, and its code; NULL and 0: it is none. */
+const char *ngd_acl_words_of(const struct ngd_diag *diag);
+ngd_acl_error_t ngd_acl_code_of(const struct ngd_diag *diag);
 
 #endif

@@ -2,8 +2,10 @@
 /* CANN's codes in our words. */
 #include "devices/ascend/acl.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#define ANSWERS   "CANN answers "
 #define TEXT_MOST 500 /* characters of CANN's text in a diagnosis */
 
 static const struct ngd_acl_error errors[] = {
@@ -48,7 +50,19 @@ ngd_status_t ngd_acl_fail(const struct ngd_acl *acl, ngd_acl_error_t code, const
     char line[TEXT_MOST + 1];
 
     flatten_text(text ? text : "", line, sizeof(line));
-    return ngd_diag_set(diag, e->status, "%.200s: CANN answers %d (%s): %s%s%s", what, (int)code, e->name,
+    return ngd_diag_set(diag, e->status, "%.200s: " ANSWERS "%d (%s): %s%s%s", what, (int)code, e->name,
                         line[0] ? line : "it gives no text, its log has more (~/ascend/log)", e->advice[0] ? "; " : "",
                         e->advice);
+}
+
+const char *ngd_acl_words_of(const struct ngd_diag *diag)
+{
+    return strstr(diag->text, ANSWERS);
+}
+
+ngd_acl_error_t ngd_acl_code_of(const struct ngd_diag *diag)
+{
+    const char *words = ngd_acl_words_of(diag);
+
+    return words ? (ngd_acl_error_t)strtol(words + strlen(ANSWERS), NULL, 10) : 0;
 }

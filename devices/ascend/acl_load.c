@@ -240,15 +240,29 @@ static void resolve_collectives(struct loaded *l)
     }
 }
 
+static ngd_status_t refuse_missing(const struct loaded *l, struct ngd_diag *diag)
+{
+    char names[600] = "";
+    size_t n = 0;
+
+    for (size_t i = 0; i < N_SYMBOLS && n < sizeof(names); i++)
+        if (l->from[i] == LIB_MAX && required(&symbols[i]))
+            n += (size_t)snprintf(names + n, sizeof(names) - n, "%s%s", n ? ", " : "", symbols[i].name);
+    return ngd_diag_set(diag, NGD_ERR_UNAVAILABLE,
+                        "CANN in \"%.200s\" has no %s, which its version 8.1.RC1 has: a newer one is needed", l->dir,
+                        names);
+}
+
 static ngd_status_t resolve_all(struct loaded *l, struct ngd_diag *diag)
 {
+    bool all = true;
+
     for (size_t i = 0; i < N_SYMBOLS; i++) {
         resolve_symbol(l, i);
-        if (l->from[i] == LIB_MAX && required(&symbols[i]))
-            return ngd_diag_set(diag, NGD_ERR_UNAVAILABLE,
-                                "CANN in \"%.200s\" has no %s, which its version 8.1.RC1 has: a newer one is needed",
-                                l->dir, symbols[i].name);
+        all &= l->from[i] != LIB_MAX || !required(&symbols[i]);
     }
+    if (!all)
+        return refuse_missing(l, diag);
     resolve_collectives(l);
     /* One phase of an operator without the other is of no use. */
     for (size_t i = 0; i + 1 < N_SYMBOLS; i++) {
@@ -326,6 +340,13 @@ void ngd_acl_unload(const struct ngd_acl *acl)
     if (--loaded.refs == 0)
         loaded.acl.aclFinalize();
     ngd_mutex_unlock(&load_lock);
+}
+
+void ngd_acl_for_each_missing(void (*fn)(void *ctx, const char *name), void *ctx)
+{
+    for (size_t i = 0; i < N_SYMBOLS; i++)
+        if (loaded.from[i] == LIB_MAX && !is_phase1(&symbols[i]))
+            fn(ctx, symbols[i].name);
 }
 
 /* ---- for people ---------------------------------------------------------------------------------- */

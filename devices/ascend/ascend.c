@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The `ascend` backend: the tables of backend.h. */
+#include "devices/ascend/facts.h"
 #include "devices/ascend/group_span.h"
 #include "devices/ascend/issue.h"
 
@@ -22,6 +23,9 @@ static ngd_status_t ascend_select(void *dev_v, const struct ngd_plan *plan, cons
     *workspace_p = 0;
     if (ngd_ascend_is_tail(call))
         return ngd_ascend_select_tail(plan, call, diag);
+    status = ngd_ascend_facts_check(dev, plan, call, diag);
+    if (status)
+        return status;
     if (op && op->strided)
         *strided_p = UINT32_MAX;
     status = ngd_ascend_measure(dev, plan, call, workspace_p, diag);
@@ -41,7 +45,8 @@ const struct ngd_backend ngd_backend_ascend = {
                   .count = ngd_ascend_nz_count,
                   .close = ngd_ascend_close,
                   .describe = ngd_ascend_describe,
-                  .doctor = ngd_ascend_doctor},
+                  .doctor = ngd_ascend_doctor,
+                  .ask = ngd_ascend_probe},
     .memory = {.alloc = ngd_ascend_alloc,
                .free = ngd_ascend_free,
                .write = ngd_ascend_write,

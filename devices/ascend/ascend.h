@@ -40,6 +40,9 @@ struct ascend_limits {
 /* Whether a communicator of a device is being made, and whether that waits for other daemons. */
 enum ascend_joining { ASCEND_NOT_JOINING, ASCEND_JOINING_HERE, ASCEND_JOINING_SPAN };
 
+struct ascend_facts;
+#define ASCEND_CHOICES 16
+
 struct ascend_device {
     const struct ngd_acl *acl;
     int32_t index;
@@ -50,7 +53,13 @@ struct ascend_device {
     char description[192];
     void *context; /* for what belongs to no stream: memory, copies, first phases while planning */
     ngd_chip_t chip;
-    int cann;                    /* version of CANN: 81 is 8.1 */
+    int cann;                       /* version of CANN: 81 is 8.1 */
+    struct ascend_probe_hold *hold; /* probe.h; NULL: this is no probe */
+    struct ascend_facts *facts;     /* facts.h; NULL: there are none about this chip and version */
+    char facts_text[400];           /* for people: which file, and whether it is about this device; "": no file */
+    const char *no_decoder;         /* why the chip serves no paged decoder; "": it does */
+    uint32_t kv_block;
+    bool skips_slots;            /* an operator writes rows to a paged cache, and leaves out those with slot -1 */
     uint32_t cores[2];           /* cube, vector; 0: not known */
     struct ascend_limits limits; /* for planning; under capture_lock */
     void *mask;   /* causal mask that attention over a paged cache takes, 2048 x 2048 bytes; made when first needed */
@@ -69,6 +78,8 @@ struct ascend_device {
     struct ascend_nz_state nz;
     _Atomic uint64_t captures, given_up, replays, eager, updates;
     _Atomic uint64_t ways[ASCEND_WAY_MAX]; /* attentions of executables, by the way that they take */
+    uint32_t n_choices NGD_GUARDED_BY(lock);
+    char choices[ASCEND_CHOICES][320] NGD_GUARDED_BY(lock); /* kinds of attention, with the way and why it was chosen */
 };
 
 /* A context that the communicators of a device share (stream.c). */
@@ -209,6 +220,7 @@ void ngd_ascend_describe_ranges(struct ascend_device *dev, struct ngd_strbuf *sb
 
 /* nodes.c: adds to why a device does not open what is wrong with its nodes, if anything is. */
 void ngd_ascend_explain_nodes(const struct ascend_device *dev, struct ngd_diag *diag);
+void ngd_ascend_driver_version(char *version, size_t room); /* "unknown": it is not found */
 /* As ngd_backend_lifecycle.doctor. */
 void ngd_ascend_doctor(uint32_t index, bool open, struct ngd_doctor_device_report *report);
 

@@ -3,8 +3,10 @@
 #include "devices/ascend/attention_rows.h"
 #include "base/log.h"
 #include "devices/ascend/attention.h"
+#include "devices/ascend/facts.h"
 #include "devices/ascend/issue.h"
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 static const char *const way_names[ASCEND_WAY_MAX] = {
@@ -53,9 +55,9 @@ static bool always_fits(const struct shape *s, enum ascend_way way)
     }
 }
 
-/* The rules for the longest contexts. NULL: the way is taken. */
+/* The rules for the longest contexts. NULL: the way is taken. measured: as in struct ngd_attention_platform. */
 static const struct ngd_attention_rule *refusal_of(const struct ascend_device *dev, const struct ngd_plan *plan,
-                                                   const struct ngd_plan_call *call, enum ascend_way way)
+                                                   const struct ngd_plan_call *call, enum ascend_way way, bool measured)
 {
     const struct ngd_plan_tensor *k = &plan->tensors[call->in[1]];
     const struct shape s = shape_of(plan, call);
@@ -84,12 +86,89 @@ static const struct ngd_attention_rule *refusal_of(const struct ascend_device *d
         .n_queries = rows ? 0 : 1,
         .n_contexts = 1,
     };
-    const struct ngd_attention_platform p = {dev->chip, dev->cann};
+    const struct ngd_attention_platform p = {dev->chip, dev->cann, measured};
 
     return ngd_attention_refusal(&a, &p);
 }
 
-/* The ways in the order of their worth for the call; how many. */
+/* Whether the rules, or facts, allow a way, and why. */
+struct verdict {
+    bool taken;
+    uint32_t line;    /* of the file of facts; 0: it says nothing */
+    const char *rule; /* that refuses, or NULL */
+};
+
+/* Query heads for each head of the cache. */
+static int64_t queries_of(const struct ngd_plan_call *call)
+{
+    return ngd_call_int(call, "num_heads") / ngd_call_int(call, "num_key_value_heads");
+}
+
+static struct verdict judge_way(const struct ascend_device *dev, const struct ngd_plan *plan,
+                                const struct ngd_plan_call *call, enum ascend_way way)
+{
+    const struct ngd_plan_tensor *k = &plan->tensors[call->in[1]];
+    const struct ngd_attention_rule *rule;
+    struct verdict v = {0};
+    const ascend_says_t says =
+        ngd_ascend_facts_attention(dev->facts, way, k->dims[3], k->dims[1], k->dtype, queries_of(call), &v.line);
+
+    if (says == ASCEND_SAYS_NO)
+        return v;
+    rule = refusal_of(dev, plan, call, way, says == ASCEND_SAYS_YES);
+    v.rule = rule ? rule->text : NULL;
+    v.taken = !rule;
+    return v;
+}
+
+static void print_verdict(const struct verdict *v, struct ngd_strbuf *sb)
+{
+    if (v->line && !v->rule)
+        ngd_strbuf_printf(sb, "line %u of the facts", (unsigned)v->line);
+    else
+        ngd_strbuf_append(sb, v->rule ? v->rule : "the rules");
+}
+
+/* Notes for people which way this kind of attention takes, and why not those of more worth. */
+static void note_choice(struct ascend_device *dev, const struct ngd_plan *plan, const struct ngd_plan_call *call,
+                        enum ascend_way way)
+{
+    static const enum ascend_way fused[] = {ASCEND_WAY_PREFILL, ASCEND_WAY_RAGGED, ASCEND_WAY_ROWS};
+    const struct ngd_plan_tensor *k = &plan->tensors[call->in[1]];
+    const struct shape s = shape_of(plan, call);
+    struct ngd_strbuf sb;
+    struct verdict v;
+    bool known = false;
+
+    ngd_strbuf_init(&sb);
+    ngd_strbuf_printf(&sb,
+                      "%s, head dimension %" PRId64 ", %" PRId64 " query heads for each, blocks of %" PRId64 ": %s",
+                      ngd_dtype_name(k->dtype), k->dims[3], queries_of(call), k->dims[1], way_names[way]);
+    if (way != ASCEND_WAY_PARTS) {
+        v = judge_way(dev, plan, call, way);
+        ngd_strbuf_append(&sb, ", by ");
+        print_verdict(&v, &sb);
+    }
+    for (size_t i = 0; i < sizeof(fused) / sizeof(fused[0]) && fused[i] != way; i++) {
+        if (!always_fits(&s, fused[i]))
+            continue;
+        v = judge_way(dev, plan, call, fused[i]);
+        ngd_strbuf_printf(&sb, "; not %s: ", way_names[fused[i]]);
+        if (v.taken)
+            ngd_strbuf_append(&sb, dev->acl->aclnnFusedInferAttentionScoreV3 ? "CANN refused it" : "CANN has it not");
+        else
+            print_verdict(&v, &sb);
+    }
+    ngd_mutex_lock(&dev->lock);
+    for (uint32_t i = 0; i < dev->n_choices; i++)
+        known |= strncmp(dev->choices[i], ngd_strbuf_str(&sb), sizeof(dev->choices[i]) - 1) == 0;
+    if (!known && dev->n_choices < ASCEND_CHOICES)
+        snprintf(dev->choices[dev->n_choices++], sizeof(dev->choices[0]), "%s", ngd_strbuf_str(&sb));
+    ngd_mutex_unlock(&dev->lock);
+    ngd_strbuf_fini(&sb);
+}
+
+/* The ways in the order of their worth for the call; how many. The probe asks for one. */
 static uint32_t list_ways(const struct ascend_device *dev, const struct ngd_plan *plan,
                           const struct ngd_plan_call *call, enum ascend_way ways[ASCEND_WAY_MAX])
 {
@@ -97,8 +176,12 @@ static uint32_t list_ways(const struct ascend_device *dev, const struct ngd_plan
     const struct shape s = shape_of(plan, call);
     uint32_t n = 0;
 
+    if (dev->hold && dev->hold->only_way != ASCEND_WAY_MAX) {
+        ways[0] = dev->hold->only_way;
+        return 1;
+    }
     for (size_t i = 0; i < sizeof(fused) / sizeof(fused[0]) && dev->acl->aclnnFusedInferAttentionScoreV3; i++)
-        if (always_fits(&s, fused[i]) && !refusal_of(dev, plan, call, fused[i]))
+        if (always_fits(&s, fused[i]) && judge_way(dev, plan, call, fused[i]).taken)
             ways[n++] = fused[i];
     ways[n++] = ASCEND_WAY_PARTS;
     return n;
@@ -108,14 +191,18 @@ static uint32_t list_ways(const struct ascend_device *dev, const struct ngd_plan
 static void note_parts(struct ascend_exec *exec, const struct ngd_plan_call *call, const struct ngd_diag *refused)
 {
     static struct ngd_log_limit limit;
-    const struct ngd_attention_rule *rule = refusal_of(exec->dev, exec->plan, call, ASCEND_WAY_ROWS);
+    const struct verdict v = judge_way(exec->dev, exec->plan, call, ASCEND_WAY_ROWS);
     struct ngd_diag text = {0};
+    struct ngd_strbuf why;
 
+    ngd_strbuf_init(&why);
+    print_verdict(&v, &why);
     ngd_diag_set(&text, NGD_ERR_OP_UNSUPPORTED, "device %s: node %u (%s) is made of other operators: %s",
                  exec->dev->name, call->node, call->op->name,
                  refused->text[0] ? refused->text
-                 : rule           ? rule->text
+                 : !v.taken       ? ngd_strbuf_str(&why)
                                   : "CANN has no aclnnFusedInferAttentionScoreV3");
+    ngd_strbuf_fini(&why);
     ngd_log_limited(&limit, NGD_LOG_WARNING, "devices", "%s; that is slower", text.text);
     if (!exec->note)
         exec->note = ngd_arena_strdup(&exec->arena, text.text);
@@ -131,9 +218,9 @@ ngd_status_t ngd_ascend_attention_measure(struct ascend_device *dev, const struc
     struct ngd_diag refused = {0};
     ngd_status_t status = NGD_ERR_OP_UNSUPPORTED;
 
-    if (chip->decoder[0])
+    if (dev->no_decoder[0] && !dev->hold)
         return ngd_diag_set(diag, NGD_ERR_OP_UNSUPPORTED, "device %s is a %s, which serves no paged decoder: %s",
-                            dev->name, chip->name, chip->decoder);
+                            dev->name, chip->name, dev->no_decoder);
     for (uint32_t i = 0; i < n && status == NGD_ERR_OP_UNSUPPORTED; i++) {
         struct ngd_diag why = {0};
 
@@ -235,8 +322,10 @@ ngd_status_t ngd_ascend_find_ways(struct ascend_exec *exec, struct ngd_diag *dia
             continue;
         status = ngd_ascend_attention_measure(exec->dev, plan, &plan->calls[i], &exec->way_of[i], &refused, &workspace,
                                               diag);
-        if (status == NGD_OK)
+        if (status == NGD_OK) {
             atomic_fetch_add(&exec->dev->ways[exec->way_of[i]], 1);
+            note_choice(exec->dev, plan, &plan->calls[i], exec->way_of[i]);
+        }
         if (status == NGD_OK && exec->way_of[i] == ASCEND_WAY_PARTS)
             note_parts(exec, &plan->calls[i], &refused);
     }

@@ -15,12 +15,15 @@ typedef enum ngd_attention_branch {
     NGD_ATTENTION_DECODE = 1,  /* BSH, one row for each sequence */
     NGD_ATTENTION_PREFILL = 2, /* BSH, several rows, padded to the longest */
     NGD_ATTENTION_RAGGED = 4,  /* TND: rows of all sequences, without padding */
-    NGD_ATTENTION_ALL = 7
+    NGD_ATTENTION_ALL = 7,
+    NGD_ATTENTION_MEASURED = 8 /* of a rule: see struct ngd_attention_platform */
 } ngd_attention_branch_t;
 
 struct ngd_attention_platform {
     ngd_chip_t chip;
-    int cann; /* version: 81 is 8.1 */
+    int cann;      /* version: 81 is 8.1 */
+    bool measured; /* a probe ran this layout with the dtype, head dimension, block and groups of the call: rules about
+                    * these do not count */
 };
 
 /* One call. Lists are borrowed. */
@@ -120,21 +123,23 @@ static inline bool ngd_attention_rows_fit(const struct ngd_attention_case *a)
 static inline const struct ngd_attention_rule *ngd_attention_refusal(const struct ngd_attention_case *a,
                                                                      const struct ngd_attention_platform *p)
 {
-#define DECODE  NGD_ATTENTION_DECODE
-#define PREFILL NGD_ATTENTION_PREFILL
-#define RAGGED  NGD_ATTENTION_RAGGED
-#define ALL     NGD_ATTENTION_ALL
-#define NGD_ATTENTION_RULE(name, branches, holds, text, source)                     \
-    if ((ngd_attention_branch(a) & (branches)) && !(holds)) {                       \
-        static const struct ngd_attention_rule rule_##name = {#name, text, source}; \
-                                                                                    \
-        return &rule_##name;                                                        \
+#define DECODE   NGD_ATTENTION_DECODE
+#define PREFILL  NGD_ATTENTION_PREFILL
+#define RAGGED   NGD_ATTENTION_RAGGED
+#define MEASURED NGD_ATTENTION_MEASURED
+#define ALL      NGD_ATTENTION_ALL
+#define NGD_ATTENTION_RULE(name, branches, holds, text, source)                                          \
+    if ((ngd_attention_branch(a) & (branches)) && !(p->measured && ((branches)&MEASURED)) && !(holds)) { \
+        static const struct ngd_attention_rule rule_##name = {#name, text, source};                      \
+                                                                                                         \
+        return &rule_##name;                                                                             \
     }
 #include "devices/ascend/attention_rules.def"
 #undef NGD_ATTENTION_RULE
 #undef DECODE
 #undef PREFILL
 #undef RAGGED
+#undef MEASURED
 #undef ALL
     return NULL;
 }

@@ -284,7 +284,7 @@ static ngd_status_t place_rowmaps(struct ascend_exec *exec, struct ngd_diag *dia
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for an executable");
     for (uint32_t i = 0; i <= n; i++)
         exec->rowmap_at[i] = UINT64_MAX;
-    if (exec->dev->acl->aclnnScatterPaKvCache)
+    if (exec->dev->skips_slots)
         return NGD_OK;
     for (uint32_t i = 0; i < exec->n_checks; i++) {
         const struct ascend_check *check = &exec->checks[i];

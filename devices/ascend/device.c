@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A device: its context, what it is, and how it is opened, closed and described. */
 #include "base/log.h"
+#include "devices/ascend/facts.h"
 #include "devices/ascend/issue.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -77,6 +78,8 @@ static void describe_device(struct ascend_device *dev)
 
     dev->chip = ngd_chip_by_soc(soc);
     dev->cann = dev->acl->cann;
+    dev->no_decoder = ngd_chip_info(dev->chip)->decoder;
+    dev->skips_slots = dev->acl->aclnnScatterPaKvCache != NULL;
     /* Plans have the workspace of what is called, which the version of CANN decides. It may be larger with weights in
      * NZ. */
     snprintf(dev->arch, sizeof(dev->arch), "ascend-%d-%.40s-%d.%d.%d-c%d%s", BACKEND_VERSION, soc ? soc : "unknown",
@@ -84,11 +87,6 @@ static void describe_device(struct ascend_device *dev)
              dev->nz.on ? "-nz" : "");
     snprintf(dev->description, sizeof(dev->description), "%.60s, CANN runtime %d.%d.%d", soc ? soc : "unknown chip",
              (int)dev->acl->version[0], (int)dev->acl->version[1], (int)dev->acl->version[2]);
-    if (ngd_chip_info(dev->chip)->decoder[0]) {
-        const size_t n = strlen(dev->description);
-
-        snprintf(dev->description + n, sizeof(dev->description) - n, ", serves no paged decoder");
-    }
     if (dev->acl->aclrtGetDeviceInfo &&
         dev->acl->aclrtGetDeviceInfo((uint32_t)dev->index, NGD_ACL_ATTR_CUBE_CORES, &cube) == 0 &&
         dev->acl->aclrtGetDeviceInfo((uint32_t)dev->index, NGD_ACL_ATTR_VECTOR_CORES, &vector) == 0) {
@@ -99,6 +97,15 @@ static void describe_device(struct ascend_device *dev)
         snprintf(dev->description + n, sizeof(dev->description) - n, ", %" PRId64 " cube and %" PRId64 " vector cores",
                  cube, vector);
     }
+}
+
+/* Behind what facts say of them. */
+static void describe_decoders(struct ascend_device *dev)
+{
+    const size_t n = strlen(dev->description);
+
+    if (dev->no_decoder[0])
+        snprintf(dev->description + n, sizeof(dev->description) - n, ", serves no paged decoder");
 }
 
 static ngd_status_t open_device_context(struct ascend_device *dev, uint64_t *memory_p, struct ngd_diag *diag)
@@ -141,6 +148,7 @@ void ngd_ascend_close(void *dev_v)
         dev->acl->aclrtDestroyContext(dev->context);
     ngd_acl_unload(dev->acl);
     ngd_ascend_nz_fini(dev);
+    ngd_free(dev->facts);
     ngd_mutex_fini(&dev->lock);
     ngd_mutex_fini(&dev->capture_lock);
     ngd_free(dev);
@@ -173,6 +181,8 @@ ngd_status_t ngd_ascend_open(const struct ngd_device_params *params, void **dev_
     snprintf(dev->libs, sizeof(dev->libs), "%s", params->ascend_libs ? params->ascend_libs : "");
     dev->limit_ms = limit_ms();
     dev->streams_total = STREAMS_TOTAL;
+    dev->kv_block = KV_BLOCK;
+    dev->hold = params->probe;
     snprintf(dev->name, sizeof(dev->name), "ascend:%u", (unsigned)params->index);
     ngd_mutex_init(&dev->capture_lock, NGD_RANK_CAPTURE);
     ngd_mutex_init(&dev->lock, NGD_RANK_STREAM);
@@ -191,6 +201,14 @@ ngd_status_t ngd_ascend_open(const struct ngd_device_params *params, void **dev_
         return status;
     }
     describe_device(dev);
+    status = ngd_ascend_facts_open(dev, params->device_facts, diag);
+    if (status) {
+        ngd_ascend_close(dev);
+        return status;
+    }
+    describe_decoders(dev);
+    if (params->probe)
+        params->probe->dev = dev;
     *info_p = (struct ngd_device_info){
         .name = dev->name,
         .backend = "ascend",
@@ -202,9 +220,9 @@ ngd_status_t ngd_ascend_open(const struct ngd_device_params *params, void **dev_
         .aicores = dev->cores[NGD_ACL_CORES_CUBE],
         .vectorcores = dev->cores[NGD_ACL_CORES_VECTOR],
         .streams_max = SLOTS_MAX,
-        .kv_block = KV_BLOCK,
+        .kv_block = dev->kv_block,
         .padding_block = true,
-        .no_decoder = ngd_chip_info(dev->chip)->decoder,
+        .no_decoder = dev->no_decoder,
         .host_memory = false,
     };
     *dev_p = dev;
@@ -218,9 +236,10 @@ void ngd_ascend_describe(void *dev_v, struct ngd_strbuf *sb)
 
     ngd_acl_describe(dev->acl, sb);
     ngd_strbuf_printf(sb, "chip %s, CANN %d.%d", ngd_chip_info(dev->chip)->name, dev->cann / 10, dev->cann % 10);
-    if (ngd_chip_info(dev->chip)->decoder[0])
-        ngd_strbuf_printf(sb, "; no paged decoders: %s", ngd_chip_info(dev->chip)->decoder);
+    if (dev->no_decoder[0])
+        ngd_strbuf_printf(sb, "; no paged decoders: %s", dev->no_decoder);
     ngd_strbuf_append(sb, "\n");
+    ngd_ascend_facts_describe(dev, sb);
     ngd_strbuf_append(sb, "operators:\n");
     for (uint32_t i = 0; i < NGD_OP_MAX; i++) {
         const struct ascend_op *op = ngd_ascend_op_of((ngd_op_id_t)i);
@@ -238,6 +257,10 @@ void ngd_ascend_describe(void *dev_v, struct ngd_strbuf *sb)
     for (int i = 0; i < ASCEND_WAY_MAX; i++)
         ngd_strbuf_printf(sb, "%s %" PRIu64 " %s", i ? "," : "", atomic_load(&dev->ways[i]), ngd_ascend_way_name(i));
     ngd_strbuf_append(sb, "\n");
+    ngd_mutex_lock(&dev->lock);
+    for (uint32_t i = 0; i < dev->n_choices; i++)
+        ngd_strbuf_printf(sb, "  %s\n", dev->choices[i]);
+    ngd_mutex_unlock(&dev->lock);
     ngd_ascend_describe_ranges(dev, sb);
     ngd_ascend_nz_describe(dev, sb);
     ngd_strbuf_printf(sb,

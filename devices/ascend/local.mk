@@ -31,6 +31,9 @@ libngddevices_la_SOURCES += \
 	devices/ascend/dcmi_symbols.def \
 	devices/ascend/device.c \
 	devices/ascend/exec.c \
+	devices/ascend/facts.c \
+	devices/ascend/facts.h \
+	devices/ascend/facts_use.c \
 	devices/ascend/group.c \
 	devices/ascend/group_span.c \
 	devices/ascend/group.h \
@@ -50,6 +53,14 @@ libngddevices_la_SOURCES += \
 	devices/ascend/op_quant.c \
 	devices/ascend/op_reduce.c \
 	devices/ascend/op_sdpa.c \
+	devices/ascend/probe.c \
+	devices/ascend/probe.h \
+	devices/ascend/probe_answers.def \
+	devices/ascend/probe_ask.c \
+	devices/ascend/probe_count.c \
+	devices/ascend/probe_operators.def \
+	devices/ascend/probe_questions.c \
+	devices/ascend/probe_topics.def \
 	devices/ascend/range.c \
 	devices/ascend/replay.c \
 	devices/ascend/stream.c \

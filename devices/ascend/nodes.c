@@ -300,14 +300,31 @@ static const char *install_info(void)
     return path && *path ? path : "/etc/ascend_install.info";
 }
 
+/* Where the driver is, its group, and the file with its version. */
+static void find_driver(char home[160], char group[NAME_ROOM], char path[PATH_ROOM])
+{
+    snprintf(home, 160, "/usr/local/Ascend");
+    snprintf(group, NAME_ROOM, "HwHiAiUser");
+    find_info_value(install_info(), "Driver_Install_Path_Param", home, 160);
+    find_info_value(install_info(), "UserGroup", group, NAME_ROOM);
+    snprintf(path, PATH_ROOM, "%s/driver/version.info", home);
+}
+
+void ngd_ascend_driver_version(char *version, size_t room)
+{
+    char home[160], group[NAME_ROOM], path[PATH_ROOM];
+
+    find_driver(home, group, path);
+    if (!find_info_value(path, "Version", version, room))
+        snprintf(version, room, "unknown");
+}
+
 static void add_driver(bool open, struct ngd_doctor_device_report *report)
 {
-    char home[160] = "/usr/local/Ascend", group[NAME_ROOM] = "HwHiAiUser", version[80], path[PATH_ROOM];
+    char home[160], group[NAME_ROOM], version[80], path[PATH_ROOM];
     const char *info = install_info();
 
-    find_info_value(info, "Driver_Install_Path_Param", home, sizeof(home));
-    find_info_value(info, "UserGroup", group, sizeof(group));
-    snprintf(path, sizeof(path), "%s/driver/version.info", home);
+    find_driver(home, group, path);
     if (find_info_value(path, "Version", version, sizeof(version)))
         ngd_doctor_device_add(report, "driver", "passed", 0, "%s of %s", version, path);
     else

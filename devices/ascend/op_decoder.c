@@ -115,7 +115,7 @@ void ngd_ascend_build_scatter_kv(struct ascend_issue *c)
 
     k = ngd_ascend_cast(c, &k, kc.dtype);
     v = ngd_ascend_cast(c, &v, vc.dtype);
-    if (c->acl->aclnnScatterPaKvCache) {
+    if (c->dev->skips_slots) {
         char cache_mode[] = "Norm", scatter_mode[] = "None";
 
         ASCEND_RUN(c, ScatterPaKvCache, T(k), T(kc), T(slots), T(v), T(vc), NULL, NULL, NULL, cache_mode, scatter_mode,

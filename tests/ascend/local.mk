@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The Ascend backend and the simulator of CANN that it is tested on.
 NGD_ASCEND_TESTS = tests/ascend/test_aclsim tests/ascend/test_aclsim_attention tests/ascend/test_aclsim_calls tests/ascend/test_aclsim_hccl tests/ascend/test_aclsim_mapping tests/ascend/test_aclsim_weight tests/ascend/test_ascend tests/ascend/test_ascend_attention tests/ascend/test_ascend_chips tests/ascend/test_ascend_groups tests/ascend/test_ascend_indices \
-	tests/ascend/test_ascend_models tests/ascend/test_ascend_nz tests/ascend/test_ascend_open tests/ascend/test_ascend_pools \
+	tests/ascend/test_ascend_models tests/ascend/test_ascend_nz tests/ascend/test_ascend_open tests/ascend/test_ascend_pools tests/ascend/test_ascend_probe \
 	tests/ascend/test_ascend_span tests/ascend/test_ascend_streams tests/ascend/test_ascend_telemetry
 if NGD_UNIT_TESTS
 check_PROGRAMS += $(NGD_ASCEND_TESTS)
@@ -44,6 +44,15 @@ tests_ascend_test_ascend_pools_SOURCES = tests/ascend/test_ascend_pools.c tests/
 tests_ascend_test_ascend_pools_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS) -lm
 tests_ascend_test_ascend_telemetry_SOURCES = tests/ascend/test_ascend_telemetry.c tests/ascend/simulated.h tests/backend/simulator.h tests/ops/device_run.h
 tests_ascend_test_ascend_telemetry_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS) -lm
+tests_ascend_test_ascend_probe_SOURCES = tests/ascend/test_ascend_probe.c tests/ascend/simulated.h tests/backend/simulator.h tests/ops/attention_case.h tests/ops/device_run.h
+tests_ascend_test_ascend_probe_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS) -lm
+# Operators that misbehave, for the probe; loaded at run time.
+if NGD_UNIT_TESTS
+check_LTLIBRARIES += tests/ascend/libodd_opapi.la
+endif
+tests_ascend_libodd_opapi_la_SOURCES = tests/ascend/odd_opapi.c
+tests_ascend_libodd_opapi_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -rpath /nowhere
+tests_ascend_libodd_opapi_la_LIBADD = -lm
 EXTRA_DIST += \
 	tests/ascend/acl_headers.py \
 	tests/ascend/acl_samples.py \

@@ -7,6 +7,7 @@ NGD_FUZZ_TARGETS = \
 	tests/fuzz/fuzz_store_entry \
 	tests/fuzz/fuzz_graph_options \
 	tests/fuzz/fuzz_daemon_options \
+	tests/fuzz/fuzz_device_facts \
 	tests/fuzz/fuzz_address \
 	tests/fuzz/fuzz_family \
 	tests/fuzz/fuzz_h2_guard \
@@ -21,7 +22,7 @@ NGD_FUZZ_TARGETS = \
 # Of libcheck these programs need nothing.
 check_PROGRAMS += $(NGD_FUZZ_TARGETS)
 TESTS += $(NGD_FUZZ_TARGETS)
-check_LTLIBRARIES = libngdfuzz.la
+check_LTLIBRARIES += libngdfuzz.la
 libngdfuzz_la_SOURCES = tests/fuzz/fuzz_main.c tests/fuzz/fuzz.h
 EXTRA_DIST += tests/fuzz/corpus tests/fuzz/dict tests/fuzz/parsers
 
@@ -32,6 +33,7 @@ tests_fuzz_fuzz_plan_pack_LDADD = $(NGD_FUZZ_LIBS) $(NGD_GRAPHS_LIBS)
 tests_fuzz_fuzz_store_entry_LDADD = $(NGD_FUZZ_LIBS) $(NGD_GRAPHS_LIBS)
 tests_fuzz_fuzz_graph_options_LDADD = $(NGD_FUZZ_LIBS) $(NGD_GRAPHS_LIBS)
 tests_fuzz_fuzz_daemon_options_LDADD = $(NGD_FUZZ_LIBS) $(NGD_DAEMON_LIBS)
+tests_fuzz_fuzz_device_facts_LDADD = $(NGD_FUZZ_LIBS) $(NGD_DEVICES_LIBS)
 tests_fuzz_fuzz_h2_guard_LDADD = $(NGD_FUZZ_LIBS) $(NGD_DAEMON_LIBS)
 tests_fuzz_fuzz_hot_note_LDADD = $(NGD_FUZZ_LIBS) $(NGD_SCHEDULER_LIBS)
 tests_fuzz_fuzz_http_LDADD = $(NGD_FUZZ_LIBS) $(NGD_DAEMON_LIBS)

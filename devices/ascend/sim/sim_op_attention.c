@@ -151,7 +151,7 @@ static void check_rules(struct sim_op *op)
         .n_queries = (int64_t)op->n_list[QUERIES],
         .n_contexts = (int64_t)op->n_list[CONTEXTS],
     };
-    const struct ngd_attention_platform p = {ngd_aclsim_chip(), ngd_aclsim_cann()};
+    const struct ngd_attention_platform p = {.chip = ngd_aclsim_chip(), .cann = ngd_aclsim_cann()};
     const struct ngd_attention_rule *rule = ngd_attention_refusal(&a, &p);
 
     if (rule)

@@ -1,0 +1,474 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The probe of NPUs on the simulator: what it finds out about chips and versions, and about a library that is wrong,
+ * hangs and crashes; files of facts, with each kind of mistake; and what a device does with them.
+ */
+#include "base/mem.h"
+#include "devices/ascend/facts.h"
+#include "devices/ascend/issue.h"
+#include "tests/ascend/simulated.h"
+#include "tests/ops/attention_case.h"
+#include <unistd.h>
+
+#define LIMIT_MS "20000"
+
+static char folder[] = "/tmp/ngd_probe_XXXXXX";
+
+static const char *file_of(const char *name)
+{
+    static char path[96];
+
+    if (strstr(folder, "XXXXXX"))
+        ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    return path;
+}
+
+static char *text_of(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    char *text = calloc(1, ASCEND_FACTS_BYTES);
+
+    ck_assert_msg(f && text && fread(text, 1, ASCEND_FACTS_BYTES - 1, f) > 0, "%s", path);
+    fclose(f);
+    return text;
+}
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+
+    ck_assert_ptr_nonnull(f);
+    fputs(text, f);
+    ck_assert_int_eq(fclose(f), 0);
+}
+
+static void forget_files(void)
+{
+    char command[64];
+
+    snprintf(command, sizeof(command), "rm -rf %s", folder);
+    ck_assert_int_eq(system(command), 0);
+    strcpy(strrchr(folder, '_') + 1, "XXXXXX");
+}
+
+/* Probes the simulated chip; the text is to be freed. */
+static char *probed(const char *soc, const char *api, const char *names)
+{
+    const char *path = file_of("facts");
+    struct ngd_device_params params;
+    struct ngd_diag diag = {0};
+
+    simulator_set("soc", soc);
+    simulator_set("api", api);
+    simulated_params(&params, 0, LIMIT_MS);
+    params.ascend_lib_names = names;
+    must(ngd_device_probe(&params, path, &diag), &diag);
+    return text_of(path);
+}
+
+/* The line's answer. */
+static const char *answer_to(const char *text, const char *question)
+{
+    static char answer[32];
+    const char *at = strstr(text, question);
+
+    ck_assert_msg(at && (at == text || at[-1] == '\n'), "no line \"%s\"", question);
+    at = strstr(at, " : ") + 3;
+    snprintf(answer, sizeof(answer), "%.*s", (int)strcspn(at, " "), at);
+    return answer;
+}
+
+static int count_answers(const char *text, const char *topic, const char *answer)
+{
+    char want[32];
+    int n = 0;
+
+    snprintf(want, sizeof(want), " : %s ", answer);
+    for (const char *line = text; *line; line = strchr(line, '\n') + 1) {
+        const char *at = strstr(line, want);
+
+        n += strncmp(line, topic, strlen(topic)) == 0 && at && at < strchr(line, '\n');
+    }
+    return n;
+}
+
+static struct ascend_facts *parsed(const char *text)
+{
+    struct ascend_facts *facts = NULL;
+    struct ngd_diag diag = {0};
+
+    must(ngd_ascend_facts_parse(text, strlen(text), "test", &facts, &diag), &diag);
+    return facts;
+}
+
+/* ---- the list of questions ----------------------------------------------------------------------------- */
+
+/* A file is read by the list: another list is another version. */
+START_TEST(list_of_questions_is_that_of_its_version)
+{
+    struct ngd_strbuf all;
+    uint32_t sum = 0;
+
+    ngd_strbuf_init(&all);
+    for (uint32_t i = 0; i < ngd_ascend_question_count(); i++) {
+        char text[ASCEND_QUESTION_TEXT];
+        struct ascend_question q;
+
+        ngd_ascend_question(i, &q);
+        ngd_ascend_question_print(&q, text);
+        ck_assert_uint_lt(strlen(text), ASCEND_QUESTION_TEXT - 1);
+        for (const char *p = text; *p; p++)
+            sum = sum * 31 + (unsigned char)*p;
+        ngd_strbuf_printf(&all, "%s\n", text);
+        if (q.topic == ASCEND_TOPIC_ATTENTION)
+            ck_assert_uint_eq(ngd_ascend_question_of_attention(q.way, q.d, q.block, q.dtype, q.queries, q.full), i);
+        if (q.topic == ASCEND_TOPIC_OPERATOR)
+            ck_assert_uint_eq(ngd_ascend_question_of_operator(q.op, q.dtype), i);
+    }
+    ck_assert_msg(sum == 2999746949u && ASCEND_PROBE_VERSION == 1,
+                  "the list has changed (%u): raise ASCEND_PROBE_VERSION, and change this test", sum);
+    /* No operator is left out but attention, which has a topic, and collectives. */
+    for (uint32_t op = 0; op < NGD_OP_MAX; op++) {
+        const struct ascend_op *mapped = ngd_ascend_op_of((ngd_op_id_t)op);
+        bool asked = op == NGD_OP_NPU_FUSED_INFER_ATTENTION_SCORE;
+
+        for (int dtype = 0; mapped && dtype < 16; dtype++)
+            asked |= ngd_ascend_question_of_operator((ngd_op_id_t)op, (ngd_dtype_t)dtype) != UINT32_MAX;
+        ck_assert_msg(!mapped || mapped->collective || asked, "%s is in ascend_ops.def and not in probe_operators.def",
+                      ngd_op_by_id((ngd_op_id_t)op)->name);
+    }
+    ngd_strbuf_fini(&all);
+}
+END_TEST
+
+/* ---- chips ----------------------------------------------------------------------------------------------- */
+
+#define DECODE "attention layout=BSH rows=one dtype=f16 d=64 block=16 queries=4 keys=full"
+#define PROMPT "attention layout=BSH rows=many dtype=f16 d=128 block=128 queries=1 keys=full"
+#define RAGGED "attention layout=TND rows=many dtype=bf16 d=128 block=128 queries=4 keys=full"
+
+START_TEST(probe_tells_chips_and_versions_apart)
+{
+    static const struct {
+        const char *soc, *api, *chip, *cann, *decode, *prompt, *ragged, *nz, *slot;
+    } of[] = {
+        {"Ascend910B4", "8.5", "\nchip Ascend910B4\n", "\ncann 8.5\n", "ok", "ok", "ok", "ok", "ok"},
+        {"Ascend910B4", "8.1", "\nchip Ascend910B4\n", "\ncann 8.1\n", "ok", "refused", "refused", "missing",
+         "missing"},
+        {"Ascend310P3", "8.5", "\nchip Ascend310P3\n", "\ncann 8.5\n", "refused", "refused", "refused", "ok", "ok"},
+    };
+    const size_t n = effort(sizeof(of) / sizeof(of[0]), "chips and versions");
+
+    for (size_t i = 0; i < n; i++) {
+        char *text = probed(of[i].soc, of[i].api, NULL);
+        struct ascend_facts *facts = parsed(text);
+
+        ck_assert_ptr_nonnull(strstr(text, of[i].chip));
+        ck_assert_ptr_nonnull(strstr(text, of[i].cann));
+        ck_assert_str_eq(answer_to(text, DECODE), of[i].decode);
+        ck_assert_str_eq(answer_to(text, PROMPT), of[i].prompt);
+        ck_assert_str_eq(answer_to(text, RAGGED), of[i].ragged);
+        ck_assert_str_eq(answer_to(text, "nz name=aten.linear dtype=f16 columns=40"), of[i].nz);
+        ck_assert_str_eq(answer_to(text, "slot name=npu.scatter_pa_kv_cache dtype=bf16"), of[i].slot);
+        ck_assert_str_eq(answer_to(text, "pieces name=aten.mm dtype=f16"), "ok");
+        ck_assert_str_eq(answer_to(text, "captures"), "ok");
+        ck_assert_str_eq(answer_to(text, "release"), "ok");
+        ck_assert_str_eq(answer_to(text, "context"), "ok");
+        for (int a = ASCEND_ANSWER_WRONG; a < ASCEND_ANSWER_MAX; a++)
+            ck_assert_msg(count_answers(text, "", ngd_ascend_answer_name((ascend_answer_t)a)) == 0, "%s is there:\n%s",
+                          ngd_ascend_answer_name((ascend_answer_t)a), text);
+        ck_assert_int_eq((strstr(text, "\nmissing aclnnScatterPaKvCache\n") != NULL), i == 1);
+        ngd_free(facts);
+        free(text);
+    }
+    forget_files();
+}
+END_TEST
+
+/* ---- a library that misbehaves, and what a device does with what is known of it --------------------------- */
+
+static const struct attention_shape several = {.heads = 8,
+                                               .kv_heads = 2,
+                                               .d = 128,
+                                               .block_size = 128,
+                                               .n_seqs = 3,
+                                               .rows = {5, 0, 2},
+                                               .keys = {300, 1, 2},
+                                               .blocks = 12,
+                                               .table_width = 3,
+                                               .qt = NGD_BF16,
+                                               .ct = NGD_BF16,
+                                               .scale = 0.1};
+
+/* Opens a device with the facts, and runs the shape. Returns what it can do, to be freed. */
+static char *attended(const char *facts, const char *names)
+{
+    struct ngd_device_params params;
+    struct ngd_diag diag = {0};
+    struct random r = {31};
+    struct attention_data d;
+    struct ngd_strbuf text;
+    struct bench b;
+    char *can;
+
+    simulated_params(&params, 0, LIMIT_MS);
+    params.device_facts = facts;
+    params.ascend_lib_names = names;
+    must(simulated_open_with(&b, &params, &diag), &diag);
+    ngd_strbuf_init(&text);
+    attention_text(&several, &text);
+    attention_data_open(&several, &d, &r);
+    attention_run(&b, &several, &d, ngd_strbuf_str(&text), 1);
+    attention_data_close(&d);
+    ngd_strbuf_clear(&text);
+    ngd_device_describe(b.dev, &text);
+    can = ngd_strbuf_steal(&text);
+    close_device(&b);
+    return can;
+}
+
+START_TEST(library_that_is_wrong_hangs_and_crashes_costs_its_questions_and_a_device_avoids_what_is_known)
+{
+    const char *top = getenv("top_builddir");
+    char names[1200], *text, *can, *line;
+    struct ascend_facts *facts;
+
+    snprintf(names, sizeof(names), "libcust_opapi.so=%s/tests/ascend/.libs/libodd_opapi.so", top && *top ? top : ".");
+    setenv("NGD_PROBE_LIMIT_MS", "10000", 1);
+    text = probed("Ascend910B4", "8.5", names);
+    unsetenv("NGD_PROBE_LIMIT_MS");
+    facts = parsed(text);
+    ck_assert_str_eq(answer_to(text, "update"), "hang");
+    ck_assert_str_eq(answer_to(text, "attention layout=BSH rows=many dtype=f16 d=64 block=256 queries=4 keys=full"),
+                     "crash");
+    ck_assert_ptr_nonnull(strstr(text, "queries=4 keys=full : crash code=11 us="));
+    ck_assert_str_eq(answer_to(text, RAGGED), "wrong");
+    ck_assert_int_eq(count_answers(text, "", "hang"), 1);
+    ck_assert_int_eq(count_answers(text, "attention", "crash"), 4);
+    ck_assert_int_eq(count_answers(text, "attention", "wrong"), 4);
+    ck_assert_int_gt(count_answers(text, "attention", "ok"), 150);
+    ck_assert_int_eq(count_answers(text, "", "skipped"), 0);
+    ngd_free(facts);
+
+    /* With the facts the device takes another way, and says why; the results are right (attention_run). */
+    can = attended(file_of("facts"), names);
+    line = strstr(can, "bf16, head dimension 128, 4 query heads for each, blocks of 128: ");
+    ck_assert_msg(line && strstr(line, "one row for each sequence (BSH), by line ") &&
+                      strstr(line, "; not several sequences (TND): line "),
+                  "%.2000s", line ? line : can);
+    ck_assert_ptr_nonnull(strstr(can, "facts of 2"));
+    ngd_free(can);
+    /* Without them it takes TND, of the library that is right. */
+    can = attended(NULL, "libcust_opapi.so=/nonexistent/libcust_opapi.so");
+    ck_assert_msg(strstr(can, "blocks of 128: several sequences (TND), by the rules"), "%.2000s",
+                  strstr(can, "attention over a paged cache"));
+    ck_assert_ptr_nonnull(strstr(can, "facts: none"));
+    ngd_free(can);
+    free(text);
+    forget_files();
+}
+END_TEST
+
+/* ---- files ------------------------------------------------------------------------------------------------ */
+
+/* A file in which all is well, but for the answers that the caller gives. */
+static char *made(const char *chip, const char *(*answer)(const struct ascend_question *q))
+{
+    struct ascend_facts_about about = {.maker = "npugraphd 0.1.0",
+                                       .date = "2026-11-24T13:25:49Z",
+                                       .cann = 85,
+                                       .runtime = "1.15.0",
+                                       .driver = "25.0.rc1"};
+    struct ngd_strbuf sb;
+
+    snprintf(about.chip, sizeof(about.chip), "%s", chip);
+    ngd_strbuf_init(&sb);
+    ngd_ascend_facts_print_about(&about, &sb);
+    for (uint32_t i = 0; i < ngd_ascend_question_count(); i++) {
+        struct ascend_reply reply = {.answer = ASCEND_ANSWER_OK, .value = -1};
+        struct ascend_question q;
+
+        ngd_ascend_question(i, &q);
+        reply.value = q.topic == ASCEND_TOPIC_STREAMS ? 77 : -1;
+        for (int a = 0; a < ASCEND_ANSWER_MAX; a++)
+            if (answer && strcmp(answer(&q), ngd_ascend_answer_name((ascend_answer_t)a)) == 0)
+                reply.answer = (ascend_answer_t)a;
+        ngd_ascend_facts_print_reply(i, &reply, &sb);
+    }
+    ngd_ascend_facts_print_end(&sb);
+    return ngd_strbuf_steal(&sb);
+}
+
+static void refused_file(const char *text, const char *line, const char *words)
+{
+    struct ascend_facts *facts = NULL;
+    struct ngd_diag diag = {0};
+    char want[64];
+
+    snprintf(want, sizeof(want), "test, line %s: ", line);
+    ck_assert_int_eq(ngd_ascend_facts_parse(text, strlen(text), "test", &facts, &diag), NGD_ERR_CONFIG);
+    ck_assert_msg(strstr(diag.text, want) && strstr(diag.text, words), "%s, not: %s %s", diag.text, want, words);
+    ck_assert_ptr_null(facts);
+}
+
+/* The text with the first occurrence of a word replaced. */
+static char *with_other(const char *text, const char *old, const char *new)
+{
+    const char *at = strstr(text, old);
+    struct ngd_strbuf sb;
+
+    ck_assert_msg(at != NULL, "%s", old);
+    ngd_strbuf_init(&sb);
+    ngd_strbuf_append_n(&sb, text, (size_t)(at - text));
+    ngd_strbuf_append(&sb, new);
+    ngd_strbuf_append(&sb, at + strlen(old));
+    return ngd_strbuf_steal(&sb);
+}
+
+START_TEST(file_that_is_cut_or_lies_is_refused_with_its_line)
+{
+    static const struct {
+        const char *old, *new, *line, *words;
+    } lies[] = {
+        {"npugraphd device facts 1", "npugraphd device facts 2", "1", "this program reads version 1"},
+        {"npugraphd device facts 1", "[daemon]", "1", "this is no file of facts"},
+        {"\nchip Ascend910B4", "\nchip unknown", "4", "did not open"},
+        {"\nchip Ascend910B4", "\nchip /home/me", "4", "no value"},
+        {"\nchip Ascend910B4", "", "4", "is not \"chip ...\""},
+        {"\ncann 8.5", "\ncann 8.5.0", "5", "no version"},
+        {"\ncann 8.5", "\ncann 99999999999999.5", "5", "no v"},
+        {"open : ok", "open : fine", "8", "is no answer"},
+        {"open : ok", "open : ok code=0", "8", "has no code"},
+        {"open : ok us=0", "open : ok us=-1", "8", "is not: code=N"},
+        {"open : ok us=0", "open : ok us=99999999999999", "8", "is not: code=N"},
+        {"open : ok us=0", "open : ok us=0 \"", "8", "is not: code=N"},
+        {"open : ok us=0", "open : ok us=0 \"a\"b\"", "8", "is not: code=N"},
+        {"open : ok us=0", "open : ok us=0\t", "8", "printable"},
+        {"open : ok us=0\n", "", "8", "question 1, \"open\""},
+        {"open : ok us=0\n", "open : ok us=0\nopen : ok us=0\n", "9", "question 2, \"streams\""},
+        {"\nend 1002", "\nend 1001", "1010", "is not \"end 1002\""},
+        {"\nend 1002\n", "\nend 1002\nend 1002\n", "1011", "follows the end"},
+        {"\nopen ", "\nmissing aclnnFusedInferAttentionScoreV3\nopen ", "651", "line 8 that CANN has no function"},
+    };
+    char *text = made("Ascend910B4", NULL), *cut;
+    const size_t n = strlen(text);
+
+    ngd_free(parsed(text));
+    for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
+        char *lie = with_other(text, lies[i].old, lies[i].new);
+
+        refused_file(lie, lies[i].line, lies[i].words);
+        ngd_free(lie);
+    }
+    cut = ngd_calloc(1, n + 1);
+    for (size_t at = 0; at < n; at = at < 300 ? at + 1 : at + 977) { /* at any place of the head, and many behind */
+        struct ascend_facts *facts = NULL;
+        struct ngd_diag diag = {0};
+
+        memcpy(cut, text, at);
+        ck_assert_int_eq(ngd_ascend_facts_parse(cut, at, "test", &facts, &diag), NGD_ERR_CONFIG);
+        ck_assert_msg(strstr(diag.text, "was cut"), "cut at %zu: %s", at, diag.text);
+    }
+    ngd_free(cut);
+    ngd_free(text);
+}
+END_TEST
+
+/* ---- devices ---------------------------------------------------------------------------------------------- */
+
+static ngd_status_t opened_with(const char *text, const char *soc, struct bench *b, struct ngd_diag *diag)
+{
+    struct ngd_device_params params;
+
+    simulator_set("soc", soc);
+    simulator_set("api", "8.5");
+    write_text(file_of("made"), text);
+    simulated_params(&params, 0, LIMIT_MS);
+    params.device_facts = file_of("made");
+    params.nz_weights = true;
+    return simulated_open_with(b, &params, diag);
+}
+
+static const char *all_but_limits(const struct ascend_question *q)
+{
+    if (q->topic == ASCEND_TOPIC_PIECES || q->topic == ASCEND_TOPIC_NZ)
+        return "wrong";
+    if (q->topic == ASCEND_TOPIC_SLOT)
+        return "refused";
+    if (q->topic == ASCEND_TOPIC_OPERATOR && q->op == NGD_OP_ATEN_TANH && q->dtype == NGD_F16)
+        return "wrong";
+    return q->topic == ASCEND_TOPIC_ATTENTION && q->way != ASCEND_WAY_ROWS && q->block == 128 ? "refused" : "ok";
+}
+
+static ngd_status_t planned(struct bench *b, const char *dtype, struct ngd_diag *diag)
+{
+    struct ready r = {0};
+    char body[160];
+    ngd_status_t status;
+
+    snprintf(body, sizeof(body),
+             "npugraph 1\ngraph \"g\" {\n input %%x : %s[4,32]\n %%y = aten.tanh(%%x)\n return \"y\" = %%y\n}\n",
+             dtype);
+    status = ready_plan(&r, b, body, NULL, diag);
+    ready_close(&r);
+    return status;
+}
+
+START_TEST(limits_are_those_of_the_facts)
+{
+    char *text = made("Ascend910B4", all_but_limits);
+    struct ngd_diag diag = {0};
+    struct ngd_strbuf can;
+    struct bench b;
+
+    must(opened_with(text, "Ascend910B4", &b, &diag), &diag);
+    ck_assert_ptr_nonnull(strstr(ngd_device_info(b.dev)->arch, "-f")); /* its plans are not those without facts */
+    ck_assert_uint_eq(ngd_device_info(b.dev)->pool_page, 0);
+    ck_assert_uint_eq(ngd_device_info(b.dev)->kv_block, 256);
+    must(planned(&b, "f32", &diag), &diag);
+    ck_assert_int_eq(planned(&b, "f16", &diag), NGD_ERR_OP_UNSUPPORTED);
+    ck_assert_msg(strstr(diag.text, "aten.tanh in f16: its probe was answered \"wrong\", line "), "%s", diag.text);
+    ngd_strbuf_init(&can);
+    ngd_device_describe(b.dev, &can);
+    ck_assert_ptr_nonnull(strstr(ngd_strbuf_str(&can), "(wrong): pools that grow move"));
+    ck_assert_ptr_nonnull(strstr(ngd_strbuf_str(&can), "(refused): rows with slot -1 repeat a valid row"));
+    ck_assert_ptr_nonnull(strstr(ngd_strbuf_str(&can), "(wrong): weights stay in ND"));
+    ngd_strbuf_fini(&can);
+    close_device(&b);
+    ngd_free(text);
+    forget_files();
+}
+END_TEST
+
+START_TEST(facts_outrank_the_table_of_chips_and_are_not_used_for_another_chip)
+{
+    char *text = made("Ascend310P3", NULL);
+    struct ngd_diag diag = {0};
+    struct ngd_strbuf can;
+    struct bench b;
+
+    must(opened_with(text, "Ascend310P3", &b, &diag), &diag);
+    ck_assert_str_eq(ngd_device_info(b.dev)->no_decoder, "");
+    close_device(&b);
+    must(opened_with(text, "Ascend910B4", &b, &diag), &diag);
+    ngd_strbuf_init(&can);
+    ngd_device_describe(b.dev, &can);
+    ck_assert_msg(strstr(ngd_strbuf_str(&can), "facts not used: ") &&
+                      strstr(ngd_strbuf_str(&can), "is about Ascend310P3, CANN 8.5"),
+                  "%s", ngd_strbuf_str(&can));
+    ngd_strbuf_fini(&can);
+    close_device(&b);
+    text[strlen(text) - 5] = '\0';
+    ck_assert_int_eq(opened_with(text, "Ascend910B4", &b, &diag), NGD_ERR_CONFIG);
+    ck_assert_ptr_nonnull(strstr(diag.text, "was cut"));
+    ngd_free(text);
+    nothing_is_left("after files of facts");
+    forget_files();
+}
+END_TEST
+
+UNIT_MAIN("ascend/probe", list_of_questions_is_that_of_its_version, probe_tells_chips_and_versions_apart,
+          library_that_is_wrong_hangs_and_crashes_costs_its_questions_and_a_device_avoids_what_is_known,
+          file_that_is_cut_or_lies_is_refused_with_its_line, limits_are_those_of_the_facts,
+          facts_outrank_the_table_of_chips_and_are_not_used_for_another_chip)
