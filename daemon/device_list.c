@@ -77,12 +77,21 @@ static ngd_status_t open_one(struct ngd_daemon *d, const char *text, bool *fatal
         keep_refused(d, backend, &params, diag);
         return status;
     }
-    if (ngd_telemetry_start(d->devices[d->n_devices], d->options.telemetry_interval, diag))
-        ngd_warning("daemon", "%s; its readings are absent", diag->text);
     info = ngd_device_info(d->devices[d->n_devices++]);
     ngd_notice("daemon", "device %s: %s, %llu MiB, %u threads", info->name, info->description,
                (unsigned long long)(info->memory_bytes >> 20), info->threads);
     return NGD_OK;
+}
+
+/* Starts the threads that read the hardware. All devices are open by then: CANN's environment is set only while the
+ * process has one thread. */
+static void start_readings(struct ngd_daemon *d)
+{
+    struct ngd_diag diag = {0};
+
+    for (uint32_t i = 0; i < d->n_devices; i++)
+        if (ngd_telemetry_start(d->devices[i], d->options.telemetry_interval, &diag))
+            ngd_warning("daemon", "%s; its readings are absent", diag.text);
 }
 
 ngd_status_t ngd_device_list_start(struct ngd_daemon *d, struct ngd_diag *diag)
@@ -111,6 +120,7 @@ ngd_status_t ngd_device_list_start(struct ngd_daemon *d, struct ngd_diag *diag)
             return opened;
         ngd_error("daemon", "%s; going on without it", why.text);
     }
+    start_readings(d);
     return d->n_devices > 0 ? NGD_OK : status;
 }
 
