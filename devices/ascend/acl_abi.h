@@ -139,10 +139,12 @@ struct ngd_acl_physical {
 #define NGD_ACL_INT8      2
 #define NGD_ACL_INT32     3
 #define NGD_ACL_UINT8     4
+#define NGD_ACL_INT16     6
 #define NGD_ACL_INT64     9
 #define NGD_ACL_DOUBLE    11
 #define NGD_ACL_BOOL      12
 #define NGD_ACL_BF16      27
+#define NGD_ACL_INT4      29 /* two in a byte */
 #define NGD_ACL_FORMAT_ND 2
 #define NGD_ACL_FORMAT_NZ 29 /* fractals of 16 x 32 bytes; ngd_acl_fractal */
 

@@ -82,6 +82,7 @@ devices_ascend_sim_libascendcl_la_LDFLAGS = $(NGD_ACLSIM_LDFLAGS)
 devices_ascend_sim_libascendcl_la_SOURCES = \
 	devices/ascend/sim/sim.h \
 	devices/ascend/sim/sim_abi.h \
+	devices/ascend/sim/sim_aclnn_symbols.def \
 	devices/ascend/sim/sim_callback.c \
 	devices/ascend/sim/sim_capture.c \
 	devices/ascend/sim/sim_control.c \
@@ -108,15 +109,19 @@ devices_ascend_sim_libnnopbase_la_SOURCES = \
 devices_ascend_sim_libopapi_la_LDFLAGS = $(NGD_ACLSIM_LDFLAGS)
 devices_ascend_sim_libopapi_la_LIBADD = devices/ascend/sim/libnnopbase.la devices/ascend/sim/libascendcl.la -lm
 devices_ascend_sim_libopapi_la_SOURCES = \
+	devices/ascend/sim/sim_op_activation.c \
 	devices/ascend/sim/sim_op_attention.c \
 	devices/ascend/sim/sim_op_decoder.c \
+	devices/ascend/sim/sim_op_dense.c \
 	devices/ascend/sim/sim_op_elementwise.c \
 	devices/ascend/sim/sim_op_index.c \
 	devices/ascend/sim/sim_op_matrix.c \
 	devices/ascend/sim/sim_op_norm.c \
+	devices/ascend/sim/sim_op_product.c \
 	devices/ascend/sim/sim_op_quant.c \
 	devices/ascend/sim/sim_op_reduce.c \
 	devices/ascend/sim/sim_op_scan.c \
+	devices/ascend/sim/sim_op_views.c \
 	devices/ascend/sim/sim_op_weight.c
 
 devices_ascend_sim_libhccl_la_LDFLAGS = $(NGD_ACLSIM_LDFLAGS)

@@ -55,7 +55,7 @@ VALUES = {
     **{f"NGD_HCCL_{t}": f"HCCL_DATA_TYPE_{t}" for t in ("INT8", "INT16", "INT32", "FP16", "FP32", "INT64", "UINT64", "UINT8", "UINT16",
                                                       "UINT32", "FP64", "BFP16")},
     **{f"NGD_HCCL_{r}": f"HCCL_REDUCE_{r}" for r in ("SUM", "PROD", "MAX", "MIN")},
-    "NGD_ACL_BF16": "ACL_BF16", "NGD_ACL_FORMAT_ND": "ACL_FORMAT_ND", "NGD_ACL_FORMAT_NZ": "ACL_FORMAT_FRACTAL_NZ",
+    "NGD_ACL_BF16": "ACL_BF16", "NGD_ACL_INT16": "ACL_INT16", "NGD_ACL_INT4": "ACL_INT4", "NGD_ACL_FORMAT_ND": "ACL_FORMAT_ND", "NGD_ACL_FORMAT_NZ": "ACL_FORMAT_FRACTAL_NZ",
     "NGD_ACL_PACKAGE_CANN": "ACL_PKG_NAME_CANN",
 }
 
@@ -127,7 +127,8 @@ def main():
             for word in set(re.findall(r"\b((?:acl|Hccl)\w+)\s*\(", f.read())):
                 where.setdefault(word, name)
     runtime = rows("acl_symbols.def", "NGD_ACL") + rows("sim/sim_symbols.def", "NGD_ACL")
-    ops = [f"aclnn{op}GetWorkspaceSize" for op in rows("aclnn_symbols.def", "NGD_ACLNN")]
+    ops = [f"aclnn{op}GetWorkspaceSize"
+           for op in rows("aclnn_symbols.def", "NGD_ACLNN") + rows("sim/sim_aclnn_symbols.def", "NGD_ACLNN")]
     known = [s for s in runtime + ops if s in where]
     absent = [s for s in runtime + ops if s not in where]
     base = [h for h in ("acl/acl.h", "acl/acl_rt.h", "acl/acl_mdl.h", "aclnn/acl_meta.h", "hccl/hccl.h")
@@ -136,7 +137,7 @@ def main():
     ours = ("#define NGD_ACL(name, result, args, library, since, instead) using our_##name = result(*) args;\n"
             '#include "devices/ascend/acl_symbols.def"\n#include "devices/ascend/sim/sim_symbols.def"\n#undef NGD_ACL\n'
             "#define NGD_ACLNN(name, args, since, instead) using our_aclnn##name##GetWorkspaceSize = ngd_acl_error_t(*) args;\n"
-            '#include "devices/ascend/aclnn_symbols.def"\n')
+            '#include "devices/ascend/aclnn_symbols.def"\n#include "devices/ascend/sim/sim_aclnn_symbols.def"\n')
     checks = "".join(f'static_assert(fits<our_{s}, decltype(&::{s})>::value, "{s} of {where[s]}");\n' for s in known)
     code, text = compile_text(includes + PRELUDE + ours + checks, folders)
     wrong = re.findall(r"static assertion failed: (.*)", text) or re.findall(r"error: (.*)", text) if code else []

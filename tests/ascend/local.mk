@@ -1,8 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 # The Ascend backend and the simulator of CANN that it is tested on.
-NGD_ASCEND_TESTS = tests/ascend/test_aclsim tests/ascend/test_aclsim_attention tests/ascend/test_aclsim_calls tests/ascend/test_aclsim_hccl tests/ascend/test_aclsim_mapping tests/ascend/test_aclsim_weight tests/ascend/test_ascend tests/ascend/test_ascend_attention tests/ascend/test_ascend_chips tests/ascend/test_ascend_groups tests/ascend/test_ascend_indices \
-	tests/ascend/test_ascend_models tests/ascend/test_ascend_nz tests/ascend/test_ascend_open tests/ascend/test_ascend_pools tests/ascend/test_ascend_probe \
-	tests/ascend/test_ascend_span tests/ascend/test_ascend_streams tests/ascend/test_ascend_telemetry
+NGD_ASCEND_TESTS = \
+	tests/ascend/test_aclsim \
+	tests/ascend/test_aclsim_attention \
+	tests/ascend/test_aclsim_calls \
+	tests/ascend/test_aclsim_hccl \
+	tests/ascend/test_aclsim_mapping \
+	tests/ascend/test_aclsim_others \
+	tests/ascend/test_aclsim_weight \
+	tests/ascend/test_ascend \
+	tests/ascend/test_ascend_attention \
+	tests/ascend/test_ascend_chips \
+	tests/ascend/test_ascend_groups \
+	tests/ascend/test_ascend_indices \
+	tests/ascend/test_ascend_models \
+	tests/ascend/test_ascend_nz \
+	tests/ascend/test_ascend_open \
+	tests/ascend/test_ascend_pools \
+	tests/ascend/test_ascend_probe \
+	tests/ascend/test_ascend_span \
+	tests/ascend/test_ascend_streams \
+	tests/ascend/test_ascend_telemetry
 if NGD_UNIT_TESTS
 check_PROGRAMS += $(NGD_ASCEND_TESTS)
 TESTS += $(NGD_ASCEND_TESTS)
@@ -17,6 +35,8 @@ tests_ascend_test_aclsim_hccl_SOURCES = tests/ascend/test_aclsim_hccl.c tests/ba
 tests_ascend_test_aclsim_hccl_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS)
 tests_ascend_test_aclsim_mapping_SOURCES = tests/ascend/test_aclsim_mapping.c tests/backend/simulator.h
 tests_ascend_test_aclsim_mapping_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS)
+tests_ascend_test_aclsim_others_SOURCES = tests/ascend/test_aclsim_others.c devices/ascend/sim/sim_op.h tests/backend/simulator.h
+tests_ascend_test_aclsim_others_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS) -lm
 tests_ascend_test_aclsim_weight_SOURCES = tests/ascend/test_aclsim_weight.c tests/backend/simulator.h
 tests_ascend_test_aclsim_weight_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS)
 NGD_STEP_SOURCES = tests/ascend/simulated.h tests/ascend/step.h tests/backend/simulator.h tests/ops/device_run.h

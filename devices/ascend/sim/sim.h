@@ -92,6 +92,7 @@ struct sim_config {
     bool empty_kernels; /* operators do nothing */
     bool no_mapping;    /* functions of virtual memory are hidden */
     bool need_opp;      /* operators fail without ASCEND_OPP_PATH */
+    bool lenient;       /* takes what devices take and our backend never passes; docs/devices/ascend.md lists it */
     bool log;
     uint32_t shuffle; /* 0: a graph runs in the order of its capture; else in one that its events allow, by this seed */
     uint32_t destroy_wait_ms; /* of a running model; 10 s on a device */
@@ -350,6 +351,11 @@ struct sim_context *sim_lock_context(int *code_p);
 int sim_unlock(int code);
 /* Queues, or records in a capture; takes the task. With the lock held. */
 int sim_submit(struct sim_stream *s, struct sim_task *task);
+/*
+ * Lenient: work is over when the call that queued it returns, as that of a device mostly is before its program gets
+ * further, so that programs get by which free or use memory too early. With the lock held, which it gives up meanwhile.
+ */
+void sim_settle(struct sim_stream *s);
 struct sim_task *sim_task_new(sim_task_kind_t kind);
 void sim_task_free(struct sim_task *task);
 void sim_event_put(struct sim_event *event);
@@ -409,6 +415,7 @@ SIM_EXPORT bool ngd_aclsim_empty_kernels(void);
 SIM_EXPORT bool ngd_aclsim_old_api(void); /* 8.1 */
 SIM_EXPORT int ngd_aclsim_cann(void);
 SIM_EXPORT bool ngd_aclsim_need_opp(void);
+SIM_EXPORT bool ngd_aclsim_lenient(void);
 SIM_EXPORT ngd_chip_t ngd_aclsim_chip(void);
 SIM_EXPORT bool ngd_aclsim_no_mapping(void);
 

@@ -14,6 +14,7 @@
     SIM_EXPORT ngd_acl_error_t aclnn##name##GetWorkspaceSize args; \
     SIM_EXPORT ngd_acl_error_t aclnn##name(void *, uint64_t, struct aclOpExecutor *, void *);
 #include "devices/ascend/aclnn_symbols.def"
+#include "devices/ascend/sim/sim_aclnn_symbols.def"
 #undef NGD_ACLNN
 
 /* A function that a setting hides: dlsym finds NULL, because that is what its resolver gives. */

@@ -469,6 +469,7 @@ ngd_acl_error_t aclmdlRIExecuteAsync(void *model, void *stream)
         code = sim_submit(s, t);
         if (code)
             give_tickets_back(m);
+        sim_settle(s);
     }
     return sim_unlock(code);
 }

@@ -92,7 +92,7 @@ static const struct {
 } switches[] = {
     {"old_driver", &sim.config.old_driver},       {"lazy_bind", &sim.config.lazy_bind},
     {"empty_kernels", &sim.config.empty_kernels}, {"no_mapping", &sim.config.no_mapping},
-    {"need_opp", &sim.config.need_opp},
+    {"need_opp", &sim.config.need_opp},           {"lenient", &sim.config.lenient},
 };
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -394,6 +394,11 @@ bool ngd_aclsim_empty_kernels(void)
 bool ngd_aclsim_old_api(void)
 {
     return sim.config.cann < 82;
+}
+
+bool ngd_aclsim_lenient(void)
+{
+    return sim.config.lenient;
 }
 
 bool ngd_aclsim_need_opp(void)

@@ -70,15 +70,22 @@ struct sim_op {
 /* Building. Every function may be called after a complaint and then does nothing. */
 SIM_EXPORT struct sim_op *ngd_aclsim_op(const char *name, void (*run)(struct sim_op *op));
 SIM_EXPORT struct sim_view *ngd_aclsim_operand(struct sim_op *op, const struct aclTensor *tensor); /* required */
+SIM_EXPORT struct sim_view *ngd_aclsim_packed(struct sim_op *op, const struct aclTensor *tensor);  /* may be i4 */
 SIM_EXPORT struct sim_view *ngd_aclsim_optional(struct sim_op *op, const struct aclTensor *tensor);
 /* Required, and a matrix in NZ; all others take ND only. */
 SIM_EXPORT struct sim_view *ngd_aclsim_weight(struct sim_op *op, const struct aclTensor *tensor);
 SIM_EXPORT void ngd_aclsim_list(struct sim_op *op, int which, const struct aclIntArray *array);
 SIM_EXPORT void ngd_aclsim_check(struct sim_op *op, bool ok, const char *what);
 SIM_EXPORT int ngd_aclsim_finish(struct sim_op *op, uint64_t *workspace_p, struct aclOpExecutor **executor_p);
+/* What another operator's first phase planned is called `name` from now on; returns code, which is that phase's. */
+SIM_EXPORT int ngd_aclsim_as(const char *name, int code, struct aclOpExecutor **executor_p);
 /* injected: not 0: it fails with that, and has used the executor up nevertheless, as the real one does. */
 SIM_EXPORT int ngd_aclsim_execute(const char *name, void *workspace, uint64_t bytes, struct aclOpExecutor *executor,
                                   void *stream, int injected);
+
+/* A product of any dtypes and batches; sim_op_product.c. */
+int sim_any_product(const char *name, const struct aclTensor *self, const struct aclTensor *mat2,
+                    const struct aclTensor *out, int8_t cube_math_type, NGD_ACL_PHASE1);
 
 /* ---- elements ------------------------------------------------------------------------------------ */
 
@@ -93,6 +100,7 @@ static inline size_t sim_size(int dtype)
         return 4;
     case NGD_ACL_FLOAT16:
     case NGD_ACL_BF16:
+    case NGD_ACL_INT16:
         return 2;
     case NGD_ACL_INT8:
     case NGD_ACL_UINT8:
@@ -101,6 +109,12 @@ static inline size_t sim_size(int dtype)
     default:
         return 0;
     }
+}
+
+/* Bytes of so many elements; of INT4, of which sim_size knows none, two are in a byte. */
+static inline int64_t sim_bytes(int dtype, int64_t elements)
+{
+    return dtype == NGD_ACL_INT4 ? (elements + 1) / 2 : elements * (int64_t)sim_size(dtype);
 }
 
 static inline bool sim_is_float(int dtype)
@@ -174,11 +188,15 @@ static inline int64_t sim_load_int(const char *p, int dtype)
 {
     int64_t v64;
     int32_t v32;
+    int16_t v16;
 
     switch (dtype) {
     case NGD_ACL_INT64:
         memcpy(&v64, p, 8);
         return v64;
+    case NGD_ACL_INT16:
+        memcpy(&v16, p, 2);
+        return v16;
     case NGD_ACL_INT32:
         memcpy(&v32, p, 4);
         return v32;
@@ -216,10 +234,14 @@ static inline double sim_load(const char *p, int dtype)
 static inline void sim_store_int(char *p, int dtype, int64_t v)
 {
     int32_t v32 = (int32_t)v;
+    int16_t v16 = (int16_t)v;
 
     switch (dtype) {
     case NGD_ACL_INT64:
         memcpy(p, &v, 8);
+        break;
+    case NGD_ACL_INT16:
+        memcpy(p, &v16, 2);
         break;
     case NGD_ACL_INT32:
         memcpy(p, &v32, 4);
@@ -258,6 +280,31 @@ static inline void sim_store(char *p, int dtype, double v)
     default:
         sim_store_int(p, dtype, v != v ? 0 : v >= 0x1p63 ? INT64_MAX : v <= -0x1p63 ? INT64_MIN : (int64_t)v);
     }
+}
+
+/* The dtype that two operands are computed in, as PyTorch promotes them. */
+static inline int sim_promote(int a, int b)
+{
+    if (a == b)
+        return a;
+    if (sim_is_float(a) && sim_is_float(b))
+        return a == NGD_ACL_DOUBLE || b == NGD_ACL_DOUBLE ? NGD_ACL_DOUBLE : NGD_ACL_FLOAT;
+    if (sim_is_float(a) || sim_is_float(b))
+        return sim_is_float(a) ? a : b;
+    if ((a == NGD_ACL_UINT8 && b == NGD_ACL_INT8) || (a == NGD_ACL_INT8 && b == NGD_ACL_UINT8))
+        return NGD_ACL_INT16;
+    if (a == NGD_ACL_BOOL || b == NGD_ACL_BOOL)
+        return a == NGD_ACL_BOOL ? b : a;
+    return sim_size(a) >= sim_size(b) ? a : b;
+}
+
+/* What is left of v in a dtype. */
+static inline double sim_round(double v, int dtype)
+{
+    char to[8];
+
+    sim_store(to, dtype, v);
+    return sim_load(to, dtype);
 }
 
 static inline int64_t sim_elements(const struct sim_view *v)

@@ -39,24 +39,36 @@ ngd_acl_error_t aclnnSwiGluGetWorkspaceSize(const struct aclTensor *x, int64_t d
     return ngd_aclsim_finish(op, workspace_p, executor_p);
 }
 
-/* x[B,S,N,D], cos and sin [B,S,1,D] */
-static void run_rotary_halves(struct sim_op *op)
+/* One head: element i turns with the one half a head away (i[0] = 0), or with its neighbour (1). */
+static void turn_head(struct sim_op *op, int64_t at, int64_t angles)
 {
     const struct sim_view *x = &op->t[0], *c = &op->t[1], *s = &op->t[2], *y = &op->t[3];
-    int64_t d = x->dims[3], rows = x->dims[0] * x->dims[1], heads = x->dims[2], h = d / 2;
+    int64_t d = x->dims[3], h = d / 2;
+    double *turned = malloc((size_t)d * sizeof(*turned)); /* the result may be the operand */
 
-    for (int64_t r = 0; r < rows; r++) {
-        for (int64_t n = 0; n < heads; n++) {
-            for (int64_t i = 0; i < d; i++) {
-                int64_t at = (r * heads + n) * d, pair = i < h ? i + h : i - h;
-                double v = sim_load(sim_at(x, at + i), x->dtype), w = sim_load(sim_at(x, at + pair), x->dtype);
+    if (!turned)
+        abort();
+    for (int64_t i = 0; i < d; i++) {
+        int64_t pair = op->i[0] ? i ^ 1 : i < h ? i + h : i - h;
+        double w = sim_load(sim_at(x, at + pair), x->dtype);
 
-                sim_store(sim_at(y, at + i), y->dtype,
-                          v * sim_load(sim_at(c, r * d + i), c->dtype) +
-                              (i < h ? -w : w) * sim_load(sim_at(s, r * d + i), s->dtype));
-            }
-        }
+        turned[i] = sim_load(sim_at(x, at + i), x->dtype) * sim_load(sim_at(c, angles + i), c->dtype) +
+                    (i < pair ? -w : w) * sim_load(sim_at(s, angles + i), s->dtype);
     }
+    for (int64_t i = 0; i < d; i++)
+        sim_store(sim_at(y, at + i), y->dtype, turned[i]);
+    free(turned);
+}
+
+/* x[B,S,N,D], cos and sin [B,S,1,D] or [1,S,1,D] */
+static void run_rotary_halves(struct sim_op *op)
+{
+    const struct sim_view *x = &op->t[0], *c = &op->t[1];
+    int64_t d = x->dims[3], rows = x->dims[0] * x->dims[1], heads = x->dims[2];
+
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t n = 0; n < heads; n++)
+            turn_head(op, (r * heads + n) * d, (c->dims[0] == 1 ? r % x->dims[1] : r) * d);
 }
 
 static ngd_acl_error_t rotary_phase1(const struct aclTensor *x, const struct aclTensor *cos,
@@ -70,13 +82,15 @@ static ngd_acl_error_t rotary_phase1(const struct aclTensor *x, const struct acl
     ngd_aclsim_operand(op, cos);
     ngd_aclsim_operand(op, sin);
     ngd_aclsim_operand(op, out);
-    ngd_aclsim_check(op, mode == 0, "mode is 0 (half) here");
+    ngd_aclsim_check(op, mode == 0 || mode == 1, "mode is 0 (half) or 1 (interleave) here");
+    op->i[0] = mode;
     for (int i = 0; i < 4 && !op->code; i++) {
         ngd_aclsim_check(op, op->t[i].rank == 4, "takes four dimensions");
         ngd_aclsim_check(op, op->t[i].dtype == op->t[0].dtype, "operands are of several dtypes");
     }
     ngd_aclsim_check(op,
                      op->code || (op->t[1].dims[2] == 1 && op->t[1].dims[3] == op->t[0].dims[3] &&
+                                  (op->t[1].dims[0] == 1 || op->t[1].dims[0] == op->t[0].dims[0]) &&
                                   op->t[1].dims[1] == op->t[0].dims[1] && op->t[0].dims[3] % 2 == 0),
                      "cos and sin are [B,S,1,D], D even");
     return ngd_aclsim_finish(op, workspace_p, executor_p);

@@ -11,6 +11,7 @@
         return ngd_aclsim_execute("aclnn" #name, workspace, bytes, executor, stream, SIM_RELEASED);            \
     }
 #include "devices/ascend/aclnn_symbols.def"
+#include "devices/ascend/sim/sim_aclnn_symbols.def"
 #undef NGD_ACLNN
 
 /* ---- the shapes of results ----------------------------------------------------------------------- */
@@ -257,7 +258,8 @@ static struct sim_op *make_unary(const char *name, int variant, const struct acl
     struct sim_view *x = ngd_aclsim_operand(op, self), *y = ngd_aclsim_operand(op, out);
 
     op->variant = variant;
-    ngd_aclsim_check(op, !same_dtype || x->dtype == y->dtype, "operand and result are of two dtypes");
+    ngd_aclsim_check(op, !same_dtype || x->dtype == y->dtype || ngd_aclsim_lenient(),
+                     "operand and result are of two dtypes");
     if (!op->code && !sim_same_shape(x, y))
         broadcast(op, x, y);
     return op;
@@ -360,7 +362,7 @@ static int with_scalar(const char *name, int variant, const struct aclTensor *se
 {
     struct sim_op *op = make_unary(name, variant, self, out, !compare);
 
-    ngd_aclsim_check(op, !compare || op->t[1].dtype == NGD_ACL_BOOL, "the result is bool");
+    ngd_aclsim_check(op, !compare || op->t[1].dtype == NGD_ACL_BOOL || ngd_aclsim_lenient(), "the result is bool");
     op->f[0] = sign * (alpha ? alpha->f : 1) * other->f;
     op->i[0] = (int64_t)((uint64_t)(int64_t)sign * (uint64_t)(alpha ? alpha->i : 1) * (uint64_t)other->i);
     op->i[1] = !sim_is_float(other->dtype);
@@ -547,15 +549,19 @@ static int64_t binary_int(const struct sim_op *op, int64_t a, int64_t b)
 
 static void binary_row(struct sim_op *op, char *const *p, const int64_t *steps, int64_t n)
 {
-    int from = op->t[0].dtype, to = op->t[2].dtype;
+    int a_is = op->t[0].dtype, b_is = op->t[1].dtype, to = op->t[2].dtype;
+    bool rounds_twice = op->i[0] != to && !(op->variant >= EQ && op->variant <= GE);
 
     for (int64_t i = 0; i < n; i++) {
         const char *a = p[0] + i * steps[0], *b = p[1] + i * steps[1];
+        char *y = p[2] + i * steps[2];
 
-        if (sim_is_float(from))
-            sim_store(p[2] + i * steps[2], to, binary_value(op, sim_load(a, from), sim_load(b, from)));
+        if (!sim_is_float((int)op->i[0]))
+            sim_store_int(y, to, binary_int(op, sim_load_int(a, a_is), sim_load_int(b, b_is)));
+        else if (rounds_twice) /* computed in the dtype that both have in common, then cast */
+            sim_store(y, to, sim_round(binary_value(op, sim_load(a, a_is), sim_load(b, b_is)), (int)op->i[0]));
         else
-            sim_store_int(p[2] + i * steps[2], to, binary_int(op, sim_load_int(a, from), sim_load_int(b, from)));
+            sim_store(y, to, binary_value(op, sim_load(a, a_is), sim_load(b, b_is)));
     }
 }
 
@@ -573,8 +579,10 @@ static int two(const char *name, int variant, const struct aclTensor *self, cons
 
     op->variant = variant;
     op->f[0] = alpha;
-    ngd_aclsim_check(op, a->dtype == b->dtype, "operands are of two dtypes");
-    ngd_aclsim_check(op, compare ? y->dtype == NGD_ACL_BOOL : y->dtype == a->dtype, "the result's dtype is another");
+    ngd_aclsim_check(op, a->dtype == b->dtype || ngd_aclsim_lenient(), "operands are of two dtypes");
+    ngd_aclsim_check(op, (compare ? y->dtype == NGD_ACL_BOOL : y->dtype == a->dtype) || ngd_aclsim_lenient(),
+                     "the result's dtype is another");
+    op->i[0] = sim_promote(a->dtype, b->dtype);
     broadcast(op, a, y);
     broadcast(op, b, y);
     return ngd_aclsim_finish(op, workspace_p, executor_p);
@@ -712,7 +720,9 @@ ngd_acl_error_t aclnnArangeGetWorkspaceSize(const struct aclScalar *start, const
     ngd_aclsim_operand(op, out);
     op->f[0] = start->f;
     op->f[1] = step->f;
-    ngd_aclsim_check(op, op->t[0].rank == 1 && (double)op->t[0].dims[0] == ceil((end->f - start->f) / step->f),
+    ngd_aclsim_check(op,
+                     ngd_aclsim_lenient() ||
+                         (op->t[0].rank == 1 && (double)op->t[0].dims[0] == ceil((end->f - start->f) / step->f)),
                      "the result's length is not that of the range");
     return ngd_aclsim_finish(op, workspace_p, executor_p);
 }

@@ -73,10 +73,15 @@ static void run_batches(struct sim_op *op)
 static int plan_product(const char *name, uint32_t rank, bool nz, const struct aclTensor *self,
                         const struct aclTensor *mat2, struct aclTensor *out, int8_t cube_math_type, NGD_ACL_PHASE1)
 {
-    struct sim_op *op = ngd_aclsim_op(name, run_batches);
-    struct sim_view *a = ngd_aclsim_operand(op, self),
-                    *b = nz ? ngd_aclsim_weight(op, mat2) : ngd_aclsim_operand(op, mat2),
-                    *y = ngd_aclsim_operand(op, out);
+    struct sim_op *op;
+    struct sim_view *a, *b, *y;
+
+    if (ngd_aclsim_lenient() && !nz)
+        return sim_any_product(name, self, mat2, out, cube_math_type, workspace_p, executor_p);
+    op = ngd_aclsim_op(name, run_batches);
+    a = ngd_aclsim_operand(op, self);
+    b = nz ? ngd_aclsim_weight(op, mat2) : ngd_aclsim_operand(op, mat2);
+    y = ngd_aclsim_operand(op, out);
 
     ngd_aclsim_check(op, cube_math_type >= 0 && cube_math_type <= 3, "cubeMathType");
     ngd_aclsim_check(op, a->rank == rank && b->rank == rank && y->rank == rank, "ranks");

@@ -542,6 +542,7 @@ int ngd_aclsim_launch(struct sim_kernel *kernel, void *stream)
         task = sim_task_new(SIM_TASK_KERNEL);
         task->kernel = kernel;
         code = sim_submit(s, task);
+        sim_settle(s);
     } else {
         ngd_aclsim_kernel_unref(kernel);
     }

@@ -62,6 +62,14 @@ static bool wait_idle(struct sim_stream *s, int32_t milliseconds)
     return true;
 }
 
+void sim_settle(struct sim_stream *s)
+{
+    if (!sim.config.lenient || s->capture || s->updating)
+        return;
+    while (!wait_idle(s, 1000) && (s->kernel || s->copy)) /* else it waits for something that the program does later */
+        continue;
+}
+
 static int report_error(struct sim_stream *s)
 {
     int code = s->error ? s->error : s->ctx->error;

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Matrix products that the backend does not make: of several dtypes, with batches that are repeated, of weights in
+ * groups of a scale each. Sums are in f32.
+ *
+ * Dtypes: hicann/ops-nn e5c3fa93, the document of aclnnMm: operands are promoted, and cubeMathType 2 makes them f16.
+ * HF32, which 1 and 3 allow, is f32 here. Groups: the document of aclnnWeightQuantBatchMatmulV2 there:
+ * y = x @ ((weight + offset) * scale), and a group is a multiple of 32 below K.
+ */
+#include "devices/ascend/sim/sim_op.h"
+#include <stdlib.h>
+
+#define WORKSPACE 4096 /* what a real tiling asks for varies */
+#define USE_FP16  2    /* cubeMathType */
+
+static float *new_floats(int64_t n)
+{
+    float *f = malloc((size_t)(n > 0 ? n : 1) * sizeof(*f));
+
+    if (!f)
+        abort();
+    return f;
+}
+
+static float sum_of_products(const float *a, const float *b, int64_t n)
+{
+    float sum[8] = {0};
+    int64_t i = 0;
+
+    for (; i + 8 <= n; i += 8)
+        for (int j = 0; j < 8; j++)
+            sum[j] += a[i + j] * b[i + j];
+    for (; i < n; i++)
+        sum[0] += a[i] * b[i];
+    return ((sum[0] + sum[4]) + (sum[1] + sum[5])) + ((sum[2] + sum[6]) + (sum[3] + sum[7]));
+}
+
+/* y[M,N] of rows[M,K] and columns[N,K]; all of the last two dimensions of y, which begin at p. */
+static void store_products(const struct sim_view *y, char *p, const float *rows, const float *columns, int64_t k)
+{
+    int64_t m = y->dims[y->rank - 2], n = y->dims[y->rank - 1], size = (int64_t)sim_size(y->dtype);
+
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++)
+            sim_store(p + (i * y->strides[y->rank - 2] + j * y->strides[y->rank - 1]) * size, y->dtype,
+                      (double)sum_of_products(rows + i * k, columns + j * k, k));
+}
+
+/* ---- of any dtypes and batches ------------------------------------------------------------------- */
+
+/* Where the matrix of a batch of y begins in v, whose dimensions of 1 are repeated. */
+static char *batch_of(const struct sim_view *v, const struct sim_view *y, int64_t batch)
+{
+    int64_t at = 0;
+
+    for (uint32_t d = y->rank - 2; d-- > 0; batch /= y->dims[d]) {
+        const uint32_t missing = y->rank - v->rank;
+
+        if (d >= missing && v->dims[d - missing] != 1)
+            at += batch % y->dims[d] * v->strides[d - missing];
+    }
+    return v->p + at * (int64_t)sim_size(v->dtype);
+}
+
+/* One row of a [..,M,K], or one column of b [..,K,N]. */
+static void load_line(const struct sim_op *op, const struct sim_view *v, const char *p, int64_t line, bool column,
+                      float *to)
+{
+    const int64_t size = (int64_t)sim_size(v->dtype), k = v->dims[v->rank - (column ? 2 : 1)];
+    const int64_t step = v->strides[v->rank - (column ? 2 : 1)], begin = line * v->strides[v->rank - (column ? 1 : 2)];
+    const bool halves = op->i[0] == USE_FP16 && v->dtype == NGD_ACL_FLOAT;
+
+    for (int64_t i = 0; i < k; i++) {
+        int64_t at = begin + i * step;
+
+        if (v->rows) /* in NZ, of which only columns are asked for */
+            at = sim_nz_at(v->rows, 32 / size, v->transposed ? line : i, v->transposed ? i : line);
+        to[i] = (float)sim_load(p + at * size, v->dtype);
+        if (halves)
+            to[i] = sim_from_f16(sim_to_f16(to[i]));
+    }
+}
+
+static void run_any_product(struct sim_op *op)
+{
+    const struct sim_view *a = &op->t[0], *b = &op->t[1], *y = &op->t[2];
+    int64_t m = y->dims[y->rank - 2], n = y->dims[y->rank - 1], k = a->dims[a->rank - 1], batches = 1;
+    float *rows = new_floats(m * k), *columns = new_floats(n * k);
+
+    for (uint32_t d = 0; d + 2 < y->rank; d++)
+        batches *= y->dims[d];
+    for (int64_t batch = 0; batch < batches; batch++) {
+        for (int64_t i = 0; i < m; i++)
+            load_line(op, a, batch_of(a, y, batch), i, false, rows + i * k);
+        for (int64_t j = 0; j < n; j++)
+            load_line(op, b, batch_of(b, y, batch), j, true, columns + j * k);
+        store_products(y, batch_of(y, y, batch), rows, columns, k);
+    }
+    free(rows);
+    free(columns);
+}
+
+static void check_batches(struct sim_op *op, const struct sim_view *v, const struct sim_view *y)
+{
+    ngd_aclsim_check(op, v->rank <= y->rank, "an operand has more dimensions than the result");
+    for (uint32_t d = 0; d + 2 < v->rank && !op->code; d++)
+        ngd_aclsim_check(op, v->dims[d] == 1 || v->dims[d] == y->dims[d + y->rank - v->rank],
+                         "batches cannot be broadcast to the result's");
+}
+
+int sim_any_product(const char *name, const struct aclTensor *self, const struct aclTensor *mat2,
+                    const struct aclTensor *out, int8_t cube_math_type, NGD_ACL_PHASE1)
+{
+    struct sim_op *op = ngd_aclsim_op(name, run_any_product);
+    const bool nz = mat2 && mat2->format == NGD_ACL_FORMAT_NZ;
+    const struct sim_view *a = ngd_aclsim_operand(op, self),
+                          *b = nz ? ngd_aclsim_weight(op, mat2) : ngd_aclsim_operand(op, mat2),
+                          *y = ngd_aclsim_operand(op, out);
+
+    op->i[0] = cube_math_type;
+    op->workspace = WORKSPACE;
+    ngd_aclsim_check(op, cube_math_type >= 0 && cube_math_type <= 4, "cubeMathType");
+    ngd_aclsim_check(op, op->code || (a->rank >= 2 && b->rank >= 2 && y->rank >= 2 && y->rank <= 6), "ranks");
+    if (op->code)
+        return ngd_aclsim_finish(op, workspace_p, executor_p);
+    for (int i = 0; i < 3; i++)
+        ngd_aclsim_check(op, sim_is_float(op->t[i].dtype) && op->t[i].dtype != NGD_ACL_DOUBLE,
+                         "takes f32, f16 and bf16");
+    check_batches(op, a, y);
+    check_batches(op, b, y);
+    ngd_aclsim_check(op,
+                     op->code ||
+                         (a->dims[a->rank - 1] == b->dims[b->rank - 2] &&
+                          y->dims[y->rank - 2] == a->dims[a->rank - 2] && y->dims[y->rank - 1] == b->dims[b->rank - 1]),
+                     "shapes do not fit");
+    return ngd_aclsim_finish(op, workspace_p, executor_p);
+}
+
+ngd_acl_error_t aclnnMmGetWorkspaceSize(const struct aclTensor *self, const struct aclTensor *mat2,
+                                        struct aclTensor *out, int8_t cube_math_type, NGD_ACL_PHASE1)
+{
+    SIM_CALL("aclnnMmGetWorkspaceSize");
+    if ((self && self->rank != 2) || (mat2 && mat2->rank != 2))
+        return ngd_aclsim_fail(NGD_ACL_NN_PARAM_INVALID, "the same", "aclnnMm takes matrices");
+    return sim_any_product("aclnnMm", self, mat2, out, cube_math_type, workspace_p, executor_p);
+}
+
+/* ---- weights in groups --------------------------------------------------------------------------- */
+
+enum { INPUT, WEIGHT, SCALE, RESULT };
+
+static double quantised_at(const struct sim_view *w, int64_t at)
+{
+    int nibble;
+
+    if (w->dtype != NGD_ACL_INT4)
+        return (double)sim_load_int(w->p + at, w->dtype);
+    nibble = (uint8_t)w->p[at / 2] >> (at % 2 ? 4 : 0) & 15; /* the first of two is the lower half */
+    return nibble >= 8 ? nibble - 16 : nibble;
+}
+
+static void run_quantised_product(struct sim_op *op)
+{
+    const struct sim_view *x = &op->t[INPUT], *w = &op->t[WEIGHT], *s = &op->t[SCALE], *y = &op->t[RESULT];
+    int64_t m = y->dims[0], n = y->dims[1], k = x->dims[1], group = op->i[0] ? op->i[0] : k;
+    float *rows = new_floats(m * k), *columns = new_floats(n * k);
+
+    for (int64_t i = 0; i < m * k; i++)
+        rows[i] = (float)sim_load(sim_at(x, i), x->dtype);
+    for (int64_t j = 0; j < n; j++) {
+        for (int64_t i = 0; i < k; i++) {
+            const double scale = sim_load(sim_at(s, i / group * s->dims[1] + j), s->dtype);
+
+            columns[j * k + i] =
+                (float)sim_round(quantised_at(w, i * w->strides[0] + j * w->strides[1]) * scale, x->dtype);
+        }
+    }
+    store_products(y, y->p, rows, columns, k);
+    free(rows);
+    free(columns);
+}
+
+ngd_acl_error_t aclnnWeightQuantBatchMatmulV2GetWorkspaceSize(
+    const struct aclTensor *x, const struct aclTensor *weight, const struct aclTensor *scale,
+    const struct aclTensor *offset, const struct aclTensor *quant_scale, const struct aclTensor *quant_offset,
+    const struct aclTensor *bias, int group_size, const struct aclTensor *y, NGD_ACL_PHASE1)
+{
+    struct sim_op *op;
+    const struct sim_view *a, *w, *s, *r;
+
+    SIM_CALL("aclnnWeightQuantBatchMatmulV2GetWorkspaceSize");
+    op = ngd_aclsim_op("aclnnWeightQuantBatchMatmulV2", run_quantised_product);
+    a = ngd_aclsim_operand(op, x);
+    w = ngd_aclsim_packed(op, weight);
+    s = ngd_aclsim_operand(op, scale);
+    r = ngd_aclsim_operand(op, y);
+    op->i[0] = group_size;
+    op->workspace = WORKSPACE;
+    ngd_aclsim_check(op, !offset && !quant_scale && !quant_offset && !bias,
+                     "the simulator has no offsets, biases and quantised results");
+    ngd_aclsim_check(op, op->code || (a->rank == 2 && w->rank == 2 && s->rank == 2 && r->rank == 2), "takes matrices");
+    if (op->code)
+        return ngd_aclsim_finish(op, workspace_p, executor_p);
+    ngd_aclsim_check(op, sim_is_half(a->dtype) && s->dtype == a->dtype && r->dtype == a->dtype,
+                     "x, the scales and the result are of one dtype, f16 or bf16");
+    ngd_aclsim_check(op, w->dtype == NGD_ACL_INT8 || w->dtype == NGD_ACL_INT4, "the weight is i8 or i4");
+    ngd_aclsim_check(op, group_size == 0 || (group_size >= 32 && group_size % 32 == 0 && group_size < a->dims[1]),
+                     "a group has 0, or a multiple of 32 below K");
+    ngd_aclsim_check(op,
+                     a->dims[1] == w->dims[0] && r->dims[0] == a->dims[0] && r->dims[1] == w->dims[1] &&
+                         s->dims[1] == w->dims[1] &&
+                         s->dims[0] == (group_size > 0 ? (a->dims[1] + group_size - 1) / group_size : 1),
+                     "shapes do not fit");
+    return ngd_aclsim_finish(op, workspace_p, executor_p);
+}
