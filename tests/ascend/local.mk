@@ -78,4 +78,7 @@ EXTRA_DIST += \
 	tests/ascend/acl_samples.py \
 	tests/ascend/acl_samples_kernels.c \
 	tests/ascend/acl_samples_kernels.cpp \
-	tests/ascend/acl_samples_kernels.h
+	tests/ascend/acl_samples_kernels.h \
+	tests/ascend/ggml_cann.py \
+	tests/ascend/ggml_cann_acl.h \
+	tests/ascend/ggml_cann_greedy.cpp
