@@ -3,7 +3,7 @@
 """Builds llama.cpp's backend for NPUs (ggml-cann) against the simulator of CANN, and runs it.
 
     tests/ascend/ggml_cann.py BUILD_DIR                what the table OPERATORS says, and the models
-    tests/ascend/ggml_cann.py BUILD_DIR --op MUL_MAT   one operator of llama.cpp's test-backend-ops, with its output
+    tests/ascend/ggml_cann.py BUILD_DIR --op MUL_MAT   one operator of llama.cpp's test-backend-ops
     tests/ascend/ggml_cann.py BUILD_DIR --models       only the models
 
 A program that others wrote for NPUs and ran on them, unchanged: where the simulator refuses or computes otherwise what it
@@ -16,7 +16,8 @@ does, the simulator is wrong until a source says otherwise.
 
 Needs a build (make devices/ascend/sim/libopapi.la), cmake, ninja and g++. The sources are those of the package named by
 LLAMA, which pip fetches into BUILD_DIR/ggml-cann once; without them and without a network, it fails. The first run
-compiles for minutes. CANN's headers are declared from our tables (ggml_cann_acl.h). Operators that ggml-cann calls and the
+compiles for minutes; all takes about 20. What the programs print is in BUILD_DIR/ggml-cann/operators.log and models.log.
+CANN's headers are declared from our tables (ggml_cann_acl.h). Operators that ggml-cann calls and the
 simulator lacks are linked as functions that fail, and are named at the end.
 """
 import argparse
@@ -38,7 +39,8 @@ LIMIT_S = 540
 SHAPES = r"hsk=(64|128),.*kv=(113|512),nb=(1|3),.*sinks=0,max_bias=0[.]0.*type_K=f16,type_V=f16"
 OPERATORS = [
     ("MUL_MAT", "", "", ""),
-    ("GET_ROWS", "", "type=q8_0.*vs0=1", "parts of a q8_0 tensor: ggml-cann looks for the scales behind the part, not behind the tensor"),
+    ("GET_ROWS", "", "type=q8_0.*vs0=1",
+     "parts of a q8_0 tensor: ggml-cann looks for the scales behind the part, not behind the tensor"),
     ("SET_ROWS", "", "type_src=f16,type_dst=f32", "f16 into f32: ggml_cann_set_rows reads the source as if it were f32"),
     ("ROPE", "", r"512,1\],n_dims=(128|256)", "512 positions with more dimensions: they follow"),
     ("ROPE", r"512,1\],n_dims=128", "", ""),
@@ -123,8 +125,9 @@ def make_toolkit(work, llama, libraries, log):
         with open(os.path.join(llama, "ggml/src/ggml-cann", name), encoding="utf-8") as f:
             source += f.read()
     source = re.sub(r"/\*.*?\*/|//[^\n]*", "", source, flags=re.S)
-    calls = set(re.findall(r"GGML_CANN_CALL_(?:ACLNN_OP\(\s*\w+,\s*|OP_UNARY(?:_GATED)?\(\s*)(\w+)", source)) | set(re.findall(r"\baclnn(\w+)GetWorkspaceSize\(", source))
-    calls -= {"OP_NAME"}
+    calls = set(re.findall(r"GGML_CANN_CALL_(?:ACLNN_OP\(\s*\w+,\s*|OP_UNARY(?:_GATED)?\(\s*)(\w+)", source))
+    calls |= set(re.findall(r"\baclnn(\w+)GetWorkspaceSize\(", source))
+    calls -= {"OP_NAME"}  # of the macros themselves
     missing = sorted(calls - rows("aclnn_symbols.def") - rows("sim/sim_aclnn_symbols.def"))
     declared = "".join(f"int aclnn{m}GetWorkspaceSize(...); int aclnn{m}(...);\n" for m in missing)
     header = f'#pragma once\n#include "{HERE}/ggml_cann_acl.h"\nextern "C" {{\n{declared}}}\n'
@@ -151,19 +154,21 @@ def build(work, llama, log):
         ["sh", "-c", "command -v ccache"], stdout=subprocess.DEVNULL, check=False).returncode]
     say("building ggml-cann, llama and test-backend-ops (log: " + log + ")")
     call(["cmake", "-G", "Ninja", "-S", os.path.join(work, "cmake"), "-B", out, f"-DLLAMA={llama}", f"-DHERE={HERE}",
-          "-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O1 -w", "-DCMAKE_C_FLAGS=-O2 -w", "-DGGML_NATIVE=OFF", "-DGGML_OPENMP=OFF",
-          "-DGGML_CANN=ON", "-DUSE_ACL_GRAPH=ON", "-DSOC_TYPE=Ascend910B3", f"-DCANN_INSTALL_DIR={work}/toolkit",
-          *(f"-DLLAMA_{x}=OFF" for x in ("CURL", "OPENSSL", "BUILD_COMMON", "BUILD_TESTS", "BUILD_TOOLS", "BUILD_EXAMPLES", "BUILD_SERVER")),
+          "-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O1 -w", "-DCMAKE_C_FLAGS=-O2 -w", "-DGGML_NATIVE=OFF",
+          "-DGGML_OPENMP=OFF", "-DGGML_CANN=ON", "-DUSE_ACL_GRAPH=ON", "-DSOC_TYPE=Ascend910B3",
+          f"-DCANN_INSTALL_DIR={work}/toolkit",
+          *(f"-DLLAMA_{x}=OFF" for x in ("CURL", "OPENSSL", "BUILD_COMMON", "BUILD_TESTS", "BUILD_TOOLS", "BUILD_EXAMPLES",
+                                         "BUILD_SERVER")),
           *cache], log)
-    call(["ninja", "-C", out, "-j", str(os.cpu_count()), "test-backend-ops", "greedy"], log, env={k: v for k, v in os.environ.items() if k not in ("CC", "CXX")})
+    call(["ninja", "-C", out, "-j", str(os.cpu_count()), "test-backend-ops", "greedy"], log)
     found = {n: os.path.join(d, n) for d, _, names in os.walk(out) for n in names if n in ("test-backend-ops", "greedy")}
     return found
 
 
 def environment(work, libraries, graphs, more=()):
-    """GGML_CANN_ACL_GRAPH is ggml-cann's own switch; lenient is the simulator's (docs/devices/ascend.md)."""
-    return dict(os.environ, LD_LIBRARY_PATH=f"{libraries}:{work}/toolkit/lib64", NGD_ACLSIM_LENIENT="1", NGD_ACLSIM_LOG="1", GGML_NO_BACKTRACE="1",
-                GGML_CANN_ACL_GRAPH="on" if graphs else "off", **dict(more))
+    """GGML_CANN_ACL_GRAPH is ggml-cann's own switch, lenient is the simulator's (docs/devices/ascend.md)."""
+    return dict(os.environ, LD_LIBRARY_PATH=f"{libraries}:{work}/toolkit/lib64", NGD_ACLSIM_LENIENT="1",
+                GGML_NO_BACKTRACE="1", GGML_CANN_ACL_GRAPH="on" if graphs else "off", **dict(more))
 
 
 # ---- operators -----------------------------------------------------------------------------------------------------------
@@ -174,7 +179,8 @@ def run_operator(program, env, op, only, leave_out, log):
     if only or leave_out:
         command += ["-p", f"^(?=.*{only}){f'(?!.*({leave_out}))' if leave_out else ''}.*$"]
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env, timeout=LIMIT_S, check=False)
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env, timeout=LIMIT_S,
+                              check=False)
         text, ended = done.stdout, done.returncode
     except subprocess.TimeoutExpired as late:
         text, ended = late.stdout or b"", f"no end in {LIMIT_S} s"
@@ -275,8 +281,8 @@ def make_model(work, name, arch, dtype, log):
 def continue_prompt(program, env, model, device, log):
     """The tokens or what went wrong, and how many operators and replays the simulator was asked for."""
     try:
-        done = subprocess.run([program, model, device, str(NEW_TOKENS), *PROMPT], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              env=env, timeout=LIMIT_S, check=False, text=True, errors="replace")
+        done = subprocess.run([program, model, device, str(NEW_TOKENS), *PROMPT], capture_output=True, text=True,
+                              errors="replace", env=env, timeout=LIMIT_S, check=False)
     except subprocess.TimeoutExpired:
         return f"no end in {LIMIT_S} s", 0, 0
     with open(log, "a", encoding="utf-8") as f:
@@ -294,10 +300,11 @@ def run_models(program, work, libraries, log):
     for name, arch, dtype, settings in MODELS:
         model = make_model(work, name, arch, dtype, log)
         for flash in (False, True):
-            more = dict(settings, **({"GREEDY_FLASH": "1"} if flash else {}))
+            more = dict(settings, NGD_ACLSIM_LOG="1", **({"GREEDY_FLASH": "1"} if flash else {}))
             wanted, _, _ = continue_prompt(program, environment(work, libraries, False, more), model, "CPU", log)
             for graphs in (True, False):
-                got, calls, replays = continue_prompt(program, environment(work, libraries, graphs, more), model, "CANN0", log)
+                env = environment(work, libraries, graphs, more)
+                got, calls, replays = continue_prompt(program, env, model, "CANN0", log)
                 # Each token after the prompt is one replay; each layer of a prompt is more than 20 operators.
                 used = calls > 60 and (replays >= NEW_TOKENS - 1 if graphs else replays == 0)
                 right = got == wanted and len(got.split()) == NEW_TOKENS and used
@@ -325,7 +332,8 @@ def main():
     programs = build(work, llama, log)
     total = bad = 0
     if not args.models:
-        total, bad = run_operators(programs["test-backend-ops"], work, libraries, args.op, os.path.join(work, "operators.log"))
+        total, bad = run_operators(programs["test-backend-ops"], work, libraries, args.op,
+                                   os.path.join(work, "operators.log"))
     if not args.op:
         right, wrong = run_models(programs["greedy"], work, libraries, os.path.join(work, "models.log"))
         total += right
