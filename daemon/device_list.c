@@ -89,7 +89,7 @@ static void start_readings(struct ngd_daemon *d)
 {
     struct ngd_diag diag = {0};
 
-    for (uint32_t i = 0; i < d->n_devices; i++)
+    for (size_t i = 0; i < d->n_devices; i++)
         if (ngd_telemetry_start(d->devices[i], d->options.telemetry_interval, &diag))
             ngd_warning("daemon", "%s; its readings are absent", diag.text);
 }

@@ -192,7 +192,7 @@ static bool is_secret(const char *word, size_t n)
 }
 
 /* Makes CANN's words fit for the file: printable, and without paths, names of host and user, and long numbers. */
-static void clean_text(char text[ASCEND_REPLY_TEXT])
+static void clean_word(char text[ASCEND_REPLY_TEXT])
 {
     char from[ASCEND_REPLY_TEXT];
     size_t at = 0;
@@ -285,7 +285,7 @@ static ngd_status_t put_reply(struct probe *p, struct ascend_reply *reply)
 
     p->bad = bad ? p->bad + 1 : 0;
     p->counts[reply->answer]++;
-    clean_text(reply->text);
+    clean_word(reply->text);
     ngd_strbuf_init(&sb);
     ngd_ascend_facts_print_reply(p->next++, reply, &sb);
     return put_text(p, &sb);
