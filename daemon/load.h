@@ -16,6 +16,7 @@ struct ngd_load_slice {
     const char *name;
     uint32_t dim;
     int64_t begin, end;
+    int64_t of; /* what the tensor's size in dim must be; 0: any */
 };
 
 struct ngd_loaded {

@@ -8,6 +8,10 @@
 static ngd_status_t check_slice(const struct ngd_load *load, const struct ngd_safetensor *t,
                                 const struct ngd_load_slice *s, struct ngd_diag *diag)
 {
+    if (s->of != 0 && s->dim < t->rank && t->shape[s->dim] != s->of)
+        return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT,
+                            "%.300s: dimension %" PRIu32 " of tensor %.200s is %" PRId64 "; it must be %" PRId64,
+                            load->path, s->dim, t->name, t->shape[s->dim], s->of);
     if (s->dim < t->rank && s->begin >= 0 && s->begin < s->end && s->end <= t->shape[s->dim])
         return NGD_OK;
     return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,

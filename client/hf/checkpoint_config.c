@@ -44,13 +44,8 @@ static int describe_checkpoint(struct npugraph__checkpoint *ck, struct npugraph_
 {
     struct npugraph__family_run run = {.ck = ck, .err = err};
 
-    int rc;
-
     read_architecture(ck);
-    rc = npugraph__family_run(&run);
-    if (rc == 0 && ck->weights.n == 0)
-        rc = npugraph__error(err, 3, "FILE_CORRUPT", "%s.lua: the family declares no weights", ck->architecture);
-    return rc;
+    return npugraph__family_run(&run);
 }
 
 static void add_stop(struct npugraph__checkpoint *c, const json_t *v)

@@ -1,22 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds the file of a family and runs it in an interpreter that is made for the run, and can do nothing but compute. */
 #include "client/hf/family.h"
+#include "base/clock.h"
 #include "client/lib/error.h"
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <lauxlib.h>
 #include <limits.h>
 #include <lualib.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 #define BYTES_MAX       ((size_t)64 << 20) /* of an interpreter */
 #define SOURCE_MAX      ((size_t)1 << 20)  /* of a file */
-/* Instructions of a run, about a tenth of a second. A decoder of 28 layers needs less than 100,000. */
+/* Instructions of a run. A decoder of 28 layers needs less than 100,000. */
 #define STEPS_MAX       10000000
-#define STEPS_AT_A_TIME 100000
+#define STEPS_AT_A_TIME 1000
+/* CPU time of a run: an instruction may be a long copy. */
+#define TIME_MAX        (5 * NGD_SEC)
 
 #define INCLUDES_MAX 8 /* files that are run for one family */
 
@@ -46,11 +53,22 @@ static void *family_alloc(void *user, void *old, size_t old_size, size_t size)
     return p;
 }
 
+static ngd_nsec_t thread_time(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return t.tv_sec * NGD_SEC + t.tv_nsec;
+}
+
 static void count_steps(lua_State *lua, lua_Debug *where)
 {
+    struct npugraph__family_run *run = npugraph__family_of(lua);
+
     (void)where;
-    if (--npugraph__family_of(lua)->steps_left < 0)
-        luaL_error(lua, "the family runs for too long: more than %d instructions", STEPS_MAX);
+    if (--run->steps_left < 0 || thread_time() > run->until)
+        luaL_error(lua, "the family runs for too long: more than %d instructions, or %d s", STEPS_MAX,
+                   (int)(TIME_MAX / NGD_SEC));
 }
 
 static int unknown_variable(lua_State *lua)
@@ -113,16 +131,23 @@ static void forbid_unknown_variables(lua_State *lua)
 static int read_source(lua_State *lua, const char *dir, const char *name, char **source_p, size_t *len_p)
 {
     char path[PATH_MAX];
+    struct stat st;
     char *source;
     FILE *f;
     size_t n;
+    int fd;
 
     *source_p = NULL;
     if ((size_t)snprintf(path, sizeof(path), "%s/%s.lua", dir, name) >= sizeof(path))
         return 0;
-    f = fopen(path, "re");
-    if (f == NULL)
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
         return errno == ENOENT || errno == ENOTDIR ? 0 : luaL_error(lua, "%s: %s", path, strerror(errno));
+    f = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? fdopen(fd, "r") : NULL;
+    if (f == NULL) {
+        close(fd);
+        return luaL_error(lua, "%s: is not a regular file", path);
+    }
     source = malloc(SOURCE_MAX + 1);
     n = source != NULL ? fread(source, 1, SOURCE_MAX + 1, f) : 0;
     if (source == NULL || ferror(f) || n > SOURCE_MAX) {
@@ -239,7 +264,9 @@ static int run_protected(lua_State *lua)
     npugraph__family_calls(lua);
     lua_register(lua, "include", call_include);
     forbid_unknown_variables(lua);
-    if (!is_name(ck->architecture) || !push_chunk(lua, ck->architecture)) {
+    /* Files that are included have names in lower case. */
+    if (!is_name(ck->architecture) || !isupper((unsigned char)ck->architecture[0]) ||
+        !push_chunk(lua, ck->architecture)) {
         refuse_architecture(run);
         return lua_error(lua);
     }
@@ -254,6 +281,10 @@ static int run_protected(lua_State *lua)
     if (logits == NULL || len >= sizeof(run->logits))
         return luaL_error(lua, "build() must return the name of the logits");
     memcpy(run->logits, logits, len + 1);
+    if (run->n_weights != ck->weights.n || run->n_caches != ck->n_caches || run->n_ropes != ck->n_ropes)
+        return luaL_error(lua, "build() declares less in this run than in the one before");
+    if (run->n_weights == 0 || run->n_caches == 0)
+        return luaL_error(lua, "build() declares no %s", run->n_weights == 0 ? "weights" : "caches");
     return 0;
 }
 
@@ -264,7 +295,9 @@ static int family_failed(struct npugraph__family_run *run, lua_State *lua, int r
     if (rc == LUA_ERRMEM)
         return npugraph__error(run->err, 8, "NO_MEMORY", "%s.lua: the family needs more than %zu MiB",
                                run->ck->architecture, BYTES_MAX >> 20);
-    return npugraph__error(run->err, 3, "FILE_CORRUPT", "%s", lua_tostring(lua, -1));
+    return npugraph__error(run->err, 3, "FILE_CORRUPT", "%s", /* a number would be made text, which takes memory */
+                           lua_type(lua, -1) == LUA_TSTRING ? lua_tostring(lua, -1)
+                                                            : "the family ends with an error that is no text");
 }
 
 int npugraph__family_run(struct npugraph__family_run *run)
@@ -276,6 +309,7 @@ int npugraph__family_run(struct npugraph__family_run *run)
         return npugraph__error(run->err, 8, "NO_MEMORY", "out of memory");
     *(struct npugraph__family_run **)lua_getextraspace(lua) = run;
     run->steps_left = STEPS_MAX / STEPS_AT_A_TIME;
+    run->until = thread_time() + TIME_MAX;
     lua_sethook(lua, count_steps, LUA_MASKCOUNT, STEPS_AT_A_TIME);
     lua_pushcfunction(lua, run_protected);
     rc = lua_pcall(lua, 0, 0, 0);

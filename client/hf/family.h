@@ -22,6 +22,7 @@ struct npugraph__family_run {
     size_t n_weights, n_caches, n_ropes; /* declared so far */
     size_t bytes;                        /* that the interpreter holds */
     int steps_left, includes;
+    int64_t until; /* on the thread's CPU clock, in ns */
 };
 
 /* Runs the family of ck->architecture. */

@@ -14,7 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DIM_MAX     ((lua_Integer)1 << 31)
+#define DIM_MAX     INT32_MAX
+#define ROPE_MAX    65536 /* dimensions of a head that turn */
 #define WEIGHTS_MAX 100000
 #define CACHES_MAX  1024 /* layers with a KV cache */
 #define ROPES_MAX   4
@@ -75,7 +76,7 @@ static int call_int(lua_State *lua)
     if (v == NULL)
         return corrupt_field(lua, key, "is missing");
     if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > DIM_MAX)
-        return corrupt_field(lua, key, "must be an integer of 1 or more");
+        return corrupt_field(lua, key, "must be an integer, 1 to 2147483647");
     lua_pushinteger(lua, json_integer_value(v));
     return 1;
 }
@@ -118,6 +119,13 @@ static int call_text(lua_State *lua)
     lua_settop(lua, 2);
     if (v != NULL)
         lua_pushstring(lua, json_string_value(v));
+    return 1;
+}
+
+/* given(KEY): whether the field is there, perhaps as null. */
+static int call_given(lua_State *lua)
+{
+    lua_pushboolean(lua, json_object_get(npugraph__family_of(lua)->ck->config, luaL_checkstring(lua, 1)) != NULL);
     return 1;
 }
 
@@ -379,38 +387,52 @@ static void declare_rope(lua_State *lua, const struct npugraph__rope *rope)
         rope_factors(lua, &ck->ropes[ck->n_ropes - 1]);
 }
 
+static void read_rope_settings(lua_State *lua, struct npugraph__rope *r)
+{
+    static const char *const kinds[] = {"default", "linear", "llama3", "yarn", "longrope", NULL};
+
+    lua_getfield(lua, 3, "kind");
+    r->kind = (enum npugraph__rope_kind)luaL_checkoption(lua, -1, "default", kinds);
+    lua_getfield(lua, 3, "truncate");
+    r->truncate = lua_isnil(lua, -1) || lua_toboolean(lua, -1);
+    lua_pop(lua, 2);
+    r->theta = rope_field(lua, "theta", 10000);
+    r->factor = rope_field(lua, "factor", 1);
+    r->low_freq = rope_field(lua, "low_freq_factor", 1);
+    r->high_freq = rope_field(lua, "high_freq_factor", 4);
+    r->original = rope_field(lua, "original", 1);
+    r->beta_fast = rope_field(lua, "beta_fast", 32);
+    r->beta_slow = rope_field(lua, "beta_slow", 1);
+    r->scale = rope_field(lua, "scale", 1);
+}
+
+static bool same_rope(const struct npugraph__rope *a, const struct npugraph__rope *b)
+{
+    return a->dim == b->dim && a->kind == b->kind && a->truncate == b->truncate && !(a->theta != b->theta) &&
+           !(a->factor != b->factor) && !(a->low_freq != b->low_freq) && !(a->high_freq != b->high_freq) &&
+           !(a->original != b->original) && !(a->beta_fast != b->beta_fast) && !(a->beta_slow != b->beta_slow) &&
+           !(a->scale != b->scale) && strcmp(a->label[0], b->label[0]) == 0;
+}
+
 /*
  * rope(NAME, DIM, {kind=, theta=, factor=, ...}): tables of cosines and sines for DIM dimensions of a head. Returns the
  * two values.
  */
 static int call_rope(lua_State *lua)
 {
-    static const char *const kinds[] = {"default", "linear", "llama3", "yarn", "longrope", NULL};
     struct npugraph__family_run *run = npugraph__family_of(lua);
     struct npugraph__rope r = {.dim = check_dim(lua, 2)};
     const char *name = luaL_checkstring(lua, 1);
 
     luaL_argcheck(lua, strlen(name) < sizeof(r.label[0]) - 4, 1, "the name is too long");
-    luaL_argcheck(lua, r.dim % 2 == 0, 2, "the dimensions must be even");
+    luaL_argcheck(lua, r.dim % 2 == 0 && r.dim <= ROPE_MAX, 2, "must be even, and 65536 at most");
     luaL_checktype(lua, 3, LUA_TTABLE);
     snprintf(r.label[0], sizeof(r.label[0]), "%s.cos", name);
     snprintf(r.label[1], sizeof(r.label[1]), "%s.sin", name);
-    if (run->shape == NULL) {
-        lua_getfield(lua, 3, "kind");
-        r.kind = (enum npugraph__rope_kind)luaL_checkoption(lua, -1, "default", kinds);
-        r.theta = rope_field(lua, "theta", 10000);
-        r.factor = rope_field(lua, "factor", 1);
-        r.low_freq = rope_field(lua, "low_freq_factor", 1);
-        r.high_freq = rope_field(lua, "high_freq_factor", 4);
-        r.original = rope_field(lua, "original", 1);
-        r.beta_fast = rope_field(lua, "beta_fast", 32);
-        r.beta_slow = rope_field(lua, "beta_slow", 1);
-        r.scale = rope_field(lua, "scale", 1);
-        lua_getfield(lua, 3, "truncate");
-        r.truncate = lua_isnil(lua, -1) || lua_toboolean(lua, -1);
+    read_rope_settings(lua, &r);
+    if (run->shape == NULL)
         declare_rope(lua, &r);
-    }
-    if (run->n_ropes >= run->ck->n_ropes || run->ck->ropes[run->n_ropes].dim != r.dim)
+    if (run->n_ropes >= run->ck->n_ropes || !same_rope(&r, &run->ck->ropes[run->n_ropes]))
         return luaL_error(lua, "each run must declare the same rotary tables");
     run->n_ropes++;
     for (int i = 0; i < 2; i++) {
@@ -440,21 +462,10 @@ static int call_emit(lua_State *lua)
 void npugraph__family_calls(lua_State *lua)
 {
     static const luaL_Reg calls[] = {
-        {"int", call_int},
-        {"number", call_number},
-        {"bool", call_bool},
-        {"text", call_text},
-        {"has", call_has},
-        {"object", call_object},
-        {"list", call_list},
-        {"refuse", call_refuse},
-        {"corrupt", call_corrupt},
-        {"divide", call_divide},
-        {"one_device", call_one_device},
-        {"weight", call_weight},
-        {"dtype", call_dtype},
-        {"cache", call_cache},
-        {"rope", call_rope},
+        {"int", call_int},       {"number", call_number},   {"bool", call_bool},     {"text", call_text},
+        {"has", call_has},       {"given", call_given},     {"object", call_object}, {"list", call_list},
+        {"refuse", call_refuse}, {"corrupt", call_corrupt}, {"divide", call_divide}, {"one_device", call_one_device},
+        {"weight", call_weight}, {"dtype", call_dtype},     {"cache", call_cache},   {"rope", call_rope},
         {"emit", call_emit},
     };
     struct npugraph__family_run *run = npugraph__family_of(lua);

@@ -156,7 +156,8 @@ static void choose_tensors(const struct load *l, const char *file, const char **
         if ((w->split == NPUGRAPH__ROWS || w->split == NPUGRAPH__COLUMNS) && l->ranks > 1) {
             uint32_t dim = w->split == NPUGRAPH__COLUMNS;
 
-            slices[q->n_slices++] = (struct npugraph_slice){w->name, dim, w->begin, w->begin + w->shape[dim]};
+            slices[q->n_slices++] =
+                (struct npugraph_slice){w->name, dim, w->begin, w->begin + w->shape[dim], w->full[dim]};
         }
     }
     q->names = names;

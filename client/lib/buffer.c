@@ -252,6 +252,7 @@ static Npugraph__V1__TensorSlice **slice_messages(const struct npugraph_load *lo
         items[i].dim = load->slices[i].dim;
         items[i].begin = load->slices[i].begin;
         items[i].end = load->slices[i].end;
+        items[i].of = load->slices[i].of;
         list[i] = &items[i];
     }
     return list;

@@ -106,6 +106,7 @@ struct npugraph_slice {
     const char *name;
     uint32_t dim;
     int64_t begin, end;
+    int64_t of; /* what the whole tensor's size in dim must be; 0: any */
 };
 struct npugraph_load {
     const char *path;

@@ -31,6 +31,13 @@ MISTAKES = {
     "gemma3_text": {"query_pre_attn_scalar": 30, "rope_local_base_freq": 500.0, "layer_types": ["full_attention"] * 3},
 }
 
+# Fields that config.json leaves out where they have the default of the family.
+DEFAULTED = (
+    "attention_bias", "hidden_act", "hidden_activation", "layer_norm_eps", "logit_scale", "mlp_bias",
+    "original_max_position_embeddings", "partial_rotary_factor", "rms_norm_eps", "rope_local_base_freq", "rope_scaling",
+    "rope_theta", "tie_word_embeddings", "use_qk_norm", "use_sliding_window",
+)
+
 # Sizes are odd on purpose: no power of two, heads * head_dim is not hidden_size.
 SIZES = dict(hidden_size=36, num_attention_heads=4, num_key_value_heads=2, head_dim=12, intermediate_size=52, vocab_size=120)
 YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32, beta_fast=8.0, beta_slow=1.0)
@@ -47,6 +54,11 @@ CASES = [
         hidden_size=48, num_attention_heads=6, num_key_value_heads=2, intermediate_size=52, vocab_size=120,
         partial_rotary_factor=0.75, tie_word_embeddings=False, rope_theta=10000.0, rms_norm_eps=1e-5,
         sliding_window=None)),
+    ("phi3_longrope", "phi3", "f32", "factors by dimension, and a scale from the two numbers of positions", dict(
+        hidden_size=48, num_attention_heads=4, num_key_value_heads=2, intermediate_size=52, vocab_size=120,
+        original_max_position_embeddings=256, tie_word_embeddings=False, rope_theta=10000.0, rms_norm_eps=1e-5,
+        sliding_window=None, rope_scaling=dict(
+            type="longrope", short_factor=[1.0, 1.1, 1.3, 1.6, 2.0, 2.5], long_factor=[4.0] * 6))),
     ("olmo2_norms", "olmo2", "f32", "norms behind attention and MLP, and over all heads", dict(
         hidden_size=48, num_attention_heads=4, num_key_value_heads=2, intermediate_size=52, vocab_size=120,
         tie_word_embeddings=False, rope_theta=10000.0, rms_norm_eps=1e-5)),

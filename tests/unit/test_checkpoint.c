@@ -199,6 +199,7 @@ static const char small_family[] = "vocab, hidden, layers, positions = 10, 4, 1,
                                    "function build()\n"
                                    "  weight('model.embed_tokens.weight', vocab, hidden)\n"
                                    "  weight('model.norm.weight', hidden)\n"
+                                   "  cache(1, 2)\n"
                                    "  return '%logits'\n"
                                    "end\n";
 
@@ -263,6 +264,11 @@ START_TEST(mistakes_of_a_family_are_told_with_their_line)
     expect_invalid("vocab, hidden, layers, positions = 1, 1, 1, 1\nfunction build() weight('w', 0) end\n",
                    "OwnModel.lua:2: bad argument #2");
     expect_invalid("vocab, hidden, layers, positions = 1, 1, 1, 1\nfunction build() return '%x' end\n", "no weights");
+    expect_invalid("vocab, hidden, layers, positions = 1, 1, 1, 1\nfunction build() weight('w', 1) return '%x' end\n",
+                   "no caches");
+    expect_invalid("error()\n", "no text");
+    expect_invalid("error({})\n", "no text");
+    expect_invalid("error(12.5)\n", "no text");
     expect_invalid("include 'OwnModel'\n", "include");
     expect_invalid("include '../decoder'\n", "there is no family ../decoder");
 }
@@ -276,6 +282,7 @@ START_TEST(families_have_bounds_and_nothing_to_reach_the_machine_with)
 
     expect_invalid("while true do end\n", "runs for too long");
     expect_invalid("vocab = 'x'\nwhile true do vocab = vocab .. vocab end\n", "64 MiB");
+    expect_invalid("t = {}\nfor i = 1, 1000000 do insert(t, 1, i) end\n", "runs for too long");
     expect_invalid("function f() return f() + 1 end\nf()\n", "64 MiB");
     expect_invalid("vocab = ('x').rep\n", "index a string value");
     for (size_t i = 0; i < sizeof(absent) / sizeof(absent[0]); i++) {

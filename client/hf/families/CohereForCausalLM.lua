@@ -3,7 +3,7 @@
 -- neighbours (models/cohere/modeling_cohere.py of transformers).
 include "decoder"
 expect("use_qk_norm", false, "is set: norms of q and k are not supported for this family")
-read_decoder {eps_key = "layer_norm_eps", eps = 1e-5, tied = true}
+read_decoder {layer_norm_eps = 1e-5, tie_word_embeddings = true, max_position_embeddings = 8192}
 qkv_bias = bool("attention_bias", false)
 o_bias = qkv_bias
 norm_kind = "layer"

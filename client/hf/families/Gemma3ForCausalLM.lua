@@ -4,7 +4,9 @@
 include "decoder"
 if has "final_logit_softcapping" then logits_cap = number "final_logit_softcapping" end
 if has "attn_logit_softcapping" then refuse("attn_logit_softcapping", "is set: capped scores are not supported") end
-read_decoder {head_dim = 256, activation_key = "hidden_activation", tied = true}
+expect("use_bidirectional_attention", false, "is set: tokens would see those behind them")
+read_decoder {head_dim = 256, hidden_activation = "gelu_pytorch_tanh", tie_word_embeddings = true,
+  max_position_embeddings = 131072}
 norm_kind = "gemma"
 qk_norm = true
 qkv_bias = bool("attention_bias", false)

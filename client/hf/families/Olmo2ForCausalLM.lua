@@ -2,7 +2,7 @@
 -- OLMo 2: norms behind attention and behind the MLP, and one over all heads of q and k
 -- (models/olmo2/modeling_olmo2.py of transformers).
 include "decoder"
-read_decoder {eps = 1e-5}
+read_decoder {rms_norm_eps = 1e-5}
 one_device "norms of q and k are over all heads"
 qkv_bias = bool("attention_bias", false)
 o_bias = qkv_bias

@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Phi-3 and Phi-4-mini: q, k and v are one weight, gate and up another (models/phi3/modeling_phi3.py of transformers).
 include "decoder"
-read_decoder()
+read_decoder {rms_norm_eps = 1e-5, max_position_embeddings = 4096}
+longrope_original, yarn_is_longrope = 4096, true
 one_device "q, k and v are one weight"
 if has "sliding_window" then contexts_within(int "sliding_window") end
 qkv_fused, gate_fused = true, true

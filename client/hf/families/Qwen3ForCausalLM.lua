@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Qwen3: heads of q and k have norms of their own (models/qwen3/modeling_qwen3.py of transformers).
 include "decoder"
-expect("use_sliding_window", false, "is set: sliding windows are not supported")
-read_decoder {head_dim = 128}
+no_sliding_layers()
+read_decoder {head_dim = 128, max_position_embeddings = 32768}
 qkv_bias = bool("attention_bias", false)
 o_bias = qkv_bias
 qk_norm = true

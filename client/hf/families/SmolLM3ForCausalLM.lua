@@ -2,8 +2,8 @@
 -- SmolLM3: every fourth layer, or those that no_rope_layers marks with 0, has no positions
 -- (models/smollm3/modeling_smollm3.py of transformers).
 include "decoder"
-expect("use_sliding_window", false, "is set: sliding windows are not supported")
-read_decoder {tied = true}
+no_sliding_layers()
+read_decoder {tie_word_embeddings = true, max_position_embeddings = 32768}
 qkv_bias = bool("attention_bias", false)
 o_bias = qkv_bias
 mlp_bias = bool("mlp_bias", false)
@@ -14,6 +14,6 @@ if marks and #marks ~= layers then corrupt("no_rope_layers", "must have a number
 
 function positions_of(i)
   local turns = (i + 1) % interval ~= 0
-  if marks then turns = marks[i + 1] ~= 0 end
+  if marks then turns = marks[i + 1] ~= 0 and marks[i + 1] ~= false end
   return turns and "rope" or nil
 end

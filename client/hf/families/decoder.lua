@@ -196,28 +196,39 @@ end
 
 local ACTIVATIONS = {silu = "silu", swish = "silu", gelu = "gelu", gelu_pytorch_tanh = "gelu_tanh"}
 
-local function read_activation(key)
-  local name = text(key, "silu")
+local function read_activation(key, default)
+  local name = text(key, default)
   for known, kind in pairs(ACTIVATIONS) do
     if known == name then activation = kind; return end
   end
   refuse(key, "must be silu, gelu or gelu_pytorch_tanh")
 end
 
--- The fields that all decoders have. defaults.head_dim: of a config without one; hidden / heads if there is none.
+-- Layers with a sliding window, by either of the two fields that ask for them.
+function no_sliding_layers()
+  expect("use_sliding_window", false, "is set: sliding windows are not supported")
+  for _, kind in ipairs(list "layer_types" or {}) do
+    if kind ~= "full_attention" then refuse("layer_types", "names layers that are not full_attention") end
+  end
+end
+
+-- The fields that all decoders have. defaults: by the name of the field, what a config without it means in this family.
 function read_decoder(defaults)
-  defaults = defaults or {}
+  local d = defaults or {}
   if has "quantization_config" then refuse("quantization_config", "is set: quantised checkpoints are not supported") end
   vocab, hidden, layers = int "vocab_size", int "hidden_size", int "num_hidden_layers"
   heads = int "num_attention_heads"
   kv_heads = int("num_key_value_heads", heads)
-  head_dim = int("head_dim", defaults.head_dim or max(hidden // heads, 1))
+  head_dim = int("head_dim", d.head_dim or max(hidden // heads, 1))
   ffn = int "intermediate_size"
-  positions = int("max_position_embeddings", 2048)
-  norm_eps = number(defaults.eps_key or "rms_norm_eps", defaults.eps or 1e-6)
-  tied = bool("tie_word_embeddings", defaults.tied or false)
-  read_activation(defaults.activation_key or "hidden_act")
-  if norm_eps < 0 then corrupt(defaults.eps_key or "rms_norm_eps", "must not be negative") end
+  max_positions = int("max_position_embeddings", d.max_position_embeddings or 2048)
+  positions = max_positions
+  local eps = d.layer_norm_eps and "layer_norm_eps" or "rms_norm_eps"
+  norm_eps = number(eps, d[eps] or 1e-6)
+  tied = bool("tie_word_embeddings", d.tie_word_embeddings or false)
+  local act = d.hidden_activation and "hidden_activation" or "hidden_act"
+  read_activation(act, d[act] or "silu")
+  if norm_eps < 0 then corrupt(eps, "must not be negative") end
   if heads % kv_heads ~= 0 then corrupt("num_attention_heads", "must be a multiple of num_key_value_heads") end
   if head_dim % 2 ~= 0 then refuse("head_dim", "must be even") end
   if layers > 1024 then refuse("num_hidden_layers", "is larger than 1024") end
@@ -236,7 +247,7 @@ local function yarn(field, factor)
   local function magnitude(m) return factor <= 1 and 1 or 0.1 * m * log(factor) + 1 end
   local m, all = number(field "mscale", 0), number(field "mscale_all_dim", 0)
   local scale = m > 0 and all > 0 and magnitude(m) / magnitude(all) or magnitude(1)
-  return {kind = "yarn", factor = factor, original = number(field "original_max_position_embeddings", positions),
+  return {kind = "yarn", factor = factor, original = number(field "original_max_position_embeddings", max_positions),
     beta_fast = number(field "beta_fast", 32), beta_slow = number(field "beta_slow", 1),
     truncate = bool(field "truncate", true), scale = number(field "attention_factor", scale)}
 end
@@ -245,15 +256,18 @@ local function llama3(field, factor)
   local low, high = number(field "low_freq_factor", 1), number(field "high_freq_factor", 4)
   if high <= low then corrupt(field "high_freq_factor", "must be larger than low_freq_factor") end
   return {kind = "llama3", factor = factor, low_freq_factor = low, high_freq_factor = high,
-    original = number(field "original_max_position_embeddings", positions)}
+    original = number(field "original_max_position_embeddings", max_positions)}
 end
 
+longrope_original = false -- the positions of training of a config that does not name them; false: all
+yarn_is_longrope = false  -- "yarn" is an old name of longrope
+
 -- Up to the positions of training, these have the short factors; beyond, all positions would have other ones as soon as
--- a context gets longer. So contexts end there.
+-- a context gets longer. So contexts end there. Only the field of the whole config counts, as in transformers.
 local function longrope(field)
-  local original = int(has "original_max_position_embeddings" and "original_max_position_embeddings"
-    or field "original_max_position_embeddings", positions)
-  local factor = has(field "factor") and number(field "factor") or positions / original
+  local given = has "original_max_position_embeddings" or longrope_original
+  local original = given and int("original_max_position_embeddings", longrope_original or nil) or max_positions
+  local factor = given and max_positions / original or number(field "factor")
   local scale = factor <= 1 and 1 or sqrt(1 + log(factor) / log(original))
   contexts_within(original)
   return {kind = "longrope", factors = list(field "short_factor"), scale = number(field "attention_factor", scale)}
@@ -268,17 +282,19 @@ function read_rope(name, dim, theta, where)
   if whole then where = object "rope_parameters" and "rope_parameters" or object "rope_scaling" and "rope_scaling" or "" end
   local function field(key) return where .. "." .. key end
   local kind = text(field "rope_type", text(field "type", "default"))
-  local factor = number(field "factor", 1)
+  if kind == "su" or kind == "yarn" and yarn_is_longrope then kind = "longrope" end
+  local factor = 1
+  if kind == "linear" or kind == "yarn" or kind == "llama3" then factor = number(field "factor") end
   local r
   if not (factor > 0) then corrupt(field "factor", "must be a positive number") end
   if kind == "default" then r = {}
   elseif kind == "linear" then r = {kind = kind, factor = factor}
   elseif kind == "llama3" then r = llama3(field, factor)
   elseif kind == "yarn" then r = yarn(field, factor)
-  elseif kind == "longrope" or kind == "su" then r = longrope(field)
+  elseif kind == "longrope" then r = longrope(field)
   elseif kind == "dynamic" then -- as "default" up to the positions of training
     r = {}
-    contexts_within(int(field "original_max_position_embeddings", int("max_position_embeddings", 2048)))
+    contexts_within(int(field "original_max_position_embeddings", max_positions))
   else refuse(where, "must be of type default, linear, dynamic, llama3, yarn or longrope") end
   theta = theta or 10000
   r.theta = number(field "rope_theta", whole and number("rope_theta", theta) or theta)
