@@ -61,8 +61,8 @@ def slices(daemon):
 
     def load(c, names, *slices):
         request = pb.LoadSafetensorsRequest(path=str(path), tensors=names)
-        for name, dim, begin, end in slices:
-            request.slices.add(name=name, dim=dim, begin=begin, end=end)
+        for name, dim, begin, end, *of in slices:
+            request.slices.add(name=name, dim=dim, begin=begin, end=end, of=of[0] if of else 0)
         done = list(c.call("Memory/LoadSafetensors", request))[-1].done
         return {t.name: t for t in done.tensors}, done.shared
 
@@ -74,6 +74,9 @@ def slices(daemon):
             w = w[begin:end] if dim == 0 else [r[begin:end] for r in w]
             assert list(got["w"].shape) == [len(w), len(w[0])] and got["w"].bytes == 4 * len(w) * len(w[0])
             assert c.read(got["w"].buffer) == b"".join(struct.pack(f"<{len(r)}f", *r) for r in w), (dim, begin, end)
+        assert list(load(c, ["w"], ("w", 0, 1, 3, 6))[0]["w"].shape) == [2, 4]
+        for bad in (("w", 0, 1, 3, 5), ("w", 1, 0, 2, 2), ("w", 0, 0, 7, 7), ("w", 0, 0, 1, -1)):
+            assert f"it must be {bad[4]}" in refused("FILE_CORRUPT", "INVALID_ARGUMENT", load, c, ["w"], bad).text
         got, shared = load(c, ["wide", "cube", "w"], ("wide", 1, 1000, 299_000), ("cube", 1, 1, 3))
         assert c.read(got["wide"].buffer) == b"".join(wide[i * columns + 1000:i * columns + 299_000] for i in range(rows))
         assert c.read(got["cube"].buffer) == cube[5:15] + cube[20:30] and list(got["cube"].shape) == [2, 2, 5]
