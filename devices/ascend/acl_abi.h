@@ -77,6 +77,7 @@ struct aclOpExecutor;
 #define NGD_ACL_NN_PARAM_INVALID           161002
 #define NGD_ACL_NN_RUNTIME_ERROR           361001
 #define NGD_ACL_NN_INNER_TILING            561002
+#define NGD_ACL_NN_INNER_KERNEL            561003
 #define NGD_ACL_NN_INNER_NULLPTR           561103
 #define NGD_ACL_NN_INNER_OPP_PATH          561107
 
@@ -140,7 +141,10 @@ struct ngd_acl_physical {
 #define NGD_ACL_INT32     3
 #define NGD_ACL_UINT8     4
 #define NGD_ACL_INT16     6
+#define NGD_ACL_UINT16    7
+#define NGD_ACL_UINT32    8
 #define NGD_ACL_INT64     9
+#define NGD_ACL_UINT64    10
 #define NGD_ACL_DOUBLE    11
 #define NGD_ACL_BOOL      12
 #define NGD_ACL_BF16      27

@@ -7,6 +7,7 @@ NGD_ASCEND_TESTS = \
 	tests/ascend/test_aclsim_hccl \
 	tests/ascend/test_aclsim_mapping \
 	tests/ascend/test_aclsim_others \
+	tests/ascend/test_aclsim_takes \
 	tests/ascend/test_aclsim_weight \
 	tests/ascend/test_ascend \
 	tests/ascend/test_ascend_attention \
@@ -37,6 +38,8 @@ tests_ascend_test_aclsim_mapping_SOURCES = tests/ascend/test_aclsim_mapping.c te
 tests_ascend_test_aclsim_mapping_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS)
 tests_ascend_test_aclsim_others_SOURCES = tests/ascend/test_aclsim_others.c devices/ascend/sim/sim_op.h tests/backend/simulator.h
 tests_ascend_test_aclsim_others_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS) -lm
+tests_ascend_test_aclsim_takes_SOURCES = tests/ascend/test_aclsim_takes.c tests/backend/simulator.h
+tests_ascend_test_aclsim_takes_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS)
 tests_ascend_test_aclsim_weight_SOURCES = tests/ascend/test_aclsim_weight.c tests/backend/simulator.h
 tests_ascend_test_aclsim_weight_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS)
 NGD_STEP_SOURCES = tests/ascend/simulated.h tests/ascend/step.h tests/backend/simulator.h tests/ops/device_run.h

@@ -348,12 +348,12 @@ START_TEST(rotation_turns_halves_or_neighbours_and_repeats_its_angles)
 }
 END_TEST
 
-/* What programs of others pass and devices take: refused unless the simulator is told to be lenient. */
+/* What programs of others pass and devices take: some of it is refused unless the simulator is told to be lenient. */
 START_TEST(lenient_simulator_takes_what_devices_take)
 {
     for (int lenient = 0; lenient < 2; lenient++) {
         const int code = lenient ? 0 : NGD_ACL_NN_PARAM_INVALID;
-        struct aclTensor *x, *half, *bytes, *y, *shifted, *strided, *gamma, *rstd;
+        struct aclTensor *x, *half, *bytes, *y, *shifted, *strided, *gamma, *rstd, *beyond;
         struct aclScalar *two;
 
         open_simulator(lenient ? "1" : "0");
@@ -363,25 +363,25 @@ START_TEST(lenient_simulator_takes_what_devices_take)
         bytes = PUT(NGD_ACL_INT8, VECTOR(2), 3, 2);
         y = EMPTY(NGD_ACL_FLOAT, VECTOR(2));
         shifted = PUT(NGD_ACL_FLOAT, ((struct shape){.rank = 1, .dims = {2}, .shift = 4}), 5, 6);
-        ck_assert_int_eq(CALL(Mul, x, half, y), code);
+        ck_assert_int_eq(CALL(Mul, x, half, y), 0);
+        IS(y, 1.0001f * 1.0009765625, 9);
+        ck_assert_int_eq(CALL(Mul, bytes, half, y), 0);
+        IS(y, 3.00390625, 6); /* computed in f16, which has no 3.0029296875 */
+        ck_assert_int_eq(CALL(GtScalar, x, two, y), 0);
+        IS(y, 0, 1);
+        ck_assert_int_eq(CALL(Neg, shifted, y), 0);
+        IS(y, -5, -6);
+        ck_assert_int_eq(CALL(Neg, half, y), code);
         if (lenient)
-            IS(y, 1.0001f * 1.0009765625, 9);
-        ck_assert_int_eq(CALL(Mul, bytes, half, y), code);
-        if (lenient)
-            IS(y, 3.00390625, 6); /* computed in f16, which has no 3.0029296875 */
-        ck_assert_int_eq(CALL(GtScalar, x, two, y), code);
-        if (lenient)
-            IS(y, 0, 1);
-        ck_assert_int_eq(CALL(Neg, shifted, y), code);
-        if (lenient)
-            IS(y, -5, -6);
+            IS(y, -1.0009765625, -3);
+        beyond = EMPTY(NGD_ACL_FLOAT, ((struct shape){.rank = 2, .dims = {2, 1}, .strides = {600, 1}}));
+        ck_assert_int_eq(CALL(Neg, beyond, beyond), code);
         strided = PUT(NGD_ACL_FLOAT, ((struct shape){.rank = 2, .dims = {2, 2}, .strides = {3, 1}}), 3, 4, 99, 0, 2);
         gamma = PUT(NGD_ACL_FLOAT, VECTOR(2), 1, 2);
         rstd = EMPTY(NGD_ACL_FLOAT, SHAPE(2, 2, 1));
         y = EMPTY(NGD_ACL_FLOAT, SHAPE(2, 2, 2));
-        ck_assert_int_eq(CALL(RmsNorm, strided, gamma, 0.0, y, rstd), code);
-        if (lenient)
-            IS(y, 3 / sqrt(12.5), 8 / sqrt(12.5), 0, 4 / sqrt(2));
+        ck_assert_int_eq(CALL(RmsNorm, strided, gamma, 0.0, y, rstd), 0);
+        IS(y, 3 / sqrt(12.5), 8 / sqrt(12.5), 0, 4 / sqrt(2));
         acl->aclDestroyScalar(two);
         close_simulator();
     }
@@ -400,7 +400,7 @@ START_TEST(lenient_simulator_lets_programs_free_too_early)
 
         open_simulator(lenient ? "1" : "0");
         ck_assert_int_eq(acl->aclrtMalloc(&mem, ROOM, NGD_ACL_MALLOC_HUGE_FIRST), 0);
-        ck_assert_uint_eq((uintptr_t)mem % (lenient ? 512 : 64), 0);
+        ck_assert_uint_eq((uintptr_t)mem % (lenient ? 512 : 128), 0);
         ck_assert_int_eq(acl->aclrtMemset(mem, ROOM, 0, ROOM), 0);
         early = acl->aclCreateTensor(&n, 1, NGD_ACL_FLOAT, NULL, 0, NGD_ACL_FORMAT_ND, &n, 1, mem);
         ck_assert_int_eq(acl->aclrtFree(mem), 0);

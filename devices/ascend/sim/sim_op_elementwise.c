@@ -362,7 +362,6 @@ static int with_scalar(const char *name, int variant, const struct aclTensor *se
 {
     struct sim_op *op = make_unary(name, variant, self, out, !compare);
 
-    ngd_aclsim_check(op, !compare || op->t[1].dtype == NGD_ACL_BOOL || ngd_aclsim_lenient(), "the result is bool");
     op->f[0] = sign * (alpha ? alpha->f : 1) * other->f;
     op->i[0] = (int64_t)((uint64_t)(int64_t)sign * (uint64_t)(alpha ? alpha->i : 1) * (uint64_t)other->i);
     op->i[1] = !sim_is_float(other->dtype);
@@ -547,21 +546,28 @@ static int64_t binary_int(const struct sim_op *op, int64_t a, int64_t b)
     return 0;
 }
 
+/* Operands meet in i[2], and the result is cast from there: comparisons give bool. */
 static void binary_row(struct sim_op *op, char *const *p, const int64_t *steps, int64_t n)
 {
-    int a_is = op->t[0].dtype, b_is = op->t[1].dtype, to = op->t[2].dtype;
-    bool rounds_twice = op->i[0] != to && !(op->variant >= EQ && op->variant <= GE);
+    const int from[2] = {op->t[0].dtype, op->t[1].dtype}, meet = (int)op->i[2], to = op->t[2].dtype,
+              between = op->i[3] ? NGD_ACL_BOOL : meet;
+    char met[2][8], made[8];
 
     for (int64_t i = 0; i < n; i++) {
-        const char *a = p[0] + i * steps[0], *b = p[1] + i * steps[1];
-        char *y = p[2] + i * steps[2];
+        const char *x[2] = {p[0] + i * steps[0], p[1] + i * steps[1]};
 
-        if (!sim_is_float((int)op->i[0]))
-            sim_store_int(y, to, binary_int(op, sim_load_int(a, a_is), sim_load_int(b, b_is)));
-        else if (rounds_twice) /* computed in the dtype that both have in common, then cast */
-            sim_store(y, to, sim_round(binary_value(op, sim_load(a, a_is), sim_load(b, b_is)), (int)op->i[0]));
+        for (int k = 0; k < 2 && sim_is_float(meet); k++)
+            sim_store(met[k], meet, sim_load(x[k], from[k]));
+        if (sim_is_float(meet))
+            sim_store(made, between, binary_value(op, sim_load(met[0], meet), sim_load(met[1], meet)));
         else
-            sim_store(y, to, binary_value(op, sim_load(a, a_is), sim_load(b, b_is)));
+            sim_store_int(made, between, binary_int(op, sim_load_int(x[0], from[0]), sim_load_int(x[1], from[1])));
+        if (sim_is_float(between))
+            sim_store(p[2] + i * steps[2], to, sim_load(made, between));
+        else if (sim_is_float(to))
+            sim_store(p[2] + i * steps[2], to, (double)sim_load_int(made, between));
+        else
+            sim_store_int(p[2] + i * steps[2], to, sim_load_int(made, between));
     }
 }
 
@@ -579,10 +585,14 @@ static int two(const char *name, int variant, const struct aclTensor *self, cons
 
     op->variant = variant;
     op->f[0] = alpha;
-    ngd_aclsim_check(op, a->dtype == b->dtype || ngd_aclsim_lenient(), "operands are of two dtypes");
-    ngd_aclsim_check(op, (compare ? y->dtype == NGD_ACL_BOOL : y->dtype == a->dtype) || ngd_aclsim_lenient(),
-                     "the result's dtype is another");
-    op->i[0] = sim_promote(a->dtype, b->dtype);
+    op->i[2] = sim_promote(a->dtype, b->dtype);
+    op->i[3] = compare;
+    /* hicann/ops-math c4193324, OP_CHECK_RESULT_DTYPE_CAST_FAILED in CheckPromoteType of aclnn_mul.cpp, aclnn_add.cpp
+     * and others: dtypes are promoted, and the result may be of any to which PyTorch would cast. */
+    ngd_aclsim_check(op, compare || !sim_is_float((int)op->i[2]) || sim_is_float(y->dtype),
+                     "floats are not cast to integers");
+    ngd_aclsim_check(op, compare || op->i[2] == NGD_ACL_BOOL || y->dtype != NGD_ACL_BOOL,
+                     "numbers are not cast to bool");
     broadcast(op, a, y);
     broadcast(op, b, y);
     return ngd_aclsim_finish(op, workspace_p, executor_p);
@@ -720,9 +730,7 @@ ngd_acl_error_t aclnnArangeGetWorkspaceSize(const struct aclScalar *start, const
     ngd_aclsim_operand(op, out);
     op->f[0] = start->f;
     op->f[1] = step->f;
-    ngd_aclsim_check(op,
-                     ngd_aclsim_lenient() ||
-                         (op->t[0].rank == 1 && (double)op->t[0].dims[0] == ceil((end->f - start->f) / step->f)),
-                     "the result's length is not that of the range");
+    /* hicann/ops-math c4193324, aclnn_arange.cpp, CheckParams: the result's length is not compared with the range's. */
+    ngd_aclsim_check(op, step->f != 0 && (end->f - start->f) / step->f >= 0, "the step leads away from the end");
     return ngd_aclsim_finish(op, workspace_p, executor_p);
 }

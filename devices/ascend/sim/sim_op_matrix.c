@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matrix products: operands of one dtype, sums in f32, as the cube unit does. */
+/*
+ * Matrix products, with sums in f32, as the cube unit does. Operands may be of several dtypes: hicann/ops-nn e5c3fa93,
+ * aclnn_matmul.cpp, CheckWeightNzDtypeValid.
+ */
 #include "devices/ascend/sim/sim_op.h"
 #include <stdlib.h>
 
@@ -70,6 +73,11 @@ static void run_batches(struct sim_op *op)
         multiply_batch(&op->t[0], &op->t[1], &op->t[2], i);
 }
 
+static bool is_factor(int dtype, bool nz)
+{
+    return sim_is_half(dtype) || (dtype == NGD_ACL_FLOAT && !nz);
+}
+
 static int plan_product(const char *name, uint32_t rank, bool nz, const struct aclTensor *self,
                         const struct aclTensor *mat2, struct aclTensor *out, int8_t cube_math_type, NGD_ACL_PHASE1)
 {
@@ -91,9 +99,12 @@ static int plan_product(const char *name, uint32_t rank, bool nz, const struct a
                              y->dims[rank - 1] == b->dims[rank - 1] &&
                              (rank < 3 || (a->dims[0] == b->dims[0] && a->dims[0] == y->dims[0])),
                          "shapes do not fit");
-        ngd_aclsim_check(op, sim_is_half(a->dtype) || (a->dtype == NGD_ACL_FLOAT && !nz),
+        ngd_aclsim_check(op, is_factor(a->dtype, nz) && is_factor(b->dtype, nz) && is_factor(y->dtype, nz),
                          nz ? "takes f16 and bf16" : "takes f32, f16 and bf16");
-        ngd_aclsim_check(op, a->dtype == b->dtype && a->dtype == y->dtype, "operands and result are of several dtypes");
+        ngd_aclsim_check(op, !nz || a->dtype == b->dtype, "operands are of several dtypes");
+        ngd_aclsim_check(
+            op, cube_math_type != NGD_ACL_CUBE_KEEP_DTYPE || a->dtype != NGD_ACL_FLOAT || y->dtype != NGD_ACL_FLOAT16,
+            "float32 gives no float16 where the dtype is kept");
     }
     op->workspace = WORKSPACE;
     return ngd_aclsim_finish(op, workspace_p, executor_p);

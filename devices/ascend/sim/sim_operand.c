@@ -221,8 +221,6 @@ static struct sim_view *add_operand(struct sim_op *op, const struct aclTensor *t
                      format == NGD_ACL_FORMAT_ND ? "takes no operand in FRACTAL_NZ"
                                                  : "its weight must be in FRACTAL_NZ");
     ngd_aclsim_check(op, format == NGD_ACL_FORMAT_NZ || inside_storage(t), "a view reaches outside its storage");
-    ngd_aclsim_check(op, ngd_aclsim_lenient() || (uintptr_t)t->data % 32 == 0,
-                     "a storage address is not 32-byte aligned");
     v->dtype = t->dtype;
     v->rank = t->rank;
     memcpy(v->dims, t->dims, sizeof(v->dims));
