@@ -241,6 +241,10 @@ ngd_status_t ngd_ascend_bind(void *dev, void *exec, void *pool_mem, void *const 
                              struct ngd_diag *diag);
 void ngd_ascend_unbind(void *dev, void *inst);
 
+/* rules.c: the call of npu.scatter_pa_kv_cache is made of other operators, by a map of its rows. */
+bool ngd_ascend_scatters_by_rows(const struct ascend_device *dev, const struct ngd_plan *plan,
+                                 const struct ngd_plan_call *call);
+
 /* check.c */
 ngd_status_t ngd_ascend_find_checks(struct ascend_exec *exec, struct ngd_diag *diag);
 ngd_status_t ngd_ascend_check_inputs(const struct ascend_inst *inst, struct ngd_launch *launch);

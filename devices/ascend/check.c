@@ -284,14 +284,20 @@ static ngd_status_t place_rowmaps(struct ascend_exec *exec, struct ngd_diag *dia
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for an executable");
     for (uint32_t i = 0; i <= n; i++)
         exec->rowmap_at[i] = UINT64_MAX;
-    if (exec->dev->skips_slots)
-        return NGD_OK;
     for (uint32_t i = 0; i < exec->n_checks; i++) {
         const struct ascend_check *check = &exec->checks[i];
         const struct ngd_plan_tensor *t = &exec->plan->tensors[check->tensor];
 
-        if (check->kind != ASCEND_CHECK_SLOT || exec->rowmap_at[check->input] != UINT64_MAX)
+        if (check->kind != ASCEND_CHECK_SLOT || exec->rowmap_at[check->input] != UINT64_MAX ||
+            !ngd_ascend_scatters_by_rows(exec->dev, exec->plan, check->call))
             continue;
+        /* Rows by a map cannot all be without a slot, which launches may have. */
+        if (exec->dev->skips_slots)
+            return ngd_diag_set(
+                diag, NGD_ERR_OP_UNSUPPORTED,
+                "device %s: node %u (%s): aclnnScatterPaKvCache does not take these caches on %s: f16, bf16 "
+                "and as many rows at least as are written",
+                exec->dev->name, check->node, check->call->op->name, ngd_chip_info(exec->dev->chip)->name);
         if (t->rank != 1 || !ngd_plan_contiguous(t) || t->dtype != NGD_I32)
             return ngd_diag_set(
                 diag, NGD_ERR_OP_UNSUPPORTED,

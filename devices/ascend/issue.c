@@ -478,6 +478,7 @@ static void check_dtype(struct ascend_issue *c)
 
     if (!(c->op->dtypes >> dtype & 1))
         ngd_ascend_refuse(c, "%s does not take %s", c->op->name, ngd_dtype_name(dtype));
+    ngd_ascend_check_self(c, dtype);
 }
 
 /* ---- limits of cores ------------------------------------------------------------------------------ */

@@ -114,6 +114,27 @@ struct ascend_view ngd_ascend_cast(struct ascend_issue *c, const struct ascend_v
 void ngd_ascend_store(struct ascend_issue *c, const struct ascend_view *src, const struct ascend_view *dst);
 void ngd_ascend_refuse(struct ascend_issue *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* ---- what CANN's operators take: operator_rules.def (rules.c) ---- */
+
+#define ASCEND_RULE_ROOM 280
+
+/* The operand of aclnn<function> may have the dtype. Operands are numbered as in the rules. */
+bool ngd_ascend_takes(const struct ascend_issue *c, const char *function, uint32_t operand, ngd_dtype_t dtype);
+/* v itself, or in a wider dtype that the function takes; refuses the call if there is none. */
+struct ascend_view ngd_ascend_adapt(struct ascend_issue *c, const char *function, uint32_t operand,
+                                    const struct ascend_view *v);
+/* The same of the first operand of the row's own function. */
+struct ascend_view ngd_ascend_adapt_self(struct ascend_issue *c, const struct ascend_view *v);
+/* Refuses the call if its first operand has a dtype for which the row's function takes neither it nor a wider one. */
+void ngd_ascend_check_self(struct ascend_issue *c, ngd_dtype_t dtype);
+/* Where a function writes whose operand was adapted: y, or a temporary if y has the operand's dtype from before. */
+struct ascend_view ngd_ascend_result(struct ascend_issue *c, const struct ascend_view *y, ngd_dtype_t before,
+                                     ngd_dtype_t after);
+void ngd_ascend_put_result(struct ascend_issue *c, const struct ascend_view *z, const struct ascend_view *y);
+/* Some rule refuses these operands, NULL being an absent one; text says which. */
+bool ngd_ascend_refuses(const struct ascend_device *dev, const char *function, const struct ascend_view *const *views,
+                        uint32_t n, char text[ASCEND_RULE_ROOM]);
+
 /* Destroys the operands so far: for builders of many operators. */
 void ngd_ascend_release_operands(struct ascend_issue *c);
 

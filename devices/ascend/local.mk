@@ -53,6 +53,8 @@ libngddevices_la_SOURCES += \
 	devices/ascend/op_quant.c \
 	devices/ascend/op_reduce.c \
 	devices/ascend/op_sdpa.c \
+	devices/ascend/operator_rules.def \
+	devices/ascend/operator_rules.h \
 	devices/ascend/probe.c \
 	devices/ascend/probe.h \
 	devices/ascend/probe_answers.def \
@@ -63,6 +65,7 @@ libngddevices_la_SOURCES += \
 	devices/ascend/probe_topics.def \
 	devices/ascend/range.c \
 	devices/ascend/replay.c \
+	devices/ascend/rules.c \
 	devices/ascend/stream.c \
 	devices/ascend/tail.c \
 	devices/ascend/telemetry.c \
@@ -104,7 +107,8 @@ devices_ascend_sim_libnnopbase_la_LDFLAGS = $(NGD_ACLSIM_LDFLAGS)
 devices_ascend_sim_libnnopbase_la_LIBADD = devices/ascend/sim/libascendcl.la
 devices_ascend_sim_libnnopbase_la_SOURCES = \
 	devices/ascend/sim/sim_op.h \
-	devices/ascend/sim/sim_operand.c
+	devices/ascend/sim/sim_operand.c \
+	devices/ascend/sim/sim_rules.c
 
 devices_ascend_sim_libopapi_la_LDFLAGS = $(NGD_ACLSIM_LDFLAGS)
 devices_ascend_sim_libopapi_la_LIBADD = devices/ascend/sim/libnnopbase.la devices/ascend/sim/libascendcl.la -lm

@@ -17,16 +17,21 @@ typedef ngd_acl_error_t (*alpha_scalar_fn)(const struct aclTensor *, const struc
 
 void ngd_ascend_build_unary(struct ascend_issue *c)
 {
-    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
+    struct ascend_view in = ngd_ascend_in(c, 0), x = ngd_ascend_adapt_self(c, &in), y = ngd_ascend_out(c, 0),
+                       z = ngd_ascend_result(c, &y, in.dtype, x.dtype);
 
-    ASCEND_RUN_ROW(c, unary_fn, T(x), T(y));
+    ASCEND_RUN_ROW(c, unary_fn, T(x), T(z));
+    ngd_ascend_put_result(c, &z, &y);
 }
 
 void ngd_ascend_build_binary(struct ascend_issue *c)
 {
-    struct ascend_view a = ngd_ascend_in(c, 0), b = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0);
+    struct ascend_view in = ngd_ascend_in(c, 0), a = ngd_ascend_adapt_self(c, &in), b = ngd_ascend_in(c, 1),
+                       y = ngd_ascend_out(c, 0), z = ngd_ascend_result(c, &y, in.dtype, a.dtype);
 
-    ASCEND_RUN_ROW(c, binary_fn, T(a), T(b), T(y));
+    b = ngd_ascend_cast(c, &b, b.dtype == in.dtype ? a.dtype : b.dtype);
+    ASCEND_RUN_ROW(c, binary_fn, T(a), T(b), T(z));
+    ngd_ascend_put_result(c, &z, &y);
 }
 
 void ngd_ascend_build_alpha(struct ascend_issue *c)
@@ -38,9 +43,11 @@ void ngd_ascend_build_alpha(struct ascend_issue *c)
 
 void ngd_ascend_build_scalar(struct ascend_issue *c)
 {
-    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
+    struct ascend_view in = ngd_ascend_in(c, 0), x = ngd_ascend_adapt_self(c, &in), y = ngd_ascend_out(c, 0),
+                       z = ngd_ascend_result(c, &y, in.dtype, x.dtype);
 
-    ASCEND_RUN_ROW(c, scalar_fn, T(x), ngd_ascend_attr(c, "other", x.dtype), T(y));
+    ASCEND_RUN_ROW(c, scalar_fn, T(x), ngd_ascend_attr(c, "other", in.dtype), T(z));
+    ngd_ascend_put_result(c, &z, &y);
 }
 
 void ngd_ascend_build_alpha_scalar(struct ascend_issue *c)

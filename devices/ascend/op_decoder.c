@@ -44,8 +44,11 @@ static void rotate(struct ascend_issue *c, const struct ascend_view *x, const st
     struct ascend_view y4 = ngd_ascend_reshape(y, 4, (const int64_t[]){1, t, h, d});
     struct ascend_view c4 = ngd_ascend_reshape(cos, 4, (const int64_t[]){1, t, 1, d});
     struct ascend_view s4 = ngd_ascend_reshape(sin, 4, (const int64_t[]){1, t, 1, d});
+    char text[ASCEND_RULE_ROOM];
 
-    if (c->acl->aclnnRotaryPositionEmbedding)
+    if (c->acl->aclnnRotaryPositionEmbedding &&
+        !ngd_ascend_refuses(c->dev, "RotaryPositionEmbedding", (const struct ascend_view *const[]){&x4, &c4, &s4, &y4},
+                            4, text))
         ASCEND_RUN(c, RotaryPositionEmbedding, T(x4), T(c4), T(s4), 0, T(y4));
     else
         rotate_by_parts(c, x, &c3, &s3, y);
@@ -113,13 +116,16 @@ void ngd_ascend_build_scatter_kv(struct ascend_issue *c)
     struct ascend_view k = ngd_ascend_in(c, 0), v = ngd_ascend_in(c, 1), slots = ngd_ascend_in(c, 2);
     struct ascend_view kc = ngd_ascend_in(c, 3), vc = ngd_ascend_in(c, 4);
 
+    if (ngd_ascend_count(&k) == 0)
+        return;
     k = ngd_ascend_cast(c, &k, kc.dtype);
     v = ngd_ascend_cast(c, &v, vc.dtype);
-    if (c->dev->skips_slots) {
+    if (!ngd_ascend_scatters_by_rows(c->dev, c->plan, c->call)) {
         char cache_mode[] = "Norm", scatter_mode[] = "None";
+        static const int64_t strides[] = {1, 1}, offsets[] = {0, 0}; /* of rows that lie one after the other */
 
         ASCEND_RUN(c, ScatterPaKvCache, T(k), T(kc), T(slots), T(v), T(vc), NULL, NULL, NULL, cache_mode, scatter_mode,
-                   NULL, NULL);
+                   ngd_ascend_ints(c, strides, 2), ngd_ascend_ints(c, offsets, 2));
         return;
     }
     scatter_by_rows(c, &k, &kc, &slots);

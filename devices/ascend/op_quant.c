@@ -20,23 +20,47 @@ static void last_is(struct ascend_issue *c, int64_t axis, uint32_t rank)
         ngd_ascend_refuse(c, "scales go along the last dimension only");
 }
 
+/* The same of operands that no fused operator takes, in f32; NaN becomes 0 when it is cast. */
+static void quantize_by_parts(struct ascend_issue *c, const struct ascend_view *x, const struct ascend_view *scale,
+                              const struct ascend_view *zero, bool divide, const struct ascend_view *y)
+{
+    const double lo = y->dtype == NGD_U8 ? 0 : y->dtype == NGD_I8 ? -128 : -2147483648.0;
+    const double hi = y->dtype == NGD_U8 ? 255 : y->dtype == NGD_I8 ? 127 : 2147483520.0; /* the last f32 of an i32 */
+    struct ascend_view v = ngd_ascend_cast(c, x, NGD_F32), s = ngd_ascend_cast(c, scale, NGD_F32), z;
+    struct ascend_view t = ngd_ascend_temp(c, NGD_F32, x->rank, x->dims),
+                       r = ngd_ascend_temp(c, NGD_F32, x->rank, x->dims);
+
+    if (divide)
+        ASCEND_RUN(c, Div, T(v), T(s), T(t));
+    else
+        ASCEND_RUN(c, Mul, T(v), T(s), T(t));
+    if (zero->rank || zero->storage) {
+        z = ngd_ascend_cast(c, zero, NGD_F32);
+        ASCEND_RUN(c, InplaceAdd, T(t), T(z), ngd_ascend_scalar(c, 1, NGD_F32));
+    }
+    ASCEND_RUN(c, Round, T(t), T(r));
+    ASCEND_RUN(c, Clamp, T(r), ngd_ascend_scalar(c, lo, NGD_F32), ngd_ascend_scalar(c, hi, NGD_F32), T(t));
+    ngd_ascend_store(c, &t, y);
+}
+
 /* round(x/scale + zero), or with a product. */
 static void quantize_view(struct ascend_issue *c, const struct ascend_view *x, const struct ascend_view *scale,
                           const struct ascend_view *zero, bool divide, const struct ascend_view *y)
 {
-    int dtype = ngd_ascend_dtype(y->dtype);
+    const int dtype = ngd_ascend_dtype(y->dtype);
+    const bool has_zero = zero->rank || zero->storage;
+    const struct ascend_view *const views[] = {x, scale, has_zero ? zero : NULL, y};
+    char text[ASCEND_RULE_ROOM];
 
-    if (divide) {
+    if (ngd_ascend_refuses(c->dev, divide ? "Quantize" : "AscendQuantV3", views, 4, text) ||
+        (!divide && (y->dtype != NGD_I8 || !c->acl->aclnnAscendQuantV3)))
+        quantize_by_parts(c, x, scale, zero, divide, y);
+    else if (divide)
         ASCEND_RUN(c, Quantize, ngd_ascend_tensor(c, x), ngd_ascend_tensor(c, scale), OPT(*zero), dtype,
                    (int32_t)x->rank - 1, ngd_ascend_tensor(c, y));
-        return;
-    }
-    if (y->dtype != NGD_I8)
-        ngd_ascend_refuse(c, "without div_mode only i8 is made");
-    if (scale->dtype != x->dtype || ((zero->rank || zero->storage) && zero->dtype != x->dtype))
-        ngd_ascend_refuse(c, "without div_mode scales and zero points have the dtype of x");
-    ASCEND_RUN(c, AscendQuantV3, ngd_ascend_tensor(c, x), ngd_ascend_tensor(c, scale), OPT(*zero), false, "round",
-               dtype, -1, ngd_ascend_tensor(c, y));
+    else
+        ASCEND_RUN(c, AscendQuantV3, ngd_ascend_tensor(c, x), ngd_ascend_tensor(c, scale), OPT(*zero), false, "round",
+                   dtype, -1, ngd_ascend_tensor(c, y));
 }
 
 void ngd_ascend_build_quantize(struct ascend_issue *c)
@@ -52,10 +76,11 @@ void ngd_ascend_build_quantize(struct ascend_issue *c)
 static void dynamic(struct ascend_issue *c, const struct ascend_view *x, const struct ascend_view *smooth,
                     const struct ascend_view *y, const struct ascend_view *scale)
 {
-    if (x->dtype == NGD_F32)
-        ngd_ascend_refuse(c, "aclnnDynamicQuant takes f16 and bf16, and no sum with beta, which is f32");
-    if (smooth->rank && smooth->dtype != x->dtype)
-        ngd_ascend_refuse(c, "smooth scales have the dtype of x");
+    const struct ascend_view *const views[] = {x, smooth->rank ? smooth : NULL, y, scale};
+    char text[ASCEND_RULE_ROOM];
+
+    if (ngd_ascend_refuses(c->dev, "DynamicQuant", views, 4, text))
+        ngd_ascend_refuse(c, "%s", text);
     ASCEND_RUN(c, DynamicQuant, ngd_ascend_tensor(c, x), smooth->rank ? ngd_ascend_tensor(c, smooth) : NULL,
                ngd_ascend_tensor(c, y), ngd_ascend_tensor(c, scale));
 }
@@ -73,7 +98,11 @@ void ngd_ascend_build_swiglu_quant(struct ascend_issue *c)
     struct ascend_view x = ngd_ascend_in(c, 0), smooth = optional(c, 1), offsets = optional(c, 2),
                        y = ngd_ascend_out(c, 0), scale = ngd_ascend_out(c, 1);
     bool own = ngd_call_int(c->call, "quant_mode") == 1, left = ngd_call_int(c->call, "activate_left") != 0;
+    const struct ascend_view *const views[] = {&x, smooth.rank ? &smooth : NULL, &y, &scale};
+    char text[ASCEND_RULE_ROOM];
 
+    if (ngd_ascend_refuses(c->dev, "SwiGluQuant", views, 4, text))
+        ngd_ascend_refuse(c, "%s", text);
     if (!own && (!smooth.rank || !offsets.rank))
         ngd_ascend_refuse(c, "a static quantisation needs scales and offsets");
     if ((smooth.rank && smooth.dtype != NGD_F32) || (offsets.rank && offsets.dtype != NGD_F32))

@@ -43,21 +43,26 @@ void ngd_ascend_build_sum(struct ascend_issue *c)
 /* CANN takes whole corrections, and does not say what fewer elements give. */
 void ngd_ascend_build_var(struct ascend_issue *c)
 {
-    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0), mean;
+    struct ascend_view in = ngd_ascend_in(c, 0), x, y = ngd_ascend_out(c, 0), mean, z, m;
     const double correction = ngd_call_float(c->call, "correction");
-    const int64_t results = ngd_ascend_count(&y), n = results ? ngd_ascend_count(&x) / results : 0;
+    const int64_t results = ngd_ascend_count(&y), n = results ? ngd_ascend_count(&in) / results : 0;
 
     if (correction != floor(correction) || fabs(correction) > INT32_MAX || (double)n <= correction || n == 0) {
         ngd_ascend_refuse(c, "a correction of %g to %lld elements: it must be a whole number below that", correction,
                           (long long)n);
         return;
     }
+    x = ngd_ascend_adapt_self(c, &in);
+    z = ngd_ascend_result(c, &y, in.dtype, x.dtype);
     if (c->call->n_out == 1) {
-        ASCEND_RUN(c, VarCorrection, T(x), dims_of(c, x.rank), (int64_t)correction, flag(c, "keepdim"), T(y));
-        return;
+        ASCEND_RUN(c, VarCorrection, T(x), dims_of(c, x.rank), (int64_t)correction, flag(c, "keepdim"), T(z));
+    } else {
+        mean = ngd_ascend_out(c, 1);
+        m = ngd_ascend_result(c, &mean, in.dtype, x.dtype);
+        ASCEND_RUN(c, VarMean, T(x), dims_of(c, x.rank), (int64_t)correction, flag(c, "keepdim"), T(z), T(m));
+        ngd_ascend_put_result(c, &m, &mean);
     }
-    mean = ngd_ascend_out(c, 1);
-    ASCEND_RUN(c, VarMean, T(x), dims_of(c, x.rank), (int64_t)correction, flag(c, "keepdim"), T(y), T(mean));
+    ngd_ascend_put_result(c, &z, &y);
 }
 
 void ngd_ascend_build_extreme(struct ascend_issue *c)
@@ -120,6 +125,7 @@ void ngd_ascend_build_cumsum(struct ascend_issue *c)
 {
     struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
 
+    x = ngd_ascend_adapt_self(c, &x);
     ASCEND_RUN(c, Cumsum, T(x), ngd_call_int(c->call, "dim"), ngd_ascend_dtype(y.dtype), T(y));
 }
 

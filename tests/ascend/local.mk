@@ -7,6 +7,7 @@ NGD_ASCEND_TESTS = \
 	tests/ascend/test_aclsim_hccl \
 	tests/ascend/test_aclsim_mapping \
 	tests/ascend/test_aclsim_others \
+	tests/ascend/test_aclsim_rules \
 	tests/ascend/test_aclsim_takes \
 	tests/ascend/test_aclsim_weight \
 	tests/ascend/test_ascend \
@@ -19,6 +20,7 @@ NGD_ASCEND_TESTS = \
 	tests/ascend/test_ascend_open \
 	tests/ascend/test_ascend_pools \
 	tests/ascend/test_ascend_probe \
+	tests/ascend/test_ascend_rules \
 	tests/ascend/test_ascend_span \
 	tests/ascend/test_ascend_streams \
 	tests/ascend/test_ascend_telemetry
@@ -38,6 +40,8 @@ tests_ascend_test_aclsim_mapping_SOURCES = tests/ascend/test_aclsim_mapping.c te
 tests_ascend_test_aclsim_mapping_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS)
 tests_ascend_test_aclsim_others_SOURCES = tests/ascend/test_aclsim_others.c devices/ascend/sim/sim_op.h tests/backend/simulator.h
 tests_ascend_test_aclsim_others_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS) -lm
+tests_ascend_test_aclsim_rules_SOURCES = tests/ascend/test_aclsim_rules.c tests/backend/simulator.h
+tests_ascend_test_aclsim_rules_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS)
 tests_ascend_test_aclsim_takes_SOURCES = tests/ascend/test_aclsim_takes.c tests/backend/simulator.h
 tests_ascend_test_aclsim_takes_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS)
 tests_ascend_test_aclsim_weight_SOURCES = tests/ascend/test_aclsim_weight.c tests/backend/simulator.h
@@ -76,6 +80,8 @@ endif
 tests_ascend_libodd_opapi_la_SOURCES = tests/ascend/odd_opapi.c
 tests_ascend_libodd_opapi_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -rpath /nowhere
 tests_ascend_libodd_opapi_la_LIBADD = -lm
+tests_ascend_test_ascend_rules_SOURCES = tests/ascend/test_ascend_rules.c tests/ascend/simulated.h tests/backend/simulator.h tests/ops/device_run.h tests/ops/golden.h tests/ops/golden_run.h
+tests_ascend_test_ascend_rules_LDADD = $(NGD_DEVICES_LIBS) $(JANSSON_LIBS) $(CHECK_LIBS) -lm
 EXTRA_DIST += \
 	tests/ascend/acl_headers.py \
 	tests/ascend/acl_samples.py \

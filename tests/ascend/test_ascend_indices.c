@@ -472,9 +472,9 @@ END_TEST
 /* Six rows of padding: they write nothing, or the graph is refused. */
 START_TEST(slots_of_padding_are_none_in_each_integer)
 {
-    enum { SLOTS = 320, FLOATS = SLOTS * 16 };
+    enum { SLOTS = 320, BYTES = SLOTS * 16 * 2 };
     const int64_t violations = simulator_count("violations");
-    float *cache[2] = {malloc(FLOATS * sizeof(float)), malloc(FLOATS * sizeof(float))};
+    float *cache[2] = {malloc(BYTES), malloc(BYTES)};
     struct ngd_diag diag = {0};
     struct bench b, host;
     int refused = 0;
@@ -492,17 +492,15 @@ START_TEST(slots_of_padding_are_none_in_each_integer)
 
             put_integer(slots + bytes, integers[from], 0);
             ngd_strbuf_init(&text);
-            put_copies(&text, "sym N 1..8 buckets 8\n state %k : f32[20,16,1,16]\n input %x : f32[N,1,16]",
+            put_copies(&text, "sym N 1..8 buckets 8\n state %k : f16[20,16,1,16]\n input %x : f32[N,1,16]",
                        " npu.scatter_pa_kv_cache(%x, %x, %s2, %k, %k)\n return \"x\" = %x\n", integers[from],
                        integers[by]);
-            must(run_copies(&host, ngd_strbuf_str(&text), 2, slots, 2 * bytes, cache[0], FLOATS * sizeof(float), &diag),
-                 &diag);
-            status =
-                run_copies(&b, ngd_strbuf_str(&text), 2, slots, 2 * bytes, cache[1], FLOATS * sizeof(float), &diag);
+            must(run_copies(&host, ngd_strbuf_str(&text), 2, slots, 2 * bytes, cache[0], BYTES, &diag), &diag);
+            status = run_copies(&b, ngd_strbuf_str(&text), 2, slots, 2 * bytes, cache[1], BYTES, &diag);
             ck_assert_msg(status == (narrows || unsigned_ || (from == 2 && by == 1) ? NGD_ERR_OP_UNSUPPORTED : NGD_OK),
                           "%s by %s: %s", integers[from], integers[by], diag.text);
             if (status == NGD_OK)
-                ck_assert_mem_eq(cache[0], cache[1], FLOATS * sizeof(float));
+                ck_assert_mem_eq(cache[0], cache[1], BYTES);
             else
                 ck_assert_msg(strstr(diag.text, "slot"), "%s", diag.text);
             refused += status != NGD_OK;

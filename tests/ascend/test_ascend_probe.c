@@ -156,7 +156,8 @@ START_TEST(probe_tells_chips_and_versions_apart)
         {"Ascend910B4", "8.5", "\nchip Ascend910B4\n", "\ncann 8.5\n", "ok", "ok", "ok", "ok", "ok"},
         {"Ascend910B4", "8.1", "\nchip Ascend910B4\n", "\ncann 8.1\n", "ok", "refused", "refused", "missing",
          "missing"},
-        {"Ascend310P3", "8.5", "\nchip Ascend310P3\n", "\ncann 8.5\n", "refused", "refused", "refused", "ok", "ok"},
+        {"Ascend310P3", "8.5", "\nchip Ascend310P3\n", "\ncann 8.5\n", "refused", "refused", "refused", "ok",
+         "refused"},
     };
     const size_t n = effort(sizeof(of) / sizeof(of[0]), "chips and versions");
 

@@ -56,6 +56,10 @@ report.check("def_files_have_rows_with_the_same_number_of_columns",
 for p, t in tables.items():
     if t and t[0][2][0].startswith('"'):
         tables[p] = [(n, m, [f"{a[0]}/{a[1]}", *a[2:]]) for n, m, a in t]
+# operator_rules.def has many rows for each operator: with its operands, or the rule's name, and the chips they are one.
+for p, t in tables.items():
+    if t and t[0][1].startswith("NGD_OPERATOR_"):
+        tables[p] = [(n, m, ["/".join(a[:3]), *a[3:]]) for n, m, a in t]
 report.check("ids_are_unique", [d for p, t in tables.items() for d in duplicates(p, 0, t)])
 report.check("names_are_unique",
              [d for p, t in tables.items() if t and len(t[0][2]) > 1 and t[0][2][1].startswith('"')

@@ -2,6 +2,7 @@
 #
 # Checks of the sources themselves.
 NGD_META_TESTS = \
+	tests/meta/ascend_rules.py \
 	tests/meta/ci.py \
 	tests/meta/commands.py \
 	tests/meta/commits.py \

@@ -75,7 +75,11 @@ SIM_EXPORT struct sim_view *ngd_aclsim_optional(struct sim_op *op, const struct 
 /* Required, and a matrix in NZ; all others take ND only. */
 SIM_EXPORT struct sim_view *ngd_aclsim_weight(struct sim_op *op, const struct aclTensor *tensor);
 SIM_EXPORT void ngd_aclsim_list(struct sim_op *op, int which, const struct aclIntArray *array);
+/* A bound of the simulator, or a rule that no source proves; rules of public sources are in operator_rules.def. */
 SIM_EXPORT void ngd_aclsim_check(struct sim_op *op, bool ok, const char *what);
+/* What operator_rules.def refuses. Finishing asks it too; operators ask first where checks of their own would hide it.
+ */
+SIM_EXPORT void ngd_aclsim_rules(struct sim_op *op);
 SIM_EXPORT int ngd_aclsim_finish(struct sim_op *op, uint64_t *workspace_p, struct aclOpExecutor **executor_p);
 /* What another operator's first phase planned is called `name` from now on; returns code, which is that phase's. */
 SIM_EXPORT int ngd_aclsim_as(const char *name, int code, struct aclOpExecutor **executor_p);

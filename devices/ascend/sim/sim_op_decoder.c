@@ -82,6 +82,7 @@ static ngd_acl_error_t rotary_phase1(const struct aclTensor *x, const struct acl
     ngd_aclsim_operand(op, cos);
     ngd_aclsim_operand(op, sin);
     ngd_aclsim_operand(op, out);
+    ngd_aclsim_rules(op);
     ngd_aclsim_check(op, mode == 0 || mode == 1, "mode is 0 (half) or 1 (interleave) here");
     op->i[0] = mode;
     for (int i = 0; i < 4 && !op->code; i++) {
@@ -118,6 +119,8 @@ static void run_scatter_kv(struct sim_op *op)
         for (int64_t t = 0; t < x->dims[0]; t++) {
             int64_t slot = sim_load_int(sim_at(&op->t[2], t), op->t[2].dtype);
 
+            /* Documents want slots of 0 and more; the public kernel skips others, too: yuanfang-chen/ops-transformer
+             * 4a0a8eb4, ScatterPaKvCacheNormal::Process. */
             if (slot < 0)
                 continue;
             if (slot >= slots) {
@@ -127,6 +130,12 @@ static void run_scatter_kv(struct sim_op *op)
             memcpy(cache->p + slot * row * (int64_t)size, x->p + t * row * (int64_t)size, (size_t)row * size);
         }
     }
+}
+
+/* A list of two values, or none. */
+static bool is_pair_of(const struct aclIntArray *list, int64_t value)
+{
+    return !list || (list->n == 2 && list->v[0] == value && list->v[1] == value);
 }
 
 SIM_OPTIONAL(aclnnScatterPaKvCacheGetWorkspaceSize);
@@ -145,8 +154,9 @@ static ngd_acl_error_t aclnnScatterPaKvCacheGetWorkspaceSize_impl(
     ngd_aclsim_operand(op, slots);
     ngd_aclsim_operand(op, value);
     ngd_aclsim_operand(op, value_cache);
-    ngd_aclsim_check(op, !compress_lens && !compress_offset && !seq_lens && !strides && !offsets,
-                     "no compression here");
+    ngd_aclsim_rules(op);
+    ngd_aclsim_check(op, !compress_lens && !compress_offset && !seq_lens, "no compression here");
+    ngd_aclsim_check(op, is_pair_of(strides, 1) && is_pair_of(offsets, 0), "strides are 1 and 1, offsets 0 and 0 here");
     ngd_aclsim_check(op,
                      cache_mode && strcmp(cache_mode, "Norm") == 0 && scatter_mode && strcmp(scatter_mode, "None") == 0,
                      "cache mode Norm, scatter mode None");

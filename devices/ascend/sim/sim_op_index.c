@@ -253,6 +253,7 @@ ngd_acl_error_t aclnnScatterNdUpdateGetWorkspaceSize(struct aclTensor *var, cons
     ngd_aclsim_operand(op, var);
     ngd_aclsim_operand(op, indices);
     ngd_aclsim_operand(op, updates);
+    ngd_aclsim_rules(op);
     ngd_aclsim_check(op, is_index(&op->t[1]) && op->t[1].rank == 2 && op->t[1].dims[1] == 1, "indices[N,1]");
     ngd_aclsim_check(op,
                      op->code || (op->t[0].dtype == op->t[2].dtype && op->t[0].rank == op->t[2].rank &&

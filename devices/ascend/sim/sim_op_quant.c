@@ -44,6 +44,7 @@ static int plan_quantize(const char *name, int variant, const struct aclTensor *
     if (!op->code) {
         int64_t d = a->rank ? a->dims[a->rank - 1] : 1;
 
+        ngd_aclsim_rules(op);
         ngd_aclsim_check(op, sim_is_float(a->dtype) && sim_is_float(s->dtype), "x and scales are floats");
         ngd_aclsim_check(op, axis == -1 || axis == (int64_t)a->rank - 1, "only the last axis");
         ngd_aclsim_check(op, sim_elements(s) == 1 || sim_elements(s) == d, "scales are one, or one for each column");
@@ -111,6 +112,7 @@ static void check_quant_rows(struct sim_op *op, const struct sim_view *x, const 
 {
     int64_t d = x->rank ? x->dims[x->rank - 1] : 1;
 
+    ngd_aclsim_rules(op);
     ngd_aclsim_check(op, x->rank >= 1, "x has a last dimension");
     ngd_aclsim_check(op, y->dtype == NGD_ACL_INT8 && s->dtype == NGD_ACL_FLOAT, "y is i8, its scale f32");
     ngd_aclsim_check(op, sim_contiguous(x) && sim_contiguous(y) && sim_contiguous(s), "operands are contiguous");

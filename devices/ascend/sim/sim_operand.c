@@ -184,7 +184,7 @@ struct sim_op *ngd_aclsim_op(const char *name, void (*run)(struct sim_op *op))
 void ngd_aclsim_check(struct sim_op *op, bool ok, const char *what)
 {
     if (!ok && !op->code)
-        op->code = ngd_aclsim_fail(NGD_ACL_NN_PARAM_INVALID, "the same", "%s: %s", op->kernel.name, what);
+        op->code = ngd_aclsim_fail(NGD_ACL_NN_PARAM_INVALID, "not proven", "%s: %s", op->kernel.name, what);
 }
 
 /* Elements from the first to the last one that the view touches. */
@@ -326,8 +326,10 @@ static bool has_operators(void)
 int ngd_aclsim_finish(struct sim_op *op, uint64_t *workspace_p, struct aclOpExecutor **executor_p)
 {
     struct aclOpExecutor *e;
-    int code = op->code;
+    int code;
 
+    ngd_aclsim_rules(op);
+    code = op->code;
     ngd_aclsim_note_limits();
     if (!workspace_p || !executor_p)
         code = ngd_aclsim_fail(NGD_ACL_NN_PARAM_NULLPTR, "the same", "%s: no room for its results", op->kernel.name);
