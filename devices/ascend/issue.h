@@ -125,7 +125,8 @@ struct ascend_view ngd_ascend_adapt(struct ascend_issue *c, const char *function
                                     const struct ascend_view *v);
 /* The same of the first operand of the row's own function. */
 struct ascend_view ngd_ascend_adapt_self(struct ascend_issue *c, const struct ascend_view *v);
-/* Refuses the call if its first operand has a dtype for which the row's function takes neither it nor a wider one. */
+/* Refuses the call if the row's function takes its first operand neither in that dtype nor in a wider one, or if the
+ * chip has not the dtype of some operand or result. */
 void ngd_ascend_check_self(struct ascend_issue *c, ngd_dtype_t dtype);
 /* Where a function writes whose operand was adapted: y, or a temporary if y has the operand's dtype from before. */
 struct ascend_view ngd_ascend_result(struct ascend_issue *c, const struct ascend_view *y, ngd_dtype_t before,

@@ -156,9 +156,13 @@ void ngd_ascend_build_rms_norm(struct ascend_issue *c)
 {
     struct ascend_view x = ngd_ascend_in(c, 0), g = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0),
                        r = ngd_ascend_out(c, 1);
+    const struct ascend_view *const views[] = {&x, NULL, &g, &y, &r};
     double epsilon = ngd_call_float(c->call, "epsilon");
+    char text[ASCEND_RULE_ROOM];
 
     g = ngd_ascend_cast(c, &g, x.dtype);
+    if (ngd_ascend_refuses(c->dev, c->op->name + strlen("aclnn"), views, 5, text))
+        ngd_ascend_refuse(c, "%s", text);
     ASCEND_RUN_ROW(c, rms_fn, T(x), T(g), epsilon, T(y), T(r));
 }
 

@@ -69,6 +69,13 @@ void ngd_ascend_check_self(struct ascend_issue *c, ngd_dtype_t dtype)
 {
     if (!c->op->collective && !find_wider(c, function_of(c), 0, &dtype))
         refuse_dtype(c, function_of(c), 0, dtype);
+    for (uint32_t i = 0; i < c->call->n_in + c->call->n_out; i++) {
+        const uint32_t tensor = i < c->call->n_in ? c->call->in[i] : c->call->out[i - c->call->n_in];
+
+        /* A dtype that cannot even be cast is none of the chip's. */
+        if (tensor != NGD_PLAN_NONE && !ngd_ascend_takes(c, "Cast", 0, c->plan->tensors[tensor].dtype))
+            refuse_dtype(c, "Cast", 0, c->plan->tensors[tensor].dtype);
+    }
 }
 
 struct ascend_view ngd_ascend_adapt_self(struct ascend_issue *c, const struct ascend_view *v)

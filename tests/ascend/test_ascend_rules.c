@@ -58,7 +58,7 @@ START_TEST(no_golden_case_is_refused_by_cann_on_any_chip_or_version)
 {
     static const struct platform platforms[] = {
         {"Ascend910B4", "8.1"},    {"Ascend910B4", "8.5"}, {"Ascend910_9382", "8.1"},
-        {"Ascend910_9382", "8.3"}, {"Ascend950PR", "9.1"},
+        {"Ascend910_9382", "8.3"}, {"Ascend950PR", "9.1"}, {"Ascend310P3", "8.2"},
     };
 
     for (size_t i = 0; i < sizeof(platforms) / sizeof(platforms[0]); i++)
@@ -87,6 +87,8 @@ START_TEST(dtypes_that_a_chip_does_not_take_are_computed_in_others)
          NGD_OK, ""},
         {" input %x : bf16[4]\n %y = aten.erf(%x)", "Ascend310P3", NGD_ERR_OP_UNSUPPORTED,
          "operand 0 is bfloat16; on 310P it is float32, float16"},
+        {" input %x : bool[4]\n input %a : bf16[4]\n %y = aten.where.self(%x, %a, %a)", "Ascend310P3",
+         NGD_ERR_OP_UNSUPPORTED, "aclnnCast: operand 0 is bfloat16; on 310P it is float32, float16"},
         {" input %x : f16[4]\n %y = aten.erf(%x)", "Ascend310P3", NGD_OK, ""},
         {" input %x : f16[4,32]\n param %w : f16[32]\n %y, %z = npu.gemma_rms_norm(%x, %w)", "Ascend310P3",
          NGD_ERR_OP_UNSUPPORTED, "on 310P: the chip has the operator"},
