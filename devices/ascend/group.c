@@ -624,14 +624,25 @@ ngd_status_t ngd_ascend_groups_meet(const struct ascend_exec *exec, const struct
     return status;
 }
 
-void ngd_ascend_groups_excuse(const struct ascend_exec *exec, const struct ngd_launch *launch)
+static void fail_in_group(const struct ascend_group *g, const char *how, const char *why)
 {
-    for (uint32_t i = 0; i < exec->n_comms; i++) {
+    char text[NGD_DIAG_MAX];
+
+    snprintf(text, sizeof(text), "rank %u %s: %.900s", g->rank, how, why);
+    ngd_meeting_abort(g->comm->meeting, NGD_ERR_GROUP_BROKEN, text);
+}
+
+void ngd_ascend_groups_excuse(const struct ascend_exec *exec, uint32_t n, const struct ngd_launch *launch)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (!ngd_ascend_seat(&exec->comms[i])->spoken)
+            fail_in_group(&exec->comms[i], "failed", launch->diag.text);
+    for (uint32_t i = 0; i < n; i++) {
         const struct ascend_group *g = &exec->comms[i];
         struct ascend_seat *seat = ngd_ascend_seat(g);
         struct ngd_diag ignored = {0};
 
-        if (!seat->spoken && seat->stream.context && !seat->stream.broken &&
+        if (!seat->spoken && seat->stream.context && !seat->stream.broken && !atomic_load(&g->comm->given_up) &&
             ngd_ascend_enter(seat->dev, seat->stream.context, &ignored) == NGD_OK)
             (void)ngd_ascend_exchange_words(g, launch, launch->diag.text, &ignored);
     }
@@ -664,12 +675,8 @@ ngd_status_t ngd_ascend_groups_broken(const struct ascend_exec *exec, struct ngd
 
 void ngd_ascend_groups_fail(const struct ascend_exec *exec, const char *how, const char *why)
 {
-    for (uint32_t i = 0; i < exec->n_comms; i++) {
-        char text[NGD_DIAG_MAX];
-
-        snprintf(text, sizeof(text), "rank %u %s: %.900s", exec->comms[i].rank, how, why);
-        ngd_meeting_abort(exec->comms[i].comm->meeting, NGD_ERR_GROUP_BROKEN, text);
-    }
+    for (uint32_t i = 0; i < exec->n_comms; i++)
+        fail_in_group(&exec->comms[i], how, why);
 }
 
 void ngd_ascend_groups_spoil(const struct ascend_exec *exec)

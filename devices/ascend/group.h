@@ -80,8 +80,9 @@ ngd_status_t ngd_ascend_groups_begin(const struct ascend_exec *exec, uint32_t *n
 /* All ranks of all groups are about to launch the same collectives. */
 ngd_status_t ngd_ascend_groups_meet(const struct ascend_exec *exec, const struct ngd_launch *launch,
                                     struct ngd_diag *diag);
-/* The launch has failed before it met: ranks in other daemons are told why, if they have not been. */
-void ngd_ascend_groups_excuse(const struct ascend_exec *exec, const struct ngd_launch *launch);
+/* The launch has failed before it met, and had begun in n groups: ranks in other daemons are told why, if they have not
+ * been. First the ranks that are here: they wait for this one, and their words are waited for too. */
+void ngd_ascend_groups_excuse(const struct ascend_exec *exec, uint32_t n, const struct ngd_launch *launch);
 void ngd_ascend_groups_end(const struct ascend_exec *exec, uint32_t n, const struct ngd_launch *launch);
 /* Why a group is broken; NGD_OK: none is. */
 ngd_status_t ngd_ascend_groups_broken(const struct ascend_exec *exec, struct ngd_diag *diag);

@@ -134,10 +134,12 @@ ngd_status_t ngd_ascend_check_root(const char *name, const struct ngd_comm_span 
 
 /* ---- words --------------------------------------------------------------------------------------- */
 
+#define FAILED_AFTER 2 /* only because another rank of its daemon has failed */
+
 /* What a rank is about to do. Digests are of all its collectives, with their planned and their actual rows. */
 struct ascend_word {
     uint64_t magic, digest, tag;
-    uint32_t n_says, failed;
+    uint32_t n_says, failed;                                            /* failed: 0, 1, or FAILED_AFTER */
     uint64_t sends[NGD_GROUP_MAX_RANKS], receives[NGD_GROUP_MAX_RANKS]; /* of exchanges, with each rank */
     char text[224];
 };
@@ -197,9 +199,9 @@ static void describe_own(const struct ascend_group *g, struct ascend_word *word)
 static void fill_word(const struct ascend_group *g, const struct ngd_launch *launch, const char *failed,
                       struct ascend_word *word)
 {
-    *word = (struct ascend_word){
-        .magic = WORD_MAGIC, .digest = g->digest, .tag = launch->tag, .n_says = g->n_says, .failed = failed != NULL};
+    *word = (struct ascend_word){.magic = WORD_MAGIC, .digest = g->digest, .tag = launch->tag, .n_says = g->n_says};
     if (failed) {
+        word->failed = launch->diag.status == NGD_ERR_GROUP_BROKEN ? FAILED_AFTER : 1;
         snprintf(word->text, sizeof(word->text), "%s", failed);
         return;
     }
@@ -230,19 +232,27 @@ static const char *clean_text(const struct ascend_word *word, char text[static O
 
 /* ---- verdict ------------------------------------------------------------------------------------- */
 
-static ngd_status_t judge_alone(const struct ascend_word *words, uint32_t i, char why[static NGD_DIAG_MAX])
+static ngd_status_t judge_version(const struct ascend_word *words, uint32_t i, char why[static NGD_DIAG_MAX])
+{
+    if (words[i].magic == WORD_MAGIC)
+        return NGD_OK;
+    snprintf(why, NGD_DIAG_MAX, "rank %u speaks another version of the protocol between daemons", i);
+    return NGD_ERR_GROUP_BROKEN;
+}
+
+/* The one that says the cause, if any does. */
+static ngd_status_t judge_failures(const struct ascend_word *words, uint32_t n, char why[static NGD_DIAG_MAX])
 {
     char text[OTHERS_TEXT];
+    uint32_t cause = n;
 
-    if (words[i].magic != WORD_MAGIC) {
-        snprintf(why, NGD_DIAG_MAX, "rank %u speaks another version of the protocol between daemons", i);
-        return NGD_ERR_GROUP_BROKEN;
-    }
-    if (words[i].failed) {
-        snprintf(why, NGD_DIAG_MAX, "rank %u failed: %s", i, clean_text(&words[i], text));
-        return NGD_ERR_GROUP_BROKEN;
-    }
-    return NGD_OK;
+    for (uint32_t i = n; i-- > 0;)
+        if (words[i].failed && (cause == n || words[i].failed != FAILED_AFTER || words[cause].failed == FAILED_AFTER))
+            cause = i;
+    if (cause == n)
+        return NGD_OK;
+    snprintf(why, NGD_DIAG_MAX, "rank %u failed: %s", cause, clean_text(&words[cause], text));
+    return NGD_ERR_GROUP_BROKEN;
 }
 
 static ngd_status_t judge_pair(const struct ascend_word *words, uint32_t i, uint32_t k, char why[static NGD_DIAG_MAX])
@@ -273,7 +283,9 @@ static ngd_status_t judge_words(const struct ascend_word *words, uint32_t n, cha
     ngd_status_t status = NGD_OK;
 
     for (uint32_t i = 0; i < n && !status; i++)
-        status = judge_alone(words, i, why);
+        status = judge_version(words, i, why);
+    if (status == NGD_OK)
+        status = judge_failures(words, n, why);
     for (uint32_t i = 0; i < n && !status; i++)
         for (uint32_t k = i + 1; k < n && !status; k++)
             status = judge_pair(words, i, k, why);

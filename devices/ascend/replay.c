@@ -629,11 +629,10 @@ static ngd_status_t compute_in_groups(struct ascend_stream *s, struct ascend_ins
     uint32_t begun = 0;
     ngd_status_t status = ngd_ascend_groups_begin(inst->exec, &begun, &launch->diag);
 
-    if (status == NGD_OK) {
+    if (status == NGD_OK)
         status = compute_launch(s, inst, launch);
-        if (status)
-            ngd_ascend_groups_excuse(inst->exec, launch);
-    }
+    if (status)
+        ngd_ascend_groups_excuse(inst->exec, begun, launch);
     ngd_ascend_groups_end(inst->exec, begun, launch);
     return status;
 }

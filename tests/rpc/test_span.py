@@ -291,6 +291,29 @@ def uneven():
             assert [[unfloats(o) for o in side] for side in got] == [[[7] * 4] * 2, [[7] * 4]], got
 
 
+@test("one of two ranks of a daemon fails before it meets: all daemons know at once why, and the group works on")
+def sibling_fails():
+    with Network() as net, net.daemon(0, devices=2) as da, net.daemon(1) as db, Client(da) as a, Client(db) as b:
+        root, both = root_of(a), ("ascend:0", "ascend:1")
+        ga, gb = [answer(f) for f in [ask(a, root, 0, ranks=3, devices=both, limit=20000), ask(b, root, 2, ranks=3, limit=20000)]]
+
+        def pick(c, group, devices):
+            graphs = [c.call("Graphs/Register", pb.RegisterRequest(text=PICK, group=group, device=d, bindings=[
+                pb.Binding(name="w", buffer=upload(c, floats(range(8)), d))])).graph for d in devices]
+            return c.call("Graphs/JoinRanks", pb.JoinRanksRequest(graphs=graphs)).graph
+
+        graphs = [pick(a, ga, both), pick(b, gb, both[:1])]
+        row = lambda i: struct.pack("<i", i)
+        for failed in range(2):
+            before = time.monotonic()
+            got = together(a, b, graphs, [[row(9 if i == failed else 1) for i in range(2)], [row(1)]])
+            assert time.monotonic() - before < 15, "nobody waited for the limit"
+            assert got[0].reason == "INDEX_RANGE", got
+            assert got[1].reason == "GROUP_BROKEN" and f"rank {failed} failed" in got[1].text, got
+            got = together(a, b, graphs, [[row(1), row(2)], [row(3)]])
+            assert [[unfloats(o) for o in side] for side in got] == [[[12, 15]] * 2, [[12, 15]]], got
+
+
 @test("one daemon killed: the other one's replay fails within the limit with a reason, the group is closed, and the daemon serves on")
 def killed():
     with Network() as net, net.daemon(0) as da, Client(da) as a:
