@@ -360,8 +360,8 @@ void ngd_ascend_comm_abort(void *comm_v, ngd_status_t status, const char *why)
 {
     struct ascend_comm *comm = comm_v;
 
-    atomic_store(&comm->given_up, true);
     ngd_meeting_abort(comm->meeting, status, why);
+    atomic_store(&comm->given_up, true); /* who sees it asks the meeting why */
 }
 
 ngd_status_t ngd_ascend_comm_status(void *comm_v, struct ngd_diag *diag)

@@ -331,9 +331,9 @@ static ngd_status_t fail_exchange(const struct ascend_group *g, struct ascend_se
     seat->stream.broken = true;
     atomic_store(&g->comm->spoiled, true);
     seat->dev->acl->aclrtStreamAbort(seat->stream.stream);
-    if (late && atomic_load(&g->comm->given_up))
-        return ngd_meeting_status(g->comm->meeting, diag);
     if (!late)
+        return status;
+    if (atomic_load(&g->comm->given_up) && (status = ngd_meeting_status(g->comm->meeting, diag)) != NGD_OK)
         return status;
     return ngd_diag_set(diag, NGD_ERR_COLLECTIVE_TIMEOUT,
                         "not all %u ranks began the launch within %g s: a daemon of the group has ended, cannot be "

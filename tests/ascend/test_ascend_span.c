@@ -88,7 +88,7 @@ static void reduce_as_stranger(const struct stranger *s)
 
 /* ---- the backend's rank -------------------------------------------------------------------------- */
 
-static void open_meeting(struct meeting *m)
+static void open_meeting_for(struct meeting *m, ngd_nsec_t limit)
 {
     char root[NGD_COMM_ROOT_MAX];
     struct ngd_comm_span span = {.size = 2, .root = root};
@@ -107,11 +107,16 @@ static void open_meeting(struct meeting *m)
     params.devices = &m->b.dev;
     params.n = 1;
     params.span = &span;
-    params.time_limit = 500 * NGD_MSEC;
+    params.time_limit = limit;
     must(ngd_comm_create(&params, &m->comm, &diag), &diag);
     pthread_join(m->other.thread, NULL);
     ck_assert_uint_eq(ngd_comm_size(m->comm), 2);
     must(ready_open_in(&m->r, &m->b, &m->comm, 1, SUM_GRAPH, NULL, &diag), &diag);
+}
+
+static void open_meeting(struct meeting *m)
+{
+    open_meeting_for(m, 500 * NGD_MSEC);
 }
 
 static void close_meeting(struct meeting *m)
@@ -232,6 +237,21 @@ START_TEST(rank_that_calls_another_collective_in_place_of_its_word_is_waited_for
 }
 END_TEST
 
+START_TEST(rank_that_waits_for_words_ends_when_its_group_is_given_up)
+{
+    struct meeting m;
+
+    open_meeting_for(&m, 60 * NGD_SEC);
+    begin_launch(&m);
+    ngd_comm_abort(m.comm, NGD_ERR_CANCELLED, "its client left");
+    ends_as(&m, NGD_ERR_CANCELLED, "its client left");
+    enter_stranger(&m.other);
+    ACL(m.other.acl->aclrtStreamAbort(m.other.stream));
+    close_meeting(&m);
+}
+END_TEST
+
 UNIT_MAIN("ascend/span", words_that_are_none_or_differ_end_the_launch_and_the_group_works_on,
           rank_that_sends_no_word_is_waited_for_until_the_limit,
-          rank_that_calls_another_collective_in_place_of_its_word_is_waited_for_until_the_limit)
+          rank_that_calls_another_collective_in_place_of_its_word_is_waited_for_until_the_limit,
+          rank_that_waits_for_words_ends_when_its_group_is_given_up)
