@@ -184,22 +184,6 @@ static void look_at_devices_locked(struct ngd_group *group) NGD_REQUIRES(group->
     }
 }
 
-ngd_status_t ngd_group_enter(struct ngd_group *group, struct ngd_diag *diag)
-{
-    ngd_status_t status;
-
-    ngd_mutex_lock(&group->lock);
-    while (group->busy)
-        ngd_cond_wait(&group->idle, &group->lock);
-    look_at_devices_locked(group);
-    status = group->closed.status;
-    if (status)
-        *diag = group->closed;
-    group->busy = !status;
-    ngd_mutex_unlock(&group->lock);
-    return status;
-}
-
 static ngd_status_t mend_group(struct ngd_group *group, struct ngd_diag *why)
 {
     static struct ngd_log_limit limit;
@@ -226,15 +210,54 @@ static bool group_is_open(struct ngd_group *group)
     return open;
 }
 
-void ngd_group_leave(struct ngd_group *group)
+/* A device of the group that is busy with another one's communicator is not its fault: the next replay tries again. */
+static ngd_status_t mend_or_close(struct ngd_group *group, struct ngd_diag *why)
 {
-    struct ngd_diag why = {0};
-    ngd_status_t status = group_is_open(group) ? mend_group(group, &why) : NGD_OK;
+    ngd_status_t status = group_is_open(group) ? mend_group(group, why) : NGD_OK;
 
     ngd_mutex_lock(&group->lock);
-    if (status && !group->closed.status)
-        close_locked(group, status, why.text);
+    group->unmended = status == NGD_ERR_BUSY;
+    if (status && !group->unmended && !group->closed.status)
+        close_locked(group, status, why->text);
+    ngd_mutex_unlock(&group->lock);
+    return status;
+}
+
+static void let_next_in(struct ngd_group *group)
+{
+    ngd_mutex_lock(&group->lock);
     group->busy = false;
     ngd_cond_signal(&group->idle);
     ngd_mutex_unlock(&group->lock);
+}
+
+ngd_status_t ngd_group_enter(struct ngd_group *group, struct ngd_diag *diag)
+{
+    ngd_status_t status;
+    bool unmended;
+
+    ngd_mutex_lock(&group->lock);
+    while (group->busy)
+        ngd_cond_wait(&group->idle, &group->lock);
+    look_at_devices_locked(group);
+    status = group->closed.status;
+    if (status)
+        *diag = group->closed;
+    group->busy = !status;
+    unmended = group->unmended;
+    ngd_mutex_unlock(&group->lock);
+    if (status || !unmended)
+        return status;
+    status = mend_or_close(group, diag);
+    if (status)
+        let_next_in(group);
+    return status;
+}
+
+void ngd_group_leave(struct ngd_group *group)
+{
+    struct ngd_diag why = {0};
+
+    (void)mend_or_close(group, &why);
+    let_next_in(group);
 }

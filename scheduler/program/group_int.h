@@ -26,13 +26,14 @@ struct ngd_group {
     struct ngd_mutex lock; /* rank GROUP */
     struct ngd_cond idle;
     bool busy NGD_GUARDED_BY(lock);
+    bool unmended NGD_GUARDED_BY(lock); /* broken, and could not be reset yet */
     struct ngd_diag closed NGD_GUARDED_BY(lock);
     struct ngd_rank_run runs[]; /* by rank; for the thread that entered */
 };
 
 /*
- * Waits until the group is free. OK: the group is the caller's until it leaves. An error: the group is closed, and not
- * taken. The caller holds a slot of the group's first device and no other slot.
+ * Waits until the group is free. OK: the group is the caller's until it leaves. An error: the group is closed, or BUSY
+ * and to be tried again, and not taken. The caller holds a slot of the group's first device and no other slot.
  */
 ngd_status_t ngd_group_enter(struct ngd_group *group, struct ngd_diag *diag);
 /* Gives the group back. Resets it first if a rank has failed. */

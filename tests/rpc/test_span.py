@@ -314,6 +314,23 @@ def sibling_fails():
             assert [[unfloats(o) for o in side] for side in got] == [[[12, 15]] * 2, [[12, 15]]], got
 
 
+@test("a local group that fails while another group waits for its daemons is BUSY, and works when that was given up")
+def busy_meanwhile():
+    with Network() as net, net.daemon(0, devices=2, HCCL_CONNECT_MS="4000", FAIL="aclmdlRIExecuteAsync:3:507015") as da, Client(da) as a:
+        both, inputs = ("ascend:0", "ascend:1"), [floats([1] * 4)] * 2
+        group = a.call("Graphs/CreateGroup", pb.CreateGroupRequest(name="tp", devices=both)).group
+        graphs = [a.call("Graphs/Register", pb.RegisterRequest(text=sums(), group=group, device=d)).graph for d in both]
+        joint = a.call("Graphs/JoinRanks", pb.JoinRanksRequest(graphs=graphs)).graph
+        assert unfloats(outputs(start(a, joint, inputs))[0]) == [2] * 4
+        waiting = ask(a, root_of(a), 0, name="waits")
+        until("it waits", lambda: da.stats()["requests"]["in_flight"] >= 2)
+        assert outputs(start(a, joint, inputs)).reason == "DEVICE_FAULT"
+        got = outputs(start(a, joint, inputs))
+        assert got.reason == "BUSY" and "other daemons" in got.text, got
+        assert answer(waiting).reason == "COLLECTIVE_TIMEOUT"
+        assert unfloats(outputs(start(a, joint, inputs))[0]) == [2] * 4
+
+
 @test("one daemon killed: the other one's replay fails within the limit with a reason, the group is closed, and the daemon serves on")
 def killed():
     with Network() as net, net.daemon(0) as da, Client(da) as a:
