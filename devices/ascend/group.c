@@ -162,6 +162,7 @@ static void *join_main(void *arg)
     j->status = ngd_ascend_stream_renew(&j->seat->stream, &j->diag);
     if (j->status)
         return NULL;
+    atomic_store(&j->comm->root_given, true);
     code = j->comm->acl->HcclCommInitRootInfo(j->comm->size, j->root, j->rank, &j->seat->hccl);
     if (code) {
         j->seat->hccl = NULL;
@@ -232,6 +233,19 @@ static ngd_status_t join_here(struct ascend_comm *comm, struct ngd_diag *diag)
     return join_all(comm, root, diag);
 }
 
+/* While it joins: so a root is not lost to a group that was refused for another one's sake. */
+static ngd_status_t join_by_root(struct ascend_comm *comm, const void *root, struct ngd_diag *diag)
+{
+    ngd_status_t status = comm->first ? NGD_OK : ngd_ascend_use_root(comm->name, root, diag);
+
+    if (status)
+        return status;
+    status = join_all(comm, root, diag);
+    if (!comm->first)
+        ngd_ascend_end_root(root, !atomic_load(&comm->root_given));
+    return status;
+}
+
 /* root: of a group that spans daemons; NULL: one is made. */
 static ngd_status_t make_hccl(struct ascend_comm *comm, const void *root, struct ngd_diag *diag)
 {
@@ -239,7 +253,7 @@ static ngd_status_t make_hccl(struct ascend_comm *comm, const void *root, struct
 
     if (status)
         return status;
-    status = root ? join_all(comm, root, diag) : join_here(comm, diag);
+    status = root ? join_by_root(comm, root, diag) : join_here(comm, diag);
     end_joining(comm);
     if (status)
         leave_all(comm);

@@ -27,6 +27,7 @@ struct ascend_comm {
     struct ascend_seat seats[NGD_GROUP_MAX_RANKS];
     _Atomic uint64_t generation; /* of the communicators: graphs have their handles inside */
     _Atomic bool spoiled;        /* a rank was stopped inside a collective */
+    _Atomic bool root_given;     /* to HCCL, for a communicator */
 };
 
 struct ascend_said {

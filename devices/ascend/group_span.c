@@ -27,6 +27,7 @@ static struct ngd_mutex roots_lock = NGD_MUTEX_INITIALIZER(NGD_RANK_COMMUNICATOR
 static struct {
     uint64_t hash;
     ngd_nsec_t until;
+    bool used; /* a group is being made with it */
 } roots[ROOTS_MAX] NGD_GUARDED_BY(roots_lock);
 
 /* Never 0. */
@@ -45,6 +46,7 @@ static ngd_status_t reserve_root(int *at_p, struct ngd_diag *diag)
         at++;
     if (at < ROOTS_MAX) {
         roots[at].hash = 0;
+        roots[at].used = false;
         roots[at].until = ngd_now() + ROOT_LIVES;
     }
     ngd_mutex_unlock(&roots_lock);
@@ -67,18 +69,48 @@ static void set_root(int at, uint64_t hash)
     ngd_mutex_unlock(&roots_lock);
 }
 
-static bool use_root(uint64_t hash)
+/* hccl_p: of a root that ngd_ascend_check_root has found whole. */
+static uint64_t hash_at(const void *hccl)
 {
+    struct ascend_root root;
+
+    memcpy(root.hccl, hccl, sizeof(root.hccl));
+    return root_hash(&root);
+}
+
+ngd_status_t ngd_ascend_use_root(const char *name, const void *hccl, struct ngd_diag *diag)
+{
+    const uint64_t hash = hash_at(hccl);
     bool found = false;
 
     ngd_mutex_lock(&roots_lock);
     for (int i = 0; i < ROOTS_MAX && !found; i++) {
-        found = roots[i].hash == hash && roots[i].until > ngd_now();
+        found = roots[i].hash == hash && roots[i].until > ngd_now() && !roots[i].used;
         if (found)
+            roots[i].used = true;
+    }
+    ngd_mutex_unlock(&roots_lock);
+    if (found)
+        return NGD_OK;
+    return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                        "the root of group \"%.64s\" is not of this daemon, which has rank 0, or was used before, "
+                        "or is older than %d s: call Graphs.GroupRoot here",
+                        name, (int)(ROOT_LIVES / NGD_SEC));
+}
+
+void ngd_ascend_end_root(const void *hccl, bool give_back)
+{
+    const uint64_t hash = hash_at(hccl);
+
+    ngd_mutex_lock(&roots_lock);
+    for (int i = 0; i < ROOTS_MAX; i++) {
+        if (roots[i].hash != hash || !roots[i].used)
+            continue;
+        roots[i].used = false;
+        if (!give_back)
             roots[i].until = 0;
     }
     ngd_mutex_unlock(&roots_lock);
-    return found;
 }
 
 ngd_status_t ngd_ascend_root(void *dev_v, void *root_v, size_t *bytes_p, struct ngd_diag *diag)
@@ -123,11 +155,6 @@ ngd_status_t ngd_ascend_check_root(const char *name, const struct ngd_comm_span 
                             "the root of group \"%.64s\" is damaged, or of another version: it is what "
                             "Graphs.GroupRoot of the daemon of rank 0 returns",
                             name);
-    if (span->first == 0 && !use_root(root.hash))
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                            "the root of group \"%.64s\" is not of this daemon, which has rank 0, or was used before, "
-                            "or is older than %d s: call Graphs.GroupRoot here",
-                            name, (int)(ROOT_LIVES / NGD_SEC));
     *hccl_p = (const char *)span->root + offsetof(struct ascend_root, hccl);
     return NGD_OK;
 }

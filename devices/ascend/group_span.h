@@ -18,10 +18,14 @@
 
 /* As ngd_backend_comm.root. */
 ngd_status_t ngd_ascend_root(void *dev, void *root, size_t *bytes_p, struct ngd_diag *diag);
-/* Checks the span's root information, and that the daemon of rank 0 has made it and uses it once. *hccl_p points into
- * it. */
+/* Checks the span's root information. *hccl_p points into it. */
 ngd_status_t ngd_ascend_check_root(const char *name, const struct ngd_comm_span *span, const void **hccl_p,
                                    struct ngd_diag *diag);
+
+/* In the daemon of rank 0, when nothing else keeps the group from being made: it has made this root, and uses it once.
+ * end_root follows. give_back: HCCL does not know of the use, and the root can be used again. */
+ngd_status_t ngd_ascend_use_root(const char *name, const void *hccl, struct ngd_diag *diag);
+void ngd_ascend_end_root(const void *hccl, bool give_back);
 
 /* The memory of a seat's words. */
 ngd_status_t ngd_ascend_words_open(struct ascend_seat *seat, uint32_t ranks, struct ngd_diag *diag);

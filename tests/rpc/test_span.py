@@ -331,6 +331,21 @@ def busy_meanwhile():
         assert unfloats(outputs(start(a, joint, inputs))[0]) == [2] * 4
 
 
+@test("a root whose group was refused because another group was being made can be used again, as the refusal says")
+def refused_root():
+    with Network() as net, net.daemon(0) as da, net.daemon(1) as db, Client(da) as a, Client(db) as b:
+        first, second = root_of(a), root_of(b)
+        waiting = ask(b, first, 1)
+        until("it waits", lambda: db.stats()["requests"]["in_flight"] >= 2)
+        got = answer(ask(b, second, 0, name="second"))
+        assert got.reason == "BUSY" and "try again" in got.text, got
+        assert all(isinstance(g, int) for g in (answer(ask(a, first, 0)), answer(waiting)))
+        got = [answer(f) for f in (ask(b, second, 0, name="second"), ask(a, second, 1, name="second"))]
+        assert all(isinstance(g, int) for g in got), got
+        got = answer(ask(b, second, 0, name="third"))
+        assert got.reason == "INVALID_ARGUMENT" and "used before" in got.text, got
+
+
 @test("one daemon killed: the other one's replay fails within the limit with a reason, the group is closed, and the daemon serves on")
 def killed():
     with Network() as net, net.daemon(0) as da, Client(da) as a:
