@@ -684,19 +684,42 @@ void ngd_session_detach(struct ngd_session *s, struct ngd_client_stream *stream)
 /* ---- objects --------------------------------------------------------------------------------------------------------
  */
 
-static bool has_name_locked(struct ngd_session *s, const struct ngd_object *like) NGD_REQUIRES(s->lock)
+static bool has_name_locked(struct ngd_session *s, ngd_object_kind_t kind, const char *name) NGD_REQUIRES(s->lock)
 {
     uint32_t cursor = 0;
     uint64_t id;
     void *p;
 
-    while (like->name && ngd_handle_next(s->objects, &cursor, &id, &p)) {
+    while (name && ngd_handle_next(s->objects, &cursor, &id, &p)) {
         const struct ngd_object *o = p;
 
-        if (o->kind == like->kind && strcmp(o->name, like->name) == 0)
+        if (o->kind == kind && strcmp(o->name, name) == 0)
             return true;
     }
     return false;
+}
+
+static ngd_status_t check_name_locked(struct ngd_session *s, ngd_object_kind_t kind, const char *name,
+                                      struct ngd_diag *diag) NGD_REQUIRES(s->lock)
+{
+    if (s->state == ENDED)
+        return ngd_diag_set(diag, NGD_ERR_SESSION_GONE, "the session has ended");
+    if (!has_name_locked(s, kind, name))
+        return NGD_OK;
+    return ngd_diag_set(diag, NGD_ERR_ALREADY_EXISTS,
+                        "this session has a %s \"%.100s\" already; release it, or choose another name",
+                        ngd_object_kind_name(kind), name);
+}
+
+ngd_status_t ngd_session_check_name(struct ngd_session *s, ngd_object_kind_t kind, const char *name,
+                                    struct ngd_diag *diag)
+{
+    ngd_status_t status;
+
+    ngd_mutex_lock(&s->lock);
+    status = check_name_locked(s, kind, name, diag);
+    ngd_mutex_unlock(&s->lock);
+    return status;
 }
 
 ngd_status_t ngd_session_add(struct ngd_session *s, struct ngd_object *object, uint64_t *id_p, struct ngd_diag *diag)
@@ -710,13 +733,8 @@ ngd_status_t ngd_session_add(struct ngd_session *s, struct ngd_object *object, u
     if (status != NGD_OK)
         return status;
     ngd_mutex_lock(&s->lock);
-    if (s->state == ENDED)
-        status = ngd_diag_set(diag, NGD_ERR_SESSION_GONE, "the session has ended");
-    else if (has_name_locked(s, object))
-        status = ngd_diag_set(diag, NGD_ERR_ALREADY_EXISTS,
-                              "this session has a %s \"%.100s\" already; release it, or choose another name",
-                              ngd_object_kind_name(object->kind), object->name);
-    else
+    status = check_name_locked(s, object->kind, object->name, diag);
+    if (status == NGD_OK)
         status = ngd_handle_add(s->objects, object, id_p);
     if (status == NGD_OK) {
         s->counts[object->kind]++;

@@ -86,6 +86,9 @@ void ngd_session_detach(struct ngd_session *session, struct ngd_client_stream *s
 /* Adds an object, and takes the caller's reference if it succeeds. QUOTA, SESSION_GONE, RESOURCE_EXHAUSTED. */
 ngd_status_t ngd_session_add(struct ngd_session *session, struct ngd_object *object, uint64_t *id_p,
                              struct ngd_diag *diag);
+/* Before long work for an object: that ngd_session_add would find its name free. SESSION_GONE, ALREADY_EXISTS. */
+ngd_status_t ngd_session_check_name(struct ngd_session *session, ngd_object_kind_t kind, const char *name,
+                                    struct ngd_diag *diag);
 /* Returns SESSION_GONE once the session has ended. A caller that has stored something of the session elsewhere checks
  * this afterwards, because the session's end looks there only once. */
 ngd_status_t ngd_session_check(struct ngd_session *session, struct ngd_diag *diag);

@@ -73,10 +73,17 @@ static ngd_status_t run_create(struct ngd_call *call, const void *msg, struct ng
     Npugraph__V1__CreateGroupResponse reply = NPUGRAPH__V1__CREATE_GROUP_RESPONSE__INIT;
     struct ngd_group_object *o;
     struct ngd_group *group;
-    ngd_status_t status = make_group(call, msg, &group, diag);
+    const Npugraph__V1__CreateGroupRequest *q = msg;
+    ngd_status_t status = ngd_session_check_name(call->session, NGD_OBJECT_GROUP, q->name, diag);
 
+    if (status == NGD_OK)
+        status = make_group(call, q, &group, diag);
     if (status != NGD_OK)
         return status;
+    if (q->span && atomic_load(&call->cancelled)) { /* nobody knows of it who could release it */
+        ngd_group_unref(group);
+        return NGD_ERR_CANCELLED;
+    }
     o = ngd_group_object_create(group);
     status = o ? ngd_session_add(call->session, &o->base, &reply.group, diag) : NGD_ERR_NO_MEMORY;
     if (status == NGD_OK)

@@ -346,6 +346,22 @@ def refused_root():
         assert got.reason == "INVALID_ARGUMENT" and "used before" in got.text, got
 
 
+@test("a group whose call was cancelled is dropped when its daemons have come, and a name that is taken is refused before the wait")
+def cancelled():
+    with Network() as net, net.daemon(0, HCCL_CONNECT_MS="9000") as da, net.daemon(1) as db, Client(da) as a, Client(db) as b:
+        root = root_of(a)
+        waiting = ask(a, root, 0)
+        until("it waits", lambda: da.stats()["requests"]["in_flight"] >= 2)
+        waiting.cancel()
+        assert isinstance(answer(ask(b, root, 1, name="first")), int)
+        until("the call has ended", lambda: da.stats()["requests"]["in_flight"] < 2)
+        assert not a.call("Graphs/ListGroups", pb.ListGroupsRequest()).groups
+        span(a, b)
+        before = time.monotonic()
+        got = answer(ask(a, root_of(a), 0))
+        assert got.reason == "ALREADY_EXISTS" and time.monotonic() - before < 6, got
+
+
 @test("one daemon killed: the other one's replay fails within the limit with a reason, the group is closed, and the daemon serves on")
 def killed():
     with Network() as net, net.daemon(0) as da, Client(da) as a:
