@@ -298,12 +298,15 @@ static ngd_status_t open_words(struct ascend_comm *comm, struct ngd_diag *diag)
     return status;
 }
 
-/* What HCCL says about other daemons' ranks is not this device's fault, nor ours. */
+/*
+ * What HCCL says about other daemons' ranks is not this device's fault, nor ours. All else that CANN says is its own.
+ */
 static ngd_status_t blame_daemons(ngd_status_t status, struct ngd_diag *diag)
 {
-    const bool wrong = status == NGD_ERR_INTERNAL;
+    const ngd_acl_error_t code = status && diag ? ngd_acl_code_of(diag) : 0;
+    const bool wrong = code == NGD_HCCL_E_PARA;
 
-    if (!wrong && status != NGD_ERR_DEVICE_FAULT)
+    if (!wrong && code != NGD_HCCL_E_TIMEOUT && code != NGD_ACL_RT_STREAM_SYNC_TIMEOUT)
         return status;
     ngd_diag_prefix(diag, wrong ? "do all daemons say the same number of ranks, and each rank once? "
                                 : "the daemons of the group did not come together: ");

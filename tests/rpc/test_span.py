@@ -362,6 +362,14 @@ def cancelled():
         assert got.reason == "ALREADY_EXISTS" and time.monotonic() - before < 6, got
 
 
+@test("a device that fails while its group is made is blamed for it, and other daemons are not")
+def own_fault():
+    with Network() as net, net.daemon(0, FAIL="HcclAllReduce:0:507015") as da, net.daemon(1, HCCL_CONNECT_MS="2000") as db, Client(da) as a, Client(db) as b:
+        root = root_of(a)
+        got = [answer(f) for f in (ask(a, root, 0), ask(b, root, 1))]
+        assert [isinstance(g, Refusal) and g.reason for g in got] == ["DEVICE_FAULT", "COLLECTIVE_TIMEOUT"] and "come together" not in got[0].text, got
+
+
 @test("one daemon killed: the other one's replay fails within the limit with a reason, the group is closed, and the daemon serves on")
 def killed():
     with Network() as net, net.daemon(0) as da, Client(da) as a:
