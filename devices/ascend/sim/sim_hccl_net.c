@@ -15,6 +15,8 @@
 #include "devices/ascend/sim/sim_hccl.h"
 #include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,6 +74,12 @@ static uint64_t process_nonce(void)
             nonce = 0;
     pthread_mutex_unlock(&lock);
     return nonce;
+}
+
+/* A round is several small writes and then an answer: none waits for the other side's acknowledgement. */
+static void send_at_once(int fd)
+{
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
 }
 
 /* ---- bytes --------------------------------------------------------------------------------------- */
@@ -162,6 +170,7 @@ static void take_rank(struct hub *hub, int fd)
         return;
     }
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){0}, sizeof(limit));
+    send_at_once(fd);
     hub->fds[hello.rank] = fd;
     hub->joined++;
     pthread_mutex_lock(&lock);
@@ -389,8 +398,10 @@ static int connect_root(const struct hccl_root *root, uint64_t until)
     for (;;) {
         int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-        if (fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0)
+        if (fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0) {
+            send_at_once(fd);
             return fd;
+        }
         if (fd >= 0)
             close(fd);
         if (hccl_now_ms() >= until)
