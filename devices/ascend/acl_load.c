@@ -146,7 +146,7 @@ static void *open_first(const char *dir, const char *first, char *dir_p, size_t 
     if (strchr(first, '/')) {
         library = open_library_in(dir_p, first);
         if (library && ngd_acl_find_folder(library, folder))
-            snprintf(dir_p, room, "%s", folder);
+            snprintf(dir_p, room, "%.*s", (int)room - 1, folder);
         return library;
     }
     for (size_t i = 0; i < sizeof(homes) / sizeof(homes[0]) && !library; i++) {

@@ -342,7 +342,7 @@ ngd_status_t ngd_ascend_facts_read(const char *path, struct ascend_facts **facts
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     char *text;
-    size_t n;
+    size_t n = 0;
     ngd_status_t status;
 
     if (fd < 0)
