@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SLICE_MS    100 /* how late a wait sees that its group is given up */
+#define SLICE_MS    100 /* how late a wait sees that its group is given up, or its launch stopped */
 #define ROOTS_MAX   16
 #define ROOT_LIVES  (120 * NGD_SEC) /* HCCL's own limit of a communicator's making */
 #define ROOT_MAGIC  0x31746f6f7264676eull
@@ -336,7 +336,14 @@ static ngd_acl_error_t queue_words(struct ascend_seat *seat, uint32_t ranks)
     return code;
 }
 
-static ngd_acl_error_t await_words(const struct ascend_comm *comm, const struct ascend_seat *seat)
+/* Whether the launch was cancelled, or its time is over. */
+static bool launch_stopped(const struct ngd_launch *launch)
+{
+    return (launch->stop && atomic_load(launch->stop)) || (launch->stop_at && ngd_now() >= launch->stop_at);
+}
+
+static ngd_acl_error_t await_words(const struct ascend_comm *comm, const struct ascend_seat *seat,
+                                   const struct ngd_launch *launch)
 {
     ngd_nsec_t waited = 0;
     ngd_acl_error_t code;
@@ -344,13 +351,14 @@ static ngd_acl_error_t await_words(const struct ascend_comm *comm, const struct 
     do {
         code = seat->dev->acl->aclrtSynchronizeStreamWithTimeout(seat->stream.stream, SLICE_MS);
         waited += SLICE_MS * NGD_MSEC;
-    } while (code == NGD_ACL_RT_STREAM_SYNC_TIMEOUT && waited < comm->time_limit && !atomic_load(&comm->given_up));
+    } while (code == NGD_ACL_RT_STREAM_SYNC_TIMEOUT && waited < comm->time_limit && !atomic_load(&comm->given_up) &&
+             !launch_stopped(launch));
     return code;
 }
 
 /* What still waits on the stream would take the next launch's words: the group is not used again. */
-static ngd_status_t fail_exchange(const struct ascend_group *g, struct ascend_seat *seat, ngd_acl_error_t code,
-                                  struct ngd_diag *diag)
+static ngd_status_t fail_exchange(const struct ascend_group *g, struct ascend_seat *seat,
+                                  const struct ngd_launch *launch, ngd_acl_error_t code, struct ngd_diag *diag)
 {
     const bool late = code == NGD_ACL_RT_STREAM_SYNC_TIMEOUT;
     ngd_status_t status = ngd_ascend_stream_fail(&seat->stream, code, "the words of a group's ranks", diag);
@@ -362,6 +370,10 @@ static ngd_status_t fail_exchange(const struct ascend_group *g, struct ascend_se
         return status;
     if (atomic_load(&g->comm->given_up) && (status = ngd_meeting_status(g->comm->meeting, diag)) != NGD_OK)
         return status;
+    if (launch_stopped(launch))
+        return ngd_diag_set(diag, NGD_ERR_COLLECTIVE_TIMEOUT,
+                            "the request was cancelled, or its time was over, before all %u ranks began the launch",
+                            g->size);
     return ngd_diag_set(diag, NGD_ERR_COLLECTIVE_TIMEOUT,
                         "not all %u ranks began the launch within %g s: a daemon of the group has ended, cannot be "
                         "reached, or was not given the request",
@@ -380,9 +392,9 @@ ngd_status_t ngd_ascend_exchange_words(const struct ascend_group *g, const struc
     fill_word(g, launch, failed, word_at(seat->words, 0));
     code = queue_words(seat, g->size);
     if (!code)
-        code = await_words(g->comm, seat);
+        code = await_words(g->comm, seat, launch);
     if (code) {
-        status = fail_exchange(g, seat, code, diag);
+        status = fail_exchange(g, seat, launch, code, diag);
         ngd_meeting_abort(g->comm->meeting, status == NGD_ERR_COLLECTIVE_TIMEOUT ? status : NGD_ERR_GROUP_BROKEN,
                           diag->text);
         return status;

@@ -1,24 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A remote worker: from another network namespace, over a pair of virtual Ethernet devices, with mutual TLS."""
-import os
-import shutil
 import subprocess
 import sys
 
-INSIDE = "NGD_TEST_NETNS"
+import netns
 
-# This precedes the harness: all that follows runs in a private network.
-if INSIDE not in os.environ:
-    make = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-rn"]
-    tried = "unshare or iproute2 is not installed"
-    if shutil.which("unshare") and shutil.which("ip"):
-        probe = subprocess.run([*make, "sh", "-c", "unshare -n true && ip link add v0 type veth peer name v1"], capture_output=True, text=True)
-        tried = probe.stderr.strip().splitlines()[-1] if probe.returncode else None
-    if tried:
-        print(f"skip - test_netns.py: no network namespace can be made here: {tried}")
-        sys.exit(77)
-    os.execvpe("unshare", [*make, sys.executable, __file__, *sys.argv[1:]], {**os.environ, INSIDE: "1"})
+why = netns.enter(__file__)  # precedes the harness: all that follows runs in a private network
+if why:
+    print(f"skip - test_netns.py: no network namespace can be made here: {why}")
+    sys.exit(77)
 
 from certs import *
 from harness import *
@@ -27,28 +18,12 @@ HERE, THERE = "10.77.0.1", "10.77.0.2"
 MODEL = SOURCE / "examples" / "model"
 
 
-class Elsewhere:
-    """Another network namespace, with a process that keeps it open."""
-
-    def __enter__(self):
-        self.keeper = subprocess.Popen(["unshare", "-n", "sleep", "1000"])
-        mine = os.readlink("/proc/self/ns/net")
-        until("the other namespace is there", lambda: os.readlink(f"/proc/{self.keeper.pid}/ns/net") != mine)
-        for command in ("ip link set lo up", f"ip link add v0 type veth peer name v1 netns {self.keeper.pid}",
-                        f"ip addr add {HERE}/24 dev v0", "ip link set v0 up"):
-            subprocess.run(command.split(), check=True)
-        for command in ("ip link set lo up", f"ip addr add {THERE}/24 dev v1", "ip link set v1 up"):
-            self.run(*command.split(), check=True)
-        return self
+class Elsewhere(netns.Elsewhere):
+    def __init__(self):
+        super().__init__(until, HERE, THERE)
 
     def run(self, *command, **kwargs):
-        return subprocess.run(["nsenter", f"--net=/proc/{self.keeper.pid}/ns/net", *command], timeout=PATIENCE, **kwargs)
-
-    def __exit__(self, *exc):
-        # The kernel would remove the link only some time after the namespace's last process ends.
-        subprocess.run("ip link del v0".split(), check=True)
-        self.keeper.kill()
-        self.keeper.wait()
+        return subprocess.run([*self.through(), *command], timeout=PATIENCE, **kwargs)
 
 
 if CTL is None or not (MODEL / "model.safetensors").exists():

@@ -6,32 +6,20 @@ The daemons are in two network namespaces with a pair of virtual Ethernet device
 here, and otherwise both on the loopback device; the first line says which. Clients reach both through Unix sockets."""
 import json
 import os
-import shutil
 import subprocess
-import sys
 
-INSIDE = "NGD_TEST_SPAN"
+import netns
 
-# This precedes the harness: all that follows runs in a private network.
-if INSIDE not in os.environ:
-    make = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-rn"]
-    tried = "unshare or iproute2 is not installed"
-    if shutil.which("unshare") and shutil.which("ip"):
-        probe = subprocess.run([*make, "sh", "-c", "unshare -n true && ip link add v0 type veth peer name v1"], capture_output=True, text=True)
-        tried = probe.stderr.strip().splitlines()[-1] if probe.returncode else None
-    print(f"# both daemons are on loopback, since no network namespace can be made here: {tried}" if tried else
-          "# the daemons are in two network namespaces", flush=True)
-    if tried:
-        os.environ[INSIDE] = "loopback"
-    else:
-        os.execvpe("unshare", [*make, sys.executable, __file__, *sys.argv[1:]], {**os.environ, INSIDE: "namespaces"})
+why = netns.enter(__file__)  # precedes the harness: all that follows runs in a private network
+print(f"# both daemons are on loopback, since no network namespace can be made here: {why}" if why else
+      "# the daemons are in two network namespaces", flush=True)
 
 import random
 import struct
 
 from harness import *
 
-NAMESPACES = os.environ[INSIDE] == "namespaces"
+NAMESPACES = why is None
 HERE, THERE = "10.78.0.1", "10.78.0.2"
 LIBS = BUILD / "devices" / "ascend" / "sim" / ".libs"
 if not (LIBS / "libascendcl.so").exists():
@@ -41,23 +29,14 @@ LIMIT_MS = 1000
 
 
 class Network:
-    """The other namespace, with a process that keeps it open."""
+    """The networks of two daemons: two namespaces, or loopback for both."""
 
     def __enter__(self):
-        if not NAMESPACES:
-            return self
-        self.keeper = subprocess.Popen(["unshare", "-n", "sleep", "1000"])
-        mine = os.readlink("/proc/self/ns/net")
-        until("the other namespace is there", lambda: os.readlink(f"/proc/{self.keeper.pid}/ns/net") != mine)
-        for command in ("ip link set lo up", f"ip link add v0 type veth peer name v1 netns {self.keeper.pid}",
-                        f"ip addr add {HERE}/24 dev v0", "ip link set v0 up"):
-            subprocess.run(command.split(), check=True)
-        for command in ("ip link set lo up", f"ip addr add {THERE}/24 dev v1", "ip link set v1 up"):
-            subprocess.run([*self.through(1), *command.split()], check=True)
+        self.elsewhere = netns.Elsewhere(until, HERE, THERE).__enter__() if NAMESPACES else None
         return self
 
     def through(self, side):
-        return ["nsenter", f"--net=/proc/{self.keeper.pid}/ns/net"] if NAMESPACES and side else []
+        return self.elsewhere.through() if NAMESPACES and side else []
 
     def daemon(self, side, *options, devices=1, replay_limit_ms=60000, **env):
         names = [f"--device=ascend:{i}" for i in range(devices)]
@@ -69,10 +48,7 @@ class Network:
 
     def __exit__(self, *exc):
         if NAMESPACES:
-            # The kernel would remove the link only some time after the namespace's last process ends.
-            subprocess.run("ip link del v0".split(), check=True)
-            self.keeper.kill()
-            self.keeper.wait()
+            self.elsewhere.__exit__(*exc)
 
 
 def floats(values):
@@ -142,9 +118,9 @@ def rank(c, group, text, device="ascend:0", **bindings):
     return c.call("Graphs/JoinRanks", pb.JoinRanksRequest(graphs=[graph])).graph
 
 
-def start(c, graph, inputs, symbols=(), tag=0):
+def start(c, graph, inputs, symbols=(), tag=0, timeout=2 * PATIENCE):
     request = pb.ReplayRequest(graph=graph, inputs=inputs, symbols=symbols, tag=tag)
-    return c.method("Graphs/Replay").future(request, metadata=c.metadata(), timeout=2 * PATIENCE)
+    return c.method("Graphs/Replay").future(request, metadata=c.metadata(), timeout=timeout)
 
 
 def outputs(future):
@@ -400,6 +376,22 @@ def killed():
                 assert unfloats(a.replay(plain, [floats([1, 2])]).outputs[0]) == [2, 4]
                 a.call("Graphs/Release", pb.ReleaseRequest(graph=groups[0]))
                 works(a, c, span(a, c))
+
+
+@test("a wait for other daemons ends with the request: by its deadline, by being cancelled, by max-replay-time; the slot is free then")
+def stopped():
+    for options, kwargs, ends in (((), {"timeout": 1}, None), ((), {}, lambda f: f.cancel()), (("--max-replay-time=1s",), {}, None)):
+        with Network() as net, net.daemon(0, *options) as da, net.daemon(1) as db, Client(da) as a, Client(db) as b:
+            groups = span(a, b, limit=600_000)
+            graph, plain = rank(a, groups[0], sums()), a.register(PLAIN).graph
+            waiting = start(a, graph, [floats([1] * 4)], **kwargs)
+            until("it waits", lambda: in_flight(a) >= 2)
+            if ends:
+                ends(waiting)
+            assert unfloats(a.replay(plain, [floats([1, 2])]).outputs[0]) == [2, 4]
+            assert outputs(start(a, graph, [floats([1] * 4)])).reason == "GROUP_BROKEN"
+            info, = a.call("Graphs/ListGroups", pb.ListGroupsRequest()).groups
+            assert "cancelled, or its time was over" in info.reason, info
 
 
 @test("a device lost in the middle of a launch: its daemon says so, and the other one's replay ends at the limit of replays")
