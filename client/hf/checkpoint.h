@@ -42,7 +42,7 @@ struct npugraph__weight {
 };
 struct npugraph__weights {
     struct npugraph__weight *items;
-    size_t n, room;
+    size_t n;
     char **files; /* distinct shards */
     size_t n_files;
 };

@@ -3,9 +3,7 @@
  * The file of a family of models, run for a small config.json. Whatever it says, the run ends, with a description or a
  * sentence; a graph's text is one that the daemon's parser takes, or refuses with a diagnosis.
  */
-#include "client/hf/checkpoint.h"
-#include "graphs/graph.h"
-#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/checkpoint_graphs.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,31 +40,6 @@ static void put_family(const uint8_t *data, size_t n)
     fuzz_demand(f && fwrite(data, 1, n, f) == n && fclose(f) == 0, "the family cannot be written");
 }
 
-static void check_graph(struct npugraph__checkpoint *ck, bool prefill)
-{
-    const struct npugraph__shape shape = {.max_context = 64,
-                                          .block_size = 16,
-                                          .num_blocks = 8,
-                                          .table_blocks = 4,
-                                          .max_batch = 2,
-                                          .prefill_chunk = 16,
-                                          .kv_dtype = "f32"};
-    struct npugraph_error err = {0};
-    struct ngd_graph *graph = NULL;
-    struct ngd_diag diag = {0};
-    struct ngd_strbuf text;
-
-    for (size_t i = 0; i < ck->weights.n; i++)
-        snprintf(ck->weights.items[i].dtype, sizeof(ck->weights.items[i].dtype), "f32");
-    ngd_strbuf_init(&text);
-    if (npugraph__checkpoint_graph(ck, &shape, "fuzz", prefill, &text, &err) != 0)
-        fuzz_demand(err.message[0] != '\0', "a graph is not written, without a sentence");
-    else if (ngd_graph_parse(ngd_strbuf_str(&text), text.len, &graph, &diag) != NGD_OK)
-        fuzz_demand(diag.text[0] != '\0', "a graph is refused without a diagnosis");
-    ngd_graph_unref(graph);
-    ngd_strbuf_fini(&text);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     struct npugraph__checkpoint *ck = NULL;
@@ -78,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         return 0;
     }
     for (int prefill = 0; prefill < 2; prefill++)
-        check_graph(ck, prefill);
+        (void)check_checkpoint_graph(ck, prefill);
     npugraph__checkpoint_free(ck);
     return 0;
 }

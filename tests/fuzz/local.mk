@@ -23,7 +23,7 @@ NGD_FUZZ_TARGETS = \
 check_PROGRAMS += $(NGD_FUZZ_TARGETS)
 TESTS += $(NGD_FUZZ_TARGETS)
 check_LTLIBRARIES += libngdfuzz.la
-libngdfuzz_la_SOURCES = tests/fuzz/fuzz_main.c tests/fuzz/fuzz.h
+libngdfuzz_la_SOURCES = tests/fuzz/fuzz_main.c tests/fuzz/fuzz.h tests/fuzz/checkpoint_graphs.h
 EXTRA_DIST += tests/fuzz/corpus tests/fuzz/dict tests/fuzz/parsers
 
 NGD_FUZZ_LIBS = libngdfuzz.la $(NGD_FUZZER_LIBS)

@@ -2,8 +2,9 @@
 -- Gemma 3, text: norms before and behind attention and MLP, norms of heads, all times 1 + gamma; layers with a sliding
 -- window have other positions (models/gemma3/modeling_gemma3.py of transformers). Contexts end where the window begins.
 include "decoder"
-if has "final_logit_softcapping" then logits_cap = number "final_logit_softcapping" end
-if has "attn_logit_softcapping" then refuse("attn_logit_softcapping", "is set: capped scores are not supported") end
+for _, key in ipairs {"final_logit_softcapping", "attn_logit_softcapping"} do
+  if has(key) then refuse(key, "is set: soft caps are not supported") end
+end
 expect("use_bidirectional_attention", false, "is set: tokens would see those behind them")
 read_decoder {head_dim = 256, hidden_activation = "gelu_pytorch_tanh", tie_word_embeddings = true,
   max_position_embeddings = 131072}

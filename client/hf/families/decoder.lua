@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 --
 -- Decoders: what the families beside this file have in common. A family includes it, reads its fields of config.json,
--- and defines layer(i, s). docs/families.md describes the calls (int, weight, emit, ...).
+-- and may define a layer(i, s, rope) of its own. docs/families.md describes the calls (int, weight, emit, ...).
 --
 -- Values are names of the graph's text, "%q.3". Shapes are [rows, features]; heads are [rows, heads, head_dim].
 -- Sizes are those of a rank, where ranks divide the model.
@@ -101,8 +101,8 @@ rotary_dim = false    -- how many of a head's dimensions turn; false: all
 rotary_pairs = false  -- true: a pair is two dimensions side by side, not one in each half
 attention_scale = false -- false: 1 / sqrt(head_dim)
 
--- Orders each head so that the halves turn as its neighbours would. q and k have the same order, which a product of
--- the two does not show.
+-- Moves the even dimensions of each head into its first half and the odd ones into its second, since npu.rotary_mul pairs
+-- the halves. q and k are ordered alike, so their products stay the same.
 local function halves(name, x, heads, dim)
   x = node(name .. "_split", "aten.view", {x}, format("size=[%s, %d, %d, 2]", rows, heads, dim // 2))
   x = node(name .. "_turn", "aten.permute", {x}, "dims=[0, 1, 3, 2]")
@@ -189,19 +189,14 @@ end
 
 -- Refuses a field unless it is absent or has this value.
 function expect(key, value, what)
-  local v = value
-  if type(value) == "boolean" then v = bool(key, value) else v = text(key, value) end
-  if v ~= value then refuse(key, what or format("must be %s", tostring(value))) end
+  local read = type(value) == "boolean" and bool or text
+  if read(key, value) ~= value then refuse(key, what or format("must be %s", tostring(value))) end
 end
 
 local ACTIVATIONS = {silu = "silu", swish = "silu", gelu = "gelu", gelu_pytorch_tanh = "gelu_tanh"}
 
 local function read_activation(key, default)
-  local name = text(key, default)
-  for known, kind in pairs(ACTIVATIONS) do
-    if known == name then activation = kind; return end
-  end
-  refuse(key, "must be silu, gelu or gelu_pytorch_tanh")
+  activation = ACTIVATIONS[text(key, default)] or refuse(key, "must be silu, gelu or gelu_pytorch_tanh")
 end
 
 -- Layers with a sliding window, by either of the two fields that ask for them.
@@ -236,7 +231,7 @@ function read_decoder(defaults)
   ffn = divide("intermediate_size", ffn)
 end
 
--- A window of attention is never smaller than the context, so that it leaves nothing out.
+-- Ends contexts where a sliding window would begin to hide keys.
 function contexts_within(window)
   positions = min(positions, window)
 end
@@ -262,8 +257,8 @@ end
 longrope_original = false -- the positions of training of a config that does not name them; false: all
 yarn_is_longrope = false  -- "yarn" is an old name of longrope
 
--- Up to the positions of training, these have the short factors; beyond, all positions would have other ones as soon as
--- a context gets longer. So contexts end there. Only the field of the whole config counts, as in transformers.
+-- Contexts up to the positions of training use the short factors; a longer one would use the long ones for all of its
+-- positions. So contexts end there. As in transformers, only the field at the top of config.json counts.
 local function longrope(field)
   local given = has "original_max_position_embeddings" or longrope_original
   local original = given and int("original_max_position_embeddings", longrope_original or nil) or max_positions
@@ -318,7 +313,6 @@ end
 
 embedding_scale = 1
 logits_scale = 1
-logits_cap = false -- logits = cap * tanh(logits / cap)
 
 local function embedded()
   local table = weight("model.embed_tokens.weight", vocab, hidden)
@@ -337,10 +331,7 @@ end
 
 local function head(n)
   local w = tied and "%model.embed_tokens.weight" or weight("lm_head.weight", vocab, hidden)
-  local y = scaled("logits_scaled", node("logits", "aten.linear", {n, w}), logits_scale)
-  if not logits_cap then return y end
-  y = node("logits_tanh", "aten.tanh", {scaled("logits_part", y, 1 / logits_cap)})
-  return scaled("logits_capped", y, logits_cap)
+  return scaled("logits_scaled", node("logits", "aten.linear", {n, w}), logits_scale)
 end
 
 -- The name of the tables that layer i turns by; nil: it knows no positions.
