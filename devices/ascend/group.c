@@ -253,6 +253,8 @@ static ngd_status_t make_hccl(struct ascend_comm *comm, const void *root, struct
 
     if (status)
         return status;
+    if (root)
+        ngd_info("devices", "group \"%.64s\": its ranks in other daemons are waited for", comm->name);
     status = root ? join_by_root(comm, root, diag) : join_here(comm, diag);
     end_joining(comm);
     if (status)

@@ -26,6 +26,7 @@ if not (LIBS / "libascendcl.so").exists():
     skip_all(f"the simulator was not built in {LIBS}")
 V, D, H = 32, 8, 16  # of the decoder below: tokens, width, inner width
 LIMIT_MS = 1000
+WAITS = "ranks in other daemons are waited for"  # the daemon's log
 
 
 class Network:
@@ -305,7 +306,7 @@ def busy_meanwhile():
         joint = a.call("Graphs/JoinRanks", pb.JoinRanksRequest(graphs=graphs)).graph
         assert unfloats(outputs(start(a, joint, inputs))[0]) == [2] * 4
         waiting = ask(a, root_of(a), 0, name="waits")
-        until("it waits", lambda: in_flight(a) >= 2)
+        until("it waits", lambda: da.log().count(WAITS) == 1)
         assert outputs(start(a, joint, inputs)).reason == "DEVICE_FAULT"
         got = outputs(start(a, joint, inputs))
         assert got.reason == "BUSY" and "other daemons" in got.text, got
@@ -318,7 +319,7 @@ def refused_root():
     with Network() as net, net.daemon(0) as da, net.daemon(1) as db, Client(da) as a, Client(db) as b:
         first, second = root_of(a), root_of(b)
         waiting = ask(b, first, 1)
-        until("it waits", lambda: in_flight(b) >= 2)
+        until("it waits", lambda: db.log().count(WAITS) == 1)
         got = answer(ask(b, second, 0, name="second"))
         assert got.reason == "BUSY" and "try again" in got.text, got
         assert all(isinstance(g, int) for g in (answer(ask(a, first, 0)), answer(waiting)))
@@ -333,7 +334,7 @@ def cancelled():
     with Network() as net, net.daemon(0, HCCL_CONNECT_MS="9000") as da, net.daemon(1) as db, Client(da) as a, Client(db) as b:
         root = root_of(a)
         waiting = ask(a, root, 0)
-        until("it waits", lambda: in_flight(a) >= 2)
+        until("it waits", lambda: da.log().count(WAITS) == 1)  # it goes on though its call is cancelled
         waiting.cancel()
         assert isinstance(answer(ask(b, root, 1, name="first")), int)
         until("the call has ended", lambda: in_flight(a) < 2)
@@ -380,18 +381,23 @@ def killed():
 
 @test("a wait for other daemons ends with the request: by its deadline, by being cancelled, by max-replay-time; the slot is free then")
 def stopped():
-    for options, kwargs, ends in (((), {"timeout": 1}, None), ((), {}, lambda f: f.cancel()), (("--max-replay-time=1s",), {}, None)):
+    def cancel(future):
+        time.sleep(0.1)
+        future.cancel()
+
+    for options, kwargs, ends in (((), {"timeout": 1}, outputs), ((), {}, cancel), (("--max-replay-time=1s",), {}, outputs)):
         with Network() as net, net.daemon(0, *options) as da, net.daemon(1) as db, Client(da) as a, Client(db) as b:
             groups = span(a, b, limit=600_000)
             graph, plain = rank(a, groups[0], sums()), a.register(PLAIN).graph
-            waiting = start(a, graph, [floats([1] * 4)], **kwargs)
-            until("it waits", lambda: in_flight(a) >= 2)
-            if ends:
-                ends(waiting)
+
+            def given_up():  # a request that ends before its launch gives up nothing: the next one does
+                ends(start(a, graph, [floats([1] * 4)], **kwargs))
+                info, = a.call("Graphs/ListGroups", pb.ListGroupsRequest()).groups
+                return "cancelled, or its time was over" in info.reason
+
+            until("the group is given up", given_up)
             assert unfloats(a.replay(plain, [floats([1, 2])]).outputs[0]) == [2, 4]
             assert outputs(start(a, graph, [floats([1] * 4)])).reason == "GROUP_BROKEN"
-            info, = a.call("Graphs/ListGroups", pb.ListGroupsRequest()).groups
-            assert "cancelled, or its time was over" in info.reason, info
 
 
 @test("a device lost in the middle of a launch: its daemon says so, and the other one's replay ends at the limit of replays")
@@ -466,8 +472,9 @@ def wrong_roots():
         refused_at_once("not of this daemon", root_of(b), first=0)
 
         # Nobody else comes: HCCL's limit ends it, and meanwhile the daemon serves, and makes no second one.
+        before = da.log().count(WAITS)
         alone = ask(a, root, 0)
-        until("it waits", lambda: in_flight(a) >= 2)
+        until("it waits", lambda: da.log().count(WAITS) == before + 1)
         plain = a.register(PLAIN).graph
         assert unfloats(a.replay(plain, [floats([1, 2])]).outputs[0]) == [2, 4]
         refused_at_once("waits for its ranks", root_of(a), name="other", reason="BUSY")
@@ -488,8 +495,9 @@ def wrong_roots():
             assert all(isinstance(g, Refusal) and g.reason != "INTERNAL" for g in got), got
             assert any("each rank once" in g.text for g in got), [g.text for g in got]
         works(a, b, span(a, b))
+        before = da.log().count(WAITS)
         last = ask(a, root_of(a), 0, name="last")  # a daemon that stops ends after HCCL's limit
-        until("it waits", lambda: in_flight(a) >= 2)
+        until("it waits", lambda: da.log().count(WAITS) == before + 1)
         assert not last.done()
 
 
