@@ -21,7 +21,7 @@
 #define SOURCE_MAX      ((size_t)1 << 20)  /* of a file */
 /* Instructions of a run. A decoder of 28 layers needs less than 100,000. */
 #define STEPS_MAX       10000000
-#define STEPS_AT_A_TIME 1000
+#define STEPS_AT_A_TIME 50
 /* CPU time of a run: an instruction may be a long copy. */
 #define TIME_MAX        (5 * NGD_SEC)
 
@@ -143,10 +143,14 @@ static int read_source(lua_State *lua, const char *dir, const char *name, char *
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return errno == ENOENT || errno == ENOTDIR ? 0 : luaL_error(lua, "%s: %s", path, strerror(errno));
-    f = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? fdopen(fd, "r") : NULL;
-    if (f == NULL) {
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
         close(fd);
         return luaL_error(lua, "%s: is not a regular file", path);
+    }
+    f = fdopen(fd, "r");
+    if (f == NULL) {
+        close(fd);
+        return luaL_error(lua, "%s: out of memory", path);
     }
     source = malloc(SOURCE_MAX + 1);
     n = source != NULL ? fread(source, 1, SOURCE_MAX + 1, f) : 0;

@@ -44,8 +44,8 @@ static int corrupt_field(lua_State *lua, const char *key, const char *what)
     return refuse_family(lua, 3, "FILE_CORRUPT", "config.json: %.64s %.120s", key, what);
 }
 
-/* Finds a field; dots lead into objects. Returns NULL if it is absent or null. */
-static json_t *find_config_field(lua_State *lua, const char *path)
+/* Finds a field, which may be null; dots lead into objects. */
+static json_t *find_given_field(lua_State *lua, const char *path)
 {
     json_t *at = npugraph__family_of(lua)->ck->config;
     char key[64];
@@ -59,9 +59,17 @@ static json_t *find_config_field(lua_State *lua, const char *path)
         key[n] = '\0';
         at = json_object_get(at, key);
         if (path[n] == '\0' || at == NULL)
-            return json_is_null(at) ? NULL : at;
+            return at;
         path += n + 1;
     }
+}
+
+/* The same; returns NULL if the field is null, too. */
+static json_t *find_config_field(lua_State *lua, const char *path)
+{
+    json_t *v = find_given_field(lua, path);
+
+    return json_is_null(v) ? NULL : v;
 }
 
 static int call_int(lua_State *lua)
@@ -125,7 +133,7 @@ static int call_text(lua_State *lua)
 /* given(KEY): whether the field is there, perhaps as null. */
 static int call_given(lua_State *lua)
 {
-    lua_pushboolean(lua, json_object_get(npugraph__family_of(lua)->ck->config, luaL_checkstring(lua, 1)) != NULL);
+    lua_pushboolean(lua, find_given_field(lua, luaL_checkstring(lua, 1)) != NULL);
     return 1;
 }
 

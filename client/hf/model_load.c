@@ -82,6 +82,16 @@ static uint64_t kv_block_bytes(const struct load *l)
     return row * l->ranks * l->shape.block_size * element;
 }
 
+/* A slice of a prompt is never longer than a context, nor than what the cache holds. */
+static uint32_t longest_slice(const struct load *l, uint32_t wanted)
+{
+    uint64_t rows = (uint64_t)(l->shape.num_blocks - l->padding_blocks) * l->shape.block_size;
+
+    if (rows > l->shape.max_context)
+        rows = l->shape.max_context;
+    return rows < wanted ? (uint32_t)rows : wanted;
+}
+
 static int choose_shape(struct load *l)
 {
     const struct npugraph_model_params *p = l->params;
@@ -98,16 +108,17 @@ static int choose_shape(struct load *l)
         return npugraph__error(l->err, 3, "INVALID_ARGUMENT", "max_batch and prefill_chunk must be 1 or more");
     l->shape.max_context = (uint32_t)context;
     l->shape.max_batch = p->max_batch;
-    l->shape.prefill_chunk = p->prefill_chunk;
     l->shape.table_blocks = ((uint32_t)context + l->shape.block_size - 1) / l->shape.block_size;
     l->shape.kv_dtype = p->kv_dtype != NULL ? p->kv_dtype : l->ck->weights.items[0].dtype;
     blocks = p->kv_bytes != 0 ? p->kv_bytes / kv_block_bytes(l)
                               : (uint64_t)l->shape.table_blocks * p->max_batch + l->padding_blocks;
-    if (blocks == 0 || blocks > INT32_MAX / l->shape.block_size)
+    if (blocks <= l->padding_blocks || blocks > INT32_MAX / l->shape.block_size)
         return npugraph__error(l->err, 3, "INVALID_ARGUMENT",
-                               "kv_bytes %" PRIu64 " make %" PRIu64 " KV blocks of %" PRIu64 " bytes", p->kv_bytes,
-                               blocks, kv_block_bytes(l));
+                               "kv_bytes %" PRIu64 " make %" PRIu64 " KV blocks of %" PRIu64
+                               " bytes, of which the device keeps %u",
+                               p->kv_bytes, blocks, kv_block_bytes(l), l->padding_blocks);
     l->shape.num_blocks = (uint32_t)blocks;
+    l->shape.prefill_chunk = longest_slice(l, p->prefill_chunk);
     return 0;
 }
 

@@ -48,8 +48,9 @@ static bool always_fits(const struct shape *s, enum ascend_way way)
     case ASCEND_WAY_PREFILL:
         return s->sequences == 1 && s->rows > 1 && s->blocks >= s->width && s->rows <= s->width * s->block;
     case ASCEND_WAY_RAGGED:
+        /* RAGGED_ROWS and RAGGED_LENGTHS of attention_rules.def are of the whole query, not of one sequence. */
         return s->sequences > 1 && s->rows > s->sequences && s->blocks / s->sequences >= s->width &&
-               s->rows <= s->sequences * s->width * s->block;
+               s->rows <= s->sequences * s->width * s->block && s->sequences <= 4096 && s->rows <= 1048576;
     default:
         return s->rows > 0 && s->sequences > 0 && s->width > 0 && s->blocks > 0;
     }

@@ -295,8 +295,8 @@ static ngd_status_t place_rowmaps(struct ascend_exec *exec, struct ngd_diag *dia
         if (exec->dev->skips_slots)
             return ngd_diag_set(
                 diag, NGD_ERR_OP_UNSUPPORTED,
-                "device %s: node %u (%s): aclnnScatterPaKvCache does not take these caches on %s: f16, bf16 "
-                "and as many rows at least as are written",
+                "device %s: node %u (%s): aclnnScatterPaKvCache does not take these caches on %s: they must be f16 or "
+                "bf16, and have as many rows as the graph writes (more blocks, or fewer rows of the graph)",
                 exec->dev->name, check->node, check->call->op->name, ngd_chip_info(exec->dev->chip)->name);
         if (t->rank != 1 || !ngd_plan_contiguous(t) || t->dtype != NGD_I32)
             return ngd_diag_set(

@@ -454,8 +454,51 @@ START_TEST(load_without_a_device_asks_the_one_that_the_daemon_would_take)
 }
 END_TEST
 
+/* A prompt graph of more rows than the cache has would be refused, though no prompt can be that long. */
+START_TEST(slices_of_prompts_are_no_longer_than_the_context_or_the_cache)
+{
+    static const struct {
+        uint32_t max_context, block_size;
+        uint64_t kv_bytes;
+        const char *refused; /* NULL: it loads */
+    } cases[] = {{256, 128, 0, NULL}, {32, 16, 0, NULL}, {256, 16, 20 * 8192, NULL}, {256, 16, 8192, "keeps 1"}};
+    struct npugraph_client *client;
+    struct checkpoint k;
+    struct live live;
+
+    checkpoint_open(&k, "float16", 64, 1);
+    setenv("NGD_ACLSIM_SOC", "Ascend910B4", 1);
+    setenv("NGD_ACLSIM_API", "8.5", 1);
+    client = start_with(&live, &k, "--device=ascend", NULL);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct npugraph_model_params params;
+        struct npugraph_error err = {0};
+        int rc;
+
+        npugraph_model_params_init(&params);
+        params.name = "small";
+        params.max_batch = 1;
+        params.prefill_chunk = 1024;
+        params.max_context = cases[i].max_context;
+        params.block_size = cases[i].block_size;
+        params.kv_bytes = cases[i].kv_bytes;
+        rc = npugraph_model_load(client, k.dir, &params, NULL, NULL, &err);
+        if (!cases[i].refused) {
+            ck_assert_msg(rc == 0, "case %zu: %s", i, err.message);
+            ck_assert_int_eq(npugraph_model_unload(client, "small", false, &err), 0);
+        } else {
+            ck_assert_msg(rc != 0 && strstr(err.message, cases[i].refused) != NULL, "case %zu: %s", i, err.message);
+        }
+    }
+    npugraph_disconnect(client);
+    ck_assert_int_eq(live_stop(&live), 0);
+    checkpoint_close(&k);
+}
+END_TEST
+
 UNIT_MAIN("ascend/chips", bf16_checkpoint_of_128_says_on_a_910b_what_it_says_on_the_cpu,
           f16_checkpoint_of_64_says_on_a_910b_what_it_says_on_the_cpu,
           model_is_refused_on_a_310p_before_anything_is_allocated,
           all_devices_of_a_model_are_asked_before_anything_is_sent,
-          load_without_a_device_asks_the_one_that_the_daemon_would_take)
+          load_without_a_device_asks_the_one_that_the_daemon_would_take,
+          slices_of_prompts_are_no_longer_than_the_context_or_the_cache)

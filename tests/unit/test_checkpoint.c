@@ -139,6 +139,35 @@ START_TEST(rope_settings_are_read_in_the_old_and_in_the_new_place)
 }
 END_TEST
 
+/* transformers 5 has in rope_parameters what transformers 4 has at the top, and the factor decides there. */
+START_TEST(longrope_has_the_same_tables_in_the_old_and_in_the_new_form)
+{
+    static const char *const configs[] = {
+        ",\"max_position_embeddings\":131072,\"original_max_position_embeddings\":4096,\"rope_scaling\":{\"type\":"
+        "\"longrope\",\"short_factor\":[1,1,1,1,1,1,1,2],\"long_factor\":[4,4,4,4,4,4,4,4]}}",
+        ",\"max_position_embeddings\":131072,\"rope_parameters\":{\"rope_type\":\"longrope\",\"factor\":32.0,"
+        "\"original_max_position_embeddings\":4096,\"short_factor\":[1,1,1,1,1,1,1,2],"
+        "\"long_factor\":[4,4,4,4,4,4,4,4]}}"};
+    static const char *const families[] = {"LlamaForCausalLM", "Phi3ForCausalLM"};
+    struct npugraph_error err = {0};
+    char text[1000];
+
+    for (int f = 0; f < 2; f++)
+        for (int i = 0; i < 2; i++) {
+            struct npugraph__checkpoint *ck;
+
+            snprintf(text, sizeof(text), "{\"architectures\":[\"%s\"]," SIZES "%s", families[f], configs[i]);
+            ck = read_config(text, &err);
+            ck_assert_msg(ck != NULL, "%s", err.message);
+            ck_assert_int_eq(ck->ropes[0].kind, ROPE_LONG);
+            ck_assert_double_eq_tol(ck->ropes[0].scale, sqrt(1 + log(32) / log(4096)), 1e-12);
+            ck_assert_double_eq(ck->ropes[0].factors[7], 2);
+            ck_assert_int_eq(ck->positions, 4096);
+            npugraph__checkpoint_free(ck);
+        }
+}
+END_TEST
+
 START_TEST(rotary_tables_hold_cosine_and_sine_of_position_times_frequency)
 {
     struct npugraph__rope r = {.dim = 4, .theta = 10000, .scale = 1};
@@ -165,6 +194,9 @@ START_TEST(what_is_not_supported_is_refused_by_name)
                    "FILE_UNSUPPORTED", "sliding");
     expect_refused("{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"rope_scaling\":{\"type\":\"spiral\"}}",
                    "FILE_UNSUPPORTED", "rope_scaling");
+    expect_refused("{\"architectures\":[\"Gemma3ForCausalLM\"]," SIZES
+                   ",\"layer_types\":[\"chunked_attention\",\"full_attention\"]}",
+                   "FILE_UNSUPPORTED", "layer_types");
     expect_refused("{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"quantization_config\":{}}",
                    "FILE_UNSUPPORTED", "quantization_config");
 }
@@ -248,7 +280,7 @@ static void expect_invalid(const char *family, const char *mentions)
     struct npugraph__checkpoint *ck = NULL;
     struct npugraph_error err = {0};
 
-    ck_assert_int_ne(read_own(family, "{\"architectures\":[\"OwnModel\"]}", &ck, &err), 0);
+    ck_assert_int_ne(read_own(family, "{\"architectures\":[\"OwnModel\"],\"rope\":{\"theta\":null}}", &ck, &err), 0);
     ck_assert_msg(strstr(err.message, mentions) != NULL, "\"%s\" does not mention %s", err.message, mentions);
     ck_assert_ptr_null(ck);
     clean();
@@ -271,6 +303,8 @@ START_TEST(mistakes_of_a_family_are_told_with_their_line)
     expect_invalid("error(12.5)\n", "no text");
     expect_invalid("include 'OwnModel'\n", "include");
     expect_invalid("include '../decoder'\n", "there is no family ../decoder");
+    expect_invalid("assert(given 'rope.theta' and not has 'rope.theta' and not given 'rope.x', 'dots')\nerror 'good'\n",
+                   "good");
 }
 END_TEST
 
@@ -294,6 +328,7 @@ END_TEST
 
 UNIT_MAIN("client/checkpoint", defaults_are_those_of_transformers, qwen3_has_heads_of_128_unless_its_config_says_so,
           stop_tokens_come_from_the_generation_config_first, rope_settings_are_read_in_the_old_and_in_the_new_place,
+          longrope_has_the_same_tables_in_the_old_and_in_the_new_form,
           rotary_tables_hold_cosine_and_sine_of_position_times_frequency, what_is_not_supported_is_refused_by_name,
           values_that_contradict_each_other_are_refused, a_directory_without_a_config_says_which_file_is_missing,
           shards_come_from_the_index_and_a_gap_in_it_names_the_tensor, mistakes_of_a_family_are_told_with_their_line,

@@ -17,6 +17,11 @@ embedding_scale = sqrt(hidden)
 contexts_within(int("sliding_window", 4096))
 
 local kinds, pattern = list "layer_types", int("sliding_window_pattern", 6)
+for _, kind in ipairs(kinds or {}) do
+  if kind ~= "sliding_attention" and kind ~= "full_attention" then
+    refuse("layer_types", "names layers that are neither sliding_attention nor full_attention")
+  end
+end
 if kinds and #kinds ~= layers then corrupt("layer_types", "must have a name for each layer") end
 
 local function has_window(i)

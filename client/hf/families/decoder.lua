@@ -258,11 +258,20 @@ longrope_original = false -- the positions of training of a config that does not
 yarn_is_longrope = false  -- "yarn" is an old name of longrope
 
 -- Contexts up to the positions of training use the short factors; a longer one would use the long ones for all of its
--- positions. So contexts end there. As in transformers, only the field at the top of config.json counts.
+-- positions. So contexts end there. transformers 4 reads the positions of training at the top of config.json, where they
+-- decide the factor too; transformers 5 reads both in rope_parameters.
 local function longrope(field)
-  local given = has "original_max_position_embeddings" or longrope_original
-  local original = given and int("original_max_position_embeddings", longrope_original or nil) or max_positions
-  local factor = given and max_positions / original or number(field "factor")
+  local key = "original_max_position_embeddings"
+  local original, factor = max_positions, nil
+  if object "rope_parameters" and has(field(key)) then
+    original = int(field(key))
+    factor = number(field "factor", max_positions / original)
+  elseif has(key) or longrope_original then
+    original = int(key, longrope_original or nil)
+    factor = max_positions / original
+  else
+    factor = number(field "factor")
+  end
   local scale = factor <= 1 and 1 or sqrt(1 + log(factor) / log(original))
   contexts_within(original)
   return {kind = "longrope", factors = list(field "short_factor"), scale = number(field "attention_factor", scale)}
