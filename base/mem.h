@@ -23,6 +23,22 @@ char *ngd_strndup(const char *s, size_t n);
 void *ngd_memdup(const void *p, size_t n);
 void ngd_free(void *ptr);
 
+/* With the address sanitizer, moves a small array that is about to get an element, as growing may move it at any time:
+ * a pointer into it that is used afterwards is found by every test, not only by the one whose array happens to be full.
+ */
+static inline void ngd_move_array(void **array, size_t bytes)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    void *p = *array && bytes < 65536 ? ngd_realloc(*array, bytes) : NULL;
+
+    if (p)
+        *array = p;
+#else
+    (void)array;
+    (void)bytes;
+#endif
+}
+
 #define NGD_NEW(type)      ((type *)ngd_calloc(1, sizeof(type)))
 #define NGD_NEW_N(type, n) ((type *)ngd_calloc((n), sizeof(type)))
 

@@ -139,8 +139,10 @@ static ngd_status_t grow_array(void **array, uint32_t n, uint32_t *cap, uint32_t
     uint32_t want = *cap ? *cap : 16;
     void *p;
 
-    if (n + extra <= *cap)
+    if (n + extra <= *cap) {
+        ngd_move_array(array, *cap * size);
         return NGD_OK;
+    }
     while (want < n + extra)
         want *= 2;
     p = ngd_reallocarray(*array, want, size);

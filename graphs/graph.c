@@ -283,8 +283,10 @@ static ngd_status_t grow_graph_array(void **array, uint32_t n, uint32_t *cap, si
     uint32_t want = *cap ? *cap * 2 : 16;
     void *p;
 
-    if (n < *cap)
+    if (n < *cap) {
+        ngd_move_array(array, *cap * size);
         return NGD_OK;
+    }
     p = ngd_reallocarray(*array, want, size);
     if (!p)
         return NGD_ERR_NO_MEMORY;

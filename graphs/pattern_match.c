@@ -584,16 +584,16 @@ static ngd_status_t try_node(const struct match *m, uint32_t depth, uint32_t nod
     uint32_t of_pattern = m->p->order[depth];
     const struct ngd_node *n = ngd_rewrite_node(m->ctx->rw, node);
     ngd_status_t status = NGD_OK;
+    bool both;
 
     if (n->op != m->p->source.nodes[of_pattern].op || ++*m->steps > MAX_STEPS)
         return NGD_OK;
+    both = commutes(&m->p->source.nodes[of_pattern], n); /* n may move: a replacement that is undone adds nodes too */
     if (depth && !ngd_rewrite_same_segment(m->ctx->rw, m->node_of[m->p->order[0]], node))
         return NGD_OK;
-    for (int swapped = 0; swapped < 2 && !status && !*replaced_p; swapped++) {
+    for (int swapped = 0; swapped < 1 + both && !status && !*replaced_p; swapped++) {
         struct match next = *m;
 
-        if (swapped && !commutes(&m->p->source.nodes[of_pattern], n))
-            break;
         if (unify_node(&next, of_pattern, node, swapped))
             status = match_rest(&next, depth + 1, replaced_p);
     }

@@ -72,8 +72,11 @@ static ngd_status_t grow_tensors(struct build *b)
     struct ngd_plan_tensor *tensors;
     struct tensor_info *info;
 
-    if (b->plan->n_tensors < b->cap_tensors)
+    if (b->plan->n_tensors < b->cap_tensors) {
+        ngd_move_array((void **)&b->plan->tensors, b->cap_tensors * sizeof(*tensors));
+        ngd_move_array((void **)&b->info, b->cap_tensors * sizeof(*info));
         return NGD_OK;
+    }
     tensors = ngd_reallocarray(b->plan->tensors, cap, sizeof(*tensors));
     if (!tensors)
         return plan_no_memory(b);

@@ -231,8 +231,10 @@ static ngd_status_t grow_rewrite_array(void **array, uint32_t need, uint32_t *ca
     uint32_t want = *cap ? *cap : 64;
     void *p;
 
-    if (need <= *cap)
+    if (need <= *cap) {
+        ngd_move_array(array, *cap * size);
         return NGD_OK;
+    }
     while (want < need)
         want *= 2;
     p = ngd_reallocarray(*array, want, size);
