@@ -85,8 +85,10 @@ static void check_operator(struct visit *v, const char *name, const char *body)
         status = ngd_doctor_run_replay(&r[0], &v->device, false, &took);
         diag = r[0].launch.diag;
     }
-    if (status == NGD_OK && !ngd_doctor_run_same(&r[0], &r[1], &text)) {
-        ngd_doctor_device_add(v->report, name, "differs", took, "from the host's: %.180s", ngd_strbuf_str(&text));
+    if (status == NGD_OK && !ngd_doctor_run_same(&r[0], &r[1], &text, &status)) {
+        diag = r[0].launch.diag;
+        if (status == NGD_OK)
+            ngd_doctor_device_add(v->report, name, "differs", took, "from the host's: %.180s", ngd_strbuf_str(&text));
     } else if (status == NGD_OK) {
         wrong = ngd_doctor_run_repeat(&r[0], &v->device, &status);
         diag = r[0].launch.diag;

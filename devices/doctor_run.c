@@ -239,11 +239,25 @@ ngd_status_t ngd_doctor_run_replay(struct ngd_doctor_run *r, struct ngd_doctor_b
 
 /* ---- results --------------------------------------------------------------------------------------- */
 
-bool ngd_doctor_run_same(struct ngd_doctor_run *got, struct ngd_doctor_run *want, struct ngd_strbuf *text)
+static ngd_status_t read_states(struct ngd_doctor_run *got, struct ngd_doctor_run *want, uint32_t i, void *a, void *b,
+                                uint64_t bytes)
+{
+    struct ngd_diag *diag = &got->launch.diag;
+    ngd_status_t status;
+
+    if (!a || !b)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory to compare states");
+    status = ngd_buffer_read(got->bound[i], 0, a, bytes, diag);
+    return status ? status : ngd_buffer_read(want->bound[i], 0, b, bytes, diag);
+}
+
+bool ngd_doctor_run_same(struct ngd_doctor_run *got, struct ngd_doctor_run *want, struct ngd_strbuf *text,
+                         ngd_status_t *status_p)
 {
     const struct ngd_graph *g = want->graph;
     struct ngd_difference diff;
 
+    *status_p = NGD_OK;
     for (uint32_t i = 0; i < g->n_outputs; i++) {
         const struct ngd_type *type = &g->values[g->outputs[i].value].type;
         uint64_t n = elements_of(g, type);
@@ -258,14 +272,11 @@ bool ngd_doctor_run_same(struct ngd_doctor_run *got, struct ngd_doctor_run *want
         const struct ngd_value *v = &g->values[g->states[i]];
         uint64_t n = elements_of(g, &v->type), bytes = n * ngd_dtype_bytes(v->type.dtype);
         void *a = ngd_malloc(bytes), *b = ngd_malloc(bytes);
-        struct ngd_diag diag = {0};
-        bool same = a && b && ngd_buffer_read(got->bound[g->n_params + i], 0, a, bytes, &diag) == NGD_OK &&
-                    ngd_buffer_read(want->bound[g->n_params + i], 0, b, bytes, &diag) == NGD_OK;
+        bool same;
 
-        if (!same) {
-            ngd_strbuf_printf(text, "state %%%s cannot be read: %.100s", v->name, diag.text);
-        } else if (!ngd_compare(v->type.dtype, a, b, n, &diff)) {
-            same = false;
+        *status_p = read_states(got, want, g->n_params + i, a, b, bytes);
+        same = *status_p == NGD_OK && ngd_compare(v->type.dtype, a, b, n, &diff);
+        if (!same && *status_p == NGD_OK) {
             ngd_strbuf_printf(text, "state %%%s: ", v->name);
             ngd_difference_print(&diff, n, text);
         }

@@ -51,8 +51,10 @@ void ngd_doctor_run_close(struct ngd_doctor_run *r);
 /* Replays it; the diagnosis is r->launch.diag. */
 ngd_status_t ngd_doctor_run_replay(struct ngd_doctor_run *r, struct ngd_doctor_bench *b, bool eager,
                                    ngd_nsec_t *took_p);
-/* Compares outputs, then states. Returns true if all are the same; otherwise text says which one differs and how. */
-bool ngd_doctor_run_same(struct ngd_doctor_run *got, struct ngd_doctor_run *want, struct ngd_strbuf *text);
+/* Compares outputs, then states. Returns true if all are the same; otherwise text says which one differs and how. An
+ * error means that they could not be compared; its diagnosis is got->launch.diag. */
+bool ngd_doctor_run_same(struct ngd_doctor_run *got, struct ngd_doctor_run *want, struct ngd_strbuf *text,
+                         ngd_status_t *status_p);
 /* Checks that a second replay, and an eager run operator by operator, give the bits of the first replay. Returns which
  * of the two does not, NULL if both do. */
 const char *ngd_doctor_run_repeat(struct ngd_doctor_run *r, struct ngd_doctor_bench *b, ngd_status_t *status_p);

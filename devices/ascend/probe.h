@@ -84,7 +84,7 @@ void ngd_ascend_ask(struct ascend_asker *a, const struct ascend_question *q, str
 /* For the topics: */
 void ngd_ascend_reply(struct ascend_reply *reply, ascend_answer_t answer, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* What an error means: refused, missing, failed or hang. `ran`: it was launched. */
+/* What an error means: refused, missing, failed, hang, or skipped if memory is short. `ran`: it was launched. */
 void ngd_ascend_reply_error(struct ascend_reply *reply, ngd_status_t status, const struct ngd_diag *diag, bool ran);
 /* Runs the graph on both devices, and compares. hosts: of the capture; later: of a second replay, or NULL. */
 void ngd_ascend_ask_graph(struct ascend_asker *a, const char *body, const struct ngd_host_value *hosts,

@@ -30,6 +30,12 @@ static bool is_time_limit(int32_t code)
            code == NGD_ACL_RT_FFTS_PLUS_TIMEOUT;
 }
 
+/* That says nothing about the question, and the next probe may find enough. */
+static bool is_short_of_memory(ngd_status_t status)
+{
+    return status == NGD_ERR_NO_MEMORY || status == NGD_ERR_NO_DEVICE_MEMORY;
+}
+
 void ngd_ascend_reply_error(struct ascend_reply *reply, ngd_status_t status, const struct ngd_diag *diag, bool ran)
 {
     const char *words = ngd_acl_words_of(diag);
@@ -41,7 +47,8 @@ void ngd_ascend_reply_error(struct ascend_reply *reply, ngd_status_t status, con
     else if (!ran && status == NGD_ERR_OP_UNSUPPORTED)
         ngd_ascend_reply(reply, reply->code ? ASCEND_ANSWER_REFUSED : ASCEND_ANSWER_MISSING, "%s", words);
     else
-        ngd_ascend_reply(reply, ASCEND_ANSWER_FAILED, "%s: %s", ngd_status_name(status), words);
+        ngd_ascend_reply(reply, is_short_of_memory(status) ? ASCEND_ANSWER_SKIPPED : ASCEND_ANSWER_FAILED, "%s: %s",
+                         ngd_status_name(status), words);
 }
 
 /* ---- one graph ------------------------------------------------------------------------------------- */
@@ -67,19 +74,20 @@ static void judge_results(struct ascend_asker *a, struct ngd_doctor_run *got, st
                           struct ascend_reply *reply)
 {
     struct ngd_strbuf text;
-    const char *other;
+    const char *other = NULL;
     ngd_status_t status;
+    bool same;
 
     ngd_strbuf_init(&text);
-    if (!ngd_doctor_run_same(got, want, &text)) {
-        ngd_ascend_reply(reply, ASCEND_ANSWER_WRONG, "%s", ngd_strbuf_str(&text));
-    } else if (again) {
+    same = ngd_doctor_run_same(got, want, &text, &status);
+    if (same && again)
         other = ngd_doctor_run_repeat(got, &a->device, &status);
-        if (status)
-            ngd_ascend_reply_error(reply, status, &got->launch.diag, true);
-        else if (other)
-            ngd_ascend_reply(reply, ASCEND_ANSWER_WRONG, "%s gives other bits than the first", other);
-    }
+    if (status)
+        ngd_ascend_reply_error(reply, status, &got->launch.diag, true);
+    else if (!same)
+        ngd_ascend_reply(reply, ASCEND_ANSWER_WRONG, "%s", ngd_strbuf_str(&text));
+    else if (other)
+        ngd_ascend_reply(reply, ASCEND_ANSWER_WRONG, "%s gives other bits than the first", other);
     ngd_strbuf_fini(&text);
 }
 

@@ -12,18 +12,17 @@ static const char small_graph[] = " input %x : f32[4,32]\n %y = aten.add.Tensor(
 
 /* ---- streams --------------------------------------------------------------------------------------- */
 
-/* Makes streams until the device refuses, and gives them back. */
+/* Makes streams until the device refuses, and gives them back. -1: host memory is short. */
 static int64_t count_by_making(const struct ascend_device *dev)
 {
     void **made = ngd_calloc(STREAMS_MOST, sizeof(*made));
     int64_t n = 0;
 
-    if (!made || ngd_ascend_enter(dev, dev->context, NULL)) {
-        ngd_free(made);
+    if (!made)
         return -1;
-    }
-    while (n < STREAMS_MOST && dev->acl->aclrtCreateStream(&made[n]) == 0)
-        n++;
+    if (ngd_ascend_enter(dev, dev->context, NULL) == NGD_OK)
+        while (n < STREAMS_MOST && dev->acl->aclrtCreateStream(&made[n]) == 0)
+            n++;
     for (int64_t i = 0; i < n; i++)
         dev->acl->aclrtDestroyStream(made[i]);
     ngd_free(made);
@@ -41,7 +40,9 @@ void ngd_ascend_ask_streams(struct ascend_asker *a, const struct ascend_question
         reply->value = n;
     else
         reply->value = count_by_making(dev);
-    if (reply->value <= 0)
+    if (reply->value < 0)
+        ngd_ascend_reply(reply, ASCEND_ANSWER_SKIPPED, "no host memory");
+    else if (reply->value == 0)
         ngd_ascend_reply(reply, ASCEND_ANSWER_FAILED, "the device has no stream left");
 }
 

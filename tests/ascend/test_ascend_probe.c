@@ -271,6 +271,24 @@ START_TEST(library_that_is_wrong_hangs_and_crashes_costs_its_questions_and_a_dev
 }
 END_TEST
 
+/* Each child's sixth allocation is refused, as when other processes have the device's memory. */
+START_TEST(memory_that_is_short_is_no_answer_about_the_device)
+{
+    char *text;
+
+    SIMULATOR(ngd_aclsim_fail_call)("aclrtMalloc", 5, 207001);
+    text = probed("Ascend910B4", "8.5", NULL);
+    SIMULATOR(ngd_aclsim_fail_call)(NULL, -1, 0);
+    ck_assert_msg(count_answers(text, "", "failed") == 0 && count_answers(text, "", "wrong") == 0, "%s", text);
+    ck_assert_int_gt(count_answers(text, "", "skipped"), 0);
+    ck_assert_ptr_nonnull(strstr(text, "\"NO_DEVICE_MEMORY: "));
+    ck_assert_int_gt(count_answers(text, "", "ok"), 400);
+    ngd_free(parsed(text));
+    free(text);
+    forget_files();
+}
+END_TEST
+
 /* ---- files ------------------------------------------------------------------------------------------------ */
 
 /* A file in which all is well, but for the answers that the caller gives. */
@@ -471,5 +489,5 @@ END_TEST
 
 UNIT_MAIN("ascend/probe", list_of_questions_is_that_of_its_version, probe_tells_chips_and_versions_apart,
           library_that_is_wrong_hangs_and_crashes_costs_its_questions_and_a_device_avoids_what_is_known,
-          file_that_is_cut_or_lies_is_refused_with_its_line, limits_are_those_of_the_facts,
-          facts_outrank_the_table_of_chips_and_are_not_used_for_another_chip)
+          memory_that_is_short_is_no_answer_about_the_device, file_that_is_cut_or_lies_is_refused_with_its_line,
+          limits_are_those_of_the_facts, facts_outrank_the_table_of_chips_and_are_not_used_for_another_chip)
