@@ -7,7 +7,6 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define MEMORY_BYTES ((uint64_t)1 << 20)
@@ -189,13 +188,6 @@ static void check_mistake(struct visit *v)
     ngd_free(r);
 }
 
-static int by_time(const void *a, const void *b)
-{
-    ngd_nsec_t x = *(const ngd_nsec_t *)a, y = *(const ngd_nsec_t *)b;
-
-    return (x > y) - (x < y);
-}
-
 static void check_time(struct visit *v, const char *name, const char *body)
 {
     struct ngd_doctor_run *r = ngd_calloc(1, sizeof(*r));
@@ -208,7 +200,7 @@ static void check_time(struct visit *v, const char *name, const char *body)
     for (int i = 0; i < REPLAYS && status == NGD_OK; i++)
         status = ngd_doctor_run_replay(r, &v->device, false, &took[i]);
     if (status == NGD_OK) {
-        qsort(took, REPLAYS, sizeof(took[0]), by_time);
+        ngd_doctor_run_sort(took, REPLAYS);
         ngd_doctor_device_add(v->report, name, "passed", took[REPLAYS / 2],
                               "the first replay, with its capture, took %.0f us; half of %d took less than %.1f us, "
                               "all less than %.1f us",

@@ -237,6 +237,18 @@ ngd_status_t ngd_doctor_run_replay(struct ngd_doctor_run *r, struct ngd_doctor_b
     return status;
 }
 
+static int by_duration(const void *a, const void *b)
+{
+    ngd_nsec_t x = *(const ngd_nsec_t *)a, y = *(const ngd_nsec_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+void ngd_doctor_run_sort(ngd_nsec_t *took, size_t n)
+{
+    qsort(took, n, sizeof(*took), by_duration);
+}
+
 /* ---- results --------------------------------------------------------------------------------------- */
 
 static ngd_status_t read_states(struct ngd_doctor_run *got, struct ngd_doctor_run *want, uint32_t i, void *a, void *b,

@@ -51,6 +51,7 @@ void ngd_doctor_run_close(struct ngd_doctor_run *r);
 /* Replays it; the diagnosis is r->launch.diag. */
 ngd_status_t ngd_doctor_run_replay(struct ngd_doctor_run *r, struct ngd_doctor_bench *b, bool eager,
                                    ngd_nsec_t *took_p);
+void ngd_doctor_run_sort(ngd_nsec_t *took, size_t n); /* the shortest first */
 /* Compares outputs, then states. Returns true if all are the same; otherwise text says which one differs and how. An
  * error means that they could not be compared; its diagnosis is got->launch.diag. */
 bool ngd_doctor_run_same(struct ngd_doctor_run *got, struct ngd_doctor_run *want, struct ngd_strbuf *text,

@@ -2,7 +2,6 @@
 /* Answers of the probe that are numbers: streams, captures, times. See probe.h. */
 #include "devices/ascend/probe.h"
 #include <inttypes.h>
-#include <stdlib.h>
 
 #define CAPTURES     64
 #define STREAMS_MOST 4096 /* more than any chip has */
@@ -124,13 +123,6 @@ void ngd_ascend_ask_context(struct ascend_asker *a, const struct ascend_question
         ngd_ascend_ask_graph(a, small_graph, NULL, NULL, reply);
 }
 
-static int by_duration(const void *a, const void *b)
-{
-    ngd_nsec_t x = *(const ngd_nsec_t *)a, y = *(const ngd_nsec_t *)b;
-
-    return (x > y) - (x < y);
-}
-
 void ngd_ascend_ask_update(struct ascend_asker *a, const struct ascend_question *q, struct ascend_reply *reply)
 {
     static const char body[] =
@@ -159,7 +151,7 @@ void ngd_ascend_ask_update(struct ascend_asker *a, const struct ascend_question 
         if (status)
             ngd_ascend_reply_error(reply, status, &r->launch.diag, true);
         else
-            qsort(took, UPDATES, sizeof(took[0]), by_duration);
+            ngd_doctor_run_sort(took, UPDATES);
         reply->value = status ? -1 : took[UPDATES / 2];
         ngd_doctor_run_close(r);
     }
