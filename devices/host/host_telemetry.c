@@ -22,6 +22,7 @@
 #define PATH_ROOM    1536 /* below 1 KiB of a folder */
 #define PLACES_MOST  64   /* sensors' folders, and sensors of one */
 #define PACKAGES     16
+#define WATTS_MOST   1000 /* of a package */
 #define MILLIDEGREES 1000.0
 #define MICROJOULES  1e6
 
@@ -113,26 +114,38 @@ static void for_each_place(const char *folder, const char *prefix,
 
 /* ---- memory -------------------------------------------------------------------------------------- */
 
-/* The value of a line "Name:  123 kB" of /proc/meminfo, in bytes. */
-static bool find_memory_line(const char *text, const char *name, uint64_t *bytes_p)
+/* The number of a line that begins with the name: "Name:  123 kB" of /proc/meminfo, "name 123" of memory.stat. */
+static bool find_memory_line(const char *text, const char *name, uint64_t *number_p)
 {
-    for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
-        uint64_t kib;
-
-        if (strncmp(line, name, strlen(name)) != 0 || line[strlen(name)] != ':' ||
-            sscanf(line + strlen(name) + 1, " %15" SCNu64 " kB", &kib) != 1)
-            continue;
-        *bytes_p = kib << 10;
-        return true;
-    }
+    for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n')
+        if (strncmp(line, name, strlen(name)) == 0 && sscanf(line + strlen(name), " %15" SCNu64, number_p) == 1)
+            return true;
     return false;
+}
+
+/* What the group uses but for pages of files that the kernel drops when memory is asked for. */
+static bool read_group_used(const struct host_source *s, const char *group, uint64_t *used_p)
+{
+    char path[PATH_ROOM], text[FILE_ROOM];
+    uint64_t cache;
+    int64_t used;
+
+    snprintf(path, sizeof(path), "%s/sys/fs/cgroup%.1000s/memory.current", s->root, group);
+    if (!read_sensor_number(path, &used) || used < 0)
+        return false;
+    *used_p = (uint64_t)used;
+    snprintf(path, sizeof(path), "%s/sys/fs/cgroup%.1000s/memory.stat", s->root, group);
+    if (read_sensor_file(path, text, sizeof(text)) && find_memory_line(text, "inactive_file ", &cache) &&
+        cache <= *used_p)
+        *used_p -= cache;
+    return true;
 }
 
 /* The control group (version 2) of this process or the one above it that limits its memory most. */
 static bool find_group_memory(const struct host_source *s, uint64_t machine, uint64_t *limit_p, uint64_t *used_p)
 {
     char path[PATH_ROOM], text[FILE_ROOM], *group, *slash;
-    int64_t limit, used;
+    int64_t limit;
     bool found = false;
 
     snprintf(path, sizeof(path), "%s/proc/self/cgroup", s->root);
@@ -144,13 +157,10 @@ static bool find_group_memory(const struct host_source *s, uint64_t machine, uin
     do {
         slash = strrchr(group, '/');
         snprintf(path, sizeof(path), "%s/sys/fs/cgroup%.1000s/memory.max", s->root, group);
-        if (read_sensor_number(path, &limit) && limit > 0 && (uint64_t)limit < (found ? *limit_p : machine)) {
-            snprintf(path, sizeof(path), "%s/sys/fs/cgroup%.1000s/memory.current", s->root, group);
-            if (read_sensor_number(path, &used) && used >= 0) {
-                *limit_p = (uint64_t)limit;
-                *used_p = (uint64_t)used;
-                found = true;
-            }
+        if (read_sensor_number(path, &limit) && limit > 0 && (uint64_t)limit < (found ? *limit_p : machine) &&
+            read_group_used(s, group, used_p)) {
+            *limit_p = (uint64_t)limit;
+            found = true;
         }
         if (slash)
             *slash = '\0';
@@ -164,12 +174,13 @@ static void sample_machine_memory(const struct host_source *s, struct ngd_teleme
     uint64_t total, available, used;
 
     snprintf(path, sizeof(path), "%s/proc/meminfo", s->root);
-    if (!read_sensor_file(path, text, sizeof(text)) || !find_memory_line(text, "MemTotal", &total))
+    if (!read_sensor_file(path, text, sizeof(text)) || !find_memory_line(text, "MemTotal:", &total))
         return;
+    total <<= 10;
     if (find_group_memory(s, total, &total, &used))
         ngd_telemetry_set(t, NGD_TELEMETRY_MEMORY_USED, (double)used);
-    else if (find_memory_line(text, "MemAvailable", &available) && available <= total)
-        ngd_telemetry_set(t, NGD_TELEMETRY_MEMORY_USED, (double)(total - available));
+    else if (find_memory_line(text, "MemAvailable:", &available) && available <= total >> 10)
+        ngd_telemetry_set(t, NGD_TELEMETRY_MEMORY_USED, (double)(total - (available << 10)));
     ngd_telemetry_set(t, NGD_TELEMETRY_MEMORY_TOTAL, (double)total);
 }
 
@@ -280,15 +291,20 @@ static void note_package(void *ctx, const char *folder, const char *entry)
     p->range[p->n++] = (uint64_t)range;
 }
 
-/* The energy since the reading before; a counter that is lower has passed its range once. */
-static double energy_used(const struct host_source *s, const struct packages *p)
+/* The power since the reading before. A counter that is lower has passed its range once; false: it may have passed it
+ * more than once. */
+static bool find_power(const struct host_source *s, const struct packages *p, double seconds, double *watts_p)
 {
     double sum = 0;
 
-    for (int i = 0; i < p->n; i++)
+    for (int i = 0; i < p->n; i++) {
+        if ((double)p->range[i] / MICROJOULES < WATTS_MOST * seconds)
+            return false;
         sum += (double)(p->energy[i] >= s->energy[i] ? p->energy[i] - s->energy[i]
                                                      : p->range[i] - s->energy[i] + p->energy[i]);
-    return sum;
+    }
+    *watts_p = sum / MICROJOULES / seconds;
+    return true;
 }
 
 static void sample_cpu_power(struct host_source *s, struct ngd_telemetry *t)
@@ -296,6 +312,7 @@ static void sample_cpu_power(struct host_source *s, struct ngd_telemetry *t)
     const ngd_nsec_t now = ngd_now();
     struct packages p = {0};
     char path[PATH_ROOM];
+    double watts;
 
     snprintf(path, sizeof(path), "%s/sys/class/powercap", s->root);
     for_each_place(path, "intel-rapl:", note_package, &p);
@@ -303,9 +320,9 @@ static void sample_cpu_power(struct host_source *s, struct ngd_telemetry *t)
         s->energy_at = 0;
         return;
     }
-    if (s->energy_at && s->n_packages == p.n && now > s->energy_at)
-        ngd_telemetry_set(t, NGD_TELEMETRY_POWER,
-                          energy_used(s, &p) / MICROJOULES / ((double)(now - s->energy_at) / (double)NGD_SEC));
+    if (s->energy_at && s->n_packages == p.n && now > s->energy_at &&
+        find_power(s, &p, (double)(now - s->energy_at) / (double)NGD_SEC, &watts))
+        ngd_telemetry_set(t, NGD_TELEMETRY_POWER, watts);
     memcpy(s->energy, p.energy, sizeof(s->energy));
     s->n_packages = p.n;
     s->energy_at = now;

@@ -247,8 +247,12 @@ START_TEST(memory_is_the_machines_or_the_control_groups)
     put("proc/self/cgroup", "1:name=systemd:/\n0::/a/b\n");
     put("sys/fs/cgroup/a/b/memory.max", "max\n");
     put("sys/fs/cgroup/a/memory.max", "4194304\n");
-    put("sys/fs/cgroup/a/memory.current", "1000\n");
+    put("sys/fs/cgroup/a/memory.current", "1500\n");
     ck_assert(sampled(s, NGD_TELEMETRY_MEMORY_TOTAL) == 4194304);
+    ck_assert(sampled(s, NGD_TELEMETRY_MEMORY_USED) == 1500);
+    put("sys/fs/cgroup/a/memory.stat", "anon 700\nactive_inactive_file 3\ninactive_file_x 4\ninactive_file 1501\n");
+    ck_assert(sampled(s, NGD_TELEMETRY_MEMORY_USED) == 1500); /* that cannot be */
+    put("sys/fs/cgroup/a/memory.stat", "anon 700\ninactive_anon 7\ninactive_file 500\nactive_file 300\n");
     ck_assert(sampled(s, NGD_TELEMETRY_MEMORY_USED) == 1000);
     put("sys/fs/cgroup/a/b/memory.max", "2097152\n");
     put("sys/fs/cgroup/a/b/memory.current", "7\n");
@@ -343,6 +347,14 @@ START_TEST(power_is_the_energy_of_all_packages_between_two_readings)
     ngd_clock_set_fake(17 * NGD_SEC);
     put_package(1, "21000000\n");
     ck_assert_double_eq_tol(sampled(s, NGD_TELEMETRY_POWER), 1, 1e-6);
+    /* At 1000 W the counter passes its range in 262.1 s. */
+    ngd_clock_set_fake((17 + 262) * NGD_SEC);
+    put_package(1, "52421000000\n");
+    ck_assert_double_eq_tol(sampled(s, NGD_TELEMETRY_POWER), 200, 1e-6);
+    ngd_clock_set_fake((17 + 262 + 263) * NGD_SEC);
+    ck_assert(sampled(s, NGD_TELEMETRY_POWER) == ABSENT);
+    ngd_clock_set_fake((17 + 262 + 264) * NGD_SEC);
+    ck_assert_double_eq_tol(sampled(s, NGD_TELEMETRY_POWER), 0, 1e-6);
     ngd_clock_set_fake(-1);
     close_host(s);
 }
