@@ -35,6 +35,7 @@ struct ngd_acl {
  * that is missing, and what to do. INVALID_ARGUMENT: loaded already, from elsewhere or with other names.
  */
 ngd_status_t ngd_acl_load(const char *dir, const char *names, const struct ngd_acl **acl_p, struct ngd_diag *diag);
+void ngd_acl_ref(const struct ngd_acl *acl); /* takes one more reference to what is loaded */
 void ngd_acl_unload(const struct ngd_acl *acl);
 /* The table of libraries and symbols, for people: found or not, and what takes its place. */
 void ngd_acl_describe(const struct ngd_acl *acl, struct ngd_strbuf *sb);

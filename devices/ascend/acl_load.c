@@ -333,6 +333,14 @@ ngd_status_t ngd_acl_load(const char *dir, const char *names, const struct ngd_a
     return status;
 }
 
+void ngd_acl_ref(const struct ngd_acl *acl)
+{
+    (void)acl;
+    ngd_mutex_lock(&load_lock);
+    loaded.refs++;
+    ngd_mutex_unlock(&load_lock);
+}
+
 void ngd_acl_unload(const struct ngd_acl *acl)
 {
     (void)acl;

@@ -13,9 +13,9 @@
 #define TENTH         0.1
 #define NOT_AVAILABLE (-1)
 
-/* Lives as long as its thread, which may outlive the device. CANN's table is static. */
+/* Lives as long as its thread, which may outlive the device. */
 struct ascend_source {
-    const struct ngd_acl *acl;
+    const struct ngd_acl *acl; /* has a reference */
     struct ngd_ascend_numbers numbers;
     char libs[512];
 };
@@ -42,6 +42,7 @@ void *ngd_ascend_telemetry_open(void *dev_v)
     if (!s)
         return NULL;
     s->acl = dev->acl;
+    ngd_acl_ref(s->acl);
     s->numbers = dev->numbers;
     snprintf(s->libs, sizeof(s->libs), "%s", dev->libs);
     return s;
@@ -49,6 +50,9 @@ void *ngd_ascend_telemetry_open(void *dev_v)
 
 void ngd_ascend_telemetry_close(void *source)
 {
+    const struct ascend_source *s = source;
+
+    ngd_acl_unload(s->acl);
     ngd_free(source);
 }
 

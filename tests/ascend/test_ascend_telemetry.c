@@ -289,9 +289,37 @@ START_TEST(dcmi_is_asked_for_the_logical_number_and_tells_the_physical_one)
 }
 END_TEST
 
+/* A thread that a stop leaves behind goes on when its device is closed. */
+START_TEST(readings_that_outlive_their_device_keep_cann)
+{
+    const struct ngd_backend_telemetry *ops = &ngd_backend_find("ascend")->telemetry;
+    struct ngd_telemetry t = {0};
+    struct ngd_diag diag = {0};
+    struct bench b;
+    void *source;
+    char *log;
+
+    setenv("NGD_DCMISIM", "chips=0", 1);
+    must(simulated_open(&b, 0, "1000", &diag), &diag);
+    source = ops->open(b.dev->handle);
+    ck_assert_ptr_nonnull(source);
+    close_device(&b);
+    simulator_set("log", "1");
+    SIMULATOR(ngd_aclsim_log_clear)();
+    ops->sample(source, &t);
+    ops->close(source);
+    log = SIMULATOR(ngd_aclsim_log)();
+    ck_assert_msg(log && strcmp(log, "aclrtGetDeviceUtilizationRate\naclFinalize\n") == 0, "%s", log);
+    free(log);
+    simulator_set("log", "0");
+    ck_assert_double_ge(value_in(&t, NGD_TELEMETRY_UTILIZATION), 0);
+    unsetenv("NGD_DCMISIM");
+}
+END_TEST
+
 UNIT_MAIN("ascend/telemetry", variable_is_read_as_cann_reads_it, only_the_first_128_characters_of_the_variable_count,
           user_logical_and_physical_numbers_are_told_apart,
           device_that_the_variable_hides_does_not_open_and_the_reason_is_said,
           node_that_is_missing_is_looked_for_by_the_physical_number, readings_have_the_units_of_their_rows,
           what_a_function_does_not_answer_is_absent_alone,
-          dcmi_is_asked_for_the_logical_number_and_tells_the_physical_one)
+          dcmi_is_asked_for_the_logical_number_and_tells_the_physical_one, readings_that_outlive_their_device_keep_cann)
