@@ -94,16 +94,25 @@ static void start_readings(struct ngd_daemon *d)
             ngd_warning("daemon", "%s; its readings are absent", diag.text);
 }
 
+const char *ngd_device_list_first(const struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    if (d->options.device.n)
+        return d->options.device.items[0];
+    ngd_diag_set(diag, NGD_ERR_CONFIG, "no device is configured; set the option device");
+    return NULL;
+}
+
 ngd_status_t ngd_device_list_start(struct ngd_daemon *d, struct ngd_diag *diag)
 {
     ngd_status_t status = NGD_OK;
+
+    if (!ngd_device_list_first(d, diag))
+        return NGD_ERR_CONFIG;
 
     d->devices = NGD_NEW_N(struct ngd_device *, d->options.device.n + 1);
     d->refused = NGD_NEW_N(struct ngd_refused_device, d->options.device.n + 1);
     if (!d->devices || !d->refused)
         return NGD_ERR_NO_MEMORY;
-    if (d->options.device.n == 0)
-        return ngd_diag_set(diag, NGD_ERR_CONFIG, "no device is configured; set the option device");
     for (size_t i = 0; i < d->options.device.n; i++) {
         struct ngd_diag why = {0};
         bool fatal;

@@ -18,6 +18,8 @@ struct ngd_refused_device {
 
 /* Fails only if no device opens. */
 ngd_status_t ngd_device_list_start(struct ngd_daemon *d, struct ngd_diag *diag);
+/* The first device of the options. NULL: there is none, which diag says. */
+const char *ngd_device_list_first(const struct ngd_daemon *d, struct ngd_diag *diag);
 /* Parses "host" or "host:1". Writes the backend's name to `backend`, which params borrow. */
 ngd_status_t ngd_device_list_parse(const struct ngd_daemon *d, const char *text, char backend[static 32],
                                    struct ngd_device_params *params_p, struct ngd_diag *diag);

@@ -46,11 +46,12 @@ static int run_probe(const struct ngd_daemon *d)
 {
     struct ngd_device_params params;
     struct ngd_diag diag = {0};
+    const char *first = ngd_device_list_first(d, &diag);
     char backend[32];
     ngd_status_t status;
 
     ngd_log_set_level((ngd_log_level_t)d->options.log_level);
-    status = ngd_device_list_parse(d, d->options.device.items[0], backend, &params, &diag);
+    status = first ? ngd_device_list_parse(d, first, backend, &params, &diag) : NGD_ERR_CONFIG;
     if (status == NGD_OK)
         status = ngd_device_probe(&params, d->options.probe, &diag);
     if (status)

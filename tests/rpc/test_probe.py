@@ -109,6 +109,8 @@ def refusals():
     for args in (["--report=x", "--probe=y"], ["--ascend-libs=x"]):
         run = subprocess.run([CTL, "doctor", "device", *args], capture_output=True, text=True, timeout=PATIENCE)
         assert run.returncode == 2 and "--probe" in run.stderr, run
+    run = subprocess.run([DAEMON, "--device=", "--probe", str(SCRATCH / "no")], capture_output=True, text=True, timeout=PATIENCE)
+    assert run.returncode == 2 and "set the option device" in run.stderr, run
 
 
 main()
