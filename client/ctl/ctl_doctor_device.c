@@ -3,6 +3,7 @@
  * doctor device: checks a device, and prints the steps as a table or writes them as a report that can be sent. With
  * --probe it is npugraphd that asks the device, without a daemon.
  */
+#include "base/mem.h"
 #include "client/ctl/ctl.h"
 #include "proto/npugraph.pb-c.h"
 
@@ -76,21 +77,40 @@ static int write_report(const char *path, report_t *r)
 
 /* ---- the probe: a run of npugraphd on this machine, since it needs no daemon ------------------------------- */
 
-#define PROBE_OPTIONS 16
-
 struct probe_run {
-    const char *args[PROBE_OPTIONS];
+    char **args; /* npugraphd, n arguments, NULL */
     int n;
-    char text[PROBE_OPTIONS][600];
+    bool failed; /* memory was short */
 };
+
+/* Each of this program's argc arguments gives at most one. */
+static void open_probe_run(struct probe_run *p, int argc)
+{
+    static char name[] = "npugraphd";
+
+    *p = (struct probe_run){.args = calloc((size_t)argc + 2, sizeof(*p->args))};
+    p->failed = p->args == NULL;
+    if (!p->failed)
+        p->args[0] = name;
+}
 
 static void add_argument(struct probe_run *p, const char *name, const char *value)
 {
-    if (p->n >= PROBE_OPTIONS - 1)
+    struct ngd_strbuf sb;
+
+    if (p->failed)
         return;
-    snprintf(p->text[p->n], sizeof(p->text[0]), "--%s=%s", name, value);
-    p->args[p->n] = p->text[p->n];
-    p->n++;
+    ngd_strbuf_init(&sb);
+    ngd_strbuf_printf(&sb, "--%s=%s", name, value);
+    p->args[++p->n] = ngd_strbuf_steal(&sb);
+    p->failed = p->args[p->n] == NULL;
+}
+
+static void close_probe_run(struct probe_run *p)
+{
+    for (int i = 1; i <= p->n; i++)
+        ngd_free(p->args[i]);
+    free(p->args);
 }
 
 /* Becomes npugraphd: the one beside this program, the one in the sbin beside its folder, or that of PATH. */
@@ -101,25 +121,28 @@ static int run_probe_here(struct probe_run *p)
     const ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
     char *slash;
 
+    if (p->failed) {
+        fputs("npugraphctl: no memory for the arguments of npugraphd\n", stderr);
+        return 1;
+    }
     self[n > 0 ? n : 0] = '\0';
     slash = strrchr(self, '/');
     for (size_t i = 0; slash != NULL && i < sizeof(places) / sizeof(places[0]); i++) {
         snprintf(path, sizeof(path), "%.*s/%s", (int)(slash - self), self, places[i]);
-        execv(path, (char **)(uintptr_t)p->args);
+        execv(path, p->args);
     }
-    execvp("npugraphd", (char **)(uintptr_t)p->args);
+    execvp("npugraphd", p->args);
     fprintf(stderr, "npugraphctl: npugraphd, which probes devices, cannot be run: %s\n", strerror(errno));
     return 1;
 }
 
-int ctl_doctor_device(struct ctl *ctl, int argc, char **argv)
+static int doctor_or_probe(struct ctl *ctl, int argc, char **argv, struct probe_run *probe)
 {
     Npugraph__V1__DoctorDeviceRequest req = NPUGRAPH__V1__DOCTOR_DEVICE_REQUEST__INIT;
     Npugraph__V1__DoctorDeviceResponse *r;
     struct ctl_options o = {ctl_find_command(argv[0]), argc, 2, argv};
     const char *name, *value, *device = NULL, *path = NULL;
     struct npugraph_connect_params usual;
-    struct probe_run probe = {.args = {"npugraphd"}, .n = 1};
     bool probing = false;
     int rc;
 
@@ -133,17 +156,17 @@ int ctl_doctor_device(struct ctl *ctl, int argc, char **argv)
         if (strcmp(name, "report") == 0)
             path = value;
         else
-            add_argument(&probe, name, value);
+            add_argument(probe, name, value);
         probing |= strcmp(name, "probe") == 0;
     }
-    if (probe.n > 1 && (!probing || path != NULL))
+    if (probe->n > 0 && (!probing || path != NULL))
         return ctl_usage(o.command, "%s",
                          probing ? "--report and --probe are two things; ask for one"
                                  : "--config, --ascend-libs and --ascend-lib-names go with --probe");
     if (probing) {
         if (device != NULL)
-            add_argument(&probe, "device", device);
-        return run_probe_here(&probe);
+            add_argument(probe, "device", device);
+        return run_probe_here(probe);
     }
     if (device != NULL)
         req.device = (char *)(uintptr_t)device;
@@ -156,5 +179,16 @@ int ctl_doctor_device(struct ctl *ctl, int argc, char **argv)
     if (path != NULL && write_report(path, r) != 0)
         rc = 1;
     npugraph__free_message(r);
+    return rc;
+}
+
+int ctl_doctor_device(struct ctl *ctl, int argc, char **argv)
+{
+    struct probe_run probe;
+    int rc;
+
+    open_probe_run(&probe, argc);
+    rc = doctor_or_probe(ctl, argc, argv, &probe);
+    close_probe_run(&probe);
     return rc;
 }

@@ -113,4 +113,16 @@ def refusals():
     assert run.returncode == 2 and "set the option device" in run.stderr, run
 
 
+@test("npugraphctl passes on what it is given, whole")
+def passed_on():
+    place = SCRATCH / "bin"
+    place.mkdir()
+    shutil.copy(CTL, place / "npugraphctl")
+    (place / "npugraphd").write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    (place / "npugraphd").chmod(0o755)
+    args = ["--probe=x", "--ascend-libs=" + "/long" * 500, *(f"--ascend-lib-names=libopapi.so={i}" for i in range(40))]
+    run = subprocess.run([place / "npugraphctl", "doctor", "device", "ascend:3", *args], capture_output=True, text=True, timeout=PATIENCE)
+    assert run.returncode == 0 and run.stdout.splitlines() == [*args, "--device=ascend:3"], run
+
+
 main()
