@@ -64,10 +64,22 @@ ascend_says_t ngd_ascend_facts_attention(const struct ascend_facts *facts, enum 
     return ASCEND_SAYS_YES;
 }
 
+/* The tensor in whose dtype the operator runs: a product's narrower operand (op_matrix.c), else the first one. */
+static uint32_t deciding_tensor(const struct ngd_plan *plan, const struct ngd_plan_call *call)
+{
+    const ngd_op_id_t op = call->op->id;
+    const uint32_t bias = op == NGD_OP_ATEN_ADDMM;
+
+    /* These are the operators whose builder casts an operand to another one's dtype. */
+    if (op == NGD_OP_ATEN_MM || op == NGD_OP_ATEN_BMM || op == NGD_OP_ATEN_LINEAR || op == NGD_OP_ATEN_ADDMM)
+        return call->in[bias + (plan->tensors[call->in[bias]].dtype == NGD_F32)];
+    return call->n_in ? call->in[0] : call->out[0];
+}
+
 ngd_status_t ngd_ascend_facts_check(const struct ascend_device *dev, const struct ngd_plan *plan,
                                     const struct ngd_plan_call *call, struct ngd_diag *diag)
 {
-    const uint32_t tensor = call->n_in ? call->in[0] : call->out[0];
+    const uint32_t tensor = deciding_tensor(plan, call);
     const struct ascend_fact *fact;
     uint32_t i;
 

@@ -420,18 +420,24 @@ static const char *all_but_limits(const struct ascend_question *q)
     return q->topic == ASCEND_TOPIC_ATTENTION && q->way != ASCEND_WAY_ROWS && q->block == 128 ? "refused" : "ok";
 }
 
-static ngd_status_t planned(struct bench *b, const char *dtype, struct ngd_diag *diag)
+static ngd_status_t planned_body(struct bench *b, const char *body, struct ngd_diag *diag)
 {
     struct ready r = {0};
-    char body[160];
+    char text[300];
     ngd_status_t status;
 
-    snprintf(body, sizeof(body),
-             "npugraph 1\ngraph \"g\" {\n input %%x : %s[4,32]\n %%y = aten.tanh(%%x)\n return \"y\" = %%y\n}\n",
-             dtype);
-    status = ready_plan(&r, b, body, NULL, diag);
+    snprintf(text, sizeof(text), "npugraph 1\ngraph \"g\" {\n%s return \"y\" = %%y\n}\n", body);
+    status = ready_plan(&r, b, text, NULL, diag);
     ready_close(&r);
     return status;
+}
+
+static ngd_status_t planned(struct bench *b, const char *dtype, struct ngd_diag *diag)
+{
+    char body[100];
+
+    snprintf(body, sizeof(body), " input %%x : %s[4,32]\n %%y = aten.tanh(%%x)\n", dtype);
+    return planned_body(b, body, diag);
 }
 
 START_TEST(limits_are_those_of_the_facts)
@@ -454,6 +460,48 @@ START_TEST(limits_are_those_of_the_facts)
     ck_assert_ptr_nonnull(strstr(ngd_strbuf_str(&can), "(refused): rows with slot -1 repeat a valid row"));
     ck_assert_ptr_nonnull(strstr(ngd_strbuf_str(&can), "(wrong): weights stay in ND"));
     ngd_strbuf_fini(&can);
+    close_device(&b);
+    ngd_free(text);
+    forget_files();
+}
+END_TEST
+
+static const char *products_in_f16_are_wrong(const struct ascend_question *q)
+{
+    const bool product = q->op == NGD_OP_ATEN_MM || q->op == NGD_OP_ATEN_BMM || q->op == NGD_OP_ATEN_ADDMM ||
+                         q->op == NGD_OP_ATEN_LINEAR;
+
+    return q->topic == ASCEND_TOPIC_OPERATOR && product && q->dtype == NGD_F16 ? "wrong" : "ok";
+}
+
+/* An f32 operand is cast to the weight's dtype. */
+START_TEST(fact_about_a_product_is_that_of_the_dtype_in_which_it_runs)
+{
+    static const char *const bodies[] = {
+        " input %%b : %1$s[16]\n input %%x : %1$s[4,32]\n input %%w : %2$s[32,16]\n %%y = aten.addmm(%%b, %%x, %%w)\n",
+        " input %%x : %1$s[4,32]\n input %%w : %2$s[32,16]\n %%y = aten.mm(%%x, %%w)\n",
+        " input %%x : %1$s[2,4,32]\n input %%w : %2$s[2,32,16]\n %%y = aten.bmm(%%x, %%w)\n",
+        " input %%x : %1$s[4,32]\n input %%w : %2$s[16,32]\n %%y = aten.linear(%%x, %%w)\n"};
+    static const struct {
+        const char *x, *w;
+        bool refused;
+    } dtypes[] = {{"f16", "f16", true}, {"f32", "f16", true}, {"f32", "bf16", false}, {"f32", "f32", false}};
+    char *text = made("Ascend910B4", products_in_f16_are_wrong);
+    struct ngd_diag diag = {0};
+    struct bench b;
+
+    must(opened_with(text, "Ascend910B4", &b, &diag), &diag);
+    for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
+        for (size_t k = 0; k < sizeof(dtypes) / sizeof(dtypes[0]); k++) {
+            char body[200];
+
+            snprintf(body, sizeof(body), bodies[i], dtypes[k].x, dtypes[k].w);
+            diag = (struct ngd_diag){0};
+            ck_assert_msg(planned_body(&b, body, &diag) == (dtypes[k].refused ? NGD_ERR_OP_UNSUPPORTED : NGD_OK),
+                          "%s%s", body, diag.text);
+            ck_assert_msg(!dtypes[k].refused || strstr(diag.text, " in f16: its probe"), "%s", diag.text);
+        }
+    }
     close_device(&b);
     ngd_free(text);
     forget_files();
@@ -489,5 +537,6 @@ END_TEST
 
 UNIT_MAIN("ascend/probe", list_of_questions_is_that_of_its_version, probe_tells_chips_and_versions_apart,
           library_that_is_wrong_hangs_and_crashes_costs_its_questions_and_a_device_avoids_what_is_known,
-          memory_that_is_short_is_no_answer_about_the_device, file_that_is_cut_or_lies_is_refused_with_its_line,
+          memory_that_is_short_is_no_answer_about_the_device,
+          fact_about_a_product_is_that_of_the_dtype_in_which_it_runs, file_that_is_cut_or_lies_is_refused_with_its_line,
           limits_are_those_of_the_facts, facts_outrank_the_table_of_chips_and_are_not_used_for_another_chip)
