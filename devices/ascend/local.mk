@@ -63,6 +63,7 @@ libngddevices_la_SOURCES += \
 	devices/ascend/probe_operators.def \
 	devices/ascend/probe_questions.c \
 	devices/ascend/probe_topics.def \
+	devices/ascend/probe_words.c \
 	devices/ascend/range.c \
 	devices/ascend/replay.c \
 	devices/ascend/rules.c \

@@ -55,6 +55,7 @@ struct probe {
     uint32_t closed; /* children in a row that could not open the device */
     uint32_t left;   /* children left behind */
     uint32_t counts[ASCEND_ANSWER_MAX];
+    struct ascend_secrets secrets;
     struct ngd_diag *diag;
 };
 
@@ -175,48 +176,6 @@ static void run_child(const struct probe *p, uint32_t end, int fd)
 
 /* ---- the file ---------------------------------------------------------------------------------------- */
 
-static bool is_secret(const char *word, size_t n)
-{
-    const char *user = getenv("USER");
-    char host[64] = "";
-    size_t digits = 0;
-
-    gethostname(host, sizeof(host) - 1);
-    for (size_t i = 0; i < n; i++)
-        digits += word[i] >= '0' && word[i] <= '9';
-    if (digits >= 10 || memchr(word, '/', n) || memchr(word, '@', n))
-        return true;
-    if (user && strlen(user) == n && memcmp(word, user, n) == 0)
-        return true;
-    return host[0] && memmem(word, n, host, strlen(host)) != NULL;
-}
-
-/* Makes CANN's words fit for the file: printable, and without paths, names of host and user, and long numbers. */
-static void clean_word(char text[ASCEND_REPLY_TEXT])
-{
-    char from[ASCEND_REPLY_TEXT];
-    size_t at = 0;
-
-    memcpy(from, text, sizeof(from));
-    from[sizeof(from) - 1] = '\0';
-    for (const char *p = from; *p;) {
-        const size_t n = strcspn(p, " \t\r\n");
-
-        if (n && at + n + 2 < ASCEND_REPLY_TEXT) {
-            if (at)
-                text[at++] = ' ';
-            if (is_secret(p, n)) {
-                text[at++] = '*';
-            } else {
-                for (size_t i = 0; i < n; i++)
-                    text[at++] = p[i] == '"' ? '\'' : p[i] < ' ' || p[i] > '~' ? '?' : p[i];
-            }
-        }
-        p += n + (p[n] != '\0');
-    }
-    text[at] = '\0';
-}
-
 /* Keeps the characters that a field of the head may have. */
 static void clean_field(char *text)
 {
@@ -285,7 +244,7 @@ static ngd_status_t put_reply(struct probe *p, struct ascend_reply *reply)
 
     p->bad = bad ? p->bad + 1 : 0;
     p->counts[reply->answer]++;
-    clean_word(reply->text);
+    ngd_ascend_clean_words(&p->secrets, reply->text);
     ngd_strbuf_init(&sb);
     ngd_ascend_facts_print_reply(p->next++, reply, &sb);
     return put_text(p, &sb);
@@ -513,6 +472,7 @@ ngd_status_t ngd_ascend_probe(const struct ngd_device_params *params, const char
     p.out = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (p.out < 0)
         return ngd_diag_set(diag, ngd_status_from_errno(errno), "%.300s: %s", path, strerror(errno));
+    ngd_ascend_find_secrets(&p.secrets);
     while (p.next < count && status == NGD_OK) {
         struct ascend_question q;
         char text[ASCEND_QUESTION_TEXT];

@@ -96,6 +96,14 @@ void ngd_ascend_ask_graph(struct ascend_asker *a, const char *body, const struct
 #include "devices/ascend/probe_topics.def"
 #undef NGD_PROBE_TOPIC
 
+/* probe_words.c */
+struct ascend_secrets {
+    char names[3][72]; /* of the host, and of the user by USER and by the system's list; "": none */
+};
+void ngd_ascend_find_secrets(struct ascend_secrets *s_p);
+/* Replaces what cannot be printed, and by '*' words with a name, a path or a long number. */
+void ngd_ascend_clean_words(const struct ascend_secrets *s, char text[ASCEND_REPLY_TEXT]);
+
 /* probe.c: as ngd_backend_lifecycle.ask. */
 ngd_status_t ngd_ascend_probe(const struct ngd_device_params *params, const char *path, struct ngd_diag *diag);
 

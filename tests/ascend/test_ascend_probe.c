@@ -8,6 +8,7 @@
 #include "devices/ascend/issue.h"
 #include "tests/ascend/simulated.h"
 #include "tests/ops/attention_case.h"
+#include <pwd.h>
 #include <unistd.h>
 
 #define LIMIT_MS "20000"
@@ -289,6 +290,43 @@ START_TEST(memory_that_is_short_is_no_answer_about_the_device)
 }
 END_TEST
 
+/* ---- words ------------------------------------------------------------------------------------------------ */
+
+static const char *cleaned(const char *host, const char *user, const char *words)
+{
+    static char text[ASCEND_REPLY_TEXT];
+    struct ascend_secrets secrets = {{""}};
+
+    snprintf(secrets.names[0], sizeof(secrets.names[0]), "%s", host);
+    snprintf(secrets.names[2], sizeof(secrets.names[2]), "%s", user);
+    memset(text, 0, sizeof(text));
+    snprintf(text, sizeof(text), "%s", words);
+    ngd_ascend_clean_words(&secrets, text);
+    return text;
+}
+
+START_TEST(words_that_name_a_machine_or_person_are_not_in_the_file)
+{
+    struct ascend_secrets secrets;
+    const struct passwd *me;
+
+    ck_assert_str_eq(cleaned("node", "alice", "open by user=alice, pid 12"), "open by * pid 12");
+    ck_assert_str_eq(cleaned("node", "alice", "alice: denied 'alice' at node7.lan"), "* denied * at *");
+    ck_assert_str_eq(cleaned("", "al", "al also asks al: alone"), "* also asks al: alone");
+    ck_assert_str_eq(cleaned("", "", "ip 10.0.0.1:80 <1.2.3.4> sn 210235B4X device 1234567"), "ip * * sn * device *");
+    ck_assert_str_eq(cleaned("", "", "code 507046, CANN 8.5.0 v1.15.0 a..1...2 25.0.rc1 123456"),
+                     "code 507046, CANN 8.5.0 v1.15.0 a..1...2 25.0.rc1 123456");
+    ck_assert_str_eq(cleaned("", "", "in /root/x of me@x \"so\"\t\xc3\xa9"), "in * of * 'so' ??");
+    unsetenv("USER"); /* as where systemd or a container starts it */
+    ngd_ascend_find_secrets(&secrets);
+    me = getpwuid(getuid());
+    ck_assert_str_eq(secrets.names[2], me ? me->pw_name : "");
+    setenv("USER", "bob", 1);
+    ngd_ascend_find_secrets(&secrets);
+    ck_assert_str_eq(secrets.names[1], "bob");
+}
+END_TEST
+
 /* ---- files ------------------------------------------------------------------------------------------------ */
 
 /* A file in which all is well, but for the answers that the caller gives. */
@@ -537,6 +575,6 @@ END_TEST
 
 UNIT_MAIN("ascend/probe", list_of_questions_is_that_of_its_version, probe_tells_chips_and_versions_apart,
           library_that_is_wrong_hangs_and_crashes_costs_its_questions_and_a_device_avoids_what_is_known,
-          memory_that_is_short_is_no_answer_about_the_device,
+          memory_that_is_short_is_no_answer_about_the_device, words_that_name_a_machine_or_person_are_not_in_the_file,
           fact_about_a_product_is_that_of_the_dtype_in_which_it_runs, file_that_is_cut_or_lies_is_refused_with_its_line,
           limits_are_those_of_the_facts, facts_outrank_the_table_of_chips_and_are_not_used_for_another_chip)
