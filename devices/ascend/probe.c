@@ -342,7 +342,16 @@ static ngd_status_t take_child_message(struct probe *p, struct child *c, struct 
     return NGD_OK;
 }
 
-/* Ends the child if it has not ended. Returns its exit status; -1: it was left behind. */
+/* Leaves it as it is, so that its process group keeps its number. */
+static bool child_has_ended(pid_t pid)
+{
+    siginfo_t info = {0};
+
+    return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
+}
+
+/* Ends the child if it has not ended, and the processes that libraries have started in it. Returns its exit status; -1:
+ * it was left behind. */
 static int reap_child(struct probe *p, const struct child *c, bool kill_it)
 {
     const struct timespec wait = {.tv_nsec = REAP_WAIT_NS};
@@ -350,14 +359,13 @@ static int reap_child(struct probe *p, const struct child *c, bool kill_it)
 
     close(c->pipe);
     for (int i = 0; i < REAP_TRIES; i++) {
-        pid_t got;
+        const bool ended = child_has_ended(c->pid);
 
-        if (kill_it || i == REAP_TRIES / 2) { /* one that closes the device slowly has half of the time */
+        if (ended || kill_it || i == REAP_TRIES / 2) { /* one that closes the device slowly has half of the time */
             kill(-c->pid, SIGKILL);
             kill(c->pid, SIGKILL);
         }
-        got = waitpid(c->pid, &status, WNOHANG);
-        if (got == c->pid)
+        if (ended && waitpid(c->pid, &status, 0) == c->pid)
             return status;
         nanosleep(&wait, NULL);
     }

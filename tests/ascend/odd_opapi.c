@@ -2,14 +2,18 @@
 /*
  * A library of operators that is found before the simulator's (libcust_opapi.so), and whose attention over a paged
  * cache is odd. With 4 heads for each of the cache, TND with blocks of 128 gives wrong results, and one padded sequence
- * with a head dimension of 64 and blocks of 256 ends the process. With one head in all it never returns.
+ * with a head dimension of 64 and blocks of 256 ends the process. With one head in all it never returns. If
+ * NGD_ODD_HELPER is a descriptor, a process of its own keeps that open, and nothing else.
  */
 #include "devices/ascend/acl_abi.h"
 #include <dlfcn.h>
 #include <math.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#define HELPER_SECONDS 120 /* after which one that nobody ends does so itself */
 
 #pragma GCC visibility push(default)
 #define NGD_ACLNN(name, args, since, instead) ngd_acl_error_t aclnn##name##GetWorkspaceSize args;
@@ -18,6 +22,20 @@
 ngd_acl_error_t aclnnFusedInferAttentionScoreV3(void *workspace, uint64_t bytes, struct aclOpExecutor *executor,
                                                 void *stream);
 #pragma GCC visibility pop
+
+__attribute__((constructor)) static void start_helper(void)
+{
+    const char *text = getenv("NGD_ODD_HELPER");
+
+    if (!text || fork() != 0)
+        return;
+    for (int fd = 0; fd < 1024; fd++)
+        if (fd != atoi(text))
+            close(fd);
+    alarm(HELPER_SECONDS);
+    for (;;)
+        pause();
+}
 
 static void *simulated(const char *name)
 {

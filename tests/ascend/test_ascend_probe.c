@@ -8,6 +8,7 @@
 #include "devices/ascend/issue.h"
 #include "tests/ascend/simulated.h"
 #include "tests/ops/attention_case.h"
+#include <poll.h>
 #include <pwd.h>
 #include <unistd.h>
 
@@ -233,13 +234,21 @@ static char *attended(const char *facts, const char *names)
 START_TEST(library_that_is_wrong_hangs_and_crashes_costs_its_questions_and_a_device_avoids_what_is_known)
 {
     const char *top = getenv("top_builddir");
-    char names[1200], *text, *can, *line;
+    char names[1200], fd[16], *text, *can, *line;
     struct ascend_facts *facts;
+    int helpers[2];
 
     snprintf(names, sizeof(names), "libcust_opapi.so=%s/tests/ascend/.libs/libodd_opapi.so", top && *top ? top : ".");
+    ck_assert_int_eq(pipe(helpers), 0);
+    snprintf(fd, sizeof(fd), "%d", helpers[1]);
+    setenv("NGD_ODD_HELPER", fd, 1);
     setenv("NGD_PROBE_LIMIT_MS", "10000", 1);
     text = probed("Ascend910B4", "8.5", names);
     unsetenv("NGD_PROBE_LIMIT_MS");
+    unsetenv("NGD_ODD_HELPER");
+    close(helpers[1]);
+    ck_assert_msg(poll(&(struct pollfd){.fd = helpers[0], .events = POLLIN}, 1, 20000) == 1, "processes stay behind");
+    close(helpers[0]);
     facts = parsed(text);
     ck_assert_str_eq(answer_to(text, "update"), "hang");
     ck_assert_str_eq(answer_to(text, "attention layout=BSH rows=many dtype=f16 d=64 block=256 queries=4 keys=full"),
