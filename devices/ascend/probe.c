@@ -5,7 +5,8 @@
  * This process loads nothing of CANN. A child opens the device, and says through a pipe what it asks and what it was
  * answered. One that says nothing for too long is killed, and one that ends early has crashed: both cost the question
  * at hand, and the next child goes on behind it. A child that a driver keeps from ending is left behind. Each answer is
- * on the disk before the next question, so that a machine that goes down loses one.
+ * on the disk before the next question, so that a machine that goes down loses one. The file has its name when it is
+ * whole: a good one is not lost to a probe that is cut.
  */
 #include "devices/ascend/probe.h"
 #include "base/log.h"
@@ -21,6 +22,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -48,14 +50,17 @@ struct probe {
     const struct ngd_device_params *params;
     int out; /* the file */
     const char *path;
+    char part[PATH_MAX]; /* the file's name until it is whole */
     int limit_ms;
     bool about;      /* the head is written */
+    bool known;      /* it has the chip and versions, since the first child opened the device */
     uint32_t next;   /* question */
     uint32_t bad;    /* answers in a row of this process number that end badly */
     uint32_t closed; /* children in a row that could not open the device */
     uint32_t left;   /* children left behind */
     uint32_t counts[ASCEND_ANSWER_MAX];
     struct ascend_secrets secrets;
+    char why[ASCEND_REPLY_TEXT]; /* the device did not open, the first time */
     struct ngd_diag *diag;
 };
 
@@ -198,10 +203,10 @@ static ngd_status_t put_text(struct probe *p, struct ngd_strbuf *sb)
         ssize_t wrote = write(p->out, text + at, n - at);
 
         if (wrote < 0 && errno != EINTR)
-            status = ngd_diag_set(p->diag, ngd_status_from_errno(errno), "%.300s: %s", p->path, strerror(errno));
+            status = ngd_diag_set(p->diag, ngd_status_from_errno(errno), "%.300s: %s", p->part, strerror(errno));
         at += wrote > 0 ? (size_t)wrote : 0;
     }
-    fdatasync(p->out); /* pipes and the like cannot; what matters is said by write */
+    fdatasync(p->out); /* what matters is said by write */
     ngd_strbuf_fini(sb);
     return status;
 }
@@ -315,7 +320,10 @@ static ngd_status_t take_child_message(struct probe *p, struct child *c, struct 
     c->since = ngd_now();
     switch (m->kind) {
     case MESSAGE_ABOUT:
-        return p->about ? NGD_OK : put_about(p, m);
+        if (p->about)
+            return NGD_OK;
+        p->known = true;
+        return put_about(p, m);
     case MESSAGE_MISSING:
         if (!p->about) { /* the device did not open */
             static const struct message nothing = {.chip = "unknown", .runtime = "unknown"};
@@ -392,6 +400,9 @@ static ngd_status_t judge_end(struct probe *p, struct child *c, bool silent, int
     if (c->open)
         return put_reply(p, &reply);
     p->closed++;
+    if (!p->why[0])
+        snprintf(p->why, sizeof(p->why), "%s%s%.180s", ngd_ascend_answer_name(reply.answer), reply.text[0] ? ", " : "",
+                 reply.text);
     if (!p->about) {
         static const struct message nothing = {.chip = "unknown", .runtime = "unknown"};
         ngd_status_t written = put_about(p, &nothing);
@@ -456,6 +467,57 @@ static int question_limit_ms(void)
     return v >= 10 && v <= 3600000 ? (int)v : LIMIT_MS;
 }
 
+static ngd_status_t open_part(struct probe *p)
+{
+    struct stat st;
+
+    if ((size_t)snprintf(p->part, sizeof(p->part), "%s.part", p->path) >= sizeof(p->part))
+        return ngd_diag_set(p->diag, NGD_ERR_INVALID_ARGUMENT, "the file's name is longer than %zu characters",
+                            sizeof(p->part) - sizeof(".part"));
+    if (!p->path[0] || (stat(p->path, &st) == 0 && !S_ISREG(st.st_mode)))
+        return ngd_diag_set(p->diag, NGD_ERR_INVALID_ARGUMENT,
+                            "the probe cannot write to \"%.300s\"; name a file that it may make or replace", p->path);
+    p->out = open(p->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (p->out < 0)
+        return ngd_diag_set(p->diag, ngd_status_from_errno(errno), "%.300s: %s", p->part, strerror(errno));
+    return NGD_OK;
+}
+
+static ngd_status_t ask_questions(struct probe *p)
+{
+    const uint32_t count = ngd_ascend_question_count();
+    ngd_status_t status = NGD_OK;
+    struct ngd_strbuf sb;
+
+    while (p->next < count && status == NGD_OK) {
+        struct ascend_question q;
+        char text[ASCEND_QUESTION_TEXT];
+
+        ngd_ascend_question(p->next, &q);
+        ngd_ascend_question_print(&q, text);
+        ngd_info("probe", "question %u of %u: %s", (unsigned)p->next + 1, (unsigned)count, text);
+        status = ask_some(p);
+    }
+    if (status)
+        return status;
+    ngd_strbuf_init(&sb);
+    ngd_ascend_facts_print_end(&sb);
+    return put_text(p, &sb);
+}
+
+/* Gives the file its name if it says what it is about. */
+static ngd_status_t keep_file(const struct probe *p)
+{
+    if (!p->known)
+        return ngd_diag_set(p->diag, NGD_ERR_UNAVAILABLE,
+                            "device ascend:%u did not open when it was first asked (%.180s); %.200s is as it was. Send "
+                            "%.200s, which has what was found",
+                            (unsigned)p->params->index, p->why, p->path, p->part);
+    if (rename(p->part, p->path))
+        return ngd_diag_set(p->diag, ngd_status_from_errno(errno), "%.300s: %s", p->path, strerror(errno));
+    return NGD_OK;
+}
+
 static void say_result(const struct probe *p)
 {
     char list[200] = "";
@@ -466,38 +528,24 @@ static void say_result(const struct probe *p)
             n += (size_t)snprintf(list + n, sizeof(list) - n, "%s%u %s", n ? ", " : "", (unsigned)p->counts[i],
                                   ngd_ascend_answer_name((ascend_answer_t)i));
     ngd_notice("probe", "%u questions: %s; %s", (unsigned)p->next, list, p->path);
-    if (p->left)
-        ngd_warning("probe", "%u processes did not end when they were killed, and were left behind", (unsigned)p->left);
 }
 
 ngd_status_t ngd_ascend_probe(const struct ngd_device_params *params, const char *path, struct ngd_diag *diag)
 {
     struct probe p = {.params = params, .path = path, .limit_ms = question_limit_ms(), .diag = diag};
-    const uint32_t count = ngd_ascend_question_count();
-    ngd_status_t status = NGD_OK;
-    struct ngd_strbuf sb;
+    ngd_status_t status = open_part(&p);
 
-    p.out = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (p.out < 0)
-        return ngd_diag_set(diag, ngd_status_from_errno(errno), "%.300s: %s", path, strerror(errno));
+    if (status)
+        return status;
     ngd_ascend_find_secrets(&p.secrets);
-    while (p.next < count && status == NGD_OK) {
-        struct ascend_question q;
-        char text[ASCEND_QUESTION_TEXT];
-
-        ngd_ascend_question(p.next, &q);
-        ngd_ascend_question_print(&q, text);
-        ngd_info("probe", "question %u of %u: %s", (unsigned)p.next + 1, (unsigned)count, text);
-        status = ask_some(&p);
-    }
-    ngd_strbuf_init(&sb);
-    if (status == NGD_OK)
-        ngd_ascend_facts_print_end(&sb);
-    if (status == NGD_OK)
-        status = put_text(&p, &sb);
+    status = ask_questions(&p);
     if (close(p.out) && status == NGD_OK)
-        status = ngd_diag_set(diag, ngd_status_from_errno(errno), "%.300s: %s", path, strerror(errno));
+        status = ngd_diag_set(diag, ngd_status_from_errno(errno), "%.300s: %s", p.part, strerror(errno));
+    if (status == NGD_OK)
+        status = keep_file(&p);
     if (status == NGD_OK)
         say_result(&p);
+    if (p.left)
+        ngd_warning("probe", "%u processes did not end when they were killed, and were left behind", (unsigned)p.left);
     return status;
 }

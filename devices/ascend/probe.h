@@ -104,7 +104,8 @@ void ngd_ascend_find_secrets(struct ascend_secrets *s_p);
 /* Replaces what cannot be printed, and by '*' words with a name, a path or a long number. */
 void ngd_ascend_clean_words(const struct ascend_secrets *s, char text[ASCEND_REPLY_TEXT]);
 
-/* probe.c: as ngd_backend_lifecycle.ask. */
+/* probe.c: as ngd_backend_lifecycle.ask. Writes to "PATH.part", and renames that when it is whole. UNAVAILABLE: the
+ * device did not open; PATH is as it was. */
 ngd_status_t ngd_ascend_probe(const struct ngd_device_params *params, const char *path, struct ngd_diag *diag);
 
 #endif

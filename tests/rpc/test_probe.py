@@ -50,6 +50,7 @@ def whole():
     assert run.returncode == 0, run
     found = answers(path)
     assert found["open"].startswith("ok") and len(found) == 1002 and "1002 questions: " in run.stderr, run
+    assert not path.with_name("facts.part").exists()
     assert not any(a.startswith(("wrong", "failed", "hang", "crash", "skipped")) for a in found.values()), found
     text = path.read_text()
     assert str(BUILD) not in text and socket.gethostname() not in text and "/" not in text, "it names nothing of the machine"
@@ -83,16 +84,19 @@ def hangs():
     assert attention.count("hang") >= 3 and set(attention) <= {"hang", "skipped", "refused"}, attention
 
 
-@test("a library that lacks functions is named with all of them, and the file says that nothing is known")
+@test("a library that lacks functions is named with all of them in FILE.part, and FILE stays as it was")
 def lacking():
-    place, path = SCRATCH / "lacking", SCRATCH / "lacks"
+    place, path = SCRATCH / "lacking", SCRATCH / "lacks.part"
     place.mkdir()
+    path.with_suffix("").write_text("a good file\n")
     for name in ("libascendcl.so", "libnnopbase.so", "libopapi.so"):
         shutil.copy(BUILD / ".libs" / "libnpugraph.so", place / name)
-    run = subprocess.run([DAEMON, "--device=ascend:0", f"--ascend-libs={place}", f"--probe={path}"], capture_output=True, text=True,
-                         timeout=PATIENCE)
+    run = subprocess.run([DAEMON, "--device=ascend:0", f"--ascend-libs={place}", f"--probe={SCRATCH}/lacks"], capture_output=True,
+                         text=True, timeout=PATIENCE)
+    assert run.returncode == 1 and "did not open" in run.stderr and f"Send {path}" in run.stderr, run
+    assert path.with_suffix("").read_text() == "a good file\n"
     text = path.read_text()
-    assert run.returncode == 0 and "\nchip unknown\n" in text and answers(path)["open"].startswith("failed"), run
+    assert "\nchip unknown\n" in text and answers(path)["open"].startswith("failed"), run
     assert all(f"\nmissing {name}\n" in text for name in ("aclInit", "aclrtMalloc", "aclnnMatmul", "aclCreateTensor")), text[:2000]
     assert all(a.startswith("skipped") for q, a in answers(path).items() if q != "open")
     run = subprocess.run([DAEMON, "--device=ascend:0", f"--ascend-libs={LIBS}", f"--device-facts={path}", f"--listen=unix:{SCRATCH}/l", "--stats-listen=off"],
@@ -106,6 +110,9 @@ def refusals():
     assert run.returncode == 1 and "nothing to probe" in run.stderr, run
     run = probe("/nonexistent/facts")
     assert run.returncode == 1 and "/nonexistent/facts" in run.stderr, run
+    for path in ("/dev/null", SCRATCH, ""):
+        run = probe(path)
+        assert run.returncode == 1 and f'"{path}"; name a file' in run.stderr, run
     for args in (["--report=x", "--probe=y"], ["--ascend-libs=x"]):
         run = subprocess.run([CTL, "doctor", "device", *args], capture_output=True, text=True, timeout=PATIENCE)
         assert run.returncode == 2 and "--probe" in run.stderr, run
