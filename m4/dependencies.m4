@@ -11,7 +11,7 @@ AC_DEFUN([NGD_DEPENDENCIES], [
   PKG_CHECK_MODULES([LUA], [lua5.4], [], [PKG_CHECK_MODULES([LUA], [lua >= 5.4])])
   PKG_CHECK_MODULES([CRYPTO], [libcrypto >= 3.0])
   PKG_CHECK_MODULES([SSL], [libssl >= 3.0])
-  PKG_CHECK_MODULES([PCRE2], [libpcre2-8 >= 10.30])
+  PKG_CHECK_MODULES([ONIGURUMA], [oniguruma >= 6.9.8])
   PKG_CHECK_MODULES([UTF8PROC], [libutf8proc >= 2.4])
   PKG_CHECK_MODULES([SMARTCOLS], [smartcols >= 2.36])
   PKG_CHECK_MODULES([CHECK], [check >= 0.15], [have_check=yes], [have_check=no])

@@ -10,7 +10,7 @@ top=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "${1:?directory}" && dir=$(cd "$1" && pwd)
 root=$dir/root
 apt=$dir/apt
-libraries=(libc6-dev libgrpc-dev libprotobuf-c-dev libevent-dev libjansson-dev liblua5.4-dev libssl-dev libpcre2-dev
+libraries=(libc6-dev libgrpc-dev libprotobuf-c-dev libevent-dev libjansson-dev liblua5.4-dev libssl-dev libonig-dev
     libutf8proc-dev libsmartcols-dev check)
 # What computes, and what depends on the order of memory accesses. Tests that time out under emulation stay out:
 # the rpc tests are in Python, whose gRPC is the machine's own.

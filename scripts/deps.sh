@@ -8,7 +8,7 @@ set -eu
 build=(
     autoconf automake libtool make gcc libc6-dev pkg-config python3-minimal
     libgrpc-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler
-    libevent-dev libjansson-dev liblua5.4-dev libssl-dev libpcre2-dev libutf8proc-dev libsmartcols-dev
+    libevent-dev libjansson-dev liblua5.4-dev libssl-dev libonig-dev libutf8proc-dev libsmartcols-dev
     libsystemd-dev libjemalloc-dev libxsmm-dev
 )
 # libcheck; the Python worker and test scripts; promtool; certificates for the TLS tests; namespaces for

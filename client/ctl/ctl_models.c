@@ -321,20 +321,27 @@ static bool parse_ids(const char *text, int32_t **ids_p, size_t *n_p)
 
 static int decode_ids(const struct npugraph_tokenizer *tok, const char *list)
 {
+    struct npugraph_detokenizer *text = NULL;
+    struct npugraph_error err = {0};
+    const char *part;
     int32_t *ids = NULL;
-    size_t n = 0;
+    size_t n = 0, len;
+    int rc;
 
     if (!parse_ids(list, &ids, &n))
         return ctl_usage(ctl_find_command("tokenize"), "--decode takes token ids, N,N,...");
-    for (size_t i = 0; i < n; i++) {
-        size_t len = 0;
-        const char *bytes = npugraph_tokenizer_bytes(tok, ids[i], &len, NULL);
-
-        if (bytes != NULL)
-            fwrite(bytes, 1, len, stdout);
+    rc = npugraph_detokenizer_create(tok, NULL, 0, true, &text, &err);
+    for (size_t i = 0; rc == 0 && i <= n; i++) {
+        rc = i < n ? npugraph_detokenizer_add(text, ids[i], &part, &len, &err)
+                   : npugraph_detokenizer_end(text, &part, &len, &err);
+        if (rc == 0)
+            fwrite(part, 1, len, stdout);
     }
-    putchar('\n');
+    npugraph_detokenizer_destroy(text);
     free(ids);
+    if (rc != 0)
+        return ctl_fail(&err);
+    putchar('\n');
     return 0;
 }
 
@@ -345,7 +352,8 @@ static int print_ids(struct ctl *ctl, const struct npugraph_tokenizer *tok, cons
     int32_t *ids = NULL;
     size_t n = 0;
 
-    if (npugraph_tokenizer_encode(tok, text, strlen(text), true, &ids, &n, &err) != 0) {
+    if (npugraph_tokenizer_encode(tok, text, strlen(text), NPUGRAPH_ENCODE_SPECIAL | NPUGRAPH_ENCODE_TEMPLATE, &ids, &n,
+                                  &err) != 0) {
         json_decref(array);
         return ctl_fail(&err);
     }
@@ -392,6 +400,7 @@ struct generation {
     struct ctl *ctl;
     const char *model, *prompt, *ids_text, *tokenizer;
     struct npugraph_tokenizer *tok;
+    struct npugraph_detokenizer *detokenizer; /* NULL: there is no tokenizer */
     struct npugraph_sampling sampling;
     const char *stop[NPUGRAPH_STOPS_MAX];
     size_t n_stop;
@@ -480,13 +489,17 @@ static int make_prompt(struct generation *g)
 
     if (g->tokenizer != NULL && (g->tok = open_tokenizer(g->tokenizer)) == NULL)
         return 1;
-    if (g->ids_text != NULL)
-        return parse_ids(g->ids_text, &g->ids, &g->n_ids)
-                   ? 0
-                   : ctl_usage(ctl_find_command("generate"), "--ids takes token ids, N,N,...");
-    return npugraph_tokenizer_encode(g->tok, g->prompt, strlen(g->prompt), true, &g->ids, &g->n_ids, &err) == 0
-               ? 0
-               : ctl_fail(&err);
+    if (g->ids_text != NULL) {
+        if (!parse_ids(g->ids_text, &g->ids, &g->n_ids))
+            return ctl_usage(ctl_find_command("generate"), "--ids takes token ids, N,N,...");
+    } else if (npugraph_tokenizer_encode(g->tok, g->prompt, strlen(g->prompt),
+                                         NPUGRAPH_ENCODE_SPECIAL | NPUGRAPH_ENCODE_TEMPLATE, &g->ids, &g->n_ids,
+                                         &err) != 0) {
+        return ctl_fail(&err);
+    }
+    if (g->tok != NULL && npugraph_detokenizer_create(g->tok, g->ids, g->n_ids, false, &g->detokenizer, &err) != 0)
+        return ctl_fail(&err);
+    return 0;
 }
 
 static void show_text(struct generation *g, const char *text, size_t n)
@@ -506,14 +519,13 @@ static void show_text(struct generation *g, const char *text, size_t n)
     g->text[g->n_text] = '\0';
 }
 
-/* Shows the text of a token. Returns true if a stop string ends the text. */
-static bool show_bytes(struct generation *g, const char *bytes, size_t n)
+/* Shows text as far as it is no stop string. Returns true if one ends the text. */
+static bool show_until_stop(struct generation *g, const char *text, size_t n)
 {
-    const char *text = bytes;
     bool over = false;
 
     if (g->stops != NULL)
-        over = npugraph_stops_add(g->stops, bytes, n, &text, &n);
+        over = npugraph_stops_add(g->stops, text, n, &text, &n);
     show_text(g, text, n);
     return over;
 }
@@ -534,9 +546,8 @@ static void note_logprobs(struct generation *g, const struct npugraph_logprobs *
 static bool show_token(void *user, int32_t token, const struct npugraph_logprobs *logprobs)
 {
     struct generation *g = user;
-    bool special = false;
-    size_t n = 0;
-    const char *bytes = g->tok != NULL ? npugraph_tokenizer_bytes(g->tok, token, &n, &special) : NULL;
+    const char *text;
+    size_t n;
 
     g->last = now_ns();
     g->got++;
@@ -547,8 +558,8 @@ static bool show_token(void *user, int32_t token, const struct npugraph_logprobs
         printf("%s%d", g->got > 1 ? "," : "", token);
     if (g->tok == NULL && !g->ctl->json && logprobs != NULL)
         printf(" (%.4f)", (double)logprobs->logprob);
-    if (bytes != NULL && !special)
-        g->stopped = show_bytes(g, bytes, n);
+    if (g->detokenizer != NULL && npugraph_detokenizer_add(g->detokenizer, token, &text, &n, NULL) == 0)
+        g->stopped = show_until_stop(g, text, n);
     fflush(stdout);
     return !g->stopped;
 }
@@ -616,12 +627,14 @@ static void print_summary(struct generation *g, const char *finish)
     ctl_fields_end(f);
 }
 
-/* Shows the text that was held back, since it was not the beginning of a stop string. */
+/* Shows the text that was held back: by the detokenizer, and since it could have begun a stop string. */
 static void show_rest(struct generation *g)
 {
     const char *text;
     size_t n;
 
+    if (g->detokenizer != NULL && npugraph_detokenizer_end(g->detokenizer, &text, &n, NULL) == 0)
+        g->stopped |= show_until_stop(g, text, n);
     if (g->stops == NULL)
         return;
     npugraph_stops_end(g->stops, &text, &n);
@@ -689,6 +702,7 @@ int ctl_cmd_generate(struct ctl *ctl, int argc, char **argv)
     if (rc == 0)
         rc = generate_text(&g);
     free(g.ids);
+    npugraph_detokenizer_destroy(g.detokenizer);
     npugraph_tokenizer_close(g.tok);
     npugraph_stops_destroy(g.stops);
     free(g.text);

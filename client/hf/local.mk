@@ -17,9 +17,20 @@ libngdclient_hf_la_SOURCES = \
 	client/hf/rope.c \
 	client/hf/stops.c \
 	client/hf/tokenizer.c \
+	client/hf/tokenizer_added.c \
+	client/hf/tokenizer_bpe.c \
+	client/hf/tokenizer_decode.c \
 	client/hf/tokenizer_int.h \
-	client/hf/tokenizer_load.c
-NGD_HF_DEPENDENCIES = $(JANSSON_LIBS) $(LUA_LIBS) $(PCRE2_LIBS) $(UTF8PROC_LIBS) -lm
+	client/hf/tokenizer_normal.c \
+	client/hf/tokenizer_read.c \
+	client/hf/tokenizer_split.c \
+	client/hf/tokenizer_template.c \
+	client/hf/tokenizer_text.c \
+	client/hf/tokenizer_text.h \
+	client/hf/tokenizer_unicode.c \
+	client/hf/tokenizer_unicode.def \
+	client/hf/tokenizer_unigram.c
+NGD_HF_DEPENDENCIES = $(JANSSON_LIBS) $(LUA_LIBS) $(ONIGURUMA_LIBS) $(UTF8PROC_LIBS) -lm
 NGD_CLIENT_HF_LIBS = libngdclient_hf.la $(NGD_CLIENT_LIBS) $(NGD_HF_DEPENDENCIES)
 
 # libnpugraph.so does not export npugraph__error, so this library has a copy.

@@ -5,9 +5,9 @@
 /*
  * libnpugraph-hf: Hugging Face checkpoints and tokenizers for clients of npugraphd, on libnpugraph (npugraph.h).
  *
- * It is a separate library because it needs jansson, PCRE2 and utf8proc, which a program with its own graphs and tokens
- * does not need. Errors and memory: as npugraph.h says.
- * Threads: a tokenizer may be used from several threads at once; npugraph_stops by one thread at a time.
+ * It is a separate library because it needs jansson, Oniguruma and utf8proc, which a program with its own graphs and
+ * tokens does not need. Errors and memory: as npugraph.h says. Threads: a tokenizer may be used from several threads at
+ * once; npugraph_stops by one thread at a time.
  */
 #include <npugraph.h>
 
@@ -51,19 +51,44 @@ NPUGRAPH_API int npugraph_model_load(struct npugraph_client *client, const char 
 
 /* ---- tokenizer (no daemon needed) ---------------------------------------------------------------- */
 
-/* Reads tokenizer.json of Hugging Face tokenizers: byte-level BPE with a Split pre-tokenizer and added tokens. */
+/*
+ * Reads tokenizer.json of Hugging Face tokenizers: BPE and Unigram with the normalizers, pre-tokenizers,
+ * post-processors and decoders that docs/tokenizers.md lists. Ids are those of that library; what would be different is
+ * refused here, with the name of the field.
+ */
 struct npugraph_tokenizer;
 NPUGRAPH_API int npugraph_tokenizer_open(const char *path, struct npugraph_tokenizer **tok_p,
                                          struct npugraph_error *err);
 NPUGRAPH_API void npugraph_tokenizer_close(struct npugraph_tokenizer *tok);
-/* Encodes a UTF-8 text. The caller frees *ids_p with free(). Added tokens in the text are recognised if `special`. */
+#define NPUGRAPH_ENCODE_SPECIAL  1u /* special tokens in the text are recognised; other added tokens always are */
+#define NPUGRAPH_ENCODE_TEMPLATE 2u /* adds what the post-processor adds, such as the token that begins a text */
+/* Encodes a UTF-8 text. The caller frees *ids_p with free(). */
 NPUGRAPH_API int npugraph_tokenizer_encode(const struct npugraph_tokenizer *tok, const char *text, size_t n,
-                                           bool special, int32_t **ids_p, size_t *n_ids_p, struct npugraph_error *err);
-/* Returns the bytes of a token (not terminated, may be part of a UTF-8 character); NULL = unknown id. special_p may be
- * NULL. */
+                                           unsigned flags, int32_t **ids_p, size_t *n_ids_p,
+                                           struct npugraph_error *err);
+/* Returns the bytes that a token stands for behind others (not terminated, may be part of a UTF-8 character); NULL =
+ * unknown id. special_p may be NULL. Text for people needs a detokenizer. */
 NPUGRAPH_API const char *npugraph_tokenizer_bytes(const struct npugraph_tokenizer *tok, int32_t id, size_t *n_p,
                                                   bool *special_p);
 NPUGRAPH_API size_t npugraph_tokenizer_size(const struct npugraph_tokenizer *tok);
+
+/*
+ * Turns ids into text as they come. The text is always valid UTF-8, and what was given never changes: characters that
+ * are not complete are held back. The text of all calls together is what decoding all ids at once gives. To go on
+ * behind a prompt, add its ids first and drop their text. special: special tokens are text, too. Unknown ids are none.
+ * The tokenizer must outlive it; one thread at a time.
+ */
+struct npugraph_detokenizer;
+NPUGRAPH_API int npugraph_detokenizer_create(const struct npugraph_tokenizer *tok, const int32_t *prompt,
+                                             size_t n_prompt, bool special, struct npugraph_detokenizer **detokenizer_p,
+                                             struct npugraph_error *err);
+/* *text_p and *n_p get the text that the id completes, valid until the next call; "" and 0 if the call fails. */
+NPUGRAPH_API int npugraph_detokenizer_add(struct npugraph_detokenizer *detokenizer, int32_t id, const char **text_p,
+                                          size_t *n_p, struct npugraph_error *err);
+/* Ends the text: gives what was held back. */
+NPUGRAPH_API int npugraph_detokenizer_end(struct npugraph_detokenizer *detokenizer, const char **text_p, size_t *n_p,
+                                          struct npugraph_error *err);
+NPUGRAPH_API void npugraph_detokenizer_destroy(struct npugraph_detokenizer *detokenizer); /* NULL is fine */
 
 /* ---- stop strings (no daemon needed) ------------------------------------------------------------- */
 

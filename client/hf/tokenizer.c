@@ -1,250 +1,303 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Encodes text to ids. Added tokens are cut out, and the rest is normalised and split by the pre-tokenizer's
- * expression. Each piece is merged pair by pair, lowest rank first (ties: leftmost). A heap makes the cost of a long
- * piece n log n.
- */
+/* Opens tokenizer.json of Hugging Face tokenizers, and encodes: the parts of tokenizer_int.h, in their order. */
 #include "client/hf/tokenizer_int.h"
 #include "client/lib/error.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <utf8proc.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-struct out {
-    int32_t *ids;
-    size_t n, cap;
-};
+#define FILE_BYTES_MAX ((off_t)256 << 20) /* ten times that of the largest vocabularies */
 
-static bool emit(struct out *o, int32_t id)
+/* ---- ids ----------------------------------------------------------------------------------------------------- */
+
+bool npugraph__id_add(struct npugraph__id_list *list, int32_t id)
 {
-    if (o->n == o->cap) {
-        size_t cap = o->cap != 0 ? 2 * o->cap : 64;
-        int32_t *ids = realloc(o->ids, cap * sizeof(*ids));
+    if (list->n == list->room) {
+        size_t room = list->room != 0 ? 2 * list->room : 64;
+        int32_t *more = realloc(list->ids, room * sizeof(*more));
 
-        if (ids == NULL)
+        if (more == NULL)
             return false;
-        o->ids = ids;
-        o->cap = cap;
+        list->ids = more;
+        list->room = room;
     }
-    o->ids[o->n++] = id;
+    list->ids[list->n++] = id;
     return true;
 }
 
-/* ---- one piece ---------------------------------------------------------------------------------------------- */
-
-struct symbol {
-    int32_t id; /* -1: merged into its left neighbour */
-    int32_t prev, next;
-};
-struct candidate {
-    int32_t rank, left, id; /* id: the merged token */
-    int32_t left_id, right_id;
-};
-struct piece {
-    struct symbol *symbols;
-    struct candidate *heap;
-    size_t n_heap;
-};
-
-static bool before(const struct candidate *a, const struct candidate *b)
+int npugraph__emit(struct npugraph__encoding *e, int32_t id)
 {
-    return a->rank != b->rank ? a->rank < b->rank : a->left < b->left;
+    return npugraph__id_add(&e->out, id) ? 0 : npugraph__no_memory(e->err);
 }
 
-static void heap_push(struct piece *p, struct candidate c)
+static int emit_all(struct npugraph__encoding *e, const struct npugraph__id_list *list)
 {
-    size_t i = p->n_heap++;
+    int rc = 0;
 
-    for (; i > 0 && before(&c, &p->heap[(i - 1) / 2]); i = (i - 1) / 2)
-        p->heap[i] = p->heap[(i - 1) / 2];
-    p->heap[i] = c;
-}
-
-static struct candidate heap_pop(struct piece *p)
-{
-    struct candidate top = p->heap[0], last = p->heap[--p->n_heap];
-    size_t i = 0, child;
-
-    for (; (child = 2 * i + 1) < p->n_heap; i = child) {
-        if (child + 1 < p->n_heap && before(&p->heap[child + 1], &p->heap[child]))
-            child++;
-        if (!before(&p->heap[child], &last))
-            break;
-        p->heap[i] = p->heap[child];
-    }
-    p->heap[i] = last;
-    return top;
-}
-
-static void consider(const struct npugraph_tokenizer *tok, struct piece *p, int32_t left)
-{
-    int32_t right = left >= 0 ? p->symbols[left].next : -1;
-    const struct npugraph__merge *m;
-
-    if (right < 0)
-        return;
-    m = npugraph__merge_find(tok, p->symbols[left].id, p->symbols[right].id);
-    if (m != NULL)
-        heap_push(p, (struct candidate){m->rank, left, m->id, p->symbols[left].id, p->symbols[right].id});
-}
-
-static void merge_all(const struct npugraph_tokenizer *tok, struct piece *p)
-{
-    while (p->n_heap > 0) {
-        struct candidate c = heap_pop(p);
-        struct symbol *l = &p->symbols[c.left];
-        int32_t r = l->next;
-
-        /* The entry is stale if one side has been merged since. */
-        if (l->id != c.left_id || r < 0 || p->symbols[r].id != c.right_id)
-            continue;
-        l->id = c.id;
-        l->next = p->symbols[r].next;
-        p->symbols[r].id = -1;
-        if (l->next >= 0)
-            p->symbols[l->next].prev = c.left;
-        consider(tok, p, l->prev);
-        consider(tok, p, c.left);
-    }
-}
-
-static int encode_piece(const struct npugraph_tokenizer *tok, const char *s, size_t n, struct out *o,
-                        struct npugraph_error *err)
-{
-    int32_t whole = tok->ignore_merges ? npugraph__token_find(tok, s, n) : -1;
-    struct piece p = {0};
-    bool ok = true;
-
-    if (whole >= 0)
-        return emit(o, whole) ? 0 : npugraph__error(err, 8, "NO_MEMORY", "out of memory");
-    p.symbols = malloc(n * sizeof(*p.symbols) + 1);
-    p.heap = malloc(3 * n * sizeof(*p.heap) + 1); /* n - 1 pairs, and at most two more for each of the n - 1 merges */
-    for (size_t i = 0; p.symbols != NULL && p.heap != NULL && i < n; i++) {
-        int32_t id = tok->byte_id[(unsigned char)s[i]];
-
-        if (id < 0) {
-            free(p.symbols);
-            free(p.heap);
-            return npugraph__error(err, 3, "FILE_UNSUPPORTED", "the vocabulary has no token for byte 0x%02x",
-                                   (unsigned char)s[i]);
-        }
-        p.symbols[i] = (struct symbol){id, (int32_t)i - 1, i + 1 < n ? (int32_t)i + 1 : -1};
-    }
-    ok = p.symbols != NULL && p.heap != NULL;
-    for (size_t i = 0; ok && i + 1 < n; i++)
-        consider(tok, &p, (int32_t)i);
-    if (ok)
-        merge_all(tok, &p);
-    for (int32_t i = 0; ok && n > 0 && i >= 0; i = p.symbols[i].next)
-        ok = emit(o, p.symbols[i].id);
-    free(p.symbols);
-    free(p.heap);
-    return ok ? 0 : npugraph__error(err, 8, "NO_MEMORY", "out of memory");
-}
-
-/* ---- text between added tokens -------------------------------------------------------------------------------- */
-
-static int encode_split(const struct npugraph_tokenizer *tok, const char *s, size_t n, struct out *o,
-                        struct npugraph_error *err)
-{
-    pcre2_match_data *md = pcre2_match_data_create_from_pattern(tok->split, NULL);
-    size_t at = 0;
-    int rc = md != NULL ? 0 : npugraph__error(err, 8, "NO_MEMORY", "out of memory");
-
-    while (rc == 0 && at < n) {
-        int m = pcre2_match(tok->split, (PCRE2_SPTR)s, n, at, at != 0 ? PCRE2_NO_UTF_CHECK : 0, md, NULL);
-        PCRE2_SIZE *v = pcre2_get_ovector_pointer(md);
-        size_t begin = n, end = n;
-
-        if (m < 0 && m != PCRE2_ERROR_NOMATCH) {
-            rc = npugraph__error(err, 3, "INVALID_ARGUMENT", "the text cannot be split (PCRE2 error %d)", m);
-            break;
-        }
-        if (m > 0 && v[1] > v[0]) {
-            begin = v[0];
-            end = v[1];
-        }
-        if (begin > at) /* with "Isolated", text between matches is a piece too */
-            rc = encode_piece(tok, s + at, begin - at, o, err);
-        if (rc == 0 && end > begin)
-            rc = encode_piece(tok, s + begin, end - begin, o, err);
-        at = end;
-    }
-    pcre2_match_data_free(md);
+    for (size_t i = 0; rc == 0 && i < list->n; i++)
+        rc = npugraph__emit(e, list->ids[i]);
     return rc;
 }
 
-static int encode_plain(const struct npugraph_tokenizer *tok, const char *s, size_t n, struct out *o,
-                        struct npugraph_error *err)
-{
-    utf8proc_uint8_t *nfc = NULL;
-    utf8proc_ssize_t len = (utf8proc_ssize_t)n;
-    int rc;
+/* ---- the vocabulary ------------------------------------------------------------------------------------------ */
 
-    if (n == 0)
-        return 0;
-    if (tok->nfc) {
-        len = utf8proc_map((const utf8proc_uint8_t *)s, (utf8proc_ssize_t)n, &nfc, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-        if (len < 0)
-            return npugraph__error(err, 3, "INVALID_ARGUMENT", "the text is not valid UTF-8: %s", utf8proc_errmsg(len));
-        s = (const char *)nfc;
-    }
-    rc = tok->split != NULL ? encode_split(tok, s, (size_t)len, o, err) : encode_piece(tok, s, (size_t)len, o, err);
-    free(nfc);
-    return rc;
+static uint64_t hash_text(const char *s, size_t n)
+{
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ (unsigned char)s[i]) * UINT64_C(0x100000001b3);
+    h ^= h >> 29;
+    h *= UINT64_C(0xbf58476d1ce4e5b9);
+    return h ^ h >> 32;
 }
 
-/* Returns the added token that begins at s, or -1. */
-static int32_t added_at(const struct npugraph_tokenizer *tok, const char *s, size_t n)
+int32_t npugraph__token_find(const struct npugraph_tokenizer *tok, const char *text, size_t n)
 {
-    for (size_t i = 0; i < tok->n_added; i++) {
-        const struct npugraph__token *t = &tok->tokens[tok->added[i]];
+    size_t mask = tok->vocab.index_size - 1;
 
-        if (t->n <= n && t->bytes[0] == s[0] && memcmp(t->bytes, s, t->n) == 0)
-            return tok->added[i];
+    for (size_t i = hash_text(text, n) & mask; tok->vocab.index[i] >= 0; i = (i + 1) & mask) {
+        const struct npugraph__token *t = &tok->tokens[tok->vocab.index[i]];
+
+        if (t->n == n && memcmp(t->text, text, n) == 0)
+            return tok->vocab.index[i];
     }
     return -1;
 }
 
-int npugraph_tokenizer_encode(const struct npugraph_tokenizer *tok, const char *text, size_t n, bool special,
+int npugraph__token_add(const struct npugraph__source *from, struct npugraph_tokenizer *tok, const char *text, size_t n,
+                        int64_t id)
+{
+    size_t mask = tok->vocab.index_size - 1, i = hash_text(text, n) & mask;
+    struct npugraph__token *t;
+
+    if (id < 0 || (uint64_t)id >= tok->n_tokens || tok->tokens[id].text != NULL)
+        return npugraph__corrupt(from, "model.vocab has id %lld twice or outside its range", (long long)id);
+    t = &tok->tokens[id];
+    t->text = malloc(n + 1);
+    if (t->text == NULL)
+        return npugraph__no_memory(from->err);
+    memcpy(t->text, text, n);
+    t->text[n] = '\0';
+    t->n = (uint32_t)n;
+    while (tok->vocab.index[i] >= 0)
+        i = (i + 1) & mask;
+    tok->vocab.index[i] = (int32_t)id;
+    tok->vocab.count++;
+    return 0;
+}
+
+void npugraph__byte_tokens(const struct npugraph_tokenizer *tok, int32_t ids[256])
+{
+    char name[8];
+
+    for (unsigned b = 0; b < 256; b++) {
+        snprintf(name, sizeof(name), "<0x%02X>", b);
+        ids[b] = npugraph__token_find(tok, name, 6);
+    }
+}
+
+/* Allocates tables for ids up to the largest of the model and of the added tokens. */
+static int make_token_table(const struct npugraph__source *from, const json_t *root, struct npugraph_tokenizer *tok)
+{
+    const json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab"),
+                 *added = json_object_get(root, "added_tokens");
+    size_t count = json_is_array(vocab) ? json_array_size(vocab) : json_object_size(vocab), i, size = 16;
+    json_int_t max = json_is_array(vocab) ? (json_int_t)count - 1 : -1, id;
+    const char *key;
+    json_t *v;
+
+    json_object_foreach((json_t *)vocab, key, v) max = json_integer_value(v) > max ? json_integer_value(v) : max;
+    json_array_foreach(added, i, v)
+    {
+        id = json_integer_value(json_object_get(v, "id"));
+        max = id > max ? id : max;
+    }
+    if (max < 0 || max >= NPUGRAPH__MAX_VOCAB)
+        return npugraph__corrupt(from, "model.vocab is empty or an id is above %d", NPUGRAPH__MAX_VOCAB - 1);
+    while (size < 2 * count)
+        size *= 2;
+    tok->n_tokens = (size_t)max + 1;
+    tok->tokens = calloc(tok->n_tokens, sizeof(*tok->tokens));
+    tok->vocab.index = malloc(size * sizeof(*tok->vocab.index));
+    tok->vocab.index_size = size;
+    if (tok->tokens == NULL || tok->vocab.index == NULL)
+        return npugraph__no_memory(from->err);
+    memset(tok->vocab.index, 0xff, size * sizeof(*tok->vocab.index));
+    return 0;
+}
+
+/* ---- opening ------------------------------------------------------------------------------------------------- */
+
+static int read_model(const struct npugraph__source *from, const json_t *root, struct npugraph_tokenizer *tok)
+{
+    const json_t *model = json_object_get(root, "model");
+    const char *type = npugraph__type_of(model);
+
+    if (strcmp(type, "Unigram") == 0)
+        return npugraph__unigram_read(from, model, tok);
+    if (strcmp(type, "BPE") == 0 || (type[0] == '\0' && json_is_array(json_object_get(model, "merges"))))
+        return npugraph__bpe_read(from, model, tok);
+    return npugraph__unsupported(from, "model.type is \"%.40s\"; BPE and Unigram are supported", type);
+}
+
+/* A single text is neither shortened nor padded here. Padding to the longest text of a batch does nothing to one. */
+static int check_limits(const struct npugraph__source *from, const json_t *root)
+{
+    const json_t *truncation = json_object_get(root, "truncation"), *padding = json_object_get(root, "padding"),
+                 *version = json_object_get(root, "version");
+    const char *longest = json_string_value(json_object_get(padding, "strategy"));
+
+    if (version != NULL && (!json_is_string(version) || strcmp(json_string_value(version), "1.0") != 0))
+        return npugraph__unsupported(from, "version is not \"1.0\"");
+    if (truncation != NULL && !json_is_null(truncation))
+        return npugraph__unsupported(from, "truncation is set; make it null, since prompts are not cut here");
+    if (padding != NULL && !json_is_null(padding) &&
+        (longest == NULL || strcmp(longest, "BatchLongest") != 0 ||
+         json_integer_value(json_object_get(padding, "pad_to_multiple_of")) > 0))
+        return npugraph__unsupported(from, "padding is set; make it null, since prompts are not padded here");
+    return 0;
+}
+
+static int read_parts(const struct npugraph__source *from, const json_t *root, struct npugraph_tokenizer *tok)
+{
+    static int (*const parts[])(const struct npugraph__source *, const json_t *, struct npugraph_tokenizer *) = {
+        make_token_table,     read_model,           npugraph__normal_read,
+        npugraph__split_read, npugraph__added_read, npugraph__template_read,
+        npugraph__decode_read};
+    int rc = check_limits(from, root);
+
+    for (size_t i = 0; rc == 0 && i < sizeof(parts) / sizeof(parts[0]); i++)
+        rc = parts[i](from, root, tok);
+    return rc;
+}
+
+static int read_tokenizer_json(const struct npugraph__source *from, json_t **root_p)
+{
+    int fd = open(from->path, O_RDONLY | O_CLOEXEC);
+    json_error_t e;
+    struct stat sb;
+
+    if (fd < 0 || fstat(fd, &sb) != 0) {
+        int saved = errno;
+
+        if (fd >= 0)
+            close(fd);
+        return npugraph__error(from->err, 3, "FILE_NOT_FOUND", "%s: %s", from->path, strerror(saved));
+    }
+    if (sb.st_size > FILE_BYTES_MAX) {
+        close(fd);
+        return npugraph__unsupported(from, "the file has %lld bytes; the limit is %lld", (long long)sb.st_size,
+                                     (long long)FILE_BYTES_MAX);
+    }
+    *root_p = json_loadfd(fd, JSON_ALLOW_NUL, &e);
+    close(fd);
+    return *root_p != NULL ? 0 : npugraph__corrupt(from, "%s (line %d)", e.text, e.line);
+}
+
+int npugraph_tokenizer_open(const char *path, struct npugraph_tokenizer **tok_p, struct npugraph_error *err)
+{
+    struct npugraph__source from = {path, err};
+    struct npugraph_tokenizer *tok = NULL;
+    json_t *root = NULL;
+    int rc = read_tokenizer_json(&from, &root);
+
+    if (rc != 0)
+        return rc;
+    tok = calloc(1, sizeof(*tok));
+    rc = tok != NULL ? read_parts(&from, root, tok) : npugraph__no_memory(err);
+    json_decref(root);
+    if (rc != 0)
+        npugraph_tokenizer_close(tok);
+    else
+        *tok_p = tok;
+    return rc;
+}
+
+static void free_stages(struct npugraph_tokenizer *tok)
+{
+    for (size_t i = 0; i < tok->n_normals; i++) {
+        npugraph__pattern_fini(&tok->normals[i].pattern);
+        free(tok->normals[i].content);
+    }
+    for (size_t i = 0; i < tok->n_splits; i++)
+        npugraph__pattern_fini(&tok->splits[i].pattern);
+    for (size_t i = 0; i < tok->n_decodes; i++) {
+        free(tok->decodes[i].pattern);
+        free(tok->decodes[i].content);
+    }
+}
+
+void npugraph_tokenizer_close(struct npugraph_tokenizer *tok)
+{
+    if (tok == NULL)
+        return;
+    for (size_t i = 0; tok->tokens != NULL && i < tok->n_tokens; i++) {
+        if (tok->tokens[i].bytes != tok->tokens[i].text)
+            free(tok->tokens[i].bytes);
+        free(tok->tokens[i].text);
+    }
+    free(tok->tokens);
+    free(tok->vocab.index);
+    npugraph__bpe_fini(&tok->bpe);
+    free(tok->unigram.scores);
+    free(tok->unigram.words);
+    free_stages(tok);
+    for (size_t k = 0; k < 2; k++) {
+        for (size_t i = 0; i < tok->added[k].n; i++)
+            free(tok->added[k].items[i].pattern);
+        free(tok->added[k].items);
+        free(tok->added[k].words);
+    }
+    free(tok->before.ids);
+    free(tok->behind.ids);
+    free(tok);
+}
+
+/* ---- encoding ------------------------------------------------------------------------------------------------ */
+
+int npugraph_tokenizer_encode(const struct npugraph_tokenizer *tok, const char *text, size_t n, unsigned flags,
                               int32_t **ids_p, size_t *n_ids_p, struct npugraph_error *err)
 {
-    struct out o = {0};
-    size_t from = 0;
+    struct npugraph__encoding e = {.tok = tok, .err = err, .special = (flags & NPUGRAPH_ENCODE_SPECIAL) != 0};
+    bool whole = (flags & NPUGRAPH_ENCODE_TEMPLATE) != 0;
     int rc = 0;
 
-    for (size_t at = 0; rc == 0 && special && at < n;) {
-        int32_t id = added_at(tok, text + at, n - at);
-
-        if (id < 0) {
-            at++;
-            continue;
-        }
-        rc = encode_plain(tok, text + from, at - from, &o, err);
-        if (rc == 0 && !emit(&o, id))
-            rc = npugraph__error(err, 8, "NO_MEMORY", "out of memory");
-        at += tok->tokens[id].n;
-        from = at;
-    }
+    if (!npugraph__is_utf8(text, n))
+        return npugraph__error(err, 3, "INVALID_ARGUMENT", "the text is not valid UTF-8");
+    if (whole)
+        rc = emit_all(&e, &tok->before);
     if (rc == 0)
-        rc = encode_plain(tok, text + from, n - from, &o, err);
-    if (rc == 0 && o.ids == NULL && (o.ids = malloc(sizeof(*o.ids))) == NULL)
-        rc = npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+        rc = npugraph__added_encode(&e, text, n, false, true);
+    if (rc == 0 && whole)
+        rc = emit_all(&e, &tok->behind);
+    if (rc == 0 && e.out.ids == NULL && (e.out.ids = malloc(sizeof(*e.out.ids))) == NULL)
+        rc = npugraph__no_memory(err);
+    npugraph__text_fini(&e.normal);
+    for (size_t i = 0; i < NPUGRAPH__MAX_STAGES; i++) {
+        free(e.scratch[i].spans.items);
+        npugraph__text_fini(&e.scratch[i].text);
+        npugraph__text_fini(&e.scratch[i].bytes);
+    }
     if (rc != 0) {
-        free(o.ids);
+        free(e.out.ids);
         return rc;
     }
-    *ids_p = o.ids;
-    *n_ids_p = o.n;
+    *ids_p = e.out.ids;
+    *n_ids_p = e.out.n;
     return 0;
 }
 
 const char *npugraph_tokenizer_bytes(const struct npugraph_tokenizer *tok, int32_t id, size_t *n_p, bool *special_p)
 {
-    if (id < 0 || (size_t)id >= tok->n_tokens || tok->tokens[id].bytes == NULL)
+    if (id < 0 || (size_t)id >= tok->n_tokens || tok->tokens[id].text == NULL)
         return NULL;
-    *n_p = tok->tokens[id].n;
+    *n_p = tok->tokens[id].n_bytes;
     if (special_p != NULL)
         *special_p = tok->tokens[id].special;
     return tok->tokens[id].bytes;

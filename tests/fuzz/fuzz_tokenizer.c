@@ -19,7 +19,7 @@ static void encode(const struct npugraph_tokenizer *tok, const char *text)
     int32_t *ids = NULL;
     size_t n_ids = 0, n;
 
-    if (npugraph_tokenizer_encode(tok, text, strlen(text), true, &ids, &n_ids, &err) != 0) {
+    if (npugraph_tokenizer_encode(tok, text, strlen(text), 3, &ids, &n_ids, &err) != 0) {
         fuzz_demand(err.message[0] != '\0', "a text is refused without a sentence");
         return;
     }

@@ -72,8 +72,8 @@ END
 # Programs that bring their own graphs and tokens do not load what checkpoints and tokenizers need.
 needs_no_hf() { # library
     local needed
-    needed=$(readelf -d "$1" | grep NEEDED) && [ -n "$needed" ] && ! grep -E 'jansson|pcre2|utf8proc|npugraph-hf' <<<"$needed" &&
-        needed=$(ldd "$1") && ! grep -E 'jansson|pcre2|utf8proc|npugraph-hf' <<<"$needed"
+    needed=$(readelf -d "$1" | grep NEEDED) && [ -n "$needed" ] && ! grep -E 'jansson|onig|utf8proc|npugraph-hf' <<<"$needed" &&
+        needed=$(ldd "$1") && ! grep -E 'jansson|onig|utf8proc|npugraph-hf' <<<"$needed"
 }
 
 # The installed daemon and npugraphctl, and the program that was just compiled.
@@ -99,7 +99,7 @@ check "npugraphctl --version answers $version" says_version "$destdir$bindir/npu
 check "npugraphd --version answers $version" says_version "$destdir$sbindir/npugraphd"
 check "npugraph.pc has the version" has_version npugraph
 check "npugraph-hf.pc has the version" has_version npugraph-hf
-check "libnpugraph does not need jansson, PCRE2 and utf8proc" needs_no_hf "$destdir$libdir/libnpugraph.so"
+check "libnpugraph does not need jansson, Oniguruma and utf8proc" needs_no_hf "$destdir$libdir/libnpugraph.so"
 check "a program compiles against npugraph.h and libnpugraph alone" compile_plain
 check "that program runs" "$work/plain"
 check "the example compiles against npugraph_hf.h and both libraries" compile npugraph-hf "$top_srcdir/examples/worker.c" worker

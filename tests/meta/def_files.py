@@ -60,6 +60,10 @@ for p, t in tables.items():
 for p, t in tables.items():
     if t and t[0][1].startswith("NGD_OPERATOR_"):
         tables[p] = [(n, m, ["/".join(a[:3]), *a[3:]]) for n, m, a in t]
+# tokenizer_unicode.def has several tables of ranges: there, the macro is a part of the row's name.
+for p, t in tables.items():
+    if t and t[0][1].startswith("NGD_TOKENIZER_"):
+        tables[p] = [(n, m, [f"{m}/{a[0]}", *a[1:]]) for n, m, a in t]
 report.check("ids_are_unique", [d for p, t in tables.items() for d in duplicates(p, 0, t)])
 report.check("names_are_unique",
              [d for p, t in tables.items() if t and len(t[0][2]) > 1 and t[0][2][1].startswith('"')

@@ -53,7 +53,7 @@ EXTERNAL = [
     (r"systemd/", {"daemon/sdnotify.c"}),
     (r"libsmartcols", {"client/ctl/ctl_output.c"}),
     (r"jansson\.h", {"client/hf/*.[ch]", "client/ctl/*.[ch]", "daemon/*.[ch]", "devices/ascend/sim/sim_hccl.c"}),
-    (r"pcre2\.h|utf8proc\.h", {"client/hf/tokenizer*"}),
+    (r"oniguruma\.h|utf8proc\.h", {"client/hf/tokenizer*"}),
     (r"google/protobuf-c/|protobuf-c/", {"daemon/*", "client/lib/*", "proto/word.h"}),
     (r"check\.h", set()),
 ]

@@ -52,8 +52,8 @@ START_TEST(encode_gives_the_ids_of_hugging_face_tokenizers)
         size_t n = 0;
         bool same;
 
-        ck_assert_msg(npugraph_tokenizer_encode(tok, text, json_string_length(json_object_get(c, "text")), true, &ids,
-                                                &n, &err) == 0,
+        ck_assert_msg(npugraph_tokenizer_encode(tok, text, json_string_length(json_object_get(c, "text")),
+                                                NPUGRAPH_ENCODE_SPECIAL, &ids, &n, &err) == 0,
                       "\"%s\": %s", text, err.message);
         same = n == json_array_size(want);
         for (size_t k = 0; same && k < n; k++)
@@ -79,7 +79,7 @@ START_TEST(decoding_the_ids_gives_the_text_back)
     size_t n = 0, at = 0;
     int32_t *ids = NULL;
 
-    ck_assert_int_eq(npugraph_tokenizer_encode(tok, text, strlen(text), true, &ids, &n, NULL), 0);
+    ck_assert_int_eq(npugraph_tokenizer_encode(tok, text, strlen(text), NPUGRAPH_ENCODE_SPECIAL, &ids, &n, NULL), 0);
     for (size_t i = 0; i < n; i++) {
         size_t len;
         const char *bytes = npugraph_tokenizer_bytes(tok, ids[i], &len, NULL);
@@ -103,7 +103,7 @@ START_TEST(special_tokens_are_recognised_only_when_asked_for)
     size_t n = 0;
     bool special = false;
 
-    ck_assert_int_eq(npugraph_tokenizer_encode(tok, text, strlen(text), true, &ids, &n, NULL), 0);
+    ck_assert_int_eq(npugraph_tokenizer_encode(tok, text, strlen(text), NPUGRAPH_ENCODE_SPECIAL, &ids, &n, NULL), 0);
     ck_assert_uint_eq(n, 1);
     ck_assert_ptr_nonnull(npugraph_tokenizer_bytes(tok, ids[0], &n, &special));
     ck_assert(special);
@@ -124,7 +124,7 @@ START_TEST(a_piece_of_a_megabyte_is_encoded_in_reasonable_time)
 
     for (size_t i = 0; i < len; i++)
         text[i] = (char)('a' + i * 7919 % 26);
-    ck_assert_int_eq(npugraph_tokenizer_encode(tok, text, len, true, &ids, &n, NULL), 0);
+    ck_assert_int_eq(npugraph_tokenizer_encode(tok, text, len, NPUGRAPH_ENCODE_SPECIAL, &ids, &n, NULL), 0);
     for (size_t i = 0; i < n; i++) {
         size_t k;
 
@@ -145,48 +145,107 @@ START_TEST(text_that_is_not_utf8_is_refused)
     int32_t *ids = NULL;
     size_t n;
 
-    ck_assert_int_ne(npugraph_tokenizer_encode(tok, "\xff\xfe", 2, true, &ids, &n, &err), 0);
+    ck_assert_int_ne(npugraph_tokenizer_encode(tok, "\xff\xfe", 2, NPUGRAPH_ENCODE_SPECIAL, &ids, &n, &err), 0);
     ck_assert_str_eq(err.reason, "INVALID_ARGUMENT");
     npugraph_tokenizer_close(tok);
 }
 END_TEST
 
-static void expect_refused(const char *json, const char *reason)
+/* Opens a tokenizer.json. Returns the message of the refusal, "" if there is none. */
+static struct npugraph_tokenizer *open_text(const char *json, struct npugraph_error *err)
 {
     char path[] = "/tmp/npugraph-tok-XXXXXX";
     struct npugraph_tokenizer *tok = NULL;
-    struct npugraph_error err = {0};
     int fd = mkstemp(path);
 
     ck_assert_int_ge(fd, 0);
     ck_assert_int_eq(write(fd, json, strlen(json)), (ssize_t)strlen(json));
     close(fd);
-    ck_assert_int_ne(npugraph_tokenizer_open(path, &tok, &err), 0);
+    npugraph_tokenizer_open(path, &tok, err);
     unlink(path);
-    ck_assert_str_eq(err.reason, reason);
+    return tok;
 }
 
-START_TEST(files_that_are_not_byte_level_bpe_are_refused_by_name)
-{
-    const char *bpe = "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]%s}%s}";
-    char json[1024];
+/* A small BPE, with fields added to its model and to the whole. */
+#define BPE(model, whole) \
+    "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]" model "}" whole "}"
+#define BYTE_LEVEL "\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true"
 
-    expect_refused("{", "FILE_CORRUPT");
-    expect_refused("{\"model\":{\"type\":\"Unigram\"}}", "FILE_UNSUPPORTED");
-    snprintf(json, sizeof(json), bpe, ",\"byte_fallback\":true", "");
-    expect_refused(json, "FILE_UNSUPPORTED");
-    snprintf(json, sizeof(json), bpe, "", ",\"pre_tokenizer\":{\"type\":\"Metaspace\"}");
-    expect_refused(json, "FILE_UNSUPPORTED");
-    snprintf(json, sizeof(json), bpe, "",
-             ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(\"},\"behavior\":\"Isolated\","
-             "\"invert\":false}");
-    expect_refused(json, "FILE_UNSUPPORTED");
-    expect_refused("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}", "FILE_CORRUPT");
-    expect_refused("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":99999999},\"merges\":[]}}", "FILE_CORRUPT");
-    expect_refused("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a z\"]}}", "FILE_CORRUPT");
+START_TEST(what_would_not_give_the_same_ids_is_refused_by_name)
+{
+    static const struct {
+        const char *json, *reason, *field;
+    } files[] = {
+        {"{", "FILE_CORRUPT", ""},
+        {"{\"model\":{\"type\":\"WordLevel\"}}", "FILE_CORRUPT", "model.vocab"},
+        {"{\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"a\":0}}}", "FILE_UNSUPPORTED", "model.type"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}", "FILE_CORRUPT", "model.vocab"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":99999999},\"merges\":[]}}", "FILE_CORRUPT", "model.vocab"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a z\"]}}", "FILE_CORRUPT", "model.merges[0]"},
+        {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0],[\"a\",1]]}}", "FILE_CORRUPT", "model.vocab[1]"},
+        {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0]],\"unk_id\":1}}", "FILE_CORRUPT", "model.unk_id"},
+        {BPE(",\"dropout\":0.1", ""), "FILE_UNSUPPORTED", "model.dropout"},
+        {BPE(",\"fuse_unk\":\"yes\"", ""), "FILE_CORRUPT", "model.fuse_unk"},
+        {BPE(",\"unk_token\":\"<unk>\"", ""), "FILE_CORRUPT", "model.unk_token"},
+        {BPE("", ",\"version\":\"2.0\""), "FILE_UNSUPPORTED", "version"},
+        {BPE("", ",\"truncation\":{\"max_length\":8}"), "FILE_UNSUPPORTED", "truncation"},
+        {BPE("", ",\"padding\":{\"strategy\":{\"Fixed\":8}}"), "FILE_UNSUPPORTED", "padding"},
+        {BPE("",
+             ",\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{\"type\":\"Lowercase\"}]}"),
+         "FILE_UNSUPPORTED", "normalizer.normalizers[1].type"},
+        {BPE("", ",\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"}"), "FILE_UNSUPPORTED", "pre_tokenizer.type"},
+        {BPE("", ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(\"},\"behavior\":\"Isolated\"}"),
+         "FILE_UNSUPPORTED", "pre_tokenizer.pattern.Regex"},
+        {BPE("", ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[[:punct:]]\"}}"), "FILE_UNSUPPORTED",
+         "pre_tokenizer.pattern.Regex"},
+        {BPE("", ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\"a\"},\"behavior\":\"Joined\"}"),
+         "FILE_UNSUPPORTED", "pre_tokenizer.behavior"},
+        {BPE("",
+             ",\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{" BYTE_LEVEL "},{\"type\":\"Metaspace\","
+             "\"replacement\":\"_\",\"prepend_scheme\":\"first\"}]}"),
+         "FILE_UNSUPPORTED", "pre_tokenizer.pretokenizers[1].prepend_scheme"},
+        {BPE("", ",\"added_tokens\":[{\"id\":7,\"content\":\"<s>\"}]"), "FILE_UNSUPPORTED", "added_tokens[0].id"},
+        {BPE("", ",\"added_tokens\":[{\"id\":3,\"content\":\"<s>\",\"lstrip\":1}]"), "FILE_CORRUPT",
+         "added_tokens[0].lstrip"},
+        {BPE("", ",\"added_tokens\":[{\"id\":3,\"content\":\"\"}]"), "FILE_CORRUPT", "added_tokens[0].content"},
+        {BPE("", ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[]}"), "FILE_UNSUPPORTED",
+         "post_processor.single"},
+        {BPE("", ",\"decoder\":{\"type\":\"CTC\"}"), "FILE_UNSUPPORTED", "decoder.type"},
+        {BPE("", ",\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":\"ByteFallback\"}]}"),
+         "FILE_UNSUPPORTED", "decoder.decoders[1]"},
+    };
+
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        struct npugraph_error err = {0};
+
+        ck_assert_msg(open_text(files[i].json, &err) == NULL, "accepted: %s", files[i].json);
+        ck_assert_msg(strcmp(err.reason, files[i].reason) == 0 && strstr(err.message, files[i].field) != NULL,
+                      "%s: %s [%s]", files[i].json, err.message, err.reason);
+    }
+}
+END_TEST
+
+START_TEST(expressions_without_end_are_refused_when_they_meet_the_text)
+{
+    struct npugraph_error err = {0};
+    struct npugraph_tokenizer *tok = open_text(
+        BPE("",
+            ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(a|aa|b)+$\"},\"behavior\":\"Isolated\"}"),
+        &err);
+    char text[101];
+    int32_t *ids = NULL;
+    size_t n;
+
+    ck_assert_msg(tok != NULL, "%s", err.message);
+    memset(text, 'a', 99);
+    text[99] = '!';
+    ck_assert_int_ne(npugraph_tokenizer_encode(tok, text, 100, 0, &ids, &n, &err), 0);
+    ck_assert_ptr_nonnull(strstr(err.message, "too many steps"));
+    npugraph_tokenizer_close(tok);
 }
 END_TEST
 
 UNIT_MAIN("client/tokenizer", encode_gives_the_ids_of_hugging_face_tokenizers, decoding_the_ids_gives_the_text_back,
           special_tokens_are_recognised_only_when_asked_for, a_piece_of_a_megabyte_is_encoded_in_reasonable_time,
-          text_that_is_not_utf8_is_refused, files_that_are_not_byte_level_bpe_are_refused_by_name)
+          text_that_is_not_utf8_is_refused, what_would_not_give_the_same_ids_is_refused_by_name,
+          expressions_without_end_are_refused_when_they_meet_the_text)
