@@ -637,7 +637,7 @@ static void show_rest(struct generation *g)
         g->stopped |= show_until_stop(g, text, n);
     if (g->stops == NULL)
         return;
-    npugraph_stops_end(g->stops, &text, &n);
+    g->stopped = npugraph_stops_end(g->stops, &text, &n);
     show_text(g, text, n);
 }
 

@@ -103,12 +103,13 @@ NPUGRAPH_API int npugraph_stops_create(const char *const *strings, size_t n, str
                                        struct npugraph_error *err);
 /*
  * Adds the next piece. *text_p and *n_p get the text that can be shown now, valid until the next call. Returns true
- * once a stop string is found: *text_p is the text before it then, and later pieces give nothing.
+ * once a stop string is found: *text_p is the text before it then, and later pieces give nothing. Of several, the one
+ * that begins first counts, so one that is complete waits while a longer one that began before it may still come.
  */
 NPUGRAPH_API bool npugraph_stops_add(struct npugraph_stops *stops, const char *piece, size_t n, const char **text_p,
                                      size_t *n_p);
-/* Ends the text: gives the text that was held back. */
-NPUGRAPH_API void npugraph_stops_end(struct npugraph_stops *stops, const char **text_p, size_t *n_p);
+/* Ends the text: gives the text that was held back. Returns true if a stop string ends it, now or before. */
+NPUGRAPH_API bool npugraph_stops_end(struct npugraph_stops *stops, const char **text_p, size_t *n_p);
 NPUGRAPH_API void npugraph_stops_destroy(struct npugraph_stops *stops); /* NULL is fine */
 
 #ifdef __cplusplus

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Stop strings. `text` has the text that was not shown yet. After each piece it is searched for the stop string that
- * begins first. If there is none, everything is shown except the longest suffix that a stop string could begin with.
- * That is shorter than the longest stop string, so the cost of a piece is at most its length times that of the strings.
+ * begins first. Everything is shown except the longest suffix that a stop string could begin with. While that suffix
+ * begins before the stop string that was found, the text goes on: the longer one would cut earlier. The suffix is
+ * shorter than the longest stop string, so the cost of a piece is at most its length times that of the strings.
  */
 #include "client/hf/npugraph_hf.h"
 #include "client/lib/error.h"
@@ -107,7 +108,7 @@ static bool append_held(struct npugraph_stops *s, const char *piece, size_t n)
 
 bool npugraph_stops_add(struct npugraph_stops *s, const char *piece, size_t n, const char **text_p, size_t *n_p)
 {
-    size_t end;
+    size_t end, beginning;
 
     *text_p = "";
     *n_p = 0;
@@ -118,17 +119,27 @@ bool npugraph_stops_add(struct npugraph_stops *s, const char *piece, size_t n, c
     if (s->text == NULL || !append_held(s, piece, n))
         return s->met = true; /* without memory the search cannot continue, so the text ends here */
     end = find_stop(s);
-    s->met = end < s->size;
+    beginning = find_beginning(s);
+    s->met = end < s->size && end <= beginning;
     if (!s->met)
-        end = find_beginning(s);
+        end = beginning;
     *text_p = s->text;
     *n_p = s->shown = end;
     return s->met;
 }
 
-void npugraph_stops_end(struct npugraph_stops *s, const char **text_p, size_t *n_p)
+bool npugraph_stops_end(struct npugraph_stops *s, const char **text_p, size_t *n_p)
 {
-    *text_p = s->met || s->text == NULL ? "" : s->text + s->shown;
-    *n_p = s->met ? 0 : s->size - s->shown;
+    size_t end;
+
+    *text_p = "";
+    *n_p = 0;
+    if (s->met || s->text == NULL)
+        return s->met;
+    append_held(s, "", 0); /* drops what was shown; needs no memory */
+    end = find_stop(s);
+    *text_p = s->text;
+    *n_p = end;
     s->met = true;
+    return end < s->size;
 }
