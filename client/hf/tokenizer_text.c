@@ -14,6 +14,7 @@
 
 /* What a search may cost. tokenizers has Oniguruma's own limit of a match and panics there. */
 #define SEARCH_STEPS 10000000ul
+#define SEARCH_BYTES 16384                 /* that one call may search */
 #define SEARCH_STACK (1u << 22)            /* entries */
 #define ENCODE_NS    UINT64_C(20000000000) /* of all searches in one text */
 
@@ -212,11 +213,11 @@ static void start_oniguruma(void)
 }
 
 /* What means other things in other versions of Oniguruma: [:punct:] has symbols since 6.9.9, and the rest follows
- * tables of Unicode that stand-ins cannot mend. */
+ * tables of Unicode that stand-ins cannot mend. \G asks where a search began, which is elsewhere here. */
 static const char *find_changed(const char *expression)
 {
     static const char *const changed[] = {
-        "punct", "emoji", "pictographic", "grapheme", "age=", "p{in", "\\X", "\\y", "\\Y"};
+        "punct", "emoji", "pictographic", "grapheme", "age=", "p{in", "\\X", "\\y", "\\Y", "\\G"};
 
     for (size_t i = 0; i < sizeof(changed) / sizeof(changed[0]); i++)
         if (changed[i][0] == '\\' ? strstr(expression, changed[i]) != NULL : strcasestr(expression, changed[i]) != NULL)
@@ -238,7 +239,8 @@ bool npugraph__regex_compile(struct npugraph__pattern *pattern, const char *expr
         return false;
     }
     if (find_changed(expression) != NULL) {
-        snprintf(why, room, "it has %s, which depends on the version of Oniguruma", find_changed(expression));
+        snprintf(why, room, "it has %s, which depends on the version of Oniguruma or on the search",
+                 find_changed(expression));
         return false;
     }
     pthread_once(&once, start_oniguruma);
@@ -324,6 +326,24 @@ struct search {
     OnigMatchParam *limits;
 };
 
+/* Finds the next match from *from_p on, and moves that to where the search ended. A single call may take time that is
+ * quadratic in what it searches, so a long text is tried character by character. */
+static int find_match(const struct search *q, size_t *from_p, struct npugraph__deadline *deadline)
+{
+    size_t from = *from_p;
+    int rc = ONIG_MISMATCH;
+
+    for (; rc == ONIG_MISMATCH && q->n - from > SEARCH_BYTES && !is_late(deadline); from += length_of(q->s[from])) {
+        *from_p = from;
+        rc = onig_match_with_param(q->regex, q->s, q->s + q->n, q->s + from, q->region, ONIG_OPTION_NONE, q->limits);
+    }
+    if (rc != ONIG_MISMATCH || is_late(deadline))
+        return rc;
+    *from_p = from;
+    return onig_search_with_param(q->regex, q->s, q->s + q->n, q->s + from, q->s + q->n, q->region, ONIG_OPTION_NONE,
+                                  q->limits);
+}
+
 /* Collects the matches. An empty match right behind the last one does not count; the search goes on a character
  * later. */
 static int collect_matches(const struct search *q, struct npugraph__spans *spans, struct npugraph__deadline *deadline,
@@ -333,11 +353,10 @@ static int collect_matches(const struct search *q, struct npugraph__spans *spans
     bool any = false;
 
     while (from <= q->n) {
-        int rc = onig_search_with_param(q->regex, q->s, q->s + q->n, q->s + from, q->s + q->n, q->region,
-                                        ONIG_OPTION_NONE, q->limits);
+        int rc = find_match(q, &from, deadline);
         size_t b, e;
 
-        if (rc == ONIG_MISMATCH)
+        if (rc == ONIG_MISMATCH && !is_late(deadline))
             break;
         if (rc < 0 || is_late(deadline))
             return npugraph__error(err, 3, "INVALID_ARGUMENT",

@@ -138,6 +138,30 @@ START_TEST(a_piece_of_a_megabyte_is_encoded_in_reasonable_time)
 }
 END_TEST
 
+/* Long texts are searched in another way than short ones. */
+START_TEST(a_long_text_has_the_ids_of_its_lines)
+{
+    static const char line[] = "In the beginning, 12345 \xe4\xb8\xad\xc3\xa9  God's  \t\n";
+    const size_t len = sizeof(line) - 1, times = 1000;
+    struct npugraph_tokenizer *tok = open_bundled();
+    char *text = malloc(times * len);
+    int32_t *one = NULL, *all = NULL;
+    size_t n_one = 0, n_all = 0;
+
+    for (size_t i = 0; i < times; i++)
+        memcpy(text + i * len, line, len);
+    ck_assert_int_eq(npugraph_tokenizer_encode(tok, line, len, 0, &one, &n_one, NULL), 0);
+    ck_assert_int_eq(npugraph_tokenizer_encode(tok, text, times * len, 0, &all, &n_all, NULL), 0);
+    ck_assert_uint_eq(n_all, times * n_one);
+    for (size_t i = 0; i < n_all; i++)
+        ck_assert_int_eq(all[i], one[i % n_one]);
+    free(one);
+    free(all);
+    free(text);
+    npugraph_tokenizer_close(tok);
+}
+END_TEST
+
 START_TEST(text_that_is_not_utf8_is_refused)
 {
     struct npugraph_tokenizer *tok = open_bundled();
@@ -247,5 +271,6 @@ END_TEST
 
 UNIT_MAIN("client/tokenizer", encode_gives_the_ids_of_hugging_face_tokenizers, decoding_the_ids_gives_the_text_back,
           special_tokens_are_recognised_only_when_asked_for, a_piece_of_a_megabyte_is_encoded_in_reasonable_time,
-          text_that_is_not_utf8_is_refused, what_would_not_give_the_same_ids_is_refused_by_name,
+          a_long_text_has_the_ids_of_its_lines, text_that_is_not_utf8_is_refused,
+          what_would_not_give_the_same_ids_is_refused_by_name,
           expressions_without_end_are_refused_when_they_meet_the_text)
