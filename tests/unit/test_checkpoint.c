@@ -94,6 +94,19 @@ START_TEST(qwen3_has_heads_of_128_unless_its_config_says_so)
 }
 END_TEST
 
+/* transformers 4.57 ties them whatever the file of weights has. */
+START_TEST(tied_embeddings_are_the_head_and_an_epsilon_of_0_is_one)
+{
+    struct npugraph_error err = {0};
+    struct npugraph__checkpoint *ck = read_config(
+        "{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"tie_word_embeddings\":true,\"rms_norm_eps\":0}", &err);
+
+    ck_assert_msg(ck != NULL, "%s", err.message);
+    ck_assert_ptr_null(npugraph__weights_find(&ck->weights, "lm_head.weight"));
+    npugraph__checkpoint_free(ck);
+}
+END_TEST
+
 START_TEST(stop_tokens_come_from_the_generation_config_first)
 {
     static const char config[] = "{\"architectures\":[\"Qwen3ForCausalLM\"],\"eos_token_id\":3," SIZES "}";
@@ -327,7 +340,8 @@ START_TEST(families_have_bounds_and_nothing_to_reach_the_machine_with)
 END_TEST
 
 UNIT_MAIN("client/checkpoint", defaults_are_those_of_transformers, qwen3_has_heads_of_128_unless_its_config_says_so,
-          stop_tokens_come_from_the_generation_config_first, rope_settings_are_read_in_the_old_and_in_the_new_place,
+          tied_embeddings_are_the_head_and_an_epsilon_of_0_is_one, stop_tokens_come_from_the_generation_config_first,
+          rope_settings_are_read_in_the_old_and_in_the_new_place,
           longrope_has_the_same_tables_in_the_old_and_in_the_new_form,
           rotary_tables_hold_cosine_and_sine_of_position_times_frequency, what_is_not_supported_is_refused_by_name,
           values_that_contradict_each_other_are_refused, a_directory_without_a_config_says_which_file_is_missing,
