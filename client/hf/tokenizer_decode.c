@@ -326,7 +326,8 @@ static bool push_bytes(struct npugraph_detokenizer *d, size_t k, bool last)
                                                 : npugraph__text_add(text, REPLACEMENT, 3);
         i += len;
     }
-    memmove(held->s, held->s + i, held->n - i);
+    if (i > 0)
+        memmove(held->s, held->s + i, held->n - i);
     held->n -= i;
     return ok && (text->n == 0 || push_token(d, k + 1, text->s, text->n));
 }
