@@ -104,6 +104,7 @@ libngdscheduler_model_la_SOURCES = \
 	scheduler/model/preempt.c \
 	scheduler/model/prompt.c \
 	scheduler/model/prompt_pace.c \
+	scheduler/model/prompt_pack.c \
 	scheduler/model/prompt_pace.h \
 	scheduler/model/seq.c
 

@@ -96,6 +96,7 @@ struct npugraph__checkpoint {
 /* Sizes of the graphs, chosen by the caller. */
 struct npugraph__shape {
     uint32_t max_context, block_size, num_blocks, table_blocks, max_batch, prefill_chunk;
+    uint32_t prefill_seqs; /* sequences of which a prompts' replay takes rows */
     const char *kv_dtype;
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The text of a decoder's graphs: one for a chunk of a prompt (T rows of one sequence), one for a decode step (B
+ * The text of a decoder's graphs: one for prompts (T rows of S sequences, or of one), one for a decode step (B
  * sequences, one row each). The inputs and the sampling at the end are the daemon's decode contract; the family writes
  * what is between.
  */
@@ -18,16 +18,18 @@ static void put_graph_head(const struct npugraph__shape *s, const char *name, bo
     put("npugraph 1\ngraph ");
     ngd_strbuf_json_string(sb, name);
     put(" {\n  sym %s 1..%u buckets %u\n", prefill ? "T" : "B", most, most);
+    if (prefill && s->prefill_seqs > 1)
+        put("  sym S 1..%u buckets %u\n", s->prefill_seqs, s->prefill_seqs);
 }
 
 static void put_graph_inputs(const struct npugraph__shape *s, bool prefill, struct ngd_strbuf *sb)
 {
-    const char *rows = prefill ? "T" : "B", *seqs = prefill ? "1" : "B";
+    const char *rows = prefill ? "T" : "B", *seqs = !prefill ? "B" : s->prefill_seqs > 1 ? "S" : "1";
 
     put("  input %%tokens : i32[%s]\n  input %%positions : i32[%s]\n  input %%slots : i32[%s]\n", rows, rows, rows);
     put("  input %%block_table : i32[%s,%u]\n", seqs, s->table_blocks);
     if (prefill)
-        put("  input %%logits_rows : i32[1]\n");
+        put("  input %%logits_rows : i32[%s]\n", seqs);
     put("  input %%temperature : f32[%s]\n  input %%top_k : i32[%s]\n  input %%top_p : f32[%s]\n", seqs, seqs, seqs);
     put("  input %%seed : i64[%s]\n  input %%offset : i64[%s]\n", seqs, seqs);
     put("  host %%query_lens : i64[%s]\n  host %%context_lens : i64[%s]\n", seqs, seqs);

@@ -119,6 +119,10 @@ static int choose_shape(struct load *l)
                                p->kv_bytes, blocks, kv_block_bytes(l), l->padding_blocks);
     l->shape.num_blocks = (uint32_t)blocks;
     l->shape.prefill_chunk = longest_slice(l, p->prefill_chunk);
+    /* A device that has a block for padding computes the sequences that are not there, too. */
+    l->shape.prefill_seqs = l->padding_blocks                       ? 1
+                            : p->max_batch < l->shape.prefill_chunk ? p->max_batch
+                                                                    : l->shape.prefill_chunk;
     return 0;
 }
 

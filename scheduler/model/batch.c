@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Batches: a model as an item of the run queue. When a worker takes the item, it makes one replay of what is ready: a
- * slice of one prompt's chunk (prompt.c), or one decode step of as many sequences as the decode graph takes (decode.c).
+ * slice of a chunk of prompts (prompt.c), or one decode step of as many sequences as the decode graph takes (decode.c).
  * If both wait they alternate, as far as the pace (prompt_pace.h) lets prompts run. If more is ready afterwards, the
  * model goes to the back of the queue, so that other work of the device gets its turn.
  *
  * The item is in the queue at most once (`scheduled`). So two workers never run a model's sequences at the same time,
  * which the shared KV states do not allow. A chunk that is paused during a step writes only to blocks of its own
- * sequence.
+ * sequences.
  *
  * The executable is looked up and pinned before sequences are taken. If it is missing (dropped after a fault, or
  * evicted), the model waits for a capture with all of its sequences still in their lists.
@@ -19,15 +19,45 @@ static struct ngd_account *seq_account(const struct ngd_seq *seq)
     return &seq->share->accounts[seq->model->queue->index];
 }
 
-void ngd_seq_charge(struct ngd_seq *seq, ngd_nsec_t time)
+/* Counts device time as used by the sequence's share. */
+static void charge_use(struct ngd_seq *seq, ngd_nsec_t time)
 {
     ngd_share_use(seq->model->queue, seq_account(seq), time);
     ngd_program_charge_ranks(ngd_binding_program(seq->model->graphs[NGD_DECODE].binding), seq->share, time);
 }
 
-void ngd_seq_charge_turn(struct ngd_seq *seq, ngd_nsec_t time)
+/* Advances the virtual time of the sequence's share, which decides when its next turn is. */
+static void charge_turn(struct ngd_seq *seq, ngd_nsec_t time)
 {
     ngd_queue_charge(seq->model->queue, seq_account(seq), time);
+}
+
+/*
+ * Each member's share has used its part, but the payer's virtual time advances by all of it, since the replay ran in
+ * its turn: it would have taken nearly as long without the others. If each paid its part only, the payer's next turn
+ * would be as early.
+ */
+void ngd_model_charge(struct ngd_model *model, struct ngd_seq *const *seqs, uint32_t n, ngd_nsec_t time)
+{
+    const uint32_t ranks = ngd_binding_ranks(model->graphs[NGD_DECODE].binding);
+    struct ngd_seq *payer = NULL;
+    uint32_t rows = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        rows += seqs[i]->rows;
+        if (!payer && seqs[i]->share == model->item_share)
+            payer = seqs[i];
+    }
+    if (payer)
+        charge_turn(payer, time);
+    for (uint32_t i = 0; i < n; i++) {
+        const ngd_nsec_t part = time / rows * seqs[i]->rows;
+
+        charge_use(seqs[i], part);
+        if (!payer)
+            charge_turn(seqs[i], part);
+        ngd_usage_add(seqs[i]->usage, part * ranks);
+    }
 }
 
 void ngd_seq_note_split(struct ngd_seq *seq, ngd_nsec_t began, const struct ngd_split *parts)
@@ -171,13 +201,11 @@ static void fail_starved(struct ngd_model *model, const struct ngd_diag *diag)
 /* Fails all waiting sequences when the scheduler stops, and drops the item's reference on the model. */
 static void abort_all(struct ngd_model *model)
 {
-    struct ngd_seq *seq;
     struct ngd_diag diag;
     bool more;
 
     ngd_diag_set(&diag, NGD_ERR_CANCELLED, "the scheduler stopped before this step began");
-    if ((seq = ngd_model_prefill_abort(model)))
-        ngd_seq_fail(seq, NGD_ERR_CANCELLED, &diag);
+    ngd_model_prefill_abort(model, NGD_ERR_CANCELLED, &diag);
     do {
         fail_starved(model, &diag);
         fail_ready(model, NGD_PREFILL, NGD_ERR_CANCELLED, &diag);
@@ -197,7 +225,7 @@ static const struct ngd_seq *next_locked(struct ngd_model *model) NGD_REQUIRES(m
     for (int kind = NGD_DECODE; kind >= NGD_PREFILL; kind--)
         if (model->n_ready[kind])
             return ngd_container_of(model->ready[kind].next, struct ngd_seq, link);
-    return model->prompt.seq ? model->prompt.seq : ngd_model_first_starved_locked(model);
+    return model->prompt.n ? model->prompt.seqs[0] : ngd_model_first_starved_locked(model);
 }
 
 /*
@@ -208,8 +236,9 @@ static ngd_priority_t class_locked(struct ngd_model *model, const struct ngd_seq
 {
     ngd_priority_t priority = first->priority;
 
-    if (model->prompt.seq && model->prompt.seq->priority < priority)
-        priority = model->prompt.seq->priority;
+    for (uint32_t i = 0; i < model->prompt.n; i++)
+        if (model->prompt.seqs[i]->priority < priority)
+            priority = model->prompt.seqs[i]->priority;
     for (int kind = NGD_DECODE; kind >= NGD_PREFILL; kind--)
         ngd_list_for_each (l, &model->ready[kind]) {
             const struct ngd_seq *seq = ngd_container_of(l, struct ngd_seq, link);
@@ -258,8 +287,8 @@ static const struct ngd_seq *payer_locked(struct ngd_model *model, const struct 
     struct payers p = {.n = 0};
 
     payers_add(&p, first, priority);
-    if (model->prompt.seq)
-        payers_add(&p, model->prompt.seq, priority);
+    for (uint32_t i = 0; i < model->prompt.n; i++)
+        payers_add(&p, model->prompt.seqs[i], priority);
     for (int kind = NGD_DECODE; kind >= NGD_PREFILL; kind--)
         ngd_list_for_each (l, &model->ready[kind])
             payers_add(&p, ngd_container_of(l, struct ngd_seq, link), priority);
@@ -448,9 +477,8 @@ static uint32_t rows_wanted_locked(struct ngd_model *model) NGD_REQUIRES(model->
 }
 
 /*
- * Returns the rows of the chunk of the first prompt that has its blocks or gets them now; 0: there is none. Prompts
- * before it that get none wait aside. The rows are counted after that, since they depend on which blocks others have
- * computed.
+ * Returns the rows to plan for the first prompt that has its blocks or gets them now; 0: there is none. Prompts before
+ * it that get none wait aside. The rows are counted after that, since they depend on which blocks others have computed.
  */
 static uint32_t rows_of_prompt_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
 {
@@ -458,7 +486,7 @@ static uint32_t rows_of_prompt_locked(struct ngd_model *model) NGD_REQUIRES(mode
         struct ngd_seq *seq = first_of_turn_locked(model, NGD_PREFILL);
 
         if (ngd_seq_get_blocks_locked(model, seq))
-            return ngd_seq_chunk(seq).planned;
+            return ngd_prompt_rows_locked(model, seq);
         ngd_seq_unready_locked(model, seq);
         ngd_seq_starve_locked(model, seq);
     }
@@ -486,7 +514,7 @@ static bool choose_turn_locked(struct ngd_model *model, struct turn *turn) NGD_R
 {
     bool prefill, decode;
 
-    turn->goes_on = model->prompt.seq != NULL;
+    turn->goes_on = model->prompt.n > 0;
     prefill = turn->goes_on || model->n_ready[NGD_PREFILL] > 0;
     decode = model->n_ready[NGD_DECODE] > 0;
     turn->kind = NGD_DECODE;
@@ -526,9 +554,10 @@ static struct ngd_gcache_entry *pin_or_capture(struct ngd_model *model, int kind
     struct ngd_program *prog = ngd_binding_program(model->graphs[kind].binding);
     struct ngd_gcache_entry *entry;
     struct ngd_diag diag = {0};
-    int64_t symbol = rows;
+    const struct ngd_roles *roles = &model->graphs[kind].roles;
+    const int64_t sizes[2] = {rows, roles->max_seqs};
     int reason;
-    ngd_status_t status = ngd_program_key(prog, &symbol, 1, &model->capture_key, &diag);
+    ngd_status_t status = ngd_program_key(prog, sizes, roles->n_symbols, &model->capture_key, &diag);
 
     if (status) {
         /* The check of the contract excludes this: a graph that takes 1 and max_rows rows takes all numbers between. */
@@ -536,7 +565,7 @@ static struct ngd_gcache_entry *pin_or_capture(struct ngd_model *model, int kind
         push_item(model);
         return NULL;
     }
-    ngd_program_note_sizes(prog, &symbol);
+    ngd_program_note_sizes(prog, sizes);
     entry = ngd_program_lookup(prog, &model->capture_key, &reason);
     if (entry) {
         ngd_metric_inc(NGD_M_CACHE_HITS);
@@ -577,7 +606,7 @@ static void end_turn(struct ngd_model *model)
     bool more;
 
     ngd_mutex_lock(&model->lock);
-    more = model->prompt.seq || has_work_locked(model);
+    more = model->prompt.n || has_work_locked(model);
     model->scheduled = more;
     ngd_mutex_unlock(&model->lock);
     if (more)

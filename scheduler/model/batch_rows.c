@@ -64,8 +64,9 @@ void ngd_rows_size(struct ngd_model *model, struct ngd_model_graph *mg, uint32_t
         else
             mg->outputs[i] = (struct ngd_out){want ? mg->staging.data[role] : NULL, want ? bytes : 0};
     }
-    mg->symbol = rows;
-    mg->launch.symbols = &mg->symbol;
+    mg->symbols[0] = rows;
+    mg->symbols[1] = seqs;
+    mg->launch.symbols = mg->symbols;
     mg->launch.inputs = mg->inputs;
     mg->launch.hosts = mg->hosts;
     mg->launch.outputs = mg->outputs;

@@ -78,16 +78,8 @@ struct check {
 
 /* ---- the symbol --------------------------------------------------------------------------------------- */
 
-static ngd_status_t check_symbol(struct check *c)
+static ngd_status_t check_symbol(const struct check *c, const struct ngd_symbol *s)
 {
-    const struct ngd_symbol *s = &c->graph->symbols[0];
-    const char *rows = c->decode ? "B (the sequences of a step)" : "T (the rows of a prompt's chunk)";
-
-    if (c->graph->n_symbols != 1)
-        return ngd_diag_set(c->diag, NGD_ERR_MODEL_CONTRACT,
-                            "the %s graph has %" PRIu32
-                            " symbols; it must have exactly one, %s, as in: sym %c 1..16 buckets 16",
-                            c->which, c->graph->n_symbols, rows, *rows);
     if (s->policy != NGD_SYMBOL_BUCKETS && s->min != s->max)
         return ngd_diag_set(
             c->diag, NGD_ERR_MODEL_CONTRACT,
@@ -98,12 +90,37 @@ static ngd_status_t check_symbol(struct check *c)
         return ngd_diag_set(c->diag, NGD_ERR_MODEL_CONTRACT,
                             "symbol %s of the %s graph ranges over %" PRId64 "..%" PRId64 "; the range must include 1",
                             s->name, c->which, s->min, s->max);
+    return NGD_OK;
+}
+
+static ngd_status_t check_symbols(struct check *c)
+{
+    const struct ngd_symbol *s = c->graph->symbols;
+    const uint32_t n = c->graph->n_symbols;
+    ngd_status_t status = NGD_OK;
+
+    if (c->decode && n != 1)
+        return ngd_diag_set(c->diag, NGD_ERR_MODEL_CONTRACT,
+                            "the decode graph has %" PRIu32 " symbols; it must have exactly one, B (the sequences of a "
+                            "step), as in: sym B 1..16 buckets 16",
+                            n);
+    if (n < 1 || n > 2)
+        return ngd_diag_set(c->diag, NGD_ERR_MODEL_CONTRACT,
+                            "the prefill graph has %" PRIu32 " symbols; it must have T (the rows of a chunk), as in: "
+                            "sym T 1..16 buckets 16, and may have a second one, S (the sequences of a chunk)",
+                            n);
+    for (uint32_t i = 0; i < n && !status; i++)
+        status = check_symbol(c, &s[i]);
+    if (status)
+        return status;
     if (c->graph->n_relations)
         return ngd_diag_set(c->diag, NGD_ERR_MODEL_CONTRACT,
                             "the %s graph has guards that can fail, but the daemon chooses from 1 to %" PRId64
                             " rows for each step: register a graph without guards, valid for all of these sizes",
                             c->which, s->max);
-    c->roles.max_rows = (uint32_t)s->max;
+    c->roles.n_symbols = n;
+    c->roles.max_rows = (uint32_t)s[0].max;
+    c->roles.max_seqs = c->decode ? (uint32_t)s[0].max : n == 2 ? (uint32_t)s[1].max : 1;
     return NGD_OK;
 }
 
@@ -123,7 +140,8 @@ static void expected_type(const struct check *c, ngd_role_t role, const struct n
                           struct ngd_type *type_p)
 {
     const struct ngd_role_info *info = &ngd_role_infos[role];
-    ngd_dim_t rows = c->graph->symbols[0].dim, seqs = c->decode ? rows : 1;
+    ngd_dim_t rows = c->graph->symbols[0].dim;
+    ngd_dim_t seqs = c->decode ? rows : c->roles.n_symbols == 2 ? c->graph->symbols[1].dim : 1;
     ngd_dim_t results = c->roles.result_per_row ? rows : seqs;
 
     *type_p = (struct ngd_type){.dtype = info->dtype, .rank = 1};
@@ -144,14 +162,16 @@ static bool types_equal(const struct ngd_type *a, const struct ngd_type *b)
 
 static const char *meaning(const struct check *c, ngd_role_t role)
 {
+    const bool several = c->decode || c->roles.n_symbols == 2;
+
     switch (ngd_role_infos[role].shape) {
     case NGD_PER_ROW:
         return "one for each token row";
     case NGD_PER_SEQ:
-        return c->decode ? "one for each sequence" : "one: a chunk belongs to one sequence";
+        return several ? "one for each sequence" : "one: a chunk belongs to one sequence";
     case NGD_PER_SEQ_TABLE:
-        return c->decode ? "a row of block numbers for each sequence"
-                         : "one row of block numbers: a chunk belongs to one sequence";
+        return several ? "a row of block numbers for each sequence"
+                       : "one row of block numbers: a chunk belongs to one sequence";
     case NGD_PER_RESULT:
         return c->roles.result_per_row
                    ? "one for each row of logits, which is each token row as there is no logits_rows"
@@ -287,7 +307,7 @@ ngd_status_t ngd_contract_resolve(const struct ngd_model_params *params, bool de
         .decode = decode,
         .diag = diag,
     };
-    ngd_status_t status = check_symbol(&c);
+    ngd_status_t status = check_symbols(&c);
 
     for (ngd_role_t role = 0; role < NGD_ROLE_MAX && !status; role++)
         status = resolve_role(&c, role);

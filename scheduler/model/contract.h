@@ -48,7 +48,9 @@ extern const struct ngd_role_info ngd_role_infos[NGD_ROLE_MAX];
 struct ngd_roles {
     int index[NGD_ROLE_MAX]; /* ordinal of the user input, host parameter or output; -1 = absent */
     bool result_per_row;     /* there are logits for each token row, not for each sequence */
-    uint32_t max_rows;       /* largest value of the symbol */
+    uint32_t n_symbols;      /* 2: the second one is the number of sequences */
+    uint32_t max_rows;       /* largest value of the first symbol */
+    uint32_t max_seqs;       /* sequences that a replay takes rows of: of a step, max_rows */
     uint32_t table_width;
 };
 

@@ -155,30 +155,6 @@ static void count_batch(struct ngd_model *model, uint32_t n)
     ngd_metric_add(NGD_M_TOKENS_DECODE, n);
 }
 
-/*
- * Charges a batch. Each member's share has used its part, but the payer's virtual time advances by all of it, since the
- * batch ran in its turn: it would have taken nearly as long without the others. If each paid its part only, the payer's
- * next turn would be as early.
- */
-static void charge_batch(struct ngd_model *model, uint32_t n, uint32_t rows, ngd_nsec_t time)
-{
-    struct ngd_seq *payer = NULL;
-
-    for (uint32_t i = 0; i < n && !payer; i++)
-        if (model->batch[i]->share == model->item_share)
-            payer = model->batch[i];
-    if (payer)
-        ngd_seq_charge_turn(payer, time);
-    for (uint32_t i = 0; i < n; i++) {
-        const ngd_nsec_t part = time / rows * model->batch[i]->rows;
-
-        ngd_seq_charge(model->batch[i], part);
-        if (!payer)
-            ngd_seq_charge_turn(model->batch[i], part);
-        ngd_usage_add(model->batch[i]->usage, part * ngd_binding_ranks(model->graphs[NGD_DECODE].binding));
-    }
-}
-
 void ngd_model_decode(struct ngd_model *model, struct ngd_slot *slot, struct ngd_gcache_entry *entry, uint32_t max)
 {
     struct ngd_model_graph *mg = &model->graphs[NGD_DECODE];
@@ -194,7 +170,7 @@ void ngd_model_decode(struct ngd_model *model, struct ngd_slot *slot, struct ngd
     ngd_launch_bound(slot, &mg->launch, ngd_now(), NGD_NSEC_NEVER);
     status = ngd_replay_run(slot, mg->binding, ngd_entry_executable(entry), &mg->launch);
     ngd_pace_stepped(&model->pace, ngd_now(), mg->launch.device_time);
-    charge_batch(model, n, rows, mg->launch.device_time);
+    ngd_model_charge(model, model->batch, n, mg->launch.device_time);
     if (!status)
         count_batch(model, n);
     ngd_split_add(&parts, ngd_entry_executable(entry), &mg->launch);

@@ -26,8 +26,9 @@ static uint64_t role_count(const struct ngd_model_graph *mg, const struct ngd_ro
     return 0;
 }
 
-static ngd_status_t staging_init(struct ngd_model_graph *mg, uint32_t seqs, uint32_t vocab)
+static ngd_status_t staging_init(struct ngd_model_graph *mg, uint32_t vocab)
 {
+    const uint32_t seqs = mg->roles.max_seqs;
     struct ngd_staging *st = &mg->staging;
 
     st->rows = mg->roles.max_rows;
@@ -139,14 +140,15 @@ static ngd_status_t model_resolve(struct ngd_model *model, const struct ngd_mode
 }
 
 /* Captures on the thread that registers the model, with the time limit that captures on capture threads have. */
-static ngd_status_t capture_in_time(struct ngd_binding *binding, int64_t size, struct ngd_diag *diag)
+static ngd_status_t capture_in_time(struct ngd_binding *binding, const int64_t *sizes, uint32_t n,
+                                    struct ngd_diag *diag)
 {
     const ngd_nsec_t most = ngd_binding_program(binding)->sched->params.max_capture_time;
     const struct ngd_stop stop = {.at = most ? ngd_now() + most : 0, .late = NGD_ERR_CAPTURE_STOPPED};
     ngd_status_t status;
 
     ngd_stop_set(&stop);
-    status = ngd_binding_capture(binding, &size, 1, NULL, false, NULL, diag);
+    status = ngd_binding_capture(binding, sizes, n, NULL, false, NULL, diag);
     ngd_stop_set(NULL);
     return status;
 }
@@ -154,6 +156,7 @@ static ngd_status_t capture_in_time(struct ngd_binding *binding, int64_t size, s
 static ngd_status_t capture_one(const struct ngd_model_graph *mg, int64_t size, const char *which,
                                 struct ngd_diag *diag)
 {
+    int64_t sizes[2] = {size, mg->roles.max_seqs};
     ngd_status_t status;
 
     if (ngd_binding_program(mg->binding)->options.force_recapture)
@@ -162,14 +165,15 @@ static ngd_status_t capture_one(const struct ngd_model_graph *mg, int64_t size, 
                             "capture; register the graph without the option",
                             which);
     if (size > mg->roles.max_rows)
-        size = mg->roles.max_rows;
-    status = capture_in_time(mg->binding, size, diag);
+        sizes[0] = mg->roles.max_rows;
+    status = capture_in_time(mg->binding, sizes, mg->roles.n_symbols, diag);
     if (status)
         ngd_diag_prefix(diag, "%s graph, %" PRId64 " rows: ", which, size);
     return status;
 }
 
-/* Captures all sizes that a replay can ask for, so that no step waits for a capture. */
+/* Captures all numbers of rows that a replay can ask for, so that no step waits for a capture. Each for the largest
+ * number of sequences. */
 static ngd_status_t capture_all(const struct ngd_model_graph *mg, const char *which, struct ngd_diag *diag)
 {
     const struct ngd_symbol *s = &ngd_program_graph(ngd_binding_program(mg->binding))->symbols[0];
@@ -206,8 +210,9 @@ static ngd_status_t copy_params(struct ngd_model *model, const struct ngd_model_
     return NGD_OK;
 }
 
-static uint64_t staging_bytes(const struct ngd_model_graph *mg, uint32_t seqs, uint32_t vocab)
+static uint64_t staging_bytes(const struct ngd_model_graph *mg, uint32_t vocab)
 {
+    const uint32_t seqs = mg->roles.max_seqs;
     const struct ngd_graph *g = ngd_program_graph(ngd_binding_program(mg->binding));
     const struct ngd_model_graph sized = {.roles = mg->roles,
                                           .staging = {.rows = mg->roles.max_rows,
@@ -227,11 +232,12 @@ static ngd_status_t model_charge(struct ngd_model *model, const struct ngd_model
 {
     uint64_t n = sizeof(*model) + ngd_kv_host_bytes(p->num_blocks, p->block_size) +
                  model->max_batch * (sizeof(model->batch[0]) + sizeof(model->logprobs[0])) +
+                 model->graphs[NGD_PREFILL].roles.max_seqs * sizeof(model->prompt.seqs[0]) +
                  p->n_stop_tokens * sizeof(p->stop_tokens[0]) + (p->description ? strlen(p->description) : 0);
     ngd_status_t status;
 
     for (int kind = 0; kind < 2; kind++)
-        n += staging_bytes(&model->graphs[kind], kind == NGD_DECODE ? model->max_batch : 1, p->vocab);
+        n += staging_bytes(&model->graphs[kind], p->vocab);
     status = ngd_charge_begin(&model->charge, p->payers.host, n, diag);
     if (status)
         ngd_diag_prefix(diag, "the tables of model \"%.64s\": ", p->name ? p->name : "");
@@ -247,13 +253,14 @@ static ngd_status_t model_allocate(struct ngd_model *model, const struct ngd_mod
     if (!status && has_padding_block(model->queue))
         ngd_kv_set_first_aside(model->kv);
     for (int kind = 0; kind < 2 && !status; kind++)
-        status = staging_init(&model->graphs[kind], kind == NGD_DECODE ? model->max_batch : 1, p->vocab);
+        status = staging_init(&model->graphs[kind], p->vocab);
     for (int kind = 0; kind < 2 && !status; kind++)
         status = graph_lists_init(&model->graphs[kind]);
     if (!status) {
         model->batch = NGD_NEW_N(struct ngd_seq *, model->max_batch);
         model->logprobs = NGD_NEW_N(struct ngd_logprobs, model->max_batch);
-        status = model->batch && model->logprobs ? NGD_OK : NGD_ERR_NO_MEMORY;
+        model->prompt.seqs = NGD_NEW_N(struct ngd_seq *, model->graphs[NGD_PREFILL].roles.max_seqs);
+        status = model->batch && model->logprobs && model->prompt.seqs ? NGD_OK : NGD_ERR_NO_MEMORY;
     }
     return status;
 }

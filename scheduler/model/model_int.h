@@ -69,7 +69,7 @@ struct ngd_seq {
     /* The operation under way. */
     int32_t forced;   /* -1: append `chosen` */
     uint32_t n_draft; /* draft tokens, which are in `tokens` behind the appended one */
-    uint32_t rows;    /* in its batch: the appended token and some of the draft */
+    uint32_t rows;    /* in its replay: of a chunk, or the appended token and some of the draft */
     bool want_logits, want_logprobs, want_split;
     uint32_t top;
     struct ngd_logprobs logprobs; /* of `chosen`, when has_logprobs */
@@ -119,18 +119,18 @@ struct ngd_model_graph {
     struct ngd_span *inputs;
     struct ngd_host_value *hosts;
     struct ngd_out *outputs;
-    int64_t symbol;
+    int64_t symbols[2]; /* rows; sequences, if the graph has a symbol for them */
     struct ngd_launch launch;
 };
 
-/* The chunk of a prompt that is under way, slice by slice: prompt.c. */
+/* The chunks of prompts whose replay is under way, slice by slice: prompt.c. */
 struct ngd_prompt {
-    struct ngd_seq *seq;            /* RUNNING; NULL: none is under way. Written under the model's lock */
-    struct ngd_gcache_entry *entry; /* pinned until the chunk ends */
-    struct ngd_chunk chunk;
-    bool last;                       /* the last chunk of its prompt */
+    struct ngd_seq **seqs;           /* RUNNING; room for all that the prefill graph takes. seq->rows: of its chunk */
+    uint32_t n;                      /* 0: none is under way. Both are written under the model's lock */
+    struct ngd_gcache_entry *entry;  /* pinned until the replay ends */
+    struct ngd_chunk chunk;          /* rows of all; planned rows of the executable */
     ngd_nsec_t begin, time, longest; /* start; device time so far; longest time between two stopping points */
-    /* Kept between chunks. The instance has a pool of its own, since others use the slots' pools between slices. */
+    /* Kept between replays. The instance has a pool of its own, since others use the slots' pools between slices. */
     struct ngd_pool *pool;
     struct ngd_instance *inst;
     bool no_room; /* no memory for that pool: chunks run whole, in the slot's */
@@ -225,6 +225,8 @@ static inline uint32_t ngd_seq_tokens_wanted(const struct ngd_seq *seq)
 bool ngd_seq_asks_too_much(const struct ngd_seq *seq);
 /* Gets the blocks that a sequence needs until its next token is chosen; may preempt others. Item's worker only. */
 bool ngd_seq_get_blocks_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock);
+/* As ngd_seq_get_blocks_locked, but only blocks that are free: no sequence gives any up, or waits longer for them. */
+bool ngd_seq_get_spare_blocks_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock);
 /* Allocates free blocks for `tokens`, unless a sequence waits for blocks. Any thread. */
 ngd_status_t ngd_seq_take_spare_locked(struct ngd_model *model, struct ngd_seq *seq, uint32_t tokens,
                                        struct ngd_diag *diag) NGD_REQUIRES(model->lock);
@@ -255,17 +257,24 @@ void ngd_rows_size(struct ngd_model *model, struct ngd_model_graph *mg, uint32_t
 
 void ngd_logprobs_of(const float *logits, uint32_t vocab, int32_t token, uint32_t top, struct ngd_logprobs *lp);
 
-/* ---- decode.c, prompt.c: by the item's worker ---- */
+/* ---- decode.c, prompt.c, prompt_pack.c: by the item's worker ---- */
 
 /* Runs one decode step of up to max ready sequences, with an executable for max rows. */
 void ngd_model_decode(struct ngd_model *model, struct ngd_slot *slot, struct ngd_gcache_entry *entry, uint32_t max);
-/* Begins the next chunk of the first prompt, with an executable of `planned` rows, and runs its first slice. */
+/* Returns the rows for which to plan the replay of the first prompt's chunk and of what others have beside it. */
+uint32_t ngd_prompt_rows_locked(struct ngd_model *model, const struct ngd_seq *first) NGD_REQUIRES(model->lock);
+/* Returns true if an executable of `planned` rows computes the chunk with the bits that it has alone. */
+bool ngd_prompt_fits(const struct ngd_model *model, const struct ngd_chunk *chunk, uint32_t planned);
+/* Takes prompts beside the first one, model->prompt.seqs[0]. Returns how many. */
+uint32_t ngd_prompt_take_others(struct ngd_model *model, uint32_t planned);
+/* Begins the next chunk of the first prompt and of those beside it, with an executable of `planned` rows, and runs the
+ * first slice. */
 void ngd_model_prefill(struct ngd_model *model, struct ngd_slot *slot, struct ngd_gcache_entry *entry, uint32_t planned,
                        bool steps_wait);
-/* Runs the next slice of the chunk that is under way. */
+/* Runs the next slice of the replay that is under way. */
 void ngd_model_prefill_on(struct ngd_model *model, struct ngd_slot *slot, bool steps_wait);
-/* Abandons the chunk that is under way. Returns its sequence, which the caller must answer, or NULL. */
-struct ngd_seq *ngd_model_prefill_abort(struct ngd_model *model);
+/* Abandons the replay that is under way, if there is one: its sequences' operations fail. */
+void ngd_model_prefill_abort(struct ngd_model *model, ngd_status_t status, const struct ngd_diag *diag);
 void ngd_prompt_fini(struct ngd_prompt *prompt);
 
 /* ---- batch.c ---- */
@@ -276,10 +285,8 @@ struct ngd_seq *ngd_model_take(struct ngd_model *model, int kind);
 struct ngd_seq *ngd_model_take_first(struct ngd_model *model, int kind);
 /* Makes a RUNNING sequence ready again, or ends its operation if it has been cancelled or closed. */
 void ngd_seq_requeue(struct ngd_seq *seq);
-/* Counts device time, ns, as used by the sequence's share: of its own replay, or its part of a batch. */
-void ngd_seq_charge(struct ngd_seq *seq, ngd_nsec_t time);
-/* Advances the virtual time of the sequence's share, which decides when its next turn is. */
-void ngd_seq_charge_turn(struct ngd_seq *seq, ngd_nsec_t time);
+/* Charges the sequences of a replay for device time, ns, by their rows. */
+void ngd_model_charge(struct ngd_model *model, struct ngd_seq *const *seqs, uint32_t n, ngd_nsec_t time);
 /* Adds to the operation's split: the wait until `began`, then `parts` (which have no queue time). */
 void ngd_seq_note_split(struct ngd_seq *seq, ngd_nsec_t began, const struct ngd_split *parts);
 /* Checks a token that a graph chose: one outside the vocabulary would fail the next batch for all its sequences. */

@@ -170,7 +170,8 @@ static ngd_status_t ask_for_blocks_locked(struct ngd_model *model, struct ngd_se
     return ngd_seq_reserve_locked(model, seq, tokens, NULL);
 }
 
-bool ngd_seq_get_blocks_locked(struct ngd_model *model, struct ngd_seq *seq)
+/* spare: only blocks that are free. */
+static bool get_blocks_locked(struct ngd_model *model, struct ngd_seq *seq, bool spare) NGD_REQUIRES(model->lock)
 {
     const bool had_none = !seq->n_blocks;
     ngd_status_t status;
@@ -179,10 +180,21 @@ bool ngd_seq_get_blocks_locked(struct ngd_model *model, struct ngd_seq *seq)
         return true;
     if (had_none)
         ngd_seq_share_prefix_locked(model, seq); /* blocks that it finds need not be computed */
-    status = ask_for_blocks_locked(model, seq);
+    status = spare ? ngd_seq_take_spare_locked(model, seq, ngd_seq_tokens_wanted(seq), NULL)
+                   : ask_for_blocks_locked(model, seq);
     if (status && had_none)
         ngd_seq_release_blocks_locked(model, seq);
     return !status;
+}
+
+bool ngd_seq_get_blocks_locked(struct ngd_model *model, struct ngd_seq *seq)
+{
+    return get_blocks_locked(model, seq, false);
+}
+
+bool ngd_seq_get_spare_blocks_locked(struct ngd_model *model, struct ngd_seq *seq)
+{
+    return get_blocks_locked(model, seq, true);
 }
 
 ngd_status_t ngd_seq_take_spare_locked(struct ngd_model *model, struct ngd_seq *seq, uint32_t tokens,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Prompts: chunks of one sequence's rows run through the prefill graph, each in slices, between which decode steps run.
+ * Prompts: chunks of sequences' rows run through the prefill graph, each replay in slices, between which decode steps
+ * run. A replay takes the next chunk of one prompt, and beside it those of others that fit (prompt_pack.c).
  *
  *   begin --slice--> over                      in the slot's pool, in one piece: the device or the graph's options
  *                                              require it, or there is no room for a pool
@@ -54,27 +55,54 @@ void ngd_prompt_fini(struct ngd_prompt *p)
 {
     drop_instance(p);
     ngd_pool_destroy(p->pool);
+    ngd_free(p->seqs);
 }
 
-/* ---- one chunk ---------------------------------------------------------------------------------------- */
+/* ---- the chunks of a replay ----------------------------------------------------------------------------- */
 
-static void fill_chunk(struct ngd_model *model, const struct ngd_seq *seq, uint32_t rows)
+static bool is_last_chunk(const struct ngd_seq *seq)
+{
+    return seq->position + seq->rows == seq->fill;
+}
+
+/* Fills in the rows of sequence i of the replay, from row `first` on. */
+static void fill_chunk(struct ngd_model_graph *mg, uint32_t i, const struct ngd_seq *seq, uint32_t first)
+{
+    for (uint32_t k = 0; k < seq->rows; k++)
+        ngd_rows_put(mg, first + k, seq, seq->position + k, seq->tokens[seq->position + k]);
+    ngd_rows_put_seq(mg, i, seq, first + seq->rows - 1, seq->position + seq->rows);
+    if (!mg->roles.result_per_row)
+        ngd_rows_put_sampling(mg, i, seq, seq->draws);
+    for (uint32_t k = 0; k < seq->rows && mg->roles.result_per_row; k++)
+        ngd_rows_put_sampling(mg, first + k, seq, seq->draws);
+}
+
+/* Fills in all chunks, and sets the sizes of inputs and outputs. */
+static void fill_chunks(struct ngd_model *model)
 {
     struct ngd_model_graph *mg = &model->graphs[NGD_PREFILL];
+    const struct ngd_prompt *p = &model->prompt;
+    uint32_t row = 0;
+    bool token = false, logits = false;
 
-    for (uint32_t i = 0; i < rows; i++)
-        ngd_rows_put(mg, i, seq, seq->position + i, seq->tokens[seq->position + i]);
-    ngd_rows_put_seq(mg, 0, seq, rows - 1, seq->position + rows);
-    for (uint32_t i = 0; i < (mg->roles.result_per_row ? rows : 1); i++)
-        ngd_rows_put_sampling(mg, i, seq, seq->draws);
+    for (uint32_t i = 0; i < p->n; row += p->seqs[i++]->rows) {
+        const struct ngd_seq *seq = p->seqs[i];
+        const bool last = is_last_chunk(seq);
+
+        fill_chunk(mg, i, seq, row);
+        token |= last;
+        logits |= last && seq->op == NGD_SEQ_OPEN && (seq->want_logits || seq->want_logprobs);
+    }
+    ngd_rows_size(model, mg, row, p->n, token, logits);
 }
 
-static void finish_prompt(struct ngd_model *model, struct ngd_seq *seq, const struct ngd_prompt *p)
+/* Answers a prompt, n: of so many; at: its row of results. */
+static void finish_prompt(struct ngd_model *model, struct ngd_seq *seq, uint32_t n, uint32_t at)
 {
     const struct ngd_model_graph *mg = &model->graphs[NGD_PREFILL];
-    uint32_t at = mg->roles.result_per_row ? p->chunk.rows - 1 : 0;
+    const struct ngd_prompt *p = &model->prompt;
     int32_t token = NGD_STAGED(mg, TOKEN, int32_t)[at];
-    struct ngd_step_result result = {.batch = 1, .queue = p->begin - seq->asked, .device = p->time};
+    struct ngd_step_result result = {.batch = n, .queue = p->begin - seq->asked, .device = p->time};
     struct ngd_diag diag;
     ngd_status_t status = ngd_model_check_chosen(model, token, &diag);
 
@@ -93,28 +121,34 @@ static void finish_prompt(struct ngd_model *model, struct ngd_seq *seq, const st
 }
 
 /*
- * Sets the sequence of the chunk. Other threads read it under the lock (batch.c: next_locked). It may be freed as soon
- * as it is not set any more.
+ * Sets how many of p->seqs the replay has. Other threads read them under the lock (batch.c: next_locked). They may be
+ * freed as soon as they are not in the replay any more.
  */
-static void set_seq(struct ngd_model *model, struct ngd_seq *seq)
+static void set_seqs(struct ngd_model *model, uint32_t n)
 {
     ngd_mutex_lock(&model->lock);
-    model->prompt.seq = seq;
+    model->prompt.n = n;
     ngd_mutex_unlock(&model->lock);
 }
 
-struct ngd_seq *ngd_model_prefill_abort(struct ngd_model *model)
+/* Ends the replay. Returns how many of p->seqs the caller must answer or make ready again. */
+static uint32_t end_chunks(struct ngd_model *model)
 {
     struct ngd_prompt *p = &model->prompt;
-    struct ngd_seq *seq = p->seq;
+    const uint32_t n = p->n;
 
-    if (!seq)
-        return NULL;
-    ngd_usage_add(seq->usage, p->time * ngd_binding_ranks(model->graphs[NGD_PREFILL].binding));
-    set_seq(model, NULL);
+    set_seqs(model, 0);
     ngd_gcache_put(p->entry);
     p->entry = NULL;
-    return seq;
+    return n;
+}
+
+void ngd_model_prefill_abort(struct ngd_model *model, ngd_status_t status, const struct ngd_diag *diag)
+{
+    const uint32_t n = model->prompt.n ? end_chunks(model) : 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        ngd_seq_fail(model->prompt.seqs[i], status, diag);
 }
 
 static void learn_row_time(struct ngd_model *model, ngd_nsec_t t)
@@ -124,21 +158,28 @@ static void learn_row_time(struct ngd_model *model, ngd_nsec_t t)
     atomic_store_explicit(&model->row_time, old ? old + (t - old) / 8 : t, memory_order_relaxed);
 }
 
-/* Finishes a chunk whose rows are in the blocks. */
-static void finish_chunk(struct ngd_model *model)
+/* Finishes the chunks, whose rows are in the blocks. */
+static void finish_chunks(struct ngd_model *model)
 {
     struct ngd_prompt *p = &model->prompt;
-    struct ngd_seq *seq = ngd_model_prefill_abort(model);
+    const uint32_t n = end_chunks(model), way = ngd_model_way(model, NGD_PREFILL, p->chunk.planned);
+    uint32_t row = 0;
 
     learn_row_time(model, p->time / p->chunk.rows);
     ngd_pace_chunk(&model->pace, ngd_now(), p->chunk.rows, p->longest);
     atomic_fetch_add_explicit(&model->tokens_prefill, p->chunk.rows, memory_order_relaxed);
     ngd_metric_add(NGD_M_TOKENS_PREFILL, p->chunk.rows);
-    ngd_seq_advance(seq, p->chunk.rows, ngd_model_way(model, NGD_PREFILL, p->chunk.planned));
-    if (p->last && seq->op == NGD_SEQ_OPEN)
-        finish_prompt(model, seq, p);
-    else
-        ngd_seq_requeue(seq); /* for its next chunk, or for the step that needed the context again */
+    for (uint32_t i = 0; i < n; i++) {
+        struct ngd_seq *seq = p->seqs[i];
+        const bool answer = is_last_chunk(seq) && seq->op == NGD_SEQ_OPEN;
+
+        row += seq->rows;
+        ngd_seq_advance(seq, seq->rows, way);
+        if (answer)
+            finish_prompt(model, seq, n, model->graphs[NGD_PREFILL].roles.result_per_row ? row - 1 : i);
+        else
+            ngd_seq_requeue(seq); /* for its next chunk, or for the step that needed the context again */
+    }
 }
 
 /* ---- slices ------------------------------------------------------------------------------------------- */
@@ -166,20 +207,24 @@ static ngd_status_t run_slice(struct ngd_model *model, struct ngd_slot *slot, ng
     if (mg->launch.longest > p->longest)
         p->longest = mg->launch.longest;
     ngd_pace_sliced(&model->pace, mg->launch.device_time);
-    ngd_seq_charge(p->seq, mg->launch.device_time);
-    ngd_seq_charge_turn(p->seq, mg->launch.device_time);
+    ngd_model_charge(model, p->seqs, p->n, mg->launch.device_time);
     ngd_split_add(&parts, x, &mg->launch);
-    ngd_seq_note_split(p->seq, begin, &parts);
+    for (uint32_t i = 0; i < p->n; i++)
+        ngd_seq_note_split(p->seqs[i], begin, &parts);
     return status;
 }
 
-static bool is_stopped(struct ngd_seq *seq)
+/* Returns true if nobody waits for any of the chunks any more. A sequence that is stopped beside others goes on with
+ * them, and is answered at the end. */
+static bool all_stopped(struct ngd_model *model)
 {
-    bool stopped;
+    const struct ngd_prompt *p = &model->prompt;
+    bool stopped = true;
 
-    ngd_mutex_lock(&seq->model->lock);
-    stopped = seq->cancelled || seq->closed;
-    ngd_mutex_unlock(&seq->model->lock);
+    ngd_mutex_lock(&model->lock);
+    for (uint32_t i = 0; i < p->n; i++)
+        stopped &= p->seqs[i]->cancelled || p->seqs[i]->closed;
+    ngd_mutex_unlock(&model->lock);
     return stopped;
 }
 
@@ -188,42 +233,45 @@ void ngd_model_prefill_on(struct ngd_model *model, struct ngd_slot *slot, bool s
     struct ngd_model_graph *mg = &model->graphs[NGD_PREFILL];
     ngd_status_t status;
 
-    if (is_stopped(model->prompt.seq)) {
-        ngd_seq_requeue(ngd_model_prefill_abort(model)); /* answers it */
+    if (all_stopped(model)) {
+        const uint32_t n = end_chunks(model);
+
+        for (uint32_t i = 0; i < n; i++)
+            ngd_seq_requeue(model->prompt.seqs[i]); /* answers it */
         return;
     }
     status = run_slice(model, slot, ngd_pace_slice(&model->pace, ngd_now(), steps_wait));
     if (status)
-        ngd_seq_fail(ngd_model_prefill_abort(model), status, &mg->launch.diag);
+        ngd_model_prefill_abort(model, status, &mg->launch.diag);
     else if (!mg->launch.paused)
-        finish_chunk(model);
+        finish_chunks(model);
 }
 
 void ngd_model_prefill(struct ngd_model *model, struct ngd_slot *slot, struct ngd_gcache_entry *entry, uint32_t planned,
                        bool steps_wait)
 {
-    struct ngd_model_graph *mg = &model->graphs[NGD_PREFILL];
     struct ngd_seq *seq = ngd_model_take_first(model, NGD_PREFILL);
     struct ngd_prompt *p = &model->prompt;
     const struct ngd_chunk chunk = seq ? ngd_seq_chunk(seq) : (struct ngd_chunk){0};
 
     /* The sequence that the executable was looked up for may have been withdrawn, and this be another one. */
-    if (!seq || chunk.planned != planned || !ngd_seq_has_blocks(seq, seq->position + chunk.rows)) {
+    if (!seq || !ngd_prompt_fits(model, &chunk, planned) || !ngd_seq_has_blocks(seq, seq->position + chunk.rows)) {
         if (seq)
             ngd_seq_requeue(seq);
         ngd_gcache_put(entry);
         return;
     }
     model->oldest_prompt_next = !model->oldest_prompt_next;
-    set_seq(model, seq);
+    seq->rows = chunk.rows;
+    p->seqs[0] = seq;
     p->entry = entry;
-    p->chunk = chunk;
-    p->last = seq->position + chunk.rows == seq->fill;
+    p->chunk = (struct ngd_chunk){.planned = planned};
     p->begin = ngd_now();
     p->time = p->longest = 0;
-    fill_chunk(model, seq, chunk.rows);
-    ngd_rows_size(model, mg, chunk.rows, 1, p->last,
-                  p->last && seq->op == NGD_SEQ_OPEN && (seq->want_logits || seq->want_logprobs));
-    mg->launch.paused = false;
+    set_seqs(model, 1 + ngd_prompt_take_others(model, planned));
+    for (uint32_t i = 0; i < p->n; i++)
+        p->chunk.rows += p->seqs[i]->rows;
+    fill_chunks(model);
+    model->graphs[NGD_PREFILL].launch.paused = false;
     ngd_model_prefill_on(model, slot, steps_wait);
 }

@@ -26,6 +26,7 @@ NGD_SCHEDULER_TESTS = \
 	tests/unit/test_preempt \
 	tests/unit/test_prefix \
 	tests/unit/test_program \
+	tests/unit/test_prompts_together \
 	tests/unit/test_turns \
 	tests/unit/test_recorder \
 	tests/unit/test_sched \
@@ -65,6 +66,7 @@ tests_unit_test_pace_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_policy_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_prefix_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_program_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
+tests_unit_test_prompts_together_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_recorder_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_sched_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_sched_captures_LDADD = $(NGD_SCHEDULER_TEST_LIBS)

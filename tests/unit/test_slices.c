@@ -30,7 +30,7 @@ static void on_token(void *user, struct ngd_seq *seq, int32_t token, uint32_t po
                      const struct ngd_logprobs *logprobs)
 {
     struct watched *w = user;
-    struct ngd_seq *other = w->model->prompt.seq;
+    struct ngd_seq *other = w->model->prompt.n ? w->model->prompt.seqs[0] : NULL;
 
     if (w->s.n_tokens == 0)
         gate_pass(&w->gate);

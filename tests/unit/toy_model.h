@@ -20,6 +20,7 @@ enum {
     TOY_FEW = 16,
     TOY_CONTEXT = 13,
     TOY_CHUNK = 4,
+    TOY_CHUNK_TOGETHER = 12,
     TOY_BATCH = 4
 };
 
@@ -29,6 +30,7 @@ struct toy {
     uint32_t blocks; /* TOY_BLOCKS, or fewer */
     bool no_sharing; /* of prefixes */
     bool preempt;
+    uint32_t together;             /* prompts that the prefill graph takes; 0: one, as its shapes say */
     bool greedy;                   /* graphs without sampling inputs and logits */
     const char *guard;             /* of the decode graph; NULL: none */
     struct ngd_buffer *buffers[7]; /* ek, ev, eq, pos, w, kc, vc */
@@ -40,10 +42,16 @@ struct toy {
 
 static inline void toy_text(const struct toy *t, struct ngd_strbuf *sb, bool decode)
 {
-    const char *n = decode ? "B" : "T", *seqs = decode ? "B" : "1";
+    const char *n = decode ? "B" : "T", *seqs = decode ? "B" : t->together ? "S" : "1";
+    const int chunk = t->together ? TOY_CHUNK_TOGETHER : TOY_CHUNK;
 
-    ngd_strbuf_printf(sb, "npugraph 1\ngraph \"toy %s\" {\n sym %s 1..%d buckets %s\n", decode ? "decode" : "prefill",
-                      n, decode ? TOY_BATCH : TOY_CHUNK, decode ? "1, 2, 4" : "4");
+    ngd_strbuf_printf(sb, "npugraph 1\ngraph \"toy %s\" {\n", decode ? "decode" : "prefill");
+    if (decode)
+        ngd_strbuf_printf(sb, " sym B 1..%d buckets 1, 2, 4\n", TOY_BATCH);
+    else
+        ngd_strbuf_printf(sb, " sym T 1..%d buckets %d\n", chunk, chunk);
+    if (!decode && t->together)
+        ngd_strbuf_printf(sb, " sym S 1..%u buckets %u\n", t->together, t->together);
     if (decode && t->guard)
         ngd_strbuf_printf(sb, " guard %s\n", t->guard);
     for (int i = 0; i < 3; i++)
@@ -56,7 +64,7 @@ static inline void toy_text(const struct toy *t, struct ngd_strbuf *sb, bool dec
                       n);
     ngd_strbuf_printf(sb, " input %%table : i32[%s,%d]\n", seqs, (TOY_CONTEXT + TOY_BLOCK - 1) / TOY_BLOCK);
     if (!decode)
-        ngd_strbuf_append(sb, " input %rows : i32[1]\n");
+        ngd_strbuf_printf(sb, " input %%rows : i32[%s]\n", seqs);
     if (!t->greedy)
         ngd_strbuf_printf(sb,
                           " input %%temperature : f32[%s]\n input %%top_k : i32[%s]\n input %%top_p : f32[%s]\n"
