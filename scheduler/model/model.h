@@ -6,14 +6,14 @@
  * Models and sequences: LLM decode on a contract. The scheduler does not know any architecture. The contract says which
  * inputs of two graphs are tokens, positions, KV slots, block tables, lengths and sampling parameters.
  *
- * The graphs are prefill (symbol T: a chunk of up to T rows of one sequence, or of up to S with a second symbol S) and
- * decode (symbol B: one row of each of up to B sequences). Both read and write the same paged KV states through block
- * tables.
+ * The graphs are prefill (symbol T: a chunk of up to T rows of one sequence, or with a second symbol S: chunks of up to
+ * S sequences) and decode (symbol B: one row of each of up to B sequences). Both read and write the same paged KV
+ * states through block tables.
  *
  * Batching: a sequence with work is in its model's ready list. A model with ready sequences is one item of the device's
- * run queue. The worker that takes it forms one batch: decode steps up to the decode graph's largest bucket, or one
- * chunk of a prompt; when both wait, they alternate. Rows of a batch are independent, so the tokens of a sequence do
- * not depend on the other sequences.
+ * run queue. The worker that takes it forms one replay: decode steps up to the decode graph's largest bucket, or chunks
+ * of prompts; when both wait, they alternate. Rows of a replay are independent, so the tokens of a sequence do not
+ * depend on the other sequences.
  *
  * Prefix sharing: full blocks of computed tokens are found by their content. Sequences with the same beginning share
  * them, also after the sequence that computed them is closed, until the blocks are needed for others.
