@@ -25,7 +25,8 @@ endif
 EXTRA_DIST += tests/environment.sh tests/lsan.supp tests/tsan.supp
 
 # What is installed, where it is installed; `make distcheck` runs it too.
-EXTRA_DIST += tests/install/installed.sh
+EXTRA_DIST += tests/install/installed.sh tests/install/service.sh
+TESTS += tests/install/service.sh
 installcheck-local:
 	bindir='$(bindir)' sbindir='$(sbindir)' libdir='$(libdir)' mandir='$(mandir)' bashcompletiondir='$(bashcompletiondir)' \
 		version='$(PACKAGE_VERSION)' top_srcdir='$(abs_top_srcdir)' DESTDIR='$(DESTDIR)' CC='$(CC)' \

@@ -89,6 +89,8 @@ def manual():
     options = page.partition(".SH OPTIONS\n")[2].partition(".SH ")[0]
     assert ".TP" in options
     assert options == run("--print-man").stdout, "the list in man/npugraphd.conf.5 is not what npugraphd --print-man prints"
+    sample = (SOURCE / "systemd/npugraphd.conf").read_text()
+    assert sample == run("--print-config").stdout, "systemd/npugraphd.conf is not what npugraphd --print-config prints"
 
 
 @test("plaintext TCP is refused unless it is allowed in so many words, also on loopback addresses")

@@ -1,0 +1,259 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# What `make install` leaves is a service: a systemd that is process 1 of its own namespaces takes over the installed
+# files as a package's scripts would, and serves after `systemctl enable --now npugraphd`. The machine's file system is
+# below an overlay, so nothing of it changes. Without the rights or programs for that, the test is skipped and says why.
+#
+# Stages, each in its own process: (none) on the machine; `enter` in new namespaces, which becomes systemd; `inside` as a
+# service of that systemd.
+# shellcheck disable=SC2317,SC2015  # functions are called by check(); what stands after || does not return, or also ends a failed &&
+set -u
+
+# Where there can be no systemd, what it would start starts at least: the unit's own command, with the installed file, as
+# another user. Only the sockets are this test's.
+starts_as_another_user() { # work
+    local command as=() pid status=1 socket=$1/other/sock
+    read -ra command < <(sed -n 's/^ExecStart=//p' "$(find "$1/installed" -name npugraphd.service)")
+    command[0]=$1/installed${command[0]} command[2]=$1/installed${command[2]}
+    mkdir "$1/other" || return 1
+    if [ "$(id -u)" -eq 0 ]; then
+        chown nobody "$1/other" && as=(setpriv --reuid nobody --regid nogroup --clear-groups) || return 1
+    fi
+    "${as[@]}" "${command[@]}" --listen="unix:$socket" --stats-listen=off --device-memory=256M >"$1/other.log" 2>&1 &
+    pid=$!
+    for _ in $(seq 300); do
+        "$(find "$1/installed" -name npugraphctl -path '*/bin/*')" --address "unix:$socket" status >>"$1/other.log" 2>&1 && status=0 && break
+        kill -0 "$pid" 2>/dev/null || break
+        sleep 0.1
+    done
+    kill -TERM "$pid" && wait "$pid" || status=1
+    [ $status -eq 0 ] || cat "$1/other.log"
+    return $status
+}
+
+skip() { # why
+    echo "skip - the_installed_service_serves_with_systemd: $1"
+    exit 0
+}
+
+# ---- on the machine ------------------------------------------------------------------------------------------------
+
+on_the_machine() {
+    local program work status log
+    : "${top_builddir:?}" "${top_srcdir:?}"
+    if [ -n "${SANITIZER:-}" ] || [ ! -e "$top_builddir/npugraphd" ]; then
+        echo "skip - the_installed_service: it is tested without sanitizers, after the programs are built"
+        exit 77
+    fi
+    work=$(mktemp -d) && chmod 755 "$work" || exit 1
+    # shellcheck disable=SC2064  # $work is known now
+    trap "rm -rf '$work'" EXIT
+    # The harness runs other tests at the same time; its make must not see this one as its child.
+    env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -s -C "$top_builddir" install DESTDIR="$work/installed" >"$work/make" 2>&1 || {
+        cat "$work/make"
+        echo "not ok - make_install"
+        exit 1
+    }
+    if starts_as_another_user "$work"; then
+        echo "ok - the_units_command_starts_as_another_user"
+    else
+        echo "not ok - the_units_command_starts_as_another_user"
+        exit 1
+    fi
+    [ "$(id -u)" -eq 0 ] || skip "only root may make the namespaces"
+    for program in unshare pivot_root setpriv tar; do
+        command -v "$program" >/dev/null || skip "$program is missing (Debian: util-linux, tar)"
+    done
+    [ -x /lib/systemd/systemd ] && command -v systemctl >/dev/null || skip "systemd is not installed"
+    mkdir "$work/top" && cp "$0" "$work/service.sh" && cp -r "$top_srcdir/examples/model" "$work/model" || exit 1
+    log=$work/log
+    # Process 1 ends with the service inside, and has its exit status. If this test is killed, so is all of it.
+    timeout -k 5 60 setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child --net --ipc --uts --cgroup \
+        "$BASH" "$work/service.sh" enter "$work" >"$log" 2>&1 </dev/null
+    status=$?
+    case $status in
+    77) skip "$(sed -n 's/^cannot: //p' "$log" | tail -n 1)" ;;
+    esac
+    cat "$work/console" "$work/output" >>"$log" 2>/dev/null
+    # The lines of the checks. The rest is what systemd says, and of interest only if one fails.
+    if [ $status -eq 0 ] && grep -q '^ok - ' "$log" && ! grep -q '^not ok - ' "$log"; then
+        grep '^ok - ' "$log"
+        exit 0
+    fi
+    cat "$log"
+    grep -q '^not ok - ' "$log" || echo "not ok - systemd_ends_with_the_test: status $status"
+    exit 1
+}
+
+# ---- in new namespaces ---------------------------------------------------------------------------------------------
+
+cannot() { # what
+    echo "cannot: $1"
+    exit 77
+}
+
+make_devices() { # directory
+    local name
+    for name in null zero full random urandom tty; do
+        mknod -m 666 "$1/$name" c "$((0x$(stat -c %t "/dev/$name")))" "$((0x$(stat -c %T "/dev/$name")))" || return 1
+    done
+    mkdir "$1/shm" && mount -t tmpfs tmpfs "$1/shm"
+}
+
+# A tree that shows the machine's files, takes all writes in memory, and has the installed files where they belong.
+make_root() { # work
+    local top=$1/top root=$1/top/root
+    mount --make-rprivate / && mount -t tmpfs tmpfs "$top" || cannot "mounting is not allowed"
+    mkdir "$top/upper" "$top/work" "$root" &&
+        mount -t overlay overlay -o "lowerdir=/,upperdir=$top/upper,workdir=$top/work" "$root" || cannot "there is no overlay file system"
+    mount -t proc proc "$root/proc" && mount --rbind /sys "$root/sys" || cannot "/proc cannot be mounted"
+    umount -R "$root/sys/fs/cgroup" 2>/dev/null
+    mount -t tmpfs tmpfs "$root/sys/fs/cgroup" && mount -t cgroup2 cgroup2 "$root/sys/fs/cgroup" || cannot "cgroups (v2) cannot be mounted"
+    mount -t tmpfs tmpfs "$root/run" && mount -t tmpfs tmpfs "$root/tmp" && mount -t tmpfs tmpfs "$root/dev" &&
+        make_devices "$root/dev" || cannot "devices cannot be made"
+    # The test's own directory, through which its results come back; and a console, which is a file.
+    mkdir "$root/run/test" && mount --bind "$1" "$root/run/test" && touch "$1/console" "$root/dev/console" &&
+        mount --bind "$1/console" "$root/dev/console" || cannot "files cannot be bound"
+    mkdir -p "$root/srv/npugraphd-test" && cp -r "$1/model" "$root/srv/npugraphd-test/" &&
+        tar -C "$1/installed" -c . | tar -C "$root" -x --keep-directory-symlink --no-overwrite-dir
+}
+
+# The units of the test, instead of all that the machine would start.
+write_units() { # work
+    find "$1/installed" -type f | sed "s|^$1/installed||" >"$1/files"
+    cat >etc/systemd/system/npugraphd-test.service <<END
+[Unit]
+After=basic.target
+Requires=basic.target
+[Service]
+Type=oneshot
+Environment=HOME=/root
+ExecStart=$BASH /run/test/service.sh inside
+StandardOutput=file:/run/test/output
+StandardError=inherit
+FailureAction=exit-force
+END
+    # Services of the machine that basic.target brings; they have no part in this.
+    local unit
+    for unit in systemd-udevd.service systemd-timesyncd.service systemd-journal-flush.service apparmor.service dev-hugepages.mount \
+        systemd-update-utmp.service systemd-random-seed.service systemd-resolved.service systemd-networkd.service; do
+        ln -sf /dev/null "etc/systemd/system/$unit"
+    done
+    : >etc/fstab
+}
+
+enter() { # work
+    make_root "$1" || exit 1
+    cd "$1/top/root" || exit 1
+    write_units "$1" || exit 1
+    ip link set lo up 2>/dev/null
+    mkdir run/old && pivot_root . run/old && umount -l /run/old || exit 1
+    exec env -i container=npugraphd-test PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+        /lib/systemd/systemd --unit=npugraphd-test.service --log-target=console --log-level=warning --show-status=no
+}
+
+# ---- as a service --------------------------------------------------------------------------------------------------
+
+status=0
+check() { # what, command...
+    local what=$1
+    shift
+    if "$@" >/run/test/report 2>&1; then
+        echo "ok - $what"
+    else
+        cat /run/test/report
+        systemctl status --no-pager -n 5 npugraphd.service npugraphd.socket 2>&1
+        echo "not ok - $what"
+        status=1
+    fi
+}
+
+installed() { # end of the path
+    grep -m 1 "/$1\$" /run/test/files
+}
+
+# What a package's scripts do.
+take_over() {
+    systemd-sysusers "$(installed sysusers.d/npugraphd.conf)" && systemd-tmpfiles --create "$(installed tmpfiles.d/npugraphd.conf)" &&
+        ldconfig && systemctl daemon-reload && id npugraphd
+}
+
+enable_now() {
+    systemctl enable --now npugraphd && systemctl is-active npugraphd && npugraphctl status
+}
+
+state() { # property
+    systemctl show -P "$1" npugraphd.service
+}
+
+runs_as_its_user() {
+    [ "$(stat -c %U "/proc/$(state MainPID)")" = npugraphd ] && [ "$(stat -c %U:%G:%a /run/npugraphd)" = npugraphd:npugraphd:750 ] &&
+        [ -d /var/cache/npugraphd/store ]
+}
+
+members_may_connect() {
+    useradd -M -N -g npugraphd member && useradd -M -N -g nogroup stranger &&
+        setpriv --reuid member --regid npugraphd --clear-groups npugraphctl status &&
+        ! setpriv --reuid stranger --regid nogroup --clear-groups npugraphctl status
+}
+
+# A model, from a directory that a file of one's own allows.
+generates() {
+    local conf
+    conf=$(installed npugraphd/npugraphd.conf) && echo "models-dir = /srv/npugraphd-test" >>"$conf" && systemctl restart npugraphd &&
+        npugraphctl load /srv/npugraphd-test/model --name bible &&
+        npugraphctl generate bible --tokenizer /srv/npugraphd-test/model --prompt "In the beginning" --tokens 8
+}
+
+reloads() {
+    local conf pid
+    pid=$(state MainPID) && conf=$(installed npugraphd/npugraphd.conf) && echo "log-level = debug" >>"$conf" && systemctl reload npugraphd &&
+        [ "$(state MainPID)" = "$pid" ] && [ "$(state ActiveState)" = active ] && npugraphctl status
+}
+
+comes_back() {
+    local pid
+    pid=$(state MainPID) && [ "$pid" -gt 1 ] && kill -KILL "$pid" || return 1
+    for _ in $(seq 100); do
+        [ "$(state MainPID)" != "$pid" ] && [ "$(state ActiveState)" = active ] && npugraphctl status && return
+        sleep 0.1
+    done
+    return 1
+}
+
+# As after a boot: the socket is there first, and a client's call starts the daemon. Clients find the socket again after a
+# restart too.
+starts_by_its_socket() {
+    # Here it has been started more often than systemd takes for a healthy service.
+    systemctl reset-failed npugraphd.service
+    systemctl stop npugraphd.service && systemctl start npugraphd.socket && [ "$(state ActiveState)" = inactive ] &&
+        npugraphctl status && [ "$(state ActiveState)" = active ] && systemctl restart npugraphd.service && npugraphctl status &&
+        systemctl stop npugraphd.service && npugraphctl status && [ "$(state ActiveState)" = active ]
+}
+
+stops_and_leaves_nothing() {
+    systemctl disable --now npugraphd.service npugraphd.socket && [ "$(state Result)" = success ] && ! pgrep -u npugraphd &&
+        [ ! -e /run/npugraphd/npugraphd.sock ]
+}
+
+inside() {
+    check make_install_leaves_a_configuration_file test -s "$(installed npugraphd/npugraphd.conf)"
+    check sysusers_and_tmpfiles_accept_what_is_installed take_over
+    check enable_now_serves_at_once enable_now
+    check the_daemon_runs_as_its_own_user_in_its_own_directories runs_as_its_user
+    check members_of_the_group_connect_and_others_do_not members_may_connect
+    check the_service_loads_a_model_and_generates generates
+    check systemctl_reload_keeps_the_process reloads
+    check a_killed_daemon_comes_back comes_back
+    check the_socket_starts_the_daemon starts_by_its_socket
+    check it_stops_and_leaves_nothing stops_and_leaves_nothing
+    # Ends systemd, whose status this is.
+    systemctl --force exit $status
+}
+
+case ${1:-} in
+enter) enter "$2" ;;
+inside) inside ;;
+*) on_the_machine ;;
+esac
