@@ -10,6 +10,7 @@
 #include "base/config.h"
 #include "base/fault.h"
 #include "base/mem.h"
+#include "base/nearest.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -378,54 +379,19 @@ static const struct ngd_config_option *find_option(const struct ngd_config_optio
     return NULL;
 }
 
-/* Returns the edit distance of two option names, capped: a typing error is one or two steps away. */
-static unsigned distance(const char *a, const char *b)
-{
-    enum { NAME_MAX_BYTES = 64 };
-    size_t na = strlen(a), nb = strlen(b);
-    unsigned row[NAME_MAX_BYTES + 1];
-
-    if (na > NAME_MAX_BYTES || nb > NAME_MAX_BYTES)
-        return NAME_MAX_BYTES;
-    for (size_t j = 0; j <= nb; j++)
-        row[j] = (unsigned)j;
-    for (size_t i = 1; i <= na; i++) {
-        unsigned diagonal = row[0];
-
-        row[0] = (unsigned)i;
-        for (size_t j = 1; j <= nb; j++) {
-            unsigned best = diagonal + (a[i - 1] != b[j - 1]);
-
-            diagonal = row[j];
-            if (row[j] + 1 < best)
-                best = row[j] + 1;
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
-            row[j] = best;
-        }
-    }
-    return row[nb];
-}
-
 static ngd_status_t unknown_option(const struct ngd_config_option *table, const char *name, struct ngd_diag *diag)
 {
-    const char *nearest = NULL;
     struct ngd_strbuf sb, quoted;
-    unsigned best = 3;
+    struct ngd_nearest nearest;
+    char hint[96];
 
+    ngd_nearest_init(&nearest, name);
     ngd_strbuf_init(&sb);
     ngd_strbuf_init(&quoted);
     ngd_strbuf_json_string(&quoted, name);
-    for (const struct ngd_config_option *opt = table; opt->name; opt++) {
-        unsigned d = distance(name, opt->name);
-
-        if (d < best) {
-            best = d;
-            nearest = opt->name;
-        }
-    }
-    if (nearest)
-        ngd_strbuf_printf(&sb, " (did you mean %s?)", nearest);
+    for (const struct ngd_config_option *opt = table; opt->name; opt++)
+        ngd_nearest_add(&nearest, opt->name);
+    ngd_strbuf_append(&sb, ngd_nearest_hint(&nearest, "", hint, sizeof(hint)));
     ngd_strbuf_append(&sb, "; allowed: ");
     for (const struct ngd_config_option *opt = table; opt->name; opt++)
         ngd_strbuf_printf(&sb, opt == table ? "%s" : ", %s", opt->name);

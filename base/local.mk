@@ -22,6 +22,7 @@ libngdbase_la_SOURCES = \
 	base/pages.c base/pages.h \
 	base/path.c base/path.h \
 	base/metrics.c base/metrics.h \
+	base/nearest.c base/nearest.h \
 	base/npy.c base/npy.h \
 	base/relax.h \
 	base/status.c base/status.h \

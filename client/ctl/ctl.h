@@ -6,6 +6,7 @@
  * What the commands of npugraphctl share: options, and output. The same calls print tables for people or JSON for
  * scripts. One thread. A command returns the program's exit code: 0; 1 = the daemon refused or failed; 2 = wrong usage.
  */
+#include "base/nearest.h"
 #include "base/strbuf.h"
 #include "client/lib/client_int.h"
 #include "proto/npugraph.pb-c.h"
@@ -38,7 +39,12 @@ extern const struct ctl_command ctl_commands[]; /* ends with a NULL name */
 bool ctl_connect(struct ctl *ctl);
 /* Prints a mistake and the command's usage; returns 2. */
 int ctl_usage(const struct ctl_command *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Prints a word that is not allowed, after `what`, and the nearest one that is; returns 2. */
+int ctl_unknown(const struct ctl_command *command, const struct ngd_nearest *nearest, const char *before,
+                const char *what);
 int ctl_fail(const struct npugraph_error *err); /* prints the error; returns 1 */
+/* Prints an error of this program's own, such as a file that cannot be read; returns 1. */
+int ctl_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 const struct ctl_command *ctl_find_command(const char *name);
 
 /* Makes a unary call. If it fails, prints the error and returns NULL. */
@@ -92,6 +98,9 @@ void ctl_fields_end(struct ctl_fields *f);
 void ctl_flush(struct ctl *ctl);      /* prints the JSON, if any */
 void ctl_flush_line(struct ctl *ctl); /* prints it on one line, for commands that print repeatedly */
 
+/* Reads a file of at most max bytes, "-" for standard input, and puts a zero behind it. Prints errors; NULL then. The
+ * caller frees it. */
+char *ctl_read_file(const char *path, size_t max, size_t *n_p);
 /* Writes a file and prints its name. If that fails, prints the error and returns 1. */
 int ctl_write_file(struct ctl *ctl, const char *path, const char *text);
 
@@ -121,6 +130,8 @@ struct ctl_options {
 };
 const char *ctl_next_option(struct ctl_options *o, const char *flags, const char *valued, const char **value_p);
 const char *ctl_next_argument(struct ctl_options *o); /* NULL = none left */
+/* For commands without options and arguments. Prints what is wrong and returns 2, or returns 0. */
+int ctl_no_arguments(int argc, char **argv);
 /* ctl_next_option for commands that take one argument, which may stand before, between and after the options. *arg_p
  * gets the argument. A second argument is an error with the text `one`. */
 const char *ctl_next_beside(struct ctl_options *o, const char *flags, const char *valued, const char **value_p,

@@ -22,7 +22,7 @@
 
 static void print_file_error(const char *path, const char *what)
 {
-    fprintf(stderr, "npugraphctl: %s cannot be %s: %s\n", path, what, strerror(errno));
+    ctl_error("%s cannot be %s: %s", path, what, strerror(errno));
 }
 
 /* ---- list and show --------------------------------------------------------------------------------------- */
@@ -323,7 +323,7 @@ static int export_entries(struct ctl *ctl, const char *path, char **names, int n
 
     /* The rename would replace a device or a link instead of writing to it. */
     if (lstat(path, &sb) == 0 && !S_ISREG(sb.st_mode)) {
-        fprintf(stderr, "npugraphctl: %s is not a regular file; name a regular file or a new one\n", path);
+        ctl_error("%s is not a regular file; name a regular file or a new one", path);
         return 1;
     }
     if ((size_t)snprintf(part, sizeof(part), "%s.part", path) >= sizeof(part)) {
@@ -414,7 +414,7 @@ static int import_entries(struct importing *im)
     uint8_t head[8];
 
     if (fread(head, 1, 8, im->f) != 8 || memcmp(head, EXPORT_MAGIC, 8) != 0) {
-        fprintf(stderr, "npugraphctl: %s is not a file of exported entries\n", im->path);
+        ctl_error("%s is not a file of exported entries", im->path);
         return 1;
     }
     for (size_t got; (got = fread(head, 1, 8, im->f)) > 0; im->done++) {
@@ -422,7 +422,7 @@ static int import_entries(struct importing *im)
         int rc;
 
         if (n == 0 || n > ENTRY_MAX) {
-            fprintf(stderr, "npugraphctl: %s ends in the middle of an entry, or is damaged\n", im->path);
+            ctl_error("%s ends in the middle of an entry, or is damaged", im->path);
             return 1;
         }
         rc = import_one(im, n);

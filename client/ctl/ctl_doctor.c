@@ -3,12 +3,12 @@
 #include "client/ctl/ctl.h"
 #include "proto/npugraph.pb-c.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_SYMBOLS 16
-#define MAX_INPUTS  64
+#define MAX_SYMBOLS    16
+#define MAX_INPUTS     64
+#define INPUT_FILE_MAX (1 << 30)
 
 struct doctor {
     struct ctl *ctl;
@@ -81,25 +81,8 @@ static int choose_doctor_symbols(struct doctor *x, const Npugraph__V1__GraphInfo
 
 static int read_input_file(const char *path, ProtobufCBinaryData *to)
 {
-    FILE *f = fopen(path, "re");
-    size_t room = 1 << 20;
-
-    to->data = f != NULL ? malloc(room) : NULL;
-    while (to->data != NULL) {
-        size_t n = fread(to->data + to->len, 1, room - to->len, f);
-
-        to->len += n;
-        if (to->len < room)
-            break;
-        room *= 2;
-        to->data = realloc(to->data, room);
-    }
-    if (to->data == NULL || ferror(f)) {
-        fprintf(stderr, "npugraphctl: %s: %s\n", path, strerror(errno));
-        return 1;
-    }
-    fclose(f);
-    return 0;
+    to->data = (uint8_t *)ctl_read_file(path, INPUT_FILE_MAX, &to->len);
+    return to->data != NULL ? 0 : 1;
 }
 
 /* Reads the inputs. Either all are given or none, since given and random inputs would hardly fit each other. */

@@ -71,7 +71,7 @@ static int write_report(const char *path, report_t *r)
         ok = fclose(f) == 0 && ok;
     }
     if (!ok)
-        fprintf(stderr, "npugraphctl: %s: %s\n", path, strerror(errno));
+        ctl_error("%s: %s", path, strerror(errno));
     return ok ? 0 : 1;
 }
 
@@ -132,7 +132,7 @@ static int run_probe_here(struct probe_run *p)
         execv(path, p->args);
     }
     execvp("npugraphd", p->args);
-    fprintf(stderr, "npugraphctl: npugraphd, which probes devices, cannot be run: %s\n", strerror(errno));
+    ctl_error("npugraphd, which probes devices, cannot be run: %s", strerror(errno));
     return 1;
 }
 

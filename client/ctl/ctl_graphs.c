@@ -152,8 +152,8 @@ int ctl_cmd_options(struct ctl *ctl, int argc, char **argv)
     Npugraph__V1__ListOptionsResponse *r;
     struct ctl_table *t;
 
-    if (argc != 1)
-        return ctl_usage(ctl_find_command(argv[0]), "options takes no arguments");
+    if (ctl_no_arguments(argc, argv) != 0)
+        return 2;
     r = (void *)ctl_call(ctl, "/npugraph.v1.Graphs/ListOptions", &req.base,
                          &npugraph__v1__list_options_response__descriptor);
     if (r == NULL)

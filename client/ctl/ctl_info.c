@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Commands that show the daemon's state (status, devices, sessions, groups, shares, memory, stats), and drain. */
+#include "base/clock.h"
 #include "base/config.h"
 #include "base/strbuf.h"
 #include "client/ctl/ctl.h"
@@ -10,20 +11,56 @@
 #include <string.h>
 #include <time.h>
 
-static int no_arguments(int argc, char **argv)
+/* Asks for the status until the daemon serves, for as long as --timeout. Returns NULL after printing the error. */
+static Npugraph__V1__StatusResponse *wait_until_serving(struct ctl *ctl)
 {
-    return argc > 1 ? ctl_usage(ctl_find_command(argv[0]), "%s takes no arguments", argv[0]) : 0;
+    Npugraph__V1__StatusRequest req = NPUGRAPH__V1__STATUS_REQUEST__INIT;
+    const ngd_nsec_t end = ngd_now() + (ngd_nsec_t)ctl->connect.timeout_ms * NGD_MSEC;
+    struct npugraph_error err = {0};
+    ProtobufCMessage *reply = NULL;
+
+    for (;;) {
+        if (npugraph_connect(&ctl->connect, &ctl->client, &err) == 0 &&
+            npugraph__unary(ctl->client, "/npugraph.v1.Admin/Status", &req.base,
+                            &npugraph__v1__status_response__descriptor, &reply, &err) == 0) {
+            Npugraph__V1__StatusResponse *r = (void *)reply;
+
+            if (r->state == NGD_PB(DAEMON_STATE, SERVING))
+                return r;
+            snprintf(err.message, sizeof(err.message), "the daemon is %s",
+                     ngd_word_of(&npugraph__v1__daemon_state__descriptor, r->state).text);
+            npugraph__free_message(r);
+        }
+        if (ngd_now() >= end) {
+            ctl_fail(&err);
+            return NULL;
+        }
+        /* A channel waits longer after each failure; a new one tries at once. */
+        npugraph_disconnect(ctl->client);
+        ctl->client = NULL;
+        nanosleep(&(struct timespec){.tv_nsec = 50 * NGD_MSEC}, NULL);
+    }
 }
 
 int ctl_cmd_status(struct ctl *ctl, int argc, char **argv)
 {
     Npugraph__V1__StatusRequest req = NPUGRAPH__V1__STATUS_REQUEST__INIT;
     Npugraph__V1__StatusResponse *r;
+    struct ctl_options o = {ctl_find_command(argv[0]), argc, 1, argv};
+    const char *name, *value;
     struct ctl_fields *f;
+    bool wait = false;
 
-    if (no_arguments(argc, argv) != 0)
-        return 2;
-    r = (void *)ctl_call(ctl, "/npugraph.v1.Admin/Status", &req.base, &npugraph__v1__status_response__descriptor);
+    while ((name = ctl_next_option(&o, "wait", "", &value)) != NULL) {
+        if (strcmp(name, "?") == 0)
+            return 2;
+        wait = true;
+    }
+    if (ctl_next_argument(&o) != NULL)
+        return ctl_usage(o.command, "status takes no arguments");
+    r = wait
+            ? wait_until_serving(ctl)
+            : (void *)ctl_call(ctl, "/npugraph.v1.Admin/Status", &req.base, &npugraph__v1__status_response__descriptor);
     if (r == NULL)
         return 1;
     f = ctl_fields_new(ctl, NULL);
@@ -139,7 +176,7 @@ int ctl_cmd_sessions(struct ctl *ctl, int argc, char **argv)
     Npugraph__V1__ListSessionsResponse *r;
     struct ctl_table *t;
 
-    if (no_arguments(argc, argv) != 0)
+    if (ctl_no_arguments(argc, argv) != 0)
         return 2;
     r = (void *)ctl_call(ctl, "/npugraph.v1.Admin/ListSessions", &req.base,
                          &npugraph__v1__list_sessions_response__descriptor);
@@ -217,7 +254,7 @@ int ctl_cmd_groups(struct ctl *ctl, int argc, char **argv)
     Npugraph__V1__ListGroupsResponse *r;
     struct ctl_table *t;
 
-    if (no_arguments(argc, argv) != 0)
+    if (ctl_no_arguments(argc, argv) != 0)
         return 2;
     r = (void *)ctl_call(ctl, "/npugraph.v1.Graphs/ListGroups", &req.base,
                          &npugraph__v1__list_groups_response__descriptor);
@@ -245,19 +282,31 @@ int ctl_cmd_groups(struct ctl *ctl, int argc, char **argv)
 int ctl_cmd_shares(struct ctl *ctl, int argc, char **argv)
 {
     static const struct ctl_column columns[] = {
-        {"IDENTITY", "identity", false}, {"WEIGHT", "weight", true},         {"WAITING", "waiting", true},
-        {"LIMIT", "queue_limit", true},  {"DEVICE TIME", "device_ms", true}, {"CAP %", "device_percent", true},
-        {"HELD", "held_ms", true},       {"REPLAYS", "replays", true},       {"QUEUED EACH", "queue_us", true},
-        {"SESSIONS", "sessions", true},  {"OF", "sessions_limit", true},     {"GRAPHS", "graphs", true},
-        {"OF", "graphs_limit", true},    {"SEQUENCES", "sequences", true},   {"OF", "sequences_limit", true},
-        {"BYTES", "bytes", true},        {"OF", "bytes_limit", true},        {"KV BLOCKS", "kv_blocks", true},
-        {"OF", "kv_blocks_limit", true},
+        {"IDENTITY", "identity", false},
+        {"WEIGHT", "weight", true},
+        {"WAITING", "waiting", true},
+        {"MAX WAITING", "queue_limit", true},
+        {"DEVICE TIME", "device_ms", true},
+        {"CAP %", "device_percent", true},
+        {"HELD BY CAP", "held_ms", true},
+        {"REPLAYS", "replays", true},
+        {"QUEUED EACH", "queue_us", true},
+        {"SESSIONS", "sessions", true},
+        {"MAX SESSIONS", "sessions_limit", true},
+        {"GRAPHS", "graphs", true},
+        {"MAX GRAPHS", "graphs_limit", true},
+        {"SEQUENCES", "sequences", true},
+        {"MAX SEQUENCES", "sequences_limit", true},
+        {"BYTES", "bytes", true},
+        {"MAX BYTES", "bytes_limit", true},
+        {"KV BLOCKS", "kv_blocks", true},
+        {"MAX KV BLOCKS", "kv_blocks_limit", true},
     };
     Npugraph__V1__ListSharesRequest req = NPUGRAPH__V1__LIST_SHARES_REQUEST__INIT;
     Npugraph__V1__ListSharesResponse *r;
     struct ctl_table *t;
 
-    if (no_arguments(argc, argv) != 0)
+    if (ctl_no_arguments(argc, argv) != 0)
         return 2;
     r = (void *)ctl_call(ctl, "/npugraph.v1.Admin/ListShares", &req.base,
                          &npugraph__v1__list_shares_response__descriptor);
@@ -349,7 +398,7 @@ int ctl_cmd_memory(struct ctl *ctl, int argc, char **argv)
     Npugraph__V1__ListBuffersResponse *r;
     struct ctl_table *t;
 
-    if (no_arguments(argc, argv) != 0)
+    if (ctl_no_arguments(argc, argv) != 0)
         return 2;
     r = (void *)ctl_call(ctl, "/npugraph.v1.Memory/ListBuffers", &req.base,
                          &npugraph__v1__list_buffers_response__descriptor);

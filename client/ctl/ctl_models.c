@@ -52,8 +52,8 @@ int ctl_cmd_models(struct ctl *ctl, int argc, char **argv)
     Npugraph__V1__ListModelsResponse *r;
     struct ctl_table *t;
 
-    if (argc > 1)
-        return ctl_usage(ctl_find_command(argv[0]), "models takes no arguments");
+    if (ctl_no_arguments(argc, argv) != 0)
+        return 2;
     r = (void *)ctl_call(ctl, "/npugraph.v1.Sequences/ListModels", &req.base,
                          &npugraph__v1__list_models_response__descriptor);
     if (r == NULL)
@@ -76,8 +76,8 @@ int ctl_cmd_sequences(struct ctl *ctl, int argc, char **argv)
     Npugraph__V1__ListSequencesResponse *r;
     struct ctl_table *t;
 
-    if (argc > 1)
-        return ctl_usage(ctl_find_command(argv[0]), "sequences takes no arguments");
+    if (ctl_no_arguments(argc, argv) != 0)
+        return 2;
     r = (void *)ctl_call(ctl, "/npugraph.v1.Sequences/List", &req.base,
                          &npugraph__v1__list_sequences_response__descriptor);
     if (r == NULL)
@@ -99,8 +99,9 @@ int ctl_cmd_sequences(struct ctl *ctl, int argc, char **argv)
 
 /* ---- load, unload ------------------------------------------------------------------------------------------ */
 
-#define DEVICES_MAX 16 /* most devices of a group */
-#define SHARES_MAX  64 /* identities that a model is shared with */
+#define LOAD_NUMBER_MAX (1 << 24)
+#define DEVICES_MAX     16 /* most devices of a group */
+#define SHARES_MAX      64 /* identities that a model is shared with */
 
 struct list {
     const char *items[SHARES_MAX];
@@ -183,8 +184,8 @@ static int load_option(const struct ctl_command *command, struct npugraph_model_
         if (!ctl_parse_bytes(value, &p->kv_bytes))
             return ctl_usage(command, "--kv-bytes takes a size such as 64M");
     } else {
-        if (!ctl_parse_uint(value, 1 << 24, &v) || v == 0)
-            return ctl_usage(command, "--%s takes a number of 1 or more", name);
+        if (!ctl_parse_uint(value, LOAD_NUMBER_MAX, &v) || v == 0)
+            return ctl_usage(command, "--%s is %s; it takes a number from 1 to %d", name, value, LOAD_NUMBER_MAX);
         if (strcmp(name, "max-context") == 0)
             p->max_context = (uint32_t)v;
         else if (strcmp(name, "max-batch") == 0)
@@ -453,8 +454,8 @@ static bool generate_option(struct generation *g, const char *name, const char *
     if (!ctl_parse_uint(value, strcmp(name, "seed") == 0 ? UINT64_MAX : INT32_MAX, &v))
         return false;
     if (strcmp(name, "tokens") == 0)
-        g->tokens = v;
-    else if (strcmp(name, "top-k") == 0)
+        return (g->tokens = v) > 0;
+    if (strcmp(name, "top-k") == 0)
         g->sampling.top_k = (int32_t)v;
     else
         g->sampling.seed = v;
@@ -474,7 +475,7 @@ static int generate_arguments(struct generation *g, int argc, char **argv)
         if (!generate_option(g, name, value))
             return ctl_usage(o.command, "--%s cannot be %s", name, value);
     }
-    if (g->model == NULL || (g->prompt == NULL) == (g->ids_text == NULL) || g->tokens == 0)
+    if (g->model == NULL || (g->prompt == NULL) == (g->ids_text == NULL))
         return ctl_usage(o.command, "generate needs a model and either --prompt or --ids");
     if (g->prompt != NULL && g->tokenizer == NULL)
         return ctl_usage(o.command, "--prompt needs --tokenizer");

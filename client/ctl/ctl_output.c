@@ -462,7 +462,7 @@ int ctl_write_file(struct ctl *ctl, const char *path, const char *text)
     if (f != NULL)
         ok = fclose(f) == 0 && ok;
     if (!ok) {
-        fprintf(stderr, "npugraphctl: %s: %s\n", path, strerror(errno));
+        ctl_error("%s: %s", path, strerror(errno));
         return 1;
     }
     if (ctl->json)

@@ -3,7 +3,6 @@
 #include "client/ctl/ctl.h"
 #include "proto/npugraph.pb-c.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,24 +58,17 @@ static int add_pattern_file(struct ctl *ctl, const char *path, bool for_all)
 {
     Npugraph__V1__RegisterPatternRequest req = NPUGRAPH__V1__REGISTER_PATTERN_REQUEST__INIT;
     Npugraph__V1__RegisterPatternResponse *r = NULL;
-    char *text = calloc(1, MAX_FILE + 2);
-    FILE *f = fopen(path, "re");
     size_t n = 0;
+    char *text = ctl_read_file(path, MAX_FILE, &n);
 
-    if (f != NULL && text != NULL)
-        n = fread(text, 1, MAX_FILE + 1, f);
-    if (f == NULL || text == NULL || ferror(f))
-        fprintf(stderr, "npugraphctl: %s: %s\n", path, strerror(errno));
-    else if (n > MAX_FILE || strlen(text) != n)
-        fprintf(stderr, "npugraphctl: %s is not a text file of at most 64 KiB\n", path);
-    else {
+    if (text != NULL && strlen(text) != n) {
+        ctl_error("%s is not a text file", path);
+    } else if (text != NULL) {
         req.text = text;
         req.for_all = for_all;
         r = (void *)ctl_call(ctl, "/npugraph.v1.Graphs/RegisterPattern", &req.base,
                              &npugraph__v1__register_pattern_response__descriptor);
     }
-    if (f != NULL)
-        fclose(f);
     free(text);
     if (r == NULL)
         return 1;

@@ -4,6 +4,7 @@
  * created and filled, and it is registered again with these bound.
  */
 #include "base/dtype.h"
+#include "base/nearest.h"
 #include "base/strbuf.h"
 #include "client/ctl/ctl.h"
 #include "proto/npugraph.pb-c.h"
@@ -12,11 +13,11 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 
-#define MAX_PAIRS    64
-#define SHOWN_VALUES 8
+#define MAX_PAIRS      64
+#define SHOWN_VALUES   8
+#define GRAPH_FILE_MAX (1 << 30)
 
 struct pair {
     const char *name, *value;
@@ -112,25 +113,43 @@ static int parse_arguments(struct run *r, int argc, char **argv, const char *fla
     return r->file != NULL ? 0 : ctl_usage(o.command, "%s needs a graph file", argv[0]);
 }
 
-static char *read_file(const char *path, size_t *n_p)
+static int unknown_pair(const struct run *r, const char *option, const struct ngd_nearest *nearest)
 {
-    FILE *f = fopen(path, "re");
-    struct stat sb;
-    char *data = NULL;
+    char what[96];
 
-    if (f == NULL || fstat(fileno(f), &sb) != 0)
-        fprintf(stderr, "npugraphctl: %s: %s\n", path, strerror(errno));
-    else if (!S_ISREG(sb.st_mode) || sb.st_size >= (1 << 30))
-        fprintf(stderr, "npugraphctl: %s is no regular file of less than 1 GiB\n", path);
-    else if ((data = malloc((size_t)sb.st_size + 1)) == NULL)
-        fprintf(stderr, "npugraphctl: %s: %s\n", path, strerror(errno));
-    if (data != NULL) {
-        *n_p = fread(data, 1, (size_t)sb.st_size, f);
-        data[*n_p] = '\0';
+    snprintf(what, sizeof(what), "--%s: the graph has no %s ", option, option);
+    return ctl_unknown(r->command, nearest, "", what);
+}
+
+/* Checks that each pair names one of the values. A misspelt name must not leave its value to chance. */
+static int check_pairs(const struct run *r, const char *option, const struct pair *list, size_t n,
+                       Npugraph__V1__ValueInfo *const *const values[], const size_t counts[], size_t n_kinds)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct ngd_nearest nearest;
+        bool known = false;
+
+        ngd_nearest_init(&nearest, list[i].name);
+        for (size_t kind = 0; kind < n_kinds; kind++)
+            for (size_t k = 0; k < counts[kind]; k++) {
+                known = known || strcmp(values[kind][k]->label, list[i].name) == 0;
+                ngd_nearest_add(&nearest, values[kind][k]->label);
+            }
+        if (!known)
+            return unknown_pair(r, option, &nearest);
     }
-    if (f != NULL)
-        fclose(f);
-    return data;
+    return 0;
+}
+
+static int check_names(const struct run *r)
+{
+    const Npugraph__V1__GraphInfo *g = r->described->info;
+    Npugraph__V1__ValueInfo *const *const filled[] = {g->inputs, g->params, g->states}, *const *const hosts[] = {
+                                                                                            g->hosts};
+    const size_t n_filled[] = {g->n_inputs, g->n_params, g->n_states}, n_hosts[] = {g->n_hosts};
+    int rc = check_pairs(r, "input", r->input, r->n_input, filled, n_filled, 3);
+
+    return rc != 0 ? rc : check_pairs(r, "host", r->host, r->n_host, hosts, n_hosts, 1);
 }
 
 /* ---- what the graph needs ---------------------------------------------------------------------------------- */
@@ -140,12 +159,16 @@ static int choose_replay_symbols(struct run *r)
     const Npugraph__V1__GraphInfo *g = r->described->info;
 
     for (size_t i = 0; i < r->n_symbol; i++) {
+        struct ngd_nearest nearest;
         bool known = false;
 
-        for (size_t k = 0; k < g->n_symbols; k++)
+        ngd_nearest_init(&nearest, r->symbol[i].name);
+        for (size_t k = 0; k < g->n_symbols; k++) {
             known = known || strcmp(g->symbols[k]->name, r->symbol[i].name) == 0;
+            ngd_nearest_add(&nearest, g->symbols[k]->name);
+        }
         if (!known)
-            return ctl_usage(r->command, "the graph has no symbol %s", r->symbol[i].name);
+            return unknown_pair(r, "symbol", &nearest);
     }
     for (size_t k = 0; k < g->n_symbols && k < 16; k++) {
         const char *text = find_pair(r->symbol, r->n_symbol, g->symbols[k]->name);
@@ -165,7 +188,7 @@ static int learn_graph(struct run *r)
     struct npugraph_error err = {0};
     size_t n;
 
-    r->text = read_file(r->file, &n);
+    r->text = ctl_read_file(r->file, GRAPH_FILE_MAX, &n);
     if (r->text == NULL || !ctl_connect(r->ctl))
         return 1;
     if (npugraph_graph_register(r->ctl->client, NULL, r->text, NULL, 0, r->option, r->n_option, &r->graph, &err) != 0)
@@ -175,7 +198,7 @@ static int learn_graph(struct run *r)
                                     &npugraph__v1__describe_response__descriptor);
     if (r->described == NULL)
         return 1;
-    if (choose_replay_symbols(r) != 0)
+    if (choose_replay_symbols(r) != 0 || check_names(r) != 0)
         return 2;
     capture.graph = r->graph;
     capture.n_symbols = r->n_symbols;
@@ -393,7 +416,7 @@ static bool fill_tensor(const char *spec, ngd_dtype_t type, char *data, size_t b
     if (spec == NULL)
         spec = "random";
     if (spec[0] == '@') {
-        file = read_file(spec + 1, &file_bytes);
+        file = ctl_read_file(spec + 1, bytes, &file_bytes);
         if (file != NULL && file_bytes == bytes)
             memcpy(data, file, bytes);
         free(file);

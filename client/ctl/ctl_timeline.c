@@ -59,7 +59,7 @@ static int copy_pages(struct ctl *ctl, Npugraph__V1__TimelineForm form, FILE *ou
         req.begin = r->next;
         npugraph__free_message(r);
         if (!written) {
-            fprintf(stderr, "npugraphctl: %s: %s\n", path, strerror(errno));
+            ctl_error("%s: %s", path, strerror(errno));
             return 1;
         }
     } while (req.begin != 0);
@@ -74,13 +74,13 @@ static int stop_and_write(struct ctl *ctl, Npugraph__V1__TimelineForm form, cons
     int rc = r != NULL ? 0 : 1;
 
     if (rc == 0 && out == NULL) {
-        fprintf(stderr, "npugraphctl: %s: %s\n", path, strerror(errno));
+        ctl_error("%s: %s", path, strerror(errno));
         rc = 1;
     }
     if (rc == 0)
         rc = copy_pages(ctl, form, out, path != NULL ? path : "standard output");
     if (out != NULL && out != stdout && fclose(out) != 0 && rc == 0) {
-        fprintf(stderr, "npugraphctl: %s: %s\n", path, strerror(errno));
+        ctl_error("%s: %s", path, strerror(errno));
         rc = 1;
     }
     if (rc == 0 && path != NULL) {

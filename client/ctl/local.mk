@@ -11,6 +11,7 @@ npugraphctl_SOURCES = \
 	client/ctl/ctl_info.c \
 	client/ctl/ctl_metrics.c client/ctl/ctl_metrics.h \
 	client/ctl/ctl_models.c \
+	client/ctl/ctl_file.c \
 	client/ctl/ctl_output.c \
 	client/ctl/ctl_patterns.c \
 	client/ctl/ctl_readings.c client/ctl/ctl_readings.h \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* npugraphctl: the operator's command line. Global options, the command table, help and completion. */
 #include "base/config.h"
+#include "base/nearest.h"
 #include "client/ctl/ctl.h"
 
 #include <errno.h>
@@ -11,8 +12,16 @@
 #include <string.h>
 #include <unistd.h>
 
+#define GLOBAL_FLAGS  "json quiet"
+#define GLOBAL_VALUED "address timeout tls-ca tls-cert tls-key tls-server-name color"
+
+/* --json was given: errors are JSON too. Not in struct ctl, which mistakes in options have no part in. */
+static bool errors_in_json;
+
 const struct ctl_command ctl_commands[] = {
-    {"status", "", "What the daemon is doing", NULL, false, ctl_cmd_status},
+    {"status", "[--wait]", "What the daemon is doing",
+     "--wait returns when the daemon serves, for scripts that start one. It waits as long as --timeout says.", false,
+     ctl_cmd_status},
     {"devices", "[--capabilities]", "Devices, their memory and queues",
      "--capabilities prints what the backend of each device found: libraries, functions, operators.", false,
      ctl_cmd_devices},
@@ -169,26 +178,81 @@ static void print_command_help(const struct ctl_command *c)
         printf("%s\n", c->details);
 }
 
-int ctl_usage(const struct ctl_command *command, const char *fmt, ...)
+/* Prints an error: for people, or with --json as an object on one line, so that scripts need not read sentences. */
+static void print_error(const char *reason, const char *message)
 {
+    json_t *error;
+    char *text;
+
+    if (!errors_in_json) {
+        fprintf(stderr, "npugraphctl: %s%s%s%s\n", message, reason[0] != '\0' ? " [" : "", reason,
+                reason[0] != '\0' ? "]" : "");
+        return;
+    }
+    error = json_pack("{s:{s:s, s:s}}", "error", "reason", reason, "message", message);
+    text = json_dumps(error, JSON_COMPACT | JSON_ENSURE_ASCII);
+    fprintf(stderr, "%s\n", text != NULL ? text : "{\"error\":{\"reason\":\"\",\"message\":\"not UTF-8\"}}");
+    json_decref(error);
+    free(text);
+}
+
+int ctl_error(const char *fmt, ...)
+{
+    char *message = NULL;
     va_list ap;
 
-    fputs("npugraphctl: ", stderr);
     va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
+    if (vasprintf(&message, fmt, ap) < 0)
+        message = NULL;
     va_end(ap);
+    print_error("", message != NULL ? message : fmt);
+    free(message);
+    return 1;
+}
+
+int ctl_usage(const struct ctl_command *command, const char *fmt, ...)
+{
+    char *message = NULL;
+    va_list ap;
+
+    va_start(ap, fmt);
+    if (vasprintf(&message, fmt, ap) < 0)
+        message = NULL;
+    va_end(ap);
+    print_error(errors_in_json ? "USAGE" : "", message != NULL ? message : fmt);
+    free(message);
+    if (errors_in_json)
+        return 2;
     if (command != NULL)
-        fprintf(stderr, "\nUsage: npugraphctl %s%s%s\n", command->name, command->args[0] != '\0' ? " " : "",
+        fprintf(stderr, "Usage: npugraphctl %s%s%s\n", command->name, command->args[0] != '\0' ? " " : "",
                 command->args);
     else
-        fputs("\nTry: npugraphctl --help\n", stderr);
+        fputs("Try: npugraphctl --help\n", stderr);
     return 2;
+}
+
+int ctl_unknown(const struct ctl_command *command, const struct ngd_nearest *nearest, const char *before,
+                const char *what)
+{
+    char hint[96];
+
+    return ctl_usage(command, "%s%s%s", what, nearest->word, ngd_nearest_hint(nearest, before, hint, sizeof(hint)));
+}
+
+/* Prints a command that does not exist; returns 2. */
+static int unknown_command(const char *name)
+{
+    struct ngd_nearest nearest;
+
+    ngd_nearest_init(&nearest, name);
+    for (const struct ctl_command *c = ctl_commands; c->name != NULL; c++)
+        ngd_nearest_add(&nearest, c->name);
+    return ctl_unknown(NULL, &nearest, "", "there is no command ");
 }
 
 int ctl_fail(const struct npugraph_error *err)
 {
-    fprintf(stderr, "npugraphctl: %s%s%s%s\n", err->message, err->reason[0] != '\0' ? " [" : "", err->reason,
-            err->reason[0] != '\0' ? "]" : "");
+    print_error(err->reason, err->message);
     return 1;
 }
 
@@ -227,6 +291,19 @@ static bool in_list(const char *list, const char *name, size_t n)
     return false;
 }
 
+static void unknown_ctl_option(const struct ctl_command *command, const char *arg, const char *flags,
+                               const char *valued)
+{
+    struct ngd_nearest nearest;
+
+    ngd_nearest_init(&nearest, arg + 2);
+    nearest.word_len = strcspn(arg + 2, "=");
+    ngd_nearest_add_words(&nearest, flags);
+    ngd_nearest_add_words(&nearest, valued);
+    ngd_nearest_add_words(&nearest, GLOBAL_FLAGS " help " GLOBAL_VALUED);
+    ctl_unknown(command, &nearest, "--", "unknown option --");
+}
+
 const char *ctl_next_option(struct ctl_options *o, const char *flags, const char *valued, const char **value_p)
 {
     const char *arg = o->at < o->argc ? o->argv[o->at] : NULL, *name, *eq;
@@ -244,7 +321,7 @@ const char *ctl_next_option(struct ctl_options *o, const char *flags, const char
     if (in_list(flags, name, n) && eq == NULL)
         return name;
     if (!in_list(valued, name, n)) {
-        ctl_usage(o->command, "unknown option %s", arg);
+        unknown_ctl_option(o->command, arg, flags, valued);
         return "?";
     }
     if (eq == NULL && o->at == o->argc) {
@@ -260,6 +337,18 @@ const char *ctl_next_option(struct ctl_options *o, const char *flags, const char
 const char *ctl_next_argument(struct ctl_options *o)
 {
     return o->at < o->argc ? o->argv[o->at++] : NULL;
+}
+
+int ctl_no_arguments(int argc, char **argv)
+{
+    struct ctl_options o = {ctl_find_command(argv[0]), argc, 1, argv};
+    const char *value;
+
+    if (argc == 1)
+        return 0;
+    if (ctl_next_option(&o, "", "", &value) != NULL)
+        return 2;
+    return ctl_usage(o.command, "%s takes no arguments", argv[0]);
 }
 
 const char *ctl_next_beside(struct ctl_options *o, const char *flags, const char *valued, const char **value_p,
@@ -355,7 +444,7 @@ static int global_option(struct ctl *ctl, const char *name, const char *value)
     else if (strcmp(name, "tls-server-name") == 0)
         ctl->connect.tls_server_name = value;
     else if (strcmp(name, "json") == 0)
-        ctl->json = true;
+        ctl->json = errors_in_json = true;
     else if (strcmp(name, "quiet") == 0)
         ctl->quiet = true;
     else if (strcmp(name, "color") == 0)
@@ -367,9 +456,6 @@ static int global_option(struct ctl *ctl, const char *name, const char *value)
     }
     return 0;
 }
-
-#define GLOBAL_FLAGS  "json quiet"
-#define GLOBAL_VALUED "address timeout tls-ca tls-cert tls-key tls-server-name color"
 
 /* Takes global options out of the command's arguments, since people write them there too. Arguments after "--" are left
  * alone, and so are values of options: the word after --prompt is never an option. */
@@ -406,7 +492,7 @@ static int help(int argc, char **argv)
     const struct ctl_command *c = argc > 1 ? ctl_find_command(argv[1]) : NULL;
 
     if (argc > 1 && c == NULL)
-        return ctl_usage(NULL, "there is no command %s", argv[1]);
+        return unknown_command(argv[1]);
     if (c != NULL)
         print_command_help(c);
     else
@@ -462,7 +548,7 @@ static int run_ctl(int argc, char **argv)
         return help(argc - o.at, argv + o.at);
     c = ctl_find_command(argv[o.at]);
     if (c == NULL)
-        return ctl_usage(NULL, "there is no command %s", argv[o.at]);
+        return unknown_command(argv[o.at]);
     argc -= o.at;
     rc = hoist_options(&ctl, &argc, argv + o.at);
     if (rc != 0)
@@ -488,7 +574,7 @@ int main(int argc, char **argv)
 
     if (fflush(stdout) == 0 && !ferror(stdout))
         return rc;
-    fprintf(stderr, "npugraphctl: the output could not be written: %s\n", why_not_written());
+    ctl_error("the output could not be written: %s", why_not_written());
     return rc != 0 ? rc : 1;
 }
 

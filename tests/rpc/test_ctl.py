@@ -160,7 +160,7 @@ def narrow(daemon):
                 assert not any(title in lines[0] for title in below), lines
                 stacked = " ".join(line.strip() for line in lines[1:] if line.startswith("    "))  # a title may be wrapped
                 assert all(title in stacked for title in below), lines
-                assert " ".join(wide[-1].split()).split()[0] in lines[-2] + lines[-3] + lines[-4] + lines[-5], (wide, lines)
+                assert " ".join(wide[-1].split()).split()[0] in "".join(lines[-6:-1]), (wide, lines)
 
 
 PATTERN = '''pattern "double" {
@@ -247,9 +247,67 @@ def exact_numbers(daemon):
     for twice in (("--symbol", "N=2"), ("--input", "x=3")):
         out = run("1", "1", "1", *twice)
         assert out.returncode == 2 and "each name once" in out.stderr, (twice, out)
-    for path, says in ((SCRATCH, "no regular file"), ("/dev/null", "no regular file"), (SCRATCH / "none", "No such file")):
+    for path, says in ((SCRATCH, "Is a directory"), ("/dev/null", "does not fill"), ("/dev/zero", "more than 8 bytes"), (SCRATCH / "none", "No such file")):
         out = run(f"@{path}")
         assert out.returncode == 1 and says in out.stderr, (path, out)
+
+
+@test("what a command line misspells is refused with the nearest name, before any daemon is asked where that is possible")
+def misspelt(daemon):
+    for arguments, says in ((["statsu"], "there is no command statsu (did you mean stats?)"),
+                            (["help", "sttaus"], "did you mean status?"), (["xyzzy"], "there is no command xyzzy\n"),
+                            (["status", "--wiat"], "unknown option --wiat (did you mean --wait?)"),
+                            (["--jsom", "status"], "did you mean --json?"), (["models", "--bogus"], "unknown option --bogus\n"),
+                            (["generate", "m", "--tokenz=3"], "unknown option --tokenz=3 (did you mean --tokens?)"),
+                            (["generate", "m", "--ids", "1", "--tokens", "0"], "--tokens cannot be 0\n"),
+                            (["load", "a", "--max-context", "100000000"], "--max-context is 100000000; it takes a number from 1 to 16777216")):
+        out = ctl(*arguments)
+        assert out.returncode == 2 and not out.stdout and says in out.stderr, (arguments, out)
+    text = SCRATCH / "named.txt"
+    text.write_text('npugraph 1\ngraph "named" {\n  sym N 1..4\n  param %w : f32[N] = "fc.weight"\n  input %xs : f32[N]\n  host %h : i64[1]\n'
+                    '  %y = aten.mul.Tensor(%xs, %w)\n  return "y" = %y\n}\n')
+    run = lambda *more: ctl("replay", text, "--symbol", "N=2", *more, address=daemon.address)
+    for more, says in ((("--input", "xz=ones"), "--input: the graph has no input xz (did you mean xs?)"),
+                       (("--input", "fc.wieght=ones"), "no input fc.wieght (did you mean fc.weight?)"),
+                       (("--input", "other=ones"), "the graph has no input other\n"), (("--symbol", "M=1"), "no symbol M (did you mean N?)"),
+                       (("--host", "g=1"), "no host g")):
+        out = run(*more)
+        assert out.returncode == 2 and not out.stdout and says in out.stderr, (more, out)
+
+
+@test("with --json an error is an object on one line too, with its reason")
+def json_errors(daemon):
+    for arguments, address, code, reason in ((["status"], f"unix:{SCRATCH}/none", 1, "UNREACHABLE"), (["unload", "other"], None, 1, "MODEL_NOT_FOUND"),
+                                             (["load"], None, 2, "USAGE"), (["replay", "/none"], None, 1, "")):
+        out = ctl("--json", *arguments, address=address or daemon.address)
+        error = json.loads(out.stderr)["error"]
+        assert out.returncode == code and not out.stdout and error["reason"] == reason and error["message"], out
+        assert out.stderr.count("\n") == 1
+
+
+@test("status --wait returns when the daemon serves, and says why it does not when the time is over")
+def status_waits():
+    address = f"unix:{SCRATCH}/later"
+    waiting = subprocess.Popen([CTL, "--address", address, "--json", "status", "--wait"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with Daemon(f"--listen={address}", listen=None):
+        out, errors = waiting.communicate(timeout=PATIENCE)
+    assert waiting.returncode == 0 and json.loads(out)["state"] == "serving" and not errors, (out, errors)
+    out = ctl("--timeout", "100ms", "status", "--wait", address=address)
+    assert out.returncode == 1 and "cannot reach the daemon" in out.stderr, out
+
+
+@test("where a file is taken, - is standard input")
+def standard_input(daemon):
+    run = lambda text, *arguments: subprocess.run([CTL, "--address", daemon.address, "--json", *map(str, arguments)], input=text,
+                                                  capture_output=True, timeout=PATIENCE)
+    text = b'npugraph 1\ngraph "g" {\n  input %x : i8[4]\n  %y = aten._to_copy(%x) {dtype=i64}\n  return "y" = %y\n}\n'
+    out = run(text, "replay", "-", "--input", "x=1,2,3,4")
+    assert json.loads(out.stdout)["outputs"][0]["values"] == "1 2 3 4", out
+    assert json.loads(run(text, "capture", "-", "--dry-run").stdout)["graph"] == "g"
+    (SCRATCH / "g").write_bytes(text)
+    assert json.loads(run(b"\1\2\3\4", "replay", SCRATCH / "g", "--input", "x=@-").stdout)["outputs"][0]["values"] == "1 2 3 4"
+    out = run(b"nonsense", "patterns", "add", "-")
+    assert out.returncode == 1 and b"expected 'pattern'" in out.stderr, out
 
 
 @test("bash completes commands, their options, models' names and files")
