@@ -8,6 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+static uint32_t count_host_devices(const struct ngd_config_list *list)
+{
+    uint32_t n = 0;
+
+    for (size_t i = 0; i < list->n; i++)
+        n += strcmp(list->items[i], "host") == 0 || strncmp(list->items[i], "host:", 5) == 0;
+    return n;
+}
+
 ngd_status_t ngd_device_list_parse(const struct ngd_daemon *d, const char *text, char backend[static 32],
                                    struct ngd_device_params *params_p, struct ngd_diag *diag)
 {
@@ -23,6 +32,7 @@ ngd_status_t ngd_device_list_parse(const struct ngd_daemon *d, const char *text,
             return ngd_diag_set(diag, NGD_ERR_CONFIG, "device %s: allowed: BACKEND or BACKEND:INDEX", text);
     }
     params_p->memory_bytes = d->options.device_memory;
+    params_p->sharers = count_host_devices(&d->options.device);
     params_p->threads = (uint32_t)d->options.threads;
     params_p->ascend_libs = d->options.ascend_libs;
     params_p->ascend_lib_names = d->options.ascend_lib_names;
@@ -83,6 +93,26 @@ static ngd_status_t open_one(struct ngd_daemon *d, const char *text, bool *fatal
     return NGD_OK;
 }
 
+/* Warns of devices that are the same hardware, which an operator may take for more of it. */
+static void warn_of_shared_hardware(const struct ngd_daemon *d)
+{
+    uint64_t bytes = 0;
+    unsigned n = 0;
+
+    for (size_t i = 0; i < d->n_devices; i++) {
+        if (strcmp(ngd_device_info(d->devices[i])->backend, "host") == 0) {
+            bytes += ngd_device_info(d->devices[i])->memory_bytes;
+            n++;
+        }
+    }
+    if (n > 1)
+        ngd_warning(
+            "daemon",
+            "%u host devices share the CPUs and the memory of this machine, so they are no faster than one; their "
+            "memory budgets are %llu MiB together. For one device with all CPUs, set device = host",
+            n, (unsigned long long)(bytes >> 20));
+}
+
 /* Starts the threads that read the hardware. All devices are open by then: CANN's environment is set only while the
  * process has one thread. */
 static void start_readings(struct ngd_daemon *d)
@@ -129,6 +159,7 @@ ngd_status_t ngd_device_list_start(struct ngd_daemon *d, struct ngd_diag *diag)
             return opened;
         ngd_error("daemon", "%s; going on without it", why.text);
     }
+    warn_of_shared_hardware(d);
     start_readings(d);
     return d->n_devices > 0 ? NGD_OK : status;
 }

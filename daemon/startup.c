@@ -31,6 +31,7 @@
 #include "graphs/store.h"
 #include "proto/descriptors.h"
 #include "scheduler/run/sched.h"
+#include <errno.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -38,6 +39,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #define EXPIRE_EVERY   (100 * NGD_MSEC)
@@ -308,10 +310,29 @@ static void stop_identities(struct ngd_daemon *d)
     d->identities = NULL;
 }
 
+/* Warns of directories that cannot be used as they are. They may still be made later, so this is no reason not to
+ * serve. */
+static void look_at_directories(const char *option, const struct ngd_config_list *list, int mode, const char *effect)
+{
+    for (size_t i = 0; i < list->n; i++) {
+        const char *path = list->items[i];
+        struct stat st;
+        int err = stat(path, &st) < 0             ? errno
+                  : !S_ISDIR(st.st_mode)          ? ENOTDIR
+                  : access(path, mode | X_OK) < 0 ? errno
+                                                  : 0;
+
+        if (err)
+            ngd_warning("daemon", "%s %s: %s; %s until that is mended", option, path, strerror(err), effect);
+    }
+}
+
 static ngd_status_t start_objects(struct ngd_daemon *d, struct ngd_diag *diag)
 {
     ngd_status_t status = ngd_patterns_create(&d->patterns);
 
+    look_at_directories("models-dir", &d->options.models_dir, R_OK, "no file can be loaded from it");
+    look_at_directories("dump-dir", &d->options.dump_dir, W_OK, "diagnostics cannot write there");
     if (status == NGD_OK)
         status = ngd_peers_create(&d->peers);
     if (status == NGD_OK)

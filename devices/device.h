@@ -40,6 +40,7 @@ struct ngd_device_params {
     uint32_t index;               /* which device of that backend; the name is "<backend>:<index>" */
     uint64_t memory_bytes;        /* budget for buffers and pools; 0 = the backend's default */
     uint32_t threads;             /* host: CPUs of a stream's team; 0 = all online */
+    uint32_t sharers;             /* host: devices that share this machine's memory by default; 0 = this one alone */
     const char *ascend_libs;      /* ascend: folder of CANN's libraries; NULL or "" = where CANN installs itself */
     const char *ascend_lib_names; /* ascend: "libopapi.so=FILE, ..." for files of other names; NULL or "" = none */
     bool nz_weights;              /* ascend: weights of matrix products get a copy in the layout of the matrix unit */

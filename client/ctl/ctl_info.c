@@ -247,8 +247,8 @@ int ctl_cmd_groups(struct ctl *ctl, int argc, char **argv)
 {
     static const struct ctl_column columns[] = {
         {"GROUP", "name", false},     {"DEVICES", "devices", false}, {"RANKS", "ranks", false},
-        {"SESSION", "session", true}, {"STATE", "state", false},     {"REPLAYS", "replays", true},
-        {"RESETS", "resets", true},   {"REASON", "reason", false},
+        {"MODEL", "model", false},    {"SESSION", "session", true},  {"STATE", "state", false},
+        {"REPLAYS", "replays", true}, {"RESETS", "resets", true},    {"REASON", "reason", false},
     };
     Npugraph__V1__ListGroupsRequest req = NPUGRAPH__V1__LIST_GROUPS_REQUEST__INIT;
     Npugraph__V1__ListGroupsResponse *r;
@@ -268,6 +268,7 @@ int ctl_cmd_groups(struct ctl *ctl, int argc, char **argv)
         ctl_str(t, g->name);
         put_group_devices(t, g);
         put_group_ranks(t, g);
+        ctl_str(t, g->model);
         ctl_int(t, g->session);
         ctl_word(t, &npugraph__v1__group_state__descriptor, g->state);
         ctl_int(t, g->replays);

@@ -3,11 +3,13 @@
 #include "daemon/access.h"
 #include "daemon/daemon.h"
 #include "daemon/handlers/methods.h"
+#include "daemon/models.h"
 #include "daemon/rpc/call_job.h"
 #include "daemon/session.h"
 #include "devices/comm.h"
 #include "proto/npugraph.pb-c.h"
 #include "proto/word.h"
+#include "scheduler/model/model.h"
 #include "scheduler/run/sched.h"
 
 /* ---- create ---------------------------------------------------------------------------------------------- */
@@ -202,6 +204,7 @@ const struct ngd_rpc_ops ngd_rpc_groups_join = {.once = true, .request = join_ra
 struct listed {
     struct ngd_group *group; /* a reference */
     uint64_t id, session;
+    const char *model; /* "": none */
 };
 
 struct listing {
@@ -209,6 +212,7 @@ struct listing {
     struct listed *items; /* NULL: groups are only counted */
     size_t n, room;
     uint64_t session; /* id of the session that is being listed */
+    struct ngd_arena *arena;
 };
 
 static void hold_group(void *ctx, uint64_t id, struct ngd_object *object)
@@ -220,8 +224,32 @@ static void hold_group(void *ctx, uint64_t id, struct ngd_object *object)
     l->room += !l->items;
     if (!l->items || l->n == l->room)
         return;
-    l->items[l->n++] =
-        (struct listed){ngd_group_ref(ngd_container_of(object, struct ngd_group_object, base)->group), id, l->session};
+    l->items[l->n++] = (struct listed){ngd_group_ref(ngd_container_of(object, struct ngd_group_object, base)->group),
+                                       id, l->session, ""};
+}
+
+/* Adds the group of a model. It may be a session's too: then it is listed once, with both. */
+static void hold_model_group(void *ctx, const struct ngd_model_listed *listed)
+{
+    struct listing *l = ctx;
+    struct ngd_model_stats stats;
+    const char *name;
+
+    ngd_model_stats(listed->model, &stats);
+    if (!stats.group)
+        return;
+    l->room += !l->items;
+    name = l->items ? ngd_arena_strdup(l->arena, stats.name) : NULL;
+    if (!name)
+        return;
+    for (size_t i = 0; i < l->n; i++) {
+        if (l->items[i].group == stats.group) {
+            l->items[i].model = name;
+            return;
+        }
+    }
+    if (l->n < l->room)
+        l->items[l->n++] = (struct listed){ngd_group_ref(stats.group), 0, 0, name};
 }
 
 static void hold_all(void *ctx, struct ngd_session *session)
@@ -251,6 +279,7 @@ static Npugraph__V1__GroupInfo *describe_group(struct ngd_call *call, const stru
     m->reason = ngd_arena_strdup(&call->life, stats.closed.status ? stats.closed.text : "");
     m->replays = stats.replays;
     m->resets = stats.resets;
+    m->model = (char *)(uintptr_t)item->model;
     m->ranks = ngd_group_ranks(item->group);
     m->first_rank = ngd_group_first(item->group);
     m->devices = ngd_arena_calloc(&call->life, n, sizeof(*m->devices));
@@ -269,11 +298,12 @@ static Npugraph__V1__GroupInfo *describe_group(struct ngd_call *call, const stru
 static void list_groups(struct ngd_call *call, const void *msg)
 {
     Npugraph__V1__ListGroupsResponse reply = NPUGRAPH__V1__LIST_GROUPS_RESPONSE__INIT;
-    struct listing l = {.who = call->identity};
+    struct listing l = {.who = call->identity, .arena = &call->life};
     ngd_status_t status = NGD_OK;
 
     (void)msg;
     ngd_sessions_for_each(call->daemon->sessions, hold_all, &l);
+    ngd_models_for_each(call->daemon->models, call->identity, hold_model_group, &l);
     l.items = ngd_arena_calloc(&call->life, l.room + 1, sizeof(*l.items));
     reply.groups = ngd_arena_calloc(&call->life, l.room + 1, sizeof(*reply.groups));
     if (!l.items || !reply.groups) {
@@ -281,6 +311,7 @@ static void list_groups(struct ngd_call *call, const void *msg)
         return;
     }
     ngd_sessions_for_each(call->daemon->sessions, hold_all, &l);
+    ngd_models_for_each(call->daemon->models, call->identity, hold_model_group, &l);
     for (size_t i = 0; i < l.n; i++) {
         Npugraph__V1__GroupInfo *m = describe_group(call, &l.items[i]);
 

@@ -85,7 +85,8 @@ static ngd_status_t host_open(const struct ngd_device_params *params, void **dev
         .backend = "host",
         .arch = dev->arch,
         .description = dev->description,
-        .memory_bytes = ngd_cpu_memory_bytes() / 4 * 3, /* the rest is for the process, its clients and the system */
+        /* A quarter is for the process, its clients and the system. */
+        .memory_bytes = ngd_cpu_memory_bytes() / 4 * 3 / (params->sharers ? params->sharers : 1),
         .threads = dev->threads,
         .aicores = dev->threads,
         .vectorcores = dev->threads,

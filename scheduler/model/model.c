@@ -411,6 +411,7 @@ void ngd_model_stats(struct ngd_model *model, struct ngd_model_stats *stats_p)
         .tokens_decode = atomic_load_explicit(&model->tokens_decode, memory_order_relaxed),
         .batches = atomic_load_explicit(&model->batches, memory_order_relaxed),
         .prefill = ngd_binding_program(model->graphs[NGD_PREFILL].binding),
+        .group = ngd_binding_group(model->graphs[NGD_DECODE].binding),
         .decode = ngd_binding_program(model->graphs[NGD_DECODE].binding),
     };
 }

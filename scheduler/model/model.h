@@ -73,6 +73,7 @@ struct ngd_model_stats {
     uint32_t block_size, num_blocks, blocks_used, blocks_cached, max_context, vocab, max_batch, sequences;
     uint64_t tokens_prefill, tokens_shared, tokens_decode, batches, preemptions;
     struct ngd_program *prefill, *decode; /* borrowed from the model */
+    struct ngd_group *group;              /* on whose devices it runs, borrowed; NULL: one device */
 };
 void ngd_model_stats(struct ngd_model *model, struct ngd_model_stats *stats_p);
 

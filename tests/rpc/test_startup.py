@@ -83,6 +83,22 @@ def print_config():
     assert "--listen" in run("--help").stdout and run("--version").stdout.startswith("npugraphd ")
 
 
+@test("a start warns of directories that cannot be used and of host devices that are the same hardware, and serves")
+def warnings():
+    (SCRATCH / "plain").write_text("")
+    with Daemon("--models-dir=/does/not/exist", f"--models-dir={SCRATCH}", f"--dump-dir={SCRATCH}/plain", "--device=host:0", "--device=host:1",
+                "--device-memory=0") as d, Client(d) as c:
+        log = d.log()
+        assert "warning daemon: models-dir /does/not/exist: No such file or directory; no file can be loaded from it until that is mended" in log, log
+        assert f"dump-dir {SCRATCH}/plain: Not a directory" in log and log.count("models-dir") == 1, log
+        assert "2 host devices share the CPUs and the memory of this machine" in log, log
+        two = [dev.memory_bytes for dev in c.call("Admin/Devices", pb.DevicesRequest()).devices]
+    with Daemon("--device-memory=0") as d, Client(d) as c:
+        one = c.call("Admin/Devices", pb.DevicesRequest()).devices[0].memory_bytes
+        assert "warning" not in d.log(), d.log()
+    assert two[0] == two[1] and abs(sum(two) - one) <= 2, (one, two)
+
+
 @test("the manual page's options are those of the daemon")
 def manual():
     page = (SOURCE / "man" / "npugraphd.conf.5").read_text()

@@ -32,6 +32,8 @@ def load(daemon, name, *options):
 def both(daemon):
     load(daemon, "one")
     load(daemon, "two", "--devices", "host:1,host:0")
+    groups = json.loads(ctl(daemon, "--json", "groups").stdout)["groups"]  # the session that loaded it has ended
+    assert [(g["model"], g["devices"], g["state"]) for g in groups if g["model"] == "two"] == [("two", "host:1 host:0", "open")], groups
 
 
 def start(c, model, prompt, **kwargs):
