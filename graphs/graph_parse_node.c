@@ -33,7 +33,8 @@ static uint32_t find_later_definition(const struct ngd_graph_parser *p, struct n
 static ngd_status_t undefined_value(struct ngd_graph_parser *p, const struct ngd_graph_node_text *node,
                                     const struct ngd_graph_token *t)
 {
-    struct ngd_slice first = node && node->spec.n_names ? node->names[0] : (struct ngd_slice){"", 0};
+    struct ngd_slice first =
+        node && node->spec.n_names && node->names[0].p ? node->names[0] : (struct ngd_slice){"", 0};
     uint32_t later;
     int n = t->text.n > NGD_GRAPH_LEX_SHOWN ? NGD_GRAPH_LEX_SHOWN : (int)t->text.n;
 
@@ -263,7 +264,7 @@ static ngd_status_t take_op(struct ngd_graph_parser *p, struct ngd_graph_node_te
     if (!op)
         return unknown_op(p, p->lex.tok.text);
     if (op->flags & NGD_OPF_REFUSED) {
-        if (node->spec.n_names && node->names[0].n < sizeof(name))
+        if (node->spec.n_names && node->names[0].p && node->names[0].n < sizeof(name))
             memcpy(name, node->names[0].p, node->names[0].n);
         return ngd_op_refuse(op, name[0] ? name : NULL, p->lex.tok.line, p->lex.diag);
     }
@@ -311,12 +312,18 @@ static ngd_status_t parse_annotations(struct ngd_graph_parser *p, uint32_t node)
     return status;
 }
 
-/* Parses: [%a, %b =] */
+/* True at a result: %name, or _ for one that nothing uses, whose name is made up. */
+static bool at_result(const struct ngd_graph_parser *p)
+{
+    return p->lex.tok.kind == NGD_GRAPH_TOK_VALUE || ngd_graph_lex_at_word(&p->lex, "_");
+}
+
+/* Parses: [%a, _ =] */
 static ngd_status_t parse_node_results(struct ngd_graph_parser *p, struct ngd_graph_node_text *node)
 {
     ngd_status_t status = NGD_OK;
 
-    if (p->lex.tok.kind != NGD_GRAPH_TOK_VALUE)
+    if (!at_result(p))
         return NGD_OK;
     do {
         if (node->spec.n_names == NGD_GRAPH_MAX_OPERANDS)
@@ -324,11 +331,12 @@ static ngd_status_t parse_node_results(struct ngd_graph_parser *p, struct ngd_gr
                                          "a node has more than 256 results");
         if (node->spec.n_names)
             status = ngd_graph_lex_advance(&p->lex); /* the comma */
-        if (!status && p->lex.tok.kind != NGD_GRAPH_TOK_VALUE)
-            status = ngd_graph_lex_expected(&p->lex, "a result's name, %name");
+        if (!status && !at_result(p))
+            status = ngd_graph_lex_expected(&p->lex, "a result's name, %name, or _");
         if (status)
             return status;
-        node->names[node->spec.n_names++] = p->lex.tok.text;
+        node->names[node->spec.n_names++] =
+            p->lex.tok.kind == NGD_GRAPH_TOK_VALUE ? p->lex.tok.text : (struct ngd_slice){NULL, 0};
         status = ngd_graph_lex_advance(&p->lex);
     } while (!status && ngd_graph_lex_at_punct(&p->lex, ','));
     return status ? status : ngd_graph_lex_take_punct(&p->lex, '=');

@@ -107,6 +107,17 @@ START_TEST(attributes_at_their_default_count_as_left_out)
 }
 END_TEST
 
+START_TEST(an_underscore_stands_for_each_result_that_nothing_uses)
+{
+    const char *named = "input %x : f32[4,4]\n%a, %i = aten.topk(%x) {k=2}\n%b, %j = aten.topk(%a) {k=1}\nreturn %b";
+    const char *unnamed = "input %x : f32[4,4]\n%a, _ = aten.topk(%x) {k=2}\n%b, _ = aten.topk(%a) {k=1}\nreturn %b";
+
+    ck_assert_str_eq(digest_of(named), digest_of(unnamed));
+    ck_assert_str_eq(digest_of("input %x : f32[4,4]\n_, %i = aten.topk(%x) {k=2}\nreturn %i"),
+                     digest_of("input %x : f32[4,4]\n%v, %i = aten.topk(%x) {k=2}\nreturn %i"));
+}
+END_TEST
+
 /* Checks that printing and parsing gives the same text and digest. */
 static void check_fixpoint(struct ngd_graph *g)
 {
@@ -395,7 +406,9 @@ END_TEST
 UNIT_MAIN("graphs/graph", golden_texts_print_as_they_are_written_and_keep_their_digest,
           a_decode_step_has_the_inputs_that_its_text_declares, the_digest_ignores_what_a_client_names_freely,
           the_digest_counts_what_is_computed_and_how_it_is_called, attributes_at_their_default_count_as_left_out,
-          float_attributes_keep_every_bit, strings_keep_every_character, blanks_comments_and_line_ends_do_not_matter,
+          an_underscore_stands_for_each_result_that_nothing_uses,
+          an_underscore_stands_for_each_result_that_nothing_uses, float_attributes_keep_every_bit,
+          strings_keep_every_character, blanks_comments_and_line_ends_do_not_matter,
           symbolic_expressions_survive_print_and_parse, the_dot_form_shows_every_vertex_and_escapes_names,
           a_built_graph_equals_the_parsed_one, a_made_up_name_avoids_those_that_exist,
           a_refused_node_leaves_the_graph_as_it_was, a_sealed_graph_takes_nothing_more,
