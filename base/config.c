@@ -11,6 +11,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "base/nearest.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -20,6 +21,7 @@
 #include <unistd.h>
 
 #define FILE_MAX_BYTES (1024 * 1024)
+#define DROP_INS_MAX   256
 
 struct unit {
     const char *name;
@@ -547,6 +549,106 @@ ngd_status_t ngd_config_read_file(const struct ngd_config_option *table, void *o
     ngd_free(text);
     return status;
 }
+
+/* ---- drop-in directory and reload ------------------------------------------------------------------------- */
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static bool is_drop_in(const char *name)
+{
+    size_t n = strlen(name);
+
+    return name[0] != '.' && n > 5 && strcmp(name + n - 5, ".conf") == 0;
+}
+
+ngd_status_t ngd_config_read_dir(const struct ngd_config_option *table, void *opts, const char *dir,
+                                 struct ngd_diag *diag)
+{
+    struct ngd_config_list names = {0};
+    ngd_status_t status = NGD_OK;
+    const struct dirent *entry;
+    DIR *d = opendir(dir);
+
+    if (!d && errno == ENOENT)
+        return NGD_OK;
+    if (!d)
+        return ngd_diag_set(diag, NGD_ERR_CONFIG, "%s: cannot be read: %s", dir, strerror(errno));
+    while (!status && (entry = readdir(d)) != NULL) {
+        if (!is_drop_in(entry->d_name))
+            continue;
+        if (names.n == DROP_INS_MAX)
+            status = ngd_diag_set(diag, NGD_ERR_CONFIG, "%s: has more than %d files", dir, DROP_INS_MAX);
+        else if (list_add(&names, entry->d_name, strlen(entry->d_name)) != NGD_OK)
+            status = config_no_memory(diag);
+    }
+    closedir(d);
+    if (names.n > 0)
+        qsort(names.items, names.n, sizeof(*names.items), compare_names);
+    for (size_t i = 0; !status && i < names.n; i++) {
+        struct ngd_strbuf path;
+
+        ngd_strbuf_init(&path);
+        ngd_strbuf_printf(&path, "%s/%s", dir, names.items[i]);
+        status = ngd_config_read_file(table, opts, ngd_strbuf_str(&path), diag);
+        ngd_strbuf_fini(&path);
+    }
+    list_clear(&names);
+    return status;
+}
+
+static bool same_lists(const struct ngd_config_list *a, const struct ngd_config_list *b)
+{
+    if (a->n != b->n)
+        return false;
+    for (size_t i = 0; i < a->n; i++)
+        if (strcmp(a->items[i], b->items[i]) != 0)
+            return false;
+    return true;
+}
+
+/* Returns whether the option has the same value in both. If it has not, and is reloadable, *to gets that of *from. */
+static bool take_option(const struct ngd_config_option *opt, void *to, const void *from)
+{
+#define TAKE(type)                                                               \
+    do {                                                                         \
+        bool same = *(type *)to == *(const type *)from;                          \
+        if (!same && opt->reloadable)                                            \
+            __atomic_store_n((type *)to, *(const type *)from, __ATOMIC_RELAXED); \
+        return same;                                                             \
+    } while (0)
+    switch (opt->type) {
+    case NGD_CONFIG_BOOL:
+        TAKE(bool);
+    case NGD_CONFIG_ENUM:
+        TAKE(int);
+    case NGD_CONFIG_INT:
+    case NGD_CONFIG_SIZE:
+    case NGD_CONFIG_TIME:
+        TAKE(int64_t);
+    case NGD_CONFIG_STRING:
+        return strcmp(*(char *const *)to, *(char *const *)from) == 0;
+    case NGD_CONFIG_LIST:
+        return same_lists(to, from);
+    }
+    return true;
+#undef TAKE
+}
+
+void ngd_config_reload(const struct ngd_config_option *table, void *opts, const void *from, struct ngd_strbuf *taken,
+                       struct ngd_strbuf *kept)
+{
+    for (const struct ngd_config_option *opt = table; opt->name; opt++) {
+        struct ngd_strbuf *names = opt->reloadable ? taken : kept;
+
+        if (!take_option(opt, (char *)opts + opt->offset, (const char *)from + opt->offset))
+            ngd_strbuf_printf(names, "%s%s", names->len ? ", " : "", opt->name);
+    }
+}
+
+/* ---- help ---------------------------------------------------------------------------------------------------- */
 
 static const char *type_word(ngd_config_type_t type)
 {

@@ -40,7 +40,7 @@ struct ngd_config_option {
     int64_t min, max;    /* INT, SIZE, TIME; both 0: any value of the type (not below 0 for SIZE, TIME) */
     const char *choices; /* ENUM */
     const char *help;    /* one sentence or more */
-    bool reloadable;     /* takes effect on SIGHUP */
+    bool reloadable; /* takes effect on SIGHUP; not for STRING and LIST, whose memory other threads may be reading */
 };
 
 /* Sets the defaults in opts. The table ends with a row whose name is NULL. */
@@ -52,6 +52,16 @@ ngd_status_t ngd_config_read_file(const struct ngd_config_option *table, void *o
                                   struct ngd_diag *diag);
 ngd_status_t ngd_config_read_text(const struct ngd_config_option *table, void *opts, const char *text, size_t n,
                                   const char *origin, struct ngd_diag *diag);
+/* Reads the files of a directory whose names end in .conf, in the order of their names, after the main file. A file may
+ * set again what another one set, and adds to its lists. A directory that does not exist is empty. */
+ngd_status_t ngd_config_read_dir(const struct ngd_config_option *table, void *opts, const char *dir,
+                                 struct ngd_diag *diag);
+/* Takes over the options of `from` that differ and are reloadable, and appends their names to `taken`; names of others
+ * that differ are appended to `kept`. Other threads read options with ngd_config_get meanwhile. */
+void ngd_config_reload(const struct ngd_config_option *table, void *opts, const void *from, struct ngd_strbuf *taken,
+                       struct ngd_strbuf *kept);
+/* Reads an option that a reload may change, on any thread. */
+#define ngd_config_get(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
 /* Prints the table: as --help text, as roff for the man page, or as a commented sample file. */
 typedef enum ngd_config_style { NGD_CONFIG_HELP, NGD_CONFIG_ROFF, NGD_CONFIG_SAMPLE } ngd_config_style_t;
 void ngd_config_describe(const struct ngd_config_option *table, ngd_config_style_t style, struct ngd_strbuf *sb);

@@ -41,7 +41,7 @@ const struct ngd_config_option ngd_options_table[] = {
     {"stats-names", NGD_CONFIG_BOOL, AT(stats_names), "no", 0, 0, NULL,
      "yes: the statistics endpoint shows the names of identities, graphs and models to everybody who can reach it. "
      "no: it shows only their sums.",
-     false},
+     true},
     {"models-dir", NGD_CONFIG_LIST, AT(models_dir), "", 0, 0, NULL,
      "Directory from which clients may load safetensors files, subdirectories included. If none is given, no file can "
      "be loaded.",
@@ -142,7 +142,7 @@ const struct ngd_config_option ngd_options_table[] = {
      "Time after which a TCP peer that vanished (power loss, broken cable) loses its connection, session and memory. "
      "The kernel probes the peer in the meantime. A peer that has stopped reading its data for this long also loses "
      "its connection. Whole seconds. 0: the system's limits, which are hours.",
-     false},
+     true},
     {"guard-unix", NGD_CONFIG_ENUM, AT(guard_unix), "others", 0, 0, "others all none",
      "Connections on Unix sockets whose HTTP/2 frames are checked before gRPC sees them. others: those of users other "
      "than root and the daemon's own user; all; none. Connections over TCP are always checked.",
@@ -205,11 +205,11 @@ const struct ngd_config_option ngd_options_table[] = {
      "Who shares the computed beginnings of prompts. identity: each identity reuses only its own. all: all users of a "
      "model reuse them, if the model's owner allows it too. Users who share can infer from response times which "
      "prompts others have sent.",
-     false},
+     true},
     {"drain-grace", NGD_CONFIG_TIME, AT(drain_grace), "30s", 0, 24 * 3600 * NGD_SEC, NULL,
-     "Time that work under way has to finish after SIGTERM.", false},
+     "Time that work under way has to finish after SIGTERM.", true},
     {"stop-grace", NGD_CONFIG_TIME, AT(stop_grace), "10s", NGD_MSEC, 3600 * NGD_SEC, NULL,
-     "Time that the process then has to stop. After it, the daemon logs what is stuck and exits with status 4.", false},
+     "Time that the process then has to stop. After it, the daemon logs what is stuck and exits with status 4.", true},
     {"log-level", NGD_CONFIG_ENUM, AT(log_level), "info", 0, 0, "error warning notice info debug",
      "Lowest severity that is logged.", true},
     {NULL, NGD_CONFIG_BOOL, 0, NULL, 0, 0, NULL, NULL, false},
@@ -431,6 +431,22 @@ static ngd_status_t read_arguments(struct ngd_options *options, int argc, char *
     return NGD_OK;
 }
 
+/* Reads the file, and the drop-ins in conf.d beside it. */
+static ngd_status_t read_files(struct ngd_options *options, const char *path, struct ngd_diag *diag)
+{
+    const char *slash = strrchr(path, '/');
+    ngd_status_t status = ngd_config_read_file(ngd_options_table, options, path, diag);
+    struct ngd_strbuf dir;
+
+    if (status != NGD_OK)
+        return status;
+    ngd_strbuf_init(&dir);
+    ngd_strbuf_printf(&dir, "%.*sconf.d", slash ? (int)(slash - path) + 1 : 0, path);
+    status = ngd_config_read_dir(ngd_options_table, options, ngd_strbuf_str(&dir), diag);
+    ngd_strbuf_fini(&dir);
+    return status;
+}
+
 ngd_status_t ngd_options_parse(struct ngd_options *options, int argc, char **argv, const char **config_path_p,
                                ngd_options_action_t *action_p, struct ngd_diag *diag)
 {
@@ -442,7 +458,7 @@ ngd_status_t ngd_options_parse(struct ngd_options *options, int argc, char **arg
         return status;
     status = read_arguments(NULL, argc, argv, config_path_p, action_p, diag);
     if (status == NGD_OK && *config_path_p)
-        status = ngd_config_read_file(ngd_options_table, options, *config_path_p, diag);
+        status = read_files(options, *config_path_p, diag);
     if (status == NGD_OK)
         status = read_arguments(options, argc, argv, config_path_p, action_p, diag);
     if (status == NGD_OK)
@@ -461,7 +477,8 @@ static void print_daemon_help(struct ngd_strbuf *sb)
 {
     ngd_strbuf_append(sb, "Usage: npugraphd [--config=FILE] [--NAME=VALUE ...]\n\n"
                           "Serves captured graphs on NPU devices to many client processes.\n\n"
-                          "  --config=FILE\n      Read options from FILE first: lines \"name = value\".\n"
+                          "  --config=FILE\n      Read options from FILE first: lines \"name = value\". Then read the\n"
+                          "      files conf.d/*.conf beside it, in the order of their names.\n"
                           "  --check-config\n      Check options and file, then exit.\n"
                           "  --print-config\n      Print a commented sample file, then exit.\n"
                           "  --probe=FILE\n      Ask the first device what its documents leave open, write the answers "
@@ -483,7 +500,8 @@ void ngd_options_print(ngd_options_action_t action)
         ngd_strbuf_append(&sb, "npugraphd " PACKAGE_VERSION "\n");
         break;
     case NGD_OPTIONS_PRINT_CONFIG:
-        ngd_strbuf_append(&sb, "# Options of npugraphd, with their defaults. See npugraphd.conf(5).\n\n");
+        ngd_strbuf_append(&sb, "# Options of npugraphd, with their defaults. See npugraphd.conf(5). Files\n"
+                               "# conf.d/*.conf beside this one are read after it.\n\n");
         ngd_config_describe(ngd_options_table, NGD_CONFIG_SAMPLE, &sb);
         break;
     case NGD_OPTIONS_PRINT_MAN:
@@ -499,18 +517,4 @@ void ngd_options_print(ngd_options_action_t action)
     fputs(ngd_strbuf_str(&sb), stdout);
     fflush(stdout);
     ngd_strbuf_fini(&sb);
-}
-
-ngd_status_t ngd_options_reload(struct ngd_options *options, int argc, char **argv, struct ngd_diag *diag)
-{
-    ngd_options_action_t action;
-    struct ngd_options fresh;
-    const char *config_path;
-    ngd_status_t status = ngd_options_parse(&fresh, argc, argv, &config_path, &action, diag);
-
-    if (status != NGD_OK)
-        return status;
-    options->log_level = fresh.log_level;
-    ngd_options_fini(&fresh);
-    return NGD_OK;
 }

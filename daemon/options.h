@@ -4,7 +4,8 @@
 
 /*
  * The daemon's options. Each is one row of the table in options.c, with the same name in the file and on the command
- * line. Threads: read-only after the start, except that SIGHUP changes log_level.
+ * line. Threads: read-only after the start, except that SIGHUP changes the reloadable ones, which other threads than
+ * the loop's read with ngd_config_get.
  */
 #include "base/config.h"
 #include "daemon/quotas.h"
@@ -81,18 +82,14 @@ typedef enum ngd_options_action {
 } ngd_options_action_t;
 
 /*
- * Applies the defaults, then the file of --config, then the command line. *config_path_p points into argv (NULL: no
- * file). After an error the options need no fini.
+ * Applies the defaults, then the file of --config and its conf.d, then the command line. *config_path_p points into
+ * argv (NULL: no file). After an error the options need no fini.
  */
 ngd_status_t ngd_options_parse(struct ngd_options *options, int argc, char **argv, const char **config_path_p,
                                ngd_options_action_t *action_p, struct ngd_diag *diag);
 void ngd_options_fini(struct ngd_options *options);
 /* Prints the output of an action to stdout. */
 void ngd_options_print(ngd_options_action_t action);
-/* Reads the file and the command line again and applies the reloadable options. If the file has an error, nothing
- * changes. */
-ngd_status_t ngd_options_reload(struct ngd_options *options, int argc, char **argv, struct ngd_diag *diag);
-
 /* Returns the identity's weight, from the option `weight`. */
 uint32_t ngd_options_weight(const struct ngd_options *options, const char *identity);
 

@@ -56,6 +56,20 @@ struct part {
 
 /* ---- the process itself -------------------------------------------------------------------------------- */
 
+/* Lowers max-connections to what leaves descriptors for files and for gRPC. */
+static void fit_connections(struct ngd_options *o)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 ||
+        limit.rlim_cur >= (rlim_t)o->max_connections * CONNECTION_FDS + RESERVED_FDS)
+        return;
+    o->max_connections = limit.rlim_cur > 2 * RESERVED_FDS ? ((int64_t)limit.rlim_cur - RESERVED_FDS) / CONNECTION_FDS
+                                                           : RESERVED_FDS / CONNECTION_FDS;
+    ngd_warning("daemon", "max-connections is lowered to %lld: the process may have %llu open files",
+                (long long)o->max_connections, (unsigned long long)limit.rlim_cur);
+}
+
 static ngd_status_t start_limits(struct ngd_daemon *d, struct ngd_diag *diag)
 {
     struct rlimit limit;
@@ -64,16 +78,8 @@ static ngd_status_t start_limits(struct ngd_daemon *d, struct ngd_diag *diag)
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return NGD_OK;
     limit.rlim_cur = limit.rlim_max;
-    if (setrlimit(RLIMIT_NOFILE, &limit) != 0 || getrlimit(RLIMIT_NOFILE, &limit) != 0)
-        return NGD_OK;
-    /* Connections must leave descriptors for files and for gRPC. */
-    if (limit.rlim_cur < (rlim_t)d->options.max_connections * CONNECTION_FDS + RESERVED_FDS) {
-        d->options.max_connections = limit.rlim_cur > 2 * RESERVED_FDS
-                                         ? ((int64_t)limit.rlim_cur - RESERVED_FDS) / CONNECTION_FDS
-                                         : RESERVED_FDS / CONNECTION_FDS;
-        ngd_warning("daemon", "max-connections is lowered to %lld: the process may have %llu open files",
-                    (long long)d->options.max_connections, (unsigned long long)limit.rlim_cur);
-    }
+    if (setrlimit(RLIMIT_NOFILE, &limit) == 0)
+        fit_connections(&d->options);
     return NGD_OK;
 }
 
@@ -94,17 +100,31 @@ static void stop_locks(struct ngd_daemon *d)
 
 /* ---- loop and job threads ------------------------------------------------------------------------------ */
 
+/* Takes over what the files and the command line say now. If they have a mistake, nothing changes. */
 static void reload(struct ngd_daemon *d)
 {
+    struct ngd_strbuf taken, kept;
+    ngd_options_action_t action;
+    struct ngd_options fresh;
     struct ngd_diag diag = {0};
+    const char *path;
 
     ngd_tls_reload(d->tls);
-    if (ngd_options_reload(&d->options, d->argc, d->argv, &diag) != NGD_OK) {
-        ngd_error("daemon", "the configuration was not reloaded: %s", diag.text);
+    if (ngd_options_parse(&fresh, d->argc, d->argv, &path, &action, &diag) != NGD_OK) {
+        ngd_error("daemon", "the configuration was not reloaded, and nothing of it changed: %s", diag.text);
         return;
     }
+    fit_connections(&fresh);
+    ngd_strbuf_init(&taken);
+    ngd_strbuf_init(&kept);
+    ngd_config_reload(ngd_options_table, &d->options, &fresh, &taken, &kept);
+    ngd_options_fini(&fresh);
     ngd_log_set_level((ngd_log_level_t)d->options.log_level);
-    ngd_notice("daemon", "configuration reloaded: log-level=%s", ngd_log_level_name(ngd_log_get_level()));
+    if (kept.len)
+        ngd_warning("daemon", "needs a restart: %s", ngd_strbuf_str(&kept));
+    ngd_notice("daemon", "configuration reloaded; changed: %s", taken.len ? ngd_strbuf_str(&taken) : "nothing");
+    ngd_strbuf_fini(&taken);
+    ngd_strbuf_fini(&kept);
 }
 
 static void drain_on_signal(void *arg, int signo)

@@ -121,7 +121,7 @@ static void begin_drain(void *arg)
 void ngd_drain_begin(struct ngd_drain *drain, ngd_nsec_t grace, bool stay)
 {
     ngd_mutex_lock(&drain->lock);
-    drain->grace = grace ? grace : drain->daemon->options.drain_grace;
+    drain->grace = grace ? grace : ngd_config_get(drain->daemon->options.drain_grace);
     drain->stay = stay;
     ngd_mutex_unlock(&drain->lock);
     if (ngd_reactor_post(drain->daemon->reactor, begin_drain, drain) != NGD_OK)

@@ -87,7 +87,7 @@ static ngd_status_t make_model(struct registration *r, struct ngd_model **model_
     params.preempt = q->kv_policy == NGD_PB(KV_POLICY, PREEMPT);
     params.no_prefix_sharing = q->no_prefix_sharing;
     params.payers = ngd_identity_payers(r->call->identity);
-    params.share_all_prefixes = q->share_prefixes && r->call->daemon->options.share_prefixes;
+    params.share_all_prefixes = q->share_prefixes && ngd_config_get(r->call->daemon->options.share_prefixes);
     sum_bytes(params.decode, &params.weight_bytes, &params.kv_bytes);
     status = ngd_model_create(r->call->daemon->sched, &params, model_p, diag);
     ngd_binding_unref(params.prefill);
