@@ -552,7 +552,7 @@ ngd_status_t ngd_config_read_file(const struct ngd_config_option *table, void *o
 
 /* ---- drop-in directory and reload ------------------------------------------------------------------------- */
 
-static int compare_names(const void *a, const void *b)
+static int compare_drop_ins(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
@@ -586,7 +586,7 @@ ngd_status_t ngd_config_read_dir(const struct ngd_config_option *table, void *op
     }
     closedir(d);
     if (names.n > 0)
-        qsort(names.items, names.n, sizeof(*names.items), compare_names);
+        qsort(names.items, names.n, sizeof(*names.items), compare_drop_ins);
     for (size_t i = 0; !status && i < names.n; i++) {
         struct ngd_strbuf path;
 

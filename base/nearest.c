@@ -13,7 +13,7 @@ void ngd_nearest_init(struct ngd_nearest *n, const char *word)
 }
 
 /* Returns the edit distance of two names of at most NAME_MAX_BYTES. */
-static unsigned edit_distance(const char *a, size_t na, const char *b, size_t nb)
+static unsigned typing_distance(const char *a, size_t na, const char *b, size_t nb)
 {
     unsigned row[NAME_MAX_BYTES + 1];
 
@@ -43,7 +43,7 @@ static void add_name(struct ngd_nearest *n, const char *name, size_t len)
 
     if (n->word_len > NAME_MAX_BYTES || len > NAME_MAX_BYTES)
         return;
-    d = edit_distance(n->word, n->word_len, name, len);
+    d = typing_distance(n->word, n->word_len, name, len);
     if (d >= n->best)
         return;
     n->best = d;

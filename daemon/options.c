@@ -500,7 +500,8 @@ void ngd_options_print(ngd_options_action_t action)
         ngd_strbuf_append(&sb, "npugraphd " PACKAGE_VERSION "\n");
         break;
     case NGD_OPTIONS_PRINT_CONFIG:
-        ngd_strbuf_append(&sb, "# Options of npugraphd, with their defaults. See npugraphd.conf(5). Files\n"
+        ngd_strbuf_append(&sb, "# SPDX-License-Identifier: Apache-2.0\n# Options of npugraphd, with their defaults. "
+                               "See npugraphd.conf(5). Files\n"
                                "# conf.d/*.conf beside this one are read after it.\n\n");
         ngd_config_describe(ngd_options_table, NGD_CONFIG_SAMPLE, &sb);
         break;

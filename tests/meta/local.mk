@@ -17,6 +17,7 @@ NGD_META_TESTS = \
 	tests/meta/prose.py \
 	tests/meta/shell_scripts.sh \
 	tests/meta/thread_safety.py \
+	tests/meta/troubleshooting.py \
 	tests/meta/unit_files.sh
 TESTS += $(NGD_META_TESTS)
 EXTRA_DIST += $(NGD_META_TESTS) tests/meta/meta.py tests/meta/thread_safety.c tests/meta/local.mk

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """npugraphctl for a new user: help, mistakes, no daemon, tables, --json, and shell completion."""
-import pty
 import re
 import shutil
 
@@ -104,7 +103,7 @@ def listings(daemon):
 
 def on_terminal(daemon, columns, *arguments):
     """Returns what npugraphctl prints on a terminal of that width."""
-    master, slave = pty.openpty()
+    master, slave = open_terminal()
     env = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns), "LC_ALL": "C.UTF-8"}
     child = subprocess.Popen([CTL, "--address", daemon.address, *arguments], stdout=slave, stderr=subprocess.PIPE, env=env)
     os.close(slave)

@@ -112,7 +112,11 @@ def manual():
 
 @test("plaintext TCP is refused unless it is allowed in so many words, also on loopback addresses")
 def plaintext():
-    for address in ("0.0.0.0", "127.0.0.1", "[::1]", "localhost"):
+    addresses = ["0.0.0.0", "127.0.0.1", "[::1]"]
+    with contextlib.suppress(socket.gaierror):  # a minimal container has no /etc/hosts
+        socket.getaddrinfo("localhost", 0)
+        addresses.append("localhost")
+    for address in addresses:
         out = run(f"--listen=tcp:{address}:0", "--stats-listen=off")
         assert out.returncode == EXIT_CONFIG and "--allow-plaintext=yes" in out.stderr, out
     with Daemon("--allow-plaintext=yes", listen="tcp:0.0.0.0:0") as d:

@@ -22,7 +22,8 @@ OPTIONS = [f"--tls-cert={CERTS}/server.pem", f"--tls-key={CERTS}/server.key", f"
 
 
 def client(d, certs, **kwargs):
-    address = f"localhost:{d.listening('tls').rsplit(':', 1)[1]}"
+    # No name, so that this works where nothing resolves localhost.
+    address = f"127.0.0.1:{d.listening('tls').rsplit(':', 1)[1]}"
     return Client(d, address=address, credentials=certs, **kwargs)
 
 
@@ -191,7 +192,7 @@ def renewal():
         reloads = lambda: d.log().count("revocation lists were reloaded")
         with client(d, credentials("worker")) as c:
             c.allocate(1)
-            certificate("server", "other-ca", "DNS:localhost")
+            certificate("server", "other-ca", "DNS:localhost,IP:127.0.0.1")
             until("the change is seen", lambda: reloads() > 0)
             c.allocate(1)  # an open connection continues
         with client(d, credentials("worker", ca="other-ca")) as c:

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Use of the devices: Admin.ListShares, the counters of sessions, and npugraphctl shares and top."""
 import fcntl
-import pty
 import re
 import select
 import struct
@@ -116,7 +115,7 @@ def one_share():
         wanted = {"identity": share.identity, "weight": 300, "waiting": 0, "queue_limit": 77, "device_ms": share.device_us // 1000}
         assert wanted.items() <= printed.items() and printed["replays"] == share.replays, printed
         table = ctl(d, "shares").splitlines()
-        assert table[0].split()[:6] == ["IDENTITY", "WEIGHT", "WAITING", "LIMIT", "DEVICE", "TIME"] and table[2].split()[:4] == [share.identity, "300", "0", "77"]
+        assert table[0].split()[:6] == ["IDENTITY", "WEIGHT", "WAITING", "MAX", "WAITING", "DEVICE"] and table[2].split()[:4] == [share.identity, "300", "0", "77"]
 
 
 @test("an identity's share goes with its last session; the daemon's own stays")
@@ -251,7 +250,7 @@ class Terminal:
     """Runs npugraphctl on a terminal of that size."""
 
     def __init__(self, daemon, *arguments, rows=24, cols=80):
-        self.master, slave = pty.openpty()
+        self.master, slave = open_terminal()
         self.slave = slave
         self.resize(rows, cols)
         self.before = termios.tcgetattr(slave)
