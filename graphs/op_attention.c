@@ -190,13 +190,38 @@ ngd_status_t ngd_shape_scatter_pa_kv(struct ngd_graph *graph, struct ngd_node *n
     return status ? status : ngd_op_check_caches(graph, node, 3, key->dims[1], key->dims[2], diag);
 }
 
+/* Checks the mask: sparse_mode 3 is causal, and ignores the other two attributes as CANN does; 4 is a band that ends at
+ * the row itself. */
+static ngd_status_t check_window(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const double cap = ngd_op_float(node, "soft_cap");
+    int64_t mode, before, behind;
+    ngd_status_t status = ngd_op_const(graph, node, "sparse_mode", 3, 4, &mode, diag);
+
+    if (!status)
+        status = ngd_op_const(graph, node, "pre_tokens", 0, INT32_MAX, &before, diag);
+    if (!status)
+        status = ngd_op_const(graph, node, "next_tokens", 0, INT32_MAX, &behind, diag);
+    if (status)
+        return status;
+    if (mode == 4 && behind != 0)
+        return ngd_op_fail(
+            graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+            "attribute next_tokens is %lld, but must be 0 with sparse_mode 4: no row sees keys behind it",
+            (long long)behind);
+    if (!(cap >= 0) || cap == INFINITY)
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                           "attribute soft_cap is %g, but must be positive, or 0 for none", cap);
+    return NGD_OK;
+}
+
 static ngd_status_t check_attention_attrs(struct ngd_graph *graph, struct ngd_node *node, int64_t *kv_heads_p,
                                           struct ngd_diag *diag)
 {
     const struct ngd_type *query = ngd_node_in(graph, node, 0), *cache = ngd_node_in(graph, node, 1);
     const char *layout = ngd_op_str(node, "input_layout");
     char text[NGD_OP_TEXT];
-    int64_t heads, block, mode;
+    int64_t heads, block;
     ngd_status_t status = ngd_op_const(graph, node, "num_heads", 1, INT32_MAX, &heads, diag);
 
     if (!status)
@@ -204,7 +229,7 @@ static ngd_status_t check_attention_attrs(struct ngd_graph *graph, struct ngd_no
     if (!status)
         status = ngd_op_const(graph, node, "block_size", 1, INT32_MAX, &block, diag);
     if (!status)
-        status = ngd_op_const(graph, node, "sparse_mode", 3, 3, &mode, diag);
+        status = check_window(graph, node, diag);
     if (status)
         return status;
     if (strcmp(layout, "TND") != 0)

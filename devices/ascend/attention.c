@@ -105,16 +105,26 @@ static int64_t queries_of(const struct ngd_plan_call *call)
     return ngd_call_int(call, "num_heads") / ngd_call_int(call, "num_key_value_heads");
 }
 
+/* What the fused operator has not, or what no rule and no probe says about it. NULL: it may be asked. */
+static const char *needs_parts(const struct ngd_plan_call *call)
+{
+    if (ngd_call_float(call, "soft_cap") > 0)
+        return "CANN's operator caps no scores";
+    if (ngd_call_int(call, "sparse_mode") == 4)
+        return "windows (sparse mode 4) of a paged cache were not tried on a chip";
+    return NULL;
+}
+
 static struct verdict judge_way(const struct ascend_device *dev, const struct ngd_plan *plan,
                                 const struct ngd_plan_call *call, enum ascend_way way)
 {
     const struct ngd_plan_tensor *k = &plan->tensors[call->in[1]];
     const struct ngd_attention_rule *rule;
-    struct verdict v = {0};
+    struct verdict v = {.rule = needs_parts(call)};
     const ascend_says_t says =
         ngd_ascend_facts_attention(dev->facts, way, k->dims[3], k->dims[1], k->dtype, queries_of(call), &v.line);
 
-    if (says == ASCEND_SAYS_NO)
+    if (says == ASCEND_SAYS_NO || v.rule)
         return v;
     rule = refusal_of(dev, plan, call, way, says == ASCEND_SAYS_YES);
     v.rule = rule ? rule->text : NULL;

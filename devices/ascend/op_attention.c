@@ -23,7 +23,8 @@ struct attention {
     struct ascend_view q, k, v, table, y; /* of one dtype */
     int64_t rows, sequences, width;       /* of the query; of the table */
     int64_t heads, kv_heads, d, block, blocks;
-    double scale;
+    double scale, cap;           /* cap 0: scores are taken as they are */
+    int64_t window;              /* keys that a row sees; 0: all. Only PARTS has these two */
     int64_t *queries, *contexts; /* what CANN gets, NULL and 0: nothing */
     int64_t n_queries, n_contexts;
 };
@@ -134,6 +135,7 @@ struct parts {
     int64_t chunk, keys;
     struct ascend_view seen, found, k, v, kept, scores, shares, out; /* temporaries */
     struct ascend_view positions, contexts, none, zero;
+    struct ascend_view firsts, in_window; /* of a window: contexts without it; the keys behind these */
 };
 
 /* Of keys of one row, in f32. Refuses what cannot be counted, all temporaries together: each is of keys or scores. */
@@ -163,6 +165,12 @@ static void open_parts(struct ascend_issue *c, const struct attention *a, int64_
     p->none = filled(c, -INFINITY);
     p->zero = filled(c, 0);
     p->seen = ngd_ascend_temp(c, NGD_BOOL, 2, (const int64_t[]){chunk, keys});
+    if (a->window) {
+        p->in_window = ngd_ascend_temp(c, NGD_BOOL, 2, p->seen.dims);
+        p->firsts = ngd_ascend_temp(c, NGD_I32, 1, p->contexts.dims);
+        ASCEND_RUN(c, Subs, T(p->contexts), ngd_ascend_scalar(c, (double)a->window, NGD_I32),
+                   ngd_ascend_scalar(c, 1, NGD_I32), T(p->firsts));
+    }
     p->found = ngd_ascend_temp(c, a->k.dtype, 2, (const int64_t[]){chunk * a->width, a->block * hidden});
     p->k = ngd_ascend_temp(c, NGD_F32, 4, (const int64_t[]){chunk, a->kv_heads, keys, a->d});
     p->v = ngd_ascend_temp(c, NGD_F32, 4, p->k.dims);
@@ -191,6 +199,37 @@ static void gather_blocks(struct ascend_issue *c, const struct attention *a, con
     ngd_ascend_store(c, &turned, to);
 }
 
+/* Which keys the n rows from row `begin` on see: those before their contexts' ends, and within the window. */
+static struct ascend_view find_seen(struct ascend_issue *c, const struct attention *a, const struct parts *p,
+                                    int64_t begin, int64_t n)
+{
+    struct ascend_view position = ngd_ascend_reshape(&p->positions, 2, (const int64_t[]){1, p->keys});
+    struct ascend_view context = rows_of_view(&p->contexts, begin, n), seen = rows_of_view(&p->seen, 0, n);
+    struct ascend_view first, near;
+
+    context = ngd_ascend_reshape(&context, 2, (const int64_t[]){n, 1});
+    ASCEND_RUN(c, LtTensor, T(position), T(context), T(seen));
+    if (!a->window)
+        return seen;
+    near = rows_of_view(&p->in_window, 0, n);
+    first = rows_of_view(&p->firsts, begin, n);
+    first = ngd_ascend_reshape(&first, 2, (const int64_t[]){n, 1});
+    ASCEND_RUN(c, GeTensor, T(position), T(first), T(near));
+    ASCEND_RUN(c, LogicalAnd, T(seen), T(near), T(seen));
+    return seen;
+}
+
+/* scores = cap * tanh(scores / cap); other: a temporary of their shape. */
+static void cap_scores(struct ascend_issue *c, double cap, const struct ascend_view *scores,
+                       const struct ascend_view *other)
+{
+    ASCEND_RUN(c, Muls, ngd_ascend_tensor(c, scores), ngd_ascend_scalar(c, 1 / cap, NGD_F32),
+               ngd_ascend_tensor(c, other));
+    ASCEND_RUN(c, Tanh, ngd_ascend_tensor(c, other), ngd_ascend_tensor(c, scores));
+    ASCEND_RUN(c, Muls, ngd_ascend_tensor(c, scores), ngd_ascend_scalar(c, cap, NGD_F32), ngd_ascend_tensor(c, other));
+    ngd_ascend_store(c, other, scores);
+}
+
 /* n rows from row `begin` on. q is scaled, in f32. */
 __attribute__((noinline)) /* its views are large */
 static void
@@ -198,17 +237,14 @@ attend_chunk(struct ascend_issue *c, const struct attention *a, const struct par
              int64_t begin, int64_t n)
 {
     const int64_t matrices = n * a->kv_heads, group = a->heads / a->kv_heads;
-    struct ascend_view index = rows_of_view(&a->table, begin, n), context = rows_of_view(&p->contexts, begin, n);
-    struct ascend_view position = ngd_ascend_reshape(&p->positions, 2, (const int64_t[]){1, p->keys});
+    struct ascend_view index = rows_of_view(&a->table, begin, n), seen = find_seen(c, a, p, begin, n);
     struct ascend_view k = rows_of_view(&p->k, 0, n), v = rows_of_view(&p->v, 0, n),
                        kept = rows_of_view(&p->kept, 0, n);
     struct ascend_view scores = rows_of_view(&p->scores, 0, n), shares = rows_of_view(&p->shares, 0, n);
     struct ascend_view out = rows_of_view(&p->out, 0, n), to = rows_of_view(&a->y, begin, n);
-    struct ascend_view seen = rows_of_view(&p->seen, 0, n), by_key, by_row, x, m, s;
+    struct ascend_view by_key, by_row, x, m, s;
 
     index = ngd_ascend_reshape(&index, 1, (const int64_t[]){n * a->width});
-    context = ngd_ascend_reshape(&context, 2, (const int64_t[]){n, 1});
-    ASCEND_RUN(c, LtTensor, T(position), T(context), T(seen));
     by_key = ngd_ascend_reshape(&seen, 4, (const int64_t[]){n, 1, p->keys, 1});
     by_row = ngd_ascend_reshape(&seen, 4, (const int64_t[]){n, 1, 1, p->keys});
     gather_blocks(c, a, p, &a->k, &index, &k);
@@ -224,6 +260,8 @@ attend_chunk(struct ascend_issue *c, const struct attention *a, const struct par
     m.strides[2] = a->d;
     s = ngd_ascend_reshape(&scores, 3, (const int64_t[]){matrices, group, p->keys});
     ASCEND_RUN(c, BatchMatMul, T(x), T(m), T(s), NGD_ACL_CUBE_KEEP_DTYPE);
+    if (a->cap > 0)
+        cap_scores(c, a->cap, &scores, &shares);
     ASCEND_RUN(c, SWhere, T(by_row), T(scores), T(p->none), T(shares));
     ASCEND_RUN(c, Softmax, T(shares), -1, T(scores));
     m = ngd_ascend_reshape(&kept, 3, (const int64_t[]){matrices, p->keys, a->d});
@@ -326,12 +364,15 @@ void ngd_ascend_build_attention(struct ascend_issue *c)
                           .kv_heads = ngd_call_int(c->call, "num_key_value_heads"),
                           .d = q.dims[2],
                           .block = ngd_call_int(c->call, "block_size"),
-                          .scale = ngd_call_float(c->call, "scale")};
+                          .scale = ngd_call_float(c->call, "scale"),
+                          .cap = ngd_call_float(c->call, "soft_cap")};
     const int64_t last = c->hosts ? ngd_ascend_last_row(&c->hosts[c->call->host[4]]) : a.rows;
     int64_t most;
 
     if (c->status || !is_taken(c, &a))
         return;
+    if (ngd_call_int(c->call, "sparse_mode") == 4)
+        a.window = ngd_call_int(c->call, "pre_tokens") + 1;
     if (last == 0 && is_issued_once(c)) { /* the operator takes no empty query */
         fill_with_zeros(c, &y);
         return;

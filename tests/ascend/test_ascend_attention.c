@@ -184,6 +184,27 @@ START_TEST(composition_gives_any_lengths)
 END_TEST
 
 /* As a version whose tiling refuses more than is known. Each call is asked for when planning and when instantiating. */
+START_TEST(windows_and_caps_are_made_of_other_operators)
+{
+    static const int64_t windows[] = {1, 15, 128, 299, 300, 301};
+    struct bench b = opened("Ascend910B4", "8.5");
+    struct attention_shape s = several;
+
+    for (int i = 0; i < 6; i++) {
+        s.window = windows[i];
+        goes(&b, &s, NGD_BF16, NGD_BF16, PARTS);
+        s.cap = i % 2 ? 0 : 2.5;
+    }
+    s.window = 0;
+    s.cap = 1;
+    goes(&b, &s, NGD_F16, NGD_F16, PARTS);
+    s = steps;
+    s.window = 20;
+    goes(&b, &s, NGD_F16, NGD_F16, PARTS);
+    bench_close(&b);
+}
+END_TEST
+
 START_TEST(refused_way_is_followed_by_the_next_one)
 {
     const int refusals[] = {561002, 561003, 161002};
@@ -607,9 +628,10 @@ START_TEST(empty_attention_takes_no_update_from_the_others)
 END_TEST
 
 UNIT_MAIN("ascend/attention", shapes_take_the_way_that_the_rules_allow, versions_without_a_kernel_take_another_way,
-          composition_gives_any_lengths, refused_way_is_followed_by_the_next_one,
-          chip_without_paged_decoders_says_so_before_it_asks_cann, tables_and_caches_of_no_size_give_zeros,
-          table_may_be_a_copy_of_wider_numbers, attentions_of_other_block_sizes_have_rows_of_their_own,
-          empty_attention_takes_no_update_from_the_others, rows_of_no_sequence_are_zeros,
-          rows_of_each_query_are_those_of_the_launch, workspace_is_the_largest_that_updates_may_need,
-          block_that_padding_reads_reaches_no_result, stored_plans_are_of_a_version_of_cann)
+          composition_gives_any_lengths, windows_and_caps_are_made_of_other_operators,
+          refused_way_is_followed_by_the_next_one, chip_without_paged_decoders_says_so_before_it_asks_cann,
+          tables_and_caches_of_no_size_give_zeros, table_may_be_a_copy_of_wider_numbers,
+          attentions_of_other_block_sizes_have_rows_of_their_own, empty_attention_takes_no_update_from_the_others,
+          rows_of_no_sequence_are_zeros, rows_of_each_query_are_those_of_the_launch,
+          workspace_is_the_largest_that_updates_may_need, block_that_padding_reads_reaches_no_result,
+          stored_plans_are_of_a_version_of_cann)

@@ -17,6 +17,9 @@ struct attention_shape {
     int64_t n_seqs;
     int64_t rows[ATTENTION_SEQS], keys[ATTENTION_SEQS]; /* keys with the rows */
     int64_t tail;                                       /* rows of the query tensor that belong to no sequence */
+    int64_t window;                                     /* keys that a row sees; 0: all */
+    bool freed;                                         /* blocks before the window of the first row are no blocks */
+    double cap;                                         /* of the scores; 0: none */
 };
 
 RUN int64_t attention_all_rows(const struct attention_shape *s)
@@ -41,8 +44,13 @@ RUN void attention_text(const struct attention_shape *s, struct ngd_strbuf *sb)
                       (long long)s->n_seqs, (long long)s->table_width, (long long)s->n_seqs, (long long)s->n_seqs);
     ngd_strbuf_printf(sb,
                       " %%y = npu.fused_infer_attention_score(%%q, %%k, %%v, %%t, %%ql, %%kl) {num_heads=%lld, "
-                      "num_key_value_heads=%lld, scale=%.17g, block_size=%lld}\n return \"y\" = %%y\n}\n",
+                      "num_key_value_heads=%lld, scale=%.17g, block_size=%lld",
                       (long long)s->heads, (long long)s->kv_heads, s->scale, (long long)s->block_size);
+    if (s->window)
+        ngd_strbuf_printf(sb, ", sparse_mode=4, pre_tokens=%lld, next_tokens=0", (long long)s->window - 1);
+    if (s->cap > 0)
+        ngd_strbuf_printf(sb, ", soft_cap=%.17g", s->cap);
+    ngd_strbuf_append(sb, "}\n return \"y\" = %y\n}\n");
 }
 
 struct attention_data {
@@ -52,6 +60,12 @@ struct attention_data {
     double *want, *size; /* size: the largest |v| that an element is a mean of */
 };
 
+/* The first key that a row sees which has `keys` keys with its own. */
+RUN int64_t first_seen(const struct attention_shape *s, int64_t keys)
+{
+    return s->window && keys > s->window ? keys - s->window : 0;
+}
+
 /* Fills the block table in random order. Entries that no context reaches have an invalid number. */
 RUN void make_table(const struct attention_shape *s, struct attention_data *d, struct random *r)
 {
@@ -59,7 +73,10 @@ RUN void make_table(const struct attention_shape *s, struct attention_data *d, s
     for (int64_t i = 0; i < s->n_seqs; i++)
         for (int64_t b = 0; b < s->table_width; b++)
             d->table[i * s->table_width + b] =
-                s->rows[i] && b * s->block_size < s->keys[i] ? (int32_t)random_below(r, s->blocks) : -1 - (int32_t)b;
+                s->rows[i] && b * s->block_size < s->keys[i] &&
+                        (!s->freed || (b + 1) * s->block_size > first_seen(s, s->keys[i] - s->rows[i] + 1))
+                    ? (int32_t)random_below(r, s->blocks)
+                    : -1 - (int32_t)b;
 }
 
 RUN int64_t slot_of(const struct attention_shape *s, const struct attention_data *d, int64_t seq, int64_t key,
@@ -74,21 +91,22 @@ RUN void attend(const struct attention_shape *s, struct attention_data *d, int64
                 int64_t keys)
 {
     double *score = calloc((size_t)keys, sizeof(double)), top = -INFINITY, sum = 0;
-    int64_t at = (row * s->heads + head) * s->d, kv_head = head / (s->heads / s->kv_heads);
+    int64_t at = (row * s->heads + head) * s->d, kv_head = head / (s->heads / s->kv_heads), first = first_seen(s, keys);
 
-    for (int64_t j = 0; j < keys; j++) {
+    for (int64_t j = first; j < keys; j++) {
         int64_t k = slot_of(s, d, seq, j, kv_head);
 
         for (int64_t e = 0; e < s->d; e++)
             score[j] += s->scale * d->q.value[at + e] * d->k.value[k + e];
+        score[j] = s->cap > 0 ? s->cap * tanh(score[j] / s->cap) : score[j];
         top = fmax(top, score[j]);
     }
-    for (int64_t j = 0; j < keys; j++)
+    for (int64_t j = first; j < keys; j++)
         sum += score[j] = exp(score[j] - top);
     for (int64_t e = 0; e < s->d; e++) {
         double y = 0, size = 0;
 
-        for (int64_t j = 0; j < keys; j++) {
+        for (int64_t j = first; j < keys; j++) {
             double v = d->v.value[slot_of(s, d, seq, j, kv_head) + e];
 
             y += score[j] / sum * v;
@@ -129,12 +147,11 @@ RUN void attention_data_close(struct attention_data *d)
     free(d->size);
 }
 
-/* Runs a case and compares. looser: factor on the allowed error (1: the host's kernels). */
-RUN void attention_run(struct bench *b, const struct attention_shape *s, const struct attention_data *d,
-                       const char *text, double looser)
+/* Runs a case; y has room for the result. */
+RUN void attention_compute(struct bench *b, const struct attention_shape *s, const struct attention_data *d,
+                           const char *text, char *y)
 {
     uint64_t table_bytes = (uint64_t)(s->n_seqs * s->table_width) * 4;
-    char *y = malloc(numbers_bytes(&d->q) + 1);
     struct ngd_span in[2] = {{d->q.data, numbers_bytes(&d->q)}, {d->table, table_bytes}};
     struct ngd_host_value hosts[2] = {{d->ends, (uint32_t)s->n_seqs}, {s->keys, (uint32_t)s->n_seqs}};
     struct ngd_out out = {y, numbers_bytes(&d->q)};
@@ -146,6 +163,16 @@ RUN void attention_run(struct bench *b, const struct attention_shape *s, const s
     run_check(ngd_buffer_write(r.bound[0], 0, d->k.data, numbers_bytes(&d->k), &diag), &diag, "k");
     run_check(ngd_buffer_write(r.bound[1], 0, d->v.data, numbers_bytes(&d->v), &diag), &diag, "v");
     run_check(ngd_stream_run(b->stream, r.inst, &launch), &launch.diag, text);
+    ready_close(&r);
+}
+
+/* Runs a case and compares. looser: factor on the allowed error (1: the host's kernels). */
+RUN void attention_run(struct bench *b, const struct attention_shape *s, const struct attention_data *d,
+                       const char *text, double looser)
+{
+    char *y = malloc(numbers_bytes(&d->q) + 1);
+
+    attention_compute(b, s, d, text, y);
     for (int64_t i = 0; i < d->q.n; i++) {
         double got = numbers_got(s->qt, y, i),
                allowed = looser * 3e-6 * d->size[i] + 1.01 * rounding_of(s->qt, d->want[i]);
@@ -154,7 +181,6 @@ RUN void attention_run(struct bench *b, const struct attention_shape *s, const s
             ck_abort_msg("%s: element %lld (row %lld) is %.9g, should be %.9g, and may be %.3g off\n%s", b->name,
                          (long long)i, (long long)(i / (s->heads * s->d)), got, d->want[i], allowed, text);
     }
-    ready_close(&r);
     free(y);
 }
 

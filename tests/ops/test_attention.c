@@ -198,6 +198,120 @@ START_TEST(attention_with_extreme_scores_is_right)
 }
 END_TEST
 
+/* Windows smaller than a block, larger than the context, around a chunk; the blocks before them are no blocks. */
+START_TEST(attention_in_a_window_reads_that_window_alone)
+{
+    static const int64_t windows[] = {1, 2, 7, 16, 100, 127, 128, 129, 200, 300, 5000};
+    static const int64_t blocks[] = {1, 16, 200};
+    struct bench benches[NGD_ISA_MAX];
+    struct random r = {16};
+
+    benches_open(benches);
+    for (size_t w = 0; w < sizeof(windows) / sizeof(windows[0]); w++)
+        for (size_t b = 0; b < 3; b++) {
+            struct attention_shape s = {.heads = 6,
+                                        .kv_heads = 2,
+                                        .d = 20,
+                                        .block_size = blocks[b],
+                                        .blocks = 50,
+                                        .table_width = (400 + blocks[b] - 1) / blocks[b],
+                                        .qt = types[(w + b) % N_TYPES][0],
+                                        .ct = types[(w + b) % N_TYPES][1],
+                                        .scale = 2, /* peaked, so that a key that should not be seen would show */
+                                        .n_seqs = 4,
+                                        .rows = {1, 0, 37, 5},
+                                        .keys = {300, 12, 300, 5},
+                                        .window = windows[w],
+                                        .freed = true};
+
+            check_shape(benches, &s, &r);
+        }
+    benches_close(benches);
+}
+END_TEST
+
+START_TEST(attention_caps_scores)
+{
+    struct bench benches[NGD_ISA_MAX];
+    struct random r = {17};
+
+    benches_open(benches);
+    for (size_t t = 0; t < 3 * N_TYPES; t++) {
+        struct attention_shape s = {.heads = 4,
+                                    .kv_heads = 4 >> t % 3,
+                                    .d = 17,
+                                    .block_size = 16,
+                                    .blocks = 20,
+                                    .table_width = 20,
+                                    .qt = types[t % N_TYPES][0],
+                                    .ct = types[t % N_TYPES][1],
+                                    .scale = 3,
+                                    .n_seqs = 3,
+                                    .rows = {1, 19, 2},
+                                    .keys = {1, 19, 300},
+                                    .window = t % 2 ? 20 : 0,
+                                    .cap = t % 2 ? 50 : 1.5};
+
+        check_shape(benches, &s, &r);
+    }
+    benches_close(benches);
+}
+END_TEST
+
+/* Each row as a sequence of its own, in a replay of its own. */
+START_TEST(row_in_a_window_has_the_same_bits_alone)
+{
+    const struct attention_shape s = {.heads = 6,
+                                      .kv_heads = 3,
+                                      .d = 24,
+                                      .block_size = 16,
+                                      .blocks = 30,
+                                      .table_width = 20,
+                                      .qt = NGD_F32,
+                                      .ct = NGD_BF16,
+                                      .scale = 0.5,
+                                      .n_seqs = 1,
+                                      .rows = {21},
+                                      .keys = {290},
+                                      .window = 150,
+                                      .cap = 4};
+    const size_t row = (size_t)(s.heads * s.d) * sizeof(float);
+    struct attention_shape one = s;
+    struct bench benches[NGD_ISA_MAX];
+    struct ngd_strbuf all_text, one_text;
+    struct attention_data d, alone;
+    struct random r = {18};
+    char *together = malloc(21 * row), *y = malloc(row);
+
+    benches_open(benches);
+    one.rows[0] = 1;
+    ngd_strbuf_init(&all_text);
+    ngd_strbuf_init(&one_text);
+    attention_text(&s, &all_text);
+    attention_text(&one, &one_text);
+    attention_data_open(&s, &d, &r);
+    EACH_ISA (isa) {
+        attention_compute(&benches[isa], &s, &d, ngd_strbuf_str(&all_text), together);
+        for (int64_t t = 0; t < s.rows[0]; t++) {
+            alone = d;
+            alone.q.data = (char *)d.q.data + (size_t)t * row;
+            alone.q.n = s.heads * s.d;
+            alone.ends[0] = 1;
+            one.keys[0] = s.keys[0] - s.rows[0] + t + 1;
+            attention_compute(&benches[isa], &one, &alone, ngd_strbuf_str(&one_text), y);
+            ck_assert_mem_eq(y, together + (size_t)t * row, row);
+        }
+    }
+    attention_data_close(&d);
+    ngd_strbuf_fini(&all_text);
+    ngd_strbuf_fini(&one_text);
+    benches_close(benches);
+    free(together);
+    free(y);
+}
+END_TEST
+
 UNIT_MAIN("ops/attention", attention_of_any_group_and_head_size_is_right,
           attention_over_contexts_around_a_chunk_and_far_beyond_is_right, attention_of_prompt_chunks_is_causal,
-          attention_of_mixed_sequences_is_right_and_rows_of_nobody_are_zero, attention_with_extreme_scores_is_right)
+          attention_of_mixed_sequences_is_right_and_rows_of_nobody_are_zero, attention_with_extreme_scores_is_right,
+          attention_in_a_window_reads_that_window_alone, attention_caps_scores, row_in_a_window_has_the_same_bits_alone)

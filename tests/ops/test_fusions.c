@@ -118,10 +118,12 @@ static bool print_fixed(struct instance *w, const struct ngd_attr_schema *schema
 {
     bool given = a->kind == NGD_PATTERN_ATTR_GIVEN;
 
+    if (given && (strcmp(schema->name, "pre_tokens") == 0 || strcmp(schema->name, "next_tokens") == 0))
+        off = false; /* pre_tokens and next_tokens are variables of their own: any value matches */
     switch (schema->type) {
     case NGD_ATTR_INT:
         ngd_strbuf_printf(&w->text, "%lld", (long long)(given ? dim_of(w, a->value.i) : schema->def_int) - off);
-        return true;
+        return off;
     case NGD_ATTR_INTS:
         ngd_strbuf_append(&w->text, "[");
         for (uint32_t i = 0; given && i < a->value.n; i++) /* off: swaps the first two */

@@ -412,6 +412,13 @@ START_TEST(attention_names_what_does_not_fit)
          NGD_ERR_GRAPH_SHAPE, "actual_seq_lengths_kv %kl"},
         {ATTENTION("bf16[32,16,2,8]", "i32[2,8]", "i64[2]", "num_heads=8, num_key_value_heads=2, block_size=16"),
          NGD_ERR_GRAPH_SHAPE, "num_heads is 8"},
+#define WINDOW(attrs) \
+    ATTENTION("bf16[32,16,2,8]", "i32[2,8]", "i64[2]", "num_heads=4, num_key_value_heads=2, block_size=16, " attrs)
+        {WINDOW("sparse_mode=2"), NGD_ERR_GRAPH_ATTRIBUTE, "sparse_mode is 2"},
+        {WINDOW("sparse_mode=4, pre_tokens=5"), NGD_ERR_GRAPH_ATTRIBUTE, "next_tokens is 2147483647|must be 0"},
+        {WINDOW("sparse_mode=4, pre_tokens=-1, next_tokens=0"), NGD_ERR_GRAPH_ATTRIBUTE, "pre_tokens is -1"},
+        {WINDOW("soft_cap=-1.0"), NGD_ERR_GRAPH_ATTRIBUTE, "soft_cap is -1"},
+        {WINDOW("soft_cap=inf"), NGD_ERR_GRAPH_ATTRIBUTE, "soft_cap is inf"},
         {ATTENTION("bf16[32,16,2,8]", "i32[2,8]", "i64[2]", "num_heads=4, num_key_value_heads=3, block_size=16"),
          NGD_ERR_GRAPH_ATTRIBUTE, "no multiple"},
         {ATTENTION("bf16[32,16,2,8]", "i32[2,8]", "i64[2]", "num_heads=4, num_key_value_heads=1, block_size=16"),

@@ -22,7 +22,8 @@ struct attention {
     int64_t kv_block[2], kv_slot[2], kv_head[2]; /* bytes; keys, values */
     int64_t table_row;                           /* elements */
     int64_t y_row, y_head;                       /* bytes */
-    float scale;
+    int64_t window;                              /* keys that a row sees, its own among them; 0: all */
+    float scale, cap;
     ngd_dtype_t qt, ct;
     uint32_t lengths, lengths_kv; /* host parameters */
     uint64_t thread_workspace;
@@ -33,18 +34,18 @@ struct attention {
 
 struct unit {
     int64_t row, rows;     /* of the query tensor */
-    int64_t keys;          /* that the first row sees; each later row sees one more */
+    int64_t keys;          /* up to the first row's own; each later row has one more */
     int64_t head;          /* of the cache */
     const int32_t *blocks; /* the sequence's row of the table */
 };
 
-/* Computes the addresses of keys [begin, begin + n). */
+/* Computes the addresses of keys [begin + j, begin + n). */
 static bool find_keys(const struct attention *a, const struct ngd_host_call *call, struct ngd_host_run *run,
-                      const struct unit *u, int64_t begin, int64_t n, struct ngd_attn_scratch *s)
+                      const struct unit *u, int64_t begin, int64_t j, int64_t n, struct ngd_attn_scratch *s)
 {
     const char *k = call->ptrs[1], *v = call->ptrs[2];
 
-    for (int64_t j = 0; j < n;) {
+    while (j < n) {
         const int64_t at = begin + j, slot = at % a->block_size, block = u->blocks[at / a->block_size];
         const int64_t run_of = a->block_size - slot < n - j ? a->block_size - slot : n - j;
 
@@ -87,24 +88,36 @@ static void end_unit(const struct attention *a, const struct ngd_host_call *call
     }
 }
 
+/* The first key that a row sees which has `keys` keys with its own. */
+static int64_t first_key(const struct attention *a, int64_t keys)
+{
+    return a->window && keys > a->window ? keys - a->window : 0;
+}
+
+static int64_t within_chunk(int64_t key, int64_t n)
+{
+    return key < 0 ? 0 : key < n ? key : n;
+}
+
 static void run_paged_unit(const struct attention *a, const struct ngd_host_call *call, struct ngd_host_run *run,
                            const struct unit *u)
 {
-    const int64_t queries = u->rows * a->group, total = u->keys + u->rows - 1;
+    const int64_t queries = u->rows * a->group, total = u->keys + u->rows - 1, first = first_key(a, u->keys);
     struct ngd_attn_scratch s;
     int64_t *count = ngd_attn_lay_out(&s, call->workspace + ngd_host_thread * a->thread_workspace,
-                                      (uint64_t)(a->row_block * a->group), (uint64_t)a->dp, false);
+                                      (uint64_t)(a->row_block * a->group), (uint64_t)a->dp, false, a->window > 0);
 
+    s.cap = a->cap;
     begin_paged_unit(a, call, u, &s);
-    for (int64_t at = 0; at < total; at += NGD_ATTN_CHUNK) {
+    for (int64_t at = first / NGD_ATTN_CHUNK * NGD_ATTN_CHUNK; at < total; at += NGD_ATTN_CHUNK) {
         const int64_t n = total - at < NGD_ATTN_CHUNK ? total - at : NGD_ATTN_CHUNK;
 
-        if (!find_keys(a, call, run, u, at, n, &s))
+        if (!find_keys(a, call, run, u, at, first > at ? first - at : 0, n, &s))
             return;
         for (int64_t i = 0; i < queries; i++) {
-            const int64_t sees = u->keys + i / a->group - at;
-
-            count[i] = sees < 0 ? 0 : sees < n ? sees : n;
+            count[i] = within_chunk(u->keys + i / a->group - at, n);
+            if (s.from)
+                s.from[i] = within_chunk(first_key(a, u->keys + i / a->group) - at, n);
         }
         a->table->chunk[a->ct](&s, a->d, a->d, a->dp, queries, count);
     }
@@ -241,11 +254,14 @@ static struct attention attention_of(const struct ngd_plan *plan, const struct n
         .y_row = q->dims[1] * q->dims[2] * size,
         .y_head = q->dims[2] * size,
         .scale = (float)ngd_call_float(call, "scale"),
+        .cap = (float)ngd_call_float(call, "soft_cap"),
         .qt = q->dtype,
         .lengths = call->host[4],
         .lengths_kv = call->host[5],
     };
 
+    if (ngd_call_int(call, "sparse_mode") == 4)
+        a.window = ngd_call_int(call, "pre_tokens") + 1;
     a.group = a.heads / a.kv_heads;
     a.row_block = a.group < NGD_ATTN_QUERIES ? NGD_ATTN_QUERIES / a.group : 1;
     set_caches(&a, cache);
@@ -275,7 +291,8 @@ static ngd_status_t attention_select(const struct ngd_plan *plan, const struct n
  * the replay. */
 static double attention_cost(const struct attention *a, ngd_isa_t isa)
 {
-    const double limit = (double)a->table_width * (double)a->block_size / 2, context = limit < 2048 ? limit : 2048;
+    const double most = a->window && a->window < 2048 ? (double)a->window : 2048;
+    const double limit = (double)a->table_width * (double)a->block_size / 2, context = limit < most ? limit : most;
     const double size = (double)ngd_dtype_bytes(a->ct);
     const double read = 2 * context * (double)a->kv_heads * (double)a->d * size / 8;
     const double math = 4 * context * (double)(a->tokens * a->heads * a->d) / (isa == NGD_ISA_SCALAR ? 1.5 : 20);
@@ -299,12 +316,19 @@ static ngd_status_t attention_prepare(struct ngd_host_prepare *p, struct ngd_dia
 
 #define FIELD(field) NGD_STATIC_FIELD(struct attention, field)
 static const struct ngd_static_field constants[] = {
-    FIELD(heads),       FIELD(kv_heads),  FIELD(group),      FIELD(d),
-    FIELD(dp),          FIELD(row_block), FIELD(block_size), FIELD(blocks),
-    FIELD(table_width), FIELD(tokens),    FIELD(q_row),      FIELD(q_head),
-    FIELD(kv_block),    FIELD(kv_slot),   FIELD(kv_head),    FIELD(table_row),
-    FIELD(y_row),       FIELD(y_head),    FIELD(scale),      FIELD(qt),
-    FIELD(ct),          FIELD(lengths),   FIELD(lengths_kv), FIELD(thread_workspace),
+    FIELD(heads),       FIELD(kv_heads),
+    FIELD(group),       FIELD(d),
+    FIELD(dp),          FIELD(row_block),
+    FIELD(block_size),  FIELD(blocks),
+    FIELD(table_width), FIELD(tokens),
+    FIELD(q_row),       FIELD(q_head),
+    FIELD(kv_block),    FIELD(kv_slot),
+    FIELD(kv_head),     FIELD(table_row),
+    FIELD(y_row),       FIELD(y_head),
+    FIELD(scale),       FIELD(qt),
+    FIELD(window),      FIELD(cap),
+    FIELD(ct),          FIELD(lengths),
+    FIELD(lengths_kv),  FIELD(thread_workspace),
 };
 
 static bool attention_emit(const struct ngd_host_call *call, struct ngd_strbuf *sb)

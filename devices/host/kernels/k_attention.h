@@ -9,7 +9,8 @@
  * A "query" here is one head of one row. Up to NGD_ATTN_QUERIES queries that share a key head are computed together:
  * the heads of the key head's group, times neighbouring rows of the same sequence. Each query has its own number of
  * keys, and handles them in order, in chunks that begin at multiples of NGD_ATTN_CHUNK. So its result does not depend
- * on the queries that are computed with it.
+ * on the queries that are computed with it. With a window, chunks before it are left out, and of its first chunk only
+ * the keys of the window are read.
  */
 #include "devices/host/kernels/by_isa.h"
 
@@ -24,6 +25,8 @@ struct ngd_attn_scratch {
     float *max, *sum;    /* [queries] */
     const char **k, **v; /* [CHUNK]: rows of the chunk's keys and values */
     float *bias;         /* [queries][CHUNK]: added to the scores, -infinity hides a key; NULL = none */
+    int64_t *from;       /* [queries]: the first key of the chunk that a query sees; NULL = 0 for each */
+    float cap;           /* scores s become cap * tanh(s / cap), before the bias; 0 = none */
 };
 
 static inline uint64_t ngd_attn_lines(uint64_t bytes)
@@ -36,7 +39,7 @@ static inline uint64_t ngd_attn_scratch_bytes(uint64_t queries, uint64_t dp, boo
     return 2 * ngd_attn_lines(queries * dp * sizeof(float)) +
            (biased ? 2 : 1) * ngd_attn_lines(queries * NGD_ATTN_CHUNK * sizeof(float)) +
            2 * ngd_attn_lines(queries * sizeof(float)) + 2 * ngd_attn_lines(NGD_ATTN_CHUNK * sizeof(char *)) +
-           ngd_attn_lines(queries * sizeof(int64_t));
+           2 * ngd_attn_lines(queries * sizeof(int64_t));
 }
 
 static inline void *ngd_attn_take(char **at, uint64_t bytes)
@@ -47,11 +50,13 @@ static inline void *ngd_attn_take(char **at, uint64_t bytes)
     return p;
 }
 
-/* Lays the scratch out from `base` on. Returns an array with room for the number of keys that each query sees in a
- * chunk. */
+/* Lays the scratch out from `base` on, without a cap. Returns an array for the end of the keys that each query sees in
+ * a chunk. */
 static inline int64_t *ngd_attn_lay_out(struct ngd_attn_scratch *s, char *base, uint64_t queries, uint64_t dp,
-                                        bool biased)
+                                        bool biased, bool windowed)
 {
+    int64_t *count;
+
     s->q = ngd_attn_take(&base, queries * dp * sizeof(float));
     s->o = ngd_attn_take(&base, queries * dp * sizeof(float));
     s->scores = ngd_attn_take(&base, queries * NGD_ATTN_CHUNK * sizeof(float));
@@ -60,13 +65,16 @@ static inline int64_t *ngd_attn_lay_out(struct ngd_attn_scratch *s, char *base, 
     s->sum = ngd_attn_take(&base, queries * sizeof(float));
     s->k = ngd_attn_take(&base, NGD_ATTN_CHUNK * sizeof(char *));
     s->v = ngd_attn_take(&base, NGD_ATTN_CHUNK * sizeof(char *));
-    return ngd_attn_take(&base, queries * sizeof(int64_t));
+    count = ngd_attn_take(&base, queries * sizeof(int64_t));
+    s->from = windowed ? ngd_attn_take(&base, queries * sizeof(int64_t)) : NULL;
+    s->cap = 0;
+    return count;
 }
 
 struct ngd_attn_table {
     /*
      * Handles one chunk, by the cache's dtype. Keys k[0..] have d numbers, values have dv; neither is more than dp.
-     * Query i sees the first count[i] keys (0: none of this chunk). Before a query's first chunk, max is -inf, sum and
+     * Query i sees the keys [from[i], count[i]), perhaps none. Before a query's first chunk, max is -inf, sum and
      * o are 0. A query whose sum is 0 at the end has seen no key.
      */
     void (*chunk[3])(const struct ngd_attn_scratch *s, int64_t d, int64_t dv, int64_t dp, int64_t queries,

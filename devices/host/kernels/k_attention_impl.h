@@ -171,6 +171,14 @@ SIMD_INLINE void attn_add_bias(const struct ngd_attn_scratch *s, int64_t query, 
         simd_store_f32(p + j, simd_add(simd_load_f32(p + j), simd_load_f32(b + j)));
 }
 
+SIMD_INLINE void attn_cap_scores(float *p, float cap, int64_t n)
+{
+    const simd_f c = simd_set1(cap), r = simd_set1(1 / cap);
+
+    for (int64_t j = 0; j < n; j += SIMD_W)
+        simd_store_f32(p + j, simd_mul(c, simd_tanh(simd_mul(r, simd_load_f32(p + j)))));
+}
+
 /* Turns scores into weights, and scales the sums of earlier chunks to the new maximum. If all keys are hidden, the
  * maximum stays -infinity and the weights are 0; NaN scores stay NaN. */
 static void attn_weigh(const struct ngd_attn_scratch *s, int64_t dp, int64_t query, int64_t n)
@@ -180,8 +188,12 @@ static void attn_weigh(const struct ngd_attn_scratch *s, int64_t dp, int64_t que
     simd_f top = simd_set1(before), total = simd_zero(), fade;
     float max, shift;
 
+    if (s->cap > 0)
+        attn_cap_scores(p, s->cap, n);
     if (s->bias)
         attn_add_bias(s, query, n);
+    for (int64_t j = 0; s->from && j < s->from[query]; j++)
+        p[j] = -INFINITY;
     for (int64_t j = 0; j < n; j += SIMD_W)
         top = simd_max(top, attn_seen_scores(p + j, n - j));
     max = simd_hmax(top);
@@ -203,27 +215,49 @@ static void attn_weigh(const struct ngd_attn_scratch *s, int64_t dp, int64_t que
         simd_store_f32(o + i, simd_mul(simd_load_f32(o + i), fade));
 }
 
+/* Finds the keys that nq queries from `first` on all see. If there are none, *lo_p is behind every key. */
+SIMD_INLINE void attn_common(const struct ngd_attn_scratch *s, int64_t first, const int nq, const int64_t *count,
+                             int64_t *lo_p, int64_t *hi_p)
+{
+    int64_t lo = s->from ? s->from[first] : 0, hi = count[first];
+
+    for (int m = 1; m < nq; m++) {
+        hi = count[first + m] < hi ? count[first + m] : hi;
+        if (s->from && s->from[first + m] > lo)
+            lo = s->from[first + m];
+    }
+    *lo_p = lo < hi ? lo : NGD_ATTN_CHUNK;
+    *hi_p = lo < hi ? hi : NGD_ATTN_CHUNK;
+}
+
 /*
- * Handles nq queries from `first` on: the keys that all of them see together, the rest one query at a time. Queries of
- * later rows see more keys, so the first query has the least count, and the rest is short.
+ * Handles nq queries from `first` on: the keys that all of them see together, those before and behind them one query at
+ * a time. Queries of later rows see later keys, so these are few.
  */
 #define GROUP(T)                                                                                                     \
     SIMD_INLINE void attn_group_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dv, int64_t dp,             \
                                     int64_t first, const int nq, const int64_t *count)                               \
     {                                                                                                                \
-        int64_t common = count[first];                                                                               \
+        int64_t lo, hi;                                                                                              \
                                                                                                                      \
-        for (int m = 1; m < nq; m++)                                                                                 \
-            common = count[first + m] < common ? count[first + m] : common;                                          \
-        attn_scores_##T(s, d, dp, first, nq, 0, common);                                                             \
+        attn_common(s, first, nq, count, &lo, &hi);                                                                  \
         for (int m = 0; m < nq; m++) {                                                                               \
-            attn_scores_##T(s, d, dp, first + m, 1, common, count[first + m]);                                       \
-            if (count[first + m] > 0)                                                                                \
-                attn_weigh(s, dp, first + m, count[first + m]);                                                      \
+            const int64_t from = s->from ? s->from[first + m] : 0, to = count[first + m];                            \
+                                                                                                                     \
+            attn_scores_##T(s, d, dp, first + m, 1, from, lo < to ? lo : to);                                        \
         }                                                                                                            \
-        attn_columns_##T(s, dv, dp, first, nq, 0, common);                                                           \
+        attn_scores_##T(s, d, dp, first, nq, lo, hi);                                                                \
+        for (int m = 0; m < nq; m++) {                                                                               \
+            const int64_t from = s->from ? s->from[first + m] : 0, to = count[first + m];                            \
+                                                                                                                     \
+            attn_scores_##T(s, d, dp, first + m, 1, hi, to);                                                         \
+            if (to > from)                                                                                           \
+                attn_weigh(s, dp, first + m, to);                                                                    \
+            attn_columns_##T(s, dv, dp, first + m, 1, from, lo < to ? lo : to);                                      \
+        }                                                                                                            \
+        attn_columns_##T(s, dv, dp, first, nq, lo, hi);                                                              \
         for (int m = 0; m < nq; m++)                                                                                 \
-            attn_columns_##T(s, dv, dp, first + m, 1, common, count[first + m]);                                     \
+            attn_columns_##T(s, dv, dp, first + m, 1, hi, count[first + m]);                                         \
     }                                                                                                                \
     static void attn_chunk_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dv, int64_t dp, int64_t queries, \
                                const int64_t *count)                                                                 \

@@ -96,7 +96,7 @@ static void run_dense_unit(const struct sdpa *a, const struct ngd_host_call *cal
     const int64_t total = a->causal && last < a->keys ? last : a->keys;
     struct ngd_attn_scratch s;
     int64_t *count = ngd_attn_lay_out(&s, call->workspace + ngd_host_thread * a->thread_workspace,
-                                      (uint64_t)(a->row_block * a->group), (uint64_t)a->dp, a->unpack != NULL);
+                                      (uint64_t)(a->row_block * a->group), (uint64_t)a->dp, a->unpack != NULL, false);
 
     begin_dense_unit(a, call, u, &s);
     for (int64_t at = 0; at < total; at += NGD_ATTN_CHUNK) {
