@@ -42,7 +42,9 @@ libnpugraph_hf_la_LDFLAGS = $(NGD_EXPORT_LDFLAGS)
 # Families of models: built in, and installed for whoever writes one of his own.
 familiesdir = $(pkgdatadir)/families
 dist_families_DATA = \
+	client/hf/families/Cohere2ForCausalLM.lua \
 	client/hf/families/CohereForCausalLM.lua \
+	client/hf/families/Gemma2ForCausalLM.lua \
 	client/hf/families/Gemma3ForCausalLM.lua \
 	client/hf/families/GemmaForCausalLM.lua \
 	client/hf/families/Glm4ForCausalLM.lua \

@@ -17,8 +17,10 @@ CLASSES = {
     "smollm3": (t.SmolLM3Config, t.SmolLM3ForCausalLM),
     "granite": (t.GraniteConfig, t.GraniteForCausalLM),
     "cohere": (t.CohereConfig, t.CohereForCausalLM),
+    "cohere2": (t.Cohere2Config, t.Cohere2ForCausalLM),
     "glm4": (t.Glm4Config, t.Glm4ForCausalLM),
     "gemma": (t.GemmaConfig, t.GemmaForCausalLM),
+    "gemma2": (t.Gemma2Config, t.Gemma2ForCausalLM),
     "gemma3_text": (t.Gemma3TextConfig, t.Gemma3ForCausalLM),
 }
 
@@ -26,6 +28,8 @@ MISTAKES = {
     "smollm3": {"no_rope_layers": [1, 1, 1]},
     "granite": {"attention_multiplier": 0.3, "embedding_multiplier": 2.0, "residual_multiplier": 0.5, "logits_scaling": 3.0},
     "cohere": {"logit_scale": 0.1},
+    "cohere2": {"logit_scale": 0.1, "layer_types": ["sliding_attention"] * 3},
+    "gemma2": {"attn_logit_softcapping": None, "final_logit_softcapping": None, "query_pre_attn_scalar": 30},
     "glm4": {"partial_rotary_factor": 1.0},
     "phi3": {"partial_rotary_factor": 1.0},
     "gemma3_text": {"query_pre_attn_scalar": 30, "rope_local_base_freq": 500.0, "layer_types": ["full_attention"] * 3},
@@ -33,7 +37,7 @@ MISTAKES = {
 
 # Fields that config.json leaves out where they have the default of the family.
 DEFAULTED = (
-    "attention_bias", "hidden_act", "hidden_activation", "layer_norm_eps", "logit_scale", "mlp_bias",
+    "attention_bias", "attn_logit_softcapping", "final_logit_softcapping", "hidden_act", "hidden_activation", "layer_norm_eps", "logit_scale", "mlp_bias",
     "original_max_position_embeddings", "partial_rotary_factor", "rms_norm_eps", "rope_local_base_freq", "rope_scaling",
     "rope_theta", "tie_word_embeddings", "use_qk_norm", "use_sliding_window",
 )
@@ -46,14 +50,14 @@ CASES = [
     ("qwen2_bias", "qwen2", "f32", "biases of q, k and v, tied", dict(
         hidden_size=48, num_attention_heads=4, num_key_value_heads=2, intermediate_size=56, vocab_size=120,
         tie_word_embeddings=True, rope_theta=10000.0, rms_norm_eps=1e-6)),
-    ("mistral_window", "mistral", "f32", "a sliding window that no context here reaches, untied", dict(
-        SIZES, tie_word_embeddings=False, rope_theta=10000.0, rms_norm_eps=1e-5, sliding_window=128)),
+    ("mistral_window", "mistral", "f32", "a sliding window that is smaller than the prompt, untied", dict(
+        SIZES, tie_word_embeddings=False, rope_theta=10000.0, rms_norm_eps=1e-5, sliding_window=17)),
     ("llama_yarn", "llama", "f32", "yarn positions past original_max_position_embeddings", dict(
         SIZES, tie_word_embeddings=True, rope_theta=10000.0, rms_norm_eps=1e-5, rope_scaling=YARN)),
-    ("phi3_fused", "phi3", "f32", "fused weights, three quarters of a head turn", dict(
+    ("phi3_fused", "phi3", "f32", "fused weights, three quarters of a head turn, a window of a block", dict(
         hidden_size=48, num_attention_heads=6, num_key_value_heads=2, intermediate_size=52, vocab_size=120,
         partial_rotary_factor=0.75, tie_word_embeddings=False, rope_theta=10000.0, rms_norm_eps=1e-5,
-        sliding_window=None)),
+        sliding_window=16)),
     ("phi3_longrope", "phi3", "f32", "factors by dimension, and a scale from the two numbers of positions", dict(
         hidden_size=48, num_attention_heads=4, num_key_value_heads=2, intermediate_size=52, vocab_size=120,
         original_max_position_embeddings=256, tie_word_embeddings=False, rope_theta=10000.0, rms_norm_eps=1e-5,
@@ -79,9 +83,24 @@ CASES = [
         SIZES, hidden_act="gelu_pytorch_tanh", tie_word_embeddings=True, rope_theta=10000.0, rms_norm_eps=1e-6)),
     ("gemma3_two_ropes", "gemma3_text", "f32", "layers with and without a window turn by different tables", dict(
         SIZES, num_hidden_layers=3, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
-        sliding_window=128, query_pre_attn_scalar=20, hidden_activation="gelu_pytorch_tanh", tie_word_embeddings=True,
+        sliding_window=13, query_pre_attn_scalar=20, hidden_activation="gelu_pytorch_tanh", tie_word_embeddings=True,
         rope_theta=100000.0, rope_local_base_freq=10000.0, rms_norm_eps=1e-6)),
     ("qwen2_bf16", "qwen2", "bf16", "bf16 weights, tied, GQA ratio 4", dict(
         hidden_size=64, num_attention_heads=4, num_key_value_heads=1, intermediate_size=80, vocab_size=120,
         tie_word_embeddings=True, rope_theta=10000.0, rms_norm_eps=1e-6)),
+    ("qwen2_window", "qwen2", "f32", "layers from max_window_layers on have a window", dict(
+        hidden_size=36, num_attention_heads=6, num_key_value_heads=3, intermediate_size=52, vocab_size=120,
+        num_hidden_layers=3, use_sliding_window=True, sliding_window=9, max_window_layers=1, tie_word_embeddings=True,
+        rope_theta=10000.0, rms_norm_eps=1e-6)),
+    ("qwen3_window", "qwen3", "f32", "a window that the steps leave, in the layer that layer_types names", dict(
+        SIZES, use_sliding_window=True, sliding_window=50, layer_types=["full_attention", "sliding_attention"],
+        tie_word_embeddings=True, rope_theta=10000.0, rms_norm_eps=1e-6)),
+    ("gemma2_caps", "gemma2", "f32", "soft caps of scores and logits, every other layer has a window", dict(
+        SIZES, num_hidden_layers=3, sliding_window=11, query_pre_attn_scalar=10, attn_logit_softcapping=2.0,
+        final_logit_softcapping=4.0, hidden_activation="gelu_pytorch_tanh", tie_word_embeddings=True,
+        rope_theta=10000.0, rms_norm_eps=1e-6)),
+    ("cohere2_window", "cohere2", "f32", "layers with a window turn, those without do not", dict(
+        hidden_size=48, num_attention_heads=4, num_key_value_heads=2, intermediate_size=52, vocab_size=120,
+        num_hidden_layers=3, sliding_window_pattern=3, sliding_window=12, logit_scale=0.25, tie_word_embeddings=True,
+        rope_theta=10000.0, layer_norm_eps=1e-5)),
 ]

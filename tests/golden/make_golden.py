@@ -309,10 +309,13 @@ def mistakes(config, state):
     heads, kv = config.num_attention_heads, config.num_key_value_heads
     dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     yield "rope_theta", changed(rope_theta=config.rope_theta * 2)
-    eps = "layer_norm_eps" if config.model_type == "cohere" else "rms_norm_eps"
+    eps = "layer_norm_eps" if config.model_type.startswith("cohere") else "rms_norm_eps"
     yield "rms_norm_eps", changed(**{eps: getattr(config, eps) * 10})
-    act = "hidden_activation" if config.model_type == "gemma3_text" else "hidden_act"
+    act = "hidden_activation" if config.model_type in ("gemma2", "gemma3_text") else "hidden_act"
     yield act, changed(**{act: "relu"})
+    kinds = getattr(config, "layer_types", None)
+    if getattr(config, "sliding_window", None) and (kinds is None or "sliding_attention" in kinds):
+        yield "sliding_window", changed(sliding_window=config.sliding_window + 1)
     for key, value in family_cases.MISTAKES.get(config.model_type, {}).items():
         if getattr(config, key) == value:
             continue

@@ -203,8 +203,10 @@ START_TEST(what_is_not_supported_is_refused_by_name)
     expect_refused("{" SIZES "}", "FILE_UNSUPPORTED", "architectures");
     expect_refused("{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"hidden_act\":\"relu\"}", "FILE_UNSUPPORTED",
                    "hidden_act");
-    expect_refused("{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"use_sliding_window\":true}",
-                   "FILE_UNSUPPORTED", "sliding");
+    expect_refused("{\"architectures\":[\"SmolLM3ForCausalLM\"]," SIZES ",\"use_sliding_window\":true}",
+                   "FILE_UNSUPPORTED", "use_sliding_window");
+    expect_refused("{\"architectures\":[\"Gemma2ForCausalLM\"]," SIZES ",\"attn_logit_softcapping\":-2}",
+                   "FILE_CORRUPT", "attn_logit_softcapping");
     expect_refused("{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"rope_scaling\":{\"type\":\"spiral\"}}",
                    "FILE_UNSUPPORTED", "rope_scaling");
     expect_refused("{\"architectures\":[\"Gemma3ForCausalLM\"]," SIZES

@@ -1,10 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Gemma 3, text: norms before and behind attention and MLP, norms of heads, all times 1 + gamma; layers with a sliding
--- window have other positions (models/gemma3/modeling_gemma3.py of transformers). Contexts end where the window begins.
+-- window have other positions (models/gemma3/modeling_gemma3.py of transformers).
 include "decoder"
-for _, key in ipairs {"final_logit_softcapping", "attn_logit_softcapping"} do
-  if has(key) then refuse(key, "is set: soft caps are not supported") end
-end
 expect("use_bidirectional_attention", false, "is set: tokens would see those behind them")
 read_decoder {head_dim = 256, hidden_activation = "gelu_pytorch_tanh", tie_word_embeddings = true,
   max_position_embeddings = 131072}
@@ -14,20 +11,10 @@ qkv_bias = bool("attention_bias", false)
 o_bias = qkv_bias
 attention_scale = 1 / sqrt(number("query_pre_attn_scalar", 256))
 embedding_scale = sqrt(hidden)
-contexts_within(int("sliding_window", 4096))
+attention_cap, logits_cap = read_cap "attn_logit_softcapping", read_cap "final_logit_softcapping"
 
-local kinds, pattern = list "layer_types", int("sliding_window_pattern", 6)
-for _, kind in ipairs(kinds or {}) do
-  if kind ~= "sliding_attention" and kind ~= "full_attention" then
-    refuse("layer_types", "names layers that are neither sliding_attention nor full_attention")
-  end
-end
-if kinds and #kinds ~= layers then corrupt("layer_types", "must have a name for each layer") end
-
-local function has_window(i)
-  if kinds then return kinds[i + 1] == "sliding_attention" end
-  return (i + 1) % pattern ~= 0
-end
+local pattern = int("sliding_window_pattern", 6)
+local has_window = read_windows(int("sliding_window", 4096), function(i) return (i + 1) % pattern ~= 0 end)
 
 -- Newer files have rope_parameters.full_attention and .sliding_attention.
 local per_kind = has "rope_parameters.full_attention"

@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Mistral (models/mistral/modeling_mistral.py of transformers). Contexts end where its sliding window would begin.
+-- Mistral (models/mistral/modeling_mistral.py of transformers): all layers have a sliding window.
 include "decoder"
 read_decoder {max_position_embeddings = 131072}
-if not given "sliding_window" then contexts_within(4096)
-elseif has "sliding_window" then contexts_within(int "sliding_window") end
+local window = 4096
+if given "sliding_window" then window = has "sliding_window" and int "sliding_window" end
+function window_of(i) return window end
 read_rope("rope", head_dim)

@@ -2,11 +2,12 @@
 -- SmolLM3: every fourth layer, or those that no_rope_layers marks with 0, has no positions
 -- (models/smollm3/modeling_smollm3.py of transformers).
 include "decoder"
-no_sliding_layers()
+expect("use_sliding_window", false, "is set: sliding windows are not supported for this family")
 read_decoder {tie_word_embeddings = true, max_position_embeddings = 32768}
 qkv_bias = bool("attention_bias", false)
 o_bias = qkv_bias
 mlp_bias = bool("mlp_bias", false)
+read_windows()
 read_rope("rope", head_dim, 2000000)
 
 local marks, interval = list "no_rope_layers", int("no_rope_layer_interval", 4)

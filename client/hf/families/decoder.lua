@@ -100,6 +100,10 @@ qkv_fused = false     -- q, k and v are one weight, qkv_proj
 rotary_dim = false    -- how many of a head's dimensions turn; false: all
 rotary_pairs = false  -- true: a pair is two dimensions side by side, not one in each half
 attention_scale = false -- false: 1 / sqrt(head_dim)
+attention_cap = false -- scores s become cap * tanh(s / cap); false: they stay
+
+-- How many keys a row of layer i sees, itself among them; nil: all.
+function window_of(i) return nil end
 
 -- Moves the even dimensions of each head into its first half and the odd ones into its second, since npu.rotary_mul pairs
 -- the halves. q and k are ordered alike, so their products stay the same.
@@ -152,10 +156,14 @@ function attention(i, n, rope)
   v = reshape("vh", v, kv_heads, head_dim)
   local keys, values = cache(kv_heads, head_dim)
   emit(format("  npu.scatter_pa_kv_cache(%s, %s, %%slots, %s, %s)\n", k, v, keys, values))
+  local options = ""
+  local window = window_of(i)
+  if window and window < positions then options = format(", sparse_mode=4, pre_tokens=%d, next_tokens=0", window - 1) end
+  if attention_cap then options = options .. format(", soft_cap=%.17g", attention_cap) end
   local att = node("att", "npu.fused_infer_attention_score",
     {q, keys, values, "%block_table", "%query_lens", "%context_lens"},
     format("num_heads=%d, num_key_value_heads=%d, scale=%.17g, block_size=%d", heads, kv_heads,
-      attention_scale or 1 / sqrt(head_dim), block_size))
+      attention_scale or 1 / sqrt(head_dim), block_size) .. options)
   att = reshape("flat", att, heads * head_dim)
   return summed_linear("o", att, prefix .. "o_proj", hidden, heads * head_dim, o_bias)
 end
@@ -199,12 +207,41 @@ local function read_activation(key, default)
   activation = ACTIVATIONS[text(key, default)] or refuse(key, "must be silu, gelu or gelu_pytorch_tanh")
 end
 
--- Layers with a sliding window, by either of the two fields that ask for them.
-function no_sliding_layers()
-  expect("use_sliding_window", false, "is set: sliding windows are not supported")
-  for _, kind in ipairs(list "layer_types" or {}) do
-    if kind ~= "full_attention" then refuse("layer_types", "names layers that are not full_attention") end
+-- Gives layers a sliding window of so many keys: those that layer_types names so, or without that field those for which
+-- slides(i) is true (nil: none). Returns the function that says which.
+function read_windows(window, slides)
+  local kinds = list "layer_types"
+  for _, kind in ipairs(kinds or {}) do
+    if kind ~= "sliding_attention" and kind ~= "full_attention" then
+      refuse("layer_types", "names layers that are neither sliding_attention nor full_attention")
+    end
+    if kind == "sliding_attention" and not window then
+      corrupt("layer_types", "names sliding layers, but there is no sliding window")
+    end
   end
+  if kinds and #kinds ~= layers then corrupt("layer_types", "must have a name for each layer") end
+  local function has_window(i)
+    if kinds then return kinds[i + 1] == "sliding_attention" end
+    return slides and slides(i)
+  end
+  function window_of(i) return has_window(i) and window or nil end
+  return has_window
+end
+
+-- The fields of Qwen: layers from max_window_layers on have a window, if use_sliding_window is set.
+function read_qwen_windows()
+  local window = bool("use_sliding_window", false) and (not given "sliding_window" and 4096 or
+    has "sliding_window" and int "sliding_window")
+  local first = number("max_window_layers", 28)
+  read_windows(window, function(i) return window and i >= first end)
+end
+
+-- A soft cap, or false.
+function read_cap(key, default)
+  local cap = default or false
+  if given(key) then cap = has(key) and number(key) end
+  if cap and not (cap > 0) then corrupt(key, "must be positive, or null") end
+  return cap
 end
 
 -- The fields that all decoders have. defaults: by the name of the field, what a config without it means in this family.
@@ -231,9 +268,9 @@ function read_decoder(defaults)
   ffn = divide("intermediate_size", ffn)
 end
 
--- Ends contexts where a sliding window would begin to hide keys.
-function contexts_within(window)
-  positions = min(positions, window)
+-- Ends contexts where positions would have other meanings.
+function contexts_within(most)
+  positions = min(positions, most)
 end
 
 -- ---- rotary positions ----
@@ -322,6 +359,7 @@ end
 
 embedding_scale = 1
 logits_scale = 1
+logits_cap = false -- as attention_cap
 
 local function embedded()
   local table = weight("model.embed_tokens.weight", vocab, hidden)
@@ -340,7 +378,9 @@ end
 
 local function head(n)
   local w = tied and "%model.embed_tokens.weight" or weight("lm_head.weight", vocab, hidden)
-  return scaled("logits_scaled", node("logits", "aten.linear", {n, w}), logits_scale)
+  local logits = scaled("logits_scaled", node("logits", "aten.linear", {n, w}), logits_scale)
+  if not logits_cap then return logits end
+  return scaled("logits_capped", node("logits_tanh", "aten.tanh", {scaled("logits_part", logits, 1 / logits_cap)}), logits_cap)
 end
 
 -- The name of the tables that layer i turns by; nil: it knows no positions.

@@ -1,0 +1,24 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Gemma 2: norms before and behind attention and MLP, times 1 + gamma; every other layer has a sliding window; scores and
+-- logits have soft caps (models/gemma2/modeling_gemma2.py of transformers).
+include "decoder"
+expect("use_bidirectional_attention", false, "is set: tokens would see those behind them")
+read_decoder {head_dim = 256, hidden_activation = "gelu_pytorch_tanh", tie_word_embeddings = true,
+  max_position_embeddings = 8192}
+norm_kind = "gemma"
+qkv_bias = bool("attention_bias", false)
+o_bias = qkv_bias
+attention_scale = 1 / sqrt(number("query_pre_attn_scalar", 256))
+attention_cap = read_cap("attn_logit_softcapping", 50)
+logits_cap = read_cap("final_logit_softcapping", 30)
+embedding_scale = sqrt(hidden)
+read_windows(int("sliding_window", 4096), function(i) return i % 2 == 0 end)
+read_rope("rope", head_dim)
+
+function layer(i, s, rope)
+  local prefix = format("model.layers.%d.", i)
+  local y = attention(i, norm(s, "n", prefix .. "input_layernorm"), rope)
+  add(s, norm_of("y", y, prefix .. "post_attention_layernorm", hidden))
+  y = mlp(i, norm(s, "m", prefix .. "pre_feedforward_layernorm"))
+  add(s, norm_of("z", y, prefix .. "post_feedforward_layernorm", hidden))
+end
