@@ -65,6 +65,7 @@ libngddevices_kernels_la_SOURCES = \
 	devices/host/kernels/k_attention.h \
 	devices/host/kernels/k_attention_impl.h \
 	devices/host/kernels/k_collective.c \
+	devices/host/kernels/k_experts.c \
 	devices/host/kernels/k_gemm.c \
 	devices/host/kernels/k_gemm.h \
 	devices/host/kernels/k_gemm_impl.h \

@@ -36,6 +36,7 @@ libngdgraphs_la_SOURCES = \
 	graphs/op_collective.c \
 	graphs/op_decoder.c \
 	graphs/op_elementwise.c \
+	graphs/op_experts.c \
 	graphs/op_index.c \
 	graphs/op_int.h \
 	graphs/op_maker.c \

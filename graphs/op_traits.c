@@ -53,6 +53,7 @@ const struct ngd_op_traits ngd_op_traits[NGD_OP_MAX] = {
     [NGD_OP_NPU_SWIGLU] = {.batches = NGD_BATCHES_ALWAYS},
     [NGD_OP_NPU_SCATTER_PA_KV_CACHE] = {.indexes = NGD_INDEXES_SLOTS},
     [NGD_OP_NPU_FUSED_INFER_ATTENTION_SCORE] = {.flops = ngd_flops_attention, .indexes = NGD_INDEXES_BLOCKS},
+    [NGD_OP_NPU_GROUPED_MATMUL] = {.flops = ngd_flops_mm},
     [NGD_OP_ATEN_SCALED_DOT_PRODUCT_ATTENTION] = {.flops = ngd_flops_sdpa, .batches = NGD_BATCHES_ALWAYS},
     [NGD_OP_NPU_TOP_K_TOP_P_SAMPLE] = {.batches = NGD_BATCHES_ALL_HAVE_ROWS},
     [NGD_OP_ATEN_SUM] = {.fold = ngd_fold_sum, .batches = NGD_BATCHES_ALWAYS},

@@ -51,10 +51,12 @@ dist_families_DATA = \
 	client/hf/families/GraniteForCausalLM.lua \
 	client/hf/families/LlamaForCausalLM.lua \
 	client/hf/families/MistralForCausalLM.lua \
+	client/hf/families/MixtralForCausalLM.lua \
 	client/hf/families/Olmo2ForCausalLM.lua \
 	client/hf/families/Phi3ForCausalLM.lua \
 	client/hf/families/Qwen2ForCausalLM.lua \
 	client/hf/families/Qwen3ForCausalLM.lua \
+	client/hf/families/Qwen3MoeForCausalLM.lua \
 	client/hf/families/SmolLM3ForCausalLM.lua \
 	client/hf/families/decoder.lua
 CLEANFILES += client/hf/families_text.inc

@@ -159,6 +159,23 @@ static void run_reference(struct npugraph_client *client, const struct tensors *
     npugraph_sequence_close(seq);
 }
 
+/* The backend has no operators for mixtures of experts: the load says which one. */
+static bool is_refused(struct npugraph_client *client, const json_t *m, const char *checkpoint)
+{
+    const char *architecture = json_string_value(json_object_get(m, "architecture"));
+    struct npugraph_model_params params;
+    struct npugraph_error err = {0};
+
+    if (strcmp(architecture, "qwen3_moe") != 0 && strcmp(architecture, "mixtral") != 0)
+        return false;
+    npugraph_model_params_init(&params);
+    params.name = "model";
+    params.kv_dtype = "f16";
+    ck_assert_int_ne(npugraph_model_load(client, checkpoint, &params, NULL, NULL, &err), 0);
+    ck_assert_msg(strstr(err.message, "npu.moe_init_routing_v2") != NULL, "%s", err.message);
+    return true;
+}
+
 static void check_model(struct npugraph_client *client, const json_t *m)
 {
     char checkpoint[1100], expect[1100];
@@ -172,6 +189,8 @@ static void check_model(struct npugraph_client *client, const json_t *m)
              json_string_value(json_object_get(m, "checkpoint")));
     snprintf(expect, sizeof(expect), "%s/tests/golden/%s", source_dir(),
              json_string_value(json_object_get(m, "expect")));
+    if (is_refused(client, m, checkpoint))
+        return;
     load(client, checkpoint, strcmp(dtype, "f32") == 0 ? "f16" : NULL, 16);
     tensors_open(&t, expect);
     run_reference(client, &t, &r);

@@ -11,6 +11,8 @@ CLASSES = {
     "qwen3": (t.Qwen3Config, t.Qwen3ForCausalLM),
     "llama": (t.LlamaConfig, t.LlamaForCausalLM),
     "qwen2": (t.Qwen2Config, t.Qwen2ForCausalLM),
+    "qwen3_moe": (t.Qwen3MoeConfig, t.Qwen3MoeForCausalLM),
+    "mixtral": (t.MixtralConfig, t.MixtralForCausalLM),
     "mistral": (t.MistralConfig, t.MistralForCausalLM),
     "phi3": (t.Phi3Config, t.Phi3ForCausalLM),
     "olmo2": (t.Olmo2Config, t.Olmo2ForCausalLM),
@@ -31,6 +33,8 @@ MISTAKES = {
     "cohere2": {"logit_scale": 0.1, "layer_types": ["sliding_attention"] * 3},
     "gemma2": {"attn_logit_softcapping": None, "final_logit_softcapping": None, "query_pre_attn_scalar": 30},
     "glm4": {"partial_rotary_factor": 1.0},
+    "qwen3_moe": {"norm_topk_prob": False, "num_experts_per_tok": 2},
+    "mixtral": {"num_experts_per_tok": 1},
     "phi3": {"partial_rotary_factor": 1.0},
     "gemma3_text": {"query_pre_attn_scalar": 30, "rope_local_base_freq": 500.0, "layer_types": ["full_attention"] * 3},
 }
@@ -103,4 +107,14 @@ CASES = [
         hidden_size=48, num_attention_heads=4, num_key_value_heads=2, intermediate_size=52, vocab_size=120,
         num_hidden_layers=3, sliding_window_pattern=3, sliding_window=12, logit_scale=0.25, tie_word_embeddings=True,
         rope_theta=10000.0, layer_norm_eps=1e-5)),
+    ("qwen3_moe", "qwen3_moe", "f32", "3 of 10 experts, normed shares, the second of three layers is dense", dict(
+        SIZES, num_hidden_layers=3, num_experts=10, num_experts_per_tok=3, moe_intermediate_size=20, norm_topk_prob=True,
+        mlp_only_layers=[1], tie_word_embeddings=True, rope_theta=10000.0, rms_norm_eps=1e-6)),
+    ("mixtral_window", "mixtral", "f32", "2 of 5 experts, a sliding window", dict(
+        SIZES, num_local_experts=5, num_experts_per_tok=2, sliding_window=14, tie_word_embeddings=False,
+        rope_theta=10000.0, rms_norm_eps=1e-5)),
+    ("qwen3_moe_bf16", "qwen3_moe", "bf16", "4 of 16 experts, shares as they are, head_dim of its own", dict(
+        hidden_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=24, intermediate_size=48, vocab_size=120,
+        num_experts=16, num_experts_per_tok=4, moe_intermediate_size=48, norm_topk_prob=False, tie_word_embeddings=True,
+        rope_theta=10000.0, rms_norm_eps=1e-6)),
 ]

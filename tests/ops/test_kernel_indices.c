@@ -30,6 +30,17 @@ static const struct {
      false},
     {"input %x : bf16[2,9]\ninput %s : bf16[2,2]\ninput %i : i32[2,2]\n%y = aten.scatter_add(%x, %i, %s) {dim=1}", 9,
      false},
+    {"input %x : f32[2,5]\ninput %i : i64[2,2]\n%y, %z, %s = npu.moe_init_routing_v2(%x, %i) {expert_num=9}", 9, false},
+    {"input %x : bf16[4,3]\ninput %i : i32[4,1]\n%y, %z, %s = npu.moe_init_routing_v2(%x, %i) {expert_num=2}", 2,
+     false},
+    {"input %x : f32[4,5]\ninput %w : f32[5,3]\ninput %i : i64[4]\n"
+     "%y = npu.grouped_matmul(%x, %i, %w, %w, %w, %w) {group_list_type=1}",
+     5, false},
+    {"input %x : f32[6,5]\ninput %w : bf16[5,3]\ninput %i : i64[4]\n"
+     "%y = npu.grouped_matmul(%x, %i, %w, %w, %w, %w)",
+     7, false},
+    {"input %x : f16[4,5]\ninput %s : f32[2,2]\ninput %i : i32[4]\n%y = npu.moe_finalize_routing(%x, %s, %i)", 4,
+     false},
     {"input %x : i8[9,2]\ninput %i : i64[2,2]\n%y = aten.scatter.value(%x, %i) {dim=0, value=-3}", 9, false},
 };
 
@@ -44,7 +55,6 @@ static void put_index(char *p, bool wide, uint32_t at, int64_t v)
 static void check_index(const struct ngd_plan *plan, ngd_isa_t isa, int64_t v, ngd_status_t want, const char *body)
 {
     const uint32_t last = plan->graph->n_inputs - 1;
-    const struct ngd_plan_tensor *out = &plan->tensors[plan->outputs[0].tensor];
     bool wide = plan->graph->values[plan->graph->inputs[last]].type.dtype == NGD_I64;
     struct direct d;
     char *before;
@@ -56,9 +66,13 @@ static void check_index(const struct ngd_plan *plan, ngd_isa_t isa, int64_t v, n
     before = ngd_memdup(d.pool, plan->pool_bytes);
     ck_assert_msg(direct_run(&d, NULL, NULL, 1) == want, "index %lld, %s\n%s", (long long)v, ngd_isa_name(isa), body);
     ck_assert_msg(direct_guards_intact(&d), "index %lld writes outside the pool\n%s", (long long)v, body);
-    memset(before + out->offset, 0, out->bytes);
-    memset(d.pool + out->offset, 0, out->bytes);
-    ck_assert_msg(memcmp(before, d.pool, plan->pool_bytes) == 0, "index %lld writes outside the result\n%s",
+    for (uint32_t o = 0; o < plan->graph->n_outputs; o++) {
+        const struct ngd_plan_tensor *out = &plan->tensors[plan->outputs[o].tensor];
+
+        memset(before + out->offset, 0, out->bytes);
+        memset(d.pool + out->offset, 0, out->bytes);
+    }
+    ck_assert_msg(memcmp(before, d.pool, plan->pool_bytes) == 0, "index %lld writes outside the results\n%s",
                   (long long)v, body);
     ngd_free(before);
     direct_close(&d);

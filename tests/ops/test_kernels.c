@@ -17,6 +17,12 @@ static const struct {
     ngd_op_id_t op;
     const char *text;
 } row_cases[] = {
+    {NGD_OP_NPU_GROUPED_MATMUL,
+     "input %x : f32[B,33]\ninput %r : f32[4,33]\ninput %u : bf16[40,33]\ninput %v : bf16[40,33]\n"
+     "input %w : bf16[40,33]\n%a = aten.linear(%x, %r)\n%b, %c = aten.topk(%a) {k=2}\n"
+     "%d, %e, %f = npu.moe_init_routing_v2(%x, %c) {expert_num=4}\n"
+     "%g = npu.grouped_matmul(%d, %f, %u, %v, %w, %u) {group_list_type=1, transpose_weight=true}\n"
+     "%y = npu.moe_finalize_routing(%g, %b, %e)"},
     {NGD_OP_ATEN_EMBEDDING, "input %w : f32[3,5]\ninput %x : i32[B]\n%y = aten.embedding(%w, %x)"},
     {NGD_OP_ATEN_EMBEDDING, "input %w : bf16[3,5]\ninput %x : i64[B,2]\n%y = aten.embedding(%w, %x)"},
     {NGD_OP_ATEN_LAYER_NORM, "input %x : f32[B,37]\ninput %w : f32[37]\ninput %b : bf16[37]\n%y = aten.layer_norm(%x, "

@@ -438,6 +438,39 @@ START_TEST(attention_names_what_does_not_fit)
 }
 END_TEST
 
+START_TEST(mixtures_of_experts_name_what_does_not_fit)
+{
+#define GROUPED(x, n, w, attrs)                                                   \
+    "input %x : " x "\ninput %n : " n "\ninput %w : " w "\ninput %v : f32[4,3]\n" \
+    "%y = npu.grouped_matmul(%x, %n, %v, %w) {" attrs "}\nreturn %y"
+#define SUMS(x, s, i, attrs)                                                                                  \
+    "input %x : " x "\ninput %s : " s "\ninput %i : " i "\n%y = npu.moe_finalize_routing(%x, %s, %i) {" attrs \
+    "}\nreturn %y"
+#define ROUTED(x, e, attrs) \
+    "input %x : " x "\ninput %e : " e "\n%y, %z, %s = npu.moe_init_routing_v2(%x, %e) {" attrs "}\nreturn %y"
+    static const struct refusal refusals[] = {
+        {ROUTED("f32[2,4]", "i32[3,2]", "expert_num=5"), NGD_ERR_GRAPH_SHAPE, "expert_idx %e"},
+        {ROUTED("f32[2,4]", "f32[2,2]", "expert_num=5"), NGD_ERR_GRAPH_DTYPE, "expert_idx %e"},
+        {ROUTED("f32[2,4]", "i64[2,0]", "expert_num=5"), NGD_ERR_GRAPH_SHAPE, "1 or more"},
+        {ROUTED("f32[2,4]", "i64[2,2]", "expert_num=0"), NGD_ERR_GRAPH_ATTRIBUTE, "expert_num is 0"},
+        {GROUPED("f32[2,4]", "i64[2]", "f32[4,5]", ""), NGD_ERR_GRAPH_SHAPE, "weight %w"},
+        {GROUPED("f32[2,4]", "i64[2]", "bf16[4,3]", ""), NGD_ERR_GRAPH_DTYPE, "weight %w"},
+        {GROUPED("f32[2,4]", "i64[3]", "f32[4,3]", ""), NGD_ERR_GRAPH_SHAPE, "group_list %n"},
+        {GROUPED("f32[2,4]", "i32[2]", "f32[4,3]", ""), NGD_ERR_GRAPH_DTYPE, "group_list %n"},
+        {GROUPED("f32[2,4]", "i64[2]", "f32[4,3]", "transpose_weight=true"), NGD_ERR_GRAPH_SHAPE, "[N,K]"},
+        {GROUPED("f32[2,4]", "i64[2]", "f32[4,3]", "group_list_type=2"), NGD_ERR_GRAPH_ATTRIBUTE,
+         "group_list_type is 2"},
+        {GROUPED("f16[2,4]", "i64[2]", "f32[4,3]", ""), NGD_ERR_GRAPH_DTYPE, "weight %v"},
+        {SUMS("f32[6,4]", "f32[3,2]", "i32[5]", ""), NGD_ERR_GRAPH_SHAPE, "expanded_src_to_dst_row %i"},
+        {SUMS("f32[5,4]", "f32[3,2]", "i32[6]", ""), NGD_ERR_GRAPH_SHAPE, "expanded_permuted_rows %x"},
+        {SUMS("f32[6,4]", "bf16[3,2]", "i32[6]", ""), NGD_ERR_GRAPH_DTYPE, "scales %s"},
+        {SUMS("f32[6,4]", "f32[3,2]", "i32[6]", "drop_pad_mode=0"), NGD_ERR_GRAPH_ATTRIBUTE, "drop_pad_mode is 0"},
+    };
+
+    CHECK_REFUSALS(refusals);
+}
+END_TEST
+
 /* Makes a text: head, n times part, tail. */
 static char *repeat(const char *head, const char *part, size_t n, const char *tail)
 {
@@ -570,5 +603,6 @@ UNIT_MAIN("graphs/graph errors", a_text_that_does_not_parse_says_where,
           dtypes_and_shapes_are_checked_and_the_right_ones_named, ranks_above_eight_are_refused_where_they_arise,
           sizes_that_overflow_are_refused, what_cannot_be_captured_is_refused_with_a_way_out,
           symbols_are_known_used_and_bounded, only_states_and_their_aliases_are_written,
-          a_graph_without_effect_is_refused, attention_names_what_does_not_fit, texts_made_to_hurt_are_refused_cheaply,
+          a_graph_without_effect_is_refused, attention_names_what_does_not_fit,
+          mixtures_of_experts_name_what_does_not_fit, texts_made_to_hurt_are_refused_cheaply,
           more_symbols_inputs_or_outputs_than_the_limits_are_refused)

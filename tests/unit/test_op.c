@@ -88,6 +88,16 @@ static const struct {
      "%y = npu.fused_infer_attention_score(%q, %k, %k, %t, %a, %b) {num_heads=6, num_key_value_heads=2, scale=0.5, "
      "block_size=16}",
      "y", "f32[B,6,8]"},
+    {"input %x : bf16[B,8]\ninput %e : i64[B,3]\n%a, %y, %c = npu.moe_init_routing_v2(%x, %e) {expert_num=5}", "y",
+     "i32[B*3]"},
+    {"input %x : bf16[B,8]\ninput %e : i64[B,3]\n%y, %a, %c = npu.moe_init_routing_v2(%x, %e) {expert_num=5}", "y",
+     "bf16[B*3,8]"},
+    {"input %x : bf16[B,8]\ninput %e : i64[B,3]\n%a, %b, %y = npu.moe_init_routing_v2(%x, %e) {expert_num=5}", "y",
+     "i64[5]"},
+    {"input %x : f32[B,8]\ninput %n : i64[2]\ninput %w : bf16[8,C]\n%y = npu.grouped_matmul(%x, %n, %w, %w)", "y",
+     "f32[B,C]"},
+    {"input %x : f16[B*3,8]\ninput %s : f32[B,3]\ninput %i : i32[B*3]\n%y = npu.moe_finalize_routing(%x, %s, %i)", "y",
+     "f16[B,8]"},
     {"input %l : f32[B,100]\ninput %t : f32[B]\ninput %k : i32[B]\ninput %p : f32[B]\ninput %s : i64[B]\n"
      "%y = npu.top_k_top_p_sample(%l, %t, %k, %p, %s, %s)",
      "y", "i32[B]"},

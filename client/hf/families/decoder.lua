@@ -38,14 +38,20 @@ function linear(name, x, from, out, features, bias)
     bias and weight(from .. ".bias", out, nil, "rows") or nil})
 end
 
--- The same with columns divided: each rank has some features of x, and the ranks' results are summed.
-function summed_linear(name, x, from, out, features, bias)
-  local one = ranks == 1
-  local y = node(one and name or name .. "_part", "aten.linear", {x, weight(from .. ".weight", out, features, "columns"),
-    bias and weight(from .. ".bias", out, nil, "first") or nil})
-  if one then return y end
+-- The sum of what the ranks have made; make(name) makes a rank's part.
+local function summed(name, make)
+  if ranks == 1 then return make(name) end
+  local y = make(name .. "_part")
   y = node(name .. "_sum", "_c10d_functional.all_reduce", {y}, 'reduce_op="sum", group_name="tp"')
   return node(name, "_c10d_functional.wait_tensor", {y})
+end
+
+-- The same with columns divided: each rank has some features of x, and the ranks' results are summed.
+function summed_linear(name, x, from, out, features, bias)
+  return summed(name, function(part)
+    return node(part, "aten.linear", {x, weight(from .. ".weight", out, features, "columns"),
+      bias and weight(from .. ".bias", out, nil, "first") or nil})
+  end)
 end
 
 -- ---- norms ----
@@ -191,6 +197,43 @@ function mlp(i, m)
   end
   local product = node("prod", "aten.mul.Tensor", {activated(gate), up})
   return summed_linear("down", product, prefix .. "down_proj", hidden, ffn, mlp_bias)
+end
+
+-- ---- mixture of experts ----
+
+-- y = x * w_e^T for the rows of each expert e. from: a format of the weights' names.
+local function grouped(name, x, counts, n, from, out, features, split)
+  local operands = {x, counts}
+  for e = 0, n - 1 do insert(operands, weight(format(from, e), out, features, split)) end
+  return node(name, "npu.grouped_matmul", operands, "group_list_type=1, transpose_weight=true")
+end
+
+-- The sum of the k of n experts that a row's gate gives the largest shares. m: names of tensors (gate; of expert %d: w1
+-- for the gate, w3 up, w2 down); features: of an expert on this rank; normed: the k shares have the sum 1.
+function experts(x, m, n, k, features, normed)
+  local shares = node("shares", "aten.softmax.int", {node("router", "aten.linear", {x, weight(m.gate, n, hidden)})}, "dim=-1")
+  local scales, chosen = node({"scales", "chosen"}, "aten.topk", {shares}, format("k=%d", k))
+  if normed then
+    local total = node("scales_sum", "aten.sum.dim_IntList", {scales}, "dim=[-1], keepdim=true")
+    scales = node("scales_normed", "aten.div.Tensor", {scales, total})
+  end
+  local rows_by_expert, to, counts = node({"routed", "routed_to", "routed_n"}, "npu.moe_init_routing_v2", {x, chosen},
+    format("expert_num=%d", n))
+  local gate = grouped("gate", rows_by_expert, counts, n, m.w1, features, hidden, "rows")
+  local up = grouped("up", rows_by_expert, counts, n, m.w3, features, hidden, "rows")
+  local product = node("prod", "aten.mul.Tensor", {activated(gate), up})
+  return summed("moe", function(part)
+    local down = grouped("down", product, counts, n, m.w2, hidden, features, "columns")
+    return node(part, "npu.moe_finalize_routing", {down, scales, to})
+  end)
+end
+
+-- The numbers of experts, and of those that a row has.
+function read_experts(number_key, number, chosen_key, chosen)
+  local n, k = int(number_key, number), int(chosen_key, chosen)
+  if n > 254 then refuse(number_key, "is larger than 254") end
+  if k > n then corrupt(chosen_key, "is larger than " .. number_key) end
+  return n, k
 end
 
 -- ---- config.json ----
