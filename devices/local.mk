@@ -69,6 +69,8 @@ libngddevices_kernels_la_SOURCES = \
 	devices/host/kernels/k_gemm.c \
 	devices/host/kernels/k_gemm.h \
 	devices/host/kernels/k_gemm_impl.h \
+	devices/host/kernels/k_gemm_quant.c \
+	devices/host/kernels/k_gemm_quant_impl.h \
 	devices/host/kernels/k_gemm_scalar.c \
 	devices/host/kernels/k_gemm_xsmm.c \
 	devices/host/kernels/k_kvcache.c \

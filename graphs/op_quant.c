@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shape rules of quantisation, alone and fused with a normalisation or SwiGLU. */
+/* Shape rules of quantisation, alone and fused with a normalisation or SwiGLU, and of products with quantised weights.
+ */
 #include "graphs/op_int.h"
 #include <string.h>
 
@@ -212,4 +213,132 @@ bool ngd_rows_swiglu_quant(const struct ngd_graph *graph, const struct ngd_node 
                            const char **why_p)
 {
     return last_axis(graph, node, symbol, why_p);
+}
+
+/* ---- products with quantised weights ---- */
+
+#define INT4_OF_I32 8
+#define GROUP_STEP  32 /* the host's vectors divide it, and CANN asks for it */
+
+/* Gives the weight's K and N. An i32 has eight weights along K or along N: the side that has K elements says which. */
+static ngd_status_t weight_sizes(struct ngd_graph *graph, struct ngd_node *node, ngd_dim_t *n_p, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0), *w = ngd_node_in(graph, node, 1);
+    const ngd_dim_t k = last(x);
+    char text[NGD_OP_TEXT], dim[NGD_OP_TEXT];
+    bool packed = w->dtype == NGD_I32, exact = false;
+    ngd_dim_t words = 0;
+    ngd_status_t status = NGD_OK;
+
+    if (packed)
+        status = ngd_expr_divide(graph->exprs, k, INT4_OF_I32, &exact, &words);
+    if (!status && exact && w->dims[0] == words) {
+        *n_p = w->dims[1];
+        return NGD_OK;
+    }
+    if (!status && w->dims[0] != k)
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE,
+                           "weight %%%s is %s, but %%%s has %s columns: it must be %s", ngd_op_in_name(graph, node, 1),
+                           ngd_op_type_text(graph, w, text), ngd_op_in_name(graph, node, 0),
+                           ngd_op_dim_text(graph, k, dim), packed ? "[K/8,N] or [K,N/8]" : "[K,N]");
+    *n_p = w->dims[1];
+    if (!status && packed)
+        status = ngd_expr_make(graph->exprs, NGD_EXPR_MUL, w->dims[1], INT4_OF_I32, n_p);
+    return status ? ngd_op_expr_fail(graph, node, diag, status, "the weight's size") : NGD_OK;
+}
+
+/* Checks that operand i has one element, one for each column, or one for each group and column. */
+static ngd_status_t check_antiquant(struct ngd_graph *graph, struct ngd_node *node, uint32_t i, const char *role,
+                                    int64_t group, ngd_dim_t n, struct ngd_diag *diag)
+{
+    const struct ngd_type *s = ngd_node_in(graph, node, i);
+    ngd_dim_t dims[2] = {1, n};
+    ngd_status_t status = ngd_op_same_or_narrower(graph, node, i, role, diag);
+
+    if (status)
+        return status;
+    if (group == 0 && s->rank == 1 && s->dims[0] == 1)
+        return NGD_OK;
+    if (group == 0 && s->rank == 1)
+        return ngd_op_shape_is(graph, node, i, role, 1, &n, "[1], [N] or [1,N]", diag);
+    if (group != 0)
+        status = ngd_op_range_length(graph, 0, last(ngd_node_in(graph, node, 0)), group, &dims[0]);
+    if (status)
+        return ngd_op_expr_fail(graph, node, diag, status, "the number of groups");
+    return ngd_op_shape_is(graph, node, i, role, 2, dims, group ? "[ceil(K/antiquant_group_size),N]" : "[1,N]", diag);
+}
+
+static ngd_status_t check_quant_operands(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *w = ngd_node_in(graph, node, 1);
+    ngd_status_t status = check_quant_rows(graph, node, diag);
+
+    if (!status)
+        status = ngd_op_rank_is(graph, node, 1, "weight", 2, "[K,N]", diag);
+    if (!status && w->dtype != NGD_I8 && w->dtype != NGD_I32)
+        status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_DTYPE, "weight %%%s is %s, but must be i8 or i32",
+                             ngd_op_in_name(graph, node, 1), ngd_dtype_name(w->dtype));
+    if (!status && (ngd_node_has(node, 4) || ngd_node_has(node, 5)))
+        status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ARITY,
+                             "quant_scale and quant_offset must be none: use npu.quantize on the result");
+    return status;
+}
+
+/* Checks the bias: [N] or [1,N], f32 or x's dtype. */
+static ngd_status_t check_quant_bias(struct ngd_graph *graph, struct ngd_node *node, ngd_dim_t n, struct ngd_diag *diag)
+{
+    const ngd_dim_t dims[2] = {1, n};
+    const struct ngd_type *bias;
+    bool row;
+
+    if (!ngd_node_has(node, 6))
+        return NGD_OK;
+    bias = ngd_node_in(graph, node, 6);
+    row = bias->rank == 2;
+    if (bias->dtype != NGD_F32) {
+        ngd_status_t status = ngd_op_same_or_narrower(graph, node, 6, "bias", diag);
+
+        if (status)
+            return status;
+    }
+    return ngd_op_shape_is(graph, node, 6, "bias", row ? 2 : 1, row ? dims : &n, "[N] or [1,N]", diag);
+}
+
+ngd_status_t ngd_shape_weight_quant_matmul(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    ngd_dim_t n = 0, dims[NGD_MAX_RANK];
+    int64_t group = 0;
+    ngd_status_t status = check_quant_operands(graph, node, diag);
+
+    if (!status)
+        status = ngd_op_const(graph, node, "antiquant_group_size", 0, INT32_MAX, &group, diag);
+    if (!status && group % GROUP_STEP != 0)
+        status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                             "attribute antiquant_group_size must be 0 or a multiple of %d", GROUP_STEP);
+    if (!status)
+        status = weight_sizes(graph, node, &n, diag);
+    if (!status)
+        status = check_antiquant(graph, node, 2, "antiquant_scale", group, n, diag);
+    if (!status && ngd_node_has(node, 3))
+        status = check_antiquant(graph, node, 3, "antiquant_offset", group, n, diag);
+    if (!status)
+        status = check_quant_bias(graph, node, n, diag);
+    if (status)
+        return status;
+    memcpy(dims, x->dims, sizeof(dims));
+    dims[x->rank - 1] = n;
+    return ngd_op_result(graph, node, 0, x->dtype, x->rank, dims, diag);
+}
+
+bool ngd_rows_weight_quant_matmul(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
+                                  const char **why_p)
+{
+    for (uint32_t i = 1; i < node->n_in; i++) {
+        if (ngd_op_in_carries(graph, node, i, symbol)) {
+            *why_p = "the weight or its scales have rows of it";
+            return false;
+        }
+    }
+    return ngd_rows_leading(graph, node, symbol, why_p);
 }

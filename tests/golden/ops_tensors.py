@@ -685,3 +685,40 @@ def updates():
         case("aten.sign", [x], [torch.sign(x)])
         case("aten.isnan", [x], [torch.isnan(x)])
         case("aten.isinf", [x], [torch.isinf(x)])
+
+
+# ---------------------------------------------------------------- products with quantised weights
+
+
+def weight_quant():
+    """i8 weights [K,N], and int4 ones packed along K ([K/8,N]) and along N ([K,N/8]), eight in an i32."""
+    g = torch.Generator().manual_seed(4)  # its own, so that no other case changes
+
+    def draw(*shape, dtype="f32", scale=1.0):
+        return (torch.randn(shape, generator=g, dtype=torch.float64) * scale).to(DTYPES[dtype])
+
+    def pack(q, dim):
+        nibbles = (q.movedim(dim, -1).unflatten(-1, (-1, 8)).long() & 15) << torch.arange(0, 32, 4)
+        words = nibbles.sum(-1)
+        return torch.where(words >= 1 << 31, words - (1 << 32), words).to(torch.int32).movedim(-1, dim).contiguous()
+
+    op = "npu.weight_quant_batchmatmul"
+    for m, n, k, group, dtype, narrow in (
+        (1, 16, 64, 32, "f32", "bf16"), (5, 24, 96, 0, "f32", "f16"), (3, 8, 72, 32, "bf16", "bf16"),
+        (50, 40, 128, 64, "f16", "f16"), (0, 8, 32, 0, "f32", "f32"), (2, 8, 40, -1, "f32", "f32"),
+    ):
+        x, bias = draw(m, k, dtype=dtype), draw(n)
+        shape = (1,) if group < 0 else (-(-k // group) if group else 1, n)
+        scale, offset = draw(*shape, dtype=narrow, scale=0.02), draw(*shape, dtype=narrow, scale=3.0)
+        by_k = torch.arange(k) // group if group > 0 else torch.zeros(k, dtype=torch.long)
+        wide = [f64(t) if group < 0 else f64(t)[by_k] for t in (scale, offset)]
+        attrs = {"antiquant_group_size": max(group, 0)}
+        for bits in (8, 4):
+            q = torch.randint(-(1 << bits - 1), 1 << bits - 1, (k, n), generator=g)
+            stored = [q.to(torch.int8)] if bits == 8 else [pack(q, 0), pack(q, 1)]
+            plain = rounded(f64(x) @ (q.double() * wide[0]), dtype)
+            full = rounded(f64(x) @ ((q.double() + wide[1]) * wide[0]) + f64(bias), dtype)
+            for w in stored:
+                tol = tolerance(dtype, plain, ulps=16, loose=2e-5)
+                case(op, [x, w, scale], [plain], attrs, tol)
+                case(op, [x, w, scale, offset, None, None, bias], [full], attrs, tolerance(dtype, full, 16, 2e-5))

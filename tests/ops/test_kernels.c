@@ -59,6 +59,12 @@ static const struct {
      "input %x : f32[B,3,16]\ninput %w : bf16[3,16,20]\n%y = npu.transpose_batchmatmul(%x, %w) {perm_x1=[1,0,2]}"},
     {NGD_OP_NGD_MULTI_LINEAR, "input %x : f32[B,70]\ninput %w : bf16[33,70]\ninput %v : bf16[16,70]\n"
                               "%y, %z = ngd.multi_linear(%x, %w, %v) {sizes=[33,16]}"},
+    {NGD_OP_NPU_WEIGHT_QUANT_BATCHMATMUL,
+     "input %x : f32[B,70]\ninput %q : i8[33,70]\ninput %s : bf16[33,1]\n%w = aten.t(%q)\n%t = aten.t(%s)\n"
+     "%y = npu.weight_quant_batchmatmul(%x, %w, %t)"},
+    {NGD_OP_NPU_WEIGHT_QUANT_BATCHMATMUL,
+     "input %x : bf16[B,2,64]\ninput %q : i32[33,8]\ninput %s : bf16[2,33]\n%w = aten.t(%q)\n"
+     "%y = npu.weight_quant_batchmatmul(%x, %w, %s) {antiquant_group_size=32}"},
     {NGD_OP_NGD_RMS_NORM_LINEAR,
      "input %x : f32[B,2,70]\ninput %g : f32[70]\ninput %w : f16[33,70]\ninput %c : f32[33]\n"
      "%y = ngd.rms_norm_linear(%x, %g, %w, %c) {sizes=[33]}"},

@@ -160,6 +160,23 @@ START_TEST(dtypes_and_shapes_are_checked_and_the_right_ones_named)
          NGD_ERR_GRAPH_SHAPE, "the same number of rows"},
         {"input %x : f32[2,4]\ninput %s : f32[3]\n%y = npu.quantize(%x, %s)", NGD_ERR_GRAPH_SHAPE, "[D] or [1]"},
         {"input %x : f32[2,3]\n%y, %s = npu.swiglu_quant(%x)", NGD_ERR_GRAPH_SHAPE, "does not divide by 2"},
+        {"input %x : f32[2,64]\ninput %w : i8[7,64]\ninput %s : f32[7]\n%y = npu.weight_quant_batchmatmul(%x, %w, %s)",
+         NGD_ERR_GRAPH_SHAPE, "it must be [K,N]"},
+        {"input %x : f32[2,60]\ninput %w : i32[8,7]\ninput %s : f32[7]\n%y = npu.weight_quant_batchmatmul(%x, %w, %s)",
+         NGD_ERR_GRAPH_SHAPE, "[K/8,N] or [K,N/8]"},
+        {"input %x : f32[2,64]\ninput %w : u8[64,7]\ninput %s : f32[7]\n%y = npu.weight_quant_batchmatmul(%x, %w, %s)",
+         NGD_ERR_GRAPH_DTYPE, "must be i8 or i32"},
+        {"input %x : f32[2,64]\ninput %w : i8[64,7]\ninput %s : f32[3,7]\n%y = npu.weight_quant_batchmatmul(%x, %w, "
+         "%s) "
+         "{antiquant_group_size=32}",
+         NGD_ERR_GRAPH_SHAPE, "[ceil(K/antiquant_group_size),N]"},
+        {"input %x : f32[2,64]\ninput %w : i8[64,7]\ninput %s : f32[4,7]\n%y = npu.weight_quant_batchmatmul(%x, %w, "
+         "%s) "
+         "{antiquant_group_size=16}",
+         NGD_ERR_GRAPH_ATTRIBUTE, "multiple of 32"},
+        {"input %x : f32[2,64]\ninput %w : i8[64,7]\ninput %s : f32[7]\n%y = npu.weight_quant_batchmatmul(%x, %w, %s, "
+         "none, %s)",
+         NGD_ERR_GRAPH_ARITY, "must be none"},
         {"input %x : f32[2,3,4]\ninput %w : f32[2,5,6]\n%y = npu.transpose_batchmatmul(%x, %w)", NGD_ERR_GRAPH_SHAPE,
          "must make [B,M,K] and [B,K,N]"},
         {"input %x : f32[4]\ninput %y : f32[3]\n%z = aten.mul.Tensor(%x, %y)", NGD_ERR_GRAPH_SHAPE, "do not broadcast"},

@@ -66,6 +66,13 @@ static const struct {
     {"input %x : f32[B,C]\ninput %s : f32[C]\n%y = npu.quantize(%x, %s) {dtype=i32}", "y", "i32[B,C]"},
     {"input %x : f16[B,3,4]\n%a, %y = npu.dynamic_quant(%x)", "y", "f32[B,3]"},
     {"input %x : f32[B,C*2]\n%y, %a = npu.swiglu_quant(%x)", "y", "i8[B,C]"},
+    {"input %x : f16[B,64]\ninput %w : i8[64,7]\ninput %s : f16[1,7]\n%y = npu.weight_quant_batchmatmul(%x, %w, %s)",
+     "y", "f16[B,7]"},
+    {"input %x : f32[B,64]\ninput %w : i32[8,7]\ninput %s : bf16[2,7]\n%y = npu.weight_quant_batchmatmul(%x, %w, %s, "
+     "%s) {antiquant_group_size=32}",
+     "y", "f32[B,7]"},
+    {"input %x : f32[B,64]\ninput %w : i32[64,2]\ninput %s : f32[1]\n%y = npu.weight_quant_batchmatmul(%x, %w, %s)",
+     "y", "f32[B,16]"},
     {"input %x : f32[B,3,4]\ninput %w : bf16[3,4,C]\n%y = npu.transpose_batchmatmul(%x, %w) {perm_x1=[1,0,2]}", "y",
      "f32[B,3,C]"},
     {"input %x : f32[B,4]\ninput %w : bf16[C,4]\ninput %v : f16[7,4]\n%a, %y = ngd.multi_linear(%x, %w, %v) "

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * aten.mm, aten.bmm, aten.addmm, aten.linear, npu.transpose_batchmatmul: brings shapes and strides of the operands to
- * one form (struct ngd_gemm), chooses between the ways of k_gemm.h, and splits the work between the threads of a team.
+ * aten.mm, aten.bmm, aten.addmm, aten.linear, npu.transpose_batchmatmul, npu.weight_quant_batchmatmul: brings shapes
+ * and strides of the operands to one form (struct ngd_gemm), chooses between the ways of k_gemm.h, and splits the work
+ * between the threads of a team.
  *
  * Work is counted in units: tiles of columns, times passes over rows (for `wide`), times matrices of the batch. A part
  * takes a run of units, so a thread reads weights in the order of memory.
@@ -86,12 +87,15 @@ NGD_GEMM_API void ngd_gemm_put(const struct ngd_gemm *g, const struct ngd_gemm_d
 /* ---- wide -------------------------------------------------------------------------------------------- */
 
 static void gemm_pack(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t k, int64_t depth,
-                      float *tile)
+                      float *tile, float *room)
 {
     const int64_t size = g->wt == NGD_F32 ? 4 : 2, cols = g->n - n < NGD_GEMM_NT ? g->n - n : NGD_GEMM_NT;
     const char *w = d->w + (g->nk ? n * g->ldw + k : k * g->ldw + n) * size;
 
-    (g->nk ? g->table->pack_nk : g->table->pack_kn)[g->wt](w, g->ldw, cols, depth, tile);
+    if (g->quant.group)
+        ngd_gemm_quant_pack(g, d, n, k, depth, tile, room);
+    else
+        (g->nk ? g->table->pack_nk : g->table->pack_kn)[g->wt](w, g->ldw, cols, depth, tile);
 }
 
 /* Multiplies rows [m, m + rows) of x, rows <= RB, with a tile. */
@@ -114,6 +118,7 @@ static void gemm_wide(const struct ngd_gemm *g, const struct ngd_gemm_data *d, i
     float *tile = (float *)(void *)d->workspace;
     float *sums = (float *)(void *)(d->workspace + TILE_BYTES);
     float *block = (float *)(void *)(d->workspace + TILE_BYTES + SUMS_BYTES);
+    float *room = (float *)(void *)(d->workspace + TILE_BYTES + SUMS_BYTES + ROWS_BYTES);
 
     for (int64_t n = n0; n < n1; n += NGD_GEMM_NT) {
         const int64_t cols = n1 - n < NGD_GEMM_NT ? n1 - n : NGD_GEMM_NT;
@@ -121,7 +126,7 @@ static void gemm_wide(const struct ngd_gemm *g, const struct ngd_gemm_data *d, i
         for (int64_t k = 0; k < g->k; k += NGD_GEMM_KC) {
             const int64_t depth = g->k - k < NGD_GEMM_KC ? g->k - k : NGD_GEMM_KC;
 
-            gemm_pack(g, d, n, k, depth, tile);
+            gemm_pack(g, d, n, k, depth, tile, room);
             for (int64_t m = m0; m < m1; m += NGD_GEMM_RB)
                 mul_block(g, d, m, m1 - m < NGD_GEMM_RB ? m1 - m : NGD_GEMM_RB, k, depth, tile, block,
                           sums + (m - m0) * NGD_GEMM_NT);
@@ -239,13 +244,20 @@ NGD_GEMM_API void ngd_gemm_lay_out(const struct ngd_gemm *g, const struct ngd_ge
     if (has_tiles(g))
         gemm_lay_out_tiles(g, d, 0, rows);
     else
-        NGD_GEMM_INTERLEAVE(g)(d->x, g->ldx, rows, g->k, g->wt == NGD_BF16, (float *)(void *)d->workspace);
+        NGD_GEMM_INTERLEAVE(g)
+        (d->x, g->ldx, rows, g->k, g->wt == NGD_BF16 || g->quant.int4, (float *)(void *)d->workspace);
 }
 
 static void gemm_dot(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1)
 {
     if (!d->laid_out)
         ngd_gemm_lay_out(g, d, rows);
+#ifndef NGD_STATIC
+    if (g->quant.group) {
+        ngd_gemm_quant_dot(g, d, rows, n0, n1);
+        return;
+    }
+#endif
     NGD_GEMM_DOT_OF(g)(g, d, (const float *)(const void *)d->workspace, rows, n0, n1);
 }
 
@@ -295,6 +307,8 @@ static struct ngd_gemm_data product_data(const struct ngd_gemm *g, const struct 
         .x = call->ptrs[g->i_x],
         .w = call->ptrs[g->i_w],
         .bias = g->i_bias == 0xff ? NULL : call->ptrs[g->i_bias],
+        .scale = g->quant.group ? call->ptrs[g->quant.i_scale] : NULL,
+        .offset = g->quant.group && g->quant.i_offset != 0xff ? call->ptrs[g->quant.i_offset] : NULL,
         .y = call->ptrs[call->n_in],
         .workspace = call->workspace + ngd_host_thread * g->thread_workspace,
     };
@@ -345,13 +359,22 @@ static void run_permuted(const struct ngd_host_call *call, struct ngd_host_run *
 
 /* ---- choosing ---------------------------------------------------------------------------------------- */
 
+static double weight_bytes(const struct ngd_gemm *g)
+{
+    if (g->quant.group)
+        return g->quant.int4 ? 0.5 : 1;
+    return g->wt == NGD_F32 ? 4 : 2;
+}
+
 static uint64_t choose_way(struct ngd_gemm *g)
 {
-    g->way = g->m >= WIDE_ROWS && g->n >= NGD_GEMM_NT / 2 ? NGD_GEMM_WIDE : g->nk ? NGD_GEMM_DOT : NGD_GEMM_AXPY;
+    const bool wide = (g->m >= WIDE_ROWS && g->n >= NGD_GEMM_NT / 2) || (g->quant.group && !g->quant.streamed);
+
+    g->way = wide ? NGD_GEMM_WIDE : g->nk ? NGD_GEMM_DOT : NGD_GEMM_AXPY;
     if (g->way == NGD_GEMM_WIDE)
-        return TILE_BYTES + SUMS_BYTES + ROWS_BYTES;
+        return TILE_BYTES + SUMS_BYTES + ROWS_BYTES + (g->quant.group ? NGD_GEMM_QUANT_ROOM : 0);
     if (g->way == NGD_GEMM_DOT)
-        return (uint64_t)g->m * (((uint64_t)g->k + 31) & ~(uint64_t)31) * sizeof(float);
+        return ngd_gemm_dot_bytes(g) + (g->quant.group ? ngd_gemm_quant_bytes(g) : 0);
     return g->xt == NGD_F32 ? 0 : ((uint64_t)g->k * 4 * sizeof(float) + 63) & ~(uint64_t)63;
 }
 
@@ -402,7 +425,7 @@ void ngd_gemm_choose(struct ngd_gemm *g, ngd_isa_t isa)
         g->way = NGD_GEMM_TILES;
     g->table = NGD_BY_ISA(isa, ngd_gemm_table);
     g->plain_y = g->xt == NGD_F32 && g->alpha == 1.0f && g->i_bias == 0xff;
-    g->stream = (uint64_t)g->n * (uint64_t)g->k * (g->wt == NGD_F32 ? 4 : 2) > STREAM_BYTES;
+    g->stream = (double)g->n * (double)g->k * weight_bytes(g) > STREAM_BYTES;
     if (g->way == NGD_GEMM_WIDE && isa != NGD_ISA_SCALAR)
         choose_xsmm(g);
 }
@@ -411,8 +434,8 @@ void ngd_gemm_choose(struct ngd_gemm *g, ngd_isa_t isa)
 double ngd_gemm_cost(const struct ngd_gemm *g, ngd_isa_t isa)
 {
     static const double flops_per_ns[NGD_ISA_MAX] = {2, 25, 50, 50, 50};
-    const double weights = (double)g->n * (double)g->k * (double)g->batch, size = g->wt == NGD_F32 ? 4 : 2;
-    const double read = weights * size / 10,
+    const double weights = (double)g->n * (double)g->k * (double)g->batch;
+    const double read = weights * weight_bytes(g) / 10,
                  math = 2 * weights * (double)g->m / (has_tiles(g) ? 300 : flops_per_ns[isa]);
 
     return 50 + (read > math ? read : math);
@@ -554,6 +577,11 @@ void ngd_gemm_of_linear(const struct ngd_plan *plan, const struct ngd_plan_call 
 static void form_linear(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct form *f)
 {
     ngd_gemm_of_linear(plan, call, 1, 2, &f->g, &f->strided);
+}
+
+static void form_weight_quant(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct form *f)
+{
+    ngd_gemm_of_quant(plan, call, &f->g, &f->strided);
 }
 
 static void form_bmm(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct form *f)
@@ -755,4 +783,5 @@ GEMM_KERNEL(bmm, run_batch);
 GEMM_KERNEL(addmm, run_gemm_rows);
 GEMM_KERNEL(linear, run_gemm_rows);
 GEMM_KERNEL(transpose_bmm, run_permuted);
+GEMM_KERNEL(weight_quant, run_gemm_rows);
 #endif

@@ -16,6 +16,9 @@
  *         L2 cache. LIBXSMM, or our own kernel without it, multiplies blocks of NGD_GEMM_RB rows with them.
  *   tiles bf16 w in rows of K on a CPU with AMX, any number of rows of x: k_gemm_amx.c. Chosen by N and K alone.
  *
+ * Quantised weights (npu.weight_quant_batchmatmul, k_gemm_quant.c) take `dot` and `wide`: dot widens them in registers
+ * and multiplies the sum of each group with its scale; wide multiplies each weight with its scale when it fills a tile.
+ *
  * In each way, an element depends only on its row of x, its column of w and K: not on M, and not on the split.
  * wide serves NGD_GEMM_WIDE_ROWS planned rows and more (of at least NGD_GEMM_NT / 2 columns), dot and axpy serve the
  * rest; between these two the last bits may differ. tiles serves any number of rows.
@@ -34,10 +37,22 @@ typedef enum ngd_gemm_way { NGD_GEMM_DOT, NGD_GEMM_AXPY, NGD_GEMM_WIDE, NGD_GEMM
 /* c[rows][64] (+)= x[rows][k], rows of ldx elements, times w[k][64]. */
 typedef void (*ngd_gemm_mul_fn)(const float *w, const float *x, float *c);
 
+/* Quantised weights: w = (q + offset) * scale. q is in i8, or, int4, in nibbles: two a byte, the low one first. */
+struct ngd_gemm_quant {
+    int64_t group;                                /* rows of K that share a scale; K if all do; 0: w is not quantised */
+    bool int4, by_n;                              /* by_n: an i32 has eight weights along N, not along K */
+    bool streamed;                                /* rows of K are contiguous, so that dot can read them */
+    ngd_dtype_t type;                             /* of scales and offsets */
+    int64_t w_n, w_k;                             /* strides of w, in elements as they are stored: i8 or i32 */
+    int64_t scale_n, scale_g, offset_n, offset_g; /* elements from column to column and from group to group */
+    uint8_t i_scale, i_offset;                    /* indices in ptrs; offset 0xff = none */
+};
+
 /* The operands of a call at a replay, for one matrix of the batch. */
 struct ngd_gemm_data {
     const char *x, *w, *bias;
-    const char *residual; /* added to y after y is rounded; has y's dtype and layout; NULL: none */
+    const char *scale, *offset; /* of quantised weights; the offset may be NULL */
+    const char *residual;       /* added to y after y is rounded; has y's dtype and layout; NULL: none */
     char *y;
     int64_t row0, col0; /* position of y's first element in the result; not 0 if y is a tile of it */
     char *workspace;    /* of this thread */
@@ -58,6 +73,7 @@ struct ngd_gemm {
     bool plain_y;                  /* f32, alpha 1, no bias: a sum is the result */
     bool stream;                   /* w is larger than the caches: read one row of it at a time if M is 1 */
     uint8_t i_x, i_w, i_bias;      /* indices in ptrs; bias 0xff = none */
+    struct ngd_gemm_quant quant;
     ngd_gemm_way_t way;
     uint64_t thread_workspace;
     const struct ngd_gemm_table *table;
@@ -73,6 +89,10 @@ struct ngd_gemm_table {
     void (*interleave[3])(const void *x, int64_t ldx, int64_t rows, int64_t k, bool pairs, float *dst);
     void (*dot[3])(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x, int64_t rows, int64_t n0,
                    int64_t n1);
+    /* The same for quantised weights, i8 and int4. scales: f32, [n1 - n0][groups], then the offsets if there are any.
+     */
+    void (*dot_quant[2])(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x, const float *scales,
+                         int64_t rows, int64_t n0, int64_t n1);
     void (*axpy[3])(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1);
     /* Widens rows of x to f32: dst[rows][cols] with rows of ldd. */
     void (*widen[3])(const void *x, int64_t ldx, int64_t rows, int64_t cols, float *dst, int64_t ldd);
@@ -128,6 +148,25 @@ uint64_t ngd_gemm_amx_bytes(const struct ngd_gemm *g, int64_t rows);
 void ngd_gemm_amx_lay_out(const struct ngd_gemm *g, const char *x, int64_t rows, char *to);
 void ngd_gemm_amx_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
                       int64_t n1, const char *x);
+
+/* k_gemm_quant.c: describe a product with quantised weights; compute columns with dot, rows of x being laid out in the
+ * workspace; fill a tile for wide, with `room` for NGD_GEMM_QUANT_ROOM bytes in between. */
+#define NGD_GEMM_QUANT_ROOM (NGD_GEMM_NT * NGD_GEMM_KC * sizeof(float))
+void ngd_gemm_of_quant(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct ngd_gemm *g,
+                       uint32_t *strided_p);
+/* Bytes of the rows of x that dot lays out. */
+static inline uint64_t ngd_gemm_dot_bytes(const struct ngd_gemm *g)
+{
+    return (uint64_t)g->m * (((uint64_t)g->k + 31) & ~(uint64_t)31) * sizeof(float);
+}
+uint64_t ngd_gemm_quant_bytes(const struct ngd_gemm *g); /* of scales that dot widens */
+void ngd_gemm_quant_dot(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1);
+void ngd_gemm_quant_pack(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t k, int64_t depth,
+                         float *tile, float *room);
+static inline int64_t ngd_gemm_groups(const struct ngd_gemm *g)
+{
+    return g->k == 0 ? 0 : (g->k + g->quant.group - 1) / g->quant.group;
+}
 
 /* For generated code (static.h): say whether a constant g gains anything; append g as a constant. */
 bool ngd_gemm_emittable(const struct ngd_gemm *g);

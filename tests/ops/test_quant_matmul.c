@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Compares npu.weight_quant_batchmatmul with its definition in double, on every instruction set: i8 and int4 weights,
+ * as rows of K (a checkpoint's) and in every other layout, with a scale for all, for each column and for each group,
+ * with and without offsets and bias, in sizes around those of vectors and tiles.
+ */
+#include "tests/ops/each_isa.h"
+#include "tests/ops/reference.h"
+#include "tests/unit/unit.h"
+
+/* How a weight is stored. ROWS: [N,K] or [N,K/8], transposed by a view. BY_N: int4 packed along N. */
+enum stored { ROWS, AS_IS, BY_N };
+
+struct product {
+    ngd_dtype_t xt, st; /* of x, and of scales and offsets */
+    bool int4;
+    enum stored stored;
+    int64_t m, n, k, group; /* group -1: one scale for all */
+    bool offset, bias;
+};
+
+struct operands {
+    struct numbers x, scale, offset, bias;
+    int *q; /* [N][K] */
+    char *w;
+    uint64_t w_bytes;
+    double *want, *allowed;
+};
+
+/* ---- the graph ---- */
+
+static int64_t groups_of(const struct product *p)
+{
+    return p->group > 0 ? (p->k + p->group - 1) / p->group : 1;
+}
+
+static bool by_rows(const struct product *p)
+{
+    return p->stored == ROWS;
+}
+
+static void put_dims(struct ngd_strbuf *sb, const char *name, const char *type, int64_t rows, int64_t cols, bool turned)
+{
+    ngd_strbuf_printf(sb, "param %%%s : %s[%lld,%lld]\n", name, type, (long long)(turned ? cols : rows),
+                      (long long)(turned ? rows : cols));
+}
+
+static void put_scales(struct ngd_strbuf *sb, const struct product *p, const char *name)
+{
+    if (p->group < 0)
+        ngd_strbuf_printf(sb, "param %%%s : %s[1]\n", name, ngd_dtype_name(p->st));
+    else
+        put_dims(sb, name, ngd_dtype_name(p->st), groups_of(p), p->n, by_rows(p));
+}
+
+static void put_graph(struct ngd_strbuf *sb, const struct product *p)
+{
+    const int64_t n = p->int4 && p->stored == BY_N ? p->n / 8 : p->n,
+                  k = p->int4 && p->stored != BY_N ? p->k / 8 : p->k;
+    const char *xt = ngd_dtype_name(p->xt), *w = "%q", *s = "%s", *o = p->offset ? "%o" : "none";
+
+    ngd_strbuf_append(sb, "npugraph 1\ngraph \"product\" {\n");
+    put_dims(sb, "q", p->int4 ? "i32" : "i8", k, n, by_rows(p));
+    put_scales(sb, p, "s");
+    if (p->offset)
+        put_scales(sb, p, "o");
+    if (p->bias)
+        ngd_strbuf_printf(sb, "param %%b : f32[%lld]\n", (long long)p->n);
+    ngd_strbuf_printf(sb, "input %%x : %s[%lld,%lld]\n", xt, (long long)p->m, (long long)p->k);
+    if (by_rows(p)) {
+        ngd_strbuf_append(sb, "%w = aten.t(%q)\n");
+        w = "%w";
+    }
+    if (by_rows(p) && p->group >= 0) {
+        ngd_strbuf_append(sb, "%u = aten.t(%s)\n");
+        s = "%u";
+    }
+    if (by_rows(p) && p->group >= 0 && p->offset) {
+        ngd_strbuf_append(sb, "%v = aten.t(%o)\n");
+        o = "%v";
+    }
+    ngd_strbuf_printf(sb, "%%y = npu.weight_quant_batchmatmul(%%x, %s, %s, %s, none, none, %s)", w, s, o,
+                      p->bias ? "%b" : "none");
+    ngd_strbuf_printf(sb, " {antiquant_group_size=%lld}\nreturn \"y\" = %%y\n}\n",
+                      (long long)(p->group > 0 ? p->group : 0));
+}
+
+/* ---- operands and the definition ---- */
+
+/* Stores q[n][k] where the layout has it. */
+static void store(struct operands *o, const struct product *p, int64_t n, int64_t k, int q)
+{
+    const int64_t along = p->stored == BY_N ? n : k, cols = p->stored == BY_N ? p->n : p->k;
+    int64_t at;
+
+    if (!p->int4) {
+        o->w[by_rows(p) ? n * p->k + k : k * p->n + n] = (char)q;
+        return;
+    }
+    if (p->stored == AS_IS)
+        at = k / 8 * p->n + n;
+    else
+        at = (p->stored == BY_N ? k : n) * (cols / 8) + along / 8;
+    o->w[at * 4 + along % 8 / 2] = (char)(o->w[at * 4 + along % 8 / 2] | (q & 15) << (along % 2 * 4));
+}
+
+/* Scales and offsets are stored like the weight. */
+static double antiquant(const struct product *p, const struct numbers *t, int64_t n, int64_t k)
+{
+    const int64_t g = p->group > 0 ? k / p->group : 0;
+
+    return p->group < 0 ? t->value[0] : t->value[by_rows(p) ? n * groups_of(p) + g : g * p->n + n];
+}
+
+static void define(struct operands *o, const struct product *p)
+{
+    for (int64_t i = 0; i < p->m; i++)
+        for (int64_t j = 0; j < p->n; j++) {
+            double sum = p->bias ? o->bias.value[j] : 0, size = fabs(sum);
+
+            for (int64_t k = 0; k < p->k; k++) {
+                const double shift = p->offset ? antiquant(p, &o->offset, j, k) : 0,
+                             v = o->x.value[i * p->k + k] * antiquant(p, &o->scale, j, k);
+
+                sum += v * (o->q[j * p->k + k] + shift);
+                size += fabs(v) * (fabs(shift) + abs(o->q[j * p->k + k]));
+            }
+            o->want[i * p->n + j] = sum;
+            o->allowed[i * p->n + j] = (6 + 4 * sqrt((double)p->k)) * 0x1p-24 * size + 1.01 * rounding_of(p->xt, sum);
+        }
+}
+
+static void operands_open(struct operands *o, const struct product *p, struct random *r)
+{
+    const int64_t scales = p->group < 0 ? 1 : p->n * groups_of(p);
+
+    *o = (struct operands){.w_bytes = (uint64_t)(p->n * p->k) / (p->int4 ? 2 : 1)};
+    numbers_random(&o->x, p->xt, p->m * p->k, 1, r);
+    numbers_random(&o->scale, p->st, scales, 0.01, r);
+    numbers_random(&o->offset, p->st, scales, p->int4 ? 8 : 100, r);
+    numbers_random(&o->bias, NGD_F32, p->n, 2, r);
+    o->q = calloc((size_t)(p->n * p->k) + 1, sizeof(int));
+    o->w = calloc(o->w_bytes + 1, 1);
+    for (int64_t i = 0; i < p->n * p->k; i++) {
+        o->q[i] = p->int4 ? (int)random_below(r, 16) - 8 : (int)random_below(r, 256) - 128;
+        store(o, p, i / p->k, i % p->k, o->q[i]);
+    }
+    o->want = calloc((size_t)(p->m * p->n) + 1, sizeof(double));
+    o->allowed = calloc((size_t)(p->m * p->n) + 1, sizeof(double));
+    define(o, p);
+}
+
+static void operands_close(struct operands *o)
+{
+    numbers_close(&o->x);
+    numbers_close(&o->scale);
+    numbers_close(&o->offset);
+    numbers_close(&o->bias);
+    free(o->q);
+    free(o->w);
+    free(o->want);
+    free(o->allowed);
+}
+
+/* ---- running ---- */
+
+static struct bench benches[NGD_ISA_MAX];
+
+static void benches_open(void)
+{
+    EACH_ISA (isa)
+        bench_open(&benches[isa], (ngd_isa_t)isa, 2);
+}
+
+static void benches_close(void)
+{
+    EACH_ISA (isa)
+        bench_close(&benches[isa]);
+}
+
+/* Gives the results of the first p->m rows of x. */
+static void run_rows(struct bench *b, const struct product *p, const struct operands *o, char *y)
+{
+    const uint64_t size = ngd_dtype_bytes(p->xt);
+    struct ngd_span in = {o->x.data, (uint64_t)(p->m * p->k) * size};
+    struct ngd_out out = {y, (uint64_t)(p->m * p->n) * size};
+    struct ngd_launch launch = {.inputs = &in, .outputs = &out};
+    struct ngd_diag diag = {0};
+    struct ngd_strbuf sb;
+    struct ready r;
+    uint32_t bound = 0;
+
+    ngd_strbuf_init(&sb);
+    put_graph(&sb, p);
+    run_check(ready_open(&r, b, ngd_strbuf_str(&sb), NULL, &diag), &diag, ngd_strbuf_str(&sb));
+    run_check(ngd_buffer_write(r.bound[bound++], 0, o->w, o->w_bytes, &diag), &diag, "w");
+    run_check(ngd_buffer_write(r.bound[bound++], 0, o->scale.data, numbers_bytes(&o->scale), &diag), &diag, "scale");
+    if (p->offset)
+        run_check(ngd_buffer_write(r.bound[bound++], 0, o->offset.data, numbers_bytes(&o->offset), &diag), &diag, "o");
+    if (p->bias)
+        run_check(ngd_buffer_write(r.bound[bound++], 0, o->bias.data, numbers_bytes(&o->bias), &diag), &diag, "bias");
+    run_check(ngd_launch_check(r.plan, &launch, 1, 0, 1, &diag), &diag, ngd_strbuf_str(&sb));
+    run_check(ngd_stream_run(b->stream, r.inst, &launch), &launch.diag, ngd_strbuf_str(&sb));
+    ready_close(&r);
+    ngd_strbuf_fini(&sb);
+}
+
+static void check_product(const struct product *p, struct random *r)
+{
+    char *y = malloc((size_t)(p->m * p->n) * ngd_dtype_bytes(p->xt) + 1);
+    struct operands o;
+
+    operands_open(&o, p, r);
+    EACH_ISA (isa) {
+        run_rows(&benches[isa], p, &o, y);
+        for (int64_t i = 0; i < p->m * p->n; i++) {
+            double got = numbers_got(p->xt, y, i);
+
+            if (!(fabs(got - o.want[i]) <= o.allowed[i]))
+                ck_abort_msg("%s, %s, %lld x %lld x %lld, group %lld, layout %d: element %lld is %.9g, should be %.9g, "
+                             "and may be %.3g off",
+                             benches[isa].name, p->int4 ? "int4" : "i8", (long long)p->m, (long long)p->n,
+                             (long long)p->k, (long long)p->group, p->stored, (long long)i, got, o.want[i],
+                             o.allowed[i]);
+        }
+    }
+    operands_close(&o);
+    free(y);
+}
+
+static const struct {
+    ngd_dtype_t x, s;
+} types[] = {{NGD_F32, NGD_F32}, {NGD_F32, NGD_BF16}, {NGD_F32, NGD_F16}, {NGD_F16, NGD_F16}, {NGD_BF16, NGD_BF16}};
+#define N_TYPES (sizeof(types) / sizeof(types[0]))
+
+/* M, N, K, group. int4 takes those whose K is a multiple of 8. */
+static const int64_t sizes[][4] = {
+    {1, 1, 1, 0},     {1, 1, 8, 0},      {1, 3, 300, 0},    {1, 64, 64, 32},  {2, 33, 31, 0},     {3, 5, 136, -1},
+    {3, 17, 96, 32},  {4, 65, 72, 32},   {5, 16, 520, 128}, {7, 63, 32, 64},  {8, 40, 264, 64},   {9, 7, 65, 32},
+    {16, 31, 100, 0}, {17, 66, 256, 96}, {48, 64, 256, 32}, {60, 31, 40, -1}, {65, 70, 136, 32},  {49, 130, 530, 64},
+    {0, 5, 64, 32},   {3, 0, 64, 32},    {3, 5, 0, 32},     {50, 40, 0, 0},   {193, 66, 296, 128}};
+#define N_SIZES (sizeof(sizes) / sizeof(sizes[0]))
+
+static void check_sizes(bool int4, enum stored stored, uint64_t seed)
+{
+    struct random r = {seed};
+
+    for (size_t s = 0; s < N_SIZES; s++)
+        for (size_t t = 0; t < N_TYPES; t++) {
+            struct product p = {.xt = types[t].x, .st = types[t].s, .int4 = int4, .stored = stored};
+
+            p.m = sizes[s][0];
+            p.n = stored == BY_N ? (sizes[s][1] + 7) / 8 * 8 : sizes[s][1];
+            p.k = sizes[s][2];
+            p.group = sizes[s][3];
+            p.offset = (s + t) % 2;
+            p.bias = (s + t) % 3 == 1;
+            if (stored == BY_N ? p.k > 0 : !int4 || p.k % 8 == 0) /* i32[0,N] has N columns */
+                check_product(&p, &r);
+        }
+}
+
+START_TEST(weights_in_rows_of_k_are_right)
+{
+    benches_open();
+    check_sizes(false, ROWS, 1);
+    check_sizes(true, ROWS, 2);
+    benches_close();
+}
+END_TEST
+
+START_TEST(weights_in_other_layouts_are_right)
+{
+    benches_open();
+    check_sizes(false, AS_IS, 3);
+    check_sizes(true, AS_IS, 4);
+    check_sizes(true, BY_N, 5);
+    benches_close();
+}
+END_TEST
+
+/* A sequence's bits are what they are alone: the number of rows of a step changes no row. */
+START_TEST(a_row_has_the_same_bits_among_others)
+{
+    static const int64_t some[][3] = {{70, 264, 0}, {33, 256, 32}, {16, 136, 64}}, rows[] = {1, 2, 3, 5, 8, 11};
+    struct random r = {6};
+
+    benches_open();
+    for (size_t s = 0; s < 6; s++) {
+        struct product p = {.xt = types[s % N_TYPES].x, .st = types[s % N_TYPES].s, .int4 = s % 2 == 1};
+        struct operands o;
+        char *all, *y;
+        size_t row;
+
+        p.m = 16, p.n = some[s / 2][0], p.k = some[s / 2][1], p.group = some[s / 2][2];
+        p.offset = s > 3;
+        row = (size_t)p.n * ngd_dtype_bytes(p.xt);
+        all = malloc(16 * row), y = malloc(16 * row);
+        operands_open(&o, &p, &r);
+        EACH_ISA (isa) {
+            p.m = 16;
+            run_rows(&benches[isa], &p, &o, all);
+            for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+                p.m = rows[i];
+                run_rows(&benches[isa], &p, &o, y);
+                ck_assert_msg(memcmp(all, y, (size_t)p.m * row) == 0, "%s, case %zu: %lld rows differ from 16",
+                              benches[isa].name, s, (long long)p.m);
+            }
+        }
+        operands_close(&o);
+        free(all);
+        free(y);
+    }
+    benches_close();
+}
+END_TEST
+
+UNIT_MAIN("ops/quant_matmul", weights_in_rows_of_k_are_right, weights_in_other_layouts_are_right,
+          a_row_has_the_same_bits_among_others)
