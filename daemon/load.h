@@ -16,7 +16,8 @@ struct ngd_load_slice {
     const char *name;
     uint32_t dim;
     int64_t begin, end;
-    int64_t of; /* what the tensor's size in dim must be; 0: any */
+    int64_t of;       /* what the tensor's size in dim must be; 0: any */
+    bool offset_int4; /* eight 4-bit numbers n + 8 in each i32: they become n in two's complement */
 };
 
 struct ngd_loaded {

@@ -12,6 +12,7 @@
 struct part {
     uint32_t dim;
     int64_t begin, end;
+    bool offset_int4;
 };
 
 /* One loaded tensor. */
@@ -58,7 +59,8 @@ static struct ngd_buffer_object *make_shared_object(struct ngd_loaded *t, struct
 
 static struct part part_of_tensor(const struct ngd_loaded *t)
 {
-    return t->slice ? (struct part){t->slice->dim, t->slice->begin, t->slice->end} : (struct part){0, 0, 0};
+    return t->slice ? (struct part){t->slice->dim, t->slice->begin, t->slice->end, t->slice->offset_int4}
+                    : (struct part){0, 0, 0, false};
 }
 
 struct ngd_buffer_object *ngd_load_share_find(struct ngd_load_share *share, struct ngd_device *dev,
@@ -71,8 +73,8 @@ struct ngd_buffer_object *ngd_load_share_find(struct ngd_load_share *share, stru
     ngd_mutex_lock(&share->lock);
     for (const struct shared *s = *bucket(share, file, offset); s && !buffer; s = s->next)
         if (ngd_file_id_equal(&s->file, file) && s->offset == offset && s->part.dim == part.dim &&
-            s->part.begin == part.begin && s->part.end == part.end && ngd_buffer_device(s->buffer) == dev &&
-            ngd_buffer_bytes(s->buffer) == (t->bytes ? t->bytes : 1))
+            s->part.begin == part.begin && s->part.end == part.end && s->part.offset_int4 == part.offset_int4 &&
+            ngd_buffer_device(s->buffer) == dev && ngd_buffer_bytes(s->buffer) == (t->bytes ? t->bytes : 1))
             buffer = ngd_buffer_ref(s->buffer);
     ngd_mutex_unlock(&share->lock);
     *found_p = buffer != NULL;

@@ -12,6 +12,10 @@ static ngd_status_t check_slice(const struct ngd_load *load, const struct ngd_sa
         return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT,
                             "%.300s: dimension %" PRIu32 " of tensor %.200s is %" PRId64 "; it must be %" PRId64,
                             load->path, s->dim, t->name, t->shape[s->dim], s->of);
+    if (s->offset_int4 && t->dtype != NGD_I32)
+        return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT,
+                            "%.300s: tensor %.200s is %s; tensors of packed int4 numbers are i32", load->path, t->name,
+                            ngd_dtype_name(t->dtype));
     if (s->dim < t->rank && s->begin >= 0 && s->begin < s->end && s->end <= t->shape[s->dim])
         return NGD_OK;
     return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
@@ -31,7 +35,7 @@ static ngd_status_t choose_part(const struct ngd_load *load, struct ngd_loaded *
         return status;
     memcpy(t->shape, t->tensor->shape, sizeof(t->shape));
     t->bytes = t->tensor->bytes;
-    if (!s || s->end - s->begin == t->shape[s->dim])
+    if (!s || (s->end - s->begin == t->shape[s->dim] && !s->offset_int4))
         return NGD_OK;
     t->slice = s;
     t->bytes = t->bytes / (uint64_t)t->shape[s->dim] * (uint64_t)(s->end - s->begin);

@@ -114,19 +114,29 @@ static ngd_status_t read_index(int fd, uint64_t size, struct ngd_load *load, str
     return status;
 }
 
-/* Reads a chunk, directly into device memory if the CPU can address it. */
-static ngd_status_t read_chunk(int fd, struct ngd_buffer *buffer, uint64_t at, uint64_t n, uint64_t offset,
-                               void **bounce, struct ngd_diag *diag)
+/* The numbers are n + 8: flipping the top bit of four makes n of them, in two's complement. */
+static void turn_int4(const struct ngd_loaded *t, void *bytes, uint64_t n)
 {
-    char *direct = ngd_buffer_host_ptr(buffer);
+    uint8_t *p = bytes;
+
+    for (uint64_t i = 0; t->slice && t->slice->offset_int4 && i < n; i++)
+        p[i] ^= 0x88;
+}
+
+/* Reads a chunk, directly into device memory if the CPU can address it. */
+static ngd_status_t read_chunk(int fd, const struct ngd_loaded *t, struct ngd_buffer *buffer, uint64_t at, uint64_t n,
+                               uint64_t offset, void **bounce, struct ngd_diag *diag)
+{
+    char *direct = ngd_buffer_host_ptr(buffer), *to;
     ngd_status_t status;
 
-    if (direct)
-        return read_fully(fd, direct + at, n, offset, diag);
-    if (!*bounce && !(*bounce = ngd_malloc(CHUNK_BYTES)))
+    if (!direct && !*bounce && !(*bounce = ngd_malloc(CHUNK_BYTES)))
         return NGD_ERR_NO_MEMORY;
-    status = read_fully(fd, *bounce, n, offset, diag);
-    return status == NGD_OK ? ngd_buffer_write(buffer, at, *bounce, n, diag) : status;
+    to = direct ? direct + at : *bounce;
+    status = read_fully(fd, to, n, offset, diag);
+    if (status == NGD_OK)
+        turn_int4(t, to, n);
+    return status == NGD_OK && !direct ? ngd_buffer_write(buffer, at, to, n, diag) : status;
 }
 
 struct meter {
@@ -149,15 +159,16 @@ static ngd_status_t count_loaded(struct ngd_load *load, struct meter *m, uint64_
 }
 
 /* Reads bytes that are contiguous in the file, to offset `to` of the buffer. */
-static ngd_status_t read_range(struct ngd_load *load, int fd, uint64_t offset, uint64_t bytes,
-                               struct ngd_buffer *buffer, uint64_t to, struct meter *m, struct ngd_diag *diag)
+static ngd_status_t read_range(struct ngd_load *load, int fd, const struct ngd_loaded *t, uint64_t offset,
+                               uint64_t bytes, struct ngd_buffer *buffer, uint64_t to, struct meter *m,
+                               struct ngd_diag *diag)
 {
     ngd_status_t status = NGD_OK;
 
     for (uint64_t at = 0; at < bytes && status == NGD_OK;) {
         uint64_t n = bytes - at < CHUNK_BYTES ? bytes - at : CHUNK_BYTES;
 
-        status = read_chunk(fd, buffer, to + at, n, offset + at, &m->bounce, diag);
+        status = read_chunk(fd, t, buffer, to + at, n, offset + at, &m->bounce, diag);
         if (status == NGD_OK)
             status = count_loaded(load, m, n, diag);
         at += n;
@@ -166,9 +177,10 @@ static ngd_status_t read_range(struct ngd_load *load, int fd, uint64_t offset, u
 }
 
 /* Reads short runs: reads them with the bytes between them, moves them together, and writes them at once. */
-static ngd_status_t read_rows(struct ngd_load *load, int fd, const struct ngd_load_runs *r, struct ngd_buffer *buffer,
+static ngd_status_t read_rows(struct ngd_load *load, int fd, const struct ngd_loaded *t, struct ngd_buffer *buffer,
                               struct meter *m, struct ngd_diag *diag)
 {
+    const struct ngd_load_runs runs = ngd_load_runs(t), *r = &runs;
     const uint64_t most = CHUNK_BYTES / r->stride;
     ngd_status_t status = NGD_OK;
 
@@ -181,6 +193,7 @@ static ngd_status_t read_rows(struct ngd_load *load, int fd, const struct ngd_lo
         status = read_fully(fd, rows, (n - 1) * r->stride + r->bytes, r->offset + at * r->stride, diag);
         for (uint64_t i = 1; i < n && status == NGD_OK; i++)
             memmove(rows + i * r->bytes, rows + i * r->stride, r->bytes);
+        turn_int4(t, rows, n * r->bytes);
         if (status == NGD_OK)
             status = ngd_buffer_write(buffer, at * r->bytes, rows, n * r->bytes, diag);
         if (status == NGD_OK)
@@ -197,9 +210,9 @@ static ngd_status_t read_tensor(struct ngd_load *load, int fd, const struct ngd_
     ngd_status_t status = NGD_OK;
 
     if (r.n > 1 && r.stride <= CHUNK_BYTES)
-        return read_rows(load, fd, &r, buffer, m, diag);
+        return read_rows(load, fd, t, buffer, m, diag);
     for (uint64_t i = 0; i < r.n && status == NGD_OK; i++)
-        status = read_range(load, fd, r.offset + i * r.stride, r.bytes, buffer, i * r.bytes, m, diag);
+        status = read_range(load, fd, t, r.offset + i * r.stride, r.bytes, buffer, i * r.bytes, m, diag);
     return status;
 }
 

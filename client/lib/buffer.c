@@ -2,6 +2,7 @@
 /* Device memory: buffers, uploads, downloads, checkpoint files. */
 #include "client/lib/client_int.h"
 #include "proto/npugraph.pb-c.h"
+#include "proto/word.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -253,6 +254,8 @@ static Npugraph__V1__TensorSlice **slice_messages(const struct npugraph_load *lo
         items[i].begin = load->slices[i].begin;
         items[i].end = load->slices[i].end;
         items[i].of = load->slices[i].of;
+        if (load->slices[i].offset_int4)
+            items[i].change = NGD_PB(TENSOR_CHANGE, OFFSET_INT4);
         list[i] = &items[i];
     }
     return list;

@@ -7,6 +7,7 @@
 #include "daemon/loader.h"
 #include "daemon/session.h"
 #include "proto/npugraph.pb-c.h"
+#include "proto/word.h"
 
 struct load_call {
     struct ngd_job job;
@@ -97,8 +98,10 @@ static ngd_status_t read_slices(struct ngd_call *call, const Npugraph__V1__LoadS
     struct ngd_load_slice *slices = ngd_arena_calloc(&call->life, q->n_slices + 1, sizeof(*slices));
 
     for (size_t i = 0; slices && i < q->n_slices; i++)
-        slices[i] = (struct ngd_load_slice){q->slices[i]->name, q->slices[i]->dim, q->slices[i]->begin,
-                                            q->slices[i]->end, q->slices[i]->of};
+        slices[i] = (struct ngd_load_slice){
+            q->slices[i]->name, q->slices[i]->dim, q->slices[i]->begin,
+            q->slices[i]->end,  q->slices[i]->of,  q->slices[i]->change == NGD_PB(TENSOR_CHANGE, OFFSET_INT4),
+        };
     load->slices = slices;
     load->n_slices = q->n_slices;
     return slices ? NGD_OK : NGD_ERR_NO_MEMORY;

@@ -99,6 +99,28 @@ def slices(daemon):
     until("everything is freed", lambda: daemon.used_bytes() <= before)
 
 
+@test("int4 numbers plus 8 become two's complement when they are loaded: whole, rows and columns; never shared with those as they lie")
+def int4(daemon):
+    packed = os.urandom(4 * 6 * 8)
+    turned = bytes(b ^ 0x88 for b in packed)
+    path = safetensors(MODELS / "int4.safetensors", {"w": ("I32", [6, 8], packed), "f": ("F32", [2], bytes(8))})
+
+    def load(c, name, dim, begin, end, change):
+        request = pb.LoadSafetensorsRequest(path=str(path), tensors=[name])
+        request.slices.add(name=name, dim=dim, begin=begin, end=end, change=change)
+        done = list(c.call("Memory/LoadSafetensors", request))[-1].done
+        return c.read(done.tensors[0].buffer), done.shared
+
+    with Client(daemon) as c:
+        for change, content in ((0, packed), (pb.TENSOR_CHANGE_OFFSET_INT4, turned)):
+            assert load(c, "w", 0, 0, 6, change) == (content, False)
+            assert load(c, "w", 0, 2, 5, change) == (content[64:160], False)
+            assert load(c, "w", 1, 3, 5, change) == (b"".join(content[32 * r + 12:32 * r + 20] for r in range(6)), False)
+        for change, content in ((0, packed), (pb.TENSOR_CHANGE_OFFSET_INT4, turned)):
+            assert load(c, "w", 0, 0, 6, change) == (content, True)
+        assert "packed int4" in refused("FILE_CORRUPT", "INVALID_ARGUMENT", load, c, "f", 0, 0, 2, 1).text
+
+
 @test("progress is told, and ends at the total")
 def progress(daemon):
     path = safetensors(MODELS / "big.safetensors", {f"t{i}": ("U8", [MIB], os.urandom(MIB)) for i in range(40)})
