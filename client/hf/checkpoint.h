@@ -26,6 +26,13 @@ enum npugraph__split {
     NPUGRAPH__FIRST,   /* only rank 0 has it, since it would be added once for each rank otherwise */
 };
 
+/* What a weight's elements are. */
+enum npugraph__kind {
+    NPUGRAPH__FLOAT, /* f32, f16 or bf16, as the file has it */
+    NPUGRAPH__I8,
+    NPUGRAPH__INT4, /* eight n + 8 in an i32 of the file; two's complement in the graph */
+};
+
 /* A weight of the model, as a rank of a tensor-parallel group has it. A single device has all of it. */
 struct npugraph__weight {
     char name[96];
@@ -34,9 +41,10 @@ struct npugraph__weight {
     int64_t shape[2]; /* shape on this rank */
     int64_t begin;    /* where the rank's slice begins in the dimension that is divided */
     enum npugraph__split split;
+    enum npugraph__kind kind;
     bool absent;      /* this rank does not have it */
     const char *file; /* shard, below the directory */
-    char dtype[8];    /* after loading; the graph's text needs it */
+    char dtype[8];    /* of floats after loading; the graph's text needs it */
     uint64_t buffer;  /* after loading; 0 = not yet */
     uint64_t bytes;
 };

@@ -92,7 +92,7 @@ static void open_lua_library(lua_State *lua, lua_CFunction open, const char *con
 static void open_lua_libraries(lua_State *lua)
 {
     static const char *const base[] = {"assert", "error", "ipairs", "pairs", "tostring", "type", NULL};
-    static const char *const string[] = {"format", NULL};
+    static const char *const string[] = {"format", "sub", NULL};
     static const char *const table[] = {"concat", "insert", "unpack", NULL};
     static const char *const maths[] = {"abs", "floor", "log", "max", "min", "sqrt", NULL};
 

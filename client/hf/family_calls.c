@@ -246,7 +246,7 @@ static void *make_room(lua_State *lua, void *items, size_t n, size_t max, size_t
 }
 
 static struct npugraph__weight *declare_weight(lua_State *lua, const char *name, uint32_t rank, const int64_t *shape,
-                                               enum npugraph__split split)
+                                               enum npugraph__split split, enum npugraph__kind kind)
 {
     struct npugraph__checkpoint *ck = npugraph__family_of(lua)->ck;
     struct npugraph__weights *w = &ck->weights;
@@ -254,7 +254,9 @@ static struct npugraph__weight *declare_weight(lua_State *lua, const char *name,
 
     w->items = make_room(lua, w->items, w->n, WEIGHTS_MAX, sizeof(*w->items), "weights");
     x = &w->items[w->n++];
-    *x = (struct npugraph__weight){.rank = rank, .split = split};
+    *x = (struct npugraph__weight){.rank = rank, .split = split, .kind = kind};
+    if (kind != NPUGRAPH__FLOAT)
+        snprintf(x->dtype, sizeof(x->dtype), "%s", kind == NPUGRAPH__I8 ? "i8" : "i32");
     snprintf(x->name, sizeof(x->name), "%s", name);
     for (uint32_t d = 0; d < rank; d++)
         x->shape[d] = x->full[d] = shape[d];
@@ -274,26 +276,29 @@ static void put_weight(struct npugraph__family_run *run, const struct npugraph__
 }
 
 /*
- * weight(NAME, ROWS[, COLUMNS[, SPLIT]]): a tensor of the checkpoint, with the shape that a rank has. SPLIT is "rows",
- * "columns" or "first". Returns the value; nil if this rank does not have it.
+ * weight(NAME, ROWS[, COLUMNS[, SPLIT[, KIND]]]): a tensor of the checkpoint, with the shape that a rank has. SPLIT is
+ * "rows", "columns" or "first"; KIND "i8" or "int4". Returns the value; nil if this rank does not have it.
  */
 static int call_weight(lua_State *lua)
 {
     static const char *const splits[] = {"whole", "rows", "columns", "first", NULL};
+    static const char *const kinds[] = {"float", "i8", "int4", NULL};
     struct npugraph__family_run *run = npugraph__family_of(lua);
     const char *name = luaL_checkstring(lua, 1);
     uint32_t rank = lua_isnoneornil(lua, 3) ? 1 : 2;
     int64_t shape[2] = {check_dim(lua, 2), rank == 2 ? check_dim(lua, 3) : 0};
     enum npugraph__split split = (enum npugraph__split)luaL_checkoption(lua, 4, "whole", splits);
+    enum npugraph__kind kind = (enum npugraph__kind)luaL_checkoption(lua, 5, "float", kinds);
     struct npugraph__weight *x = npugraph__weights_find(&run->ck->weights, name);
     bool again = x != NULL && (run->shape == NULL || x < run->ck->weights.items + run->n_weights);
 
     luaL_argcheck(lua, strlen(name) < sizeof(x->name), 1, "the name of a tensor is too long");
     luaL_argcheck(lua, split != NPUGRAPH__COLUMNS || rank == 2, 4, "a vector has no columns");
     if (x == NULL && run->shape == NULL)
-        x = declare_weight(lua, name, rank, shape, split);
-    if (x == NULL || x->rank != rank || x->shape[0] != shape[0] || x->shape[1] != shape[1] || x->split != split)
-        return luaL_error(lua, "weight %s is declared twice, with different shapes", name);
+        x = declare_weight(lua, name, rank, shape, split, kind);
+    if (x == NULL || x->rank != rank || x->shape[0] != shape[0] || x->shape[1] != shape[1] || x->split != split ||
+        x->kind != kind)
+        return luaL_error(lua, "weight %s is declared twice, with different shapes or kinds", name);
     if (!again && run->shape != NULL && x != run->ck->weights.items + run->n_weights)
         return luaL_error(lua, "weight %s is not declared in the same order by each run", name);
     if (!again) {

@@ -58,7 +58,8 @@ dist_families_DATA = \
 	client/hf/families/Qwen3ForCausalLM.lua \
 	client/hf/families/Qwen3MoeForCausalLM.lua \
 	client/hf/families/SmolLM3ForCausalLM.lua \
-	client/hf/families/decoder.lua
+	client/hf/families/decoder.lua \
+	client/hf/families/quantised.lua
 CLEANFILES += client/hf/families_text.inc
 client/hf/families_text.inc: $(dist_families_DATA)
 	$(AM_V_GEN)$(MKDIR_P) client/hf && for file in $(dist_families_DATA); do \

@@ -149,7 +149,12 @@ static int check_tensor(struct load *l, const struct npugraph_tensor *t)
             l->err, 3, "FILE_CORRUPT",
             "%s: %s has rank %u and %" PRId64 " rows, config.json means rank %u, [%" PRId64 ",%" PRId64 "]", w->file,
             w->name, t->rank, t->rank > 0 ? t->shape[0] : 0, w->rank, w->shape[0], w->shape[1]);
-    if (strcmp(t->dtype, "f32") != 0 && strcmp(t->dtype, "f16") != 0 && strcmp(t->dtype, "bf16") != 0)
+    if (w->kind != NPUGRAPH__FLOAT && strcmp(t->dtype, w->dtype) != 0)
+        return npugraph__error(l->err, 3, "FILE_CORRUPT",
+                               "%s: %s is %s, but config.json's quantization_config means %s", w->file, w->name,
+                               t->dtype, w->dtype);
+    if (w->kind == NPUGRAPH__FLOAT && strcmp(t->dtype, "f32") != 0 && strcmp(t->dtype, "f16") != 0 &&
+        strcmp(t->dtype, "bf16") != 0)
         return npugraph__error(l->err, 3, "FILE_UNSUPPORTED", "%s: %s is %s; weights must be f32, f16 or bf16", w->file,
                                w->name, t->dtype);
     snprintf(w->dtype, sizeof(w->dtype), "%s", t->dtype);
@@ -168,11 +173,12 @@ static void choose_tensors(const struct load *l, const char *file, const char **
         if (w->absent || strcmp(w->file, file) != 0)
             continue;
         names[q->n_names++] = w->name;
-        if ((w->split == NPUGRAPH__ROWS || w->split == NPUGRAPH__COLUMNS) && l->ranks > 1) {
+        if (((w->split == NPUGRAPH__ROWS || w->split == NPUGRAPH__COLUMNS) && l->ranks > 1) ||
+            w->kind == NPUGRAPH__INT4) {
             uint32_t dim = w->split == NPUGRAPH__COLUMNS;
 
-            slices[q->n_slices++] =
-                (struct npugraph_slice){w->name, dim, w->begin, w->begin + w->shape[dim], w->full[dim]};
+            slices[q->n_slices++] = (struct npugraph_slice){
+                w->name, dim, w->begin, w->begin + w->shape[dim], w->full[dim], w->kind == NPUGRAPH__INT4};
         }
     }
     q->names = names;
@@ -328,7 +334,7 @@ static uint64_t count_parameters(const struct load *l)
     for (size_t i = 0; i < l->ck->weights.n; i++) {
         const struct npugraph__weight *w = &l->ck->weights.items[i];
 
-        n += (uint64_t)w->full[0] * (w->rank == 2 ? (uint64_t)w->full[1] : 1);
+        n += (uint64_t)w->full[0] * (w->rank == 2 ? (uint64_t)w->full[1] : 1) * (w->kind == NPUGRAPH__INT4 ? 8 : 1);
     }
     return n;
 }

@@ -27,6 +27,7 @@ from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM
 
 import family_cases
+import quant_cases
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODEL = os.path.normpath(os.path.join(HERE, "..", "..", "examples", "model"))
@@ -220,7 +221,7 @@ CASES = [
         ),
     ),
 ]
-CASES += family_cases.CASES
+CASES += family_cases.CASES + quant_cases.CASES
 TORCH_DTYPE = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
 
@@ -228,7 +229,7 @@ TORCH_DTYPE = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float1
 
 
 def make_config(arch, dtype, kw):
-    kw = dict(kw)
+    kw = {k: v for k, v in kw.items() if k != "quantise"}
     kw.setdefault("num_hidden_layers", 2)
     vocab = kw["vocab_size"]
     kw.update(max_position_embeddings=512, bos_token_id=vocab - 2, eos_token_id=vocab - 1, pad_token_id=None)
@@ -368,13 +369,15 @@ def save_checkpoint(path, name, config, state, dtype):
     )
 
 
-def rewrite_config(path, name, arch):
+def rewrite_config(path, name, arch, quantise):
     """Write config.json in the form that the case tests, after the reference has read it."""
     with open(os.path.join(path, "config.json")) as f:
         config = json.load(f)
     if any(case[0] == name for case in family_cases.CASES):  # what a field that is absent means is part of the family
         default = family_cases.CLASSES[arch][0]().to_dict()
         config = {k: v for k, v in config.items() if k not in family_cases.DEFAULTED or default.get(k) != v}
+    if quantise:
+        config["quantization_config"] = quant_cases.config_of(quantise)
     if name == "llama_gqa3_untied":
         del config["head_dim"]
     if name == "llama3_rope_parameters":
@@ -393,9 +396,12 @@ def make_tiny(index, name, arch, dtype, about, kw):
     shape_only = instantiate(config, {**make_blank(config)})
     need = 20 * F32_TOLERANCE if dtype == "f32" else LOW_MARGIN
     path = os.path.join(HERE, name)
+    quantise = kw.get("quantise")
     for seed in range(10000 * index, 10000 * index + 10000):  # the first seed without a close call
         state = draw_weights(shape_only, seed, small)
         state = {k: v.to(TORCH_DTYPE[dtype]).float() for k, v in state.items()}
+        if quantise:
+            state, stored = quant_cases.quantise(state, quantise)
         prompt = np.random.default_rng(seed + 500).integers(0, config.vocab_size, PROMPT_LENGTH).tolist()
         model = instantiate(config, state)
         result = run(model, prompt, STEPS, need=need)
@@ -435,7 +441,9 @@ def make_tiny(index, name, arch, dtype, about, kw):
         },
         os.path.join(path, "expect.safetensors"),
     )
-    rewrite_config(path, name, arch)
+    rewrite_config(path, name, arch, quantise)
+    if quantise:
+        quant_cases.rewrite(path, stored)
     for file in os.listdir(path):
         os.chmod(os.path.join(path, file), 0o644)
     print(

@@ -217,6 +217,64 @@ START_TEST(what_is_not_supported_is_refused_by_name)
 }
 END_TEST
 
+/* Says how a Qwen3 with this `quantization_config` is refused; weights and more are appended to one that is right. */
+static void expect_quantised_refused(const char *format_and_ignore, const char *weights, const char *group,
+                                     uint32_t ranks, const char *says)
+{
+    struct npugraph__checkpoint *ck = NULL;
+    struct npugraph_error err = {0};
+    char config[2048];
+    int n = snprintf(config, sizeof(config),
+                     "{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES
+                     ",\"quantization_config\":{\"quant_method\":\"compressed-tensors\",%s,\"config_groups\":"
+                     "{\"group_0\":{\"targets\":[\"Linear\"]%s,\"weights\":{\"type\":\"int\",%s}}}}}",
+                     format_and_ignore, group, weights);
+    int rc = npugraph__checkpoint_parse(config, (size_t)n, ranks, &ck, &err);
+
+    if (says == NULL) {
+        ck_assert_msg(rc == 0, "%s", err.message);
+        npugraph__checkpoint_free(ck);
+        return;
+    }
+    ck_assert_msg(rc != 0, "%s is taken", config);
+    ck_assert_msg(strstr(err.message, "quantization_config") != NULL && strstr(err.message, says) != NULL,
+                  "\"%s\" does not say \"%s\"", err.message, says);
+}
+
+START_TEST(quantised_weights_that_are_not_supported_are_refused_with_their_field)
+{
+#define INT8 "\"format\":\"int-quantized\",\"ignore\":[\"lm_head\"]"
+#define INT4 "\"format\":\"pack-quantized\",\"ignore\":[\"lm_head\"]"
+    static const struct {
+        const char *format, *weights, *group;
+        uint32_t ranks;
+        const char *says; /* NULL: it is taken */
+    } cases[] = {
+        {INT8, "\"num_bits\":8,\"strategy\":\"channel\"", "", 1, NULL},
+        {INT8, "\"num_bits\":8,\"strategy\":\"tensor\",\"actorder\":\"static\"", "", 1, NULL},
+        {INT4, "\"num_bits\":4,\"strategy\":\"group\",\"group_size\":32", "", 1, NULL},
+        {INT4, "\"num_bits\":8", "", 1, "num_bits must be 4"},
+        {INT8, "\"num_bits\":8,\"symmetric\":false", "", 1, "symmetric is false"},
+        {INT8, "\"num_bits\":8,\"dynamic\":true", "", 1, "dynamic is true"},
+        {INT4, "\"num_bits\":4,\"actorder\":\"group\"", "", 1, "actorder must be"},
+        {INT4, "\"num_bits\":4,\"strategy\":\"block\"", "", 1, "strategy must be"},
+        {INT4, "\"num_bits\":4,\"strategy\":\"group\"", "", 1, "group_size is missing"},
+        {INT4, "\"num_bits\":4,\"strategy\":\"group\",\"group_size\":48", "", 1, "multiple of 32"},
+        {INT4, "\"num_bits\":4,\"strategy\":\"group\",\"group_size\":1048576", "", 1, "which must divide the"},
+        {INT8, "\"num_bits\":8", ",\"input_activations\":{\"num_bits\":8}", 1, "input_activations is set"},
+        {INT8, "\"num_bits\":8", ",\"weights\":{\"num_bits\":8}},\"group_1\":{\"targets\":[]", 1, "group_1 is set"},
+        {"\"format\":\"float-quantized\"", "\"num_bits\":8", "", 1, "format must be int-quantized or pack-quantized"},
+        {"\"format\":\"int-quantized\"", "\"num_bits\":8", "", 1, "must have lm_head"},
+        {"\"format\":\"int-quantized\",\"ignore\":[\"re:.*gate\"]", "\"num_bits\":8", "", 1, "has a pattern"},
+        {INT8 ",\"kv_cache_scheme\":{}", "\"num_bits\":8", "", 1, "kv_cache_scheme is set"},
+        {INT8 ",\"sparsity_config\":{\"format\":\"marlin\"}", "\"num_bits\":8", "", 1, "sparsity_config.format"},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        expect_quantised_refused(cases[i].format, cases[i].weights, cases[i].group, cases[i].ranks, cases[i].says);
+}
+END_TEST
+
 START_TEST(values_that_contradict_each_other_are_refused)
 {
     expect_refused("{\"architectures\":[\"Qwen3ForCausalLM\"]}", "FILE_CORRUPT", "vocab_size is missing");
@@ -346,6 +404,7 @@ UNIT_MAIN("client/checkpoint", defaults_are_those_of_transformers, qwen3_has_hea
           rope_settings_are_read_in_the_old_and_in_the_new_place,
           longrope_has_the_same_tables_in_the_old_and_in_the_new_form,
           rotary_tables_hold_cosine_and_sine_of_position_times_frequency, what_is_not_supported_is_refused_by_name,
+          quantised_weights_that_are_not_supported_are_refused_with_their_field,
           values_that_contradict_each_other_are_refused, a_directory_without_a_config_says_which_file_is_missing,
           shards_come_from_the_index_and_a_gap_in_it_names_the_tensor, mistakes_of_a_family_are_told_with_their_line,
           families_have_bounds_and_nothing_to_reach_the_machine_with)

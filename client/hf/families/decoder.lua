@@ -6,6 +6,8 @@
 -- Values are names of the graph's text, "%q.3". Shapes are [rows, features]; heads are [rows, heads, head_dim].
 -- Sizes are those of a rank, where ranks divide the model.
 
+include "quantised"
+
 -- ---- nodes ----
 
 local current -- the layer that is written; nil before the first one and behind the last one
@@ -31,11 +33,12 @@ end
 
 -- ---- products ----
 
--- y = x * w^T (+ b). from: the tensors' name without ".weight". out, features: rows and columns of the weight.
--- The ranks divide the rows, so that each has some features of y.
-function linear(name, x, from, out, features, bias)
-  return node(name, "aten.linear", {x, weight(from .. ".weight", out, features, "rows"),
-    bias and weight(from .. ".bias", out, nil, "rows") or nil})
+-- A rank's part of y = x * w^T (+ b), whose weight the ranks divide by rows or columns. from: the tensors' name without
+-- ".weight". out, features: rows and columns of the weight.
+local function product(name, x, from, out, features, bias, split)
+  local function bias_value() return bias and weight(from .. ".bias", out, nil, split == "rows" and split or "first") or nil end
+  if is_quantised(from) then return quantised_linear(name, x, from, out, features, bias_value(), split) end
+  return node(name, "aten.linear", {x, weight(from .. ".weight", out, features, split), bias_value()})
 end
 
 -- The sum of what the ranks have made; make(name) makes a rank's part.
@@ -46,12 +49,14 @@ local function summed(name, make)
   return node(name, "_c10d_functional.wait_tensor", {y})
 end
 
--- The same with columns divided: each rank has some features of x, and the ranks' results are summed.
+-- The product with rows divided, so that each rank has some features of y.
+function linear(name, x, from, out, features, bias)
+  return product(name, x, from, out, features, bias, "rows")
+end
+
+-- The product with columns divided: each rank has some features of x, and the ranks' results are summed.
 function summed_linear(name, x, from, out, features, bias)
-  return summed(name, function(part)
-    return node(part, "aten.linear", {x, weight(from .. ".weight", out, features, "columns"),
-      bias and weight(from .. ".bias", out, nil, "first") or nil})
-  end)
+  return summed(name, function(part) return product(part, x, from, out, features, bias, "columns") end)
 end
 
 -- ---- norms ----
@@ -231,6 +236,7 @@ end
 -- The numbers of experts, and of those that a row has.
 function read_experts(number_key, number, chosen_key, chosen)
   local n, k = int(number_key, number), int(chosen_key, chosen)
+  if has "quantization_config" then refuse("quantization_config", "is set: experts must have floats") end
   if n > 254 then refuse(number_key, "is larger than 254") end
   if k > n then corrupt(chosen_key, "is larger than " .. number_key) end
   return n, k
@@ -290,7 +296,6 @@ end
 -- The fields that all decoders have. defaults: by the name of the field, what a config without it means in this family.
 function read_decoder(defaults)
   local d = defaults or {}
-  if has "quantization_config" then refuse("quantization_config", "is set: quantised checkpoints are not supported") end
   vocab, hidden, layers = int "vocab_size", int "hidden_size", int "num_hidden_layers"
   heads = int "num_attention_heads"
   kv_heads = int("num_key_value_heads", heads)
@@ -304,6 +309,8 @@ function read_decoder(defaults)
   local act = d.hidden_activation and "hidden_activation" or "hidden_act"
   read_activation(act, d[act] or "silu")
   if norm_eps < 0 then corrupt(eps, "must not be negative") end
+  read_quantisation()
+  if is_quantised "lm_head" then refuse("quantization_config.ignore", "must have lm_head: a quantised one is not supported") end
   if heads % kv_heads ~= 0 then corrupt("num_attention_heads", "must be a multiple of num_key_value_heads") end
   if head_dim % 2 ~= 0 then refuse("head_dim", "must be even") end
   if layers > 1024 then refuse("num_hidden_layers", "is larger than 1024") end
