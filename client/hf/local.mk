@@ -14,6 +14,9 @@ libngdclient_hf_la_SOURCES = \
 	client/hf/family_calls.c \
 	client/hf/model_load.c \
 	client/hf/npugraph_hf.h \
+	client/hf/quantize.c \
+	client/hf/quantize_file.c \
+	client/hf/quantize_file.h \
 	client/hf/rope.c \
 	client/hf/stops.c \
 	client/hf/tokenizer.c \

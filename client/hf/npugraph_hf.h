@@ -112,6 +112,23 @@ NPUGRAPH_API bool npugraph_stops_add(struct npugraph_stops *stops, const char *p
 NPUGRAPH_API bool npugraph_stops_end(struct npugraph_stops *stops, const char **text_p, size_t *n_p);
 NPUGRAPH_API void npugraph_stops_destroy(struct npugraph_stops *stops); /* NULL is fine */
 
+/* ---- quantised checkpoints ---- */
+
+struct npugraph_quantize {
+    int bits;                           /* 8 or 4 */
+    int64_t group;                      /* columns that share a scale, a multiple of 32; 0: a scale for each row */
+    uint64_t bytes_before, bytes_after; /* out: of all tensors */
+    size_t n_tensors;                   /* out: that were quantised */
+};
+/*
+ * Writes a checkpoint in the form of compressed-tensors: int-quantized (i8) or pack-quantized (int4), rounded to
+ * nearest, symmetric. Quantises linears of layers (..._proj.weight); copies other tensors and files. Checks dir before
+ * it makes out, which must not exist yet. Writes config.json last, so that a directory that is not complete is no
+ * checkpoint. Memory: some rows of a tensor, and the largest header. Needs no daemon.
+ */
+NPUGRAPH_API int npugraph_checkpoint_quantize(const char *dir, const char *out, struct npugraph_quantize *q,
+                                              npugraph_progress_fn progress, void *user, struct npugraph_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -245,7 +245,7 @@ NGD_GEMM_API void ngd_gemm_lay_out(const struct ngd_gemm *g, const struct ngd_ge
         gemm_lay_out_tiles(g, d, 0, rows);
     else
         NGD_GEMM_INTERLEAVE(g)
-        (d->x, g->ldx, rows, g->k, g->wt == NGD_BF16 || g->quant.int4, (float *)(void *)d->workspace);
+    (d->x, g->ldx, rows, g->k, g->wt == NGD_BF16 || g->quant.int4, (float *)(void *)d->workspace);
 }
 
 static void gemm_dot(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1)

@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""npugraphctl quantize: what it writes is the nearest that the format can say, is loaded and decodes; what it refuses leaves nothing."""
+import json
+import struct
+
+from harness import *
+
+MODEL = SOURCE / "examples" / "model"
+MODELS = SCRATCH / "models"
+MODELS.mkdir()
+
+if CTL is None or not (MODEL / "model.safetensors").exists():
+    skip_all("npugraphctl or the bundled model is missing")
+
+
+def ctl(*arguments):
+    return subprocess.run([CTL, *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE)
+
+
+def tensors(path):
+    """Returns {name: (dtype, shape, bytes)} of a safetensors file."""
+    data = (path / "model.safetensors").read_bytes()
+    n = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + n])
+    header.pop("__metadata__", None)
+    at = 8 + n
+    for t in header.values():
+        size = {"I64": 8, "I32": 4, "F32": 4}.get(t["dtype"], 1 if t["dtype"] == "I8" else 2)
+        assert t["data_offsets"][0] % size == 0, "a tensor is not aligned, which other readers refuse"
+    return {k: (t["dtype"], t["shape"], data[at + t["data_offsets"][0]:at + t["data_offsets"][1]]) for k, t in header.items()}
+
+
+def widened(t):
+    assert t[0] == "BF16"
+    return [struct.unpack("<f", b"\0\0" + t[2][i:i + 2])[0] for i in range(0, len(t[2]), 2)]
+
+
+def check_rounding(w, numbers, scales, shape, group):
+    """Each number is the nearest one to the weight, in steps of its group's scale."""
+    rows, columns = shape
+    for i in range(0, rows * columns, 7):  # 7 meets each column of some row
+        scale = scales[i // columns * (columns // group) + i % columns // group]
+        assert abs(w[i] - numbers[i] * scale) <= scale / 2 + abs(w[i]) / 128, (i, w[i], numbers[i], scale)  # bf16 rounds the scale
+
+
+@test("int8 and int4: numbers, scales and config.json are those of the format, all else is copied, the daemon decodes it")
+def writes(daemon):
+    before = tensors(MODEL)
+    for bits, group in ((8, 0), (4, 32)):
+        out = MODELS / f"int{bits}"
+        assert ctl("quantize", MODEL, "--to", f"int{bits}", "--group", group, out).returncode == 0
+        after, config = tensors(out), json.loads((out / "config.json").read_text())
+        settings = config["quantization_config"]
+        assert settings["ignore"] == ["lm_head"] and settings["config_groups"]["group_0"]["weights"]["num_bits"] == bits
+        assert (out / "tokenizer.json").read_bytes() == (MODEL / "tokenizer.json").read_bytes()
+        for name, t in before.items():
+            base = name.removesuffix("weight")
+            if not name.endswith("_proj.weight"):
+                assert after[name] == t
+            elif ".0." in name:
+                if bits == 8:
+                    numbers = struct.unpack(f"<{len(after[name][2])}b", after[name][2])
+                else:
+                    assert struct.unpack("<2q", after[base + "weight_shape"][2]) == tuple(t[1])
+                    numbers = [(b >> shift & 15) - 8 for b in after[base + "weight_packed"][2] for shift in (0, 4)]
+                check_rounding(widened(t), numbers, widened(after[base + "weight_scale"]), t[1], group or t[1][1])
+        address = ["--address", daemon.address]
+        out = ctl(*address, "load", out, "--name", f"m{bits}", "--max-batch", 2, "--max-context", 64)
+        assert out.returncode == 0, out.stderr
+        out = ctl(*address, "generate", f"m{bits}", "--tokenizer", MODEL, "--prompt", "In the beginning God created", "--tokens", 6)
+        assert out.returncode == 0 and out.stdout.startswith("In the beginning God created "), out
+
+
+@test("what cannot be quantised is refused with the tensor and what to do, and nothing is written")
+def refuses(daemon):
+    out = MODELS / "none"
+    for arguments, says in ((("--to", "int4"), "192 columns, which groups of 128 do not divide; give another --group"),):
+        got = ctl("quantize", MODEL, *arguments, out)
+        assert got.returncode == 1 and says in got.stderr and "gate_proj" in got.stderr and not out.exists(), got
+    for place, says in ((MODELS, "config.json"), (MODELS / "int8", "quantised already"), (SCRATCH / "absent", "config.json")):
+        got = ctl("quantize", place, "--to", "int8", out)
+        assert got.returncode == 1 and says in got.stderr and not out.exists(), got
+    got = ctl("quantize", MODEL, "--to", "int8", MODELS / "int8")
+    assert got.returncode == 1 and "does not exist yet" in got.stderr
+    bad = MODELS / "bad"
+    bad.mkdir()
+    (bad / "config.json").write_bytes((MODEL / "config.json").read_bytes())
+    whole = (MODEL / "model.safetensors").read_bytes()
+    n = struct.unpack("<Q", whole[:8])[0]
+    for content in (b"", whole[:100], b"\xff" * 8 + whole[8:], whole[:8] + b"[" + whole[9:], whole[:n + 1000],
+                    whole.replace(b'"BF16"', b'"F32" ', 1)):
+        (bad / "model.safetensors").write_bytes(content)
+        got = ctl("quantize", bad, "--to", "int8", out)
+        assert got.returncode == 1 and "model.safetensors" in got.stderr and not out.exists(), got
+
+
+if __name__ == "__main__":
+    main(f"--models-dir={MODELS}")
