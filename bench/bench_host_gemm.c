@@ -2,9 +2,10 @@
 /*
  * Matrix products of the host device by number of rows: the weight bytes read per second compared with a plain read of
  * the same bytes, and the arithmetic per second. The product and the read take turns, so that a slow moment of the
- * machine affects both.
+ * machine affects both. i32: int4 weights, eight in each. Scales are bf16, one for each row or group.
  *
- *      bench_host_gemm [--k K] [--n N] [--dtype bf16|f16|f32] [--threads T] [--rounds R] [--isa NAME] [ROWS...]
+ *      bench_host_gemm [--k K] [--n N] [--dtype bf16|f16|f32|i8|i32 [--group N]] [--threads T] [--rounds R] [--isa
+ * NAME] [ROWS...]
  */
 #include "base/clock.h"
 #include "base/mem.h"
@@ -74,9 +75,30 @@ static void parse_dtype(const char *name, struct ngd_gemm *g)
 {
     ngd_dtype_t t;
 
-    if (!ngd_dtype_parse(name, strlen(name), &t) || !ngd_dtype_is_float(t))
-        bench_fail("%s is not a float dtype", name);
+    if (!ngd_dtype_parse(name, strlen(name), &t) || !(ngd_dtype_is_float(t) || t == NGD_I8 || t == NGD_I32))
+        bench_fail("%s is not a dtype of weights", name);
     g->wt = t;
+}
+
+/* Describes rows of K of quantised weights, and gives them scales. Returns the bytes of a weight's copy. */
+static uint64_t quantise(struct set *s, int64_t group)
+{
+    struct ngd_gemm_quant *q = &s->g.quant;
+    const uint64_t weights = (uint64_t)s->g.n * (uint64_t)s->g.k;
+
+    *q = (struct ngd_gemm_quant){.group = group ? group : s->g.k,
+                                 .int4 = s->g.wt == NGD_I32,
+                                 .streamed = true,
+                                 .type = NGD_BF16,
+                                 .i_scale = 2,
+                                 .i_offset = 0xff};
+    q->scale_g = 1;
+    q->scale_n = ngd_gemm_groups(&s->g);
+    s->g.ldw = s->g.k / (q->int4 ? 2 : 1);
+    q->w_k = 1;
+    q->w_n = s->g.ldw / (q->int4 ? 4 : 1);
+    s->d.scale = bench_memory((uint64_t)(s->g.n * q->scale_n) * 2, NGD_BF16);
+    return weights / (q->int4 ? 2 : 1);
 }
 
 int main(int argc, char **argv)
@@ -91,7 +113,7 @@ int main(int argc, char **argv)
                           .xt = NGD_F32,
                           .wt = NGD_BF16}};
     uint32_t threads = ngd_cpu_count();
-    int64_t rows[64], max_rows = 1;
+    int64_t rows[64], max_rows = 1, group = 0;
     int n_rows = 0, rounds = 7;
     ngd_isa_t isa = ngd_cpu_isa();
     struct ngd_team *team;
@@ -107,6 +129,8 @@ int main(int argc, char **argv)
             s.g.n = atoll(v), i++;
         else if (strcmp(argv[i], "--dtype") == 0)
             parse_dtype(v, &s.g), i++;
+        else if (strcmp(argv[i], "--group") == 0)
+            group = atoll(v), i++;
         else if (strcmp(argv[i], "--threads") == 0)
             threads = (uint32_t)atoi(v), i++;
         else if (strcmp(argv[i], "--rounds") == 0)
@@ -126,8 +150,10 @@ int main(int argc, char **argv)
     s.g.ldx = s.g.ldw = s.g.k;
     s.g.ldy = s.g.n;
     s.bytes = (uint64_t)s.g.n * (uint64_t)s.g.k * ngd_dtype_bytes(s.g.wt);
+    if (!ngd_dtype_is_float(s.g.wt))
+        s.bytes = quantise(&s, group);
     s.copies = (uint32_t)((256u << 20) / s.bytes + 1);
-    s.d.w = bench_memory(s.bytes * s.copies, s.g.wt);
+    s.d.w = bench_memory(s.bytes * s.copies, ngd_dtype_is_float(s.g.wt) ? s.g.wt : NGD_BF16);
     s.d.x = bench_memory((uint64_t)(max_rows * s.g.k) * 4, NGD_F32);
     s.d.y = bench_memory((uint64_t)(max_rows * s.g.n) * 4, NGD_F32);
     s.d.workspace = bench_memory((uint64_t)threads << 22, NGD_F32);
