@@ -1,14 +1,35 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs all tests of a build directory, or those that are named: scripts/test.sh DIR [test...]
+# Runs all tests of a build directory, or some: scripts/test.sh DIR [test | folder/ | !folder/]...
+# "tests/rpc/" means all in that folder, "!tests/meta/" all but those of that one.
 # One line per test program while it works, then failures, skips, and the sum alone on the last line.
 set -u
 top=$(cd "$(dirname "$0")/.." && pwd)
 dir=$1
 shift
+chosen() {
+    local t f out
+    # shellcheck disable=SC2016 # of make
+    for t in $(make -s --no-print-directory -C "$dir" --eval 'listed: ; @echo $(TESTS)' listed); do
+        out=
+        for f in "$@"; do
+            case $f in
+            !*) [[ $t != "${f#!}"* ]] || out=yes ;;
+            esac
+        done
+        for f in "${with[@]}"; do
+            [ -z "$out" ] && [[ $t == "$f" || ($f == */ && $t == "$f"*) ]] && echo "$t" && break
+        done
+    done
+}
 only=()
-[ $# -eq 0 ] || only=("TESTS=$*")
+if [ $# -gt 0 ]; then
+    with=()
+    for f in "$@"; do [[ $f == !* ]] || with+=("$f"); done
+    [ ${#with[@]} -gt 0 ] || with=(tests/)
+    only=("TESTS=$(chosen "$@" | tr '\n' ' ')")
+fi
 # Results of an earlier run must not be counted.
 find "$dir/tests" -name '*.trs' -delete 2>/dev/null
 : >"$dir/check.log"
