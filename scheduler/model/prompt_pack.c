@@ -21,7 +21,7 @@ bool ngd_prompt_fits(const struct ngd_model *model, const struct ngd_chunk *chun
 /* ---- what a replay has room for ------------------------------------------------------------------------- */
 
 /* Returns the most rows that prompts together may have. */
-static uint32_t rows_together(const struct ngd_model *model)
+static uint32_t most_prompt_rows(const struct ngd_model *model)
 {
     const struct ngd_roles *roles = &model->graphs[NGD_PREFILL].roles;
 
@@ -36,7 +36,7 @@ static bool may_join(const struct ngd_seq *seq, const struct ngd_seq *first)
 uint32_t ngd_prompt_rows_locked(struct ngd_model *model, const struct ngd_seq *first)
 {
     const struct ngd_chunk chunk = ngd_seq_chunk(first);
-    const uint32_t most = rows_together(model);
+    const uint32_t most = most_prompt_rows(model);
     uint32_t rows = chunk.rows, planned = chunk.planned, n = 1;
 
     ngd_list_for_each (l, &model->ready[NGD_PREFILL]) {
@@ -78,7 +78,7 @@ static bool waits_for_beginning(const struct ngd_prompt *p, uint32_t n, const st
 
 uint32_t ngd_prompt_take_others(struct ngd_model *model, uint32_t planned)
 {
-    const uint32_t together = rows_together(model), most = together < planned ? together : planned;
+    const uint32_t together = most_prompt_rows(model), most = together < planned ? together : planned;
     struct ngd_prompt *p = &model->prompt;
     struct ngd_seq *first = p->seqs[0];
     uint32_t n = 1, rows = first->rows;
