@@ -15,7 +15,7 @@
 #include "graphs/pass.h"
 #include <string.h>
 
-#define MAX_OPERANDS 4
+#define MAX_OPERANDS 8
 
 /* Returns true if operand i has the result's rows. Other operands are the same for all rows. */
 static bool has_rows(const struct ngd_graph *g, const struct ngd_node *n, uint32_t i)
@@ -79,7 +79,7 @@ static bool may_hoist(const struct ngd_rewrite *rw, uint32_t node)
     const struct ngd_node *n = ngd_rewrite_node(rw, node);
     bool any = false;
 
-    if (!by_rows(n) || !viewed_as(rw, n) || ngd_rewrite_touches_state(rw, node))
+    if (n->n_in > MAX_OPERANDS || !by_rows(n) || !viewed_as(rw, n) || ngd_rewrite_touches_state(rw, node))
         return false;
     for (uint32_t i = 0; i < n->n_in; i++) {
         if (n->in[i] == NGD_VALUE_NONE || !has_rows(rw->g, n, i))
