@@ -71,9 +71,19 @@ SIMD_INLINE void attn_prefetch(const char *p, int64_t bytes)
             attn_put_scores(simd_hsum_each(acc), nq, end - j, NGD_ATTN_CHUNK - j, out + j);                     \
         }                                                                                                       \
     }
+/* v has the scores of 16 / nq keys, query by query. room: of a query's row from `out` on; a window may leave less. */
 SIMD_INLINE void attn_put_scores(simd_f v, const int nq, int64_t n, int64_t room, float *out)
 {
-    if (nq == 4) {
+    const int keys = 16 / nq;
+
+    if (nq > 1 && room < keys) {
+        float lanes[16];
+
+        simd_store_f32(lanes, v);
+        for (int m = 0; m < nq; m++)
+            for (int64_t i = 0; i < room; i++)
+                out[m * NGD_ATTN_CHUNK + i] = lanes[m * keys + i];
+    } else if (nq == 4) {
         _mm_storeu_ps(out, _mm512_castps512_ps128(v));
         _mm_storeu_ps(out + NGD_ATTN_CHUNK, _mm512_extractf32x4_ps(v, 1));
         _mm_storeu_ps(out + 2 * NGD_ATTN_CHUNK, _mm512_extractf32x4_ps(v, 2));

@@ -3,8 +3,8 @@
  * Mixtures of experts: npu.moe_init_routing_v2 brings rows into the order of their experts, npu.grouped_matmul
  * multiplies each expert's rows with its weight, npu.moe_finalize_routing adds them up again.
  *
- * Only the weights of experts that have rows are read. An expert's rows are multiplied in blocks of g.m rows, which the
- * capture chooses, by the functions of k_gemm.h: so a row's bits depend on neither its neighbours nor its block.
+ * Only the weights of experts that have rows are read. An expert's rows are multiplied in small blocks, by the
+ * functions of k_gemm.h: so a row's bits depend on neither its neighbours nor its block.
  */
 #include "base/mem.h"
 #include "devices/host/kernels/k_gemm.h"
@@ -22,10 +22,14 @@ struct routing {
 
 static int64_t expert_at(const struct routing *r, const char *index, int64_t i)
 {
-    return r->wide ? ((const int64_t *)(const void *)index)[i] : ((const int32_t *)(const void *)index)[i];
+    return r->wide ? ((const volatile int64_t *)(const void *)index)[i]
+                   : ((const volatile int32_t *)(const void *)index)[i];
 }
 
-/* Sorts by counting: ends[e] is first the rows of expert e, then where its next row goes, and so at last its end. */
+/*
+ * Sorts by counting: ends[e] is first the rows of expert e, then where its next row goes, and so at last its end.
+ * Numbers are read once, into to[]: a client may write its buffer meanwhile.
+ */
 static void run_moe_init_routing(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part,
                                  uint32_t parts)
 {
@@ -44,6 +48,7 @@ static void run_moe_init_routing(const struct ngd_host_call *call, struct ngd_ho
             ngd_host_fail(call, run, NGD_ERR_INDEX_RANGE, e);
             return;
         }
+        to[i] = (int32_t)e;
         ends[e]++;
     }
     for (int64_t e = 0; e < r->experts; e++) {
@@ -53,7 +58,7 @@ static void run_moe_init_routing(const struct ngd_host_call *call, struct ngd_ho
         begin += n;
     }
     for (int64_t i = 0; i < pairs; i++) {
-        to[i] = (int32_t)ends[expert_at(r, call->ptrs[1], i)]++;
+        to[i] = (int32_t)ends[to[i]]++;
         memcpy(call->ptrs[2] + (uint64_t)to[i] * r->row_bytes, call->ptrs[0] + (uint64_t)(i / r->places) * r->row_bytes,
                r->row_bytes);
     }
@@ -93,7 +98,8 @@ static ngd_status_t prepare_moe_init_routing(struct ngd_host_prepare *p, struct 
 
 /* ---- npu.grouped_matmul ------------------------------------------------------------------------------ */
 
-#define FEW_ROWS 16 /* of a block, where experts have few rows each */
+#define BLOCK_ROWS \
+    16 /* so few that the product is not `wide`: how many rows are planned must not change a row's bits */
 
 struct grouped {
     struct ngd_gemm g; /* m: rows of a block */
@@ -101,16 +107,15 @@ struct grouped {
     bool counts; /* group_list has the rows of each group, else the ends */
 };
 
-/* Describes the product of a block. Whether experts have many rows is decided by their planned average. */
+/* Describes the product of a block. */
 static struct grouped grouped_of(const struct ngd_plan *plan, const struct ngd_plan_call *call)
 {
     const struct ngd_plan_tensor *x = ngd_call_in(plan, call, 0), *w = ngd_call_in(plan, call, 2);
     const int64_t experts = call->n_in - 2, m = x->dims[0];
-    const int64_t block = m / experts >= NGD_GEMM_WIDE_ROWS / 2 ? NGD_GEMM_MC : FEW_ROWS;
     const bool nk = ngd_call_int(call, "transpose_weight") != 0;
 
     return (struct grouped){
-        .g = {.m = m < block ? m : block,
+        .g = {.m = m < BLOCK_ROWS ? m : BLOCK_ROWS,
               .n = w->dims[nk ? 0 : 1],
               .k = x->dims[1],
               .batch = 1,
@@ -228,19 +233,29 @@ struct finalize {
     }
 NGD_EACH_FLOAT(ADD_PUT)
 
-static void finalize_row(const struct finalize *f, const struct ngd_host_call *call, int64_t t, int64_t row_bytes)
+/* Returns false after ngd_host_fail. Numbers of rows are checked as they are read: a client may write its buffer. */
+static bool finalize_row(const struct finalize *f, const struct ngd_host_call *call, struct ngd_host_run *run,
+                         int64_t t, int64_t rows, int64_t row_bytes)
 {
     const float *scales = (const float *)(const void *)call->ptrs[1] + t * f->places;
-    const int32_t *from = (const int32_t *)(const void *)call->ptrs[2] + t * f->places;
+    const volatile int32_t *from = (const int32_t *)(const void *)call->ptrs[2] + t * f->places;
 
     for (int64_t at = 0; at < f->width; at += COLUMNS) {
         const int64_t n = f->width - at < COLUMNS ? f->width - at : COLUMNS;
         float sums[COLUMNS] = {0};
 
-        for (int64_t j = 0; j < f->places; j++)
-            f->add(call->ptrs[0] + from[j] * row_bytes, at, n, scales[j], sums);
+        for (int64_t j = 0; j < f->places; j++) {
+            const int64_t row = from[j];
+
+            if (row < 0 || row >= rows * f->places) {
+                ngd_host_fail(call, run, NGD_ERR_INDEX_RANGE, row);
+                return false;
+            }
+            f->add(call->ptrs[0] + row * row_bytes, at, n, scales[j], sums);
+        }
         f->put(sums, n, call->ptrs[3] + t * row_bytes, at);
     }
+    return true;
 }
 
 static void run_moe_finalize(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
@@ -250,16 +265,9 @@ static void run_moe_finalize(const struct ngd_host_call *call, struct ngd_host_r
     int64_t begin, end;
 
     ngd_host_split(rows, 1, part, parts, &begin, &end);
-    for (int64_t i = begin * f->places; i < end * f->places; i++) {
-        const int32_t from = ((const int32_t *)(const void *)call->ptrs[2])[i];
-
-        if (from < 0 || from >= rows * f->places) {
-            ngd_host_fail(call, run, NGD_ERR_INDEX_RANGE, from);
-            return;
-        }
-    }
     for (int64_t t = begin; t < end; t++)
-        finalize_row(f, call, t, row_bytes);
+        if (!finalize_row(f, call, run, t, rows, row_bytes))
+            return;
 }
 
 static ngd_status_t prepare_moe_finalize(struct ngd_host_prepare *p, struct ngd_diag *diag)
