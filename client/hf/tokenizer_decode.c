@@ -222,6 +222,8 @@ static bool put_token(struct npugraph__text *out, const struct npugraph__decode 
     return npugraph__text_add(out, s, n);
 }
 
+#define MAX_TOKEN_BYTES (1 << 20) /* Replace decoders multiply; each adds at most a thousandfold to this */
+
 /* Gives the bytes that a token stands for behind others. */
 static int set_token_bytes(const struct npugraph_tokenizer *tok, struct npugraph__token *t,
                            struct npugraph__text text[2])
@@ -239,7 +241,7 @@ static int set_token_bytes(const struct npugraph_tokenizer *tok, struct npugraph
         }
         if (tok->decodes[i].kind == NPUGRAPH__DECODE_FUSE)
             break;
-        if (!put_token(&text[i % 2], &tok->decodes[i], s, n, 1))
+        if (n > MAX_TOKEN_BYTES || !put_token(&text[i % 2], &tok->decodes[i], s, n, 1))
             return 8;
         s = text[i % 2].s;
         n = text[i % 2].n;

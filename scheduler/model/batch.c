@@ -33,11 +33,11 @@ static void charge_turn(struct ngd_seq *seq, ngd_nsec_t time)
 }
 
 /*
- * Each member's share has used its part, but the payer's virtual time advances by all of it, since the replay ran in
- * its turn: it would have taken nearly as long without the others. If each paid its part only, the payer's next turn
- * would be as early.
+ * Each member's share has used its part. A step's payer is charged for the whole turn, since the step would have taken
+ * nearly as long without the others: if each paid its part only, the payer's next turn would be as early. The time of
+ * prompts grows with their rows, so there each pays its own.
  */
-void ngd_model_charge(struct ngd_model *model, struct ngd_seq *const *seqs, uint32_t n, ngd_nsec_t time)
+void ngd_model_charge(struct ngd_model *model, struct ngd_seq *const *seqs, uint32_t n, bool step, ngd_nsec_t time)
 {
     const uint32_t ranks = ngd_binding_ranks(model->graphs[NGD_DECODE].binding);
     struct ngd_seq *payer = NULL;
@@ -45,7 +45,7 @@ void ngd_model_charge(struct ngd_model *model, struct ngd_seq *const *seqs, uint
 
     for (uint32_t i = 0; i < n; i++) {
         rows += seqs[i]->rows;
-        if (!payer && seqs[i]->share == model->item_share)
+        if (step && !payer && seqs[i]->share == model->item_share)
             payer = seqs[i];
     }
     if (payer)
@@ -139,8 +139,8 @@ struct ngd_seq *ngd_model_take(struct ngd_model *model, int kind)
 
 /*
  * Returns the sequence that a turn begins with: one of the share that pays for the turn, else the first in the list.
- * Prompts run one at a time, so every second prompt is the first in the list. Otherwise the prompts of a share that
- * seldom pays would wait forever.
+ * A replay has room for few prompts, so every second one begins with the first in the list. Otherwise the prompts of a
+ * share that seldom pays would wait forever.
  */
 static struct ngd_seq *first_of_turn_locked(struct ngd_model *model, int kind) NGD_REQUIRES(model->lock)
 {

@@ -170,7 +170,7 @@ void ngd_model_decode(struct ngd_model *model, struct ngd_slot *slot, struct ngd
     ngd_launch_bound(slot, &mg->launch, ngd_now(), NGD_NSEC_NEVER);
     status = ngd_replay_run(slot, mg->binding, ngd_entry_executable(entry), &mg->launch);
     ngd_pace_stepped(&model->pace, ngd_now(), mg->launch.device_time);
-    ngd_model_charge(model, model->batch, n, mg->launch.device_time);
+    ngd_model_charge(model, model->batch, n, true, mg->launch.device_time);
     if (!status)
         count_batch(model, n);
     ngd_split_add(&parts, ngd_entry_executable(entry), &mg->launch);

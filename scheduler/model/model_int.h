@@ -285,8 +285,8 @@ struct ngd_seq *ngd_model_take(struct ngd_model *model, int kind);
 struct ngd_seq *ngd_model_take_first(struct ngd_model *model, int kind);
 /* Makes a RUNNING sequence ready again, or ends its operation if it has been cancelled or closed. */
 void ngd_seq_requeue(struct ngd_seq *seq);
-/* Charges the sequences of a replay for device time, ns, by their rows. */
-void ngd_model_charge(struct ngd_model *model, struct ngd_seq *const *seqs, uint32_t n, ngd_nsec_t time);
+/* Charges the sequences of a replay, of a decode step or of prompts, for device time, ns. */
+void ngd_model_charge(struct ngd_model *model, struct ngd_seq *const *seqs, uint32_t n, bool step, ngd_nsec_t time);
 /* Adds to the operation's split: the wait until `began`, then `parts` (which have no queue time). */
 void ngd_seq_note_split(struct ngd_seq *seq, ngd_nsec_t began, const struct ngd_split *parts);
 /* Checks a token that a graph chose: one outside the vocabulary would fail the next batch for all its sequences. */

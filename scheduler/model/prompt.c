@@ -207,7 +207,7 @@ static ngd_status_t run_slice(struct ngd_model *model, struct ngd_slot *slot, ng
     if (mg->launch.longest > p->longest)
         p->longest = mg->launch.longest;
     ngd_pace_sliced(&model->pace, mg->launch.device_time);
-    ngd_model_charge(model, p->seqs, p->n, mg->launch.device_time);
+    ngd_model_charge(model, p->seqs, p->n, false, mg->launch.device_time);
     ngd_split_add(&parts, x, &mg->launch);
     for (uint32_t i = 0; i < p->n; i++)
         ngd_seq_note_split(p->seqs[i], begin, &parts);

@@ -90,9 +90,11 @@ uint32_t ngd_prompt_take_others(struct ngd_model *model, uint32_t planned)
 
         if (n == model->graphs[NGD_PREFILL].roles.max_seqs || rows >= most)
             break;
-        if (!may_join(seq, first) || rows + chunk.rows > most || waits_for_beginning(p, n, seq) ||
-            !ngd_seq_get_spare_blocks_locked(model, seq))
+        if (!may_join(seq, first) || rows + chunk.rows > most || !ngd_prompt_fits(model, &chunk, planned) ||
+            waits_for_beginning(p, n, seq))
             continue;
+        if (!ngd_seq_get_spare_blocks_locked(model, seq))
+            break;                  /* nor would those behind it */
         chunk = ngd_seq_chunk(seq); /* shorter if blocks of others begin it */
         if (!ngd_prompt_fits(model, &chunk, planned))
             continue;
