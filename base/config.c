@@ -387,7 +387,7 @@ static ngd_status_t unknown_option(const struct ngd_config_option *table, const 
     struct ngd_nearest nearest;
     char hint[96];
 
-    ngd_nearest_init(&nearest, name);
+    ngd_nearest_init(&nearest, name, strlen(name));
     ngd_strbuf_init(&sb);
     ngd_strbuf_init(&quoted);
     ngd_strbuf_json_string(&quoted, name);

@@ -5,11 +5,13 @@
 
 enum { NAME_MAX_BYTES = 64 };
 
-void ngd_nearest_init(struct ngd_nearest *n, const char *word)
+void ngd_nearest_init(struct ngd_nearest *n, const char *word, size_t len)
 {
-    *n = (struct ngd_nearest){.word = word, .word_len = strlen(word)};
-    /* A typing error is one or two letters; in a short word, two would make any other word of it. */
-    n->best = n->word_len < 4 ? 2 : 3;
+    /* A typing error is one or two letters, or a quarter of a long word. In a short word, two would make any other word
+     * of it. */
+    const size_t wrong = len < 4 ? 1 : len < 8 ? 2 : len / 4;
+
+    *n = (struct ngd_nearest){.word = word, .word_len = len, .best = (unsigned)wrong + 1};
 }
 
 /* Returns the edit distance of two names of at most NAME_MAX_BYTES. */

@@ -17,7 +17,7 @@ struct ngd_nearest {
     unsigned best; /* a nearer name has fewer wrong letters than this */
 };
 
-void ngd_nearest_init(struct ngd_nearest *n, const char *word);
+void ngd_nearest_init(struct ngd_nearest *n, const char *word, size_t len);
 void ngd_nearest_add(struct ngd_nearest *n, const char *name);
 /* Adds each word of a list that is separated by spaces. */
 void ngd_nearest_add_words(struct ngd_nearest *n, const char *list);

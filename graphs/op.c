@@ -7,6 +7,7 @@
  * ngd_rows_<shape>; the other kinds share ngd_rows_leading and ngd_rows_none. The schemas in ops.def are text,
  * because people read them. A mistake in one aborts at the first use of the table, in any test.
  */
+#include "base/nearest.h"
 #include "graphs/op_int.h"
 #include <math.h>
 #include <pthread.h>
@@ -199,36 +200,6 @@ const struct ngd_op *ngd_op_find(const char *name, size_t n)
     return NULL;
 }
 
-#define SUGGEST_MAX 64
-
-static size_t smallest(size_t a, size_t b, size_t c)
-{
-    size_t ab = a < b ? a : b;
-
-    return ab < c ? ab : c;
-}
-
-/* Returns the Levenshtein distance of two names of at most SUGGEST_MAX bytes. */
-static size_t edit_distance(const char *a, size_t na, const char *b, size_t nb)
-{
-    size_t row[SUGGEST_MAX + 1];
-
-    for (size_t j = 0; j <= nb; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= na; i++) {
-        size_t diagonal = row[0];
-
-        row[0] = i;
-        for (size_t j = 1; j <= nb; j++) {
-            size_t above = row[j];
-
-            row[j] = smallest(diagonal + (a[i - 1] != b[j - 1]), above + 1, row[j - 1] + 1);
-            diagonal = above;
-        }
-    }
-    return row[nb];
-}
-
 /* Finds an overload for a name that lacks one, those for tensors first: aten.add -> aten.add.Tensor. */
 static const char *suggest_overload(const char *name, size_t n)
 {
@@ -249,25 +220,20 @@ static const char *suggest_overload(const char *name, size_t n)
 
 const char *ngd_op_suggest(const char *name, size_t n)
 {
-    size_t past = (n / 4 < 2 ? 2 : n / 4) + 1; /* one more than the largest distance that counts as similar */
-    const char *found;
+    struct ngd_nearest nearest;
+    const char *overload;
 
     ngd_op_table_init();
-    if (n == 0 || n > SUGGEST_MAX)
+    if (n == 0)
         return NULL;
-    found = suggest_overload(name, n);
-    if (found)
-        return found;
-    for (int i = 0; i < NGD_OP_MAX; i++) {
-        const char *other = by_name[i]->name;
-        size_t m = strlen(other), d = m > SUGGEST_MAX ? past : edit_distance(name, n, other, m);
-
-        if (d < past && !(by_name[i]->flags & NGD_OPF_REFUSED)) {
-            past = d;
-            found = other;
-        }
-    }
-    return found;
+    overload = suggest_overload(name, n);
+    if (overload)
+        return overload;
+    ngd_nearest_init(&nearest, name, n);
+    for (int i = 0; i < NGD_OP_MAX; i++)
+        if (!(by_name[i]->flags & NGD_OPF_REFUSED))
+            ngd_nearest_add(&nearest, by_name[i]->name);
+    return nearest.name;
 }
 
 int ngd_op_attr_index(const struct ngd_op *op, const char *name, size_t n)

@@ -129,7 +129,7 @@ static int check_pairs(const struct run *r, const char *option, const struct pai
         struct ngd_nearest nearest;
         bool known = false;
 
-        ngd_nearest_init(&nearest, list[i].name);
+        ngd_nearest_init(&nearest, list[i].name, strlen(list[i].name));
         for (size_t kind = 0; kind < n_kinds; kind++)
             for (size_t k = 0; k < counts[kind]; k++) {
                 known = known || strcmp(values[kind][k]->label, list[i].name) == 0;
@@ -162,7 +162,7 @@ static int choose_replay_symbols(struct run *r)
         struct ngd_nearest nearest;
         bool known = false;
 
-        ngd_nearest_init(&nearest, r->symbol[i].name);
+        ngd_nearest_init(&nearest, r->symbol[i].name, strlen(r->symbol[i].name));
         for (size_t k = 0; k < g->n_symbols; k++) {
             known = known || strcmp(g->symbols[k]->name, r->symbol[i].name) == 0;
             ngd_nearest_add(&nearest, g->symbols[k]->name);

@@ -203,31 +203,33 @@ static void print_error(const char *reason, const char *message)
     free(text);
 }
 
-int ctl_error(const char *fmt, ...)
+static void format_error(const char *reason, const char *fmt, va_list args)
 {
     char *message = NULL;
+
+    if (vasprintf(&message, fmt, args) < 0)
+        message = NULL;
+    print_error(reason, message != NULL ? message : fmt);
+    free(message);
+}
+
+int ctl_error(const char *fmt, ...)
+{
     va_list ap;
 
     va_start(ap, fmt);
-    if (vasprintf(&message, fmt, ap) < 0)
-        message = NULL;
+    format_error("", fmt, ap);
     va_end(ap);
-    print_error("", message != NULL ? message : fmt);
-    free(message);
     return 1;
 }
 
 int ctl_usage(const struct ctl_command *command, const char *fmt, ...)
 {
-    char *message = NULL;
     va_list ap;
 
     va_start(ap, fmt);
-    if (vasprintf(&message, fmt, ap) < 0)
-        message = NULL;
+    format_error(errors_in_json ? "USAGE" : "", fmt, ap);
     va_end(ap);
-    print_error(errors_in_json ? "USAGE" : "", message != NULL ? message : fmt);
-    free(message);
     if (errors_in_json)
         return 2;
     if (command != NULL)
@@ -251,7 +253,7 @@ static int unknown_command(const char *name)
 {
     struct ngd_nearest nearest;
 
-    ngd_nearest_init(&nearest, name);
+    ngd_nearest_init(&nearest, name, strlen(name));
     for (const struct ctl_command *c = ctl_commands; c->name != NULL; c++)
         ngd_nearest_add(&nearest, c->name);
     return ctl_unknown(NULL, &nearest, "", "there is no command ");
@@ -303,7 +305,7 @@ static void unknown_ctl_option(const struct ctl_command *command, const char *ar
 {
     struct ngd_nearest nearest;
 
-    ngd_nearest_init(&nearest, arg + 2);
+    ngd_nearest_init(&nearest, arg + 2, strlen(arg + 2));
     nearest.word_len = strcspn(arg + 2, "=");
     ngd_nearest_add_words(&nearest, flags);
     ngd_nearest_add_words(&nearest, valued);

@@ -83,6 +83,11 @@ def refuses(daemon):
         assert got.returncode == 1 and says in got.stderr and not out.exists(), got
     got = ctl("quantize", MODEL, "--to", "int8", MODELS / "int8")
     assert got.returncode == 1 and "does not exist yet" in got.stderr
+    experts = MODELS / "experts"
+    experts.mkdir()
+    (experts / "config.json").write_text(json.dumps({**json.loads((MODEL / "config.json").read_text()), "num_experts": 8}))
+    got = ctl("quantize", experts, "--to", "int8", out)
+    assert got.returncode == 1 and "experts" in got.stderr and not out.exists(), got
     bad = MODELS / "bad"
     bad.mkdir()
     (bad / "config.json").write_bytes((MODEL / "config.json").read_bytes())

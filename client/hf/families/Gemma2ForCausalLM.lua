@@ -15,10 +15,5 @@ embedding_scale = sqrt(hidden)
 read_windows(int("sliding_window", 4096), function(i) return i % 2 == 0 end)
 read_rope("rope", head_dim)
 
-function layer(i, s, rope)
-  local prefix = format("model.layers.%d.", i)
-  local y = attention(i, norm(s, "n", prefix .. "input_layernorm"), rope)
-  add(s, norm_of("y", y, prefix .. "post_attention_layernorm", hidden))
-  y = mlp(i, norm(s, "m", prefix .. "pre_feedforward_layernorm"))
-  add(s, norm_of("z", y, prefix .. "post_feedforward_layernorm", hidden))
-end
+layer = layer_of_four_norms("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
+  "post_feedforward_layernorm")

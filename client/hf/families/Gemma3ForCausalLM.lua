@@ -25,10 +25,5 @@ read_rope("rope_window", head_dim, number("rope_local_base_freq", 10000),
 
 function positions_of(i) return has_window(i) and "rope_window" or "rope" end
 
-function layer(i, s, rope)
-  local prefix = format("model.layers.%d.", i)
-  local y = attention(i, norm(s, "n", prefix .. "input_layernorm"), rope)
-  add(s, norm_of("y", y, prefix .. "post_attention_layernorm", hidden))
-  y = mlp(i, norm(s, "m", prefix .. "pre_feedforward_layernorm"))
-  add(s, norm_of("z", y, prefix .. "post_feedforward_layernorm", hidden))
-end
+layer = layer_of_four_norms("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
+  "post_feedforward_layernorm")

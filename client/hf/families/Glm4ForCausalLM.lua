@@ -9,10 +9,5 @@ gate_fused, rotary_pairs = true, true
 rotary_dim = floor(head_dim * number("partial_rotary_factor", number("rope_parameters.partial_rotary_factor", 0.5)))
 read_rope("rope", rotary_dim)
 
-function layer(i, s, rope)
-  local prefix = format("model.layers.%d.", i)
-  local y = attention(i, norm(s, "n", prefix .. "input_layernorm"), rope)
-  add(s, norm_of("y", y, prefix .. "post_self_attn_layernorm", hidden))
-  y = mlp(i, norm(s, "m", prefix .. "post_attention_layernorm"))
-  add(s, norm_of("z", y, prefix .. "post_mlp_layernorm", hidden))
-end
+layer = layer_of_four_norms("input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm",
+  "post_mlp_layernorm")

@@ -450,6 +450,17 @@ function build()
   return head(norm(s, "final", "model.norm"))
 end
 
+-- A layer with norms before and behind attention and before and behind the MLP, by their tensors' names.
+function layer_of_four_norms(before_attention, behind_attention, before_mlp, behind_mlp)
+  return function(i, s, rope)
+    local prefix = format("model.layers.%d.", i)
+    local y = attention(i, norm(s, "n", prefix .. before_attention), rope)
+    add(s, norm_of("y", y, prefix .. behind_attention, hidden))
+    y = mlp(i, norm(s, "m", prefix .. before_mlp))
+    add(s, norm_of("z", y, prefix .. behind_mlp, hidden))
+  end
+end
+
 -- The usual layer: a norm before attention, and one before the MLP.
 function layer(i, s, rope)
   local prefix = format("model.layers.%d.", i)
