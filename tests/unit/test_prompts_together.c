@@ -174,6 +174,68 @@ START_TEST(sequence_that_is_stopped_takes_nobody_along)
 }
 END_TEST
 
+/* Queues a prompt of n tokens from prompt[from] on, in the name of a share. */
+static void queue_open_of(struct toy *t, struct toy_seq *s, uint32_t from, uint32_t n, struct ngd_share *share)
+{
+    const struct ngd_seq_params params = {
+        .prompt = prompt + from, .n_prompt = n, .priority = NGD_PRIORITY_NORMAL, .share = share};
+    struct ngd_diag diag = {0};
+
+    memset(s, 0, sizeof(*s));
+    gate_init(&s->answered);
+    if (ngd_seq_open(t->model, &params, toy_done, s, &s->seq, &diag))
+        ck_abort_msg("%s", diag.text);
+}
+
+/* Returns the device time, ns, by which a share's next turn is later than it was at `before`. */
+static int64_t turn_moved(const struct ngd_share *share, int64_t before)
+{
+    return (share->accounts[0].corrected - before) * share->accounts[0].weight / 64;
+}
+
+/* The time of prompts grows with their rows: a short one beside long ones of another share does not pay for them. */
+START_TEST(each_share_pays_for_the_rows_of_its_own_prompts)
+{
+    struct ngd_share_params params;
+    struct ngd_share *many, *few;
+    struct ngd_diag diag = {0};
+    static struct toy t;
+    static struct toy_seq s[4];
+    int64_t many_used, few_used, many_before, few_before;
+    struct hold h;
+
+    open_together(&t, 4);
+    ngd_share_params_init(&params);
+    ck_assert_int_eq(ngd_share_open(t.bed.sched, "many", &params, &many, &diag), NGD_OK);
+    ck_assert_int_eq(ngd_share_open(t.bed.sched, "few", &params, &few, &diag), NGD_OK);
+    hold_begin(&h, &t, WAITING);
+    for (uint32_t i = 0; i < 3; i++)
+        queue_open_of(&t, &s[i], i, 3, many);
+    queue_open_of(&t, &s[3], 3, 1, few);
+    many_used = many->accounts[0].used;
+    few_used = few->accounts[0].used;
+    many_before = many->accounts[0].corrected;
+    few_before = few->accounts[0].corrected;
+    hold_end(&h);
+    for (uint32_t i = 0; i < 4; i++) {
+        toy_wait(&s[i]);
+        toy_ok(&s[i]);
+        ck_assert_uint_eq(s[i].batch, 4);
+    }
+    bed_settle(&t.bed);
+    many_used = many->accounts[0].used - many_used;
+    few_used = few->accounts[0].used - few_used;
+    ck_assert_int_eq(many_used, 9 * few_used);
+    ck_assert_int_le(llabs(turn_moved(few, few_before) - few_used), 64);
+    ck_assert_int_le(llabs(turn_moved(many, many_before) - many_used), 64);
+    close_all(s, 4);
+    bed_settle(&t.bed);
+    ngd_share_unref(many);
+    ngd_share_unref(few);
+    toy_close(&t);
+}
+END_TEST
+
 START_TEST(device_that_fails_is_told_to_all_of_the_replay)
 {
     static struct toy t;
@@ -207,4 +269,4 @@ END_TEST
 UNIT_MAIN("scheduler/prompts_together", short_prompts_share_a_replay_and_a_graph_for_one_takes_them_in_turn,
           prompts_that_do_not_fit_wait_and_all_go_on_right, prompt_that_begins_like_one_beside_it_waits_for_its_blocks,
           what_computes_in_another_way_does_not_join, sequence_that_is_stopped_takes_nobody_along,
-          device_that_fails_is_told_to_all_of_the_replay)
+          each_share_pays_for_the_rows_of_its_own_prompts, device_that_fails_is_told_to_all_of_the_replay)
