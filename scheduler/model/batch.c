@@ -41,7 +41,7 @@ void ngd_model_charge(struct ngd_model *model, struct ngd_seq *const *seqs, uint
 {
     const uint32_t ranks = ngd_binding_ranks(model->graphs[NGD_DECODE].binding);
     struct ngd_seq *payer = NULL;
-    uint32_t rows = 0;
+    uint32_t rows = 0, from = 0;
 
     for (uint32_t i = 0; i < n; i++) {
         rows += seqs[i]->rows;
@@ -51,8 +51,9 @@ void ngd_model_charge(struct ngd_model *model, struct ngd_seq *const *seqs, uint
     if (payer)
         charge_turn(payer, time);
     for (uint32_t i = 0; i < n; i++) {
-        const ngd_nsec_t part = time / rows * seqs[i]->rows;
+        const ngd_nsec_t part = ngd_usage_part(time, from, seqs[i]->rows, rows);
 
+        from += seqs[i]->rows;
         charge_use(seqs[i], part);
         if (!payer)
             charge_turn(seqs[i], part);

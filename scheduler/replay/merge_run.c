@@ -8,6 +8,7 @@
  */
 #include "base/mem.h"
 #include "scheduler/replay/merge_run.h"
+#include "scheduler/run/usage.h"
 #include <string.h>
 
 #define ALIGN(bytes) (((bytes) + 63) & ~(uint64_t)63)
@@ -179,22 +180,22 @@ static void set_launch(struct joint *j)
 
 /* ---- accounts ----------------------------------------------------------------------------------------- */
 
-/* Returns the part of a time for rows [from, from + n). The parts of all rows add up to the time. */
+/* How much of the replay is the member's: its rows. Without any rows at all, the members share it equally. */
+static int64_t member_weight(const struct joint *j, const struct ngd_request *req)
+{
+    return j->rows ? member_rows(j, req) : 1;
+}
+
 static ngd_nsec_t joint_part(const struct joint *j, ngd_nsec_t time, int64_t from, int64_t n)
 {
-    const double all = (double)time;
-
-    if (j->rows == 0)
-        return from == 0 ? time : 0;
-    return (ngd_nsec_t)(all * (double)(from + n) / (double)j->rows) -
-           (ngd_nsec_t)(all * (double)from / (double)j->rows);
+    return ngd_usage_part(time, from, n, j->rows ? j->rows : j->n);
 }
 
 /* Sets a member's split to the times that it saw, and adds its part by rows to its identity's sums. */
 static void joint_split(const struct joint *j, struct ngd_request *req, int64_t from)
 {
     const struct ngd_launch *launch = &j->area->launch;
-    const int64_t planned = j->plan->symbols[j->symbol], n = member_rows(j, req);
+    const int64_t planned = j->plan->symbols[j->symbol], n = member_weight(j, req);
     ngd_nsec_t *part = req->split.part;
     struct ngd_split own;
 
@@ -223,12 +224,12 @@ static void share_out(const struct joint *j)
         struct ngd_request *req = member_of(l);
 
         req->launch.device_time = launch->device_time;
-        req->charged = joint_part(j, launch->device_time, from, member_rows(j, req));
+        req->charged = joint_part(j, launch->device_time, from, member_weight(j, req));
         req->together = j->n;
         joint_split(j, req, from);
         ngd_share_charge(j->slot->queue, req->item.account, req->charged, req->item.cost);
         ngd_replay_note_joint(j->slot, j->x, launch, req, l == j->members.next ? j->n : 0);
-        from += member_rows(j, req);
+        from += member_weight(j, req);
     }
     ngd_metric_inc(NGD_M_MERGED_REPLAYS);
     ngd_metric_add(NGD_M_MERGED_REQUESTS, j->n);

@@ -4,7 +4,7 @@
 
 /*
  * Device time used by one session. It is only counted; decisions use the accounts of shares. If several requests divide
- * a replay, each is charged its part.
+ * a replay, each is charged its part (ngd_usage_part).
  *
  * Threads: any. Memory: reference counted, since a sequence may outlive its session for the length of a replay.
  */
@@ -40,6 +40,17 @@ static inline struct ngd_usage *ngd_usage_unref(struct ngd_usage *usage) /* retu
     if (usage && atomic_fetch_sub_explicit(&usage->refs, 1, memory_order_acq_rel) == 1)
         ngd_free(usage);
     return NULL;
+}
+
+/*
+ * The part of `time` that `n` of `all` rows take, after `from` rows. The parts of all rows sum to `time`: rounded one by
+ * one, they would lose a little with each replay. 0 <= from <= from + n <= all, 0 < all < 2^31.
+ */
+static inline ngd_nsec_t ngd_usage_part(ngd_nsec_t time, int64_t from, int64_t n, int64_t all)
+{
+    const ngd_nsec_t each = time / all, rest = time % all;
+
+    return each * n + rest * (from + n) / all - rest * from / all;
 }
 
 static inline void ngd_usage_add(struct ngd_usage *usage, ngd_nsec_t time) /* NULL is fine */
