@@ -43,8 +43,8 @@ static inline struct ngd_usage *ngd_usage_unref(struct ngd_usage *usage) /* retu
 }
 
 /*
- * The part of `time` that `n` of `all` rows take, after `from` rows. The parts of all rows sum to `time`: rounded one by
- * one, they would lose a little with each replay. 0 <= from <= from + n <= all, 0 < all < 2^31.
+ * The part of `time` that `n` of `all` rows take, after `from` rows. The parts of all rows sum to `time`: rounded one
+ * by one, they would lose a little with each replay. 0 <= from <= from + n <= all, 0 < all < 2^31.
  */
 static inline ngd_nsec_t ngd_usage_part(ngd_nsec_t time, int64_t from, int64_t n, int64_t all)
 {

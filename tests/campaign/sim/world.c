@@ -195,8 +195,7 @@ static void check_charges(uint32_t q)
 
     for (uint32_t i = 0; i < world.n_identities; i++)
         used += atomic_load(&world.identities[i].share->accounts[q].used);
-    sim_check(used >= busy, "shares were charged %" PRId64 " ns of %" PRId64 " ns of %s", used, busy,
-              queue->dev_name);
+    sim_check(used >= busy, "shares were charged %" PRId64 " ns of %" PRId64 " ns of %s", used, busy, queue->dev_name);
 }
 
 /* A worker gives its slot back a moment after the answer. */
