@@ -4,8 +4,8 @@
  * the same bytes, and the arithmetic per second. The product and the read take turns, so that a slow moment of the
  * machine affects both. i32: int4 weights, eight in each. Scales are bf16, one for each row or group.
  *
- *      bench_host_gemm [--k K] [--n N] [--dtype bf16|f16|f32|i8|i32 [--group N]] [--threads T] [--rounds R] [--isa
- * NAME] [ROWS...]
+ *      bench_host_gemm [--k K] [--n N] [--dtype bf16|f16|f32|i8|i32 [--group N]] [--x bf16|f16|f32] [--threads T]
+ *                      [--rounds R] [--isa NAME] [ROWS...]
  */
 #include "base/clock.h"
 #include "base/mem.h"
@@ -29,20 +29,24 @@ static void product_part(const struct ngd_host_call *call, struct ngd_host_run *
     const struct set *s = call->params;
     struct ngd_gemm_data d = s->d;
 
-    (void)run;
     d.w += (uint64_t)call->rows * s->bytes;
     d.workspace += ngd_host_thread * s->g.thread_workspace;
+    d.laid_out = ngd_gemm_lays_out(&s->g, s->rows);
+    if (d.laid_out && ngd_host_first_part(call, run))
+        ngd_gemm_lay_out(&s->g, &d, s->rows);
     ngd_gemm_run(&s->g, &d, s->rows, 1, part, parts);
 }
 
 static double products(struct ngd_team *team, const struct set *s, uint32_t parts)
 {
     struct ngd_host_call call = {.fn = product_part, .params = s};
-    struct ngd_host_run run = {0};
+    static uint64_t serial;
     ngd_nsec_t start = ngd_now();
 
     ngd_team_begin(team);
     for (uint32_t i = 0; i < s->copies; i++) {
+        struct ngd_host_run run = {.serial = ++serial};
+
         call.rows = i;
         ngd_team_share(team, &call, &run, parts);
     }
@@ -71,13 +75,14 @@ static void measure_rows(struct ngd_team *team, struct set *s, int64_t rows, ngd
            2.0 * (double)s->g.n * (double)s->g.k * (double)rows * s->copies / bench_median(product, rounds));
 }
 
-static void parse_dtype(const char *name, struct ngd_gemm *g)
+static ngd_dtype_t parse_dtype(const char *name, bool weights)
 {
     ngd_dtype_t t;
 
-    if (!ngd_dtype_parse(name, strlen(name), &t) || !(ngd_dtype_is_float(t) || t == NGD_I8 || t == NGD_I32))
-        bench_fail("%s is not a dtype of weights", name);
-    g->wt = t;
+    if (!ngd_dtype_parse(name, strlen(name), &t) ||
+        !(ngd_dtype_is_float(t) || (weights && (t == NGD_I8 || t == NGD_I32))))
+        bench_fail("%s is not a dtype of %s", name, weights ? "weights" : "x");
+    return t;
 }
 
 /* Describes rows of K of quantised weights, and gives them scales. Returns the bytes of a weight's copy. */
@@ -128,7 +133,9 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--n") == 0)
             s.g.n = atoll(v), i++;
         else if (strcmp(argv[i], "--dtype") == 0)
-            parse_dtype(v, &s.g), i++;
+            s.g.wt = parse_dtype(v, true), i++;
+        else if (strcmp(argv[i], "--x") == 0)
+            s.g.xt = parse_dtype(v, false), i++;
         else if (strcmp(argv[i], "--group") == 0)
             group = atoll(v), i++;
         else if (strcmp(argv[i], "--threads") == 0)
@@ -154,13 +161,14 @@ int main(int argc, char **argv)
         s.bytes = quantise(&s, group);
     s.copies = (uint32_t)((256u << 20) / s.bytes + 1);
     s.d.w = bench_memory(s.bytes * s.copies, ngd_dtype_is_float(s.g.wt) ? s.g.wt : NGD_BF16);
-    s.d.x = bench_memory((uint64_t)(max_rows * s.g.k) * 4, NGD_F32);
+    s.d.x = bench_memory((uint64_t)(max_rows * s.g.k) * 4, s.g.xt);
     s.d.y = bench_memory((uint64_t)(max_rows * s.g.n) * 4, NGD_F32);
     s.d.workspace = bench_memory((uint64_t)threads << 22, NGD_F32);
     if (ngd_team_create(threads, "bench", &team))
         bench_fail("no team");
-    printf("K %lld, N %lld, %s weights, %u threads, %s\n rows  way   read GB/s  GB/s   ratio  GFLOP/s\n",
-           (long long)s.g.k, (long long)s.g.n, ngd_dtype_name(s.g.wt), threads, ngd_isa_name(isa));
+    printf("K %lld, N %lld, %s weights, x in %s, %u threads, %s\n rows  way   read GB/s  GB/s   ratio  GFLOP/s\n",
+           (long long)s.g.k, (long long)s.g.n, ngd_dtype_name(s.g.wt), ngd_dtype_name(s.g.xt), threads,
+           ngd_isa_name(isa));
     for (int i = 0; i < n_rows; i++)
         measure_rows(team, &s, rows[i], isa, rounds);
     ngd_team_destroy(team);

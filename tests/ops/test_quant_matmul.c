@@ -205,27 +205,34 @@ static void run_rows(struct bench *b, const struct product *p, const struct oper
     ngd_strbuf_fini(&sb);
 }
 
-static void check_product(const struct product *p, struct random *r)
+/* Compares on each instruction set. */
+static void check_operands(const struct product *p, const struct operands *o)
 {
     char *y = malloc((size_t)(p->m * p->n) * ngd_dtype_bytes(p->xt) + 1);
-    struct operands o;
 
-    operands_open(&o, p, r);
     EACH_ISA (isa) {
-        run_rows(&benches[isa], p, &o, y);
+        run_rows(&benches[isa], p, o, y);
         for (int64_t i = 0; i < p->m * p->n; i++) {
             double got = numbers_got(p->xt, y, i);
 
-            if (!(fabs(got - o.want[i]) <= o.allowed[i]))
+            if (!(fabs(got - o->want[i]) <= o->allowed[i]))
                 ck_abort_msg("%s, %s, %lld x %lld x %lld, group %lld, layout %d: element %lld is %.9g, should be %.9g, "
                              "and may be %.3g off",
                              benches[isa].name, p->int4 ? "int4" : "i8", (long long)p->m, (long long)p->n,
-                             (long long)p->k, (long long)p->group, p->stored, (long long)i, got, o.want[i],
-                             o.allowed[i]);
+                             (long long)p->k, (long long)p->group, p->stored, (long long)i, got, o->want[i],
+                             o->allowed[i]);
         }
     }
-    operands_close(&o);
     free(y);
+}
+
+static void check_product(const struct product *p, struct random *r)
+{
+    struct operands o;
+
+    operands_open(&o, p, r);
+    check_operands(p, &o);
+    operands_close(&o);
 }
 
 static const struct {
@@ -235,10 +242,11 @@ static const struct {
 
 /* M, N, K, group. int4 takes those whose K is a multiple of 8. */
 static const int64_t sizes[][4] = {
-    {1, 1, 1, 0},     {1, 1, 8, 0},      {1, 3, 300, 0},    {1, 64, 64, 32},  {2, 33, 31, 0},     {3, 5, 136, -1},
-    {3, 17, 96, 32},  {4, 65, 72, 32},   {5, 16, 520, 128}, {7, 63, 32, 64},  {8, 40, 264, 64},   {9, 7, 65, 32},
-    {16, 31, 100, 0}, {17, 66, 256, 96}, {48, 64, 256, 32}, {60, 31, 40, -1}, {65, 70, 136, 32},  {49, 130, 530, 64},
-    {0, 5, 64, 32},   {3, 0, 64, 32},    {3, 5, 0, 32},     {50, 40, 0, 0},   {193, 66, 296, 128}};
+    {1, 1, 1, 0},      {1, 1, 8, 0},      {1, 3, 300, 0},     {1, 64, 64, 32},   {2, 33, 31, 0},    {3, 5, 136, -1},
+    {3, 17, 96, 32},   {4, 65, 72, 32},   {5, 16, 520, 128},  {7, 63, 32, 64},   {8, 40, 264, 64},  {9, 7, 65, 32},
+    {16, 31, 100, 0},  {17, 66, 256, 96}, {48, 64, 256, 32},  {60, 31, 40, -1},  {65, 70, 136, 32}, {49, 130, 530, 64},
+    {2, 35, 600, 256}, {3, 20, 304, 128}, {1, 18, 1104, 0},   {11, 9, 512, 512}, {0, 5, 64, 32},    {3, 0, 64, 32},
+    {3, 5, 0, 32},     {50, 40, 0, 0},    {193, 66, 296, 128}};
 #define N_SIZES (sizeof(sizes) / sizeof(sizes[0]))
 
 static void check_sizes(bool int4, enum stored stored, uint64_t seed)
@@ -315,5 +323,103 @@ START_TEST(a_row_has_the_same_bits_among_others)
 }
 END_TEST
 
-UNIT_MAIN("ops/quant_matmul", weights_in_rows_of_k_are_right, weights_in_other_layouts_are_right,
-          a_row_has_the_same_bits_among_others)
+/* Gives all weights of p the value q, but those at k = 0 the value `first`. */
+static void set_weights(struct operands *o, const struct product *p, int q, int first)
+{
+    memset(o->w, 0, o->w_bytes);
+    for (int64_t i = 0; i < p->n * p->k; i++) {
+        o->q[i] = i % p->k ? q : first;
+        store(o, p, i / p->k, i % p->k, o->q[i]);
+    }
+}
+
+START_TEST(sums_of_the_largest_numbers_do_not_overflow)
+{
+    static const double offsets[] = {-1024, -1023.75, -30000, 1e6};
+    struct random r = {7};
+
+    benches_open();
+    for (size_t i = 0; i < 8; i++) {
+        const ngd_dtype_t t = i % 2 ? NGD_F32 : NGD_BF16; /* f16 has no number as large as the results */
+        struct product p = {.xt = t, .st = t, .m = 3, .n = 3, .k = 520, .offset = true};
+        struct operands o;
+
+        operands_open(&o, &p, &r);
+        set_weights(&o, &p, -128, -128);
+        for (int64_t j = 0; j < p.m * p.k; j++)
+            numbers_put(&o.x, j, j / p.k == 0 ? 1.9999 : -1.9999);
+        for (int64_t j = 0; j < p.n; j++) {
+            numbers_put(&o.scale, j, 1);
+            numbers_put(&o.offset, j, offsets[i / 2]);
+        }
+        define(&o, &p);
+        check_operands(&p, &o);
+        operands_close(&o);
+    }
+    benches_close();
+}
+END_TEST
+
+/* The weight of the large element is 0: what remains is how exact the others are beside it. */
+START_TEST(small_elements_beside_a_large_one_are_within_their_bound)
+{
+    struct random r = {8};
+
+    benches_open();
+    for (size_t i = 0; i < 2 * N_TYPES; i++) {
+        struct product p = {.xt = types[i % N_TYPES].x, .st = types[i % N_TYPES].s, .m = 2, .n = 5, .k = 256};
+        struct operands o;
+
+        p.int4 = i >= N_TYPES;
+        p.group = p.int4 ? 128 : 0;
+        operands_open(&o, &p, &r);
+        set_weights(&o, &p, 7, 0);
+        for (int64_t m = 0; m < p.m; m++) {
+            numbers_put(&o.x, m * p.k, 1000);
+            for (int64_t k = 1; k < p.k; k++)
+                numbers_put(&o.x, m * p.k + k, 0.01 * random_value(&r));
+        }
+        define(&o, &p);
+        for (int64_t j = 0; j < p.m * p.n; j++) /* half a step of 16 or of 30 bits for each */
+            for (int64_t k = 1; k < p.k; k++)
+                o.allowed[j] +=
+                    fabs(7 * antiquant(&p, &o.scale, j % p.n, k)) * 1024 * (p.xt == NGD_F32 ? 0x1p-30 : 0x1p-16);
+        check_operands(&p, &o);
+        operands_close(&o);
+    }
+    benches_close();
+}
+END_TEST
+
+START_TEST(what_is_not_finite_spoils_its_row_only)
+{
+    static const double bad[] = {NAN, INFINITY, -INFINITY};
+    struct random r = {9};
+
+    benches_open();
+    for (size_t i = 0; i < 3 * N_TYPES; i++) {
+        struct product p = {.xt = types[i % N_TYPES].x, .st = types[i % N_TYPES].s, .m = 3, .n = 20, .k = 300};
+        char before[3 * 20 * 4], after[3 * 20 * 4];
+        const size_t row = (size_t)p.n * ngd_dtype_bytes(p.xt);
+        struct operands o;
+
+        operands_open(&o, &p, &r);
+        EACH_ISA (isa) {
+            numbers_put(&o.x, p.k + 7, 1);
+            run_rows(&benches[isa], &p, &o, before);
+            numbers_put(&o.x, p.k + 7, bad[i / N_TYPES]);
+            run_rows(&benches[isa], &p, &o, after);
+            ck_assert(memcmp(before, after, row) == 0);
+            ck_assert(memcmp(before + 2 * row, after + 2 * row, row) == 0);
+            for (int64_t n = 0; n < p.n; n++)
+                ck_assert(isnan(numbers_got(p.xt, after, p.n + n)));
+        }
+        operands_close(&o);
+    }
+    benches_close();
+}
+END_TEST
+
+UNIT_MAIN("ops/quant_matmul", sums_of_the_largest_numbers_do_not_overflow,
+          small_elements_beside_a_large_one_are_within_their_bound, what_is_not_finite_spoils_its_row_only,
+          weights_in_rows_of_k_are_right, weights_in_other_layouts_are_right, a_row_has_the_same_bits_among_others)

@@ -7,7 +7,7 @@
  * Work is counted in units: tiles of columns, times passes over rows (for `wide`), times matrices of the batch. A part
  * takes a run of units, so a thread reads weights in the order of memory.
  */
-#include "devices/host/kernels/k_gemm.h"
+#include "devices/host/kernels/k_gemm_quant.h"
 #include "base/mem.h"
 #include "devices/host/static.h"
 #include <string.h>
@@ -241,11 +241,17 @@ static void gemm_tiles(const struct ngd_gemm *g, const struct ngd_gemm_data *d, 
 
 NGD_GEMM_API void ngd_gemm_lay_out(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows)
 {
-    if (has_tiles(g))
+    if (has_tiles(g)) {
         gemm_lay_out_tiles(g, d, 0, rows);
-    else
-        NGD_GEMM_INTERLEAVE(g)
-    (d->x, g->ldx, rows, g->k, g->wt == NGD_BF16 || g->quant.int4, (float *)(void *)d->workspace);
+        return;
+    }
+#ifndef NGD_STATIC
+    if (g->quant.group) {
+        ngd_quant_lay_out(g, d, rows);
+        return;
+    }
+#endif
+    NGD_GEMM_INTERLEAVE(g)(d->x, g->ldx, rows, g->k, g->wt == NGD_BF16, (float *)(void *)d->workspace);
 }
 
 static void gemm_dot(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1)
@@ -254,7 +260,7 @@ static void gemm_dot(const struct ngd_gemm *g, const struct ngd_gemm_data *d, in
         ngd_gemm_lay_out(g, d, rows);
 #ifndef NGD_STATIC
     if (g->quant.group) {
-        ngd_gemm_quant_dot(g, d, rows, n0, n1);
+        ngd_quant_dot(g, d, rows, n0, n1);
         return;
     }
 #endif
@@ -370,11 +376,14 @@ static uint64_t choose_way(struct ngd_gemm *g)
 {
     const bool wide = (g->m >= WIDE_ROWS && g->n >= NGD_GEMM_NT / 2) || (g->quant.group && !g->quant.streamed);
 
+    if (g->quant.group)
+        g->quant.segment = ngd_quant_segment(g);
     g->way = wide ? NGD_GEMM_WIDE : g->nk ? NGD_GEMM_DOT : NGD_GEMM_AXPY;
     if (g->way == NGD_GEMM_WIDE)
         return TILE_BYTES + SUMS_BYTES + ROWS_BYTES + (g->quant.group ? NGD_GEMM_QUANT_ROOM : 0);
     if (g->way == NGD_GEMM_DOT)
-        return ngd_gemm_dot_bytes(g) + (g->quant.group ? ngd_gemm_quant_bytes(g) : 0);
+        return g->quant.group ? ngd_quant_area(g, NULL, NULL)
+                              : (uint64_t)g->m * (((uint64_t)g->k + 31) & ~(uint64_t)31) * sizeof(float);
     return g->xt == NGD_F32 ? 0 : ((uint64_t)g->k * 4 * sizeof(float) + 63) & ~(uint64_t)63;
 }
 

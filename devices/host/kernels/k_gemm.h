@@ -16,8 +16,8 @@
  *         L2 cache. LIBXSMM, or our own kernel without it, multiplies blocks of NGD_GEMM_RB rows with them.
  *   tiles bf16 w in rows of K on a CPU with AMX, any number of rows of x: k_gemm_amx.c. Chosen by N and K alone.
  *
- * Quantised weights (npu.weight_quant_batchmatmul, k_gemm_quant.c) take `dot` and `wide`: dot widens them in registers
- * and multiplies the sum of each group with its scale; wide multiplies each weight with its scale when it fills a tile.
+ * Quantised weights (npu.weight_quant_batchmatmul) take `dot` and `wide`: dot has products of integers and lays x out
+ * for them (k_gemm_quant.h); wide multiplies each weight with its scale when it fills a tile.
  *
  * In each way, an element depends only on its row of x, its column of w and K: not on M, and not on the split.
  * wide serves NGD_GEMM_WIDE_ROWS planned rows and more (of at least NGD_GEMM_NT / 2 columns), dot and axpy serve the
@@ -40,6 +40,7 @@ typedef void (*ngd_gemm_mul_fn)(const float *w, const float *x, float *c);
 /* Quantised weights: w = (q + offset) * scale. q is in i8, or, int4, in nibbles: two a byte, the low one first. */
 struct ngd_gemm_quant {
     int64_t group;                                /* rows of K that share a scale; K if all do; 0: w is not quantised */
+    int segment;                                  /* of dot: k_gemm_quant.h */
     bool int4, by_n;                              /* by_n: an i32 has eight weights along N, not along K */
     bool streamed;                                /* rows of K are contiguous, so that dot can read them */
     ngd_dtype_t type;                             /* of scales and offsets */
@@ -58,6 +59,8 @@ struct ngd_gemm_data {
     char *workspace;    /* of this thread */
     int64_t laid_out;   /* number of the pass whose rows of x the workspace holds already, from 1; 0: none */
 };
+
+struct ngd_quant_area;
 
 struct ngd_gemm {
     int64_t m, n, k, batch;         /* planned */
@@ -89,9 +92,8 @@ struct ngd_gemm_table {
     void (*interleave[3])(const void *x, int64_t ldx, int64_t rows, int64_t k, bool pairs, float *dst);
     void (*dot[3])(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x, int64_t rows, int64_t n0,
                    int64_t n1);
-    /* The same for quantised weights, i8 and int4. scales: f32, [n1 - n0][groups], then the offsets if there are any.
-     */
-    void (*dot_quant[2])(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x, const float *scales,
+    /* The same for quantised weights, i8 and int4, for up to NGD_QUANT_COLUMNS columns: k_gemm_quant.h. */
+    void (*quant_dot[2])(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const struct ngd_quant_area *area,
                          int64_t rows, int64_t n0, int64_t n1);
     void (*axpy[3])(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1);
     /* Widens rows of x to f32: dst[rows][cols] with rows of ldd. */
@@ -149,18 +151,11 @@ void ngd_gemm_amx_lay_out(const struct ngd_gemm *g, const char *x, int64_t rows,
 void ngd_gemm_amx_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
                       int64_t n1, const char *x);
 
-/* k_gemm_quant.c: describe a product with quantised weights; compute columns with dot, rows of x being laid out in the
- * workspace; fill a tile for wide, with `room` for NGD_GEMM_QUANT_ROOM bytes in between. */
+/* k_gemm_quant.c: describe a product with quantised weights; fill a tile for wide, with `room` for NGD_GEMM_QUANT_ROOM
+ * bytes in between. */
 #define NGD_GEMM_QUANT_ROOM (NGD_GEMM_NT * NGD_GEMM_KC * sizeof(float))
 void ngd_gemm_of_quant(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct ngd_gemm *g,
                        uint32_t *strided_p);
-/* Bytes of the rows of x that dot lays out. */
-static inline uint64_t ngd_gemm_dot_bytes(const struct ngd_gemm *g)
-{
-    return (uint64_t)g->m * (((uint64_t)g->k + 31) & ~(uint64_t)31) * sizeof(float);
-}
-uint64_t ngd_gemm_quant_bytes(const struct ngd_gemm *g); /* of scales that dot widens */
-void ngd_gemm_quant_dot(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1);
 void ngd_gemm_quant_pack(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t k, int64_t depth,
                          float *tile, float *room);
 static inline int64_t ngd_gemm_groups(const struct ngd_gemm *g)

@@ -4,10 +4,9 @@
  * its weight as [K,N]; a checkpoint has rows of K, so its graph has a transposed view, which dot can stream. Weights in
  * any other layout go through `wide`, which reads them element by element when it fills a tile.
  */
-#include "devices/host/kernels/k_gemm.h"
+#include "devices/host/kernels/k_gemm_quant.h"
+#include <math.h>
 #include <string.h>
-
-#define COLUMNS 16 /* whose scales are widened at once */
 
 /* ---- the form ---- */
 
@@ -54,9 +53,167 @@ void ngd_gemm_of_quant(const struct ngd_plan *plan, const struct ngd_plan_call *
 
 /* ---- dot ---- */
 
-uint64_t ngd_gemm_quant_bytes(const struct ngd_gemm *g)
+/* Takes `bytes` of the workspace; *used_p is how much of it is in use. */
+static void *take_area(char *workspace, uint64_t *used_p, int64_t n, uint64_t size)
 {
-    return (uint64_t)ngd_gemm_groups(g) * COLUMNS * 2 * sizeof(float);
+    char *p = workspace + *used_p;
+
+    *used_p += ((uint64_t)n * size + 63) & ~(uint64_t)63;
+    return p;
+}
+
+uint64_t ngd_quant_area(const struct ngd_gemm *g, char *workspace, struct ngd_quant_area *area)
+{
+    const int64_t rows = g->m * ngd_quant_terms(g), segments = ngd_quant_segments(g);
+    struct ngd_quant_area a;
+    uint64_t used = 0;
+
+    a.x = take_area(workspace, &used, rows * segments * g->quant.segment, sizeof(*a.x));
+    a.x_scales = take_area(workspace, &used, rows * segments, sizeof(float));
+    a.x_sums = take_area(workspace, &used, rows * segments, sizeof(float));
+    a.x_evens = take_area(workspace, &used, rows * segments, sizeof(*a.x_evens));
+    a.scales = take_area(workspace, &used, NGD_QUANT_COLUMNS * segments, sizeof(float));
+    a.fractions = take_area(workspace, &used, NGD_QUANT_COLUMNS * segments, sizeof(float));
+    a.shifts = take_area(workspace, &used, NGD_QUANT_COLUMNS * segments, sizeof(*a.shifts));
+    a.row = take_area(workspace, &used, NGD_QUANT_SEGMENT, sizeof(float));
+    if (area)
+        *area = a;
+    return used;
+}
+
+static uint32_t bits_of_float(float v)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &v, sizeof(bits));
+    return bits;
+}
+
+static float float_of_bits(uint32_t bits)
+{
+    float v;
+
+    memcpy(&v, &bits, sizeof(v));
+    return v;
+}
+
+/* Returns the power of two that is the scale of a segment whose largest element has the bits `top`, and its inverse. */
+static float segment_scale(uint32_t top, bool two_terms, float *inverse_p)
+{
+    int32_t e = (int32_t)(top >> 23) - 127 - (two_terms ? 13 : 14);
+
+    if (top >= 0x7f800000) {
+        *inverse_p = 0;
+        return NAN;
+    }
+    e = e < -125 ? -125 : e; /* elements that are smaller still become 0 */
+    *inverse_p = float_of_bits((uint32_t)(127 - e) << 23);
+    return float_of_bits((uint32_t)(127 + e) << 23);
+}
+
+/* Rounds to the nearest integer, |v| < 2^22. */
+static int32_t nearest_integer(float v)
+{
+    return (int32_t)bits_of_float(v + 0x1.8p23f) - 0x4b400000;
+}
+
+/*
+ * Turns a segment of a row into integers: in order, or even elements before odd ones. Its elements are q[0..] * *scale,
+ * or, with two terms, (q[0..] + rest[0..] / 65536) * *scale. Returns the sum of its elements.
+ */
+static float quantise_segment(const float *x, int segment, bool two_terms, float *scale_p, int16_t *q, int16_t *rest)
+{
+    uint32_t top = 0;
+    int32_t sum = 0, rests = 0;
+    float inverse;
+
+    for (int i = 0; i < segment; i++) {
+        const uint32_t bits = bits_of_float(x[i]) & 0x7fffffff;
+
+        top = bits > top ? bits : top;
+    }
+    *scale_p = segment_scale(top, two_terms, &inverse);
+    if (inverse == 0) {
+        memset(q, 0, (size_t)segment * sizeof(*q));
+        memset(rest, 0, (size_t)segment * sizeof(*rest));
+        return NAN;
+    }
+    for (int i = 0; i < segment; i++) {
+        const float v = x[i] * inverse;
+        const int32_t n = nearest_integer(v), r = nearest_integer((v - (float)n) * 65536);
+
+        q[i] = (int16_t)n;
+        rest[i] = (int16_t)(r < 32767 ? r : 32767);
+        sum += n;
+        rests += rest[i];
+    }
+    return ((float)sum + (two_terms ? (float)rests / 65536 : 0)) * *scale_p;
+}
+
+/* Where a laid-out row is: row `row` of a block of `rows`, which begins at laid-out row `first`. */
+struct place {
+    int64_t first, rows, row;
+};
+
+static struct place laid_out_place(int64_t row, int64_t rows)
+{
+    struct place p = {.first = 0};
+
+    while (p.rows = ngd_quant_block(rows - p.first), p.first + p.rows <= row)
+        p.first += p.rows;
+    p.row = row - p.first;
+    return p;
+}
+
+static void put_segment(const struct ngd_gemm *g, const struct ngd_quant_area *a, const struct place *p, int64_t s,
+                        const int16_t *q, float scale, float sum)
+{
+    const int64_t segments = ngd_quant_segments(g), at = p->first * segments + s * p->rows + p->row;
+    int16_t *to = a->x + (p->first * segments + s * p->rows) * g->quant.segment + p->row * NGD_QUANT_LANES;
+
+    a->x_scales[at] = scale;
+    a->x_sums[at] = sum;
+    a->x_evens[at] = 0;
+    for (int i = 0; i < g->quant.segment; i += 2)
+        a->x_evens[at] += q[i];
+    for (int i = 0; i < g->quant.segment; i += 2 * NGD_QUANT_LANES, q += 2 * NGD_QUANT_LANES) {
+        for (int j = 0; j < NGD_QUANT_LANES; j++) {
+            to[j] = g->quant.int4 ? q[2 * j] : q[j];
+            to[p->rows * NGD_QUANT_LANES + j] = g->quant.int4 ? q[2 * j + 1] : q[NGD_QUANT_LANES + j];
+        }
+        to += 2 * p->rows * NGD_QUANT_LANES;
+    }
+}
+
+static void lay_out_row(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const struct ngd_quant_area *a,
+                        int64_t rows, int64_t m)
+{
+    const int64_t segments = ngd_quant_segments(g), terms = ngd_quant_terms(g), size = g->xt == NGD_F32 ? 4 : 2;
+    const struct place first = laid_out_place(m * terms, rows * terms),
+                       second = laid_out_place(m * terms + 1, rows * terms);
+    const int segment = g->quant.segment;
+    int16_t q[2][NGD_QUANT_SEGMENT];
+
+    for (int64_t s = 0; s < segments; s++) {
+        const int64_t left = g->k - s * segment, n = left < segment ? left : segment;
+        float scale, sum;
+
+        g->table->widen[g->xt](d->x + (m * g->ldx + s * segment) * size, 0, 1, n, a->row, 0);
+        memset(a->row + n, 0, (size_t)(segment - n) * sizeof(float));
+        sum = quantise_segment(a->row, segment, terms == 2, &scale, q[0], q[1]);
+        put_segment(g, a, &first, s, q[0], scale, sum);
+        if (terms == 2)
+            put_segment(g, a, &second, s, q[1], scale / 65536, 0); /* the first one's sum has all */
+    }
+}
+
+void ngd_quant_lay_out(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows)
+{
+    struct ngd_quant_area area;
+
+    ngd_quant_area(g, d->workspace, &area);
+    for (int64_t m = 0; m < rows; m++)
+        lay_out_row(g, d, &area, rows, m);
 }
 
 static float antiquant(const struct ngd_gemm *g, const char *p, int64_t i)
@@ -68,34 +225,61 @@ static float antiquant(const struct ngd_gemm *g, const char *p, int64_t i)
     return ngd_bf16_to_f32(((const uint16_t *)(const void *)p)[i]);
 }
 
-/* Widens the scales or offsets of columns [n, n + cols) to dst[cols][groups]. */
+/* Widens the scales or offsets of columns [n, n + cols) to dst, as the area has them. */
 static void widen_antiquant(const struct ngd_gemm *g, const char *p, int64_t n, int64_t cols, int64_t step_n,
                             int64_t step_g, float *dst)
 {
-    const int64_t groups = ngd_gemm_groups(g);
+    const int64_t column = ngd_quant_column(g), each = column > 1 ? g->quant.group / g->quant.segment : 1;
 
-    if (step_g == 1) {
+    if (column > 1 && each == 1 && step_g == 1) {
         p += n * step_n * (int64_t)ngd_dtype_bytes(g->quant.type);
-        g->table->widen[g->quant.type](p, step_n, cols, groups, dst, groups);
-        return;
+        g->table->widen[g->quant.type](p, step_n, cols, column, dst, column);
+    } else if (column == 1 && step_n == 1) {
+        g->table->widen[g->quant.type](p + n * (int64_t)ngd_dtype_bytes(g->quant.type), 0, 1, cols, dst, 0);
+    } else {
+        for (int64_t c = 0; c < cols; c++)
+            for (int64_t s = 0; s < column; s++)
+                dst[c * column + s] = antiquant(g, p, (n + c) * step_n + s / each * step_g);
     }
-    for (int64_t c = 0; c < cols; c++)
-        for (int64_t i = 0; i < groups; i++)
-            dst[c * groups + i] = antiquant(g, p, (n + c) * step_n + i * step_g);
 }
 
-void ngd_gemm_quant_dot(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1)
+/* Splits an offset into an integer that fits the sums, and the rest. */
+static int16_t split_offset(float offset, float *rest_p)
 {
-    float *scales = (float *)(void *)(d->workspace + ngd_gemm_dot_bytes(g));
+    const float limit = NGD_QUANT_SHIFT, whole = !(offset > -limit)  ? -limit
+                                                 : !(offset < limit) ? limit
+                                                                     : (float)nearest_integer(offset);
+
+    *rest_p = offset - whole;
+    return (int16_t)whole;
+}
+
+/* Prepares scales and offsets of columns [n, n + cols). */
+static void prepare_columns(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const struct ngd_quant_area *a,
+                            int64_t n, int64_t cols)
+{
     const struct ngd_gemm_quant *q = &g->quant;
 
-    for (int64_t n = n0; n < n1; n += COLUMNS) {
-        const int64_t cols = n1 - n < COLUMNS ? n1 - n : COLUMNS;
+    widen_antiquant(g, d->scale, n, cols, q->scale_n, q->scale_g, a->scales);
+    if (!d->offset)
+        return;
+    widen_antiquant(g, d->offset, n, cols, q->offset_n, q->offset_g, a->fractions);
+    for (int64_t i = 0; i < cols * ngd_quant_column(g); i++) {
+        a->shifts[i] = split_offset(a->fractions[i], &a->fractions[i]);
+        a->fractions[i] *= a->scales[i];
+    }
+}
 
-        widen_antiquant(g, d->scale, n, cols, q->scale_n, q->scale_g, scales);
-        if (d->offset)
-            widen_antiquant(g, d->offset, n, cols, q->offset_n, q->offset_g, scales + cols * ngd_gemm_groups(g));
-        g->table->dot_quant[q->int4](g, d, (const float *)(const void *)d->workspace, scales, rows, n, n + cols);
+void ngd_quant_dot(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1)
+{
+    struct ngd_quant_area area;
+
+    ngd_quant_area(g, d->workspace, &area);
+    for (int64_t n = n0; n < n1; n += NGD_QUANT_COLUMNS) {
+        const int64_t cols = n1 - n < NGD_QUANT_COLUMNS ? n1 - n : NGD_QUANT_COLUMNS;
+
+        prepare_columns(g, d, &area, n, cols);
+        g->table->quant_dot[g->quant.int4](g, d, &area, rows * ngd_quant_terms(g), n, n + cols);
     }
 }
 

@@ -1,157 +1,306 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dot with quantised weights for one instruction set; see k_gemm.h. k_gemm_impl.h includes this file, whose steps, lane
- * sums and stores it shares. Rows of x are laid out as for other weights: in order for i8; for int4 in even and odd
- * elements, since the low and the high nibbles of a vector of bytes are that.
+ * dot with quantised weights for one instruction set; see k_gemm_quant.h. k_gemm_impl.h includes this file.
+ *
+ * Sums of a segment are integers, so they are the same on each instruction set. Both x86 tables take vectors of 256
+ * bits: at one row memory is the limit anyway.
  */
+#include "devices/host/kernels/k_gemm_quant.h"
 
-/* Load a step: 2 * SIMD_W weights, as i8 in order, or as int4 in even and odd elements. */
-#if NGD_SIMD == 16
-SIMD_INLINE void gemm_two_i8(const int8_t *p, simd_f *a, simd_f *b)
-{
-    *a = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p)));
-    *b = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(p + 16))));
-}
-SIMD_INLINE void gemm_two_i4(const int8_t *p, simd_f *a, simd_f *b)
-{
-    const __m512i v = _mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p));
+#define QW    NGD_QUANT_LANES /* i16 in a vector */
+#define QSTEP (2 * QW)        /* weights that are widened at once, to two vectors */
 
-    *a = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(v, 28), 28));
-    *b = _mm512_cvtepi32_ps(_mm512_srai_epi32(v, 4));
-}
-#elif NGD_SIMD == 8
-SIMD_INLINE void gemm_two_i8(const int8_t *p, simd_f *a, simd_f *b)
-{
-    *a = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)p)));
-    *b = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(p + 8))));
-}
-SIMD_INLINE void gemm_two_i4(const int8_t *p, simd_f *a, simd_f *b)
-{
-    const __m256i v = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)p));
+/*
+ * quant_load_i4 gives the low nibbles of 16 bytes, which are the even weights, plus 8: that is one shift less. So a
+ * segment's sum begins with what that adds, from the sum of x's even elements.
+ */
+#if NGD_SIMD >= 8
+typedef __m256i quant_w; /* QW i16 */
+typedef __m256i quant_i; /* sums, i32 */
+typedef __m256 quant_f;
 
-    *a = _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(v, 28), 28));
-    *b = _mm256_cvtepi32_ps(_mm256_srai_epi32(v, 4));
+SIMD_INLINE void quant_load_i8(const int8_t *p, quant_w *a, quant_w *b)
+{
+    *a = _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)p));
+    *b = _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)(p + QW)));
+}
+SIMD_INLINE void quant_load_i4(const int8_t *p, quant_w *a, quant_w *b)
+{
+    const quant_w v = _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)p));
+
+    *a = _mm256_and_si256(_mm256_xor_si256(v, _mm256_set1_epi16(8)), _mm256_set1_epi16(15));
+    *b = _mm256_srai_epi16(v, 4);
+}
+SIMD_INLINE quant_w quant_shift(quant_w w, int16_t by)
+{
+    return _mm256_add_epi16(w, _mm256_set1_epi16(by));
+}
+SIMD_INLINE quant_w quant_load_x(const int16_t *p)
+{
+    return _mm256_loadu_si256((const void *)p);
+}
+SIMD_INLINE quant_i quant_begin_i8(const int32_t *evens)
+{
+    (void)evens;
+    return _mm256_setzero_si256();
+}
+SIMD_INLINE quant_i quant_begin_i4(const int32_t *evens)
+{
+    return _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_set1_epi32(*evens)); /* 8 lanes */
+}
+SIMD_INLINE quant_i quant_add_products(quant_i sum, quant_w w, quant_w x)
+{
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(w, x));
+}
+SIMD_INLINE quant_f quant_zero(void)
+{
+    return _mm256_setzero_ps();
+}
+/* acc + sum * x_scale * w_scale */
+SIMD_INLINE quant_f quant_add_segment(quant_f acc, quant_i sum, float x_scale, float w_scale)
+{
+    const quant_f v = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), _mm256_set1_ps(x_scale));
+
+    return _mm256_fmadd_ps(v, _mm256_set1_ps(w_scale), acc);
+}
+SIMD_INLINE float quant_total(quant_f v)
+{
+    const __m128 h = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1)),
+                 q = _mm_add_ps(h, _mm_movehl_ps(h, h));
+
+    return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
 }
 #else
-SIMD_INLINE void gemm_two_i8(const int8_t *p, simd_f *a, simd_f *b)
+typedef struct {
+    int16_t v[QW];
+} quant_w;
+typedef int32_t quant_i;
+typedef float quant_f;
+
+SIMD_INLINE void quant_load_i8(const int8_t *p, quant_w *a, quant_w *b)
 {
-    *a = p[0];
-    *b = p[1];
+    for (int i = 0; i < QW; i++) {
+        a->v[i] = p[i];
+        b->v[i] = p[QW + i];
+    }
 }
-SIMD_INLINE void gemm_two_i4(const int8_t *p, simd_f *a, simd_f *b)
+SIMD_INLINE void quant_load_i4(const int8_t *p, quant_w *a, quant_w *b)
 {
-    *a = (float)((int8_t)((uint8_t)*p << 4) >> 4);
-    *b = (float)(*p >> 4);
+    for (int i = 0; i < QW; i++) {
+        a->v[i] = (int16_t)((p[i] ^ 8) & 15);
+        b->v[i] = (int16_t)(p[i] >> 4);
+    }
+}
+SIMD_INLINE quant_w quant_shift(quant_w w, int16_t by)
+{
+    for (int i = 0; i < QW; i++)
+        w.v[i] = (int16_t)(w.v[i] + by);
+    return w;
+}
+SIMD_INLINE quant_w quant_load_x(const int16_t *p)
+{
+    quant_w x;
+
+    memcpy(&x, p, sizeof(x));
+    return x;
+}
+SIMD_INLINE quant_i quant_begin_i8(const int32_t *evens)
+{
+    (void)evens;
+    return 0;
+}
+SIMD_INLINE quant_i quant_begin_i4(const int32_t *evens)
+{
+    return -8 * *evens;
+}
+SIMD_INLINE quant_i quant_add_products(quant_i sum, quant_w w, quant_w x)
+{
+    for (int i = 0; i < QW; i++)
+        sum += w.v[i] * x.v[i];
+    return sum;
+}
+SIMD_INLINE quant_f quant_zero(void)
+{
+    return 0;
+}
+SIMD_INLINE quant_f quant_add_segment(quant_f acc, quant_i sum, float x_scale, float w_scale)
+{
+    return acc + (float)sum * x_scale * w_scale;
+}
+SIMD_INLINE float quant_total(quant_f v)
+{
+    return v;
 }
 #endif
 
-#define BYTES_i8(n) (n)
-#define BYTES_i4(n) ((n) / 2)
+#define QUANT_BYTES_i8(n) (n)
+#define QUANT_BYTES_i4(n) ((n) / 2)
+
+/* Keeps the compiler from adding up the products of two vectors first, which takes more registers than there are. */
+#if NGD_SIMD >= 8
+#define QUANT_KEEP(v) __asm__("" : "+x"(v))
+#else
+#define QUANT_KEEP(v) ((void)(v))
+#endif
 
 /*
- * Computes mb x nr sums of interleaved rows of x with rows of w, ldw bytes apart. A group's sum runs in lanes along K,
- * and is multiplied with the group's scale before it is added to the element's. scales, offsets: of these nr columns,
- * one for each group; offsets is used if `shifted`. Prefetches as gemm_dot_tile does. mb, nr, shifted are constants.
+ * Computes mb x nr sums of laid-out rows of x, whose scales are [segments][mb], with rows of w, ldw bytes apart, whose
+ * scales and shifts are those of columns of the area; shifts are used if `shifted`. Requests a line from `next` on for
+ * each that it reads; NULL: none. shifted, mb, nr are constants.
  */
 #define QUANT_TILE(W)                                                                                                  \
-    SIMD_INLINE void gemm_quant_tile_##W(const struct ngd_gemm *g, const float *x, const int8_t *w,                    \
-                                         const float *scales, const float *offsets, const bool shifted,                \
-                                         const char *next, const int mb, const int nr, float *out)                     \
+    SIMD_INLINE void quant_segment_##W(const int16_t *x, const int8_t *w, int64_t ldw, const int16_t *shifts,          \
+                                       int64_t column, const char *next, const int segment, const bool shifted,        \
+                                       const int mb, const int nr, quant_i *sums)                                      \
     {                                                                                                                  \
-        const int64_t k = g->k, group = g->quant.group, groups = ngd_gemm_groups(g);                                   \
-        simd_f acc[16], part[16], a[4], b[4];                                                                          \
+        const int bytes = QUANT_BYTES_##W(QSTEP);                                                                      \
+        quant_w a[4], b[4];                                                                                            \
                                                                                                                        \
-        NGD_UNROLL for (int j = 0; j < mb * nr; j++) acc[j] = simd_zero();                                             \
-        for (int64_t i = 0, o = 0; o < groups; o++) {                                                                  \
-            const int64_t end = (o + 1) * group < k ? (o + 1) * group : k;                                             \
-                                                                                                                       \
-            NGD_UNROLL for (int j = 0; j < mb * nr; j++) part[j] = simd_zero();                                        \
-            for (; i < end; i += STEP, x += 2 * mb * SIMD_W) {                                                         \
-                __builtin_prefetch(next, 0, 3);                                                                        \
-                next += BYTES_##W(STEP) * nr;                                                                          \
-                if (i + STEP <= k) {                                                                                   \
-                    NGD_UNROLL for (int r = 0; r < nr; r++) gemm_two_##W(w + r * g->ldw + BYTES_##W(i), &a[r], &b[r]); \
-                } else {                                                                                               \
-                    NGD_UNROLL for (int r = 0; r < nr; r++)                                                            \
-                    {                                                                                                  \
-                        int8_t cut[STEP] = {0};                                                                        \
-                                                                                                                       \
-                        memcpy(cut, w + r * g->ldw + BYTES_##W(i), (size_t)BYTES_##W(k - i));                          \
-                        gemm_two_##W(cut, &a[r], &b[r]);                                                               \
-                    }                                                                                                  \
-                }                                                                                                      \
-                NGD_UNROLL for (int r = 0; r < nr && shifted; r++)                                                     \
-                {                                                                                                      \
-                    const simd_f shift = simd_set1(offsets[r * groups + o]);                                           \
-                                                                                                                       \
-                    a[r] = simd_add(a[r], shift);                                                                      \
-                    b[r] = simd_add(b[r], shift);                                                                      \
-                }                                                                                                      \
-                NGD_UNROLL for (int m = 0; m < mb; m++)                                                                \
-                {                                                                                                      \
-                    const simd_f xv = simd_load_f32(x + m * SIMD_W);                                                   \
-                    NGD_UNROLL for (int r = 0; r < nr; r++) part[m * nr + r] = simd_fma(a[r], xv, part[m * nr + r]);   \
-                }                                                                                                      \
-                NGD_UNROLL for (int m = 0; m < mb; m++)                                                                \
-                {                                                                                                      \
-                    const simd_f xv = simd_load_f32(x + (mb + m) * SIMD_W);                                            \
-                    NGD_UNROLL for (int r = 0; r < nr; r++) part[m * nr + r] = simd_fma(b[r], xv, part[m * nr + r]);   \
-                }                                                                                                      \
+        for (int i = 0; i < segment; i += QSTEP, x += 2 * mb * QW, w += bytes) {                                       \
+            if (next) {                                                                                                \
+                NGD_UNROLL for (int l = 0; l < nr * bytes; l += LINE) __builtin_prefetch(next + l, 0, 3);              \
+                next += nr * bytes;                                                                                    \
             }                                                                                                          \
             NGD_UNROLL for (int r = 0; r < nr; r++)                                                                    \
             {                                                                                                          \
-                const simd_f s = simd_set1(scales[r * groups + o]);                                                    \
-                NGD_UNROLL for (int m = 0; m < mb; m++) acc[m * nr + r] =                                              \
-                    simd_fma(part[m * nr + r], s, acc[m * nr + r]);                                                    \
+                quant_load_##W(w + r * ldw, &a[r], &b[r]);                                                             \
+                if (shifted) {                                                                                         \
+                    a[r] = quant_shift(a[r], shifts[r * column]);                                                      \
+                    b[r] = quant_shift(b[r], shifts[r * column]);                                                      \
+                }                                                                                                      \
             }                                                                                                          \
+            NGD_UNROLL for (int m = 0; m < mb; m++)                                                                    \
+            {                                                                                                          \
+                const quant_w xv = quant_load_x(x + m * QW);                                                           \
+                NGD_UNROLL for (int r = 0; r < nr; r++) sums[m * nr + r] =                                             \
+                    quant_add_products(sums[m * nr + r], a[r], xv);                                                    \
+            }                                                                                                          \
+            NGD_UNROLL for (int j = 0; j < mb * nr; j++) QUANT_KEEP(sums[j]);                                          \
+            NGD_UNROLL for (int m = 0; m < mb; m++)                                                                    \
+            {                                                                                                          \
+                const quant_w xv = quant_load_x(x + (mb + m) * QW);                                                    \
+                NGD_UNROLL for (int r = 0; r < nr; r++) sums[m * nr + r] =                                             \
+                    quant_add_products(sums[m * nr + r], b[r], xv);                                                    \
+            }                                                                                                          \
+            NGD_UNROLL for (int j = 0; j < mb * nr; j++) QUANT_KEEP(sums[j]);                                          \
         }                                                                                                              \
-        gemm_sum_lanes(acc, mb *nr, out);                                                                              \
+    }                                                                                                                  \
+    SIMD_INLINE void quant_tile_##W(const struct ngd_gemm *g, const int16_t *x, const float *x_scales,                 \
+                                    const int32_t *evens, const int8_t *w, const float *scales, const int16_t *shifts, \
+                                    const char *next, const bool shifted, const int mb, const int nr, float *out)      \
+    {                                                                                                                  \
+        const int64_t segments = ngd_quant_segments(g), segment = g->quant.segment, bytes = QUANT_BYTES_##W(segment),  \
+                      column = ngd_quant_column(g), each = column > 1;                                                 \
+        int8_t cut[4][QUANT_BYTES_##W(NGD_QUANT_SEGMENT)];                                                             \
+        int64_t ldw = g->ldw;                                                                                          \
+        quant_f acc[8];                                                                                                \
+                                                                                                                       \
+        NGD_UNROLL for (int j = 0; j < mb * nr; j++) acc[j] = quant_zero();                                            \
+        for (int64_t s = 0; s < segments; s++, x += mb * segment, w += bytes) {                                        \
+            quant_i sums[8];                                                                                           \
+                                                                                                                       \
+            if ((s + 1) * segment > g->k) { /* no rows of zeros are behind the last row */                             \
+                memset(cut, 0, sizeof(cut));                                                                           \
+                for (int r = 0; r < nr; r++)                                                                           \
+                    memcpy(cut[r], w + r * ldw, (size_t)QUANT_BYTES_##W(g->k - s * segment));                          \
+                w = cut[0];                                                                                            \
+                ldw = sizeof(cut[0]);                                                                                  \
+            }                                                                                                          \
+            NGD_UNROLL for (int j = 0; j < mb * nr; j++) sums[j] = quant_begin_##W(evens + s * mb + j / nr);           \
+            quant_segment_##W(x, w, ldw, shifts + s * each, column, next, (int)segment, shifted, mb, nr, sums);        \
+            if (next)                                                                                                  \
+                next += bytes * nr;                                                                                    \
+            NGD_UNROLL for (int j = 0; j < mb * nr; j++) acc[j] =                                                      \
+                quant_add_segment(acc[j], sums[j], x_scales[s * mb + j / nr], scales[j % nr * column + s * each]);     \
+        }                                                                                                              \
+        NGD_UNROLL for (int j = 0; j < mb * nr; j++) out[j] = quant_total(acc[j]);                                     \
     }
 
-/* Computes mb rows of x. `next` of a tile is the weight of the columns that are computed next. */
+/* Adds what the fractions of the offsets contribute. */
+SIMD_INLINE void quant_add_fractions(const struct ngd_gemm *g, const float *x_sums, const float *fractions,
+                                     const int mb, const int nr, float *out)
+{
+    const int64_t segments = ngd_quant_segments(g), column = ngd_quant_column(g), each = column > 1;
+
+    for (int m = 0; m < mb; m++)
+        for (int r = 0; r < nr; r++)
+            for (int64_t s = 0; s < segments; s++)
+                out[m * nr + r] += x_sums[s * mb + m] * fractions[r * column + s * each];
+}
+
+/* Stores mb laid-out rows. Rows of f32 are laid out as two, the second of which has what the first one's i16 could not
+ * hold. */
+SIMD_INLINE void quant_put(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t row, int64_t n,
+                           int64_t cols, const int mb, float (*out)[NGD_QUANT_COLUMNS])
+{
+    if (ngd_quant_terms(g) == 1) {
+        for (int m = 0; m < mb; m++)
+            ngd_gemm_put(g, d, row + m, n, out[m], cols);
+        return;
+    }
+    for (int m = 0; m + 1 < mb; m += 2) {
+        for (int64_t c = 0; c < cols; c++)
+            out[m][c] += out[m + 1][c];
+        ngd_gemm_put(g, d, (row + m) / 2, n, out[m], cols);
+    }
+}
+
+/* Computes mb laid-out rows for columns [n0, n1), which are columns 0 and up of the area, nr at a time. */
 #define QUANT_ROWS(W)                                                                                                  \
-    SIMD_INLINE void gemm_quant_rows_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x,      \
-                                         const float *scales, const bool shifted, int64_t m, const int mb, int64_t n0, \
-                                         int64_t n1, int64_t ahead)                                                    \
+    SIMD_INLINE void quant_columns_##W(const struct ngd_gemm *g, const int8_t *w, const struct ngd_quant_area *a,      \
+                                       const char *next, const bool shifted, int64_t row, const int mb, int64_t col,   \
+                                       const int nr, float(*out)[NGD_QUANT_COLUMNS])                                   \
     {                                                                                                                  \
-        const int64_t groups = ngd_gemm_groups(g);                                                                     \
-        const float *offsets = scales + (n1 - n0) * groups;                                                            \
-        const int cols = TILE_COLS(mb);                                                                                \
+        const int64_t at = row * ngd_quant_segments(g), own = col * ngd_quant_column(g);                               \
+        float t[8];                                                                                                    \
+                                                                                                                       \
+        quant_tile_##W(g, a->x + at * g->quant.segment, a->x_scales + at, a->x_evens + at, w, a->scales + own,         \
+                       a->shifts + own, next, shifted, mb, nr, t);                                                     \
+        if (shifted)                                                                                                   \
+            quant_add_fractions(g, a->x_sums + at, a->fractions + own, mb, nr, t);                                     \
+        NGD_UNROLL for (int j = 0; j < mb * nr; j++) out[j / nr][col + j % nr] = t[j];                                 \
+    }                                                                                                                  \
+    SIMD_INLINE void quant_rows_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d,                           \
+                                    const struct ngd_quant_area *a, const bool shifted, int64_t row, const int mb,     \
+                                    const int nr, int64_t n0, int64_t n1, int64_t ahead)                               \
+    {                                                                                                                  \
         const int8_t *w = (const int8_t *)d->w + n0 * g->ldw;                                                          \
-        float out[16];                                                                                                 \
-        int64_t n = n0;                                                                                                \
+        float out[8][NGD_QUANT_COLUMNS];                                                                               \
+        int64_t col = 0;                                                                                               \
                                                                                                                        \
-        for (; n + cols <= n1; n += cols, w += cols * g->ldw, scales += cols * groups, offsets += cols * groups) {     \
-            gemm_quant_tile_##W(g, x, w, scales, offsets, shifted, (const char *)w + ahead, mb, cols, out);            \
-            gemm_put_tile(g, d, m, n, mb, cols, out);                                                                  \
-        }                                                                                                              \
-        for (; n < n1; n++, w += g->ldw, scales += groups, offsets += groups) {                                        \
-            gemm_quant_tile_##W(g, x, w, scales, offsets, shifted, (const char *)w + ahead, mb, 1, out);               \
-            gemm_put_tile(g, d, m, n, mb, 1, out);                                                                     \
-        }                                                                                                              \
+        for (; col + nr <= n1 - n0; col += nr, w += nr * g->ldw)                                                       \
+            quant_columns_##W(g, w, a, ahead ? (const char *)w + ahead : NULL, shifted, row, mb, col, nr, out);        \
+        for (; col < n1 - n0; col++, w += g->ldw)                                                                      \
+            quant_columns_##W(g, w, a, NULL, shifted, row, mb, col, 1, out);                                           \
+        quant_put(g, d, row, n0, n1 - n0, mb, out);                                                                    \
     }                                                                                                                  \
-    SIMD_INLINE void gemm_quant_any_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x,       \
-                                        const float *scales, const bool shifted, int64_t rows, int64_t n0, int64_t n1) \
+    SIMD_INLINE void quant_any_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d,                            \
+                                   const struct ngd_quant_area *a, const bool shifted, int64_t rows, int64_t n0,       \
+                                   int64_t n1)                                                                         \
     {                                                                                                                  \
-        const int64_t row = STEPS(g->k) * STEP, ahead = GROUP * g->ldw;                                                \
-        int64_t m = 0;                                                                                                 \
+        const int64_t ahead = rows <= 2 ? STREAM_AHEAD : GROUP * g->ldw;                                               \
+        int64_t row = 0;                                                                                               \
                                                                                                                        \
-        for (; m + 4 <= rows; m += 4)                                                                                  \
-            gemm_quant_rows_##W(g, d, x + m * row, scales, shifted, m, 4, n0, n1, ahead);                              \
-        if (rows - m == 3)                                                                                             \
-            gemm_quant_rows_##W(g, d, x + m * row, scales, shifted, m, 3, n0, n1, ahead);                              \
-        else if (rows - m == 2)                                                                                        \
-            gemm_quant_rows_##W(g, d, x + m * row, scales, shifted, m, 2, n0, n1, ahead);                              \
-        else if (rows - m == 1)                                                                                        \
-            gemm_quant_rows_##W(g, d, x + m * row, scales, shifted, m, 1, n0, n1, rows == 1 ? STREAM_AHEAD : ahead);   \
+        for (; row + 8 <= rows; row += 8)                                                                              \
+            quant_rows_##W(g, d, a, shifted, row, 8, 1, n0, n1, row ? 0 : ahead);                                      \
+        if (row + 4 <= rows) {                                                                                         \
+            quant_rows_##W(g, d, a, shifted, row, 4, 2, n0, n1, row ? 0 : ahead);                                      \
+            row += 4;                                                                                                  \
+        }                                                                                                              \
+        if (row + 2 <= rows) {                                                                                         \
+            quant_rows_##W(g, d, a, shifted, row, 2, 4, n0, n1, row ? 0 : ahead);                                      \
+            row += 2;                                                                                                  \
+        }                                                                                                              \
+        if (row < rows)                                                                                                \
+            quant_rows_##W(g, d, a, shifted, row, 1, 4, n0, n1, row ? 0 : ahead);                                      \
     }                                                                                                                  \
-    static void gemm_dot_quant_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x,            \
-                                   const float *scales, int64_t rows, int64_t n0, int64_t n1)                          \
+    static void quant_dot_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const struct ngd_quant_area *a, \
+                              int64_t rows, int64_t n0, int64_t n1)                                                    \
     {                                                                                                                  \
         if (d->offset)                                                                                                 \
-            gemm_quant_any_##W(g, d, x, scales, true, rows, n0, n1);                                                   \
+            quant_any_##W(g, d, a, true, rows, n0, n1);                                                                \
         else                                                                                                           \
-            gemm_quant_any_##W(g, d, x, scales, false, rows, n0, n1);                                                  \
+            quant_any_##W(g, d, a, false, rows, n0, n1);                                                               \
     }
 
 QUANT_TILE(i8)

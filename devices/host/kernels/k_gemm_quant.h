@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DEVICES_HOST_KERNELS_K_GEMM_QUANT_H
+#define NGD_DEVICES_HOST_KERNELS_K_GEMM_QUANT_H
+
+/*
+ * dot with quantised weights (npu.weight_quant_batchmatmul): integer products, exact sums.
+ *
+ * K is cut into segments: of 256 if the weights have no groups, else of 128 or 32, of which a group has a multiple. A
+ * row of x is laid out as i16: within a segment, x = scale * q with |q| < 2^15, where the scale is the power of two
+ * that the segment's largest element needs. Of f32 rows what is left over goes to a second row of q, which has 16 bits
+ * more. The weights are widened to i16 in registers, with the integer part of their offset added. A segment's products
+ * are summed up as i32, which cannot overflow (256 * 255 * 32767 < 2^31). The sum is multiplied with both scales and
+ * added to the element in f32.
+ *
+ * So bf16 and f16 elements are exact that are at least 2^-7 or 2^-4 of the largest of their segment; the error of
+ * others is below 2^-15 of it at most. f32 elements have 30 bits of the largest. A segment of x with a NaN or an
+ * infinity makes its results NaN.
+ *
+ * An element depends only on its row of x, its column of w and K.
+ */
+#include "devices/host/kernels/k_gemm.h"
+
+#define NGD_QUANT_LANES   16  /* i16 in a vector */
+#define NGD_QUANT_SEGMENT 256 /* the largest one */
+#define NGD_QUANT_COLUMNS 16  /* whose scales are prepared at once */
+#define NGD_QUANT_SHIFT   127 /* largest integer part of an offset; the rest counts as its fraction */
+
+/* A thread's workspace. Rows are laid-out rows: two for a row of f32. */
+struct ngd_quant_area {
+    int16_t *x;       /* blocks of 8, 4, 2, 1 rows as [K / 32][2][rows][16]; int4: even elements, then odd ones */
+    float *x_scales;  /* of each block: [segments][rows] */
+    float *x_sums;    /* likewise: sums of the segments' elements */
+    int32_t *x_evens; /* likewise: sums of q of even elements */
+    float *scales;    /* of the weights, by column: of each segment, or one (ngd_quant_column) */
+    float *fractions; /* likewise: what is left of the offsets, times the scale */
+    int16_t *shifts;  /* likewise: the integer parts of the offsets */
+    float *row;       /* [segment] */
+};
+
+static inline int ngd_quant_segment(const struct ngd_gemm *g)
+{
+    return g->quant.group >= g->k ? NGD_QUANT_SEGMENT : g->quant.group % 128 == 0 ? 128 : 2 * NGD_QUANT_LANES;
+}
+
+static inline int64_t ngd_quant_segments(const struct ngd_gemm *g)
+{
+    return (g->k + g->quant.segment - 1) / g->quant.segment;
+}
+
+/* Returns the number of scales that the area has of each column. */
+static inline int64_t ngd_quant_column(const struct ngd_gemm *g)
+{
+    return g->quant.group >= g->k ? 1 : ngd_quant_segments(g);
+}
+
+/* Returns the laid-out rows that a row of x takes. */
+static inline int64_t ngd_quant_terms(const struct ngd_gemm *g)
+{
+    return g->xt == NGD_F32 ? 2 : 1;
+}
+
+/* Returns the number of laid-out rows that make the next block, of those that are left. */
+static inline int64_t ngd_quant_block(int64_t left)
+{
+    return left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+}
+
+/* Returns the number of bytes of a workspace for the planned rows. Fills *area if it is not NULL. */
+uint64_t ngd_quant_area(const struct ngd_gemm *g, char *workspace, struct ngd_quant_area *area);
+void ngd_quant_lay_out(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows);
+/* Computes columns [n0, n1) of rows that are laid out. */
+void ngd_quant_dot(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1);
+
+#endif
