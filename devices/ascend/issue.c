@@ -17,6 +17,7 @@ static const struct ascend_op ops[NGD_OP_MAX] = {
 #define NUMBERS (FLOATS | 1u << NGD_I32 | 1u << NGD_I64)
 #define BOOLS   (1u << NGD_BOOL)
 #define BITS    (BOOLS | 1u << NGD_I8 | 1u << NGD_U8 | 1u << NGD_I32 | 1u << NGD_I64)
+#define ROUNDED (FLOATS | ASCEND_ROUNDS)
 #define ALL     (NUMBERS | BOOLS | 1u << NGD_I8 | 1u << NGD_U8)
 #define NGD_ASCEND_OP(id, builder, function, dtypes, strided)                     \
     [NGD_OP_##id] = {"aclnn" #function,                                           \
@@ -248,8 +249,8 @@ struct aclTensor *ngd_ascend_tensor(struct ascend_issue *c, const struct ascend_
     if (c->status || c->n_held == ASCEND_HELD)
         return NULL;
     return hold_operand(c,
-                        c->acl->aclCreateTensor(v->dims, v->rank, ngd_ascend_dtype(v->dtype), v->strides, v->offset,
-                                                v->nz ? NGD_ACL_FORMAT_NZ : NGD_ACL_FORMAT_ND,
+                        c->acl->aclCreateTensor(v->dims, v->rank, v->int4 ? NGD_ACL_INT4 : ngd_ascend_dtype(v->dtype),
+                                                v->strides, v->offset, v->nz ? NGD_ACL_FORMAT_NZ : NGD_ACL_FORMAT_ND,
                                                 v->nz ? v->fractal : &v->storage, v->nz ? 4 : 1, v->base),
                         HELD_TENSOR);
 }
@@ -295,7 +296,7 @@ struct aclTensorList *ngd_ascend_list(struct ascend_issue *c, const struct ascen
     uint32_t before = c->n_held;
     struct aclTensorList *list;
 
-    if (n > ASCEND_HELD / 2)
+    if (n >= ASCEND_HELD - c->n_held)
         ngd_ascend_refuse(c, "a list of %u tensors", n);
     for (uint32_t i = 0; i < n && !c->status; i++)
         tensors[i] = ngd_ascend_tensor(c, &views[i]);
@@ -394,6 +395,21 @@ void ngd_ascend_store(struct ascend_issue *c, const struct ascend_view *src, con
         ASCEND_RUN(c, InplaceCopy, ngd_ascend_tensor(c, dst), ngd_ascend_tensor(c, src));
     else
         ASCEND_RUN(c, Cast, ngd_ascend_tensor(c, src), ngd_ascend_dtype(dst->dtype), ngd_ascend_tensor(c, dst));
+}
+
+struct ascend_view ngd_ascend_contiguous(struct ascend_issue *c, const struct ascend_view *v)
+{
+    struct ascend_view t = *v;
+
+    make_contiguous(&t);
+    for (uint32_t i = 0; i < v->rank; i++) {
+        if (v->dims[i] == 1 || v->strides[i] == t.strides[i])
+            continue;
+        t = ngd_ascend_temp(c, v->dtype, v->rank, v->dims);
+        ngd_ascend_store(c, v, &t);
+        break;
+    }
+    return t;
 }
 
 struct ascend_view ngd_ascend_cast(struct ascend_issue *c, const struct ascend_view *v, ngd_dtype_t dtype)

@@ -23,11 +23,13 @@ struct ascend_view {
     char *base;      /* of the storage: 64-byte aligned */
     int64_t offset;  /* elements */
     int64_t storage; /* elements */
+    bool int4;       /* of i32: eight int4 each, which dims, strides, offset and storage count */
     bool nz;         /* it lies there in NZ, as fractal says */
     int64_t fractal[4];
 };
 
-#define ASCEND_HELD 64
+#define ASCEND_ROUNDS (1u << 31) /* of dtypes: the builder rounds f32, which CANN's operator does not take */
+#define ASCEND_HELD   160        /* a list has 128 tensors */
 
 struct ascend_op;
 
@@ -135,6 +137,19 @@ void ngd_ascend_put_result(struct ascend_issue *c, const struct ascend_view *z, 
 /* Some rule refuses these operands, NULL being an absent one; text says which. */
 bool ngd_ascend_refuses(const struct ascend_device *dev, const char *function, const struct ascend_view *const *views,
                         uint32_t n, char text[ASCEND_RULE_ROOM]);
+/* The same with attributes, and with lists of tensors: lengths[i] of operand i, which is the first one; 0: it is none.
+ * All tensors of a list are alike. */
+struct ascend_rule_call {
+    const char *function;
+    const struct ascend_view *views[8];
+    uint32_t lengths[8];
+    int64_t attributes[5];
+};
+bool ngd_ascend_breaks(const struct ascend_device *dev, const struct ascend_rule_call *call,
+                       char text[ASCEND_RULE_ROOM]);
+void ngd_ascend_check_rules(struct ascend_issue *c, const struct ascend_rule_call *call);
+/* v itself, if what lies there is contiguous, or a copy. */
+struct ascend_view ngd_ascend_contiguous(struct ascend_issue *c, const struct ascend_view *v);
 
 /* Destroys the operands so far: for builders of many operators. */
 void ngd_ascend_release_operands(struct ascend_issue *c);

@@ -119,6 +119,7 @@ devices_ascend_sim_libopapi_la_SOURCES = \
 	devices/ascend/sim/sim_op_decoder.c \
 	devices/ascend/sim/sim_op_dense.c \
 	devices/ascend/sim/sim_op_elementwise.c \
+	devices/ascend/sim/sim_op_experts.c \
 	devices/ascend/sim/sim_op_index.c \
 	devices/ascend/sim/sim_op_matrix.c \
 	devices/ascend/sim/sim_op_norm.c \

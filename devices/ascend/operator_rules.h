@@ -11,13 +11,17 @@
 #include "devices/ascend/chips.h"
 #include <stdio.h>
 
-#define NGD_OPERATOR_OPERANDS 8 /* the rules look at no more of them */
+#define NGD_OPERATOR_OPERANDS   8 /* the rules look at no more of them */
+#define NGD_OPERATOR_ATTRIBUTES 5
 
+/* A tensor, or the first one of a list. Of i4, dims and strides count half bytes. */
 struct ngd_operator_tensor {
     bool present;
     int dtype;
     uint32_t rank;
-    const int64_t *dims; /* borrowed */
+    const int64_t *dims, *strides; /* borrowed; strides NULL: contiguous */
+    uint32_t length;               /* of the list; 0: it is none */
+    bool mixed;                    /* the list's tensors differ in dtype, shape or strides */
 };
 
 /* One call. Operands beyond n are absent. */
@@ -25,6 +29,8 @@ struct ngd_operator_case {
     const char *function; /* without "aclnn" */
     uint32_t n;
     struct ngd_operator_tensor t[NGD_OPERATOR_OPERANDS];
+    int64_t
+        attribute[NGD_OPERATOR_ATTRIBUTES]; /* integers, in the order of the first phase, where rules are about them */
 };
 
 struct ngd_operator_refusal {
@@ -46,7 +52,7 @@ static const struct {
                                 {NGD_ACL_DOUBLE, "double"}, {NGD_ACL_INT8, "int8"},       {NGD_ACL_UINT8, "uint8"},
                                 {NGD_ACL_INT16, "int16"},   {NGD_ACL_UINT16, "uint16"},   {NGD_ACL_INT32, "int32"},
                                 {NGD_ACL_UINT32, "uint32"}, {NGD_ACL_INT64, "int64"},     {NGD_ACL_UINT64, "uint64"},
-                                {NGD_ACL_BOOL, "bool"}};
+                                {NGD_ACL_BOOL, "bool"},     {NGD_ACL_INT4, "int4"}};
 
 #define SELF      (1u << 0)
 #define OTHER     (1u << 1)
@@ -54,6 +60,8 @@ static const struct {
 #define THIRD     (1u << 2)
 #define FOURTH    (1u << 3)
 #define FIFTH     (1u << 4)
+#define SIXTH     (1u << 5)
+#define EIGHTH    (1u << 7)
 #define BOTH      (SELF | OTHER)
 #define CONDITION SELF
 #define ON_910B   (1u << NGD_CHIP_910B)
@@ -66,6 +74,7 @@ static const struct {
 #define F16       (1u << NGD_ACL_FLOAT16)
 #define BF16      (1u << NGD_ACL_BF16)
 #define F64       (1u << NGD_ACL_DOUBLE)
+#define I4        (1u << NGD_ACL_INT4)
 #define I8        (1u << NGD_ACL_INT8)
 #define U8        (1u << NGD_ACL_UINT8)
 #define I16       (1u << NGD_ACL_INT16)
@@ -88,12 +97,15 @@ static const struct ngd_operator_dtypes ngd_operator_dtype_rows[] = {
 #undef THIRD
 #undef FOURTH
 #undef FIFTH
+#undef SIXTH
+#undef EIGHTH
 #undef BOTH
 #undef CONDITION
 #undef F32
 #undef F16
 #undef BF16
 #undef F64
+#undef I4
 #undef I8
 #undef U8
 #undef I16
@@ -214,6 +226,50 @@ static inline bool ngd_operator_ends_with(const struct ngd_operator_case *o, uin
     return true;
 }
 
+/* The last two dimensions lie in memory in the other order (Ops::NN::IsTransposeLastTwoDims). */
+static inline bool ngd_operator_is_transposed(const struct ngd_operator_case *o, uint32_t i)
+{
+    const struct ngd_operator_tensor *t = &o->t[i];
+    const uint32_t n = t->rank;
+    int64_t step;
+
+    if (n < 2 || !t->strides || t->strides[n - 2] != 1 || t->strides[n - 1] != t->dims[n - 2] ||
+        (t->dims[n - 2] == 1 && t->dims[n - 1] == 1))
+        return false;
+    step = t->dims[n - 2] * t->dims[n - 1];
+    for (uint32_t d = n - 2; d-- > 0; step *= t->dims[d])
+        if (t->strides[d] != step)
+            return false;
+    return true;
+}
+
+static inline bool ngd_operator_is_contiguous(const struct ngd_operator_case *o, uint32_t i)
+{
+    int64_t step = 1;
+
+    for (uint32_t d = o->t[i].rank; o->t[i].strides && d-- > 0; step *= o->t[i].dims[d])
+        if (o->t[i].dims[d] != 1 && o->t[i].strides[d] != step)
+            return false;
+    return true;
+}
+
+/* A bias of n columns: [n] or [1, n]. */
+static inline bool ngd_operator_is_row(const struct ngd_operator_case *o, uint32_t i, int64_t n)
+{
+    return ngd_operator_last(o, i) == n && (o->t[i].rank == 1 || (o->t[i].rank == 2 && o->t[i].dims[0] == 1));
+}
+
+/* A scale for all of k rows and n columns, for each column, or for each group of rows and column. */
+static inline bool ngd_operator_is_scale(const struct ngd_operator_case *o, uint32_t i, int64_t k, int64_t n,
+                                         int64_t group)
+{
+    const struct ngd_operator_tensor *t = &o->t[i];
+
+    if (group > 0)
+        return t->rank == 2 && t->dims[0] == (k + group - 1) / group && t->dims[1] == n;
+    return ngd_operator_is_row(o, i, n) || ngd_operator_is_row(o, i, 1);
+}
+
 /* Each dimension of a is 1 or that of b. */
 static inline bool ngd_operator_is_rows_of(const struct ngd_operator_case *o, uint32_t a, uint32_t b)
 {
@@ -245,17 +301,24 @@ static inline bool ngd_operator_refuses(const struct ngd_operator_case *o, ngd_c
                                         struct ngd_operator_refusal *refusal)
 {
     (void)cann;
-#define HAS(i)      (o->t[i].present)
-#define DTYPE(i)    (o->t[i].dtype)
-#define RANK(i)     (o->t[i].rank)
-#define DIM(i, k)   ngd_operator_dim(o, i, k)
-#define LAST(i)     ngd_operator_last(o, i)
-#define ELEMENTS(i) ngd_operator_elements(o, i)
-#define SIZE(i)     ngd_operator_size(o->t[i].dtype)
-#define is_prefix   ngd_operator_is_prefix
-#define are_alike   ngd_operator_are_alike
-#define ends_with   ngd_operator_ends_with
-#define is_rows_of  ngd_operator_is_rows_of
+#define HAS(i)        (o->t[i].present)
+#define DTYPE(i)      (o->t[i].dtype)
+#define RANK(i)       (o->t[i].rank)
+#define DIM(i, k)     ngd_operator_dim(o, i, k)
+#define LAST(i)       ngd_operator_last(o, i)
+#define ELEMENTS(i)   ngd_operator_elements(o, i)
+#define SIZE(i)       ngd_operator_size(o->t[i].dtype)
+#define is_prefix     ngd_operator_is_prefix
+#define are_alike     ngd_operator_are_alike
+#define ends_with     ngd_operator_ends_with
+#define is_rows_of    ngd_operator_is_rows_of
+#define is_transposed ngd_operator_is_transposed
+#define is_contiguous ngd_operator_is_contiguous
+#define is_row        ngd_operator_is_row
+#define is_scale      ngd_operator_is_scale
+#define LENGTH(i)     (o->t[i].length)
+#define MIXED(i)      (o->t[i].mixed)
+#define ATTRIBUTE(i)  (o->attribute[i])
 #define NGD_OPERATOR_DTYPES(f, o, c, d, s)
 #define NGD_OPERATOR_RULE(function_, name_, chips_, code_, holds_, text_, source_)                                     \
     if (((chips_) >> chip & 1) && strcmp(o->function, #function_) == 0 && !(holds_)) {                                 \
@@ -278,6 +341,13 @@ static inline bool ngd_operator_refuses(const struct ngd_operator_case *o, ngd_c
 #undef are_alike
 #undef ends_with
 #undef is_rows_of
+#undef is_transposed
+#undef is_contiguous
+#undef is_row
+#undef is_scale
+#undef LENGTH
+#undef MIXED
+#undef ATTRIBUTE
     return ngd_operator_breaks_dtypes(o, chip, refusal);
 }
 

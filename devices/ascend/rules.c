@@ -67,7 +67,7 @@ struct ascend_view ngd_ascend_adapt(struct ascend_issue *c, const char *function
 
 void ngd_ascend_check_self(struct ascend_issue *c, ngd_dtype_t dtype)
 {
-    if (!c->op->collective && !find_wider(c, function_of(c), 0, &dtype))
+    if (!c->op->collective && !(c->op->dtypes & ASCEND_ROUNDS) && !find_wider(c, function_of(c), 0, &dtype))
         refuse_dtype(c, function_of(c), 0, dtype);
     for (uint32_t i = 0; i < c->call->n_in + c->call->n_out; i++) {
         const uint32_t tensor = i < c->call->n_in ? c->call->in[i] : c->call->out[i - c->call->n_in];
@@ -97,25 +97,54 @@ void ngd_ascend_put_result(struct ascend_issue *c, const struct ascend_view *z, 
         ngd_ascend_store(c, z, y);
 }
 
+static int dtype_of(const struct ascend_view *v)
+{
+    return v->int4 ? NGD_ACL_INT4 : ngd_ascend_dtype(v->dtype);
+}
+
+bool ngd_ascend_breaks(const struct ascend_device *dev, const struct ascend_rule_call *call,
+                       char text[ASCEND_RULE_ROOM])
+{
+    struct ngd_operator_case o = {.function = call->function, .n = NGD_OPERATOR_OPERANDS};
+    struct ngd_operator_refusal refusal;
+
+    for (uint32_t i = 0; i < NGD_OPERATOR_OPERANDS; i++)
+        if (call->views[i])
+            o.t[i] = (struct ngd_operator_tensor){.present = true,
+                                                  .dtype = dtype_of(call->views[i]),
+                                                  .rank = call->views[i]->rank,
+                                                  .dims = call->views[i]->dims,
+                                                  .strides = call->views[i]->strides,
+                                                  .length = call->lengths[i]};
+    memcpy(o.attribute, call->attributes, sizeof(o.attribute));
+    if (is_probed(dev) || !ngd_operator_refuses(&o, dev->chip, dev->cann, &refusal))
+        return false;
+    snprintf(text, ASCEND_RULE_ROOM, "aclnn%s: %s", call->function, refusal.text);
+    return true;
+}
+
+void ngd_ascend_check_rules(struct ascend_issue *c, const struct ascend_rule_call *call)
+{
+    char text[ASCEND_RULE_ROOM];
+
+    if (!c->status && ngd_ascend_breaks(c->dev, call, text))
+        ngd_ascend_refuse(c, "%s", text);
+}
+
 bool ngd_ascend_refuses(const struct ascend_device *dev, const char *function, const struct ascend_view *const *views,
                         uint32_t n, char text[ASCEND_RULE_ROOM])
 {
-    struct ngd_operator_case o = {.function = function, .n = n};
-    struct ngd_operator_refusal refusal;
+    struct ascend_rule_call call = {.function = function};
 
     for (uint32_t i = 0; i < n && i < NGD_OPERATOR_OPERANDS; i++)
-        if (views[i])
-            o.t[i] =
-                (struct ngd_operator_tensor){true, ngd_ascend_dtype(views[i]->dtype), views[i]->rank, views[i]->dims};
-    if (is_probed(dev) || !ngd_operator_refuses(&o, dev->chip, dev->cann, &refusal))
-        return false;
-    snprintf(text, ASCEND_RULE_ROOM, "aclnn%s: %s", function, refusal.text);
-    return true;
+        call.views[i] = views[i];
+    return ngd_ascend_breaks(dev, &call, text);
 }
 
 static struct ngd_operator_tensor planned(const struct ngd_plan_tensor *t, ngd_dtype_t dtype)
 {
-    return (struct ngd_operator_tensor){true, ngd_ascend_dtype(dtype), t->rank, t->dims};
+    return (struct ngd_operator_tensor){
+        .present = true, .dtype = ngd_ascend_dtype(dtype), .rank = t->rank, .dims = t->dims};
 }
 
 /* Rows are written as the caches' dtypes; a call without rows writes nothing. */

@@ -290,6 +290,86 @@ START_TEST(products_take_several_dtypes_and_groups_of_scales)
 }
 END_TEST
 
+/* (weight + offset) * scale + bias, and scales beside a transposed weight in the order in which it lies. */
+START_TEST(quantised_products_add_offsets_and_biases)
+{
+    double w[128], ones[64];
+    struct aclTensor *x, *weight, *scale, *offset, *bias, *y;
+
+    open_simulator("0");
+    for (int i = 0; i < 128; i++)
+        w[i] = i / 64 ? 3 : -2; /* of column 0, then of column 1 */
+    for (int i = 0; i < 64; i++)
+        ones[i] = 1;
+    x = put(NGD_ACL_BF16, SHAPE(2, 1, 64), ones, 64);
+    weight = put(NGD_ACL_INT8, ((struct shape){.rank = 2, .dims = {64, 2}, .strides = {1, 64}}), w, 128);
+    scale = PUT(NGD_ACL_BF16, ((struct shape){.rank = 2, .dims = {2, 2}, .strides = {1, 2}}), 1, 2, 4, 8);
+    offset = PUT(NGD_ACL_BF16, ((struct shape){.rank = 2, .dims = {2, 2}, .strides = {1, 2}}), 0, 1, 0, 1);
+    bias = PUT(NGD_ACL_FLOAT, VECTOR(2), 100, -100);
+    y = EMPTY(NGD_ACL_BF16, SHAPE(2, 1, 2));
+    ck_assert_int_eq(CALL(WeightQuantBatchMatmulV2, x, weight, scale, offset, NULL, NULL, bias, 32, y), 0);
+    IS(y, 32 * (-2 * 1 + -1 * 2) + 100 - 4 + 4, sim_from_bf16(sim_to_bf16(32 * (3 * 4 + 4 * 8) - 100)));
+    close_simulator();
+}
+END_TEST
+
+/* With its tensors, which are destroyed at the end else. */
+static void destroy_list(const struct aclTensorList *list)
+{
+    for (uint64_t k = 0; k < list->n; k++)
+        for (uint32_t i = 0; i < n_tensors; i++)
+            if (tensors[i] == list->t[k])
+                tensors[i] = tensors[--n_tensors];
+    ck_assert_int_eq(acl->aclDestroyTensorList(list), 0);
+}
+
+/* Rows go to their experts, are multiplied by 10 and 100, and come back with their shares. */
+START_TEST(mixtures_of_experts_have_their_definitions)
+{
+    struct aclTensor *x, *experts, *rows, *to, *counts, *groups, *product, *shares, *y, *columns;
+    struct aclTensorList *a, *w, *out;
+
+    open_simulator("0");
+    x = PUT(NGD_ACL_FLOAT, SHAPE(2, 3, 1), 1, 2, 3);
+    experts = PUT(NGD_ACL_INT32, SHAPE(2, 3, 2), 1, 0, 0, 1, 1, 1);
+    rows = EMPTY(NGD_ACL_FLOAT, SHAPE(2, 6, 1));
+    to = EMPTY(NGD_ACL_INT32, VECTOR(6));
+    counts = EMPTY(NGD_ACL_INT32, VECTOR(2));
+    ck_assert_int_eq(CALL(MoeInitRoutingV2, x, experts, 0, 0, 2, 0, 1, false, rows, to, counts, NULL), 0);
+    IS(counts, 2, 6);
+    ck_assert_int_eq(CALL(MoeInitRoutingV2, x, experts, 0, 0, 2, 0, 2, false, rows, to, counts, NULL), 0);
+    IS(counts, 2, 4);
+    IS(rows, 1, 2, 1, 2, 3, 3);
+    IS(to, 2, 0, 1, 3, 4, 5);
+    groups = PUT(NGD_ACL_INT64, VECTOR(2), 2, 4);
+    product = EMPTY(NGD_ACL_FLOAT, SHAPE(2, 6, 1));
+    a = acl->aclCreateTensorList((const struct aclTensor *const[]){rows}, 1);
+    w = acl->aclCreateTensorList((const struct aclTensor *const[]){PUT(NGD_ACL_FLOAT, SHAPE(2, 1, 1), 10),
+                                                                   PUT(NGD_ACL_FLOAT, SHAPE(2, 1, 1), 100)},
+                                 2);
+    out = acl->aclCreateTensorList((const struct aclTensor *const[]){product}, 1);
+    ck_assert_int_eq(CALL(GroupedMatmulV4, a, w, NULL, NULL, NULL, NULL, NULL, NULL, groups, NULL, NULL, NULL, 3, 0, 1,
+                          0, out, NULL, NULL),
+                     0);
+    IS(product, 10, 20, 100, 200, 300, 300);
+    groups = PUT(NGD_ACL_INT64, VECTOR(2), 2, 6); /* where they end */
+    ck_assert_int_eq(CALL(GroupedMatmulV4, a, w, NULL, NULL, NULL, NULL, NULL, NULL, groups, NULL, NULL, NULL, 3, 0, 0,
+                          0, out, NULL, NULL),
+                     0);
+    IS(product, 10, 20, 100, 200, 300, 300);
+    shares = PUT(NGD_ACL_FLOAT, SHAPE(2, 3, 2), 1, 2, 1, 1, 0.5, 0.25);
+    y = EMPTY(NGD_ACL_FLOAT, SHAPE(2, 3, 1));
+    ck_assert_int_eq(CALL(MoeFinalizeRoutingV2, product, to, NULL, NULL, NULL, shares, NULL, 2, y), 0);
+    IS(y, 100 + 2 * 10, 20 + 200, 300 * 0.75);
+    columns = PUT(NGD_ACL_INT32, VECTOR(6), 2, 1, 4, 0, 3, 5); /* the same by places */
+    ck_assert_int_eq(CALL(MoeFinalizeRoutingV2, product, columns, NULL, NULL, NULL, shares, NULL, 0, y), 0);
+    IS(y, 100 + 2 * 10, 20 + 200, 300 * 0.75);
+    for (size_t i = 0; i < 3; i++)
+        destroy_list((struct aclTensorList *[]){a, w, out}[i]);
+    close_simulator();
+}
+END_TEST
+
 /* One query of two heads over two keys of one head: the scores are made equal by pse, or the first one is masked. */
 START_TEST(attention_over_tensors_adds_pse_to_its_scores)
 {
@@ -449,6 +529,7 @@ END_TEST
 
 UNIT_MAIN("ascend/aclsim_others", operators_in_place_do_what_those_with_a_result_do, activations_have_their_definitions,
           views_are_permuted_sliced_repeated_gathered_and_padded, products_take_several_dtypes_and_groups_of_scales,
+          quantised_products_add_offsets_and_biases, mixtures_of_experts_have_their_definitions,
           attention_over_tensors_adds_pse_to_its_scores, rotation_turns_halves_or_neighbours_and_repeats_its_angles,
           lenient_simulator_takes_what_devices_take, lenient_simulator_lets_programs_free_too_early,
           lenient_simulator_keeps_a_bounded_part_of_what_was_freed)

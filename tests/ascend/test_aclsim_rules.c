@@ -174,10 +174,15 @@ struct shape {
     int64_t dims[4];
 };
 
-/* Operands as the rules number them; rank 9: absent. */
+/* Operands as the rules number them; rank 9: absent. Attributes are the rules', too. */
 struct call {
     const char *function;
-    struct shape t[6];
+    struct shape t[8];
+    int n; /* operands; 0: 6 */
+    bool turned[8], gapped[8],
+        bf[8];           /* the transpose of what lies there; with gaps between rows; a list's 2nd is bf16 */
+    uint32_t lengths[8]; /* of lists of this tensor; 0: it is none */
+    int64_t attributes[5];
 };
 #define NONE  \
     {         \
@@ -189,40 +194,120 @@ struct call {
 #define H NGD_ACL_FLOAT16
 #define F NGD_ACL_FLOAT
 #define B NGD_ACL_BF16
-static const struct call rms = {"RmsNorm",
-                                {{H, 2, {3, 32}}, NONE, {H, 1, {32}}, {H, 2, {3, 32}}, {F, 2, {3, 1}}, NONE}};
-static const struct call gemma = {"GemmaRmsNorm",
-                                  {{H, 2, {3, 32}}, NONE, {H, 1, {32}}, {H, 2, {3, 32}}, {F, 2, {3, 1}}, NONE}};
+static const struct call rms = {.function = "RmsNorm",
+                                .t = {{H, 2, {3, 32}}, NONE, {H, 1, {32}}, {H, 2, {3, 32}}, {F, 2, {3, 1}}, NONE}};
+static const struct call gemma = {.function = "GemmaRmsNorm",
+                                  .t = {{H, 2, {3, 32}}, NONE, {H, 1, {32}}, {H, 2, {3, 32}}, {F, 2, {3, 1}}, NONE}};
 static const struct call add_rms = {
-    "AddRmsNorm", {{H, 2, {3, 32}}, {H, 2, {3, 32}}, {H, 1, {32}}, {H, 2, {3, 32}}, {F, 2, {3, 1}}, {H, 2, {3, 32}}}};
-static const struct call layer = {"LayerNorm",
-                                  {{H, 2, {3, 32}}, {H, 1, {32}}, {H, 1, {32}}, {H, 2, {3, 32}}, NONE, NONE}};
+    .function = "AddRmsNorm",
+    .t = {{H, 2, {3, 32}}, {H, 2, {3, 32}}, {H, 1, {32}}, {H, 2, {3, 32}}, {F, 2, {3, 1}}, {H, 2, {3, 32}}}};
+static const struct call layer = {.function = "LayerNorm",
+                                  .t = {{H, 2, {3, 32}}, {H, 1, {32}}, {H, 1, {32}}, {H, 2, {3, 32}}, NONE, NONE}};
 static const struct call rotary = {
-    "RotaryPositionEmbedding",
-    {{H, 4, {1, 5, 4, 64}}, {H, 4, {1, 5, 1, 64}}, {H, 4, {1, 5, 1, 64}}, {H, 4, {1, 5, 4, 64}}, NONE, NONE}};
-static const struct call scatter = {"ScatterPaKvCache",
-                                    {{H, 3, {5, 2, 16}},
-                                     {H, 4, {3, 8, 2, 16}},
-                                     {NGD_ACL_INT32, 1, {5}},
-                                     {H, 3, {5, 2, 16}},
-                                     {H, 4, {3, 8, 2, 16}},
-                                     NONE}};
+    .function = "RotaryPositionEmbedding",
+    .t = {{H, 4, {1, 5, 4, 64}}, {H, 4, {1, 5, 1, 64}}, {H, 4, {1, 5, 1, 64}}, {H, 4, {1, 5, 4, 64}}, NONE, NONE}};
+static const struct call scatter = {.function = "ScatterPaKvCache",
+                                    .t = {{H, 3, {5, 2, 16}},
+                                          {H, 4, {3, 8, 2, 16}},
+                                          {NGD_ACL_INT32, 1, {5}},
+                                          {H, 3, {5, 2, 16}},
+                                          {H, 4, {3, 8, 2, 16}},
+                                          NONE}};
 static const struct call quantize = {
-    "Quantize", {{B, 2, {3, 32}}, {B, 1, {32}}, {B, 1, {32}}, {NGD_ACL_INT8, 2, {3, 32}}, NONE, NONE}};
+    .function = "Quantize", .t = {{B, 2, {3, 32}}, {B, 1, {32}}, {B, 1, {32}}, {NGD_ACL_INT8, 2, {3, 32}}, NONE, NONE}};
 static const struct call ascend_quant = {
-    "AscendQuantV3", {{H, 2, {3, 32}}, {H, 1, {32}}, {H, 1, {32}}, {NGD_ACL_INT8, 2, {3, 32}}, NONE, NONE}};
+    .function = "AscendQuantV3",
+    .t = {{H, 2, {3, 32}}, {H, 1, {32}}, {H, 1, {32}}, {NGD_ACL_INT8, 2, {3, 32}}, NONE, NONE}};
 static const struct call dynamic = {
-    "DynamicQuant", {{H, 2, {3, 32}}, {H, 1, {32}}, {NGD_ACL_INT8, 2, {3, 32}}, {F, 1, {3}}, NONE, NONE}};
-static const struct call gate = {"SwiGluQuant",
-                                 {{H, 2, {3, 64}}, NONE, {NGD_ACL_INT8, 2, {3, 32}}, {F, 1, {3}}, NONE, NONE}};
-static const struct call update = {"ScatterNdUpdate",
-                                   {{H, 2, {8, 16}}, {NGD_ACL_INT32, 2, {5, 1}}, {H, 2, {5, 16}}, NONE, NONE, NONE}};
+    .function = "DynamicQuant",
+    .t = {{H, 2, {3, 32}}, {H, 1, {32}}, {NGD_ACL_INT8, 2, {3, 32}}, {F, 1, {3}}, NONE, NONE}};
+static const struct call gate = {.function = "SwiGluQuant",
+                                 .t = {{H, 2, {3, 64}}, NONE, {NGD_ACL_INT8, 2, {3, 32}}, {F, 1, {3}}, NONE, NONE}};
+static const struct call update = {
+    .function = "ScatterNdUpdate",
+    .t = {{H, 2, {8, 16}}, {NGD_ACL_INT32, 2, {5, 1}}, {H, 2, {5, 16}}, NONE, NONE, NONE}};
 
-static ngd_acl_error_t phase1_of(const struct call *c, struct aclTensor *const t[6], uint64_t *bytes,
+static const struct call quant_matmul = {.function = "WeightQuantBatchMatmulV2",
+                                         .t = {{H, 2, {3, 64}},
+                                               {NGD_ACL_INT8, 2, {64, 4}},
+                                               {H, 2, {2, 4}},
+                                               {H, 2, {2, 4}},
+                                               NONE,
+                                               NONE,
+                                               {H, 1, {4}},
+                                               {H, 2, {3, 4}}},
+                                         .n = 8,
+                                         .attributes = {32}};
+static const struct call grouped = {
+    .function = "GroupedMatmulV4",
+    .t = {{H, 2, {6, 32}}, {H, 2, {32, 8}}, {NGD_ACL_INT64, 1, {3}}, {H, 2, {6, 8}}, NONE, NONE},
+    .lengths = {1, 3, 0, 1},
+    .attributes = {3, 0, 1, 0}};
+static const struct call routing = {.function = "MoeInitRoutingV2",
+                                    .t = {{H, 2, {3, 32}},
+                                          {NGD_ACL_INT32, 2, {3, 2}},
+                                          {H, 2, {6, 32}},
+                                          {NGD_ACL_INT32, 1, {6}},
+                                          {NGD_ACL_INT32, 1, {4}},
+                                          NONE},
+                                    .attributes = {0, 0, 4, 0, 2}};
+static const struct call finalize = {
+    .function = "MoeFinalizeRoutingV2",
+    .t = {{F, 2, {6, 32}}, {NGD_ACL_INT32, 1, {6}}, NONE, NONE, NONE, {F, 2, {3, 2}}, NONE, {F, 2, {3, 32}}},
+    .n = 8,
+    .attributes = {2}};
+
+static struct aclTensor *tensor_of(const struct call *c, int i, bool second)
+{
+    const struct shape *s = &c->t[i];
+    int64_t strides[4] = {1, 1, 1, 1}, elements = 1;
+
+    for (uint64_t k = s->rank; k-- > 0;) {
+        strides[k] = elements;
+        elements *= s->dims[k];
+    }
+    if (c->turned[i]) {
+        strides[s->rank - 2] = 1;
+        strides[s->rank - 1] = s->dims[s->rank - 2];
+    }
+    for (uint64_t k = 0; c->gapped[i] && k + 1 < s->rank; k++)
+        strides[k] *= 2;
+    if (c->gapped[i] && s->rank == 1)
+        strides[0] = 2;
+    elements *= 2;
+    return acl->aclCreateTensor(s->dims, s->rank, second && c->bf[i] ? B : s->dtype, strides, 0, NGD_ACL_FORMAT_ND,
+                                &elements, 1, NULL);
+}
+
+/* The lists own their tensors. */
+static ngd_acl_error_t grouped_phase1(const struct call *c, struct aclTensor *groups, uint64_t *bytes,
+                                      struct aclOpExecutor **executor)
+{
+    static const int operands[] = {0, 1, 3};
+    struct aclTensorList *lists[4] = {NULL};
+    const int64_t *a = c->attributes;
+    ngd_acl_error_t code;
+
+    for (size_t k = 0; k < 3; k++) {
+        struct aclTensor *t[160];
+
+        for (uint32_t i = 0; i < c->lengths[operands[k]]; i++)
+            t[i] = tensor_of(c, operands[k], i == 1);
+        lists[operands[k]] = acl->aclCreateTensorList((const struct aclTensor *const *)t, c->lengths[operands[k]]);
+    }
+    code = acl->aclnnGroupedMatmulV4GetWorkspaceSize(lists[0], lists[1], NULL, NULL, NULL, NULL, NULL, NULL, groups,
+                                                     NULL, NULL, NULL, a[0], a[1], a[2], a[3], lists[3], NULL, NULL,
+                                                     bytes, executor);
+    for (size_t k = 0; k < 3; k++)
+        acl->aclDestroyTensorList(lists[operands[k]]);
+    return code;
+}
+
+static ngd_acl_error_t phase1_of(const struct call *c, struct aclTensor *const t[8], uint64_t *bytes,
                                  struct aclOpExecutor **executor)
 {
     char norm[] = "Norm", none[] = "None", mode[] = "dynamic";
-    const int64_t last = c->t[0].rank ? c->t[0].dims[c->t[0].rank - 1] : 1;
+    const int64_t last = c->t[0].rank ? c->t[0].dims[c->t[0].rank - 1] : 1, *a = c->attributes;
     struct aclIntArray *normalized = acl->aclCreateIntArray(&last, 1);
     ngd_acl_error_t code = -1;
 
@@ -251,28 +336,34 @@ static ngd_acl_error_t phase1_of(const struct call *c, struct aclTensor *const t
         code = acl->aclnnSwiGluQuantGetWorkspaceSize(t[0], t[1], t[4], NULL, false, mode, t[2], t[3], bytes, executor);
     else if (strcmp(c->function, "ScatterNdUpdate") == 0)
         code = acl->aclnnScatterNdUpdateGetWorkspaceSize(t[0], t[1], t[2], bytes, executor);
+    else if (strcmp(c->function, "WeightQuantBatchMatmulV2") == 0)
+        code = acl->aclnnWeightQuantBatchMatmulV2GetWorkspaceSize(t[0], t[1], t[2], t[3], t[4], t[5], t[6], (int)a[0],
+                                                                  t[7], bytes, executor);
+    else if (strcmp(c->function, "GroupedMatmulV4") == 0)
+        code = grouped_phase1(c, t[2], bytes, executor);
+    else if (strcmp(c->function, "MoeInitRoutingV2") == 0)
+        code = acl->aclnnMoeInitRoutingV2GetWorkspaceSize(t[0], t[1], a[0], a[1], a[2], a[3], a[4], false, t[2], t[3],
+                                                          t[4], NULL, bytes, executor);
+    else if (strcmp(c->function, "MoeFinalizeRoutingV2") == 0)
+        code = acl->aclnnMoeFinalizeRoutingV2GetWorkspaceSize(t[0], t[1], t[2], t[3], t[4], t[5], t[6], a[0], t[7],
+                                                              bytes, executor);
     acl->aclDestroyIntArray(normalized);
     return code;
 }
 
 static ngd_acl_error_t ask(const struct call *c)
 {
-    struct aclTensor *t[6] = {NULL};
+    struct aclTensor *t[8] = {NULL};
+    const int n = c->n ? c->n : 6;
     struct aclOpExecutor *executor = NULL;
     uint64_t bytes = 0;
     ngd_acl_error_t code;
 
-    for (int i = 0; i < 6; i++) {
-        int64_t elements = 1;
-
-        for (uint64_t k = 0; c->t[i].rank != 9 && k < c->t[i].rank; k++)
-            elements *= c->t[i].dims[k];
-        if (c->t[i].rank != 9)
-            t[i] = acl->aclCreateTensor(c->t[i].dims, c->t[i].rank, c->t[i].dtype, NULL, 0, NGD_ACL_FORMAT_ND,
-                                        &elements, 1, NULL);
-    }
+    for (int i = 0; i < n; i++)
+        if (c->t[i].rank != 9 && !c->lengths[i])
+            t[i] = tensor_of(c, i, false);
     code = phase1_of(c, t, &bytes, &executor);
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < n; i++)
         if (t[i])
             acl->aclDestroyTensor(t[i]);
     return ended(code, executor);
@@ -356,6 +447,94 @@ static void break_quantisation(void)
     REFUSED(gate, "LAST", c.t[0].dims[1] = 8194, c.t[2].dims[1] = 4097);
 }
 
+static void break_quantised_products(void)
+{
+    static const struct shape scale = {NGD_ACL_INT64, 1, {4}};
+
+    REFUSED(quant_matmul, "RESULT", c.t[7].dtype = B);
+    REFUSED(quant_matmul, "RANK", c.t[0] = (struct shape){H, 3, {1, 3, 64}});
+    REFUSED(quant_matmul, "SCALE", c.t[2].dtype = c.t[3].dtype = B);
+    REFUSED(quant_matmul, "OFFSET", c.t[3].dtype = B);
+    REFUSED(quant_matmul, "OFFSET", c.t[3].dims[0] = 1);
+    REFUSED(quant_matmul, "BIAS", c.t[6].dtype = F);
+    REFUSED(quant_matmul, "BIAS", c.t[0].dtype = c.t[2].dtype = c.t[3].dtype = c.t[6].dtype = c.t[7].dtype = B);
+    REFUSED(quant_matmul, "X", c.gapped[0] = true);
+    REFUSED(quant_matmul, "WEIGHT", c.gapped[1] = true);
+    REFUSED(quant_matmul, "SCALE_ORDER", c.turned[2] = true);
+    REFUSED(quant_matmul, "SCALE_ORDER", c.turned[3] = true);
+    REFUSED(quant_matmul, "Y", c.gapped[7] = true);
+    REFUSED(quant_matmul, "BIAS_ORDER", c.gapped[6] = true);
+    REFUSED(quant_matmul, "SHAPES", c.t[1].dims[0] = 32);
+    REFUSED(quant_matmul, "LEAST", c.t[0].dims[0] = c.t[7].dims[0] = 0);
+    REFUSED(quant_matmul, "MOST", c.t[0].dims[1] = c.t[1].dims[0] = 65536);
+    REFUSED(quant_matmul, "INT4", c.t[1].dtype = NGD_ACL_INT4,
+            c.t[1].dims[1] = c.t[2].dims[1] = c.t[3].dims[1] = c.t[6].dims[0] = c.t[7].dims[1] = 3);
+    REFUSED(quant_matmul, "GROUP", c.attributes[0] = 48);
+    REFUSED(quant_matmul, "GROUP", c.attributes[0] = 64);
+    REFUSED(quant_matmul, "GROUP", c.attributes[0] = -32);
+    REFUSED(quant_matmul, "SCALES", c.t[2].dims[0] = c.t[3].dims[0] = 3);
+    REFUSED(quant_matmul, "SCALES", c.attributes[0] = 0);
+    REFUSED(quant_matmul, "BIASES", c.t[6].dims[0] = 5);
+    REFUSED(quant_matmul, "RESULT", c.t[4] = scale);
+}
+
+static void break_mixtures(void)
+{
+    REFUSED(grouped, "GROUP_TYPE", c.attributes[1] = 1);
+    REFUSED(grouped, "GROUP_LIST_TYPE", c.attributes[2] = 3);
+    REFUSED(grouped, "SPLIT", c.attributes[0] = 0);
+    REFUSED(grouped, "RESULTS", c.lengths[3] = 3);
+    REFUSED(grouped, "LENGTH", c.lengths[1] = 129, c.t[2].dims[0] = 129);
+    REFUSED(grouped, "SAME", c.t[1].dtype = B);
+    REFUSED(grouped, "X", c.turned[0] = true);
+    REFUSED(grouped, "RANK", c.lengths[1] = 1, c.t[2].dims[0] = 1);
+    REFUSED(grouped, "RANK", c.t[1] = (struct shape){H, 3, {1, 32, 8}});
+    REFUSED(grouped, "WEIGHTS", c.bf[1] = true);
+    REFUSED(grouped, "SHAPES", c.t[1].dims[0] = 16);
+    REFUSED(grouped, "MOST", c.t[0].dims[1] = c.t[1].dims[0] = 65536);
+    REFUSED(grouped, "GROUPS", c.t[2].dims[0] = 2);
+    REFUSED(grouped, "GROUPS", c.t[2].rank = 9);
+    REFUSED(grouped, "GROUP_RANK", c.t[2] = (struct shape){NGD_ACL_INT64, 2, {3, 1}});
+    REFUSED(routing, "SAME", c.t[2].dtype = F);
+    REFUSED(routing, "RANK", c.t[1].dims[0] = 2);
+    REFUSED(routing, "ATTRIBUTES", c.attributes[0] = -1);
+    REFUSED(routing, "DROP", c.attributes[3] = 2);
+    REFUSED(routing, "COUNT", c.attributes[4] = 3);
+    REFUSED(routing, "COUNT", c.attributes[2] = 0);
+    REFUSED(routing, "ROWS", c.t[2].dims[0] = 5);
+    REFUSED(routing, "DROPLESS", c.t[2] = (struct shape){H, 3, {4, 2, 32}});
+    REFUSED(routing, "NUMBERS", c.t[3].dims[0] = 5);
+    REFUSED(routing, "TOKENS", c.t[4].dtype = NGD_ACL_INT64);
+    REFUSED(finalize, "SAME", c.t[7].dtype = H);
+    REFUSED(finalize, "SCALES", c.t[0].dtype = c.t[7].dtype = H);
+    REFUSED(finalize, "DROP", c.attributes[0] = 4);
+    REFUSED(finalize, "NUMBERS", c.t[1] = (struct shape){NGD_ACL_INT32, 2, {3, 2}});
+    REFUSED(finalize, "SCALE_RANK", c.t[5] = (struct shape){F, 1, {6}});
+    REFUSED(finalize, "RANK", c.t[0] = (struct shape){F, 3, {2, 3, 32}});
+    REFUSED(finalize, "EXTRA", c.t[3] = c.t[7]);
+    REFUSED(finalize, "BIAS", c.t[4] = (struct shape){F, 2, {4, 32}});
+    REFUSED(finalize, "SHAPES", c.t[7].dims[0] = 6);
+}
+
+static void break_chips_of_products(void)
+{
+    simulator_set("soc", "Ascend950PR");
+    REFUSED(quant_matmul, "QUANT", c.t[4] = (struct shape){NGD_ACL_INT64, 1, {4}});
+    REFUSED(quant_matmul, "BIAS_950", c.t[6].dtype = F);
+    REFUSED(quant_matmul, "X_950", c.turned[0] = true);
+    REFUSED(quant_matmul, "SCALE_ORDER_950", c.turned[1] = true);
+    simulator_set("soc", "Ascend310P3");
+    REFUSED(quant_matmul, "RANK_310P", c.t[7].rank = 1);
+    REFUSED(grouped, "SEPARATE_310P", (void)0);
+    REFUSED(routing, "DROP_310P", c.attributes[3] = 1);
+    REFUSED(finalize, "CHIP_310P", (void)0);
+    simulator_set("api", "8.3");
+    REFUSED(routing, "CHIP_310P", (void)0);
+    simulator_set("soc", "Ascend910B4");
+    REFUSED(finalize, "SCALES", c.t[0].dtype = c.t[7].dtype = B);
+    simulator_set("api", "9.1");
+}
+
 static void break_chips(void)
 {
     simulator_set("soc", "Ascend310P3");
@@ -376,8 +555,9 @@ static void break_chips(void)
 
 START_TEST(each_rule_refuses_a_call_that_breaks_it_and_none_that_keeps_all)
 {
-    static const struct call *const kept[] = {&rms,      &gemma,        &add_rms, &layer, &rotary, &scatter,
-                                              &quantize, &ascend_quant, &dynamic, &gate,  &update};
+    static const struct call *const kept[] = {&rms,     &gemma,        &add_rms,      &layer,   &rotary,
+                                              &scatter, &quantize,     &ascend_quant, &dynamic, &gate,
+                                              &update,  &quant_matmul, &grouped,      &routing, &finalize};
 
     open_acl();
     for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++)
@@ -385,7 +565,10 @@ START_TEST(each_rule_refuses_a_call_that_breaks_it_and_none_that_keeps_all)
     break_norms();
     break_decoders();
     break_quantisation();
+    break_quantised_products();
+    break_mixtures();
     break_chips();
+    break_chips_of_products();
     for (size_t i = 0; i < RULES; i++)
         ck_assert_msg(broken[i], "no call breaks rule %s of %s", rules[i].name, rules[i].function);
     ck_assert_int_eq(simulator_count("operands"), 0);

@@ -13,6 +13,7 @@
 #define SIM_MAX_RANK     8
 #define SIM_MAX_OPERANDS 20
 #define SIM_MAX_LIST     64
+#define SIM_MAX_TENSORS  1024 /* of a list */
 
 struct aclTensor {
     int dtype;
@@ -50,7 +51,9 @@ struct sim_view {
     int64_t reach; /* elements that the kernel may touch; 0: those that dims and strides say */
     int64_t rows;  /* in NZ: of the matrix that lies there, of which the view may be the transpose; 0: in ND */
     bool transposed;
-    char *p; /* first element; a device address until the kernel runs */
+    uint32_t length; /* it is the first tensor of a list of so many; 0: of none */
+    bool mixed;      /* whose tensors differ in dtype, shape or strides */
+    char *p;         /* first element; a device address until the kernel runs */
 };
 
 struct sim_op {
@@ -59,7 +62,9 @@ struct sim_op {
     int code; /* first complaint of the checks */
     uint32_t n;
     struct sim_view t[SIM_MAX_OPERANDS];
-    int64_t i[8];
+    char **others; /* where the other tensors of a list begin, device addresses */
+    uint32_t n_others;
+    int64_t i[8]; /* the first ones are the attributes of operator_rules.def, where there are rows about them */
     double f[4];
     int64_t *list[2];
     uint64_t n_list[2];
@@ -74,6 +79,9 @@ SIM_EXPORT struct sim_view *ngd_aclsim_packed(struct sim_op *op, const struct ac
 SIM_EXPORT struct sim_view *ngd_aclsim_optional(struct sim_op *op, const struct aclTensor *tensor);
 /* Required, and a matrix in NZ; all others take ND only. */
 SIM_EXPORT struct sim_view *ngd_aclsim_weight(struct sim_op *op, const struct aclTensor *tensor);
+/* A list of tensors, as one operand. The second and the following ones become `others`, of an operator's first list
+ * that has several; operators check that no other one has. */
+SIM_EXPORT struct sim_view *ngd_aclsim_tensors(struct sim_op *op, const struct aclTensorList *list);
 SIM_EXPORT void ngd_aclsim_list(struct sim_op *op, int which, const struct aclIntArray *array);
 /* A bound of the simulator, or a rule that no source proves; rules of public sources are in operator_rules.def. */
 SIM_EXPORT void ngd_aclsim_check(struct sim_op *op, bool ok, const char *what);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Matrix products that the backend does not make: of several dtypes, with batches that are repeated, of weights in
- * groups of a scale each. Sums are in f32.
+ * Matrix products that the backend does not make: of several dtypes, with batches that are repeated, of
+ * quantised weights. Sums are in f32.
  *
  * Dtypes: hicann/ops-nn e5c3fa93, the document of aclnnMm: operands are promoted, and cubeMathType 2 makes them f16.
- * HF32, which 1 and 3 allow, is f32 here. Groups: the document of aclnnWeightQuantBatchMatmulV2 there:
- * y = x @ ((weight + offset) * scale), and a group is a multiple of 32 below K.
+ * HF32, which 1 and 3 allow, is f32 here. Quantised weights: the document of aclnnWeightQuantBatchMatmulV2 there:
+ * y = x @ ((weight + offset) * scale) + bias; what it takes is in operator_rules.def.
  */
 #include "devices/ascend/sim/sim_op.h"
 #include <stdlib.h>
@@ -145,9 +145,9 @@ ngd_acl_error_t aclnnMmGetWorkspaceSize(const struct aclTensor *self, const stru
     return sim_any_product("aclnnMm", self, mat2, out, cube_math_type, workspace_p, executor_p);
 }
 
-/* ---- weights in groups --------------------------------------------------------------------------- */
+/* ---- quantised weights --------------------------------------------------------------------------- */
 
-enum { INPUT, WEIGHT, SCALE, RESULT };
+enum { INPUT, WEIGHT, SCALE, OFFSET, QUANT_SCALE, QUANT_OFFSET, BIAS, RESULT };
 
 static double quantised_at(const struct sim_view *w, int64_t at)
 {
@@ -159,25 +159,56 @@ static double quantised_at(const struct sim_view *w, int64_t at)
     return nibble >= 8 ? nibble - 16 : nibble;
 }
 
+/*
+ * The scale, or the offset, of a group and a column. Beside a transposed weight CANN takes two dimensions for the
+ * transpose of what lies there, without a look at their strides (ON aclnn_weight_quant_batch_matmul_v2.cpp:1603).
+ */
+static double antiquant_at(const struct sim_view *s, int64_t group, int64_t column, bool transposed)
+{
+    const int64_t n = s->dims[s->rank - 1], groups = s->rank == 2 ? s->dims[0] : 1;
+    int64_t at = group * n + column;
+
+    if (sim_elements(s) == 1)
+        at = 0;
+    else if (s->rank == 1)
+        at = column;
+    else if (transposed)
+        at = column * groups + group;
+    return sim_load(s->p + at * (int64_t)sim_size(s->dtype), s->dtype);
+}
+
+static void load_quantised_column(const struct sim_op *op, int64_t j, float *to)
+{
+    const struct sim_view *x = &op->t[INPUT], *w = &op->t[WEIGHT], *offset = &op->t[OFFSET];
+    const int64_t k = x->dims[1], group = op->i[0] ? op->i[0] : k;
+
+    for (int64_t i = 0; i < k; i++) {
+        const double scale = antiquant_at(&op->t[SCALE], i / group, j, w->transposed);
+        double v = quantised_at(w, i * w->strides[0] + j * w->strides[1]);
+
+        if (offset->present)
+            v += antiquant_at(offset, i / group, j, w->transposed);
+        to[i] = (float)sim_round(v * scale, x->dtype);
+    }
+}
+
 static void run_quantised_product(struct sim_op *op)
 {
-    const struct sim_view *x = &op->t[INPUT], *w = &op->t[WEIGHT], *s = &op->t[SCALE], *y = &op->t[RESULT];
-    int64_t m = y->dims[0], n = y->dims[1], k = x->dims[1], group = op->i[0] ? op->i[0] : k;
-    float *rows = new_floats(m * k), *columns = new_floats(n * k);
+    const struct sim_view *x = &op->t[INPUT], *bias = &op->t[BIAS], *y = &op->t[RESULT];
+    int64_t m = y->dims[0], n = y->dims[1], k = x->dims[1];
+    float *rows = new_floats(m * k), *column = new_floats(k);
 
     for (int64_t i = 0; i < m * k; i++)
         rows[i] = (float)sim_load(sim_at(x, i), x->dtype);
     for (int64_t j = 0; j < n; j++) {
-        for (int64_t i = 0; i < k; i++) {
-            const double scale = sim_load(sim_at(s, i / group * s->dims[1] + j), s->dtype);
+        const double add = bias->present ? sim_load(bias->p + j * (int64_t)sim_size(bias->dtype), bias->dtype) : 0;
 
-            columns[j * k + i] =
-                (float)sim_round(quantised_at(w, i * w->strides[0] + j * w->strides[1]) * scale, x->dtype);
-        }
+        load_quantised_column(op, j, column);
+        for (int64_t i = 0; i < m; i++)
+            sim_store(sim_at(y, i * n + j), y->dtype, (double)sum_of_products(rows + i * k, column, k) + add);
     }
-    store_products(y, y->p, rows, columns, k);
     free(rows);
-    free(columns);
+    free(column);
 }
 
 ngd_acl_error_t aclnnWeightQuantBatchMatmulV2GetWorkspaceSize(
@@ -186,30 +217,27 @@ ngd_acl_error_t aclnnWeightQuantBatchMatmulV2GetWorkspaceSize(
     const struct aclTensor *bias, int group_size, const struct aclTensor *y, NGD_ACL_PHASE1)
 {
     struct sim_op *op;
-    const struct sim_view *a, *w, *s, *r;
+    struct sim_view *w;
 
     SIM_CALL("aclnnWeightQuantBatchMatmulV2GetWorkspaceSize");
     op = ngd_aclsim_op("aclnnWeightQuantBatchMatmulV2", run_quantised_product);
-    a = ngd_aclsim_operand(op, x);
+    ngd_aclsim_operand(op, x);
     w = ngd_aclsim_packed(op, weight);
-    s = ngd_aclsim_operand(op, scale);
-    r = ngd_aclsim_operand(op, y);
+    ngd_aclsim_operand(op, scale);
+    ngd_aclsim_optional(op, offset);
+    ngd_aclsim_optional(op, quant_scale);
+    ngd_aclsim_optional(op, quant_offset);
+    ngd_aclsim_optional(op, bias);
+    ngd_aclsim_operand(op, y);
     op->i[0] = group_size;
     op->workspace = WORKSPACE;
-    ngd_aclsim_check(op, !offset && !quant_scale && !quant_offset && !bias,
-                     "the simulator has no offsets, biases and quantised results");
-    ngd_aclsim_check(op, op->code || (a->rank == 2 && w->rank == 2 && s->rank == 2 && r->rank == 2), "takes matrices");
-    if (op->code)
-        return ngd_aclsim_finish(op, workspace_p, executor_p);
-    ngd_aclsim_check(op, sim_is_half(a->dtype) && s->dtype == a->dtype && r->dtype == a->dtype,
-                     "x, the scales and the result are of one dtype, f16 or bf16");
-    ngd_aclsim_check(op, w->dtype == NGD_ACL_INT8 || w->dtype == NGD_ACL_INT4, "the weight is i8 or i4");
-    ngd_aclsim_check(op, group_size == 0 || (group_size >= 32 && group_size % 32 == 0 && group_size < a->dims[1]),
-                     "a group has 0, or a multiple of 32 below K");
-    ngd_aclsim_check(op,
-                     a->dims[1] == w->dims[0] && r->dims[0] == a->dims[0] && r->dims[1] == w->dims[1] &&
-                         s->dims[1] == w->dims[1] &&
-                         s->dims[0] == (group_size > 0 ? (a->dims[1] + group_size - 1) / group_size : 1),
-                     "shapes do not fit");
+    ngd_aclsim_rules(op);
+    ngd_aclsim_check(op, !quant_scale && !quant_offset, "quantised results are not computed here");
+    ngd_aclsim_check(op, op->code || (sim_is_half(op->t[SCALE].dtype) && w->dtype != NGD_ACL_INT32),
+                     "scales that are fixed-point numbers and weights in i32 are not computed here");
+    ngd_aclsim_check(op, op->code || (op->t[INPUT].rank == 2 && w->rank == 2 && op->t[RESULT].rank == 2),
+                     "only matrices are computed here");
+    if (!op->code)
+        w->transposed = w->strides[0] == 1 && w->strides[1] == w->dims[0];
     return ngd_aclsim_finish(op, workspace_p, executor_p);
 }

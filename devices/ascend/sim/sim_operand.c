@@ -166,6 +166,7 @@ static void release_op(struct sim_kernel *kernel)
 
     free(op->list[0]);
     free(op->list[1]);
+    free(op->others);
     free(op);
 }
 
@@ -276,6 +277,40 @@ struct sim_view *ngd_aclsim_weight(struct sim_op *op, const struct aclTensor *t)
     return v;
 }
 
+static bool is_like(const struct aclTensor *a, const struct aclTensor *b)
+{
+    return a->dtype == b->dtype && a->rank == b->rank && memcmp(a->dims, b->dims, a->rank * sizeof(a->dims[0])) == 0 &&
+           memcmp(a->strides, b->strides, a->rank * sizeof(a->strides[0])) == 0;
+}
+
+struct sim_view *ngd_aclsim_tensors(struct sim_op *op, const struct aclTensorList *list)
+{
+    const uint64_t n = list ? list->n : 0;
+    struct sim_view *v = ngd_aclsim_operand(op, n ? list->t[0] : NULL);
+
+    v->length = (uint32_t)n;
+    ngd_aclsim_check(op, n <= SIM_MAX_TENSORS, "lists have 1024 tensors at most here");
+    if (op->code || n < 2 || op->others)
+        return v;
+    op->others = calloc(n, sizeof(*op->others));
+    if (!op->others)
+        abort();
+    for (uint64_t i = 1; i < n && !op->code; i++) {
+        const struct aclTensor *t = list->t[i];
+
+        if (!t) {
+            op->code = ngd_aclsim_fail(NGD_ACL_NN_PARAM_NULLPTR, "the same", "%s: tensor %llu of a list is NULL",
+                                       op->kernel.name, (unsigned long long)i);
+            break;
+        }
+        ngd_aclsim_check(op, t->format == NGD_ACL_FORMAT_ND, "takes no operand in FRACTAL_NZ");
+        ngd_aclsim_check(op, inside_storage(t), "a view reaches outside its storage");
+        v->mixed |= !is_like(list->t[0], t);
+        op->others[op->n_others++] = (char *)t->data + sim_bytes(t->dtype, t->offset);
+    }
+    return v;
+}
+
 void ngd_aclsim_list(struct sim_op *op, int which, const struct aclIntArray *array)
 {
     if (!array) {
@@ -344,6 +379,9 @@ int ngd_aclsim_finish(struct sim_op *op, uint64_t *workspace_p, struct aclOpExec
     for (uint32_t i = 0; i < op->n; i++)
         if (op->t[i].present)
             add_kernel_span(&op->kernel, op->t[i].p, operand_extent(&op->t[i]));
+    for (uint32_t i = 0; i < op->n && op->n_others; i++)
+        for (uint32_t k = 0; k < op->n_others && op->t[i].length > 1; k++)
+            add_kernel_span(&op->kernel, op->others[k], operand_extent(&op->t[i]));
     e->op = op;
     pthread_mutex_lock(&lock);
     e->next = executors;
@@ -374,6 +412,12 @@ static struct sim_op *clone_op(const struct sim_op *op)
         abort();
     *copy = *op;
     atomic_init(&copy->kernel.refs, 1);
+    if (op->others) {
+        copy->others = malloc((op->n_others + 1) * sizeof(*op->others));
+        if (!copy->others)
+            abort();
+        memcpy(copy->others, op->others, op->n_others * sizeof(*op->others));
+    }
     for (int i = 0; i < 2; i++) {
         if (!op->list[i])
             continue;

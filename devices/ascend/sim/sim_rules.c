@@ -11,8 +11,15 @@ void ngd_aclsim_rules(struct sim_op *op)
     for (uint32_t i = 0; i < op->n && i < NGD_OPERATOR_OPERANDS; i++) {
         const struct sim_view *v = &op->t[i];
 
-        o.t[i] = (struct ngd_operator_tensor){v->present, v->dtype, v->rank, v->dims};
+        o.t[i] = (struct ngd_operator_tensor){.present = v->present,
+                                              .dtype = v->dtype,
+                                              .rank = v->rank,
+                                              .dims = v->dims,
+                                              .strides = v->strides,
+                                              .length = v->length,
+                                              .mixed = v->mixed};
     }
+    memcpy(o.attribute, op->i, sizeof(o.attribute));
     if (!op->code && ngd_operator_refuses(&o, ngd_aclsim_chip(), ngd_aclsim_cann(), &refusal))
         op->code =
             ngd_aclsim_fail(refusal.code, "the same", "%s: %s (%s)", op->kernel.name, refusal.text, refusal.source);

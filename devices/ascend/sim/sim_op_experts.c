@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Operators of mixtures of experts. What they take is in operator_rules.def; what is checked beside it are bounds of
+ * the simulator. Sums are in f32.
+ *
+ * Rows of an expert are in the order of their tokens. hicann/ops-transformer c29bc106 sorts by the expert's number
+ * (moe/moe_init_routing_v2/op_kernel), and does not say in which order equal numbers end.
+ */
+#include "devices/ascend/sim/sim_op.h"
+#include <stdlib.h>
+
+#define WORKSPACE 4096 /* what a real tiling asks for varies */
+
+static void *new_room(int64_t n, size_t size)
+{
+    void *p = malloc((size_t)(n > 0 ? n : 1) * size);
+
+    if (!p)
+        abort();
+    return p;
+}
+
+/* ---- aclnnMoeInitRoutingV2 ----------------------------------------------------------------------- */
+
+enum { ROUTED, EXPERTS, EXPANDED, NUMBERS, TOKENS };
+
+/* Says where each of the n numbers goes, and how many are of each expert. False: one is outside the experts. */
+static bool sort_by_expert(const struct sim_view *index, int64_t n, int64_t experts, int64_t *to, int64_t *count)
+{
+    int64_t *at = new_room(experts, sizeof(*at)), begin = 0;
+    bool ok = true;
+
+    memset(count, 0, (size_t)experts * sizeof(*count));
+    for (int64_t i = 0; i < n && ok; i++) {
+        const int64_t e = sim_load_int(sim_at(index, i), index->dtype);
+
+        ok = e >= 0 && e < experts;
+        if (ok)
+            count[e]++;
+    }
+    for (int64_t e = 0; e < experts; begin += count[e], e++)
+        at[e] = begin;
+    for (int64_t i = 0; i < n && ok; i++)
+        to[i] = at[sim_load_int(sim_at(index, i), index->dtype)]++;
+    free(at);
+    return ok;
+}
+
+/* i[2] experts, i[4] 1: running sums of tokens, 2: tokens of each. */
+static void run_init_routing(struct sim_op *op)
+{
+    const struct sim_view *x = &op->t[ROUTED], *index = &op->t[EXPERTS], *y = &op->t[EXPANDED];
+    const int64_t n = sim_elements(index), h = x->dims[1], places = index->dims[1];
+    int64_t *to = new_room(n, sizeof(*to)), *count = new_room(op->i[2], sizeof(*count)), sum = 0;
+
+    if (!sort_by_expert(index, n, op->i[2], to, count)) {
+        ngd_aclsim_raise();
+    } else {
+        for (int64_t i = 0; i < n; i++) {
+            for (int64_t c = 0; c < h; c++)
+                memcpy(sim_at(y, to[i] * h + c), sim_at(x, i / places * h + c), sim_size(x->dtype));
+            sim_store_int(sim_at(&op->t[NUMBERS], i), NGD_ACL_INT32, to[i]);
+        }
+        for (int64_t e = 0; op->i[4] && e < op->i[2]; e++) {
+            sum = op->i[4] == 1 ? sum + count[e] : count[e];
+            sim_store_int(sim_at(&op->t[TOKENS], e), NGD_ACL_INT32, sum);
+        }
+    }
+    free(to);
+    free(count);
+}
+
+ngd_acl_error_t aclnnMoeInitRoutingV2GetWorkspaceSize(const struct aclTensor *x, const struct aclTensor *experts,
+                                                      int64_t active, int64_t capacity, int64_t expert_num,
+                                                      int64_t drop_pad_mode, int64_t count_flag, bool before_flag,
+                                                      const struct aclTensor *expanded, const struct aclTensor *numbers,
+                                                      const struct aclTensor *tokens, const struct aclTensor *before,
+                                                      NGD_ACL_PHASE1)
+{
+    const int64_t attributes[] = {active, capacity, expert_num, drop_pad_mode, count_flag};
+    struct sim_op *op;
+
+    SIM_CALL("aclnnMoeInitRoutingV2GetWorkspaceSize");
+    op = ngd_aclsim_op("aclnnMoeInitRoutingV2", run_init_routing);
+    ngd_aclsim_operand(op, x);
+    ngd_aclsim_operand(op, experts);
+    ngd_aclsim_operand(op, expanded);
+    ngd_aclsim_operand(op, numbers);
+    ngd_aclsim_optional(op, tokens);
+    memcpy(op->i, attributes, sizeof(attributes));
+    op->workspace = WORKSPACE;
+    ngd_aclsim_rules(op);
+    ngd_aclsim_check(op, drop_pad_mode == 0 && !before_flag && !before, "rows that are dropped are not computed here");
+    ngd_aclsim_check(op, active == 0 && expert_num > 0 && expert_num <= 65536,
+                     "a part of the rows, and rows of no expert, are not computed here");
+    ngd_aclsim_check(op, op->code || op->t[EXPERTS].rank == 2, "numbers of experts have two dimensions here");
+    return ngd_aclsim_finish(op, workspace_p, executor_p);
+}
+
+/* ---- aclnnGroupedMatmulV4 ------------------------------------------------------------------------ */
+
+enum { GROUPED, WEIGHTS, GROUPS, PRODUCT };
+
+/* Rows [begin, end) times a weight [K,N] that begins at p. */
+static void multiply_group(const struct sim_op *op, const char *p, int64_t begin, int64_t end)
+{
+    const struct sim_view *x = &op->t[GROUPED], *w = &op->t[WEIGHTS], *y = &op->t[PRODUCT];
+    const int64_t k = x->dims[1], n = y->dims[1], size = (int64_t)sim_size(w->dtype);
+    const int64_t step_k = w->strides[w->rank - 2], step_n = w->strides[w->rank - 1];
+
+    for (int64_t i = begin; i < end; i++) {
+        for (int64_t j = 0; j < n; j++) {
+            float sum = 0;
+
+            for (int64_t l = 0; l < k; l++)
+                sum += (float)sim_load(sim_at(x, i * k + l), x->dtype) *
+                       (float)sim_load(p + (l * step_k + j * step_n) * size, w->dtype);
+            sim_store(sim_at(y, i * n + j), y->dtype, (double)sum);
+        }
+    }
+}
+
+/* i[2] 0: the list has the ends of groups, 1: their rows. Rows behind the last group are left as they are. */
+static void run_grouped_matmul(struct sim_op *op)
+{
+    const struct sim_view *list = &op->t[GROUPS], *w = &op->t[WEIGHTS];
+    const int64_t m = op->t[GROUPED].dims[0], stacked = w->rank == 3 ? w->strides[0] * (int64_t)sim_size(w->dtype) : 0;
+    int64_t begin = 0;
+
+    for (int64_t g = 0; g < list->dims[0]; g++) {
+        const int64_t given = sim_load_int(sim_at(list, g), list->dtype), end = op->i[2] ? begin + given : given;
+
+        if (given < 0 || end < begin || end > m) {
+            ngd_aclsim_raise();
+            return;
+        }
+        multiply_group(op, stacked || g == 0 ? w->p + g * stacked : ngd_aclsim_host(op->others[g - 1]), begin, end);
+        begin = end;
+    }
+}
+
+ngd_acl_error_t aclnnGroupedMatmulV4GetWorkspaceSize(
+    const struct aclTensorList *x, const struct aclTensorList *weight, const struct aclTensorList *bias,
+    const struct aclTensorList *scale, const struct aclTensorList *offset, const struct aclTensorList *antiquant_scale,
+    const struct aclTensorList *antiquant_offset, const struct aclTensorList *per_token_scale,
+    const struct aclTensor *groups, const struct aclTensorList *activation_input,
+    const struct aclTensorList *activation_scale, const struct aclTensorList *activation_offset, int64_t split_item,
+    int64_t group_type, int64_t group_list_type, int64_t activation, struct aclTensorList *out,
+    struct aclTensorList *activation_feature, struct aclTensorList *dynamic_scale, NGD_ACL_PHASE1)
+{
+    const int64_t attributes[] = {split_item, group_type, group_list_type, activation};
+    struct sim_op *op;
+
+    SIM_CALL("aclnnGroupedMatmulV4GetWorkspaceSize");
+    op = ngd_aclsim_op("aclnnGroupedMatmulV4", run_grouped_matmul);
+    ngd_aclsim_tensors(op, x);
+    ngd_aclsim_tensors(op, weight);
+    ngd_aclsim_optional(op, groups);
+    ngd_aclsim_tensors(op, out);
+    memcpy(op->i, attributes, sizeof(attributes));
+    op->workspace = WORKSPACE;
+    ngd_aclsim_rules(op);
+    ngd_aclsim_check(op,
+                     !bias && !scale && !offset && !antiquant_scale && !antiquant_offset && !per_token_scale &&
+                         !activation_input && !activation_scale && !activation_offset && !activation_feature &&
+                         !dynamic_scale && activation == 0,
+                     "biases, quantisation and activations are not computed here");
+    ngd_aclsim_check(op, group_type == 0 && group_list_type <= 1 && groups,
+                     "only groups of rows that a list has are computed here");
+    ngd_aclsim_check(op, op->code || (op->t[GROUPED].length == 1 && op->t[PRODUCT].length == 1),
+                     "one x and one result are computed here");
+    ngd_aclsim_check(op,
+                     op->code || (sim_is_float(op->t[GROUPED].dtype) && op->t[WEIGHTS].dtype == op->t[GROUPED].dtype),
+                     "floats of one dtype are computed here");
+    return ngd_aclsim_finish(op, workspace_p, executor_p);
+}
+
+/* ---- aclnnMoeFinalizeRoutingV2 ------------------------------------------------------------------- */
+
+enum { ROWS, PLACES, SKIP1, SKIP2, BIASES, SHARES, CHOSEN, SUMS };
+
+/* i[0] 0: the number of place j of token t is at j*T+t, 2: at t*K+j, as its kernels have it. */
+static void run_finalize_routing(struct sim_op *op)
+{
+    const struct sim_view *x = &op->t[ROWS], *to = &op->t[PLACES], *s = &op->t[SHARES], *y = &op->t[SUMS];
+    const int64_t tokens = y->dims[0], h = y->dims[1], places = s->present ? s->dims[1] : 1;
+    float *sum = new_room(h, sizeof(*sum));
+
+    for (int64_t t = 0; t < tokens; t++) {
+        memset(sum, 0, (size_t)h * sizeof(*sum));
+        for (int64_t j = 0; j < places; j++) {
+            const int64_t row = sim_load_int(sim_at(to, op->i[0] ? t * places + j : j * tokens + t), to->dtype);
+            const float share = s->present ? (float)sim_load(sim_at(s, t * places + j), s->dtype) : 1;
+
+            if (row < 0 || row >= x->dims[0]) {
+                ngd_aclsim_raise();
+                free(sum);
+                return;
+            }
+            for (int64_t c = 0; c < h; c++)
+                sum[c] += share * (float)sim_load(sim_at(x, row * h + c), x->dtype);
+        }
+        for (int64_t c = 0; c < h; c++)
+            sim_store(sim_at(y, t * h + c), y->dtype, (double)sum[c]);
+    }
+    free(sum);
+}
+
+ngd_acl_error_t aclnnMoeFinalizeRoutingV2GetWorkspaceSize(const struct aclTensor *rows, const struct aclTensor *numbers,
+                                                          const struct aclTensor *skip1, const struct aclTensor *skip2,
+                                                          const struct aclTensor *bias, const struct aclTensor *scales,
+                                                          const struct aclTensor *experts, int64_t drop_pad_mode,
+                                                          const struct aclTensor *out, NGD_ACL_PHASE1)
+{
+    const struct aclTensor *const optional[] = {skip1, skip2, bias, scales, experts};
+    struct sim_op *op;
+
+    SIM_CALL("aclnnMoeFinalizeRoutingV2GetWorkspaceSize");
+    op = ngd_aclsim_op("aclnnMoeFinalizeRoutingV2", run_finalize_routing);
+    ngd_aclsim_operand(op, rows);
+    ngd_aclsim_operand(op, numbers);
+    for (size_t i = 0; i < sizeof(optional) / sizeof(optional[0]); i++)
+        ngd_aclsim_optional(op, optional[i]);
+    ngd_aclsim_operand(op, out);
+    op->i[0] = drop_pad_mode;
+    op->workspace = WORKSPACE;
+    ngd_aclsim_rules(op);
+    ngd_aclsim_check(op, drop_pad_mode % 2 == 0 && !skip1 && !skip2 && !bias,
+                     "rows that were dropped, other summands and biases are not computed here");
+    ngd_aclsim_check(op, op->code || sim_is_float(op->t[ROWS].dtype), "rows are floats");
+    return ngd_aclsim_finish(op, workspace_p, executor_p);
+}
