@@ -73,8 +73,17 @@ typedef enum ngd_indexes {
     NGD_INDEXES_FIRST_SIGNED, /* as FIRST, and negative indices count from the end */
     NGD_INDEXES_DIM,          /* operand 1: dimension `dim` of operand 0 */
     NGD_INDEXES_SLOTS,        /* operand 2: rows of the KV blocks in operand 3 */
+    NGD_INDEXES_EXPERTS,      /* operand 1: attribute expert_num */
     NGD_INDEXES_BLOCKS,       /* operand 3: blocks of the KV cache in operand 1 */
 } ngd_indexes_t;
+
+/* Part in a mixture of experts. */
+typedef enum ngd_mixture {
+    NGD_MIXTURE_NONE,
+    NGD_MIXTURE_ROUTES,     /* results: rows of operand 0 by expert, where each went, rows of each expert */
+    NGD_MIXTURE_MULTIPLIES, /* operand 1: rows of each expert */
+    NGD_MIXTURE_SUMS,       /* operand 2: where each row went */
+} ngd_mixture_t;
 
 struct ngd_op_traits {
     ngd_view_fn *view;   /* views only: plan_views.c */
@@ -89,6 +98,8 @@ struct ngd_op_traits {
     ngd_batches_t batches;
     ngd_indexes_t indexes;
     ngd_arithmetic_t arithmetic;
+    ngd_mixture_t mixture;
+    uint8_t chosen;      /* 1 + the result that has indices of dimension `dim` of operand 0; 0: none */
     uint8_t row_operand; /* 1 + the operand from whose row i row i of the result is computed; 0: none. Not needed for
                             elementwise operators */
     bool index_writes;   /* it writes at its indices, so equal indices overwrite each other */

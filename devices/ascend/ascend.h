@@ -122,6 +122,7 @@ struct ascend_check {
     bool computed;      /* on the device: read after the launch */
     bool fold;          /* those below 0 are made others in the staging memory */
     bool guarded;       /* the device uses them modulo the dimension */
+    bool unguarded;     /* it cannot: computed ones are refused */
     uint8_t limit_sym;  /* NGD_NO_ROW_SYM, or the limit is symbols[limit_sym] * limit_mult */
     int64_t limit_mult;
     bool repeated;                    /* an earlier one checks the same table and lengths */
@@ -246,6 +247,9 @@ bool ngd_ascend_scatters_by_rows(const struct ascend_device *dev, const struct n
                                  const struct ngd_plan_call *call);
 
 /* check.c */
+/* Mixtures of experts: no number that CANN follows may be wrong, and padding may not show (routing.c). */
+bool ngd_ascend_is_chosen(const struct ngd_plan *plan, uint32_t tensor, int64_t experts);
+ngd_status_t ngd_ascend_check_routing(struct ascend_exec *exec, struct ngd_diag *diag);
 ngd_status_t ngd_ascend_find_checks(struct ascend_exec *exec, struct ngd_diag *diag);
 ngd_status_t ngd_ascend_check_inputs(const struct ascend_inst *inst, struct ngd_launch *launch);
 /* When the device has finished: INDEX_RANGE, if a computed index was out of range. */

@@ -110,6 +110,10 @@ static bool describe_check(const struct ngd_plan *plan, const struct ngd_plan_ca
         check->limit = plan->tensors[call->in[1]].dims[0];
         *operand_p = 3;
         return true;
+    case NGD_INDEXES_EXPERTS:
+        check->limit = ngd_call_int(call, "expert_num");
+        check->unguarded = true;
+        return !ngd_ascend_is_chosen(plan, call->in[1], check->limit);
     case NGD_INDEXES_NONE:
         break;
     }
@@ -135,6 +139,8 @@ static const char *why_not_computed(const struct ascend_exec *exec, const struct
 
     if (check->kind != ASCEND_CHECK_INDEX)
         return "slots and block tables are read on the CPU before a launch";
+    if (check->unguarded)
+        return "of numbers of experts only the results of aten.topk over the experts are sure to be in range";
     if (check->limit == 0)
         return "there is nothing to index";
     if (writes && plan->tensors[check->tensor].row_sym != NGD_NO_ROW_SYM)

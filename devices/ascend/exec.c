@@ -97,6 +97,8 @@ ngd_status_t ngd_ascend_instantiate(void *dev, const struct ngd_plan *plan, cons
     if (status == NGD_OK)
         status = ngd_ascend_find_tails(exec, diag);
     if (status == NGD_OK)
+        status = ngd_ascend_check_routing(exec, diag);
+    if (status == NGD_OK)
         status = ngd_ascend_find_checks(exec, diag);
     if (status == NGD_OK)
         status = ngd_ascend_find_groups(exec, groups, n_groups, diag);

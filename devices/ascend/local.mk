@@ -48,6 +48,7 @@ libngddevices_la_SOURCES += \
 	devices/ascend/op_basic.c \
 	devices/ascend/op_collective.c \
 	devices/ascend/op_decoder.c \
+	devices/ascend/op_experts.c \
 	devices/ascend/op_index.c \
 	devices/ascend/op_matrix.c \
 	devices/ascend/op_quant.c \
@@ -66,6 +67,7 @@ libngddevices_la_SOURCES += \
 	devices/ascend/probe_words.c \
 	devices/ascend/range.c \
 	devices/ascend/replay.c \
+	devices/ascend/routing.c \
 	devices/ascend/rules.c \
 	devices/ascend/stream.c \
 	devices/ascend/tail.c \

@@ -171,3 +171,107 @@ void ngd_ascend_build_add_rms_norm_cast(struct ascend_issue *c)
     ASCEND_RUN(c, AddRmsNorm, T(a), T(b), T(g), ngd_call_float(c->call, "epsilon"), T(y), T(r), T(x));
     ngd_ascend_store(c, &y, &wide);
 }
+
+/* ---- products with quantised weights ------------------------------------------------------------- */
+
+#define INT4_OF_I32 8
+
+/* The rows of v lie in memory one behind the other, without gaps: v is the transpose of what is contiguous. */
+static bool is_transposed(const struct ascend_view *v)
+{
+    return (v->dims[0] == 1 || v->strides[0] == 1) && (v->dims[1] == 1 || v->strides[1] == v->dims[0]);
+}
+
+static struct ascend_view swapped(const struct ascend_view *v)
+{
+    struct ascend_view t = *v;
+
+    t.dims[0] = v->dims[1];
+    t.dims[1] = v->dims[0];
+    t.strides[0] = v->strides[1];
+    t.strides[1] = v->strides[0];
+    return t;
+}
+
+/* The transpose of contiguous elements: v itself, or a copy. */
+static struct ascend_view turned_copy(struct ascend_issue *c, const struct ascend_view *v)
+{
+    struct ascend_view t = swapped(v);
+
+    t = ngd_ascend_contiguous(c, &t);
+    return swapped(&t);
+}
+
+/* i32 numbers, which hold eight int4 each along dimension 0 of a transpose, or along dimension 1. */
+static struct ascend_view int4_of(const struct ascend_view *words, int dim)
+{
+    struct ascend_view w = *words;
+
+    w.int4 = true;
+    w.dims[dim] *= INT4_OF_I32;
+    w.strides[dim] = 1;
+    w.strides[1 - dim] = w.dims[dim];
+    w.offset *= INT4_OF_I32;
+    w.storage *= INT4_OF_I32;
+    return w;
+}
+
+/* The weight [k,n], contiguous or the transpose of what is: CANN takes no other, and int4 only where they lie. */
+static struct ascend_view quantised_weight(struct ascend_issue *c, int64_t k, bool *transposed_p)
+{
+    struct ascend_view w = ngd_ascend_in(c, 1);
+    const bool along_k = w.dtype == NGD_I32 && w.dims[0] * INT4_OF_I32 == k;
+
+    *transposed_p = along_k || (w.dtype != NGD_I32 && is_transposed(&w));
+    w = *transposed_p ? turned_copy(c, &w) : ngd_ascend_contiguous(c, &w);
+    return w.dtype == NGD_I32 ? int4_of(&w, along_k ? 0 : 1) : w;
+}
+
+/* The scale, or the offset, in the dtype; CANN reads two dimensions in the order in which the weight lies. */
+static struct ascend_view antiquant_view(struct ascend_issue *c, uint32_t i, ngd_dtype_t dtype, bool is_turned)
+{
+    struct ascend_view v = optional(c, i), t;
+
+    if (v.rank < 2 || !is_turned) {
+        v = ngd_ascend_cast(c, &v, v.rank ? dtype : v.dtype);
+        return v.rank ? ngd_ascend_contiguous(c, &v) : v;
+    }
+    t = swapped(&v);
+    t = ngd_ascend_cast(c, &t, dtype);
+    t = ngd_ascend_contiguous(c, &t);
+    return swapped(&t);
+}
+
+/* x and scales have one dtype of half precision. f16 has the more digits, where neither says which. */
+static ngd_dtype_t dtype_of_product(const struct ascend_view *x, const struct ascend_view *scale)
+{
+    if (x->dtype != NGD_F32)
+        return x->dtype;
+    return scale->dtype != NGD_F32 ? scale->dtype : NGD_F16;
+}
+
+void ngd_ascend_build_weight_quant_matmul(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), scale = ngd_ascend_in(c, 2), y = ngd_ascend_out(c, 0), offset, bias, z;
+    const ngd_dtype_t dtype = dtype_of_product(&x, &scale);
+    const int64_t k = x.dims[x.rank - 1], n = y.dims[y.rank - 1], m = n ? ngd_ascend_count(&y) / n : 0;
+    const int64_t size = ngd_call_int(c->call, "antiquant_group_size"), group = size < k ? size : 0;
+    bool is_turned = false;
+    struct ascend_view w = quantised_weight(c, k, &is_turned);
+
+    x = ngd_ascend_contiguous(c, &x);
+    x = ngd_ascend_reshape(&x, 2, (const int64_t[]){m, k});
+    x = ngd_ascend_cast(c, &x, dtype);
+    scale = antiquant_view(c, 2, dtype, is_turned);
+    offset = antiquant_view(c, 3, dtype, is_turned);
+    bias = antiquant_view(c, 6, dtype == NGD_F16 ? NGD_F16 : NGD_F32, false);
+    y = ngd_ascend_reshape(&y, 2, (const int64_t[]){m, n});
+    z = y.dtype == dtype ? y : ngd_ascend_temp(c, dtype, 2, y.dims);
+    ngd_ascend_check_rules(c, &(struct ascend_rule_call){.function = "WeightQuantBatchMatmulV2",
+                                                         .views = {&x, &w, &scale, offset.rank ? &offset : NULL, NULL,
+                                                                   NULL, bias.rank ? &bias : NULL, &z},
+                                                         .attributes = {group}});
+    ASCEND_RUN(c, WeightQuantBatchMatmulV2, T(x), T(w), T(scale), OPT(offset), NULL, NULL, OPT(bias), (int)group, T(z));
+    if (z.dtype != y.dtype)
+        ngd_ascend_store(c, &z, &y);
+}

@@ -13,6 +13,7 @@ NGD_ASCEND_TESTS = \
 	tests/ascend/test_ascend \
 	tests/ascend/test_ascend_attention \
 	tests/ascend/test_ascend_chips \
+	tests/ascend/test_ascend_experts \
 	tests/ascend/test_ascend_groups \
 	tests/ascend/test_ascend_indices \
 	tests/ascend/test_ascend_models \
@@ -53,6 +54,8 @@ tests_ascend_test_ascend_attention_SOURCES = tests/ascend/test_ascend_attention.
 tests_ascend_test_ascend_attention_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS) -lm
 tests_ascend_test_ascend_chips_SOURCES = tests/ascend/test_ascend_chips.c devices/ascend/sim/sim_op.h $(NGD_LIVE_SOURCES)
 tests_ascend_test_ascend_chips_LDADD = $(NGD_CLIENT_HF_LIBS) $(CHECK_LIBS) -lm
+tests_ascend_test_ascend_experts_SOURCES = tests/ascend/test_ascend_experts.c $(NGD_STEP_SOURCES)
+tests_ascend_test_ascend_experts_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS) -lm
 tests_ascend_test_ascend_groups_SOURCES = tests/ascend/test_ascend_groups.c $(NGD_STEP_SOURCES)
 tests_ascend_test_ascend_groups_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS) -lm
 tests_ascend_test_ascend_span_SOURCES = tests/ascend/test_ascend_span.c $(NGD_STEP_SOURCES)

@@ -20,15 +20,20 @@
 #define HIDDEN    64
 #define HEADS     2
 #define INNER     96
+#define EXPERTS   6
+#define CHOSEN    2   /* experts of a row */
 #define COMMON    130 /* rows of all prompts: more than a block */
 #define PROMPT    150
 
 /* ---- a checkpoint ---------------------------------------------------------------------------------------- */
 
+enum kind { PLAIN, INT8, INT4, MIXTURE };
+
 struct checkpoint {
     const char *dtype;
     int64_t d; /* head dimension */
     int64_t kv_heads;
+    enum kind kind;
     char dir[64];
     FILE *header, *data;
     uint64_t at;
@@ -41,25 +46,80 @@ static float any_value(struct checkpoint *k)
     return (float)((int32_t)(k->seed >> 8) - (1 << 23)) / (float)(1 << 23);
 }
 
-/* columns 0: a norm of ones. */
-static void put_weight(struct checkpoint *k, const char *name, int64_t rows, int64_t columns)
+static void begin_tensor(struct checkpoint *k, const char *name, const char *dtype, int64_t rows, int64_t columns,
+                         uint64_t bytes)
 {
-    const bool f16 = strcmp(k->dtype, "float16") == 0;
-    const int64_t n = rows * (columns ? columns : 1);
-
-    fprintf(k->header, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%lld", k->at ? "," : "{", name, f16 ? "F16" : "BF16",
-            (long long)rows);
+    fprintf(k->header, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%lld", k->at ? "," : "{", name, dtype, (long long)rows);
     if (columns)
         fprintf(k->header, ",%lld", (long long)columns);
     fprintf(k->header, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)k->at,
-            (unsigned long long)(k->at + (uint64_t)n * 2));
-    for (int64_t i = 0; i < n; i++) {
-        const float v = columns ? any_value(k) * sqrtf(3.0f / (float)columns) : 1;
-        const uint16_t h = f16 ? sim_to_f16(v) : sim_to_bf16(v);
+            (unsigned long long)(k->at + bytes));
+    k->at += bytes;
+}
 
-        fwrite(&h, sizeof(h), 1, k->data);
+static void put_half(struct checkpoint *k, float v)
+{
+    const uint16_t h = strcmp(k->dtype, "float16") == 0 ? sim_to_f16(v) : sim_to_bf16(v);
+
+    fwrite(&h, sizeof(h), 1, k->data);
+}
+
+/* columns 0: a norm of ones. */
+static void put_weight(struct checkpoint *k, const char *name, int64_t rows, int64_t columns)
+{
+    const int64_t n = rows * (columns ? columns : 1);
+
+    begin_tensor(k, name, strcmp(k->dtype, "float16") == 0 ? "F16" : "BF16", rows, columns, (uint64_t)n * 2);
+    for (int64_t i = 0; i < n; i++)
+        put_half(k, columns ? any_value(k) * sqrtf(3.0f / (float)columns) : 1);
+}
+
+/* int8 with a scale for each row, or int4 with one for each 32 columns. */
+static void put_quantised(struct checkpoint *k, const char *name, int64_t rows, int64_t columns)
+{
+    const int64_t bits = k->kind == INT8 ? 8 : 4, groups = k->kind == INT8 ? 1 : columns / 32;
+    char tensor[128];
+
+    snprintf(tensor, sizeof(tensor), "%s.%s", name, bits == 8 ? "weight" : "weight_packed");
+    begin_tensor(k, tensor, bits == 8 ? "I8" : "I32", rows, bits == 8 ? columns : columns / 8,
+                 (uint64_t)(rows * columns * bits / 8));
+    for (int64_t i = 0; i < rows * columns * bits / 8; i++) {
+        const int byte = (int)(any_value(k) * 127.0f);
+
+        fputc(bits == 8 ? byte : (byte & 0xff), k->data);
     }
-    k->at += (uint64_t)n * 2;
+    snprintf(tensor, sizeof(tensor), "%s.weight_scale", name);
+    begin_tensor(k, tensor, strcmp(k->dtype, "float16") == 0 ? "F16" : "BF16", rows, groups,
+                 (uint64_t)(rows * groups) * 2);
+    for (int64_t i = 0; i < rows * groups; i++)
+        put_half(k, (1.5f + any_value(k)) * sqrtf(1.0f / (float)columns) / (bits == 8 ? 64 : 4));
+}
+
+static void put_linear(struct checkpoint *k, const char *name, int64_t rows, int64_t columns)
+{
+    char tensor[128];
+
+    if (k->kind == INT8 || k->kind == INT4) {
+        put_quantised(k, name, rows, columns);
+        return;
+    }
+    snprintf(tensor, sizeof(tensor), "%s.weight", name);
+    put_weight(k, tensor, rows, columns);
+}
+
+static void put_experts(struct checkpoint *k, int layer)
+{
+    static const char *const names[] = {"w1", "w3", "w2"};
+    char name[96];
+
+    snprintf(name, sizeof(name), "model.layers.%d.block_sparse_moe.gate", layer);
+    put_linear(k, name, EXPERTS, HIDDEN);
+    for (int e = 0; e < EXPERTS; e++) {
+        for (int i = 0; i < 3; i++) {
+            snprintf(name, sizeof(name), "model.layers.%d.block_sparse_moe.experts.%d.%s", layer, e, names[i]);
+            put_linear(k, name, i < 2 ? INNER : HIDDEN, i < 2 ? HIDDEN : INNER);
+        }
+    }
 }
 
 static void put_layer(struct checkpoint *k, int layer)
@@ -69,22 +129,47 @@ static void put_layer(struct checkpoint *k, int layer)
         int64_t rows, columns;
     } weights[] = {
         {"input_layernorm", HIDDEN, 0},
+        {"post_attention_layernorm", HIDDEN, 0},
         {"self_attn.q_proj", HEADS * k->d, HIDDEN},
         {"self_attn.k_proj", k->kv_heads * k->d, HIDDEN},
         {"self_attn.v_proj", k->kv_heads * k->d, HIDDEN},
         {"self_attn.o_proj", HIDDEN, HEADS * k->d},
-        {"post_attention_layernorm", HIDDEN, 0},
         {"mlp.gate_proj", INNER, HIDDEN},
         {"mlp.up_proj", INNER, HIDDEN},
         {"mlp.down_proj", HIDDEN, INNER},
     };
+    char name[96];
 
-    for (size_t i = 0; i < sizeof(weights) / sizeof(weights[0]); i++) {
-        char name[96];
-
-        snprintf(name, sizeof(name), "model.layers.%d.%s.weight", layer, weights[i].name);
-        put_weight(k, name, weights[i].rows, weights[i].columns);
+    for (size_t i = 0; i < (k->kind == MIXTURE ? 6 : sizeof(weights) / sizeof(weights[0])); i++) {
+        snprintf(name, sizeof(name), "model.layers.%d.%s%s", layer, weights[i].name,
+                 weights[i].columns ? "" : ".weight");
+        if (weights[i].columns)
+            put_linear(k, name, weights[i].rows, weights[i].columns);
+        else
+            put_weight(k, name, weights[i].rows, 0);
     }
+    if (k->kind == MIXTURE)
+        put_experts(k, layer);
+}
+
+/* What config.json says of the kind. */
+static const char *kind_config(enum kind kind)
+{
+    switch (kind) {
+    case INT8:
+        return ",\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"int-quantized\","
+               "\"ignore\":[\"lm_head\"],\"config_groups\":{\"group_0\":{\"targets\":[\"Linear\"],\"weights\":{"
+               "\"num_bits\":8,\"strategy\":\"channel\",\"symmetric\":true,\"type\":\"int\"}}}}";
+    case INT4:
+        return ",\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\","
+               "\"ignore\":[\"lm_head\"],\"config_groups\":{\"group_0\":{\"targets\":[\"Linear\"],\"weights\":{"
+               "\"num_bits\":4,\"strategy\":\"group\",\"group_size\":32,\"symmetric\":true,\"type\":\"int\"}}}}";
+    case MIXTURE:
+        return ",\"num_local_experts\":6,\"num_experts_per_tok\":2";
+    case PLAIN:
+        break;
+    }
+    return "";
 }
 
 static void write_config(const struct checkpoint *k)
@@ -95,25 +180,26 @@ static void write_config(const struct checkpoint *k)
     snprintf(path, sizeof(path), "%s/config.json", k->dir);
     f = fopen(path, "w");
     ck_assert_ptr_nonnull(f);
-    fprintf(
-        f,
-        "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"hidden_act\":\"silu\",\"head_dim\":%lld,"
-        "\"hidden_size\":%d,\"intermediate_size\":%d,\"max_position_embeddings\":512,\"num_attention_heads\":%d,"
-        "\"num_hidden_layers\":2,\"num_key_value_heads\":%lld,\"rms_norm_eps\":1e-05,\"rope_theta\":10000.0,"
-        "\"tie_word_embeddings\":true,\"torch_dtype\":\"%s\",\"vocab_size\":%d,\"bos_token_id\":1,"
-        "\"eos_token_id\":2}\n",
-        (long long)k->d, HIDDEN, INNER, HEADS, (long long)k->kv_heads, k->dtype, VOCAB);
+    fprintf(f,
+            "{\"architectures\":[\"%sForCausalLM\"],\"model_type\":\"%s\",\"hidden_act\":\"silu\",\"head_dim\":%lld,"
+            "\"hidden_size\":%d,\"intermediate_size\":%d,\"max_position_embeddings\":512,\"num_attention_heads\":%d,"
+            "\"num_hidden_layers\":2,\"num_key_value_heads\":%lld,\"rms_norm_eps\":1e-05,\"rope_theta\":10000.0,"
+            "\"tie_word_embeddings\":true,\"torch_dtype\":\"%s\",\"vocab_size\":%d,\"bos_token_id\":1,"
+            "\"eos_token_id\":2%s}\n",
+            k->kind == MIXTURE ? "Mixtral" : "Llama", k->kind == MIXTURE ? "mixtral" : "llama", (long long)k->d, HIDDEN,
+            INNER, HEADS, (long long)k->kv_heads, k->dtype, VOCAB, kind_config(k->kind));
     ck_assert_int_eq(fclose(f), 0);
 }
 
-static void checkpoint_open(struct checkpoint *k, const char *dtype, int64_t d, int64_t kv_heads)
+static void checkpoint_open_kind(struct checkpoint *k, enum kind kind, const char *dtype, int64_t d, int64_t kv_heads)
 {
     char *header = NULL, *data = NULL, path[96];
     size_t n_header, n_data;
     uint64_t n;
     FILE *f;
 
-    *k = (struct checkpoint){.dtype = dtype, .d = d, .kv_heads = kv_heads, .dir = "/tmp/ngd_chips_XXXXXX", .seed = 7};
+    *k = (struct checkpoint){
+        .dtype = dtype, .d = d, .kv_heads = kv_heads, .kind = kind, .dir = "/tmp/ngd_chips_XXXXXX", .seed = 7};
     ck_assert_ptr_nonnull(mkdtemp(k->dir));
     write_config(k);
     k->header = open_memstream(&header, &n_header);
@@ -134,6 +220,11 @@ static void checkpoint_open(struct checkpoint *k, const char *dtype, int64_t d, 
     ck_assert_int_eq(fclose(f), 0);
     free(header);
     free(data);
+}
+
+static void checkpoint_open(struct checkpoint *k, const char *dtype, int64_t d, int64_t kv_heads)
+{
+    checkpoint_open_kind(k, PLAIN, dtype, d, kv_heads);
 }
 
 static void checkpoint_close(const struct checkpoint *k)
@@ -271,8 +362,9 @@ static void serve(const char *device, const struct checkpoint *k, uint32_t block
     ck_assert_int_eq(live_stop(&live), 0);
 }
 
-static void serves_on_chips(const char *dtype, int64_t d)
+static void serves_on_chips(enum kind kind, const char *dtype, int64_t d)
 {
+    static const char *const kinds[] = {"floats", "int8", "int4", "mixture"};
     static const struct {
         const char *soc, *api;
         uint32_t block;
@@ -281,7 +373,7 @@ static void serves_on_chips(const char *dtype, int64_t d)
     const size_t n = effort(sizeof(chips) / sizeof(chips[0]), "chips and versions");
     struct checkpoint k;
 
-    checkpoint_open(&k, dtype, d, 1);
+    checkpoint_open_kind(&k, kind, dtype, d, 1);
     serve("host", &k, 16, references, NULL);
     for (size_t c = 0; c < n; c++) {
         int decided = 0, wrong = 0;
@@ -293,8 +385,8 @@ static void serves_on_chips(const char *dtype, int64_t d)
             decided += runs[i].decided;
             wrong += runs[i].wrong;
         }
-        printf("%s, D %lld, %s, CANN %s, blocks of %u: %d of %d decided tokens are wrong\n", dtype, (long long)d,
-               chips[c].soc, chips[c].api, chips[c].block, wrong, decided);
+        printf("%s, %s, D %lld, %s, CANN %s, blocks of %u: %d of %d decided tokens are wrong\n", kinds[kind], dtype,
+               (long long)d, chips[c].soc, chips[c].api, chips[c].block, wrong, decided);
         fflush(stdout);
         ck_assert_int_gt(decided, SEQUENCES * STEPS / 2);
         ck_assert_int_eq(wrong, 0);
@@ -304,13 +396,31 @@ static void serves_on_chips(const char *dtype, int64_t d)
 
 START_TEST(bf16_checkpoint_of_128_says_on_a_910b_what_it_says_on_the_cpu)
 {
-    serves_on_chips("bfloat16", 128);
+    serves_on_chips(PLAIN, "bfloat16", 128);
 }
 END_TEST
 
 START_TEST(f16_checkpoint_of_64_says_on_a_910b_what_it_says_on_the_cpu)
 {
-    serves_on_chips("float16", 64);
+    serves_on_chips(PLAIN, "float16", 64);
+}
+END_TEST
+
+START_TEST(int8_checkpoint_says_on_a_910b_what_it_says_on_the_cpu)
+{
+    serves_on_chips(INT8, "bfloat16", 128);
+}
+END_TEST
+
+START_TEST(int4_checkpoint_says_on_a_910b_what_it_says_on_the_cpu)
+{
+    serves_on_chips(INT4, "float16", 64);
+}
+END_TEST
+
+START_TEST(mixture_of_experts_says_on_a_910b_what_it_says_on_the_cpu)
+{
+    serves_on_chips(MIXTURE, "float16", 64);
 }
 END_TEST
 
@@ -498,6 +608,9 @@ END_TEST
 
 UNIT_MAIN("ascend/chips", bf16_checkpoint_of_128_says_on_a_910b_what_it_says_on_the_cpu,
           f16_checkpoint_of_64_says_on_a_910b_what_it_says_on_the_cpu,
+          int8_checkpoint_says_on_a_910b_what_it_says_on_the_cpu,
+          int4_checkpoint_says_on_a_910b_what_it_says_on_the_cpu,
+          mixture_of_experts_says_on_a_910b_what_it_says_on_the_cpu,
           model_is_refused_on_a_310p_before_anything_is_allocated,
           all_devices_of_a_model_are_asked_before_anything_is_sent,
           load_without_a_device_asks_the_one_that_the_daemon_would_take,

@@ -105,6 +105,7 @@ static const struct conform_backend rows[] = {
         .arm = host_arm,
         .disarm = host_disarm,
         .mixed_tolerance = 1,
+        .quantised_tolerance = 1,
         .model_tolerance = 1,
         .exact_rows = true,
         .tolerance = 1,
@@ -118,7 +119,8 @@ static const struct conform_backend rows[] = {
         .disarm = ascend_disarm,
         .shuffle = ascend_shuffle,
         .checks_first = true,
-        .mixed_tolerance = 8192, /* f32's rounding is 2^-13 times bf16's, and two operands are rounded */
+        .mixed_tolerance = 8192,   /* f32's rounding is 2^-13 times bf16's, and two operands are rounded */
+        .quantised_tolerance = 16, /* dequantised weights are rounded to bf16 or f16 */
         .model_tolerance = 32,
         .tolerance = 1,
     },

@@ -52,8 +52,9 @@ struct conform_backend {
      * only multiplies in the narrower one, with that one's precision.
      */
     double mixed_tolerance;
-    double model_tolerance; /* like tolerance, for a whole decoder */
-    double tolerance;       /* the allowed error, in tolerances of a golden case; the host device has 1 */
+    double quantised_tolerance; /* of products with quantised weights, x being of half precision */
+    double model_tolerance;     /* like tolerance, for a whole decoder */
+    double tolerance;           /* the allowed error, in tolerances of a golden case; the host device has 1 */
 };
 
 /* The backends to test, in the order of backends.def. */

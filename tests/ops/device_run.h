@@ -78,7 +78,7 @@ struct ready {
     struct ngd_plan *plan;
     struct ngd_exec *exec;
     struct ngd_instance *inst;
-    struct ngd_buffer *bound[64]; /* params, then states */
+    struct ngd_buffer *bound[160]; /* params, then states */
     uint32_t n_bound;
 };
 
