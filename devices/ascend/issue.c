@@ -289,23 +289,49 @@ struct aclIntArray *ngd_ascend_ints(struct ascend_issue *c, const int64_t *value
     return c->status ? NULL : hold_operand(c, c->acl->aclCreateIntArray(values, n), HELD_INTS);
 }
 
-/* The list owns its tensors: it is held in their place. */
-struct aclTensorList *ngd_ascend_list(struct ascend_issue *c, const struct ascend_view *views, uint32_t n)
+/* A list of the tensors that were held since `before`. It owns them: it is held in their place. */
+static struct aclTensorList *list_of_held(struct ascend_issue *c, uint32_t before)
 {
     const struct aclTensor *tensors[ASCEND_HELD];
-    uint32_t before = c->n_held;
+    const uint32_t n = c->n_held - before;
     struct aclTensorList *list;
 
-    if (n >= ASCEND_HELD - c->n_held)
-        ngd_ascend_refuse(c, "a list of %u tensors", n);
-    for (uint32_t i = 0; i < n && !c->status; i++)
-        tensors[i] = ngd_ascend_tensor(c, &views[i]);
     if (c->status)
         return NULL;
+    for (uint32_t i = 0; i < n; i++)
+        tensors[i] = c->held[before + i].object;
     list = c->acl->aclCreateTensorList(tensors, n);
     if (list)
         c->n_held = before;
     return hold_operand(c, list, HELD_LIST);
+}
+
+static bool is_room_for(struct ascend_issue *c, uint32_t n)
+{
+    if (n >= ASCEND_HELD - c->n_held)
+        ngd_ascend_refuse(c, "a list of %u tensors", n);
+    return !c->status;
+}
+
+struct aclTensorList *ngd_ascend_list(struct ascend_issue *c, const struct ascend_view *views, uint32_t n)
+{
+    const uint32_t before = c->n_held;
+
+    for (uint32_t i = 0; is_room_for(c, n - i) && i < n; i++)
+        ngd_ascend_tensor(c, &views[i]);
+    return list_of_held(c, before);
+}
+
+struct aclTensorList *ngd_ascend_list_by(struct ascend_issue *c, ngd_ascend_view_fn *view, uint32_t n)
+{
+    const uint32_t before = c->n_held;
+
+    for (uint32_t i = 0; is_room_for(c, n - i) && i < n; i++) {
+        const struct ascend_view v = view(c, i);
+
+        ngd_ascend_tensor(c, &v);
+    }
+    return list_of_held(c, before);
 }
 
 /* What fails to be destroyed is CANN's to know about; nothing can be done with it. */

@@ -20,11 +20,11 @@ void ngd_ascend_build_moe_init_routing(struct ascend_issue *c)
 }
 
 /* One weight is stacked: [1,K,N]. */
-static struct ascend_view expert_weight(struct ascend_issue *c, uint32_t e, uint32_t experts)
+static struct ascend_view expert_weight(struct ascend_issue *c, uint32_t e)
 {
     struct ascend_view w = ngd_ascend_in(c, 2 + e), t = w;
     const bool turned = ngd_call_int(c->call, "transpose_weight") != 0;
-    const uint32_t first = experts == 1 ? 1 : 0;
+    const uint32_t first = c->call->n_in == 3 ? 1 : 0;
 
     t.rank = first + 2;
     t.dims[first] = w.dims[turned ? 1 : 0];
@@ -45,26 +45,24 @@ static struct aclTensorList *list_of(struct ascend_issue *c, const struct ascend
 
 void ngd_ascend_build_grouped_matmul(struct ascend_issue *c)
 {
-    struct ascend_view x = ngd_ascend_in(c, 0), groups = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0), z = y;
-    struct ascend_view weights[NGD_GRAPH_MAX_OPERANDS];
+    struct ascend_view x = ngd_ascend_in(c, 0), groups = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0),
+                       weight = expert_weight(c, 0), z = y;
     const uint32_t experts = c->call->n_in - 2;
     const int64_t type = ngd_call_int(c->call, "group_list_type");
 
     if (type != 1)
         ngd_ascend_refuse(c,
                           "group_list_type must be 1: what npu.moe_init_routing_v2 gives are the rows of each expert");
-    for (uint32_t e = 0; e < experts; e++)
-        weights[e] = expert_weight(c, e, experts);
-    x = ngd_ascend_cast(c, &x, weights[0].dtype);
+    x = ngd_ascend_cast(c, &x, weight.dtype);
     if (z.dtype != x.dtype)
         z = ngd_ascend_temp(c, x.dtype, y.rank, y.dims);
     ngd_ascend_check_rules(c, &(struct ascend_rule_call){.function = "GroupedMatmulV4",
-                                                         .views = {&x, &weights[0], &groups, &z},
+                                                         .views = {&x, &weight, &groups, &z},
                                                          .lengths = {1, experts, 0, 1},
                                                          .attributes = {3, 0, type, 0}});
-    ASCEND_RUN(c, GroupedMatmulV4, list_of(c, &x), ngd_ascend_list(c, weights, experts), NULL, NULL, NULL, NULL, NULL,
-               NULL, T(groups), NULL, NULL, NULL, /* one result */ 3, /* rows are split */ 0, type, 0, list_of(c, &z),
-               NULL, NULL);
+    ASCEND_RUN(c, GroupedMatmulV4, list_of(c, &x), ngd_ascend_list_by(c, expert_weight, experts), NULL, NULL, NULL,
+               NULL, NULL, NULL, T(groups), NULL, NULL, NULL, /* one result */ 3, /* rows are split */ 0, type, 0,
+               list_of(c, &z), NULL, NULL);
     if (z.dtype != y.dtype)
         ngd_ascend_store(c, &z, &y);
 }
