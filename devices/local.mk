@@ -13,6 +13,7 @@ libngddevices_la_SOURCES = \
 	devices/comm.c \
 	devices/comm.h \
 	devices/cpu_op.h \
+	devices/sample.h \
 	devices/device.c \
 	devices/device.h \
 	devices/device_int.h \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * npu.top_k_top_p_sample: one token per row of logits.
+ * npu.top_k_top_p_sample: one token per row of logits. And the same for one row with min_p and typical_p, which the
+ * operator has not (devices/sample.h).
  *
  * The rule, exactly:
  *
@@ -10,6 +11,10 @@
  *   - top_k of 1..V-1 keeps the first top_k of that order.
  *   - top_p below 1 keeps, of these, each id whose predecessors have less than top_p of the sum of p. It always keeps
  *     the first.
+ *   - min_p above 0 keeps, of these, each id with p >= min_p. (The largest p is 1.)
+ *   - typical_p between 0 and 1 orders these by |-log q - H|, smallest first, where q = p / sum of p and H is the sum
+ *     of -q log q. It keeps the shortest beginning whose sum of q reaches typical_p, and all that are equal to its
+ * last.
  *   - The token is the first of the kept ids, in ascending order, whose running sum of p exceeds u times the sum of
  *     all kept. u is ngd_sample_draw(seed, offset). Sums are f64 over blocks of BLOCK ids, and f32 within a vector
  * pass.
@@ -20,6 +25,8 @@
  */
 #include "devices/host/kernels/k_sample.h"
 #include "base/mem.h"
+#include "devices/host/cpu.h"
+#include "devices/sample.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -40,6 +47,7 @@ struct scratch {
     float *p;     /* [vocab] */
     double *sums; /* [blocks], of p */
     double *bins; /* [BINS] */
+    float *order; /* [vocab], for typical_p, which needs it; may be the row of logits */
 };
 
 /* The ids that are kept: those with keys above `key`, and the first `equal` ids with that key. */
@@ -196,7 +204,7 @@ static struct limit select_first(const struct sample *s, const struct scratch *w
     return limit;
 }
 
-/* Sums p over the kept ids, in blocks. Sets p to 0 for ids that are not kept. */
+/* Sums p over the kept ids of `row`, in blocks. Sets p to 0 for ids that are not kept. */
 static double sum_kept(const struct sample *s, const struct scratch *w, const char *row, const struct limit *limit)
 {
     double total = 0;
@@ -216,6 +224,44 @@ static double sum_kept(const struct sample *s, const struct scratch *w, const ch
         total += sum;
     }
     return total;
+}
+
+/* Keeps the ids whose p is at least min_p. */
+static double keep_probable(const struct sample *s, const struct scratch *w, float min_p)
+{
+    double total = 0;
+
+    for (int64_t b = 0; b * BLOCK < s->vocab; b++) {
+        const int64_t end = (b + 1) * BLOCK < s->vocab ? (b + 1) * BLOCK : s->vocab;
+
+        w->sums[b] = 0;
+        for (int64_t i = b * BLOCK; i < end; i++) {
+            if (w->p[i] < min_p)
+                w->p[i] = 0;
+            w->sums[b] += (double)w->p[i];
+        }
+        total += w->sums[b];
+    }
+    return total;
+}
+
+/* Keeps the ids that typical_p keeps. The order is that of a row of -|-log q - H|, largest first. */
+static double keep_typical(const struct sample *s, const struct scratch *w, float typical_p, double total)
+{
+    const struct limit all = {.key = 0, .equal = s->vocab};
+    const struct sample by_order = {.vocab = s->vocab, .type = NGD_F32};
+    const char *row = (const char *)w->order;
+    double entropy = 0;
+    struct limit limit;
+
+    for (int64_t i = 0; i < s->vocab; i++)
+        if (w->p[i] > 0)
+            entropy -= (double)w->p[i] / total * log((double)w->p[i] / total);
+    for (int64_t i = 0; i < s->vocab; i++)
+        w->order[i] = w->p[i] > 0 ? (float)-fabs(-log((double)w->p[i] / total) - entropy) : -INFINITY;
+    limit = select_first(&by_order, w, row, &all, true, (double)typical_p * total);
+    limit.equal = s->vocab;
+    return sum_kept(&by_order, w, row, &limit);
 }
 
 /* ---- one row ------------------------------------------------------------------------------------------ */
@@ -259,13 +305,8 @@ static int64_t walk(const struct sample *s, const struct scratch *w, double targ
     return last;
 }
 
-struct choice {
-    float temperature, top_p;
-    int32_t top_k;
-    int64_t seed, offset;
-};
-
-static int32_t sample_row(const struct sample *s, const struct scratch *w, const char *row, const struct choice *c)
+static int32_t sample_row(const struct sample *s, const struct scratch *w, const char *row,
+                          const struct ngd_sample_choice *c)
 {
     struct limit limit = {.key = 0, .equal = s->vocab};
     const bool by_k = c->top_k > 0 && c->top_k < s->vocab, by_p = c->top_p < 1;
@@ -285,13 +326,17 @@ static int32_t sample_row(const struct sample *s, const struct scratch *w, const
         limit = select_first(s, w, row, &limit, true, (double)(c->top_p > 0 ? c->top_p : 0) * total);
         total = sum_kept(s, w, row, &limit);
     }
+    if (c->min_p > 0)
+        total = keep_probable(s, w, c->min_p);
+    if (c->typical_p > 0 && c->typical_p < 1)
+        total = keep_typical(s, w, c->typical_p, total);
     token = walk(s, w, u * total);
     return (int32_t)(token < 0 ? best : token);
 }
 
-static struct choice choice_of(const struct sample *s, const struct ngd_host_call *call, int64_t i)
+static struct ngd_sample_choice choice_of(const struct sample *s, const struct ngd_host_call *call, int64_t i)
 {
-    return (struct choice){
+    return (struct ngd_sample_choice){
         .temperature = ((const float *)(const void *)call->ptrs[1])[i * s->steps[0]],
         .top_k = ((const int32_t *)(const void *)call->ptrs[2])[i * s->steps[1]],
         .top_p = ((const float *)(const void *)call->ptrs[3])[i * s->steps[2]],
@@ -300,18 +345,26 @@ static struct choice choice_of(const struct sample *s, const struct ngd_host_cal
     };
 }
 
+/* Divides the scratch of one thread. */
+static struct scratch scratch_at(char *base, int64_t vocab)
+{
+    struct scratch w = {.bins = (double *)(void *)base, .sums = (double *)(void *)base + BINS};
+
+    w.p = (float *)(void *)(w.sums + (vocab + BLOCK - 1) / BLOCK);
+    return w;
+}
+
 static void run_sample(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {
     const struct sample *s = call->params;
     int32_t *token = (void *)call->ptrs[6];
     char *base = call->workspace + ngd_host_thread * s->thread_workspace;
-    struct scratch w = {.bins = (double *)(void *)base, .sums = (double *)(void *)base + BINS};
+    const struct scratch w = scratch_at(base, s->vocab);
     int64_t begin, end;
 
-    w.p = (float *)(void *)(w.sums + (s->vocab + BLOCK - 1) / BLOCK);
     ngd_host_split(ngd_host_rows(call, run), 1, part, parts, &begin, &end);
     for (int64_t i = begin; i < end; i++) {
-        const struct choice c = choice_of(s, call, i);
+        const struct ngd_sample_choice c = choice_of(s, call, i);
 
         token[i] = s->vocab ? sample_row(s, &w, call->ptrs[0] + i * s->row_bytes, &c) : 0;
     }
@@ -324,6 +377,23 @@ static uint64_t workspace_of(int64_t vocab)
     const uint64_t blocks = (uint64_t)(vocab + BLOCK - 1) / BLOCK;
 
     return (BINS * sizeof(double) + blocks * sizeof(double) + (uint64_t)vocab * sizeof(float) + 63) & ~(uint64_t)63;
+}
+
+uint64_t ngd_sample_scratch(uint32_t vocab)
+{
+    return workspace_of(vocab);
+}
+
+int32_t ngd_sample_choose(float *logits, uint32_t vocab, const struct ngd_sample_choice *choice, char *scratch)
+{
+    const struct sample s = {
+        .vocab = vocab, .size = sizeof(float), .type = NGD_F32, .table = NGD_BY_ISA(ngd_cpu_isa(), ngd_sample_table)};
+    struct scratch w = scratch_at(scratch, vocab);
+    float max;
+
+    w.order = logits;
+    (void)find_max(&s, (const char *)logits, &max);
+    return max == -INFINITY ? -1 : sample_row(&s, &w, (const char *)logits, choice);
 }
 
 static ngd_status_t sample_select(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads,
