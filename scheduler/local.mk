@@ -106,6 +106,9 @@ libngdscheduler_model_la_SOURCES = \
 	scheduler/model/prompt_pace.c \
 	scheduler/model/prompt_pack.c \
 	scheduler/model/prompt_pace.h \
+	scheduler/model/sample.c \
+	scheduler/model/sampling.c \
+	scheduler/model/sampling.h \
 	scheduler/model/seq.c
 
 noinst_LTLIBRARIES += libngdscheduler_diag.la

@@ -137,9 +137,67 @@ static void opened(void *user, struct ngd_seq *seq, const struct ngd_step_result
     reply_opened(call, &reply, r);
 }
 
-static struct ngd_sampling sampling_of(const Npugraph__V1__Sampling *s)
+static ngd_status_t read_bias(struct ngd_call *call, const Npugraph__V1__Sampling *s, struct ngd_sampling *how)
 {
-    return s ? (struct ngd_sampling){s->temperature, s->top_k, s->top_p, s->seed} : (struct ngd_sampling){0};
+    struct ngd_logit_bias *bias = ngd_arena_calloc(&call->life, s->n_logit_bias + 1, sizeof(*bias));
+
+    if (!bias)
+        return NGD_ERR_NO_MEMORY;
+    for (size_t i = 0; i < s->n_logit_bias; i++)
+        bias[i] = (struct ngd_logit_bias){s->logit_bias[i]->token, s->logit_bias[i]->bias};
+    how->bias = bias;
+    how->n_bias = (uint32_t)s->n_logit_bias;
+    return NGD_OK;
+}
+
+/* Puts the words one behind another. Their numbers are small: wire_bounds.def. */
+static ngd_status_t read_bad_words(struct ngd_call *call, const Npugraph__V1__Sampling *s, struct ngd_sampling *how)
+{
+    uint32_t *ends = ngd_arena_calloc(&call->life, s->n_bad_words + 1, sizeof(*ends)), n = 0;
+    int32_t *tokens;
+
+    for (size_t i = 0; i < s->n_bad_words; i++)
+        n += (uint32_t)s->bad_words[i]->n_tokens;
+    tokens = ngd_arena_calloc(&call->life, n + 1u, sizeof(*tokens));
+    if (!ends || !tokens)
+        return NGD_ERR_NO_MEMORY;
+    n = 0;
+    for (size_t i = 0; i < s->n_bad_words; i++) {
+        for (size_t k = 0; k < s->bad_words[i]->n_tokens; k++)
+            tokens[n++] = s->bad_words[i]->tokens[k];
+        ends[i] = n;
+    }
+    how->bad_tokens = tokens;
+    how->bad_ends = ends;
+    how->n_bad_words = (uint32_t)s->n_bad_words;
+    return NGD_OK;
+}
+
+/* Reads the parameters into the call's memory. NULL: greedy. The scheduler checks them. */
+static ngd_status_t read_sampling(struct ngd_call *call, const Npugraph__V1__Sampling *s, struct ngd_sampling *how)
+{
+    ngd_status_t status = NGD_OK;
+
+    *how = (struct ngd_sampling){0};
+    if (!s)
+        return NGD_OK;
+    *how = (struct ngd_sampling){
+        .temperature = s->temperature,
+        .top_k = s->top_k,
+        .top_p = s->top_p,
+        .seed = s->seed,
+        .min_p = s->min_p,
+        .typical_p = s->typical_p,
+        .repetition_penalty = s->repetition_penalty,
+        .presence_penalty = s->presence_penalty,
+        .frequency_penalty = s->frequency_penalty,
+        .min_tokens = s->min_tokens,
+    };
+    if (s->n_logit_bias)
+        status = read_bias(call, s, how);
+    if (s->n_bad_words && !status)
+        status = read_bad_words(call, s, how);
+    return status;
 }
 
 static ngd_status_t start_open(struct ngd_call *call, const Npugraph__V1__OpenRequest *q, struct ngd_diag *diag)
@@ -147,7 +205,8 @@ static ngd_status_t start_open(struct ngd_call *call, const Npugraph__V1__OpenRe
     struct ngd_seq_params params = {
         .prompt = q->prompt,
         .n_prompt = (uint32_t)q->n_prompt,
-        .sampling = sampling_of(q->sampling),
+        .allowed = q->allowed.len ? q->allowed.data : NULL,
+        .allowed_bytes = q->allowed.len,
         .want_logits = q->want_logits,
         .want_logprobs = q->logprobs != NULL,
         .top = q->logprobs ? q->logprobs->top : 0,
@@ -160,8 +219,10 @@ static ngd_status_t start_open(struct ngd_call *call, const Npugraph__V1__OpenRe
     };
     struct ngd_model *model;
     struct ngd_sequence_object *o;
-    ngd_status_t status = ngd_models_get(call->daemon->models, call->identity, q->model, &model, diag);
+    ngd_status_t status = read_sampling(call, q->sampling, &params.sampling);
 
+    if (!status)
+        status = ngd_models_get(call->daemon->models, call->identity, q->model, &model, diag);
     if (status != NGD_OK)
         return status;
     o = make_object();
@@ -205,8 +266,10 @@ const struct ngd_rpc_ops ngd_rpc_sequences_open = {
 static ngd_status_t start_fork(struct ngd_call *call, const void *msg, struct ngd_diag *diag)
 {
     const Npugraph__V1__ForkRequest *q = msg;
-    const struct ngd_fork_params params = {
-        .sampling = sampling_of(q->sampling), .want_logits = q->want_logits, .want_split = q->timing};
+    struct ngd_fork_params params = {.want_logits = q->want_logits,
+                                     .want_logprobs = q->logprobs != NULL,
+                                     .top = q->logprobs ? q->logprobs->top : 0,
+                                     .want_split = q->timing};
     struct ngd_sequence_object *parent, *o = call->state;
     ngd_status_t status = ngd_sequence_get(call->session, q->sequence, &parent, diag);
 
@@ -214,7 +277,9 @@ static ngd_status_t start_fork(struct ngd_call *call, const void *msg, struct ng
         return status;
     if (!o)
         call->state = o = make_object(); /* the call's reference, given up by release() */
-    status = o ? ngd_seq_fork(parent->seq, &params, opened, call, &o->seq, diag) : NGD_ERR_NO_MEMORY;
+    status = o ? read_sampling(call, q->sampling, &params.sampling) : NGD_ERR_NO_MEMORY;
+    if (!status)
+        status = ngd_seq_fork(parent->seq, &params, opened, call, &o->seq, diag);
     ngd_object_unref(&parent->base);
     return status;
 }
@@ -306,6 +371,8 @@ static ngd_status_t start_step(struct ngd_call *call, struct ngd_seq *seq, const
     params.forced = q->forced ? q->forced->token : -1;
     params.draft = q->draft;
     params.n_draft = q->n_draft < UINT32_MAX ? (uint32_t)q->n_draft : UINT32_MAX;
+    params.allowed = q->allowed.len ? q->allowed.data : NULL;
+    params.allowed_bytes = q->allowed.len;
     params.want_logits = q->want_logits;
     params.want_logprobs = q->logprobs != NULL;
     params.want_split = q->timing;

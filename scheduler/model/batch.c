@@ -426,15 +426,6 @@ void ngd_model_enqueue(struct ngd_model *model, struct ngd_seq *seq)
 
 /* ---- chosen tokens ------------------------------------------------------------------------------------ */
 
-ngd_status_t ngd_model_check_chosen(const struct ngd_model *model, int32_t token, struct ngd_diag *diag)
-{
-    if (token >= 0 && (uint32_t)token < model->params.vocab)
-        return NGD_OK;
-    return ngd_diag_set(diag, NGD_ERR_TOKEN_RANGE,
-                        "the graph of model \"%.64s\" chose token %d, which is outside its vocabulary of %u tokens",
-                        model->name, (int)token, (unsigned)model->params.vocab);
-}
-
 void ngd_seq_choose(struct ngd_seq *seq, int32_t token, uint64_t draws, const float *logits)
 {
     seq->has_logprobs = seq->want_logprobs && logits;

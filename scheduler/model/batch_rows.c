@@ -30,7 +30,8 @@ void ngd_rows_put_sampling(struct ngd_model_graph *mg, uint32_t result, const st
 
     if (!mg->staging.data[NGD_ROLE_TEMPERATURE])
         return;
-    NGD_STAGED(mg, TEMPERATURE, float)[result] = s->temperature;
+    /* The operator's choice is not used if the worker chooses; a greedy one costs least. */
+    NGD_STAGED(mg, TEMPERATURE, float)[result] = seq->samples ? 0 : s->temperature;
     NGD_STAGED(mg, TOP_K, int32_t)[result] = s->top_k;
     NGD_STAGED(mg, TOP_P, float)[result] = s->top_p > 0.0f ? s->top_p : 1.0f;
     NGD_STAGED(mg, SEED, int64_t)[result] = (int64_t)s->seed;

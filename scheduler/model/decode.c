@@ -69,12 +69,12 @@ static bool fill_batch(struct ngd_model *model, uint32_t n)
         struct ngd_seq *seq = model->batch[i];
 
         seq->tokens[seq->position] = seq->forced >= 0 ? seq->forced : seq->chosen;
+        logits |= ngd_seq_plan_sampling(seq, seq->position + 1) || seq->want_logits || seq->want_logprobs;
         for (uint32_t k = 0; k < seq->rows; k++, row++) {
             ngd_rows_put(mg, row, seq, seq->position + k, seq->tokens[seq->position + k]);
             ngd_rows_put_seq(mg, row, seq, row, seq->position + k + 1);
             ngd_rows_put_sampling(mg, row, seq, seq->draws + k);
         }
-        logits |= seq->want_logits || seq->want_logprobs;
     }
     return logits;
 }
@@ -86,19 +86,27 @@ static const float *logits_of(const struct ngd_model *model, uint32_t row)
     return mg->staging.data[NGD_ROLE_LOGITS] ? NGD_STAGED(mg, LOGITS, float) + (size_t)row * model->params.vocab : NULL;
 }
 
+/* Chooses the token behind row k of a sequence, whose rows begin at `row`. */
+static ngd_status_t choose_behind(const struct ngd_model *model, struct ngd_seq *seq, uint32_t row, uint32_t k,
+                                  int32_t *chosen, struct ngd_diag *diag)
+{
+    return ngd_seq_sample(seq, seq->position + k + 1, seq->draws + k, logits_of(model, row + k), true, &chosen[k],
+                          diag);
+}
+
 /*
  * Counts the rows that are right: the first one, and each whose token is what the row before it chose. A stop token
  * ends the count and is left for the caller to append.
  */
-static ngd_status_t count_right(const struct ngd_model *model, const struct ngd_seq *seq, const int32_t *chosen,
+static ngd_status_t count_right(const struct ngd_model *model, struct ngd_seq *seq, uint32_t row, int32_t *chosen,
                                 uint32_t *right_p, struct ngd_diag *diag)
 {
     uint32_t k = 0;
-    ngd_status_t status = ngd_model_check_chosen(model, chosen[0], diag);
+    ngd_status_t status = choose_behind(model, seq, row, 0, chosen, diag);
 
     while (!status && k + 1 < seq->rows && chosen[k] == seq->tokens[seq->position + k + 1] &&
            !ngd_model_is_stop(model, chosen[k]))
-        status = ngd_model_check_chosen(model, chosen[++k], diag);
+        status = choose_behind(model, seq, row, ++k, chosen, diag);
     *right_p = k + 1;
     return status;
 }
@@ -122,11 +130,11 @@ static void finish_step(struct ngd_model *model, struct ngd_seq *seq, uint32_t r
 /* Finishes the rows of batch[i], which begin at `row`. */
 static void finish_rows(struct ngd_model *model, uint32_t i, uint32_t row, uint32_t way, struct ngd_step_result *result)
 {
-    const int32_t *chosen = NGD_STAGED(&model->graphs[NGD_DECODE], TOKEN, int32_t) + row;
+    int32_t *chosen = NGD_STAGED(&model->graphs[NGD_DECODE], TOKEN, int32_t) + row;
     struct ngd_seq *seq = model->batch[i];
     struct ngd_diag diag;
     uint32_t right;
-    ngd_status_t status = count_right(model, seq, chosen, &right, &diag);
+    ngd_status_t status = count_right(model, seq, row, chosen, &right, &diag);
 
     if (status) {
         ngd_seq_fail(seq, status, &diag);

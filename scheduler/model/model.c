@@ -233,7 +233,8 @@ static ngd_status_t model_charge(struct ngd_model *model, const struct ngd_model
     uint64_t n = sizeof(*model) + ngd_kv_host_bytes(p->num_blocks, p->block_size) +
                  model->max_batch * (sizeof(model->batch[0]) + sizeof(model->logprobs[0])) +
                  model->graphs[NGD_PREFILL].roles.max_seqs * sizeof(model->prompt.seqs[0]) +
-                 p->n_stop_tokens * sizeof(p->stop_tokens[0]) + (p->description ? strlen(p->description) : 0);
+                 ngd_sampler_bytes(p->vocab) + p->n_stop_tokens * sizeof(p->stop_tokens[0]) +
+                 (p->description ? strlen(p->description) : 0);
     ngd_status_t status;
 
     for (int kind = 0; kind < 2; kind++)
@@ -260,7 +261,9 @@ static ngd_status_t model_allocate(struct ngd_model *model, const struct ngd_mod
         model->batch = NGD_NEW_N(struct ngd_seq *, model->max_batch);
         model->logprobs = NGD_NEW_N(struct ngd_logprobs, model->max_batch);
         model->prompt.seqs = NGD_NEW_N(struct ngd_seq *, model->graphs[NGD_PREFILL].roles.max_seqs);
-        status = model->batch && model->logprobs && model->prompt.seqs ? NGD_OK : NGD_ERR_NO_MEMORY;
+        status = model->batch && model->logprobs && model->prompt.seqs && ngd_sampler_init(&model->sampler, p->vocab)
+                     ? NGD_OK
+                     : NGD_ERR_NO_MEMORY;
     }
     return status;
 }
@@ -283,6 +286,7 @@ static void model_free(struct ngd_model *model)
     }
     ngd_free(model->batch);
     ngd_free(model->logprobs);
+    ngd_sampler_fini(&model->sampler);
     ngd_kv_destroy(model->kv);
     ngd_share_unref(model->item_share);
     ngd_free(model->stop_tokens);

@@ -18,13 +18,15 @@
  * Prefix sharing: full blocks of computed tokens are found by their content. Sequences with the same beginning share
  * them, also after the sequence that computed them is closed, until the blocks are needed for others.
  *
- * Sampling is part of the graph (temperature, top-k, top-p, seed; offset = number of tokens drawn so far).
+ * Sampling is part of the graph (temperature, top-k, top-p, seed; offset = number of tokens drawn so far). Penalties
+ * and the like are not: sampling.h.
  *
  * Threads: call from any thread. Callbacks run on a worker and must be short. A sequence takes one operation at a time
  * (SEQUENCE_BUSY). close() may come at any time: the operation is answered with CANCELLED, and KV blocks are freed when
  * the replay that uses them has ended.
  */
 #include "scheduler/model/kv.h"
+#include "scheduler/model/sampling.h"
 #include "scheduler/run/sched.h"
 
 struct ngd_model;
@@ -77,13 +79,6 @@ struct ngd_model_stats {
 };
 void ngd_model_stats(struct ngd_model *model, struct ngd_model_stats *stats_p);
 
-struct ngd_sampling {
-    float temperature; /* 0 = greedy; 0..100 */
-    int32_t top_k;     /* 0 = off */
-    float top_p;       /* 0 or 1 = off; 0..1 */
-    uint64_t seed;
-};
-
 #define NGD_LOGPROBS_MAX 20 /* most probable tokens, beside the chosen one, that a caller can ask for */
 
 /* Log probabilities by the logits alone, before temperature, top-k and top-p. */
@@ -120,7 +115,9 @@ typedef void (*ngd_step_fn)(void *user, struct ngd_seq *seq, const struct ngd_st
 struct ngd_seq_params {
     const int32_t *prompt;
     uint32_t n_prompt;
-    struct ngd_sampling sampling;
+    struct ngd_sampling sampling; /* copied */
+    const uint8_t *allowed;       /* a mask of tokens that the first one may be (sampling.h), copied; NULL: all */
+    uint64_t allowed_bytes;
     bool want_logits;   /* of the prompt's last token, in the open's result */
     bool want_logprobs; /* of the first token */
     bool want_split;
@@ -149,6 +146,8 @@ struct ngd_step_params {
      */
     const int32_t *draft;
     uint32_t n_draft;
+    const uint8_t *allowed; /* a mask of tokens that the next one may be, copied; NULL: all. Not with a draft */
+    uint64_t allowed_bytes;
     bool want_logits, want_logprobs; /* logits: those that the last token was chosen from */
     bool want_split;
     uint32_t top;
@@ -197,11 +196,12 @@ ngd_seq_await_t ngd_seq_await(struct ngd_seq *seq, struct ngd_seq_waiter *waiter
 void ngd_seq_close(struct ngd_seq *seq); /* takes the caller's reference */
 /*
  * Copies an idle sequence: full blocks are shared, the last one is copied. With other sampling parameters its next
- * token is drawn again from the same logits. done is called as by open.
+ * token is drawn again from the same logits, and under the same mask. done is called as by open.
  */
 struct ngd_fork_params {
     struct ngd_sampling sampling;
-    bool want_logits, want_split;
+    bool want_logits, want_logprobs, want_split;
+    uint32_t top;
 };
 ngd_status_t ngd_seq_fork(struct ngd_seq *seq, const struct ngd_fork_params *params, ngd_step_fn done, void *user,
                           struct ngd_seq **seq_p, struct ngd_diag *diag);

@@ -32,11 +32,14 @@ struct ngd_seq {
     uint64_t claim;           /* serial number of its last operation: earlier is smaller */
     int ready_kind;           /* the ready list that it is in */
     struct ngd_model *model;
-    _Atomic uint32_t refs; /* the caller's, and one for the operation under way */
-    struct ngd_sampling sampling;
+    _Atomic uint32_t refs;        /* the caller's, and one for the operation under way */
+    struct ngd_sampling sampling; /* a copy */
+    uint8_t *allowed;             /* mask under which the last operation chose `chosen`; NULL: any token */
+    struct ngd_charge allowed_charge;
     struct ngd_share *share; /* a reference */
     struct ngd_usage *usage; /* a reference, or NULL */
     uint32_t n_prompt;
+    uint32_t n_given; /* the first so many tokens are its client's; those behind them were generated */
     struct ngd_charge charge;
     int32_t *tokens; /* max_context entries, of which [0, fill) are set */
 
@@ -71,6 +74,7 @@ struct ngd_seq {
     uint32_t n_draft; /* draft tokens, which are in `tokens` behind the appended one */
     uint32_t rows;    /* in its replay: of a chunk, or the appended token and some of the draft */
     bool want_logits, want_logprobs, want_split;
+    bool samples; /* the replay under way returns its logits, and the worker chooses: sample.c */
     uint32_t top;
     struct ngd_logprobs logprobs; /* of `chosen`, when has_logprobs */
     bool has_logprobs;
@@ -159,6 +163,7 @@ struct ngd_model {
     /* Only the worker that runs the item uses these. */
     struct ngd_seq **batch;        /* max_batch */
     struct ngd_logprobs *logprobs; /* max_batch: for the rows of one sequence's step */
+    struct ngd_sampler sampler;
     struct ngd_prompt prompt;
     struct ngd_pace pace;
     bool oldest_prompt_next; /* the next chunk is of the first prompt in the list, whoever pays for the turn */
@@ -253,6 +258,25 @@ void ngd_rows_put_sampling(struct ngd_model_graph *mg, uint32_t result, const st
 void ngd_rows_size(struct ngd_model *model, struct ngd_model_graph *mg, uint32_t rows, uint32_t seqs, bool token,
                    bool logits);
 
+/* ---- sample.c ---- */
+
+/* Checks sampling parameters and a mask (NULL: none) against the model. */
+ngd_status_t ngd_model_check_sampling(const struct ngd_model *model, const struct ngd_sampling *s,
+                                      const uint8_t *allowed, uint64_t allowed_bytes, struct ngd_diag *diag);
+/* Copies a mask for a sequence's operation, or NULL, and charges it to the sequence's payer. */
+ngd_status_t ngd_seq_copy_mask(const struct ngd_seq *seq, const uint8_t *allowed, struct ngd_charge *charge_p,
+                               uint8_t **mask_p, struct ngd_diag *diag);
+/* Gives the sequence a copy in place of the mask that it has. The sequence's operation is the caller's. */
+void ngd_seq_set_mask(struct ngd_seq *seq, struct ngd_charge *charge, uint8_t *mask);
+/* Decides whether the worker chooses the token behind a context of n tokens (seq->samples). Returns that. */
+bool ngd_seq_plan_sampling(struct ngd_seq *seq, uint32_t n);
+/*
+ * Returns the token behind a context of n tokens: the graph's, or if the worker chooses, that from these logits. Checks
+ * it. step: the time counts as a step's.
+ */
+ngd_status_t ngd_seq_sample(struct ngd_seq *seq, uint32_t n, uint64_t draw, const float *logits, bool step,
+                            int32_t *token_p, struct ngd_diag *diag);
+
 /* ---- logprobs.c ---- */
 
 void ngd_logprobs_of(const float *logits, uint32_t vocab, int32_t token, uint32_t top, struct ngd_logprobs *lp);
@@ -289,8 +313,6 @@ void ngd_seq_requeue(struct ngd_seq *seq);
 void ngd_model_charge(struct ngd_model *model, struct ngd_seq *const *seqs, uint32_t n, bool step, ngd_nsec_t time);
 /* Adds to the operation's split: the wait until `began`, then `parts` (which have no queue time). */
 void ngd_seq_note_split(struct ngd_seq *seq, ngd_nsec_t began, const struct ngd_split *parts);
-/* Checks a token that a graph chose: one outside the vocabulary would fail the next batch for all its sequences. */
-ngd_status_t ngd_model_check_chosen(const struct ngd_model *model, int32_t token, struct ngd_diag *diag);
 /* Sets the next token of a RUNNING sequence; draws: number of the draw; logits it was chosen from, or NULL. */
 void ngd_seq_choose(struct ngd_seq *seq, int32_t token, uint64_t draws, const float *logits);
 /* Returns the rows that it has in a decode step: the appended token and its draft. */

@@ -86,12 +86,13 @@ static void fill_chunks(struct ngd_model *model)
     bool token = false, logits = false;
 
     for (uint32_t i = 0; i < p->n; row += p->seqs[i++]->rows) {
-        const struct ngd_seq *seq = p->seqs[i];
-        const bool last = is_last_chunk(seq);
+        struct ngd_seq *seq = p->seqs[i];
+        const bool last = is_last_chunk(seq), chooses = last && seq->op == NGD_SEQ_OPEN;
 
-        fill_chunk(mg, i, seq, row);
+        seq->samples = false;
+        logits |= chooses && (ngd_seq_plan_sampling(seq, seq->fill) || seq->want_logits || seq->want_logprobs);
         token |= last;
-        logits |= last && seq->op == NGD_SEQ_OPEN && (seq->want_logits || seq->want_logprobs);
+        fill_chunk(mg, i, seq, row);
     }
     ngd_rows_size(model, mg, row, p->n, token, logits);
 }
@@ -101,18 +102,18 @@ static void finish_prompt(struct ngd_model *model, struct ngd_seq *seq, uint32_t
 {
     const struct ngd_model_graph *mg = &model->graphs[NGD_PREFILL];
     const struct ngd_prompt *p = &model->prompt;
+    const float *logits =
+        mg->staging.data[NGD_ROLE_LOGITS] ? NGD_STAGED(mg, LOGITS, float) + (size_t)at * model->params.vocab : NULL;
     int32_t token = NGD_STAGED(mg, TOKEN, int32_t)[at];
-    struct ngd_step_result result = {.batch = n, .queue = p->begin - seq->asked, .device = p->time};
+    struct ngd_step_result result = {.batch = n, .queue = p->begin - seq->asked, .device = p->time, .logits = logits};
     struct ngd_diag diag;
-    ngd_status_t status = ngd_model_check_chosen(model, token, &diag);
+    ngd_status_t status = ngd_seq_sample(seq, seq->fill, seq->draws, logits, false, &token, &diag);
 
     if (status) {
         ngd_seq_fail(seq, status, &diag);
         return;
     }
-    if (mg->staging.data[NGD_ROLE_LOGITS])
-        result.logits = NGD_STAGED(mg, LOGITS, float) + (size_t)at * model->params.vocab;
-    ngd_seq_choose(seq, token, seq->draws, result.logits);
+    ngd_seq_choose(seq, token, seq->draws, logits);
     if (seq->has_logprobs)
         result.logprobs = &seq->logprobs;
     atomic_fetch_add_explicit(&model->tokens_decode, 1, memory_order_relaxed);

@@ -20,6 +20,8 @@ static void seq_free(struct ngd_seq *seq)
     assert(seq->n_counted == 0);
     ngd_share_unref(seq->share);
     ngd_usage_unref(seq->usage);
+    ngd_seq_set_mask(seq, &(struct ngd_charge){0}, NULL);
+    ngd_sampling_free(&seq->sampling);
     ngd_free(seq->tokens);
     ngd_free(seq->blocks);
     ngd_free(seq);
@@ -47,15 +49,16 @@ static ngd_status_t no_seq_memory(struct ngd_diag *diag)
     return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a sequence");
 }
 
-/* Allocates a sequence with room for the whole context, and charges that. */
-static ngd_status_t seq_allocate(const struct ngd_model *model, struct ngd_payer *payer, struct ngd_seq **seq_p,
-                                 struct ngd_diag *diag)
+/* Allocates a sequence with room for the whole context, and its sampling parameters, and charges that. */
+static ngd_status_t seq_allocate(struct ngd_model *model, const struct ngd_sampling *sampling, struct ngd_payer *payer,
+                                 struct ngd_seq **seq_p, struct ngd_diag *diag)
 {
     const uint64_t n_tokens = model->params.max_context,
                    n_blocks = ngd_model_blocks_for(model, model->params.max_context);
     struct ngd_charge charge;
-    ngd_status_t status =
-        ngd_charge_begin(&charge, payer, sizeof(struct ngd_seq) + (n_tokens + n_blocks) * sizeof(int32_t), diag);
+    ngd_status_t status = ngd_charge_begin(
+        &charge, payer, sizeof(struct ngd_seq) + (n_tokens + n_blocks) * sizeof(int32_t) + ngd_sampling_bytes(sampling),
+        diag);
     struct ngd_seq *seq;
 
     if (status)
@@ -65,10 +68,11 @@ static ngd_status_t seq_allocate(const struct ngd_model *model, struct ngd_payer
         ngd_charge_end(&charge);
         return no_seq_memory(diag);
     }
+    seq->model = model;
     seq->charge = ngd_charge_move(&charge);
     seq->tokens = NGD_NEW_N(int32_t, n_tokens);
     seq->blocks = NGD_NEW_N(int32_t, n_blocks);
-    if (!seq->tokens || !seq->blocks) {
+    if (!seq->tokens || !seq->blocks || !ngd_sampling_copy(sampling, &seq->sampling)) {
         seq_free(seq);
         return no_seq_memory(diag);
     }
@@ -82,7 +86,7 @@ static ngd_status_t seq_new(struct ngd_model *model, const int32_t *tokens, uint
                             struct ngd_payer *payer, struct ngd_seq **seq_p, struct ngd_diag *diag)
 {
     struct ngd_seq *seq = NULL;
-    ngd_status_t status = seq_allocate(model, payer, &seq, diag);
+    ngd_status_t status = seq_allocate(model, sampling, payer, &seq, diag);
 
     if (status)
         return status;
@@ -90,9 +94,7 @@ static ngd_status_t seq_new(struct ngd_model *model, const int32_t *tokens, uint
     ngd_list_init(&seq->link);
     ngd_list_init(&seq->all_link);
     ngd_list_init(&seq->giving);
-    seq->model = model;
-    seq->n_prompt = seq->fill = n;
-    seq->sampling = *sampling;
+    seq->n_prompt = seq->n_given = seq->fill = n;
     seq->share = ngd_share_ref(share ? share : model->sched->own_share);
     seq->usage = ngd_usage_ref(usage);
     seq->state = NGD_SEQ_IDLE;
@@ -315,24 +317,6 @@ bool ngd_seq_grow(struct ngd_seq *seq)
 
 /* ---- checks ------------------------------------------------------------------------------------------- */
 
-static ngd_status_t check_sampling_values(const struct ngd_model *model, const struct ngd_sampling *s,
-                                          struct ngd_diag *diag)
-{
-    if (!(s->temperature >= 0.0f && s->temperature <= 100.0f))
-        return ngd_diag_set(diag, NGD_ERR_SAMPLING, "temperature is %g; it must be 0 (greedy) to 100",
-                            (double)s->temperature);
-    if (s->top_k < 0)
-        return ngd_diag_set(diag, NGD_ERR_SAMPLING, "top_k is %" PRId32 "; it must be 0 (off) or more", s->top_k);
-    if (!(s->top_p >= 0.0f && s->top_p <= 1.0f))
-        return ngd_diag_set(diag, NGD_ERR_SAMPLING, "top_p is %g; it must be 0 or 1 (off), or between",
-                            (double)s->top_p);
-    if (s->temperature > 0.0f && model->graphs[NGD_DECODE].roles.index[NGD_ROLE_TEMPERATURE] < 0)
-        return ngd_diag_set(diag, NGD_ERR_SAMPLING,
-                            "model \"%.64s\" is greedy: its contract has no sampling parameters; use temperature 0",
-                            model->name);
-    return NGD_OK;
-}
-
 static ngd_status_t check_token(const struct ngd_model *model, int32_t token, const char *what, uint32_t i,
                                 struct ngd_diag *diag)
 {
@@ -473,7 +457,7 @@ ngd_status_t ngd_seq_open(struct ngd_model *model, const struct ngd_seq_params *
     ngd_status_t status = check_prompt(model, params->prompt, params->n_prompt, diag);
 
     if (!status)
-        status = check_sampling_values(model, &params->sampling, diag);
+        status = ngd_model_check_sampling(model, &params->sampling, params->allowed, params->allowed_bytes, diag);
     if (!status)
         status = check_logits(model, params->want_logits, diag);
     if (!status)
@@ -488,6 +472,8 @@ ngd_status_t ngd_seq_open(struct ngd_model *model, const struct ngd_seq_params *
                      params->payer, &seq, diag);
     if (seq && !model->params.share_all_prefixes)
         memcpy(seq->root.b, &params->owner, sizeof(params->owner));
+    if (!status)
+        status = ngd_seq_copy_mask(seq, params->allowed, &seq->allowed_charge, &seq->allowed, diag);
     if (!status)
         status = admit_seq(seq, diag);
     if (status) {
@@ -573,6 +559,12 @@ static ngd_status_t check_step(const struct ngd_model *model, const struct ngd_s
                               p->n_draft, model->name, model->params.max_context);
     for (uint32_t i = 0; i < p->n_draft && !status; i++)
         status = check_token(model, p->draft[i], "draft token", i, diag);
+    if (!status && p->allowed && p->n_draft)
+        status = ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                              "a step has a mask of allowed tokens and a draft; a mask is for one token, so send the "
+                              "draft without it");
+    if (!status && p->allowed)
+        status = ngd_model_check_sampling(model, &(struct ngd_sampling){0}, p->allowed, p->allowed_bytes, diag);
     if (!status)
         status = check_logits(model, p->want_logits, diag);
     if (!status)
@@ -583,12 +575,21 @@ static ngd_status_t check_step(const struct ngd_model *model, const struct ngd_s
 ngd_status_t ngd_seq_step(struct ngd_seq *seq, const struct ngd_step_params *p, ngd_step_fn done, void *user,
                           struct ngd_diag *diag)
 {
+    struct ngd_charge charge;
+    uint8_t *mask;
     ngd_status_t status = check_step(seq->model, p, diag);
 
     if (!status)
-        status = begin_operation(seq, NGD_SEQ_STEP, (uint64_t)p->n_draft + 1, p->priority, diag);
+        status = ngd_seq_copy_mask(seq, p->allowed, &charge, &mask, diag);
     if (status)
         return status;
+    status = begin_operation(seq, NGD_SEQ_STEP, (uint64_t)p->n_draft + 1, p->priority, diag);
+    if (status) {
+        ngd_free(mask);
+        ngd_charge_end(&charge);
+        return status;
+    }
+    ngd_seq_set_mask(seq, &charge, mask);
     seq->forced = p->forced;
     seq->n_draft = p->n_draft;
     if (p->n_draft)
@@ -634,6 +635,7 @@ ngd_status_t ngd_seq_generate(struct ngd_seq *seq, const struct ngd_generate_par
         status = begin_operation(seq, NGD_SEQ_GENERATE, 0, p->priority, diag);
     if (status)
         return status;
+    ngd_seq_set_mask(seq, &(struct ngd_charge){0}, NULL);
     seq->forced = -1;
     seq->want_logits = false;
     seq->want_logprobs = p->want_logprobs;
@@ -667,6 +669,7 @@ static ngd_status_t take_context(struct ngd_seq *child, const struct ngd_seq *pa
     ngd_status_t status;
 
     child->n_prompt = parent->n_prompt;
+    child->n_given = parent->n_given;
     child->fill = n;
     child->position = have;
     child->draws = parent->draws - 1;
@@ -716,10 +719,12 @@ ngd_status_t ngd_seq_fork(struct ngd_seq *seq, const struct ngd_fork_params *par
     struct ngd_model *model = seq->model;
     struct ngd_seq_end end;
     struct ngd_seq *child = NULL;
-    ngd_status_t status = check_sampling_values(model, &params->sampling, diag);
+    ngd_status_t status = ngd_model_check_sampling(model, &params->sampling, NULL, 0, diag);
 
     if (!status)
         status = check_logits(model, params->want_logits, diag);
+    if (!status)
+        status = check_logprobs(model, params->want_logprobs, params->top, diag);
     if (!status)
         status = begin_operation(seq, NGD_SEQ_FORK, 0, NGD_PRIORITY_OWN, diag);
     if (status)
@@ -729,6 +734,8 @@ ngd_status_t ngd_seq_fork(struct ngd_seq *seq, const struct ngd_fork_params *par
     if (child)
         child->root = seq->root;
     if (!status)
+        status = ngd_seq_copy_mask(child, seq->allowed, &child->allowed_charge, &child->allowed, diag);
+    if (!status)
         status = take_context(child, seq, diag);
     (void)seq_give_back(seq, false, &end);
     if (status == NGD_OK) {
@@ -736,6 +743,8 @@ ngd_status_t ngd_seq_fork(struct ngd_seq *seq, const struct ngd_fork_params *par
         *seq_p = child;
         child->priority = child->own_priority = seq->own_priority;
         child->want_split = params->want_split;
+        child->want_logprobs = params->want_logprobs;
+        child->top = params->top;
         begin_open(child, params->want_logits, done, user);
     } else {
         if (child)

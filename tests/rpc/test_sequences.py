@@ -108,6 +108,111 @@ def sampling(daemon, c):
         assert 0 <= step(c, start(c, **good).sequence).token < VOCAB
 
 
+def mask_of(*tokens):
+    bits = bytearray(VOCAB // 8)
+    for token in tokens:
+        bits[token // 8] |= 1 << token % 8
+    return bytes(bits)
+
+
+def bias_of(**biases):
+    return [pb.LogitBias(token=int(k[1:]), bias=v) for k, v in biases.items()]
+
+
+@test("penalties, biases, bad words, min_tokens, min_p, typical_p: values outside their ranges are refused by name")
+@undisturbed
+def shaped_sampling_is_checked(daemon, c):
+    nan, inf = float("nan"), float("inf")
+    for bad in ({"min_p": -0.1}, {"min_p": 1.1}, {"min_p": nan}, {"typical_p": 2}, {"repetition_penalty": -1}, {"repetition_penalty": inf},
+                {"presence_penalty": 101}, {"frequency_penalty": nan}, {"logit_bias": bias_of(t5=nan)}, {"logit_bias": bias_of(t5=1e7)}):
+        got = refused("SAMPLING", "INVALID_ARGUMENT", start, c, **bad)
+        assert list(bad)[0] in got.text, got.text
+    for bad in ([VOCAB], [-1], [5, 2**31 - 1]):
+        refused("TOKEN_RANGE", "INVALID_ARGUMENT", start, c, bad_words=[pb.TokenWord(tokens=bad)])
+        refused("TOKEN_RANGE", "INVALID_ARGUMENT", start, c, logit_bias=[pb.LogitBias(token=bad[-1])])
+    refused("SAMPLING", "INVALID_ARGUMENT", start, c, bad_words=[pb.TokenWord()])
+    for many in ({"logit_bias": [pb.LogitBias(token=5)] * 1025}, {"bad_words": [pb.TokenWord(tokens=[5])] * 257},
+                 {"bad_words": [pb.TokenWord(tokens=[5] * 33)]}):
+        refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", start, c, **many)
+    most = start(c, logit_bias=[pb.LogitBias(token=t, bias=-1e6) for t in range(1024)], bad_words=[pb.TokenWord(tokens=[5] * 32)] * 256,
+                 min_p=1, typical_p=1, repetition_penalty=100, presence_penalty=-100, frequency_penalty=100, min_tokens=2**32 - 1, temperature=1)
+    assert 1024 <= most.token < VOCAB
+
+
+@test("sampling parameters do what they say, alone and beside other sequences, by steps, generations and drafts")
+@undisturbed
+def shaped_sampling(daemon, c):
+    plain = [t for m in generate(c, start(c).sequence, 12) for t in m.tokens]
+    banned = [t for m in generate(c, start(c, bad_words=[pb.TokenWord(tokens=[plain[1]])]).sequence, 12) for t in m.tokens]
+    assert banned[0] == plain[0] and plain[1] not in banned
+    once = [t for m in generate(c, start(c, frequency_penalty=100, presence_penalty=100).sequence, 12) for t in m.tokens]
+    assert len(set(once)) == 12
+    wanted = start(c, logit_bias=bias_of(t77=1e6))
+    assert wanted.token == 77 and step(c, wanted.sequence).token == 77
+    ways = [{"frequency_penalty": 1.5}, {"repetition_penalty": 1.3, "temperature": 0.9, "seed": 3, "min_p": 0.02},
+            {"temperature": 1.5, "seed": 4, "typical_p": 0.9, "bad_words": [pb.TokenWord(tokens=plain[:2])]}]
+    alone = [[t for m in generate(c, start(c, **way).sequence, 12) for t in m.tokens] for way in ways]
+    opened = [start(c, **way) for way in ways for _ in range(2)] # one of each is drafted for
+    got = {}
+
+    def run(i):
+        if i % 2:
+            got[i] = [t for m in generate(c, opened[i].sequence, 12) for t in m.tokens]
+            return
+        said, want = [opened[i].token], alone[i // 2]
+        while len(said) < 12:
+            at = len(said)
+            draft = [want[at], (want[at] + 1) % VOCAB] if at < 11 else []
+            answer = step(c, opened[i].sequence, draft=draft)
+            said += draft[:answer.accepted] + [answer.token]
+        got[i] = said[:12]
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(opened))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i in range(len(opened)):
+        assert got[i] == alone[i // 2], (i, got[i], alone[i // 2])
+
+
+@test("a mask of allowed tokens holds for one choice; masks of the wrong size, without a token or with a draft are refused")
+@undisturbed
+def masks(daemon, c):
+    def masked(allowed, **sampling):
+        return c.call("Sequences/Open", pb.OpenRequest(model="m", prompt=PROMPT, allowed=allowed, sampling=pb.Sampling(**sampling)))
+
+    first = masked(mask_of(7, 2000))
+    assert first.token in (7, 2000)
+    for token in (0, VOCAB - 1, 900):
+        assert step(c, first.sequence, allowed=mask_of(token)).token == token
+    fork = c.call("Sequences/Fork", pb.ForkRequest(sequence=first.sequence, sampling=pb.Sampling(temperature=50), logprobs=pb.LogprobsRequest(top=2)))
+    assert fork.token == 900 and fork.logprobs.token == 900 and len(fork.logprobs.top) == 2
+    assert step(c, first.sequence).token != 900 or step(c, first.sequence).token != 900
+    position = step(c, first.sequence).position
+    for bad in (b"\1", mask_of(5) + b"\0", mask_of(), b"\xff" * 1000):
+        refused("SAMPLING", "INVALID_ARGUMENT", step, c, first.sequence, allowed=bad)
+        refused("SAMPLING", "INVALID_ARGUMENT", masked, bad)
+        assert on_stream(c, pb.StepRequest(sequence=first.sequence, allowed=bad))[0].error.reason == "SAMPLING"
+    refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", step, c, first.sequence, allowed=mask_of(5), draft=[5])
+    nothing = start(c, bad_words=[pb.TokenWord(tokens=[9])])
+    got = refused("SAMPLING", "INVALID_ARGUMENT", step, c, nothing.sequence, allowed=mask_of(9))
+    assert "no token may be chosen" in got.text
+    assert step(c, nothing.sequence, allowed=mask_of(9, 10)).token == 10
+    assert step(c, first.sequence).position == position + 1
+
+
+@test("min_tokens holds stop tokens back, for a generation's own too")
+@undisturbed
+def min_tokens(daemon, c):
+    plain = [t for m in generate(c, start(c).sequence, 12) for t in m.tokens]
+    at = next(i for i in range(2, 12) if plain[i] not in plain[:i])
+    short = [t for m in generate(c, start(c).sequence, 12, stop_tokens=[plain[at]]) for t in m.tokens]
+    assert short == plain[:at + 1]
+    longer = [t for m in generate(c, start(c, min_tokens=at + 2).sequence, 12, stop_tokens=[plain[at]]) for t in m.tokens]
+    assert longer[:at] == plain[:at] and plain[at] not in longer[:at + 2] and len(longer) > at + 1
+
+
 @test("Step, StepStream and Generate: sequences that are closed, foreign, unknown or of another kind, bad tokens, no tokens")
 @undisturbed
 def steps(daemon, c):

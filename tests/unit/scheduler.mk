@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 EXTRA_DIST += tests/unit/merge_util.h tests/unit/model_util.h tests/unit/sched_util.h tests/unit/stored_util.h \
-	tests/unit/plain_seq.h tests/unit/toy_model.h
+	tests/unit/plain_seq.h tests/unit/toy_model.h tests/golden/sampling.json
 NGD_SCHEDULER_TESTS = \
 	tests/unit/test_cap \
 	tests/unit/test_contract \
@@ -19,6 +19,7 @@ NGD_SCHEDULER_TESTS = \
 	tests/unit/test_merge_waits \
 	tests/unit/test_model \
 	tests/unit/test_model_ends \
+	tests/unit/test_model_sampling \
 	tests/unit/test_model_shortage \
 	tests/unit/test_model_together \
 	tests/unit/test_pace \
@@ -29,6 +30,7 @@ NGD_SCHEDULER_TESTS = \
 	tests/unit/test_prompts_together \
 	tests/unit/test_turns \
 	tests/unit/test_recorder \
+	tests/unit/test_sampling \
 	tests/unit/test_sched \
 	tests/unit/test_sched_captures \
 	tests/unit/test_sched_ends \
@@ -60,6 +62,7 @@ tests_unit_test_merge_bits_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_merge_waits_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_model_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_model_ends_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
+tests_unit_test_model_sampling_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_model_shortage_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_model_together_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_pace_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
@@ -68,6 +71,7 @@ tests_unit_test_prefix_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_program_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_prompts_together_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_recorder_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
+tests_unit_test_sampling_LDADD = $(NGD_SCHEDULER_TEST_LIBS) $(JANSSON_LIBS) -lm
 tests_unit_test_sched_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_sched_captures_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_sched_ends_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
