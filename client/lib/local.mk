@@ -13,6 +13,7 @@ libngdclient_la_SOURCES = \
 	client/lib/graph.c \
 	client/lib/model.c \
 	client/lib/npugraph.h \
+	client/lib/sampling.c client/lib/sampling.h \
 	client/lib/sequence.c \
 	client/lib/session.c client/lib/session.h \
 	client/lib/version.c

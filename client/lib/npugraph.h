@@ -299,11 +299,29 @@ NPUGRAPH_API int npugraph_model_share(struct npugraph_client *client, const char
 NPUGRAPH_API int npugraph_model_unload(struct npugraph_client *client, const char *name, bool force,
                                        struct npugraph_error *err);
 
+struct npugraph_logit_bias {
+    int32_t token;
+    float bias; /* is added to the token's logit */
+};
+struct npugraph_token_word {
+    const int32_t *tokens;
+    size_t n; /* 1 to 32 */
+};
+/* How tokens are chosen; zeros = greedy. docs/protocol.md, "Sampling", has the meaning and the order. */
 struct npugraph_sampling {
     float temperature; /* 0 = greedy */
     int32_t top_k;     /* 0 = off */
     float top_p;       /* 0 or 1 = off */
     uint64_t seed;
+    float min_p;                                  /* 0 = off */
+    float typical_p;                              /* 0 or 1 = off */
+    float repetition_penalty;                     /* of all tokens of the context; 0 or 1 = off */
+    float presence_penalty, frequency_penalty;    /* of generated tokens; 0 = off */
+    uint32_t min_tokens;                          /* generated tokens before a stop token may be chosen */
+    const struct npugraph_logit_bias *logit_bias; /* at most 1024 */
+    size_t n_logit_bias;
+    const struct npugraph_token_word *bad_words; /* never completed; at most 256 */
+    size_t n_bad_words;
 };
 /* Log-probabilities of tokens by the logits alone, before temperature, top_k and top_p. */
 struct npugraph_token_logprob {
@@ -347,7 +365,9 @@ struct npugraph_open_params {
     bool want_logits, want_logprobs;          /* for the first token */
     uint32_t top;                             /* how many of the most probable tokens get logprobs too */
     enum npugraph_priority priority;
-    bool timing; /* fills npugraph_step.timing */
+    bool timing;            /* fills npugraph_step.timing */
+    const uint8_t *allowed; /* tokens that the first one may be, as in npugraph_step_params; NULL = all */
+    size_t allowed_bytes;
 };
 NPUGRAPH_API void npugraph_open_params_init(struct npugraph_open_params *params);
 /* Opens a sequence: prefills the prompt and chooses a first token. params may be NULL (defaults), first_p too. */
@@ -355,11 +375,16 @@ NPUGRAPH_API int npugraph_sequence_open(struct npugraph_client *client, const ch
                                         size_t n, const struct npugraph_open_params *params,
                                         struct npugraph_sequence **seq_p, struct npugraph_step *first_p,
                                         struct npugraph_error *err);
+struct npugraph_fork_params {
+    const struct npugraph_sampling *sampling; /* the copy's; NULL = greedy */
+    bool want_logits, want_logprobs;          /* for the token that is drawn again */
+    uint32_t top;
+};
 /* Copies an idle sequence. The copy continues independently; the token after its context is drawn again, with
- * `sampling`. */
-NPUGRAPH_API int npugraph_sequence_fork(struct npugraph_sequence *seq, const struct npugraph_sampling *sampling,
-                                        bool want_logits, struct npugraph_sequence **copy_p,
-                                        struct npugraph_step *first_p, struct npugraph_error *err);
+ * `sampling` and the mask of the last step. params may be NULL (defaults), first_p too. */
+NPUGRAPH_API int npugraph_sequence_fork(struct npugraph_sequence *seq, const struct npugraph_fork_params *params,
+                                        struct npugraph_sequence **copy_p, struct npugraph_step *first_p,
+                                        struct npugraph_error *err);
 /* Call npugraph_step_params_init first, or set `forced`: zeros would force token 0. */
 struct npugraph_step_params {
     int32_t forced; /* a token to append instead of the one that was chosen last, or -1 (default) */
@@ -373,6 +398,12 @@ struct npugraph_step_params {
     uint32_t top;
     enum npugraph_priority priority; /* of this step */
     bool timing;                     /* fills npugraph_step.timing */
+    /*
+     * Tokens that the chosen one may be, such as those that a grammar allows: a bit for each token of the vocabulary,
+     * the first in the lowest bit of the first byte. NULL = all. Not with a draft.
+     */
+    const uint8_t *allowed;
+    size_t allowed_bytes; /* (vocab + 7) / 8 */
 };
 NPUGRAPH_API void npugraph_step_params_init(struct npugraph_step_params *params);
 /* Does one decode step, over the sequence's own stream. params may be NULL (defaults). */

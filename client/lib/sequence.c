@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sequences: prompt, steps on one stream, generation. */
 #include "client/lib/client_int.h"
+#include "client/lib/sampling.h"
 #include "client/lib/timing.h"
 #include "proto/npugraph.pb-c.h"
 #include "proto/word.h"
@@ -75,23 +76,15 @@ static void take_logits(struct npugraph_step *step, const ProtobufCBinaryData *l
     step->vocab = logits->len / sizeof(float);
 }
 
+static ProtobufCBinaryData put_mask(const uint8_t *allowed, size_t bytes)
+{
+    return (ProtobufCBinaryData){.data = (uint8_t *)(uintptr_t)allowed, .len = allowed != NULL ? bytes : 0};
+}
+
 static void keep_last(struct npugraph_sequence *seq, ProtobufCMessage *message)
 {
     npugraph__free_message(seq->last);
     seq->last = message;
-}
-
-/* Sets the sampling of a request. NULL means greedy, and leaves the message absent. */
-static Npugraph__V1__Sampling *put_sampling(Npugraph__V1__Sampling *how, const struct npugraph_sampling *sampling)
-{
-    npugraph__v1__sampling__init(how);
-    if (sampling == NULL)
-        return NULL;
-    how->temperature = sampling->temperature;
-    how->top_k = sampling->top_k;
-    how->top_p = sampling->top_p;
-    how->seed = sampling->seed;
-    return how;
 }
 
 /* Calls Open or Fork, whose answers have the same form. */
@@ -139,8 +132,9 @@ int npugraph_sequence_open(struct npugraph_client *client, const char *model, co
 {
     Npugraph__V1__OpenRequest req = NPUGRAPH__V1__OPEN_REQUEST__INIT;
     Npugraph__V1__LogprobsRequest logprobs;
-    Npugraph__V1__Sampling how;
+    struct npugraph__sampling how;
     struct npugraph_open_params defaults;
+    int rc;
 
     if (params == NULL) {
         npugraph_open_params_init(&defaults);
@@ -150,23 +144,40 @@ int npugraph_sequence_open(struct npugraph_client *client, const char *model, co
     req.prompt = (int32_t *)prompt;
     req.n_prompt = n;
     req.want_logits = params->want_logits;
-    req.sampling = put_sampling(&how, params->sampling);
     req.logprobs = put_logprobs(&logprobs, params->want_logprobs, params->top);
     req.priority = (Npugraph__V1__Priority)params->priority;
     req.timing = params->timing;
-    return begin_sequence(client, "/npugraph.v1.Sequences/Open", &req.base, seq_p, first_p, err);
+    req.allowed = put_mask(params->allowed, params->allowed_bytes);
+    rc = npugraph__sampling_init(&how, params->sampling, err);
+    if (rc != 0)
+        return rc;
+    req.sampling = how.message_or_null;
+    rc = begin_sequence(client, "/npugraph.v1.Sequences/Open", &req.base, seq_p, first_p, err);
+    npugraph__sampling_fini(&how);
+    return rc;
 }
 
-int npugraph_sequence_fork(struct npugraph_sequence *seq, const struct npugraph_sampling *sampling, bool want_logits,
+int npugraph_sequence_fork(struct npugraph_sequence *seq, const struct npugraph_fork_params *params,
                            struct npugraph_sequence **copy_p, struct npugraph_step *first_p, struct npugraph_error *err)
 {
     Npugraph__V1__ForkRequest req = NPUGRAPH__V1__FORK_REQUEST__INIT;
-    Npugraph__V1__Sampling how;
+    Npugraph__V1__LogprobsRequest logprobs;
+    const struct npugraph_fork_params defaults = {0};
+    struct npugraph__sampling how;
+    int rc;
 
+    if (params == NULL)
+        params = &defaults;
     req.sequence = seq->id;
-    req.want_logits = want_logits;
-    req.sampling = put_sampling(&how, sampling);
-    return begin_sequence(seq->client, "/npugraph.v1.Sequences/Fork", &req.base, copy_p, first_p, err);
+    req.want_logits = params->want_logits;
+    req.logprobs = put_logprobs(&logprobs, params->want_logprobs, params->top);
+    rc = npugraph__sampling_init(&how, params->sampling, err);
+    if (rc != 0)
+        return rc;
+    req.sampling = how.message_or_null;
+    rc = begin_sequence(seq->client, "/npugraph.v1.Sequences/Fork", &req.base, copy_p, first_p, err);
+    npugraph__sampling_fini(&how);
+    return rc;
 }
 
 /* ---- steps ---- */
@@ -219,6 +230,7 @@ int npugraph_sequence_step(struct npugraph_sequence *seq, const struct npugraph_
     req.logprobs = put_logprobs(&logprobs, params->want_logprobs, params->top);
     req.priority = (Npugraph__V1__Priority)params->priority;
     req.timing = params->timing;
+    req.allowed = put_mask(params->allowed, params->allowed_bytes);
     rc = exchange(seq, &req, err);
     if (rc != 0)
         return rc;
