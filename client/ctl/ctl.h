@@ -107,6 +107,8 @@ int ctl_write_file(struct ctl *ctl, const char *path, const char *text);
 void ctl_format_ms(uint64_t ms, char *to, size_t room); /* 3m 12s */
 void ctl_format_bytes(uint64_t value, char *to, size_t room);
 
+uint64_t ctl_now_ns(void); /* monotonic */
+
 /* A progress bar on stderr, only on a terminal; use as npugraph_progress_fn. */
 struct ctl_progress {
     const char *what;

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+#include <time.h>
 
 void ctl_format_bytes(uint64_t value, char *to, size_t room)
 {
@@ -19,6 +20,14 @@ void ctl_format_bytes(uint64_t value, char *to, size_t room)
     for (; v >= 1024 && u < 4; u++)
         v /= 1024;
     snprintf(to, room, u == 0 ? "%.0f %s" : "%.1f %s", v, unit[u]);
+}
+
+uint64_t ctl_now_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
 void ctl_format_ms(uint64_t ms, char *to, size_t room)

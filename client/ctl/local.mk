@@ -7,6 +7,7 @@ npugraphctl_SOURCES = \
 	client/ctl/ctl_doctor_device.c \
 	client/ctl/ctl_explain.c \
 	client/ctl/ctl_cache.c \
+	client/ctl/ctl_generate.c \
 	client/ctl/ctl_graphs.c \
 	client/ctl/ctl_info.c \
 	client/ctl/ctl_metrics.c client/ctl/ctl_metrics.h \
@@ -17,7 +18,10 @@ npugraphctl_SOURCES = \
 	client/ctl/ctl_quantize.c \
 	client/ctl/ctl_readings.c client/ctl/ctl_readings.h \
 	client/ctl/ctl_replay.c \
+	client/ctl/ctl_sampling.c \
 	client/ctl/ctl_timeline.c \
+	client/ctl/ctl_tokenize.c \
+	client/ctl/ctl_tokens.h \
 	client/ctl/ctl_screen.c client/ctl/ctl_screen.h \
 	client/ctl/ctl_top.c client/ctl/ctl_top.h \
 	client/ctl/ctl_top_view.c \

@@ -85,9 +85,14 @@ const struct ctl_command ctl_commands[] = {
     {"unload", "MODEL [--force]", "Unload a model", "--force closes its open sequences.", false, ctl_cmd_unload},
     {"generate",
      "MODEL [--tokenizer FILE] [--prompt TEXT | --ids N,N,...] [--tokens N] [--temperature F] [--top-k N] [--top-p F] "
-     "[--seed N] [--stop TEXT]... [--logprobs N] [--priority high|normal|low] [--timing]",
+     "[--min-p F] [--typical-p F] [--repetition-penalty F] [--presence-penalty F] [--frequency-penalty F] "
+     "[--min-tokens N] [--logit-bias TOKEN=F]... [--bad-word TEXT]... [--seed N] [--n N] [--best-of N] "
+     "[--stop TEXT]... [--logprobs N] [--priority high|normal|low] [--timing]",
      "Generate text, streamed as it is made",
      "--tokenizer is a tokenizer.json (or its directory); without it give --ids, and ids are printed.\n"
+     "--n gives several answers, which begin at one prompt and have the seeds from --seed on; --best-of makes more "
+     "and\n"
+     "shows those whose tokens are most probable. Without --tokenizer --bad-word takes ids.\n"
      "The text ends before the first --stop. --logprobs gives each token's log-probability, and with --json\n"
      "those of the N most probable ones, 0 to 20. --timing tells where the daemon's time for the prompt and for\n"
      "the tokens went.",

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """npugraphctl for a new user: help, mistakes, no daemon, tables, --json, and shell completion."""
+import math
 import re
 import shutil
 
@@ -98,6 +99,26 @@ def listings(daemon):
     assert out.returncode == 1 and "longer than 1024 bytes" in out.stderr, out
     for bad in (["--priority", "urgent"], ["--logprobs", "21"], ["--stop"]):
         assert say(*bad).returncode == 2
+    first = " " + whole["text"].split()[0]
+    banned = json.loads(say("--bad-word", first, "--frequency-penalty", "0.5", "--min-tokens", "40").stdout)
+    assert whole["text"].startswith(first) and not banned["text"].startswith(first) and len(banned["tokens"]) == 40, banned
+    biased = json.loads(say("--logit-bias", "77=1000", "--repetition-penalty", "1.1", "--min-p", "0.1", "--presence-penalty", "-1").stdout)
+    assert set(biased["tokens"]) == {77}
+    hot = ("--temperature", "1.5", "--seed", "9", "--typical-p", "0.9")
+    best = json.loads(say(*hot, "--n", "2", "--best-of", "5").stdout)["choices"]
+    every = json.loads(say(*hot, "--n", "5", "--logprobs", "0").stdout)["choices"]
+    assert len(best) == 2 and best == [{k: c[k] for k in best[0]} for c in every[:2]] and len({c["text"] for c in every}) == 5
+    assert all(math.isclose(c["mean_logprob"], sum(p["logprob"] for p in c["logprobs"]) / 40, rel_tol=1e-4) for c in every)
+    assert json.loads(say(*hot).stdout)["tokens"] in [c["tokens"] for c in every]  # the first seed's
+    shown = ctl("generate", "m", "--ids", "5,6", "--tokens", "3", *hot, "--n", "2", address=daemon.address)
+    assert shown.returncode == 0 and shown.stdout.startswith("[1: log-probability -") and "\n\n[2: " in shown.stdout, shown
+    for bad, text in ((["--n", "2"], "--temperature"), ([*hot, "--n", "3", "--best-of", "2"], "at least"), (["--n", "17"], "--n cannot"),
+                      ([*hot, "--n", "2", "--timing"], "one answer"), (["--logit-bias", "5"], "cannot be 5"), (["--min-tokens", "-1"], "cannot be"),
+                      (["--bad-word", ""], "--bad-word"), (["--min-p", "x"], "cannot be x")):
+        out = say(*bad)
+        assert out.returncode == 2 and text in out.stderr, out
+    out = say("--min-p", "2")
+    assert out.returncode == 1 and "min_p is 2" in out.stderr and "SAMPLING" in out.stderr, out
     out = ctl("unload", "other", address=daemon.address)
     assert out.returncode == 1 and "loaded: m" in out.stderr and "[MODEL_NOT_FOUND]" in out.stderr, out
 
