@@ -109,7 +109,8 @@ libngdscheduler_model_la_SOURCES = \
 	scheduler/model/sample.c \
 	scheduler/model/sampling.c \
 	scheduler/model/sampling.h \
-	scheduler/model/seq.c
+	scheduler/model/seq.c \
+	scheduler/model/seq_check.c
 
 noinst_LTLIBRARIES += libngdscheduler_diag.la
 libngdscheduler_diag_la_SOURCES = \

@@ -394,6 +394,13 @@ struct npugraph_step_params {
      */
     const int32_t *draft;
     size_t n_draft;
+    /*
+     * Tokens to append instead of the one that was chosen last, processed as a prompt: what a user says behind an
+     * answer. They count as given, not as generated. Not with `forced` or a draft. If the step fails after it began,
+     * some of them may be in the context: close the sequence then.
+     */
+    const int32_t *append;
+    size_t n_append;
     bool want_logits, want_logprobs;
     uint32_t top;
     enum npugraph_priority priority; /* of this step */

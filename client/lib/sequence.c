@@ -227,6 +227,8 @@ int npugraph_sequence_step(struct npugraph_sequence *seq, const struct npugraph_
     req.forced = params->forced >= 0 ? &choice : NULL;
     req.draft = (int32_t *)params->draft;
     req.n_draft = params->n_draft;
+    req.append = (int32_t *)params->append;
+    req.n_append = params->n_append;
     req.logprobs = put_logprobs(&logprobs, params->want_logprobs, params->top);
     req.priority = (Npugraph__V1__Priority)params->priority;
     req.timing = params->timing;

@@ -371,6 +371,8 @@ static ngd_status_t start_step(struct ngd_call *call, struct ngd_seq *seq, const
     params.forced = q->forced ? q->forced->token : -1;
     params.draft = q->draft;
     params.n_draft = q->n_draft < UINT32_MAX ? (uint32_t)q->n_draft : UINT32_MAX;
+    params.append = q->append;
+    params.n_append = q->n_append < UINT32_MAX ? (uint32_t)q->n_append : UINT32_MAX;
     params.allowed = q->allowed.len ? q->allowed.data : NULL;
     params.allowed_bytes = q->allowed.len;
     params.want_logits = q->want_logits;

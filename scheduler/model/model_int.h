@@ -330,6 +330,16 @@ void ngd_model_enqueue(struct ngd_model *model, struct ngd_seq *seq);
 void ngd_model_capture_run(struct ngd_capture_job *job);
 void ngd_model_capture_abort(struct ngd_capture_job *job);
 
+/* ---- seq_check.c ---- */
+
+ngd_status_t ngd_seq_check_open(const struct ngd_model *model, const struct ngd_seq_params *params,
+                                struct ngd_diag *diag);
+ngd_status_t ngd_seq_check_fork(const struct ngd_model *model, const struct ngd_fork_params *params,
+                                struct ngd_diag *diag);
+ngd_status_t ngd_seq_check_step(const struct ngd_model *model, const struct ngd_step_params *p, struct ngd_diag *diag);
+ngd_status_t ngd_seq_check_generate(const struct ngd_model *model, const struct ngd_generate_params *p,
+                                    struct ngd_diag *diag);
+
 /* ---- seq.c ---- */
 
 /* Removes a READY sequence from its list. */

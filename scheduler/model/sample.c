@@ -68,7 +68,7 @@ bool ngd_seq_plan_sampling(struct ngd_seq *seq, uint32_t n)
 {
     const struct ngd_sampling *s = &seq->sampling;
 
-    seq->samples = seq->allowed || ngd_sampling_needs_logits(s) || n - seq->n_given < s->min_tokens;
+    seq->samples = seq->allowed || ngd_sampling_needs_logits(s) || ngd_generated(n, seq->n_given) < s->min_tokens;
     return seq->samples;
 }
 

@@ -259,7 +259,7 @@ ngd_status_t ngd_sampler_choose(struct ngd_sampler *p, const struct ngd_sampling
         p->logits[s->bias[i].token] += s->bias[i].bias;
     apply_penalties(p, s, row);
     forbid_bad_words(p, s, row);
-    if (row->n - row->n_given < s->min_tokens)
+    if (ngd_generated(row->n, row->n_given) < s->min_tokens)
         forbid_stops(p, row);
     if (row->mask)
         forbid_unmasked(p, row->mask);

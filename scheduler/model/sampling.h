@@ -79,6 +79,12 @@ struct ngd_sampler_row {
     uint32_t n_stops[2];
 };
 
+/* Returns how many of n tokens were generated. Fewer than n_given may be in the context after an append that failed. */
+static inline uint32_t ngd_generated(uint32_t n, uint32_t n_given)
+{
+    return n > n_given ? n - n_given : 0;
+}
+
 /* Scratch for one choice at a time. */
 struct ngd_sampler {
     uint32_t vocab;

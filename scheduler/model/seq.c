@@ -315,58 +315,6 @@ bool ngd_seq_grow(struct ngd_seq *seq)
     return !waits && !status;
 }
 
-/* ---- checks ------------------------------------------------------------------------------------------- */
-
-static ngd_status_t check_token(const struct ngd_model *model, int32_t token, const char *what, uint32_t i,
-                                struct ngd_diag *diag)
-{
-    if (token >= 0 && (uint32_t)token < model->params.vocab)
-        return NGD_OK;
-    return ngd_diag_set(diag, NGD_ERR_TOKEN_RANGE, "%s %" PRIu32 " is %" PRId32 ", outside the vocabulary 0..%" PRIu32,
-                        what, i, token, model->params.vocab - 1);
-}
-
-static ngd_status_t check_logits(const struct ngd_model *model, bool want, struct ngd_diag *diag)
-{
-    if (!want || model->graphs[NGD_DECODE].roles.index[NGD_ROLE_LOGITS] >= 0)
-        return NGD_OK;
-    return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                        "model \"%.64s\" returns no logits: its contract has no logits_output", model->name);
-}
-
-static ngd_status_t check_logprobs(const struct ngd_model *model, bool want, uint32_t top, struct ngd_diag *diag)
-{
-    if (want && top > NGD_LOGPROBS_MAX)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                            "%" PRIu32 " most probable tokens were requested; at most %d are allowed", top,
-                            NGD_LOGPROBS_MAX);
-    return check_logits(model, want, diag);
-}
-
-static ngd_status_t check_priority(ngd_priority_t priority, bool own, struct ngd_diag *diag)
-{
-    if (priority < NGD_PRIORITIES || (own && priority == NGD_PRIORITY_OWN))
-        return NGD_OK;
-    return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "priority %d is not defined; use high, normal or low",
-                        (int)priority);
-}
-
-static ngd_status_t check_prompt(const struct ngd_model *model, const int32_t *prompt, uint32_t n,
-                                 struct ngd_diag *diag)
-{
-    ngd_status_t status = NGD_OK;
-
-    if (n == 0)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "the prompt is empty; it must have at least one token");
-    if (n > model->params.max_context)
-        return ngd_diag_set(diag, NGD_ERR_PROMPT_TOO_LONG,
-                            "the prompt has %" PRIu32 " tokens; the context of model \"%.64s\" has room for %" PRIu32,
-                            n, model->name, model->params.max_context);
-    for (uint32_t i = 0; i < n && !status; i++)
-        status = check_token(model, prompt[i], "prompt token", i, diag);
-    return status;
-}
-
 /* ---- open --------------------------------------------------------------------------------------------- */
 
 static ngd_status_t check_count_locked(const struct ngd_model *model, struct ngd_diag *diag) NGD_REQUIRES(model->lock)
@@ -385,6 +333,12 @@ static void enlist_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQU
     ngd_list_push_back(&model->seqs, &seq->all_link);
 }
 
+/* Returns true if blocks for so many tokens are taken in the sequence's turn, from other sequences if need be. */
+static bool may_preempt_for(const struct ngd_model *model, uint32_t tokens)
+{
+    return model->params.preempt && ngd_model_blocks_for(model, tokens) <= ngd_kv_total(model->kv);
+}
+
 /*
  * Reserves the blocks of a prompt. With preemption they are taken in its turn, and only a prompt that never fits is
  * refused.
@@ -392,7 +346,7 @@ static void enlist_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQU
 static ngd_status_t reserve_prompt_locked(struct ngd_model *model, struct ngd_seq *seq, struct ngd_diag *diag)
     NGD_REQUIRES(model->lock)
 {
-    if (model->params.preempt && ngd_model_blocks_for(model, seq->n_prompt) <= ngd_kv_total(model->kv))
+    if (may_preempt_for(model, seq->n_prompt))
         return NGD_OK;
     return ngd_seq_reserve_locked(model, seq, seq->n_prompt, diag);
 }
@@ -454,16 +408,8 @@ ngd_status_t ngd_seq_open(struct ngd_model *model, const struct ngd_seq_params *
                           struct ngd_seq **seq_p, struct ngd_diag *diag)
 {
     struct ngd_seq *seq = NULL;
-    ngd_status_t status = check_prompt(model, params->prompt, params->n_prompt, diag);
+    ngd_status_t status = ngd_seq_check_open(model, params, diag);
 
-    if (!status)
-        status = ngd_model_check_sampling(model, &params->sampling, params->allowed, params->allowed_bytes, diag);
-    if (!status)
-        status = check_logits(model, params->want_logits, diag);
-    if (!status)
-        status = check_logprobs(model, params->want_logprobs, params->top, diag);
-    if (!status)
-        status = check_priority(params->priority, false, diag);
     if (!status)
         status = ngd_sched_enter(model->sched, diag);
     if (status)
@@ -508,18 +454,35 @@ static ngd_status_t check_seq_free_locked(const struct ngd_model *model, const s
                             "the sequence has %" PRIu32 " tokens, which fills the model's context", seq->fill);
     if (seq->fill + room > model->params.max_context)
         return ngd_diag_set(diag, NGD_ERR_CONTEXT_FULL,
-                            "the draft has %" PRIu64 " tokens, but after the next token the model's context has room "
+                            "the step appends up to %" PRIu64
+                            " tokens with its draft, but the model's context has room "
                             "for only %" PRIu32,
-                            room - 1, model->params.max_context - seq->fill - 1);
+                            room, model->params.max_context - seq->fill);
     return NGD_OK;
 }
 
 /*
- * Takes the sequence for an operation, whose fields the caller sets next. A cancel meanwhile is only noted. room: most
- * tokens that it may append.
+ * Counts, and reserves if nothing is preempted for it, the blocks of `tokens`. Fails if they can never be there, so
+ * that the context is not extended by what does not fit.
  */
-static ngd_status_t begin_operation(struct ngd_seq *seq, ngd_seq_op_t op, uint64_t room, ngd_priority_t priority,
-                                    struct ngd_diag *diag)
+static ngd_status_t reserve_tokens_locked(struct ngd_model *model, struct ngd_seq *seq, uint32_t tokens,
+                                          struct ngd_diag *diag) NGD_REQUIRES(model->lock)
+{
+    ngd_status_t status = ngd_seq_count_locked(model, seq, tokens, diag);
+
+    if (!status && tokens > seq->fill + 1 && !may_preempt_for(model, tokens))
+        status = ngd_seq_reserve_locked(model, seq, tokens, diag);
+    if (status)
+        ngd_seq_uncount_locked(model, seq);
+    return status;
+}
+
+/*
+ * Takes the sequence for an operation, whose fields the caller sets next. A cancel meanwhile is only noted. room: most
+ * tokens that it may append; sure: those that it will.
+ */
+static ngd_status_t begin_operation(struct ngd_seq *seq, ngd_seq_op_t op, uint64_t room, uint32_t sure,
+                                    ngd_priority_t priority, struct ngd_diag *diag)
 {
     struct ngd_model *model = seq->model;
     ngd_status_t status = ngd_sched_enter(model->sched, diag);
@@ -528,8 +491,8 @@ static ngd_status_t begin_operation(struct ngd_seq *seq, ngd_seq_op_t op, uint64
         return status;
     ngd_mutex_lock(&model->lock);
     status = check_seq_free_locked(model, seq, room, diag);
-    if (!status && room)
-        status = ngd_seq_count_locked(model, seq, seq->fill + 1, diag);
+    if (!status && sure)
+        status = reserve_tokens_locked(model, seq, seq->fill + sure, diag);
     if (!status) {
         seq->op = op;
         seq->claim = model->next_claim++;
@@ -549,27 +512,15 @@ void ngd_step_params_init(struct ngd_step_params *params)
     *params = (struct ngd_step_params){.forced = -1, .priority = NGD_PRIORITY_OWN};
 }
 
-static ngd_status_t check_step(const struct ngd_model *model, const struct ngd_step_params *p, struct ngd_diag *diag)
+/* Appends tokens to the context but for the last one, which the step appends. They are computed as after a preemption.
+ */
+static void extend_context(struct ngd_seq *seq, const int32_t *tokens, uint32_t n)
 {
-    ngd_status_t status = p->forced == -1 ? NGD_OK : check_token(model, p->forced, "forced token", 0, diag);
-
-    if (!status && p->n_draft >= model->params.max_context)
-        status = ngd_diag_set(diag, NGD_ERR_CONTEXT_FULL,
-                              "the draft has %" PRIu32 " tokens; the context of model \"%.64s\" has room for %" PRIu32,
-                              p->n_draft, model->name, model->params.max_context);
-    for (uint32_t i = 0; i < p->n_draft && !status; i++)
-        status = check_token(model, p->draft[i], "draft token", i, diag);
-    if (!status && p->allowed && p->n_draft)
-        status = ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                              "a step has a mask of allowed tokens and a draft; a mask is for one token, so send the "
-                              "draft without it");
-    if (!status && p->allowed)
-        status = ngd_model_check_sampling(model, &(struct ngd_sampling){0}, p->allowed, p->allowed_bytes, diag);
-    if (!status)
-        status = check_logits(model, p->want_logits, diag);
-    if (!status)
-        status = check_logprobs(model, p->want_logprobs, p->top, diag);
-    return status ? status : check_priority(p->priority, true, diag);
+    ngd_mutex_lock(&seq->model->lock);
+    memcpy(seq->tokens + seq->fill, tokens, (n - 1) * sizeof(*tokens));
+    seq->fill += n - 1;
+    seq->n_given = seq->fill + 1;
+    ngd_mutex_unlock(&seq->model->lock);
 }
 
 ngd_status_t ngd_seq_step(struct ngd_seq *seq, const struct ngd_step_params *p, ngd_step_fn done, void *user,
@@ -577,20 +528,23 @@ ngd_status_t ngd_seq_step(struct ngd_seq *seq, const struct ngd_step_params *p, 
 {
     struct ngd_charge charge;
     uint8_t *mask;
-    ngd_status_t status = check_step(seq->model, p, diag);
+    ngd_status_t status = ngd_seq_check_step(seq->model, p, diag);
 
     if (!status)
         status = ngd_seq_copy_mask(seq, p->allowed, &charge, &mask, diag);
     if (status)
         return status;
-    status = begin_operation(seq, NGD_SEQ_STEP, (uint64_t)p->n_draft + 1, p->priority, diag);
+    status = begin_operation(seq, NGD_SEQ_STEP, p->n_append ? p->n_append : (uint64_t)p->n_draft + 1,
+                             p->n_append ? p->n_append : 1, p->priority, diag);
     if (status) {
         ngd_free(mask);
         ngd_charge_end(&charge);
         return status;
     }
     ngd_seq_set_mask(seq, &charge, mask);
-    seq->forced = p->forced;
+    seq->forced = p->n_append ? p->append[p->n_append - 1] : p->forced;
+    if (p->n_append)
+        extend_context(seq, p->append, p->n_append);
     seq->n_draft = p->n_draft;
     if (p->n_draft)
         memcpy(seq->tokens + seq->fill + 1, p->draft, p->n_draft * sizeof(*p->draft));
@@ -609,30 +563,13 @@ void ngd_generate_params_init(struct ngd_generate_params *params)
     *params = (struct ngd_generate_params){.priority = NGD_PRIORITY_OWN};
 }
 
-static ngd_status_t check_generate(const struct ngd_model *model, const struct ngd_generate_params *p,
-                                   struct ngd_diag *diag)
-{
-    ngd_status_t status = NGD_OK;
-
-    if (p->max_tokens == 0)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "max_tokens is 0; it must be at least 1");
-    if (p->n_stop_tokens > NGD_STOP_TOKENS_MAX)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "%" PRIu32 " stop tokens; a generation takes at most %d",
-                            p->n_stop_tokens, NGD_STOP_TOKENS_MAX);
-    for (uint32_t i = 0; i < p->n_stop_tokens && !status; i++)
-        status = check_token(model, p->stop_tokens[i], "stop token", i, diag);
-    if (!status)
-        status = check_logprobs(model, p->want_logprobs, p->top, diag);
-    return status ? status : check_priority(p->priority, true, diag);
-}
-
 ngd_status_t ngd_seq_generate(struct ngd_seq *seq, const struct ngd_generate_params *p, ngd_token_fn on_token,
                               ngd_generate_done_fn done, void *user, struct ngd_diag *diag)
 {
-    ngd_status_t status = check_generate(seq->model, p, diag);
+    ngd_status_t status = ngd_seq_check_generate(seq->model, p, diag);
 
     if (!status)
-        status = begin_operation(seq, NGD_SEQ_GENERATE, 0, p->priority, diag);
+        status = begin_operation(seq, NGD_SEQ_GENERATE, 0, 0, p->priority, diag);
     if (status)
         return status;
     ngd_seq_set_mask(seq, &(struct ngd_charge){0}, NULL);
@@ -719,14 +656,10 @@ ngd_status_t ngd_seq_fork(struct ngd_seq *seq, const struct ngd_fork_params *par
     struct ngd_model *model = seq->model;
     struct ngd_seq_end end;
     struct ngd_seq *child = NULL;
-    ngd_status_t status = ngd_model_check_sampling(model, &params->sampling, NULL, 0, diag);
+    ngd_status_t status = ngd_seq_check_fork(model, params, diag);
 
     if (!status)
-        status = check_logits(model, params->want_logits, diag);
-    if (!status)
-        status = check_logprobs(model, params->want_logprobs, params->top, diag);
-    if (!status)
-        status = begin_operation(seq, NGD_SEQ_FORK, 0, NGD_PRIORITY_OWN, diag);
+        status = begin_operation(seq, NGD_SEQ_FORK, 0, 0, NGD_PRIORITY_OWN, diag);
     if (status)
         return status;
     /* During the operation no thread steps the parent or frees its blocks. */

@@ -202,6 +202,26 @@ def masks(daemon, c):
     assert step(c, first.sequence).position == position + 1
 
 
+@test("a step appends several tokens as a prompt; what does not fit or go together is refused")
+@undisturbed
+def appends(daemon, c):
+    more = [(i * 37 + 11) % VOCAB for i in range(300)] # more than a chunk
+    want = start(c, PROMPT + [9] + more)
+    mine = start(c)
+    answer = step(c, mine.sequence, append=[9, *more])
+    assert (answer.token, answer.position) == (want.token, want.position)
+    assert step(c, mine.sequence).token == step(c, want.sequence).token
+    position = step(c, mine.sequence).position
+    refused("TOKEN_RANGE", "INVALID_ARGUMENT", step, c, mine.sequence, append=[5, VOCAB])
+    refused("TOKEN_RANGE", "INVALID_ARGUMENT", step, c, mine.sequence, append=[-1])
+    refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", step, c, mine.sequence, append=[5], draft=[5])
+    refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", step, c, mine.sequence, append=[5], forced=pb.TokenChoice(token=5))
+    refused("CONTEXT_FULL", "OUT_OF_RANGE", step, c, mine.sequence, append=[5] * (CONTEXT - position + 1))
+    refused("CONTEXT_FULL", "OUT_OF_RANGE", step, c, mine.sequence, append=[5] * 5000)
+    on_full = on_stream(c, pb.StepRequest(sequence=mine.sequence, append=[5] * (CONTEXT - position)), pb.StepRequest())
+    assert on_full[0].position == CONTEXT and on_full[1].error.reason == "CONTEXT_FULL"
+
+
 @test("min_tokens holds stop tokens back, for a generation's own too")
 @undisturbed
 def min_tokens(daemon, c):

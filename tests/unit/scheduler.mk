@@ -2,6 +2,7 @@
 EXTRA_DIST += tests/unit/merge_util.h tests/unit/model_util.h tests/unit/sched_util.h tests/unit/stored_util.h \
 	tests/unit/plain_seq.h tests/unit/toy_model.h tests/golden/sampling.json
 NGD_SCHEDULER_TESTS = \
+	tests/unit/test_append \
 	tests/unit/test_cap \
 	tests/unit/test_contract \
 	tests/unit/test_doctor \
@@ -47,6 +48,7 @@ check_PROGRAMS += $(NGD_SCHEDULER_TESTS)
 TESTS += $(NGD_SCHEDULER_TESTS)
 endif
 NGD_SCHEDULER_TEST_LIBS = $(NGD_SCHEDULER_LIBS) $(CHECK_LIBS)
+tests_unit_test_append_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_contract_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_drafts_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_eager_plans_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
