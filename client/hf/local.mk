@@ -5,6 +5,7 @@ pkgconfig_DATA += client/hf/npugraph-hf.pc
 
 noinst_LTLIBRARIES += libngdclient_hf.la
 libngdclient_hf_la_SOURCES = \
+	client/hf/chat_template.c \
 	client/hf/checkpoint.h \
 	client/hf/checkpoint_config.c \
 	client/hf/checkpoint_graph.c \
@@ -69,3 +70,11 @@ client/hf/families_text.inc: $(dist_families_DATA)
 		echo "{\"$$(basename $$file .lua)\","; \
 		$(SED) -e 's/[\\"]/\\&/g' -e 's/^/"/' -e 's/$$/\\n"/' $(top_srcdir)/$$file || exit 1; echo '},'; done > $@.tmp && mv $@.tmp $@
 client/hf/family_builtin.lo: client/hf/families_text.inc
+
+# The renderer of chat templates, a program in Python that the library carries.
+EXTRA_DIST += client/hf/render_chat.py
+CLEANFILES += client/hf/render_chat_text.inc
+client/hf/render_chat_text.inc: client/hf/render_chat.py
+	$(AM_V_GEN)$(MKDIR_P) client/hf && $(SED) -e 's/[\\"]/\\&/g' -e 's/^/"/' -e 's/$$/\\n"/' $(top_srcdir)/client/hf/render_chat.py > $@.tmp && \
+		mv $@.tmp $@
+client/hf/chat_template.lo: client/hf/render_chat_text.inc

@@ -90,6 +90,24 @@ NPUGRAPH_API int npugraph_detokenizer_end(struct npugraph_detokenizer *detokeniz
                                           struct npugraph_error *err);
 NPUGRAPH_API void npugraph_detokenizer_destroy(struct npugraph_detokenizer *detokenizer); /* NULL is fine */
 
+/* ---- chat templates (no daemon needed) ----------------------------------------------------------- */
+
+/*
+ * The chat template of a checkpoint: the Jinja text that makes a prompt of a conversation. dir has
+ * chat_template.jinja, or chat_template in tokenizer_config.json, and there the special tokens; NOT_FOUND: it has no
+ * template. file: a template to use instead, or NULL. It is rendered by python3 with jinja2, in a child process with
+ * limits on memory, time and size: a template that does not end or asks for too much is refused.
+ */
+struct npugraph_chat_template;
+NPUGRAPH_API int npugraph_chat_template_open(const char *dir, const char *file,
+                                             struct npugraph_chat_template **template_p, struct npugraph_error *err);
+/* messages and tools (NULL: none): JSON arrays, as those of transformers' apply_chat_template. generation_prompt: the
+ * text ends where the assistant's answer begins. The caller frees *text_p with free(). */
+NPUGRAPH_API int npugraph_chat_template_render(const struct npugraph_chat_template *chat_template, const char *messages,
+                                               const char *tools, bool generation_prompt, char **text_p, size_t *n_p,
+                                               struct npugraph_error *err);
+NPUGRAPH_API void npugraph_chat_template_close(struct npugraph_chat_template *chat_template); /* NULL is fine */
+
 /* ---- stop strings (no daemon needed) ------------------------------------------------------------- */
 
 /*
