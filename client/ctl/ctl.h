@@ -178,6 +178,7 @@ int ctl_cmd_share(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_unload(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_sequences(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_generate(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_chat(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_tokenize(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_cache(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_completion(struct ctl *ctl, int argc, char **argv);

@@ -97,6 +97,19 @@ const struct ctl_command ctl_commands[] = {
      "those of the N most probable ones, 0 to 20. --timing tells where the daemon's time for the prompt and for\n"
      "the tokens went.",
      true, ctl_cmd_generate},
+    {"chat",
+     "MODEL --tokenizer DIR [--system TEXT] [--template FILE | --plain] [--tokens N] [--stop TEXT]... [--temperature "
+     "F] "
+     "[--top-k N] [--top-p F] [--min-p F] [--typical-p F] [--repetition-penalty F] [--presence-penalty F] "
+     "[--frequency-penalty F] [--min-tokens N] [--logit-bias TOKEN=F]... [--bad-word TEXT]... [--seed N]",
+     "Converse with a model, by its checkpoint's chat template",
+     "DIR is the directory of the checkpoint, whose template is used (chat_template.jinja, or chat_template in\n"
+     "tokenizer_config.json; it needs python3 with jinja2), or --template. With --plain what you type goes on where "
+     "the "
+     "text\n"
+     "ended. ^C ends an answer, ^D the chat, /reset forgets the conversation. An answer ends after --tokens (512).\n"
+     "With --json each answer is an object on a line.",
+     true, ctl_cmd_chat},
     {"capture", "FILE [--symbol NAME=N]... [--option NAME=VALUE]... [--dry-run]",
      "Capture a graph file and show its cost",
      "FILE is graph text. --option sets one of `npugraphctl options`. --dry-run only plans: bytes, kernels and guards, "

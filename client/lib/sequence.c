@@ -110,6 +110,7 @@ static int begin_sequence(struct npugraph_client *client, const char *method, co
         memset(first_p, 0, sizeof(*first_p));
         first_p->token = r->token;
         first_p->position = r->position;
+        first_p->stop = r->stop;
         first_p->device_ns = r->prefill_ns;
         first_p->batch = 1;
         first_p->timing = npugraph__timing(r->timing);

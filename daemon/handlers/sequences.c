@@ -131,6 +131,7 @@ static void opened(void *user, struct ngd_seq *seq, const struct ngd_step_result
     }
     reply.token = r->token;
     reply.position = r->position;
+    reply.stop = r->stop;
     reply.shared_tokens = r->shared;
     reply.prefill_ns = (uint64_t)r->device;
     put_logits(&reply.logits, r);

@@ -3,6 +3,7 @@
 NGD_RPC_TESTS = \
 	tests/rpc/test_ascend.py \
 	tests/rpc/test_diagnosis.py \
+	tests/rpc/test_chat.py \
 	tests/rpc/test_ctl.py \
 	tests/rpc/test_doctor.py \
 	tests/rpc/test_doctor_device.py \

@@ -1,0 +1,499 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * chat: a conversation on the terminal. The checkpoint's template makes a text of the conversation. As long as a turn's
+ * text goes on where the last one ended, the sequence goes on too, and only what is new is computed; otherwise the turn
+ * begins with a new prompt.
+ *
+ * The answer is made step by step, not by one generation: after ^C it is known which tokens the context has.
+ */
+#include "client/ctl/ctl_tokens.h"
+#include "proto/npugraph.pb-c.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct chat {
+    struct ctl *ctl;
+    const char *model, *tokenizer, *file, *system;
+    bool plain; /* no template: what is typed goes on where the text ended */
+    uint64_t most;
+    const char *stop[NPUGRAPH_STOPS_MAX];
+    size_t n_stop;
+    struct ctl_sampling sampling;
+    struct npugraph_tokenizer *tok;
+    struct npugraph_chat_template *chat_template;
+    json_t *messages;
+    struct npugraph_sequence *seq; /* NULL: the next turn begins one */
+    struct ngd_strbuf said;        /* the text of the sequence, with `next` if that is part of it */
+    int32_t next;                  /* the token chosen last; part of the text but not yet of the context; or -1 */
+};
+
+/* An answer while it is made. */
+struct answer {
+    struct npugraph_detokenizer *shown, *whole; /* without and with special tokens */
+    struct npugraph_stops *stops;
+    struct ngd_strbuf text, context;
+    uint64_t tokens, given, reused;
+    const char *finish;
+};
+
+static volatile sig_atomic_t interrupted;
+
+static void interrupt(int number)
+{
+    (void)number;
+    interrupted = 1;
+}
+
+/* ^C ends an answer or a line, and never the chat: calls of the terminal return EINTR. */
+static void catch_interrupts(void)
+{
+    struct sigaction action = {.sa_handler = interrupt};
+
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+}
+
+/* ---- the text of a turn ---- */
+
+static void forget_sequence(struct chat *c)
+{
+    npugraph_sequence_close(c->seq);
+    c->seq = NULL;
+    c->next = -1;
+    ngd_strbuf_fini(&c->said);
+    ngd_strbuf_init(&c->said);
+}
+
+static void add_message(struct chat *c, const char *role, const char *text)
+{
+    json_array_append_new(c->messages, json_pack("{s:s, s:s}", "role", role, "content", text));
+}
+
+static void drop_last_message(struct chat *c)
+{
+    json_array_remove(c->messages, json_array_size(c->messages) - 1);
+}
+
+static void forget_all(struct chat *c)
+{
+    forget_sequence(c);
+    json_array_clear(c->messages);
+    if (c->system != NULL)
+        add_message(c, "system", c->system);
+}
+
+/* Joins the messages, for a chat without a template. */
+static char *join_messages(const struct chat *c)
+{
+    struct ngd_strbuf sb;
+    char *text;
+
+    ngd_strbuf_init(&sb);
+    for (size_t i = 0; i < json_array_size(c->messages); i++)
+        ngd_strbuf_append(&sb, json_string_value(json_object_get(json_array_get(c->messages, i), "content")));
+    text = strdup(ngd_strbuf_str(&sb));
+    ngd_strbuf_fini(&sb);
+    return text;
+}
+
+/* Makes the text of the conversation. The caller frees it. NULL: an error was printed. */
+static char *render_turn(const struct chat *c)
+{
+    struct npugraph_error err = {0};
+    char *messages, *text = NULL;
+    size_t n;
+
+    if (c->plain)
+        return join_messages(c);
+    messages = json_dumps(c->messages, JSON_COMPACT);
+    if (messages == NULL || npugraph_chat_template_render(c->chat_template, messages, NULL, true, &text, &n, &err) != 0)
+        ctl_fail(&err);
+    free(messages);
+    return text;
+}
+
+/* The tokens of a turn: those that the sequence has not, or all of them. */
+struct turn {
+    int32_t *ids;
+    size_t n;
+    bool goes_on;
+};
+
+static int encode_turn(struct chat *c, const char *text, struct turn *turn, struct npugraph_error *err)
+{
+    const size_t have = c->said.len;
+    const unsigned flags = NPUGRAPH_ENCODE_SPECIAL | (c->plain ? NPUGRAPH_ENCODE_TEMPLATE : 0);
+    int32_t *more;
+    int rc;
+
+    turn->goes_on =
+        c->seq != NULL && strncmp(text, ngd_strbuf_str(&c->said), have) == 0 && (text[have] != '\0' || c->next >= 0);
+    if (!turn->goes_on)
+        return npugraph_tokenizer_encode(c->tok, text, strlen(text), flags, &turn->ids, &turn->n, err);
+    rc = npugraph_tokenizer_encode(c->tok, text + have, strlen(text + have), NPUGRAPH_ENCODE_SPECIAL, &turn->ids,
+                                   &turn->n, err);
+    if (rc != 0 || c->next < 0)
+        return rc;
+    more = realloc(turn->ids, (turn->n + 1) * sizeof(*more));
+    if (more == NULL)
+        return ctl_error("no memory for a turn");
+    memmove(more + 1, more, turn->n * sizeof(*more));
+    more[0] = c->next;
+    turn->ids = more;
+    turn->n++;
+    return 0;
+}
+
+/* Gives the turn to the daemon, which chooses the answer's first token. */
+static int begin_answer(struct chat *c, const struct turn *turn, struct npugraph_step *step, struct npugraph_error *err)
+{
+    struct npugraph_open_params open;
+    struct npugraph_step_params more;
+
+    if (turn->goes_on) {
+        npugraph_step_params_init(&more);
+        more.append = turn->ids;
+        more.n_append = turn->n;
+        return npugraph_sequence_step(c->seq, &more, step, err);
+    }
+    forget_sequence(c);
+    npugraph_open_params_init(&open);
+    open.sampling = &c->sampling.how;
+    return npugraph_sequence_open(c->ctl->client, c->model, turn->ids, turn->n, &open, &c->seq, step, err);
+}
+
+/* ---- an answer ---- */
+
+static int answer_init(struct answer *a, const struct chat *c, const struct turn *turn, struct npugraph_error *err)
+{
+    int rc = npugraph_detokenizer_create(c->tok, turn->ids, turn->n, false, &a->shown, err);
+
+    ngd_strbuf_init(&a->text);
+    ngd_strbuf_init(&a->context);
+    if (rc == 0)
+        rc = npugraph_detokenizer_create(c->tok, turn->ids, turn->n, true, &a->whole, err);
+    if (rc == 0 && c->n_stop != 0)
+        rc = npugraph_stops_create(c->stop, c->n_stop, &a->stops, err);
+    return rc;
+}
+
+static void answer_fini(struct answer *a)
+{
+    npugraph_detokenizer_destroy(a->shown);
+    npugraph_detokenizer_destroy(a->whole);
+    npugraph_stops_destroy(a->stops);
+    ngd_strbuf_fini(&a->text);
+    ngd_strbuf_fini(&a->context);
+}
+
+static void show_piece(const struct chat *c, struct answer *a, const char *text, size_t n)
+{
+    ngd_strbuf_append_n(&a->text, text, n);
+    if (!c->ctl->json)
+        fwrite(text, 1, n, stdout);
+    fflush(stdout);
+}
+
+/* Adds a token. Returns true if a stop string ends the answer. */
+static bool add_to_answer(const struct chat *c, struct answer *a, int32_t token)
+{
+    const char *text;
+    bool over = false;
+    size_t n;
+
+    a->tokens++;
+    if (npugraph_detokenizer_add(a->whole, token, &text, &n, NULL) == 0)
+        ngd_strbuf_append_n(&a->context, text, n);
+    if (npugraph_detokenizer_add(a->shown, token, &text, &n, NULL) != 0)
+        return false;
+    if (a->stops != NULL)
+        over = npugraph_stops_add(a->stops, text, n, &text, &n);
+    show_piece(c, a, text, n);
+    return over;
+}
+
+/* Shows and takes what was held back. */
+static void end_answer(const struct chat *c, struct answer *a)
+{
+    const char *text;
+    size_t n;
+
+    if (npugraph_detokenizer_end(a->whole, &text, &n, NULL) == 0)
+        ngd_strbuf_append_n(&a->context, text, n);
+    if (npugraph_detokenizer_end(a->shown, &text, &n, NULL) == 0) {
+        if (a->stops != NULL)
+            npugraph_stops_add(a->stops, text, n, &text, &n);
+        show_piece(c, a, text, n);
+    }
+    if (a->stops == NULL)
+        return;
+    npugraph_stops_end(a->stops, &text, &n);
+    show_piece(c, a, text, n);
+}
+
+/* Makes steps until the answer ends. c->next: whether its last token is still to be appended. */
+static int make_answer(struct chat *c, struct answer *a, struct npugraph_step *step, struct npugraph_error *err)
+{
+    int rc = 0;
+
+    a->finish = NULL;
+    while (a->finish == NULL) {
+        c->next = -1;
+        if (step->stop) {
+            a->finish = "stop";
+            break;
+        }
+        c->next = step->token;
+        if (add_to_answer(c, a, step->token))
+            a->finish = "stop";
+        else if (interrupted)
+            a->finish = "interrupted";
+        else if (a->tokens == c->most)
+            a->finish = "length";
+        else if ((rc = npugraph_sequence_step(c->seq, NULL, step, err)) != 0)
+            break;
+    }
+    if (rc != 0 && strcmp(err->reason, "CONTEXT_FULL") == 0) {
+        a->finish = "context";
+        rc = 0;
+    }
+    end_answer(c, a);
+    return rc;
+}
+
+/* ---- a turn ---- */
+
+static void print_answer(const struct chat *c, const struct answer *a)
+{
+    if (!c->ctl->json) {
+        printf("\n");
+        if (!c->ctl->quiet)
+            fprintf(stderr, "[%llu tokens, %s; %llu given, %llu were there]\n", (unsigned long long)a->tokens,
+                    a->finish, (unsigned long long)a->given, (unsigned long long)a->reused);
+        return;
+    }
+    json_object_set_new(c->ctl->root, "content", json_stringn(ngd_strbuf_str(&a->text), a->text.len));
+    json_object_set_new(c->ctl->root, "finish", json_string(a->finish));
+    json_object_set_new(c->ctl->root, "tokens", json_integer((json_int_t)a->tokens));
+    json_object_set_new(c->ctl->root, "given", json_integer((json_int_t)a->given));
+    json_object_set_new(c->ctl->root, "reused", json_integer((json_int_t)a->reused));
+    ctl_flush_line(c->ctl);
+    json_object_clear(c->ctl->root);
+}
+
+/* Notes what the sequence has now, and what was said. */
+static void keep_turn(struct chat *c, const char *text, const struct answer *a)
+{
+    ngd_strbuf_clear(&c->said);
+    ngd_strbuf_append(&c->said, text);
+    ngd_strbuf_append_n(&c->said, ngd_strbuf_str(&a->context), a->context.len);
+    add_message(c, "assistant", ngd_strbuf_str(&a->text));
+}
+
+static int answer_turn(struct chat *c, const char *text, struct turn *turn, struct npugraph_error *err)
+{
+    struct npugraph_step step = {0};
+    struct answer a = {0};
+    int rc = encode_turn(c, text, turn, err);
+
+    if (rc == 0)
+        rc = answer_init(&a, c, turn, err);
+    if (rc == 0)
+        rc = begin_answer(c, turn, &step, err);
+    if (rc == 0) {
+        a.given = turn->n;
+        a.reused = step.position - turn->n;
+        rc = make_answer(c, &a, &step, err);
+    }
+    if (rc == 0) {
+        keep_turn(c, text, &a);
+        print_answer(c, &a);
+    }
+    answer_fini(&a);
+    return rc;
+}
+
+/* Answers the last message. If that fails, the message is dropped and the chat goes on. */
+static int answer_last_message(struct chat *c)
+{
+    struct npugraph_error err = {0};
+    struct turn turn = {0};
+    char *text = render_turn(c);
+    int rc = text != NULL ? answer_turn(c, text, &turn, &err) : 1;
+
+    if (rc != 0) {
+        if (text != NULL)
+            ctl_fail(&err);
+        if (strcmp(err.reason, "CONTEXT_FULL") == 0 || strcmp(err.reason, "PROMPT_TOO_LONG") == 0)
+            fprintf(stderr, "The conversation fills the model's context; /reset begins another one.\n");
+        drop_last_message(c);
+        forget_sequence(c); /* it may have a part of the turn */
+    }
+    free(turn.ids);
+    free(text);
+    return rc;
+}
+
+/* ---- the terminal ---- */
+
+/* Reads a line without its end. NULL: the input is over. */
+static char *read_line(const struct chat *c, char **line, size_t *room)
+{
+    for (;;) {
+        ssize_t n;
+
+        interrupted = 0;
+        if (isatty(STDIN_FILENO) && !c->ctl->json) {
+            fputs("> ", stdout);
+            fflush(stdout);
+        }
+        errno = 0;
+        n = getline(line, room, stdin);
+        if (n < 0 && errno == EINTR) {
+            clearerr(stdin);
+            putchar('\n');
+            continue;
+        }
+        if (n < 0)
+            return NULL;
+        if (n > 0 && (*line)[n - 1] == '\n')
+            (*line)[n - 1] = '\0';
+        return *line;
+    }
+}
+
+/* Does what a line with a slash asks for. False: the chat ends. */
+static bool obey(struct chat *c, const char *line)
+{
+    if (strcmp(line, "/quit") == 0)
+        return false;
+    if (strcmp(line, "/reset") == 0)
+        forget_all(c);
+    else
+        fprintf(stderr,
+                "%s/reset forgets the conversation, /quit or ^D ends it, ^C ends an answer; a line that begins "
+                "with two slashes is said with one.\n",
+                strcmp(line, "/help") == 0 ? "" : "There is no such command. ");
+    return true;
+}
+
+static int converse(struct chat *c)
+{
+    char *line = NULL;
+    size_t room = 0;
+    int rc = 0;
+
+    while (read_line(c, &line, &room) != NULL) {
+        const char *text = line;
+
+        if (line[0] == '/' && line[1] != '/') {
+            if (!obey(c, line))
+                break;
+            continue;
+        }
+        if (line[0] == '\0' && !c->plain)
+            continue;
+        text += line[0] == '/';
+        add_message(c, "user", text);
+        rc = answer_last_message(c) != 0 ? 1 : 0;
+    }
+    if (isatty(STDIN_FILENO) && !c->ctl->json)
+        putchar('\n');
+    free(line);
+    return rc;
+}
+
+/* ---- the command ---- */
+
+static bool chat_option(struct chat *c, const char *name, const char *value)
+{
+    bool known;
+
+    if (strcmp(name, "plain") == 0)
+        return (c->plain = true);
+    if (strcmp(name, "tokenizer") == 0)
+        return (c->tokenizer = value) != NULL;
+    if (strcmp(name, "template") == 0)
+        return (c->file = value) != NULL;
+    if (strcmp(name, "system") == 0)
+        return (c->system = value) != NULL;
+    if (strcmp(name, "stop") == 0)
+        return c->n_stop < NPUGRAPH_STOPS_MAX && (c->stop[c->n_stop++] = value) != NULL;
+    if (strcmp(name, "tokens") == 0)
+        return ctl_parse_uint(value, INT32_MAX, &c->most) && c->most > 0;
+    return ctl_sampling_option(&c->sampling, name, value, &known);
+}
+
+static int chat_arguments(struct chat *c, int argc, char **argv)
+{
+    struct ctl_options o = {ctl_find_command(argv[0]), argc, 1, argv};
+    const char *name, *value;
+
+    while ((name = ctl_next_beside(&o, "plain", "tokenizer template system stop tokens " CTL_SAMPLING_OPTIONS, &value,
+                                   &c->model, "one model, please")) != NULL) {
+        if (strcmp(name, "?") == 0)
+            return 2;
+        if (!chat_option(c, name, value))
+            return ctl_usage(o.command, "--%s cannot be %s", name, value);
+    }
+    if (c->model == NULL || c->tokenizer == NULL)
+        return ctl_usage(o.command, "chat needs a model and --tokenizer, the directory of its checkpoint");
+    if (c->plain && (c->file != NULL || c->system != NULL))
+        return ctl_usage(o.command, "--plain uses no template, so neither --template nor --system goes with it");
+    return 0;
+}
+
+/* Opens the template of the tokenizer's directory. */
+static int open_template(struct chat *c)
+{
+    struct npugraph_error err = {0};
+    char dir[4096], *slash;
+    struct stat sb;
+    int rc;
+
+    if (c->plain)
+        return 0;
+    snprintf(dir, sizeof(dir), "%s", c->tokenizer);
+    if (stat(dir, &sb) == 0 && !S_ISDIR(sb.st_mode)) {
+        slash = strrchr(dir, '/');
+        snprintf(slash != NULL ? slash : dir, 2, "%s", slash != NULL ? "" : ".");
+    }
+    rc = npugraph_chat_template_open(dir, c->file, &c->chat_template, &err);
+    if (rc != 0 && strcmp(err.reason, "NOT_FOUND") == 0)
+        return ctl_error("%s; --template gives one, and --plain goes on with what you type, as generate does",
+                         err.message);
+    return rc != 0 ? ctl_fail(&err) : 0;
+}
+
+static int prepare_chat(struct chat *c)
+{
+    c->tok = ctl_open_tokenizer(c->tokenizer);
+    if (c->tok == NULL || open_template(c) != 0 || !ctl_sampling_words(&c->sampling, c->tok) || !ctl_connect(c->ctl))
+        return 1;
+    forget_all(c);
+    catch_interrupts();
+    return 0;
+}
+
+int ctl_cmd_chat(struct ctl *ctl, int argc, char **argv)
+{
+    struct chat c = {.ctl = ctl, .most = 512, .next = -1, .messages = json_array()};
+    int rc = chat_arguments(&c, argc, argv);
+
+    ngd_strbuf_init(&c.said);
+    if (rc == 0)
+        rc = prepare_chat(&c);
+    if (rc == 0)
+        rc = converse(&c);
+    forget_sequence(&c);
+    npugraph_chat_template_close(c.chat_template);
+    npugraph_tokenizer_close(c.tok);
+    ctl_sampling_free(&c.sampling);
+    json_decref(c.messages);
+    return rc;
+}
