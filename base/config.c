@@ -22,6 +22,7 @@
 
 #define FILE_MAX_BYTES (1024 * 1024)
 #define DROP_INS_MAX   256
+#define SOURCE_MAX     1024 /* bytes of a source; the places of a list that come after them are not remembered */
 
 struct unit {
     const char *name;
@@ -205,7 +206,7 @@ static bool parse_choice(const char *choices, const char *text, int *index_p)
     return false;
 }
 
-static void list_clear(struct ngd_config_list *list)
+void ngd_config_list_fini(struct ngd_config_list *list)
 {
     for (size_t i = 0; i < list->n; i++)
         ngd_free(list->items[i]);
@@ -225,6 +226,18 @@ static ngd_status_t list_add(struct ngd_config_list *list, const char *value, si
         return NGD_ERR_NO_MEMORY;
     list->n++;
     return NGD_OK;
+}
+
+ngd_status_t ngd_config_list_copy(const struct ngd_config_list *from, struct ngd_config_list *to)
+{
+    ngd_status_t status = NGD_OK;
+
+    *to = (struct ngd_config_list){.is_default = from->is_default};
+    for (size_t i = 0; i < from->n && status == NGD_OK; i++)
+        status = list_add(to, from->items[i], strlen(from->items[i]));
+    if (status != NGD_OK)
+        ngd_config_list_fini(to);
+    return status;
 }
 
 static ngd_status_t set_number_option(const struct ngd_config_option *opt, void *field, const char *value,
@@ -306,10 +319,10 @@ static ngd_status_t set_field(const struct ngd_config_option *opt, void *opts, c
         struct ngd_config_list *list = field;
 
         if (list->is_default)
-            list_clear(list);
+            ngd_config_list_fini(list);
         /* An empty value empties the list, so that a file can take a default away. */
         if (!*value) {
-            list_clear(list);
+            ngd_config_list_fini(list);
             return NGD_OK;
         }
         return list_add(list, value, strlen(value)) == NGD_OK ? NGD_OK : config_no_memory(diag);
@@ -317,6 +330,72 @@ static ngd_status_t set_field(const struct ngd_config_option *opt, void *opts, c
     }
     return ngd_diag_set(diag, NGD_ERR_INTERNAL, "%s: the option table has an unknown type", opt->name);
 }
+
+/* ---- where options were set -------------------------------------------------------------------------------- */
+
+/* Returns the sources of all options, in the order of the table; NULL: they are not remembered. */
+static char ***sources_of(const struct ngd_config_option *table, void *opts)
+{
+    while (table->name)
+        table++;
+    return table->offset ? (char ***)((char *)opts + table->offset) : NULL;
+}
+
+static size_t count_options(const struct ngd_config_option *table)
+{
+    size_t n = 0;
+
+    while (table[n].name)
+        n++;
+    return n;
+}
+
+/* Remembers where an option was set. A list was set in several places, of which the first few are remembered. */
+static ngd_status_t note_source(const struct ngd_config_option *table, void *opts, const struct ngd_config_option *opt,
+                                const char *where)
+{
+    char ***sources = sources_of(table, opts), **source, *before, *text;
+    size_t had, n = strlen(where);
+
+    if (!sources || !*sources)
+        return NGD_OK;
+    source = &(*sources)[opt - table];
+    before = opt->type == NGD_CONFIG_LIST ? *source : NULL;
+    had = before ? strlen(before) : 0;
+    if (had > SOURCE_MAX)
+        return NGD_OK;
+    text = ngd_malloc(had + n + 3);
+    if (!text)
+        return NGD_ERR_NO_MEMORY;
+    memcpy(text, before ? before : "", had);
+    memcpy(text + had, ", ", 2);
+    memcpy(text + had + (had ? 2 : 0), where, n + 1);
+    ngd_free(*source);
+    *source = text;
+    return NGD_OK;
+}
+
+const char *ngd_config_source(const struct ngd_config_option *table, const struct ngd_config_option *opt,
+                              const void *opts)
+{
+    char ***sources = sources_of(table, (void *)(uintptr_t)opts);
+
+    return sources && *sources && (*sources)[opt - table] ? (*sources)[opt - table] : "default";
+}
+
+static void free_sources(const struct ngd_config_option *table, void *opts)
+{
+    char ***sources = sources_of(table, opts);
+
+    if (!sources || !*sources)
+        return;
+    for (size_t i = 0; table[i].name; i++)
+        ngd_free((*sources)[i]);
+    ngd_free(*sources);
+    *sources = NULL;
+}
+
+/* ---- defaults ---------------------------------------------------------------------------------------------- */
 
 static ngd_status_t set_default_option(const struct ngd_config_option *opt, void *opts, struct ngd_diag *diag)
 {
@@ -338,7 +417,11 @@ static ngd_status_t set_default_option(const struct ngd_config_option *opt, void
 
 ngd_status_t ngd_config_init(const struct ngd_config_option *table, void *opts, struct ngd_diag *diag)
 {
+    char ***sources = sources_of(table, opts);
+
     /* Clears the owned pointers first, so that ngd_config_fini works after a failure half-way. */
+    if (sources)
+        *sources = ngd_calloc(count_options(table) + 1, sizeof(**sources));
     for (const struct ngd_config_option *opt = table; opt->name; opt++) {
         void *field = (char *)opts + opt->offset;
 
@@ -347,6 +430,8 @@ ngd_status_t ngd_config_init(const struct ngd_config_option *table, void *opts, 
         else if (opt->type == NGD_CONFIG_LIST)
             *(struct ngd_config_list *)field = (struct ngd_config_list){0};
     }
+    if (sources && !*sources)
+        return config_no_memory(diag);
     for (const struct ngd_config_option *opt = table; opt->name; opt++) {
         ngd_status_t status = set_default_option(opt, opts, diag);
 
@@ -368,9 +453,10 @@ void ngd_config_fini(const struct ngd_config_option *table, void *opts)
             ngd_free(*(char **)field);
             *(char **)field = NULL;
         } else if (opt->type == NGD_CONFIG_LIST) {
-            list_clear(field);
+            ngd_config_list_fini(field);
         }
     }
+    free_sources(table, opts);
 }
 
 static const struct ngd_config_option *find_option(const struct ngd_config_option *table, const char *name)
@@ -407,10 +493,11 @@ ngd_status_t ngd_config_set(const struct ngd_config_option *table, void *opts, c
                             struct ngd_diag *diag)
 {
     const struct ngd_config_option *opt = find_option(table, name);
+    ngd_status_t status = opt ? set_field(opt, opts, value, diag) : unknown_option(table, name, diag);
 
-    if (!opt)
-        return unknown_option(table, name, diag);
-    return set_field(opt, opts, value, diag);
+    if (status == NGD_OK && note_source(table, opts, opt, NGD_CONFIG_COMMAND_LINE) != NGD_OK)
+        return config_no_memory(diag);
+    return status;
 }
 
 static bool is_blank(char c)
@@ -431,9 +518,34 @@ static char *trim(char *s)
     return s;
 }
 
-/* Reads one line, and may write to it. seen_at[i] is the line that set option i, or 0. */
-static ngd_status_t read_config_line(const struct ngd_config_option *table, void *opts, char *line, unsigned number,
-                                     unsigned *seen_at, struct ngd_diag *diag)
+/* A file, of which one line after the other is read. */
+struct config_reading {
+    const struct ngd_config_option *table;
+    void *opts;
+    const char *origin;
+    unsigned number;   /* of the line */
+    unsigned *seen_at; /* of each option: the line that set it, or 0 */
+};
+
+static ngd_status_t set_by_line(struct config_reading *r, const struct ngd_config_option *opt, const char *value,
+                                struct ngd_diag *diag)
+{
+    ngd_status_t status = set_field(opt, r->opts, value, diag);
+    struct ngd_strbuf where;
+
+    if (status != NGD_OK)
+        return status;
+    r->seen_at[opt - r->table] = r->number;
+    ngd_strbuf_init(&where);
+    ngd_strbuf_printf(&where, "%s:%u", r->origin, r->number);
+    if (where.failed || note_source(r->table, r->opts, opt, ngd_strbuf_str(&where)) != NGD_OK)
+        status = config_no_memory(diag);
+    ngd_strbuf_fini(&where);
+    return status;
+}
+
+/* Reads one line, and may write to it. */
+static ngd_status_t read_config_line(struct config_reading *r, char *line, struct ngd_diag *diag)
 {
     const struct ngd_config_option *opt;
     char *name = trim(line), *equals, *value;
@@ -448,46 +560,43 @@ static ngd_status_t read_config_line(const struct ngd_config_option *table, void
     *equals = '\0';
     name = trim(name);
     value = trim(equals + 1);
-    opt = find_option(table, name);
+    opt = find_option(r->table, name);
     if (!opt)
-        return unknown_option(table, name, diag);
-    if (seen_at[opt - table] && opt->type != NGD_CONFIG_LIST)
+        return unknown_option(r->table, name, diag);
+    if (r->seen_at[opt - r->table] && opt->type != NGD_CONFIG_LIST)
         return ngd_diag_set(diag, NGD_ERR_CONFIG, "%s was set in line %u already; allowed: once", name,
-                            seen_at[opt - table]);
-    seen_at[opt - table] = number;
-    return set_field(opt, opts, value, diag);
+                            r->seen_at[opt - r->table]);
+    return set_by_line(r, opt, value, diag);
 }
 
 ngd_status_t ngd_config_read_text(const struct ngd_config_option *table, void *opts, const char *text, size_t n,
                                   const char *origin, struct ngd_diag *diag)
 {
-    size_t n_options = 0, start = 0;
-    unsigned number = 0, *seen_at;
+    struct config_reading r = {.table = table, .opts = opts, .origin = origin};
     ngd_status_t status = NGD_OK;
+    size_t start = 0;
 
-    while (table[n_options].name)
-        n_options++;
-    seen_at = ngd_calloc(n_options + 1, sizeof(*seen_at));
-    if (!seen_at)
+    r.seen_at = ngd_calloc(count_options(table) + 1, sizeof(*r.seen_at));
+    if (!r.seen_at)
         return config_no_memory(diag);
     while (start < n && status == NGD_OK) {
         const char *newline = memchr(text + start, '\n', n - start);
         size_t len = newline ? (size_t)(newline - text) - start : n - start;
         char *line = NULL;
 
-        number++;
+        r.number++;
         if (memchr(text + start, '\0', len)) {
             status = ngd_diag_set(diag, NGD_ERR_CONFIG, "has a zero byte; allowed: text");
         } else {
             line = ngd_strndup(text + start, len);
-            status = line ? read_config_line(table, opts, line, number, seen_at, diag) : config_no_memory(diag);
+            status = line ? read_config_line(&r, line, diag) : config_no_memory(diag);
         }
         if (status != NGD_OK)
-            ngd_diag_prefix(diag, "%s:%u: ", origin, number);
+            ngd_diag_prefix(diag, "%s:%u: ", origin, r.number);
         ngd_free(line);
         start += len + 1;
     }
-    ngd_free(seen_at);
+    ngd_free(r.seen_at);
     return status;
 }
 
@@ -550,7 +659,7 @@ ngd_status_t ngd_config_read_file(const struct ngd_config_option *table, void *o
     return status;
 }
 
-/* ---- drop-in directory and reload ------------------------------------------------------------------------- */
+/* ---- drop-in directory ------------------------------------------------------------------------------------- */
 
 static int compare_drop_ins(const void *a, const void *b)
 {
@@ -595,56 +704,45 @@ ngd_status_t ngd_config_read_dir(const struct ngd_config_option *table, void *op
         status = ngd_config_read_file(table, opts, ngd_strbuf_str(&path), diag);
         ngd_strbuf_fini(&path);
     }
-    list_clear(&names);
+    ngd_config_list_fini(&names);
     return status;
 }
 
-static bool same_lists(const struct ngd_config_list *a, const struct ngd_config_list *b)
+/* ---- values ------------------------------------------------------------------------------------------------ */
+
+static void print_choice(const char *choices, int index, struct ngd_strbuf *sb)
 {
-    if (a->n != b->n)
-        return false;
-    for (size_t i = 0; i < a->n; i++)
-        if (strcmp(a->items[i], b->items[i]) != 0)
-            return false;
-    return true;
+    for (; index > 0 && *choices; index--) {
+        choices += strcspn(choices, " ");
+        choices += strspn(choices, " ");
+    }
+    ngd_strbuf_append_n(sb, choices, strcspn(choices, " "));
 }
 
-/* Returns whether the option has the same value in both. If it has not, and is reloadable, *to gets that of *from. */
-static bool take_option(const struct ngd_config_option *opt, void *to, const void *from)
+void ngd_config_print(const struct ngd_config_option *opt, const void *opts, struct ngd_strbuf *sb)
 {
-#define TAKE(type)                                                               \
-    do {                                                                         \
-        bool same = *(type *)to == *(const type *)from;                          \
-        if (!same && opt->reloadable)                                            \
-            __atomic_store_n((type *)to, *(const type *)from, __ATOMIC_RELAXED); \
-        return same;                                                             \
-    } while (0)
+    const void *field = (const char *)opts + opt->offset;
+    const struct ngd_config_list *list = field;
+
     switch (opt->type) {
     case NGD_CONFIG_BOOL:
-        TAKE(bool);
-    case NGD_CONFIG_ENUM:
-        TAKE(int);
+        ngd_strbuf_append(sb, *(const bool *)field ? "yes" : "no");
+        break;
     case NGD_CONFIG_INT:
     case NGD_CONFIG_SIZE:
     case NGD_CONFIG_TIME:
-        TAKE(int64_t);
+        put_number(sb, opt->type, *(const int64_t *)field);
+        break;
+    case NGD_CONFIG_ENUM:
+        print_choice(opt->choices, *(const int *)field, sb);
+        break;
     case NGD_CONFIG_STRING:
-        return strcmp(*(char *const *)to, *(char *const *)from) == 0;
+        ngd_strbuf_append(sb, *(char *const *)field);
+        break;
     case NGD_CONFIG_LIST:
-        return same_lists(to, from);
-    }
-    return true;
-#undef TAKE
-}
-
-void ngd_config_reload(const struct ngd_config_option *table, void *opts, const void *from, struct ngd_strbuf *taken,
-                       struct ngd_strbuf *kept)
-{
-    for (const struct ngd_config_option *opt = table; opt->name; opt++) {
-        struct ngd_strbuf *names = opt->reloadable ? taken : kept;
-
-        if (!take_option(opt, (char *)opts + opt->offset, (const char *)from + opt->offset))
-            ngd_strbuf_printf(names, "%s%s", names->len ? ", " : "", opt->name);
+        for (size_t i = 0; i < list->n; i++)
+            ngd_strbuf_printf(sb, "%s%s", i ? "\n" : "", list->items[i]);
+        break;
     }
 }
 
@@ -689,8 +787,7 @@ static void put_help(struct ngd_strbuf *sb, const struct ngd_config_option *opt)
             ngd_strbuf_putc(sb, *p);
     }
     ngd_strbuf_append(sb, *opt->def ? "." : "none.");
-    if (opt->reloadable)
-        ngd_strbuf_append(sb, " Reloaded on SIGHUP.");
+    ngd_strbuf_append(sb, opt->reloadable ? " A reload changes it." : " A change needs a restart.");
 }
 
 /* Fills lines up to column 79, each starting with prefix. */

@@ -9,7 +9,7 @@
  * comments, and nothing else. A repeated name adds to a LIST and is an error for other types. Unknown
  * names and bad values are refused with file, line and what is allowed. Sizes take K, M, G, T (binary);
  * times take us, ms, s, m, h. ngd_config_describe prints the man page's text from the table.
- * Threads: one owner. Memory: strings are owned by the config object.
+ * Threads: one owner; see ngd_config_reload for others. Memory: strings are owned by the config object.
  */
 #include "base/clock.h"
 #include "base/status.h"
@@ -40,12 +40,20 @@ struct ngd_config_option {
     int64_t min, max;    /* INT, SIZE, TIME; both 0: any value of the type (not below 0 for SIZE, TIME) */
     const char *choices; /* ENUM */
     const char *help;    /* one sentence or more */
-    bool reloadable; /* takes effect on SIGHUP; not for STRING and LIST, whose memory other threads may be reading */
+    bool reloadable;     /* a reload takes a new value over; others need a restart */
 };
+/* The end of a table whose options remember where they were set: `offset` is that of a char ** in the owner's options
+ * struct. With offset 0, nothing is remembered. */
+#define NGD_CONFIG_END(offset)                                       \
+    {                                                                \
+        NULL, NGD_CONFIG_BOOL, offset, NULL, 0, 0, NULL, NULL, false \
+    }
+#define NGD_CONFIG_COMMAND_LINE "command line"
 
-/* Sets the defaults in opts. The table ends with a row whose name is NULL. */
+/* Sets the defaults in opts. The table ends with NGD_CONFIG_END. */
 ngd_status_t ngd_config_init(const struct ngd_config_option *table, void *opts, struct ngd_diag *diag);
 void ngd_config_fini(const struct ngd_config_option *table, void *opts);
+/* Sets an option from the command line. */
 ngd_status_t ngd_config_set(const struct ngd_config_option *table, void *opts, const char *name, const char *value,
                             struct ngd_diag *diag);
 ngd_status_t ngd_config_read_file(const struct ngd_config_option *table, void *opts, const char *path,
@@ -56,10 +64,23 @@ ngd_status_t ngd_config_read_text(const struct ngd_config_option *table, void *o
  * set again what another one set, and adds to its lists. A directory that does not exist is empty. */
 ngd_status_t ngd_config_read_dir(const struct ngd_config_option *table, void *opts, const char *dir,
                                  struct ngd_diag *diag);
-/* Takes over the options of `from` that differ and are reloadable, and appends their names to `taken`; names of others
- * that differ are appended to `kept`. Other threads read options with ngd_config_get meanwhile. */
-void ngd_config_reload(const struct ngd_config_option *table, void *opts, const void *from, struct ngd_strbuf *taken,
-                       struct ngd_strbuf *kept);
+/*
+ * Takes over the options of `from` that differ and are reloadable: their memory is exchanged, so that `from` then owns
+ * the old values, and the caller frees it once nobody reads them. Calls changed(ctx, option, taken) for each option
+ * that differs. Other threads read numbers with ngd_config_get meanwhile; strings and lists need the caller's lock.
+ */
+void ngd_config_reload(const struct ngd_config_option *table, void *opts, void *from,
+                       void (*changed)(void *ctx, const struct ngd_config_option *opt, bool taken), void *ctx);
+/* Returns whether the option has the same value in both. */
+bool ngd_config_same(const struct ngd_config_option *opt, const void *a, const void *b);
+/* Returns where the option was set: "FILE:LINE", NGD_CONFIG_COMMAND_LINE, for a list several of them, or "default". */
+const char *ngd_config_source(const struct ngd_config_option *table, const struct ngd_config_option *opt,
+                              const void *opts);
+/* Appends the value in the file's syntax; a list has an item per line. */
+void ngd_config_print(const struct ngd_config_option *opt, const void *opts, struct ngd_strbuf *sb);
+/* Copies a list. The copy is freed with ngd_config_list_fini. */
+ngd_status_t ngd_config_list_copy(const struct ngd_config_list *from, struct ngd_config_list *to);
+void ngd_config_list_fini(struct ngd_config_list *list);
 /* Reads an option that a reload may change, on any thread. */
 #define ngd_config_get(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
 /* Prints the table: as --help text, as roff for the man page, or as a commented sample file. */

@@ -4,6 +4,7 @@
 #include "base/path.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,26 +15,59 @@
 
 /* ---- paths by their text ---- */
 
-static ngd_status_t find_allowed(const struct ngd_dumps *dumps, const char *path, const char **dir_p,
-                                 const char **rest_p, struct ngd_diag *diag)
+void ngd_dumps_init(struct ngd_dumps *dumps, const char *const *allowed, size_t n_allowed, uint64_t budget)
 {
-    if (dumps->n_allowed == 0)
-        return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED,
-                            "no directory is allowed for dumps; the daemon's option dump-dir names some");
+    memset(dumps, 0, sizeof(*dumps));
+    ngd_mutex_init(&dumps->lock, NGD_RANK_DUMPS);
+    ngd_dumps_set(dumps, allowed, n_allowed, budget);
+}
+
+void ngd_dumps_set(struct ngd_dumps *dumps, const char *const *allowed, size_t n_allowed, uint64_t budget)
+{
+    ngd_mutex_lock(&dumps->lock);
+    dumps->allowed = allowed;
+    dumps->n_allowed = n_allowed;
+    atomic_store(&dumps->budget, budget);
+    ngd_mutex_unlock(&dumps->lock);
+}
+
+/* Copies the allowed directory for the path to dir. *rest_p is what follows it in the path; NULL: it is not allowed. */
+static void choose_allowed(const struct ngd_dumps *dumps, const char *path, char dir[PATH_MAX], const char **rest_p)
+    NGD_REQUIRES(dumps->lock)
+{
+    size_t i = 0;
+
+    *rest_p = NULL;
+    for (; path[0] == '/' && i < dumps->n_allowed && !*rest_p; i++)
+        *rest_p = ngd_path_below(dumps->allowed[i], path);
+    if (path[0] != '/') {
+        *rest_p = path;
+        i = 1;
+    }
+    if (*rest_p && snprintf(dir, PATH_MAX, "%s", dumps->allowed[i - 1]) >= PATH_MAX)
+        *rest_p = NULL;
+}
+
+/* Finds the allowed directory for the path. Its name is copied, because the list may change. */
+static ngd_status_t find_allowed(struct ngd_dumps *dumps, const char *path, char dir[PATH_MAX], const char **rest_p,
+                                 struct ngd_diag *diag)
+{
+    size_t n;
+
     if (ngd_path_has_parent(path))
         return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED,
                             "directory \"%.300s\" has a component \"..\", which is not allowed", path);
-    if (path[0] != '/') {
-        *dir_p = dumps->allowed[0];
-        *rest_p = path;
+    *rest_p = NULL;
+    ngd_mutex_lock(&dumps->lock);
+    n = dumps->n_allowed;
+    if (n > 0)
+        choose_allowed(dumps, path, dir, rest_p);
+    ngd_mutex_unlock(&dumps->lock);
+    if (*rest_p)
         return NGD_OK;
-    }
-    for (size_t i = 0; i < dumps->n_allowed; i++) {
-        *rest_p = ngd_path_below(dumps->allowed[i], path);
-        *dir_p = dumps->allowed[i];
-        if (*rest_p)
-            return NGD_OK;
-    }
+    if (n == 0)
+        return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED,
+                            "no directory is allowed for dumps; the daemon's option dump-dir names some");
     return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED,
                         "directory \"%.300s\" is not below one that the daemon's option dump-dir allows", path);
 }
@@ -110,15 +144,15 @@ static void give_back_bytes(struct ngd_dumps *dumps, struct ngd_dump_writer *w, 
 
 static ngd_status_t take_budget(struct ngd_dumps *dumps, struct ngd_dump_writer *w, uint64_t n, struct ngd_diag *diag)
 {
-    uint64_t before = atomic_fetch_add(&dumps->written, n);
+    uint64_t before = atomic_fetch_add(&dumps->written, n), budget = atomic_load(&dumps->budget);
     ngd_status_t status;
 
-    if (dumps->budget && before + n > dumps->budget) {
+    if (budget && before + n > budget) {
         give_back_bytes(dumps, NULL, n);
         return ngd_diag_set(
             diag, NGD_ERR_RESOURCE_EXHAUSTED,
             "dumps have taken %llu bytes since the daemon started, and its option dump-limit allows %llu",
-            (unsigned long long)before, (unsigned long long)dumps->budget);
+            (unsigned long long)before, (unsigned long long)budget);
     }
     status = w ? take_part(w, n, diag) : NGD_OK;
     if (status)
@@ -192,8 +226,9 @@ ngd_status_t ngd_dumps_open(struct ngd_dumps *dumps, struct ngd_payer *payer, co
                             struct ngd_diag *diag)
 {
     struct making making = {.dumps = dumps, .diag = diag};
-    const char *dir, *rest;
-    ngd_status_t status = find_allowed(dumps, path, &dir, &rest, diag);
+    char dir[PATH_MAX];
+    const char *rest;
+    ngd_status_t status = find_allowed(dumps, path, dir, &rest, diag);
     int fd;
 
     if (!status)
@@ -216,10 +251,11 @@ static int write_error(int fd)
 }
 
 /* Walks the path as far as directories exist. The last existing one must be writable. */
-ngd_status_t ngd_dumps_check(const struct ngd_dumps *dumps, const char *path, struct ngd_diag *diag)
+ngd_status_t ngd_dumps_check(struct ngd_dumps *dumps, const char *path, struct ngd_diag *diag)
 {
-    const char *dir, *rest;
-    ngd_status_t status = find_allowed(dumps, path, &dir, &rest, diag);
+    char dir[PATH_MAX];
+    const char *rest;
+    ngd_status_t status = find_allowed(dumps, path, dir, &rest, diag);
     int fd, err;
 
     if (status)

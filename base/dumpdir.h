@@ -13,6 +13,7 @@
  * removed, so both bounds count what was written since the start.
  */
 #include "base/charge.h"
+#include "base/lock.h"
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,12 +24,18 @@
 struct ngd_dump_writer;
 
 struct ngd_dumps {
-    const char *const *allowed; /* absolute paths; borrowed */
-    size_t n_allowed;
-    uint64_t budget; /* bytes; 0 = no limit */
+    struct ngd_mutex lock;
+    const char *const *allowed NGD_GUARDED_BY(lock); /* absolute paths; borrowed */
+    size_t n_allowed NGD_GUARDED_BY(lock);
+    _Atomic uint64_t budget; /* bytes; 0 = no limit */
     _Atomic uint64_t written;
     _Atomic(struct ngd_dump_writer *) writers; /* what each payer has written */
 };
+
+/* allowed: borrowed until fini or the next set. */
+void ngd_dumps_init(struct ngd_dumps *dumps, const char *const *allowed, size_t n_allowed, uint64_t budget);
+/* Changes what is allowed from now on. Any thread; the former list is unused when this returns. */
+void ngd_dumps_set(struct ngd_dumps *dumps, const char *const *allowed, size_t n_allowed, uint64_t budget);
 
 /*
  * Opens the directory and makes it if it is missing. path: absolute and below an allowed directory, or relative to the
@@ -39,7 +46,7 @@ struct ngd_dumps {
 ngd_status_t ngd_dumps_open(struct ngd_dumps *dumps, struct ngd_payer *payer, const char *path, int *fd_p,
                             struct ngd_diag *diag);
 /* Checks the path against the directories that exist now, and makes nothing. Used when a graph is registered. */
-ngd_status_t ngd_dumps_check(const struct ngd_dumps *dumps, const char *path, struct ngd_diag *diag);
+ngd_status_t ngd_dumps_check(struct ngd_dumps *dumps, const char *path, struct ngd_diag *diag);
 /* Writes one new file; a failure leaves no file. Bytes of name other than letters, digits, '.', '_' and '-' become '_'.
  * payer: NULL for nobody. */
 ngd_status_t ngd_dumps_write(struct ngd_dumps *dumps, struct ngd_payer *payer, int dir, const char *name,

@@ -6,6 +6,7 @@ libngdbase_la_SOURCES = \
 	base/charge.c base/charge.h \
 	base/clock.c base/clock.h \
 	base/config.c base/config.h \
+	base/config_reload.c \
 	base/digest.c base/digest.h \
 	base/dtype.c base/dtype.h \
 	base/dumpdir.c base/dumpdir.h \

@@ -45,12 +45,16 @@ typedef enum ngd_lock_rank {
     NGD_RANK_PEERS,         /* daemon: table of connections */
     NGD_RANK_TLS,           /* daemon: the current TLS context */
     NGD_RANK_IDENTITIES,    /* daemon: table of identities */
+    NGD_RANK_OPTIONS,       /* daemon: strings and lists of options that a reload changes */
     NGD_RANK_PATTERNS,      /* daemon: registered patterns */
+    NGD_RANK_LISTENERS,     /* daemon: listening sockets and addresses, which a reload changes */
+    NGD_RANK_RELOAD,        /* daemon: calls that wait for a reload */
     NGD_RANK_JOBS,          /* daemon: queue of a job pool */
     NGD_RANK_REACTOR,       /* daemon: posted messages */
     NGD_RANK_RECORDER,      /* scheduler: ring of the flight recorder */
     NGD_RANK_TIMELINE,      /* scheduler: ring of the timeline */
     NGD_RANK_STORE_OWNERS,  /* graphs: how much of the store each owner has */
+    NGD_RANK_DUMPS,         /* base: directories that dumps may be written to */
     NGD_RANK_METRICS,       /* base: labelled metric rows */
     NGD_RANK_LOG,           /* base: log sink */
     NGD_RANK_MAX

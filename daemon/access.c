@@ -10,7 +10,7 @@
 /* ---- groups ---------------------------------------------------------------------------------------------- */
 
 /* True if the option `group` has the entry NAME=IDENTITY. */
-static bool in_group(const struct ngd_options *options, const char *group, const char *identity)
+static bool in_group(struct ngd_options *options, const char *group, const char *identity)
 {
     const size_t n = strlen(group);
 
@@ -23,29 +23,34 @@ static bool in_group(const struct ngd_options *options, const char *group, const
     return false;
 }
 
-static bool names_it(const struct ngd_options *options, const char *name, const char *identity)
+static bool names_it(struct ngd_options *options, const char *name, const char *identity)
 {
     if (strncmp(name, GROUP_PREFIX, strlen(GROUP_PREFIX)) == 0)
         return in_group(options, name + strlen(GROUP_PREFIX), identity);
     return strcmp(name, identity) == 0;
 }
 
-bool ngd_audience_has(const struct ngd_options *options, const struct ngd_audience *a, const struct ngd_identity *who)
+bool ngd_audience_has(struct ngd_options *options, const struct ngd_audience *a, const struct ngd_identity *who)
 {
-    for (size_t i = 0; i < a->n; i++)
-        if (names_it(options, a->names[i], who->name))
-            return true;
-    return a->kind == NGD_AUDIENCE_PUBLIC;
+    bool has = a->kind == NGD_AUDIENCE_PUBLIC;
+
+    ngd_mutex_lock(&options->live_lock);
+    for (size_t i = 0; i < a->n && !has; i++)
+        has = names_it(options, a->names[i], who->name);
+    ngd_mutex_unlock(&options->live_lock);
+    return has;
 }
 
 /* ---- audiences ------------------------------------------------------------------------------------------- */
 
-static bool may_publish(const struct ngd_options *options, const struct ngd_identity *who)
+static bool may_publish(struct ngd_options *options, const struct ngd_identity *who)
 {
     bool may = who->admin;
 
+    ngd_mutex_lock(&options->live_lock);
     for (size_t i = 0; i < options->may_publish.n && !may; i++)
         may = names_it(options, options->may_publish.items[i], who->name);
+    ngd_mutex_unlock(&options->live_lock);
     return may;
 }
 
@@ -61,8 +66,8 @@ static ngd_status_t check_audience_name(const char *name, struct ngd_diag *diag)
                         name);
 }
 
-static ngd_status_t check_audience(const struct ngd_options *options, const struct ngd_identity *who,
-                                   char *const *names, size_t n, bool everybody, struct ngd_diag *diag)
+static ngd_status_t check_audience(struct ngd_options *options, const struct ngd_identity *who, char *const *names,
+                                   size_t n, bool everybody, struct ngd_diag *diag)
 {
     ngd_status_t status = NGD_OK;
 
@@ -83,7 +88,7 @@ static ngd_status_t check_audience(const struct ngd_options *options, const stru
     return status;
 }
 
-ngd_status_t ngd_audience_make(const struct ngd_options *options, const struct ngd_identity *who, char *const *names,
+ngd_status_t ngd_audience_make(struct ngd_options *options, const struct ngd_identity *who, char *const *names,
                                size_t n, bool everybody, struct ngd_audience *a, struct ngd_diag *diag)
 {
     ngd_status_t status = check_audience(options, who, names, n, everybody, diag);

@@ -29,7 +29,7 @@ struct ngd_audience {
  * Fills a zeroed audience with the names (copied), or with everybody. PERMISSION_DENIED: the identity may not publish
  * (option may-publish). INVALID_ARGUMENT: names and `everybody` together, too many names, or a malformed name.
  */
-ngd_status_t ngd_audience_make(const struct ngd_options *options, const struct ngd_identity *who, char *const *names,
+ngd_status_t ngd_audience_make(struct ngd_options *options, const struct ngd_identity *who, char *const *names,
                                size_t n, bool everybody, struct ngd_audience *audience, struct ngd_diag *diag);
 void ngd_audience_fini(struct ngd_audience *audience);
 /* Prints "private", "public" or "uid:1000, group:team". names: false prints "shared" in the place of the names, for
@@ -37,8 +37,7 @@ void ngd_audience_fini(struct ngd_audience *audience);
 void ngd_audience_print(const struct ngd_audience *audience, bool names, char *to, size_t room);
 
 /* True if the audience names this identity, or a group that it is in. */
-bool ngd_audience_has(const struct ngd_options *options, const struct ngd_audience *audience,
-                      const struct ngd_identity *who);
+bool ngd_audience_has(struct ngd_options *options, const struct ngd_audience *audience, const struct ngd_identity *who);
 
 /* True if `who` owns the thing or administers the daemon. */
 static inline bool ngd_may_manage(const struct ngd_identity *who, const struct ngd_identity *owner)

@@ -30,6 +30,7 @@ struct ngd_peers;
 struct ngd_refused_device;
 struct ngd_reactor;
 struct ngd_reactor_watch;
+struct ngd_reload;
 struct ngd_reflection;
 struct ngd_rpc_server;
 struct ngd_sched;
@@ -51,7 +52,7 @@ typedef enum ngd_daemon_state {
 
 struct ngd_daemon {
     struct ngd_options options;
-    int argc; /* read again on SIGHUP */
+    int argc; /* read again by a reload */
     char **argv;
     ngd_nsec_t started;
     _Atomic int state; /* ngd_daemon_state_t */
@@ -81,9 +82,10 @@ struct ngd_daemon {
     struct ngd_patterns *patterns;
     struct ngd_peers *peers;
     struct ngd_front *front;
-    struct ngd_tls *tls; /* NULL: no certificates are configured */
+    struct ngd_tls *tls;
     struct ngd_reactor_watch *tls_timer;
     struct ngd_listeners *listeners;
+    struct ngd_reload *reload;
     struct ngd_reflection *reflection;
     struct ngd_health *health;
     struct ngd_rpc_server *rpc;

@@ -11,7 +11,9 @@
 #include <unistd.h>
 
 struct ngd_identities {
-    struct ngd_identities_params params;
+    _Atomic uint64_t limits[NGD_QUOTA_KINDS], admin_limits[NGD_QUOTA_KINDS];
+    const char *const *admins NGD_GUARDED_BY(lock);
+    size_t n_admins NGD_GUARDED_BY(lock);
     char own_name[32];  /* the daemon's own user is an admin */
     uint8_t secret[32]; /* of this process: keys of identities are made of it */
     struct ngd_mutex lock;
@@ -51,9 +53,9 @@ ngd_status_t ngd_identities_create(const struct ngd_identities_params *params, s
         ngd_free(table);
         return NGD_ERR_INTERNAL;
     }
-    table->params = *params;
     snprintf(table->own_name, sizeof(table->own_name), "uid:%lu", (unsigned long)geteuid());
     ngd_mutex_init(&table->lock, NGD_RANK_IDENTITIES);
+    ngd_identities_set(table, params);
     *table_p = table;
     return NGD_OK;
 }
@@ -84,14 +86,28 @@ void ngd_identities_destroy(struct ngd_identities *table) NGD_NO_THREAD_SAFETY
     ngd_free(table);
 }
 
-static bool is_admin(const struct ngd_identities *table, const char *name)
+static bool is_admin(const struct ngd_identities *table, const char *name) NGD_REQUIRES(table->lock)
 {
     if (strcmp(name, "uid:0") == 0 || strcmp(name, table->own_name) == 0)
         return true;
-    for (size_t i = 0; i < table->params.n_admins; i++)
-        if (strcmp(name, table->params.admins[i]) == 0)
+    for (size_t i = 0; i < table->n_admins; i++)
+        if (strcmp(name, table->admins[i]) == 0)
             return true;
     return false;
+}
+
+void ngd_identities_set(struct ngd_identities *table, const struct ngd_identities_params *params)
+{
+    ngd_mutex_lock(&table->lock);
+    table->admins = params->admins;
+    table->n_admins = params->n_admins;
+    for (int i = 0; i < NGD_QUOTA_KINDS; i++) {
+        atomic_store_explicit(&table->limits[i], params->limits[i], memory_order_relaxed);
+        atomic_store_explicit(&table->admin_limits[i], params->admin_limits[i], memory_order_relaxed);
+    }
+    for (struct ngd_identity *identity = table->first; identity; identity = identity->next)
+        identity->admin = is_admin(table, identity->name);
+    ngd_mutex_unlock(&table->lock);
 }
 
 static uint64_t make_key(const struct ngd_identities *table, const char *name)
@@ -191,9 +207,10 @@ uint64_t ngd_identity_room(const struct ngd_identity *identity, uint64_t total)
 
 uint64_t ngd_identity_limit(const struct ngd_identity *identity, ngd_quota_t kind)
 {
-    const struct ngd_identities_params *params = &identity->table->params;
+    const struct ngd_identities *table = identity->table;
 
-    return identity->admin ? params->admin_limits[kind] : params->limits[kind];
+    return atomic_load_explicit(identity->admin ? &table->admin_limits[kind] : &table->limits[kind],
+                                memory_order_relaxed);
 }
 
 static ngd_status_t refuse(struct ngd_identity *identity, ngd_quota_t kind, uint64_t used, uint64_t n,

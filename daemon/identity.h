@@ -35,7 +35,7 @@ struct ngd_identity_payer {
 
 struct ngd_identity {
     char name[NGD_IDENTITY_MAX];
-    bool admin;
+    _Atomic bool admin;
     bool proven;   /* false: plaintext TCP, where others may be this identity too */
     uint64_t key;  /* never 0; the same for the same name while the daemon lives, and not to be guessed */
     uint32_t refs; /* the table's lock */
@@ -51,13 +51,15 @@ struct ngd_identity {
 struct ngd_identities;
 
 struct ngd_identities_params {
-    const char *const *admins; /* names; copied by reference, must outlive the table */
+    const char *const *admins; /* names; borrowed while the table lives, or until ngd_identities_set */
     size_t n_admins;
     uint64_t limits[NGD_QUOTA_KINDS];       /* 0: none */
     uint64_t admin_limits[NGD_QUOTA_KINDS]; /* of administrators */
 };
 
 ngd_status_t ngd_identities_create(const struct ngd_identities_params *params, struct ngd_identities **table_p);
+/* Changes limits and administrators, also of identities that exist. Nothing is taken from an identity that has more. */
+void ngd_identities_set(struct ngd_identities *table, const struct ngd_identities_params *params);
 void ngd_identities_destroy(struct ngd_identities *table); /* NULL is fine; nobody may hold an identity */
 /* Finds or makes; NULL when out of memory. */
 struct ngd_identity *ngd_identity_get(struct ngd_identities *table, const char *name);

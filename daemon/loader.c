@@ -342,9 +342,15 @@ static ngd_status_t load_open_file(struct ngd_loader *l, struct ngd_load *load, 
 ngd_status_t ngd_load_run(struct ngd_loader *l, struct ngd_load *load, struct ngd_diag *diag)
 {
     static struct ngd_log_limit limit = {.most = NGD_LOG_LIMIT_CALL};
+    struct ngd_options *options = &l->daemon->options;
+    struct ngd_config_list dirs;
+    ngd_status_t status = ngd_options_copy_list(options, &options->models_dir, &dirs);
     int fd;
-    ngd_status_t status = ngd_sandbox_open(&l->daemon->options.models_dir, load->path, &fd, diag);
 
+    if (status != NGD_OK)
+        return ngd_diag_set(diag, status, "no host memory for the list of models-dir");
+    status = ngd_sandbox_open(&dirs, load->path, &fd, diag);
+    ngd_config_list_fini(&dirs);
     if (status != NGD_OK)
         return status;
     status = load_open_file(l, load, fd, diag);

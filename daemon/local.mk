@@ -116,6 +116,10 @@ libngdcontrol_la_SOURCES = \
 	daemon/control/drain.h \
 	daemon/control/listener.c \
 	daemon/control/listener.h \
+	daemon/control/reload.c \
+	daemon/control/reload.h \
+	daemon/control/settings.c \
+	daemon/control/settings.h \
 	daemon/control/stats.c \
 	daemon/control/stats.h \
 	daemon/control/stats_http.c \
@@ -131,6 +135,7 @@ libngdhandlers_la_SOURCES = \
 	daemon/handlers/bind.c \
 	daemon/handlers/borrow.h \
 	daemon/handlers/buckets.c \
+	daemon/handlers/config.c \
 	daemon/handlers/doctor.c \
 	daemon/handlers/doctor_device.c \
 	daemon/handlers/explain.c \

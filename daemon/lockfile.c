@@ -10,8 +10,13 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+struct held_lock {
+    int fd;
+    char *path;
+};
+
 struct ngd_locks {
-    int *fds;
+    struct held_lock *items;
     size_t n;
 };
 
@@ -29,10 +34,22 @@ void ngd_locks_destroy(struct ngd_locks *locks)
 {
     if (!locks)
         return;
-    for (size_t i = 0; i < locks->n; i++)
-        close(locks->fds[i]);
-    ngd_free(locks->fds);
+    while (locks->n > 0)
+        ngd_locks_release(locks, locks->items[0].path);
+    ngd_free(locks->items);
     ngd_free(locks);
+}
+
+void ngd_locks_release(struct ngd_locks *locks, const char *path)
+{
+    for (size_t i = 0; i < locks->n; i++) {
+        if (strcmp(locks->items[i].path, path) != 0)
+            continue;
+        close(locks->items[i].fd);
+        ngd_free(locks->items[i].path);
+        locks->items[i] = locks->items[--locks->n];
+        return;
+    }
 }
 
 static ngd_status_t held_by_other(int fd, const char *path, struct ngd_diag *diag)
@@ -60,13 +77,14 @@ static void write_pid(int fd, const char *path)
 
 ngd_status_t ngd_locks_take(struct ngd_locks *locks, const char *path, struct ngd_diag *diag)
 {
-    int *fds = ngd_reallocarray(locks->fds, locks->n + 1, sizeof(*fds));
+    struct held_lock *items = ngd_reallocarray(locks->items, locks->n + 1, sizeof(*items));
     ngd_status_t status;
+    char *name;
     int fd;
 
-    if (!fds)
+    if (!items)
         return NGD_ERR_NO_MEMORY;
-    locks->fds = fds;
+    locks->items = items;
     fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600);
     if (fd < 0)
         return ngd_diag_set(diag, ngd_status_from_errno(errno), "lock file %s cannot be opened: %s", path,
@@ -78,7 +96,12 @@ ngd_status_t ngd_locks_take(struct ngd_locks *locks, const char *path, struct ng
         close(fd);
         return status;
     }
+    name = ngd_strdup(path);
+    if (!name) {
+        close(fd);
+        return NGD_ERR_NO_MEMORY;
+    }
     write_pid(fd, path);
-    fds[locks->n++] = fd;
+    items[locks->n++] = (struct held_lock){fd, name};
     return NGD_OK;
 }

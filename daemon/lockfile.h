@@ -16,5 +16,7 @@ ngd_status_t ngd_locks_create(struct ngd_locks **locks_p);
 void ngd_locks_destroy(struct ngd_locks *locks); /* releases the locks; NULL is fine */
 /* BUSY: another daemon holds the lock; the diagnosis says which. */
 ngd_status_t ngd_locks_take(struct ngd_locks *locks, const char *path, struct ngd_diag *diag);
+/* Releases the lock of that path, if it is held. */
+void ngd_locks_release(struct ngd_locks *locks, const char *path);
 
 #endif

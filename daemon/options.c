@@ -10,9 +10,11 @@
 #include <string.h>
 
 #define AT(field) offsetof(struct ngd_options, field)
-#define COUNT(name, field, def, min, max, help)                           \
-    {                                                                     \
-        name, NGD_CONFIG_INT, AT(field), def, min, max, NULL, help, false \
+#define RELOAD    true  /* a reload changes it */
+#define RESTART   false /* a change needs a restart */
+#define COUNT(name, field, def, min, max, help, reloadable)                    \
+    {                                                                          \
+        name, NGD_CONFIG_INT, AT(field), def, min, max, NULL, help, reloadable \
     }
 
 const char *const ngd_isa_names[] = {"auto", "scalar", "avx2", "avx512", "avx512bf16", "amx", NULL};
@@ -22,212 +24,223 @@ const struct ngd_config_option ngd_options_table[] = {
      "Address on which clients connect: unix:PATH, tcp:HOST:PORT or HOST:PORT. Write an IPv6 address in brackets; "
      "port 0 picks a free port. TCP uses TLS if tls-cert is set; without TLS it is refused unless allow-plaintext is "
      "set. Sockets that systemd passes are served in addition.",
-     false},
+     RELOAD},
     COUNT("socket-mode", socket_mode, "660", 0, 777,
-          "Permissions of the Unix socket, in octal digits. They decide who may connect."),
+          "Permissions of the Unix socket, in octal digits. They decide who may connect.", RELOAD),
     {"lock-file", NGD_CONFIG_STRING, AT(lock_file), "", 0, 0, NULL,
      "File that the daemon locks so that a second daemon cannot start. Empty: the path of each Unix socket with .lock "
      "appended.",
-     false},
+     RESTART},
     {"stats-listen", NGD_CONFIG_STRING, AT(stats_listen), "127.0.0.1:9400", 0, 0, NULL,
      "HOST:PORT of the HTTP statistics endpoint, or off. It serves /metrics, /healthz, /readyz, /stats.json and a "
      "page for people at /. Port 0 picks a free port. The endpoint has no authentication: use an address that only "
      "permitted readers can reach.",
-     false},
+     RELOAD},
     {"stats-hosts", NGD_CONFIG_LIST, AT(stats_hosts), "", 0, 0, NULL,
      "Host name, without a port, that clients of the statistics endpoint may use. A request is refused unless its "
      "Host is one of these names, the host of stats-listen, localhost or an IP address.",
-     false},
+     RELOAD},
     {"stats-names", NGD_CONFIG_BOOL, AT(stats_names), "no", 0, 0, NULL,
      "yes: the statistics endpoint shows the names of identities, graphs and models to everybody who can reach it. "
      "no: it shows only their sums.",
-     true},
+     RELOAD},
     {"models-dir", NGD_CONFIG_LIST, AT(models_dir), "", 0, 0, NULL,
      "Directory from which clients may load safetensors files, subdirectories included. If none is given, no file can "
      "be loaded.",
-     false},
+     RELOAD},
     {"dump-dir", NGD_CONFIG_LIST, AT(dump_dir), "", 0, 0, NULL,
      "Directory in which diagnostics may write, subdirectories included: data dumps of clients' graphs, and the "
      "records of replays with wrong results (in the first directory given). If none is given, nothing is written.",
-     false},
+     RELOAD},
     {"dump-limit", NGD_CONFIG_SIZE, AT(dump_limit), "1G", 0, INT64_C(1) << 50, NULL,
      "Largest number of bytes that diagnostics write while the daemon runs. A file counts as its size rounded up to 4 "
      "KiB, plus 1 KiB; a directory counts as 4 KiB. 0: no limit.",
-     false},
+     RELOAD},
     {"device", NGD_CONFIG_LIST, AT(device), "host", 0, 0, NULL,
-     "Device to serve: BACKEND or BACKEND:INDEX. The first one is the default device.", false},
+     "Device to serve: BACKEND or BACKEND:INDEX. The first one is the default device.", RESTART},
     {"device-memory", NGD_CONFIG_SIZE, AT(device_memory), "0", 0, INT64_C(1) << 50, NULL,
-     "Memory budget of each device. 0: the backend decides (host: a share of the machine's memory).", false},
+     "Memory budget of each device. 0: the backend decides (host: a share of the machine's memory).", RESTART},
     {"ascend-libs", NGD_CONFIG_STRING, AT(ascend_libs), "", 0, 0, NULL,
      "Directory of the CANN libraries (libascendcl.so and others) for ascend devices. Empty: the directories in which "
      "CANN is installed by default (ASCEND_HOME_PATH, /usr/local/Ascend).",
-     false},
+     RESTART},
     {"ascend-lib-names", NGD_CONFIG_STRING, AT(ascend_lib_names), "", 0, 0, NULL,
      "Replacement file names for CANN libraries: libopapi.so=FILE, ... If FILE contains a slash, it is used as a path "
      "and ascend-libs is not searched.",
-     false},
+     RESTART},
     {"nz-weights", NGD_CONFIG_ENUM, AT(nz_weights), "off", 0, 0, "off auto",
      "ascend: auto copies f16 and bf16 weights that matrix products read to FRACTAL_NZ, the layout of the device's "
      "matrix unit, as long as a quarter of the device's memory budget stays free. Such weights use twice the memory.",
-     false},
+     RESTART},
     {"device-facts", NGD_CONFIG_STRING, AT(device_facts), "", 0, 0, NULL,
      "ascend: file that npugraphd --probe has written about this chip and version of CANN. What it says about "
      "attention, operators and limits outranks the daemon's own tables. A file about another chip or version is not "
      "used, which the log says. A file with a mistake is refused with its line.",
-     false},
-    COUNT("threads", threads, "0", 0, 1024, "CPUs that a host device uses for computation. 0: all."),
+     RESTART},
+    COUNT("threads", threads, "0", 0, 1024, "CPUs that a host device uses for computation. 0: all.", RESTART),
     {"isa", NGD_CONFIG_ENUM, AT(isa), "auto", 0, 0, "auto scalar avx2 avx512 avx512bf16 amx",
-     "Instruction set of the host device's kernels. Meant for comparisons.", false},
+     "Instruction set of the host device's kernels. Meant for comparisons.", RESTART},
     {"telemetry-interval", NGD_CONFIG_TIME, AT(telemetry_interval), "5s", 0, 3600 * NGD_SEC, NULL,
      "How often the hardware of each device is asked for its memory, temperature, power, errors and utilization. A "
      "separate thread asks; values that it has not renewed for three intervals are dropped. 0: never.",
-     false},
+     RESTART},
     COUNT("slots", slots, "1", 1, 64,
           "Stream slots per device: the number of replays that can run at the same time. Each slot has its own memory "
-          "pool."),
-    COUNT("capture-threads", capture_threads, "1", 1, 16, "Threads that capture graphs."),
+          "pool.",
+          RESTART),
+    COUNT("capture-threads", capture_threads, "1", 1, 16, "Threads that capture graphs.", RESTART),
     {"inline-limit", NGD_CONFIG_TIME, AT(inline_limit), "50us", 0, NGD_SEC, NULL,
      "If the device is idle and a replay is expected to take less time than this, it runs on the thread that received "
      "it. 0: never.",
-     false},
+     RELOAD},
     {"max-replay-time", NGD_CONFIG_TIME, AT(max_replay_time), "60s", 0, 24 * 3600 * NGD_SEC, NULL,
      "A replay that runs longer is stopped between two kernels with REPLAY_STOPPED. Each slice of a prompt is timed "
      "separately. 0: no limit.",
-     false},
+     RELOAD},
     {"max-capture-time", NGD_CONFIG_TIME, AT(max_capture_time), "120s", 0, 24 * 3600 * NGD_SEC, NULL,
-     "A capture or dry run that takes longer is stopped with CAPTURE_STOPPED. 0: no limit.", false},
+     "A capture or dry run that takes longer is stopped with CAPTURE_STOPPED. 0: no limit.", RELOAD},
     {"merge", NGD_CONFIG_BOOL, AT(merge), "yes", 0, 0, NULL,
      "yes: waiting replays of the same graph run as one if the graph has a batch symbol, even if different clients "
      "sent them. no: each replay runs alone.",
-     false},
+     RELOAD},
     {"merge-wait", NGD_CONFIG_TIME, AT(merge_wait), "2ms", 0, NGD_SEC, NULL,
      "Longest time that a free device waits for more replays to merge. It waits only if several such replays were "
      "under way at once recently, and never longer than half the time of one replay. 0: no wait; replays that are "
      "already waiting still run together.",
-     false},
+     RELOAD},
     COUNT("prompt-share", prompt_share, "40", 0, 1000,
           "Largest delay of a decode step by prompts that are processed at the same time, in percent of the step's "
-          "time. 0: no bound; decode steps and chunks of prompts take turns."),
+          "time. 0: no bound; decode steps and chunks of prompts take turns.",
+          RELOAD),
     COUNT("queue-limit", queue_limit, "4096", 1, 1 << 20,
-          "Replays that may wait for a device; further ones are refused."),
+          "Replays that may wait for a device; further ones are refused.", RELOAD),
     {"weight", NGD_CONFIG_LIST, AT(weight), "", 0, 0, NULL,
      "IDENTITY=N: sets the identity's weight, 1 to 1000. When a device is overloaded, identities get time in "
      "proportion to their weights. The default weight is 100.",
-     false},
+     RELOAD},
     COUNT("capture-limit", capture_limit, "64", 1, 65536,
-          "Captures that one graph may have, unless its own option capture_limit says otherwise."),
+          "Captures that one graph may have, unless its own option capture_limit says otherwise.", RELOAD),
     {"store-dir", NGD_CONFIG_STRING, AT(store_dir), "auto", 0, 0, NULL,
      "Directory that keeps compiled plans for the next start. Several daemons may share it. auto: the directory that "
      "systemd provides (CacheDirectory=), or none without systemd. off: none. If the directory cannot be used, the "
      "daemon reports it and runs without a store.",
-     false},
+     RESTART},
     {"store-budget", NGD_CONFIG_SIZE, AT(store_budget), "1G", 0, INT64_C(1) << 50, NULL,
-     "Largest size of store-dir in bytes. Beyond it, the least recently used plans are removed. 0: no limit.", false},
+     "Largest size of store-dir in bytes. Beyond it, the least recently used plans are removed. 0: no limit.", RELOAD},
     {"static-compiler", NGD_CONFIG_STRING, AT(static_compiler), "auto", 0, 0, NULL,
      "Absolute path of the C compiler (gcc or clang) for graphs with static_kernel_compile. auto: the first of "
      "/usr/bin/cc, /usr/bin/gcc and /usr/bin/clang. off: none; such graphs use the generic kernels.",
-     false},
+     RESTART},
     {"static-dir", NGD_CONFIG_STRING, AT(static_dir), "", 0, 0, NULL,
      "Directory in which each compilation for static_kernel_compile creates a temporary directory and removes it "
      "afterwards. Empty: $TMPDIR, or /tmp.",
-     false},
+     RESTART},
     {"static-timeout", NGD_CONFIG_TIME, AT(static_timeout), "10m", NGD_SEC, 3600 * NGD_SEC, NULL,
-     "Time limit of a compilation for static_kernel_compile. When it expires, the compiler is killed.", false},
-    COUNT("cqs", cqs, "1", 1, 16, "Threads that receive and answer calls. One is fastest up to four cores."),
+     "Time limit of a compilation for static_kernel_compile. When it expires, the compiler is killed.", RELOAD},
+    COUNT("cqs", cqs, "1", 1, 16, "Threads that receive and answer calls. One is fastest up to four cores.", RESTART),
     {"max-message", NGD_CONFIG_SIZE, AT(max_message), "16M", 64 << 10, 1 << 30, NULL,
      "Largest message that is received or sent. It bounds the inputs and the outputs of a replay; larger tensors go "
      "through buffers.",
-     false},
+     RESTART},
     {"tcp-keepalive", NGD_CONFIG_TIME, AT(tcp_keepalive), "40s", 0, 3600 * NGD_SEC, NULL,
      "Time after which a TCP peer that vanished (power loss, broken cable) loses its connection, session and memory. "
      "The kernel probes the peer in the meantime. A peer that has stopped reading its data for this long also loses "
      "its connection. Whole seconds. 0: the system's limits, which are hours.",
-     true},
+     RELOAD},
     {"guard-unix", NGD_CONFIG_ENUM, AT(guard_unix), "others", 0, 0, "others all none",
      "Connections on Unix sockets whose HTTP/2 frames are checked before gRPC sees them. others: those of users other "
      "than root and the daemon's own user; all; none. Connections over TCP are always checked.",
-     false},
+     RELOAD},
     COUNT("max-connections", max_connections, "1024", 1, 1 << 20,
           "Open connections; further ones are closed at once. A quarter of them, at most 16, is reserved for "
-          "administrators on Unix sockets."),
+          "administrators on Unix sockets.",
+          RELOAD),
     COUNT("max-streams", max_streams, "1024", 1, 1 << 20,
-          "Calls under way on one connection; the client queues further ones."),
+          "Calls under way on one connection; the client queues further ones.", RESTART),
     COUNT("max-inflight", max_inflight, "8192", 1, 1 << 20,
-          "Calls under way in total; further ones are refused, except status and health."),
-    COUNT("max-sessions", max_sessions, "1024", 1, 1 << 20, "Open sessions in total."),
+          "Calls under way in total; further ones are refused, except status and health.", RELOAD),
+    COUNT("max-sessions", max_sessions, "1024", 1, 1 << 20, "Open sessions in total.", RELOAD),
 #define NGD_QUOTA(ID, name, option, type, def, min, max, total, noun, help) \
-    {option, NGD_CONFIG_##type, AT(quotas[NGD_QUOTA_##ID]), def, min, max, NULL, help, false},
+    {option, NGD_CONFIG_##type, AT(quotas[NGD_QUOTA_##ID]), def, min, max, NULL, help, RELOAD},
 #include "daemon/quotas.def"
 #undef NGD_QUOTA
     COUNT("max-device-share-per-identity", max_device_share_per_identity, "0", 0, 100,
           "Largest share of the time of each device's stream slots that one identity gets, in percent. Work beyond it "
           "waits even if the device is idle. A request that cannot meet its deadline under the cap is refused. 0: no "
-          "cap."),
+          "cap.",
+          RELOAD),
     {"tls-cert", NGD_CONFIG_STRING, AT(tls_cert), "", 0, 0, NULL,
-     "PEM file with the server's certificate chain. This file and the other TLS files are read again on SIGHUP and "
-     "when they change. If one of the new files is not valid, all the old ones stay in use.",
-     false},
-    {"tls-key", NGD_CONFIG_STRING, AT(tls_key), "", 0, 0, NULL, "PEM file with the certificate's private key.", false},
+     "PEM file with the server's certificate chain. This file and the other TLS files are read again by a "
+     "reload and when they change. If one of the new files is not valid, all the old ones stay in use.",
+     RELOAD},
+    {"tls-key", NGD_CONFIG_STRING, AT(tls_key), "", 0, 0, NULL, "PEM file with the certificate's private key.", RELOAD},
     {"tls-client-ca", NGD_CONFIG_STRING, AT(tls_client_ca), "", 0, 0, NULL,
      "PEM file with the authorities whose client certificates are accepted. Clients without a certificate are "
      "refused.",
-     false},
+     RELOAD},
     {"tls-crl", NGD_CONFIG_STRING, AT(tls_crl), "", 0, 0, NULL,
      "PEM file with revocation lists, one for each authority above a client's certificate, including the root. A "
      "client is refused, and its connections are closed, if its certificate is revoked or if a list is missing or out "
      "of date. Empty: revocation is not checked.",
-     false},
+     RELOAD},
     {"tls-allow-cn", NGD_CONFIG_BOOL, AT(tls_allow_cn), "no", 0, 0, NULL,
      "yes: if a client certificate has neither a URI nor a DNS name, its common name is used, and the identity is "
      "tls-cn:NAME. no: such clients are refused.",
-     false},
+     RELOAD},
     {"max-connection-age", NGD_CONFIG_TIME, AT(max_connection_age), "0", 0, 365 * 24 * 3600 * NGD_SEC, NULL,
      "Age at which a TCP connection is closed, up to a tenth earlier. Its calls end with UNAVAILABLE, and clients "
      "connect again. 0: no limit.",
-     false},
+     RELOAD},
     {"allow-plaintext", NGD_CONFIG_BOOL, AT(allow_plaintext), "no", 0, 0, NULL,
      "Allows plaintext TCP, which does not authenticate clients. Every user who can reach the port may use the "
      "devices, and all clients of one address, such as 127.0.0.1, are one identity. A session belongs to whoever has "
      "its token.",
-     false},
+     RELOAD},
     {"admin-identities", NGD_CONFIG_LIST, AT(admin_identities), "", 0, 0, NULL,
      "Identity of an administrator: uid:N, tls-uri:NAME, tls-dns:NAME or tls-cn:NAME. An administrator may see, "
      "unload and share what other identities own, and may drain the daemon. Root and the daemon's own user are always "
      "administrators on a Unix socket.",
-     false},
+     RELOAD},
     {"may-publish", NGD_CONFIG_LIST, AT(may_publish), "", 0, 0, NULL,
-     "Identity, or group:NAME, that may make its models public. Administrators always may.", false},
+     "Identity, or group:NAME, that may make its models public. Administrators always may.", RELOAD},
     {"group", NGD_CONFIG_LIST, AT(group), "", 0, 0, NULL,
      "NAME=IDENTITY: makes the identity a member of the group. Models can be shared with a group as group:NAME. Give "
      "one entry for each member.",
-     false},
+     RELOAD},
     {"share-prefixes", NGD_CONFIG_ENUM, AT(share_prefixes), "identity", 0, 0, "identity all",
      "Who shares the computed beginnings of prompts. identity: each identity reuses only its own. all: all users of a "
      "model reuse them, if the model's owner allows it too. Users who share can infer from response times which "
      "prompts others have sent.",
-     true},
+     RELOAD},
     {"drain-grace", NGD_CONFIG_TIME, AT(drain_grace), "30s", 0, 24 * 3600 * NGD_SEC, NULL,
-     "Time that work under way has to finish after SIGTERM.", true},
+     "Time that work under way has to finish after SIGTERM.", RELOAD},
     {"stop-grace", NGD_CONFIG_TIME, AT(stop_grace), "10s", NGD_MSEC, 3600 * NGD_SEC, NULL,
-     "Time that the process then has to stop. After it, the daemon logs what is stuck and exits with status 4.", true},
+     "Time that the process then has to stop. After it, the daemon logs what is stuck and exits with status 4.",
+     RELOAD},
     {"log-level", NGD_CONFIG_ENUM, AT(log_level), "info", 0, 0, "error warning notice info debug",
-     "Lowest severity that is logged.", true},
-    {NULL, NGD_CONFIG_BOOL, 0, NULL, 0, 0, NULL, NULL, false},
+     "Lowest severity that is logged.", RELOAD},
+    NGD_CONFIG_END(AT(sources)),
 };
+_Static_assert(sizeof(ngd_options_table) / sizeof(ngd_options_table[0]) <= NGD_OPTIONS_MAX,
+               "there is room for the names of all options");
 
-/* Converts socket-mode from octal digits, which the table's integers are not. */
-static ngd_status_t check_socket_mode(struct ngd_options *options, struct ngd_diag *diag)
+/* Checks that socket-mode consists of octal digits, which the table's integers need not. */
+static ngd_status_t check_socket_mode(const struct ngd_options *options, struct ngd_diag *diag)
 {
-    int64_t mode = 0, shift = 0;
-
-    for (int64_t rest = options->socket_mode; rest > 0; rest /= 10, shift += 3) {
+    for (int64_t rest = options->socket_mode; rest > 0; rest /= 10)
         if (rest % 10 > 7)
             return ngd_diag_set(diag, NGD_ERR_CONFIG, "socket-mode: %lld is not octal; allowed: 0 to 777",
                                 (long long)options->socket_mode);
-        mode |= (rest % 10) << shift;
-    }
-    options->socket_mode = mode;
     return NGD_OK;
+}
+
+unsigned ngd_options_socket_mode(const struct ngd_options *options)
+{
+    unsigned mode = 0, shift = 0;
+
+    for (int64_t rest = options->socket_mode; rest > 0; rest /= 10, shift += 3)
+        mode |= (unsigned)(rest % 10) << shift;
+    return mode;
 }
 
 static ngd_status_t check_stats_hosts(const struct ngd_config_list *list, struct ngd_diag *diag)
@@ -262,7 +275,10 @@ static ngd_status_t check_tls(const struct ngd_options *options, struct ngd_diag
     if (given != 0 && given != 3)
         return ngd_diag_set(
             diag, NGD_ERR_CONFIG,
-            "tls-cert, tls-key and tls-client-ca go together: give all three for TLS, or none for plaintext");
+            "%s: tls-cert, tls-key and tls-client-ca go together: give all three for TLS, or none for plaintext",
+            *options->tls_cert  ? "tls-cert"
+            : *options->tls_key ? "tls-key"
+                                : "tls-client-ca");
     if (given == 0 && *options->tls_crl)
         return ngd_diag_set(diag, NGD_ERR_CONFIG, "tls-crl needs tls-cert, tls-key and tls-client-ca");
     if (check_old_form("weight", &options->weight, diag) != NGD_OK)
@@ -286,17 +302,32 @@ static uint32_t read_weight(const char *entry, size_t *name_len_p)
     return (uint32_t)n;
 }
 
-uint32_t ngd_options_weight(const struct ngd_options *options, const char *identity)
+uint32_t ngd_options_weight(struct ngd_options *options, const char *identity)
 {
-    for (size_t i = 0; i < options->weight.n; i++) {
+    uint32_t found = NGD_WEIGHT_DEFAULT;
+
+    ngd_mutex_lock(&options->live_lock);
+    for (size_t i = options->weight.n; i-- > 0;) { /* of several entries, the first one counts */
         const char *entry = options->weight.items[i];
         size_t n = 0;
         uint32_t weight = read_weight(entry, &n);
 
         if (strlen(identity) == n && memcmp(entry, identity, n) == 0)
-            return weight;
+            found = weight;
     }
-    return NGD_WEIGHT_DEFAULT;
+    ngd_mutex_unlock(&options->live_lock);
+    return found;
+}
+
+ngd_status_t ngd_options_copy_list(struct ngd_options *options, const struct ngd_config_list *list,
+                                   struct ngd_config_list *to)
+{
+    ngd_status_t status;
+
+    ngd_mutex_lock(&options->live_lock);
+    status = ngd_config_list_copy(list, to);
+    ngd_mutex_unlock(&options->live_lock);
+    return status;
 }
 
 static ngd_status_t check_groups(const struct ngd_options *options, struct ngd_diag *diag)
@@ -350,6 +381,21 @@ static ngd_status_t check_daemon_options(struct ngd_options *options, struct ngd
     if (status == NGD_OK)
         status = check_static(options, diag);
     return status == NGD_OK ? check_tls(options, diag) : status;
+}
+
+void ngd_options_locate(const struct ngd_options *options, struct ngd_diag *diag)
+{
+    size_t n = diag ? strcspn(diag->text, ":, ") : 0;
+
+    for (const struct ngd_config_option *opt = ngd_options_table; n > 0 && opt->name; opt++) {
+        const char *source = ngd_config_source(ngd_options_table, opt, options);
+
+        if (strlen(opt->name) != n || memcmp(opt->name, diag->text, n) != 0)
+            continue;
+        if (strchr(source, ':')) /* else it is the default, or was set by the command line alone */
+            ngd_diag_prefix(diag, "%.250s: ", source);
+        return;
+    }
 }
 
 static bool is_action(const char *arg, ngd_options_action_t *action_p)
@@ -456,13 +502,17 @@ ngd_status_t ngd_options_parse(struct ngd_options *options, int argc, char **arg
     *action_p = NGD_OPTIONS_RUN;
     if (status != NGD_OK)
         return status;
+    ngd_mutex_init(&options->live_lock, NGD_RANK_OPTIONS);
     status = read_arguments(NULL, argc, argv, config_path_p, action_p, diag);
     if (status == NGD_OK && *config_path_p)
         status = read_files(options, *config_path_p, diag);
     if (status == NGD_OK)
         status = read_arguments(options, argc, argv, config_path_p, action_p, diag);
-    if (status == NGD_OK)
+    if (status == NGD_OK) {
         status = check_daemon_options(options, diag);
+        if (status != NGD_OK)
+            ngd_options_locate(options, diag);
+    }
     if (status != NGD_OK)
         ngd_options_fini(options);
     return status;
@@ -471,6 +521,7 @@ ngd_status_t ngd_options_parse(struct ngd_options *options, int argc, char **arg
 void ngd_options_fini(struct ngd_options *options)
 {
     ngd_config_fini(ngd_options_table, options);
+    ngd_mutex_fini(&options->live_lock);
 }
 
 static void print_daemon_help(struct ngd_strbuf *sb)

@@ -4,15 +4,17 @@
 
 /*
  * The daemon's options. Each is one row of the table in options.c, with the same name in the file and on the command
- * line. Threads: read-only after the start, except that SIGHUP changes the reloadable ones, which other threads than
- * the loop's read with ngd_config_get.
+ * line; the row also says whether a reload changes it. Threads: the loop's thread changes them
+ * (daemon/control/reload.h). Other threads read numbers of reloadable options with ngd_config_get, and their strings
+ * and lists under live_lock.
  */
 #include "base/config.h"
+#include "base/lock.h"
 #include "daemon/quotas.h"
 
 struct ngd_options {
     struct ngd_config_list listen;
-    int64_t socket_mode;
+    int64_t socket_mode; /* octal digits as a decimal number; see ngd_options_socket_mode */
     char *lock_file;
     char *stats_listen;
     struct ngd_config_list stats_hosts;
@@ -64,9 +66,12 @@ struct ngd_options {
     ngd_nsec_t drain_grace;
     ngd_nsec_t stop_grace;
     int log_level;     /* ngd_log_level_t */
+    char **sources;    /* where each option was set; NULL: nowhere */
     const char *probe; /* file of --probe, or NULL; no option of the file */
+    struct ngd_mutex live_lock;
 };
 
+#define NGD_OPTIONS_MAX 128 /* rows of the table */
 extern const struct ngd_config_option ngd_options_table[];
 extern const char *const ngd_isa_names[];
 
@@ -90,7 +95,14 @@ ngd_status_t ngd_options_parse(struct ngd_options *options, int argc, char **arg
 void ngd_options_fini(struct ngd_options *options);
 /* Prints the output of an action to stdout. */
 void ngd_options_print(ngd_options_action_t action);
-/* Returns the identity's weight, from the option `weight`. */
-uint32_t ngd_options_weight(const struct ngd_options *options, const char *identity);
+/* Puts the file and line of an option in front of a diagnosis that begins with its name. */
+void ngd_options_locate(const struct ngd_options *options, struct ngd_diag *diag);
+/* Returns the identity's weight, from the option `weight`. Any thread. */
+uint32_t ngd_options_weight(struct ngd_options *options, const char *identity);
+/* Returns socket-mode as a mode. */
+unsigned ngd_options_socket_mode(const struct ngd_options *options);
+/* Copies a list that a reload may change. Any thread. */
+ngd_status_t ngd_options_copy_list(struct ngd_options *options, const struct ngd_config_list *list,
+                                   struct ngd_config_list *to);
 
 #endif

@@ -350,21 +350,44 @@ static ngd_status_t open_streams(struct ngd_session *s)
     return status;
 }
 
+static void fill_share_params(struct ngd_daemon *d, const struct ngd_identity *identity,
+                              struct ngd_share_params *params)
+{
+    *params = (struct ngd_share_params){
+        .weight = ngd_options_weight(&d->options, identity->name),
+        .queue_limit = (uint32_t)ngd_identity_limit(identity, NGD_QUOTA_QUEUED),
+        .device_percent = (uint32_t)ngd_config_get(d->options.max_device_share_per_identity),
+        .capture_limit = ngd_identity_limit(identity, NGD_QUOTA_CAPTURES),
+        .key = identity->key,
+        .store_limit = ngd_identity_limit(identity, NGD_QUOTA_STORE_BYTES),
+        .kv_limit = ngd_identity_limit(identity, NGD_QUOTA_KV_BLOCKS),
+    };
+}
+
 /* Opens the session's share. All sessions of an identity have one share. */
 static ngd_status_t open_share(struct ngd_session *s)
 {
-    const struct ngd_daemon *d = s->sessions->daemon;
-    struct ngd_share_params params = {
-        .weight = ngd_options_weight(&d->options, s->identity->name),
-        .queue_limit = (uint32_t)ngd_identity_limit(s->identity, NGD_QUOTA_QUEUED),
-        .device_percent = (uint32_t)d->options.max_device_share_per_identity,
-        .capture_limit = ngd_identity_limit(s->identity, NGD_QUOTA_CAPTURES),
-        .key = s->identity->key,
-        .store_limit = ngd_identity_limit(s->identity, NGD_QUOTA_STORE_BYTES),
-        .kv_limit = ngd_identity_limit(s->identity, NGD_QUOTA_KV_BLOCKS),
-    };
+    struct ngd_daemon *d = s->sessions->daemon;
+    struct ngd_share_params params;
 
+    fill_share_params(d, s->identity, &params);
     return ngd_share_open(d->sched, s->identity->name, &params, &s->share, NULL);
+}
+
+static void renew_share(void *ctx, const char *name, struct ngd_share_params *params)
+{
+    struct ngd_daemon *d = ctx;
+    struct ngd_identity *identity = ngd_identity_get(d->identities, name);
+
+    if (!identity)
+        return;
+    fill_share_params(d, identity, params);
+    ngd_identity_unref(identity);
+}
+
+void ngd_sessions_renew_shares(struct ngd_sessions *all)
+{
+    ngd_share_set_all(all->daemon->sched, renew_share, all->daemon);
 }
 
 static ngd_status_t make_session(struct ngd_sessions *all, const struct ngd_session_client *client,
@@ -398,7 +421,7 @@ ngd_status_t ngd_session_open(struct ngd_sessions *all, const struct ngd_session
                               const char *client_name, uint32_t grace_ms, struct ngd_session **session_p,
                               struct ngd_diag *diag)
 {
-    uint64_t max = ngd_identity_room(client->identity, (uint64_t)all->daemon->options.max_sessions);
+    uint64_t max = ngd_identity_room(client->identity, (uint64_t)ngd_config_get(all->daemon->options.max_sessions));
     struct ngd_session *s;
     ngd_status_t status;
 

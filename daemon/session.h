@@ -25,6 +25,8 @@ struct ngd_client_stream;
 #define NGD_SESSION_NAME_MAX     64
 #define NGD_SESSION_GRACE_MAX_MS 60000
 
+/* Sets weights and limits of all identities' shares to what the options and quotas say now. */
+void ngd_sessions_renew_shares(struct ngd_sessions *sessions);
 ngd_status_t ngd_sessions_create(struct ngd_daemon *d, struct ngd_sessions **sessions_p);
 /* Ends all sessions; every call must be over. NULL is fine. */
 void ngd_sessions_destroy(struct ngd_sessions *sessions);

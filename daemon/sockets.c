@@ -95,7 +95,6 @@ ngd_status_t ngd_socket_unix(const char *path, mode_t mode, int *fd_p, struct ng
 {
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
     ngd_status_t status = remove_stale(path, diag);
-    mode_t old;
     int fd, rc;
 
     if (status != NGD_OK)
@@ -104,10 +103,13 @@ ngd_status_t ngd_socket_unix(const char *path, mode_t mode, int *fd_p, struct ng
     if (fd < 0)
         return ngd_diag_set(diag, ngd_status_from_errno(errno), "a Unix socket cannot be created: %s", strerror(errno));
     memcpy(sa.sun_path, path, strlen(path) + 1);
-    /* The umask sets the mode from the beginning; a later chmod would leave a gap. */
-    old = umask(0777 & ~mode);
-    rc = bind(fd, (struct sockaddr *)&sa, sizeof(sa));
-    umask(old);
+    /* The file gets the descriptor's mode less the umask: never more than `mode`, not even for a moment. Changing the
+     * umask instead would change it for files that other threads make. */
+    rc = fchmod(fd, mode);
+    if (rc == 0)
+        rc = bind(fd, (struct sockaddr *)&sa, sizeof(sa));
+    if (rc == 0)
+        rc = chmod(path, mode);
     if (rc == 0)
         rc = listen(fd, BACKLOG);
     if (rc < 0) {

@@ -4,7 +4,7 @@
 
 /*
  * Addresses and listening sockets. All sockets are nonblocking and close-on-exec.
- * Threads: any; umask changes for a moment in ngd_socket_unix, so call it before threads make files.
+ * Threads: any.
  */
 #include "base/clock.h"
 #include "base/status.h"

@@ -5,6 +5,8 @@
 #include "base/metrics.h"
 #include "daemon/control/drain.h"
 #include "daemon/control/listener.h"
+#include "daemon/control/reload.h"
+#include "daemon/control/settings.h"
 #include "daemon/control/stats.h"
 #include "daemon/control/stats_http.h"
 #include "daemon/control/stop_guard.h"
@@ -44,9 +46,6 @@
 
 #define EXPIRE_EVERY   (100 * NGD_MSEC)
 #define SAVE_HOT_EVERY (60 * NGD_SEC)
-/* Descriptors reserved for other uses than connections: gRPC's own, files being loaded, listeners, the log. */
-#define RESERVED_FDS   128
-#define CONNECTION_FDS 3 /* a guarded connection's socket, and a pair */
 
 struct part {
     const char *name;
@@ -55,20 +54,6 @@ struct part {
 };
 
 /* ---- the process itself -------------------------------------------------------------------------------- */
-
-/* Lowers max-connections to what leaves descriptors for files and for gRPC. */
-static void fit_connections(struct ngd_options *o)
-{
-    struct rlimit limit;
-
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 ||
-        limit.rlim_cur >= (rlim_t)o->max_connections * CONNECTION_FDS + RESERVED_FDS)
-        return;
-    o->max_connections = limit.rlim_cur > 2 * RESERVED_FDS ? ((int64_t)limit.rlim_cur - RESERVED_FDS) / CONNECTION_FDS
-                                                           : RESERVED_FDS / CONNECTION_FDS;
-    ngd_warning("daemon", "max-connections is lowered to %lld: the process may have %llu open files",
-                (long long)o->max_connections, (unsigned long long)limit.rlim_cur);
-}
 
 static ngd_status_t start_limits(struct ngd_daemon *d, struct ngd_diag *diag)
 {
@@ -79,7 +64,7 @@ static ngd_status_t start_limits(struct ngd_daemon *d, struct ngd_diag *diag)
         return NGD_OK;
     limit.rlim_cur = limit.rlim_max;
     if (setrlimit(RLIMIT_NOFILE, &limit) == 0)
-        fit_connections(&d->options);
+        ngd_settings_fit_connections(&d->options);
     return NGD_OK;
 }
 
@@ -100,39 +85,14 @@ static void stop_locks(struct ngd_daemon *d)
 
 /* ---- loop and job threads ------------------------------------------------------------------------------ */
 
-/* Takes over what the files and the command line say now. If they have a mistake, nothing changes. */
-static void reload(struct ngd_daemon *d)
-{
-    struct ngd_strbuf taken, kept;
-    ngd_options_action_t action;
-    struct ngd_options fresh;
-    struct ngd_diag diag = {0};
-    const char *path;
-
-    ngd_tls_reload(d->tls);
-    if (ngd_options_parse(&fresh, d->argc, d->argv, &path, &action, &diag) != NGD_OK) {
-        ngd_error("daemon", "the configuration was not reloaded, and nothing of it changed: %s", diag.text);
-        return;
-    }
-    fit_connections(&fresh);
-    ngd_strbuf_init(&taken);
-    ngd_strbuf_init(&kept);
-    ngd_config_reload(ngd_options_table, &d->options, &fresh, &taken, &kept);
-    ngd_options_fini(&fresh);
-    ngd_log_set_level((ngd_log_level_t)d->options.log_level);
-    if (kept.len)
-        ngd_warning("daemon", "needs a restart: %s", ngd_strbuf_str(&kept));
-    ngd_notice("daemon", "configuration reloaded; changed: %s", taken.len ? ngd_strbuf_str(&taken) : "nothing");
-    ngd_strbuf_fini(&taken);
-    ngd_strbuf_fini(&kept);
-}
-
-static void drain_on_signal(void *arg, int signo)
+static void take_signal_of_loop(void *arg, int signo)
 {
     struct ngd_daemon *d = arg;
+    struct ngd_reload_report report;
+    struct ngd_diag diag = {0};
 
     if (signo == SIGHUP) {
-        reload(d);
+        (void)ngd_reload_run(d->reload, &report, &diag); /* the log has the result */
         return;
     }
     ngd_notice("daemon", "%s", strsignal(signo));
@@ -147,7 +107,7 @@ static ngd_status_t start_reactor(struct ngd_daemon *d, struct ngd_diag *diag)
 
     if (status != NGD_OK)
         return ngd_diag_set(diag, status, "the event loop cannot be created");
-    ngd_reactor_on_signal(d->reactor, drain_on_signal, d);
+    ngd_reactor_on_signal(d->reactor, take_signal_of_loop, d);
     return NGD_OK;
 }
 
@@ -258,23 +218,13 @@ static ngd_status_t start_sched(struct ngd_daemon *d, struct ngd_diag *diag)
     ngd_sched_params_init(&params);
     params.devices = d->devices;
     params.n_devices = (uint32_t)d->n_devices;
-    params.slots = (uint32_t)d->options.slots;
-    params.capture_threads = (uint32_t)d->options.capture_threads;
-    params.queue_limit = (uint32_t)d->options.queue_limit;
-    params.inline_limit = d->options.inline_limit;
-    params.max_replay_time = d->options.max_replay_time;
-    params.max_capture_time = d->options.max_capture_time;
-    params.merge = d->options.merge;
-    params.merge_wait = d->options.merge_wait;
-    params.prompt_share = (uint32_t)d->options.prompt_share;
-    d->dumps = (struct ngd_dumps){.allowed = (const char *const *)d->options.dump_dir.items,
-                                  .n_allowed = d->options.dump_dir.n,
-                                  .budget = d->options.dump_limit};
+    ngd_settings_sched(&d->options, &params);
+    ngd_dumps_init(&d->dumps, (const char *const *)d->options.dump_dir.items, d->options.dump_dir.n,
+                   d->options.dump_limit);
     params.dumps = &d->dumps;
     params.store = d->store;
     params.static_compiler = static_compiler(d);
     params.static_dir = static_dir(d);
-    params.static_timeout = d->options.static_timeout;
     status = ngd_sched_create(&params, &d->sched, diag);
     return status == NGD_OK ? ngd_sched_start(d->sched) : status;
 }
@@ -290,35 +240,14 @@ static void stop_sched(struct ngd_daemon *d)
 
 /* ---- what clients hold --------------------------------------------------------------------------------- */
 
-/* Sets the quotas' limits. A limit that is not set leaves a quarter of the total to other identities; administrators
- * may take all of it. */
-static void set_limits(const struct ngd_options *o, struct ngd_identities_params *params)
-{
-    const uint64_t totals[] = {
-#define NGD_QUOTA(ID, name, option, type, def, min, max, total, noun, help) (uint64_t)(total),
-#include "daemon/quotas.def"
-#undef NGD_QUOTA
-    };
-
-    for (int i = 0; i < NGD_QUOTA_KINDS; i++) {
-        uint64_t rest = totals[i] - totals[i] / 4;
-
-        params->limits[i] = o->quotas[i] ? o->quotas[i] : rest;
-        params->admin_limits[i] = o->quotas[i];
-    }
-}
-
 /* Starts before devices and the scheduler, so that it stops after them: what they free last is charged to an
  * identity. */
 static ngd_status_t start_identities(struct ngd_daemon *d, struct ngd_diag *diag)
 {
-    struct ngd_identities_params params = {
-        .admins = (const char *const *)d->options.admin_identities.items,
-        .n_admins = d->options.admin_identities.n,
-    };
+    struct ngd_identities_params params;
     ngd_status_t status;
 
-    set_limits(&d->options, &params);
+    ngd_settings_identities(&d->options, &params);
     status = ngd_identities_create(&params, &d->identities);
     return status == NGD_OK ? NGD_OK : ngd_diag_set(diag, status, "the table of identities cannot be created");
 }
@@ -494,16 +423,10 @@ static void look_at_certificates(void *arg)
 
 static ngd_status_t start_tls(struct ngd_daemon *d, struct ngd_diag *diag)
 {
-    const struct ngd_options *o = &d->options;
-    struct ngd_tls_params params = {.cert = o->tls_cert,
-                                    .key = o->tls_key,
-                                    .client_ca = o->tls_client_ca,
-                                    .crl = o->tls_crl,
-                                    .allow_cn = o->tls_allow_cn};
+    struct ngd_tls_params params;
     ngd_status_t status;
 
-    if (!*o->tls_cert)
-        return NGD_OK;
+    ngd_settings_tls(&d->options, &params);
     status = ngd_tls_create(&params, &d->tls, diag);
     if (status == NGD_OK)
         status = ngd_reactor_every(d->reactor, NGD_SEC, look_at_certificates, d->tls, &d->tls_timer);
@@ -517,17 +440,13 @@ static ngd_status_t start_front(struct ngd_daemon *d, struct ngd_diag *diag)
         .peers = d->peers,
         .deliver = deliver_to_server,
         .ctx = d,
-        .guard_unix = (ngd_guard_unix_t)d->options.guard_unix,
-        .max_connections = (uint32_t)d->options.max_connections,
-        .max_streams = (uint32_t)d->options.max_streams,
-        .max_message = d->options.max_message,
-        .max_age = d->options.max_connection_age,
     };
     ngd_status_t status = start_tls(d, diag);
 
     if (status != NGD_OK)
         return status;
-    params.tls = d->tls ? ngd_tls_source(d->tls) : NULL;
+    ngd_settings_front(&d->options, &params);
+    params.tls = ngd_tls_source(d->tls);
     status = ngd_front_create(&params, &d->front);
     return status == NGD_OK ? NGD_OK : ngd_diag_set(diag, status, "the front cannot be created");
 }
@@ -544,12 +463,18 @@ static void stop_front(struct ngd_daemon *d)
 
 static ngd_status_t start_listeners(struct ngd_daemon *d, struct ngd_diag *diag)
 {
-    return ngd_listeners_create(d, &d->listeners, diag);
+    ngd_status_t status = ngd_listeners_create(d, &d->listeners, diag);
+
+    if (status == NGD_OK && ngd_reload_create(d, &d->reload) != NGD_OK)
+        status = ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "out of memory");
+    return status;
 }
 
 static void stop_listeners(struct ngd_daemon *d)
 {
+    ngd_reload_destroy(d->reload);
     ngd_listeners_destroy(d->listeners);
+    d->reload = NULL;
     d->listeners = NULL;
 }
 
@@ -581,6 +506,8 @@ static void stop_serving(struct ngd_daemon *d)
 {
     atomic_store(&d->state, NGD_DAEMON_STOPPED);
     ngd_metric_set(NGD_M_READY, 0);
+    if (d->reload)
+        ngd_reload_stop(d->reload);
     if (d->listeners)
         ngd_listeners_stop(d->listeners);
     if (d->peers)

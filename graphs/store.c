@@ -24,7 +24,7 @@ ngd_status_t ngd_store_open(const struct ngd_store_params *params, struct ngd_st
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for the store");
     store->root = store->entries = store->notes = store->aside = store->tmp = store->lock_file = -1;
     store->owner = geteuid();
-    store->budget = params->budget;
+    atomic_init(&store->budget, params->budget);
     store->dir = ngd_strdup(params->dir);
     ngd_mutex_init(&store->lock, NGD_RANK_STORE);
     ngd_mutex_init(&store->owners_lock, NGD_RANK_STORE_OWNERS);
@@ -196,12 +196,19 @@ static ngd_status_t fail_write(struct ngd_store *store, ngd_status_t status)
     return status;
 }
 
+void ngd_store_set_budget(struct ngd_store *store, uint64_t budget)
+{
+    atomic_store(&store->budget, budget);
+}
+
 static ngd_status_t check_entry_size(struct ngd_store *store, const struct ngd_store_payer *payer, size_t n,
                                      struct ngd_diag *diag)
 {
-    if (store->budget && n > store->budget - store->budget / 10)
+    const uint64_t budget = atomic_load(&store->budget);
+
+    if (budget && n > budget - budget / 10)
         return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
-                            "an entry of %zu bytes does not fit into a store of %" PRIu64 " bytes", n, store->budget);
+                            "an entry of %zu bytes does not fit into a store of %" PRIu64 " bytes", n, budget);
     if (!payer->limit || n <= payer->limit)
         return NGD_OK;
     ngd_store_note_refused(store, payer->name);
@@ -219,7 +226,7 @@ static ngd_status_t put_entry_file(struct ngd_store *store, const struct ngd_sto
     if (status)
         return fail_write(store, status);
     if (ngd_store_is_full(store, payer, n) ||
-        (store->budget && atomic_load(&store->writes) % LOOK_EVERY == LOOK_EVERY - 1))
+        (atomic_load(&store->budget) && atomic_load(&store->writes) % LOOK_EVERY == LOOK_EVERY - 1))
         status = ngd_store_make_room(store, payer, n, diag);
     if (status)
         return fail_write(store, status);
@@ -404,6 +411,6 @@ void ngd_store_stats(const struct ngd_store *store, struct ngd_store_stats *stat
         .evictions = atomic_load(&store->evictions),
         .bytes = atomic_load(&store->bytes),
         .entries = atomic_load(&store->n_entries),
-        .budget = store->budget,
+        .budget = atomic_load(&store->budget),
     };
 }

@@ -37,6 +37,8 @@ struct ngd_store_params {
  * files that dead writers left behind. */
 ngd_status_t ngd_store_open(const struct ngd_store_params *params, struct ngd_store **store_p, struct ngd_diag *diag);
 void ngd_store_close(struct ngd_store *store); /* NULL is fine */
+/* Changes the budget. Entries beyond it are evicted when the next one is written. Any thread. */
+void ngd_store_set_budget(struct ngd_store *store, uint64_t budget);
 const char *ngd_store_dir(const struct ngd_store *store);
 
 /* An entry in memory. */

@@ -13,7 +13,7 @@
 
 struct ngd_store {
     char *dir;
-    uint64_t budget;
+    _Atomic uint64_t budget;              /* bytes of entries; 0: no limit */
     int root, entries, notes, aside, tmp; /* descriptors of directories; -1 = not open */
     int lock_file;
     uid_t owner;

@@ -104,9 +104,10 @@ void ngd_store_note_refused(struct ngd_store *store, const char *owner)
 
 bool ngd_store_is_full(struct ngd_store *store, const struct ngd_store_payer *payer, uint64_t more)
 {
+    const uint64_t budget = atomic_load(&store->budget);
     struct ngd_store_held held;
 
-    if (store->budget && atomic_load(&store->bytes) + more > store->budget)
+    if (budget && atomic_load(&store->bytes) + more > budget)
         return true;
     if (!payer->limit)
         return false;
@@ -276,8 +277,8 @@ static bool choose_owner(const struct listing *l, uint32_t payer, uint64_t more,
  * there is still no room. */
 static bool evict(struct ngd_store *store, struct listing *l, const struct ngd_store_payer *payer, uint64_t more)
 {
-    const uint64_t mine = less(payer->limit - payer->limit / 10, more),
-                   all = less(store->budget - store->budget / 10, more);
+    const uint64_t budget = atomic_load(&store->budget), mine = less(payer->limit - payer->limit / 10, more),
+                   all = less(budget - budget / 10, more);
     uint32_t own, next;
 
     if (!ngd_store_owners_add(&l->owners, payer->name, &own))
@@ -287,10 +288,10 @@ static bool evict(struct ngd_store *store, struct listing *l, const struct ngd_s
     if (payer->limit && l->owners.items[own].bytes + more > payer->limit)
         while (l->owners.items[own].bytes > mine && evict_oldest(store, l, own))
             ;
-    if (store->budget && l->bytes + more > store->budget)
+    if (budget && l->bytes + more > budget)
         while (l->bytes > all && choose_owner(l, own, more, &next))
             (void)evict_oldest(store, l, next);
-    return store->budget == 0 || l->bytes + more <= store->budget;
+    return budget == 0 || l->bytes + more <= budget;
 }
 
 ngd_status_t ngd_store_make_room(struct ngd_store *store, const struct ngd_store_payer *payer, uint64_t more,

@@ -92,6 +92,21 @@ static ngd_status_t open_own_share(struct ngd_sched *sched, struct ngd_diag *dia
     return ngd_share_open(sched, "npugraphd", &params, &sched->own_share, diag);
 }
 
+void ngd_sched_set(struct ngd_sched *sched, const struct ngd_sched_params *params)
+{
+#define SET(field) __atomic_store_n(&sched->params.field, params->field, __ATOMIC_RELAXED)
+    SET(queue_limit);
+    SET(inline_limit);
+    SET(max_replay_time);
+    SET(max_capture_time);
+    SET(merge);
+    SET(merge_wait);
+    SET(prompt_share);
+    SET(static_timeout);
+#undef SET
+    atomic_store_explicit(&sched->captures.max_time, params->max_capture_time, memory_order_relaxed);
+}
+
 ngd_status_t ngd_sched_create(const struct ngd_sched_params *params, struct ngd_sched **sched_p, struct ngd_diag *diag)
 {
     const struct ngd_sched_policy *policy = find_policy(params->policy, diag);
@@ -119,7 +134,7 @@ ngd_status_t ngd_sched_create(const struct ngd_sched_params *params, struct ngd_
     atomic_init(&sched->phase, NGD_SCHED_CREATED);
     find_rows(sched);
     status = ngd_captures_init(&sched->captures, NGD_CAPTURE_PLANS, params->capture_threads, CAPTURE_HEAP);
-    sched->captures.max_time = params->max_capture_time;
+    atomic_init(&sched->captures.max_time, params->max_capture_time);
     if (status == NGD_OK)
         status = ngd_captures_init(&sched->compiles, NGD_CAPTURE_KERNELS, 1, 0);
     if (status == NGD_OK)

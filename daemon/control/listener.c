@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/control/listener.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "daemon/daemon.h"
@@ -24,12 +25,17 @@
 #define PAUSE         (100 * NGD_MSEC)
 #define LISTENERS_MAX 32
 
+typedef enum listener_fate { STAYS, COMES, GOES } listener_fate_t; /* between prepare and commit */
+
 struct listener {
     struct ngd_daemon *daemon;
     int fd; /* -1: none yet, or closed */
-    bool tls;
+    bool tls, next_tls;
+    bool passed; /* by systemd */
+    listener_fate_t fate;
     uint32_t shortages; /* failed accepts since the last one that succeeded */
     struct ngd_reactor_watch *watch;
+    char text[NGD_ADDRESS_MAX + 16]; /* of the option; "" if it was passed */
     char address[NGD_ADDRESS_MAX + 8];
     char path[NGD_ADDRESS_MAX]; /* "" unless we made it and must remove it */
     dev_t dev;
@@ -38,7 +44,8 @@ struct listener {
 
 struct ngd_listeners {
     struct ngd_daemon *daemon;
-    struct listener items[LISTENERS_MAX];
+    struct ngd_mutex lock;                     /* for the thread of for_each; the loop reads without it */
+    struct listener *items[2 * LISTENERS_MAX]; /* during a reload, those that go and those that come */
     size_t n;
     int spare; /* a descriptor in reserve, for when no other is free; -1: in use */
 };
@@ -87,7 +94,7 @@ static void admit_peer(struct ngd_daemon *d, int fd, bool tls)
     bool known = identify(fd, tls, &peer);
 
     if (known && !peer.local)
-        ngd_socket_keep_alive(fd, d->options.tcp_keepalive);
+        ngd_socket_keep_alive(fd, ngd_config_get(d->options.tcp_keepalive));
     if (!known)
         refuse_peer(fd, &peer, "identity", "the peer cannot be identified");
     else
@@ -156,18 +163,44 @@ static void on_readable(void *arg)
 
 /* ---- making --------------------------------------------------------------------------------------------- */
 
-static struct listener *new_listener(struct ngd_listeners *all, struct ngd_diag *diag)
+static size_t count_lasting(const struct ngd_listeners *all)
 {
-    struct listener *l;
+    size_t n = 0;
 
-    if (all->n == LISTENERS_MAX) {
+    for (size_t i = 0; i < all->n; i++)
+        n += all->items[i]->fate != GOES;
+    return n;
+}
+
+static struct listener *new_listener(struct ngd_listeners *all, const char *text, struct ngd_diag *diag)
+{
+    struct listener *l = NULL;
+
+    if (count_lasting(all) >= LISTENERS_MAX || all->n == 2 * LISTENERS_MAX) {
         ngd_diag_set(diag, NGD_ERR_CONFIG, "more than %d addresses to listen on", LISTENERS_MAX);
         return NULL;
     }
-    l = &all->items[all->n++];
+    l = NGD_NEW(struct listener);
+    if (!l) {
+        ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a listening socket");
+        return NULL;
+    }
     l->daemon = all->daemon;
     l->fd = -1;
+    l->fate = COMES;
+    snprintf(l->text, sizeof(l->text), "%s", text);
+    ngd_mutex_lock(&all->lock);
+    all->items[all->n++] = l;
+    ngd_mutex_unlock(&all->lock);
     return l;
+}
+
+static bool is_tcp(const struct listener *l)
+{
+    struct sockaddr_storage sa;
+    socklen_t len = sizeof(sa);
+
+    return getsockname(l->fd, (struct sockaddr *)&sa, &len) == 0 && sa.ss_family != AF_UNIX;
 }
 
 static void name_tcp(struct listener *l)
@@ -182,49 +215,72 @@ static void name_tcp(struct listener *l)
     snprintf(l->address, sizeof(l->address), "%s%s", sa.ss_family == AF_UNIX ? "" : l->tls ? "tls:" : "tcp:", text);
 }
 
+/* Prints the path of a socket's own lock. False: the option lock-file names one lock for all sockets, which startup
+ * has taken. */
+static bool lock_path(const struct ngd_daemon *d, const char *path, char lock[NGD_ADDRESS_MAX + 8])
+{
+    snprintf(lock, NGD_ADDRESS_MAX + 8, "%s.lock", path);
+    return !*d->options.lock_file;
+}
+
 static ngd_status_t take_lock(struct ngd_daemon *d, const char *path, struct ngd_diag *diag)
 {
     char lock[NGD_ADDRESS_MAX + 8];
 
-    if (*d->options.lock_file) /* startup has taken the one lock for all sockets */
-        return NGD_OK;
-    snprintf(lock, sizeof(lock), "%s.lock", path);
-    return ngd_locks_take(d->locks, lock, diag);
+    return lock_path(d, path, lock) ? ngd_locks_take(d->locks, lock, diag) : NGD_OK;
 }
 
-static ngd_status_t listen_unix(struct ngd_listeners *all, const char *path, struct ngd_diag *diag)
+static void release_lock(struct ngd_daemon *d, const char *path)
+{
+    char lock[NGD_ADDRESS_MAX + 8];
+
+    if (lock_path(d, path, lock))
+        ngd_locks_release(d->locks, lock);
+}
+
+static void adopt_path(struct listener *l, const char *path)
+{
+    struct stat st;
+
+    snprintf(l->address, sizeof(l->address), "unix:%s", path);
+    if (lstat(path, &st) != 0)
+        return;
+    snprintf(l->path, sizeof(l->path), "%s", path);
+    l->dev = st.st_dev;
+    l->inode = st.st_ino;
+}
+
+static ngd_status_t listen_unix(struct ngd_listeners *all, const struct ngd_options *o, const char *text,
+                                const char *path, struct ngd_diag *diag)
 {
     ngd_status_t status = take_lock(all->daemon, path, diag);
     struct listener *l;
-    struct stat st;
     int fd;
 
-    if (status == NGD_OK)
-        status = ngd_socket_unix(path, (mode_t)all->daemon->options.socket_mode, &fd, diag);
     if (status != NGD_OK)
         return status;
-    l = new_listener(all, diag);
+    status = ngd_socket_unix(path, (mode_t)ngd_options_socket_mode(o), &fd, diag);
+    if (status != NGD_OK) {
+        release_lock(all->daemon, path);
+        return status;
+    }
+    l = new_listener(all, text, diag);
     if (!l) {
         close(fd);
+        unlink(path);
+        release_lock(all->daemon, path);
         return NGD_ERR_CONFIG;
     }
     l->fd = fd;
-    snprintf(l->address, sizeof(l->address), "unix:%s", path);
-    if (lstat(path, &st) == 0) {
-        snprintf(l->path, sizeof(l->path), "%s", path);
-        l->dev = st.st_dev;
-        l->inode = st.st_ino;
-    }
+    adopt_path(l, path);
     return NGD_OK;
 }
 
-/* Decides whether the listener uses TLS. TCP does if certificates are configured. */
-static ngd_status_t choose_tls(struct listener *l, const char *text, struct ngd_diag *diag)
+/* Decides whether a TCP listener uses TLS: it does if certificates are configured. */
+static ngd_status_t choose_tls(struct listener *l, const struct ngd_options *o, const char *text, struct ngd_diag *diag)
 {
-    const struct ngd_options *o = &l->daemon->options;
-
-    l->tls = *o->tls_cert != '\0';
-    if (!l->tls && !o->allow_plaintext)
+    l->next_tls = *o->tls_cert != '\0';
+    if (!l->next_tls && !o->allow_plaintext)
         return ngd_diag_set(diag, NGD_ERR_CONFIG,
                             "listen %s: plaintext TCP does not authenticate clients, not even on a loopback address. "
                             "Listen on unix:PATH, set tls-cert, tls-key and tls-client-ca, or allow it with "
@@ -233,20 +289,23 @@ static ngd_status_t choose_tls(struct listener *l, const char *text, struct ngd_
     return NGD_OK;
 }
 
-static ngd_status_t listen_tcp(struct ngd_listeners *all, const char *text, const struct addrinfo *ai,
-                               struct ngd_diag *diag)
+static ngd_status_t listen_tcp(struct ngd_listeners *all, const struct ngd_options *o, const char *text,
+                               const struct addrinfo *ai, struct ngd_diag *diag)
 {
-    struct listener *l = new_listener(all, diag);
-    ngd_status_t status = l ? choose_tls(l, text, diag) : NGD_ERR_CONFIG;
+    struct listener *l = new_listener(all, text, diag);
+    ngd_status_t status = l ? choose_tls(l, o, text, diag) : NGD_ERR_CONFIG;
 
     if (status == NGD_OK)
         status = ngd_socket_tcp(ai, &l->fd, diag);
-    if (status == NGD_OK)
+    if (status == NGD_OK) {
+        l->tls = l->next_tls;
         name_tcp(l);
+    }
     return status;
 }
 
-static ngd_status_t listen_on(struct ngd_listeners *all, const char *text, struct ngd_diag *diag)
+static ngd_status_t listen_on(struct ngd_listeners *all, const struct ngd_options *o, const char *text,
+                              struct ngd_diag *diag)
 {
     struct ngd_address address;
     struct addrinfo *list = NULL;
@@ -255,12 +314,12 @@ static ngd_status_t listen_on(struct ngd_listeners *all, const char *text, struc
     if (status != NGD_OK)
         return status;
     if (address.kind == NGD_ADDRESS_UNIX)
-        return listen_unix(all, address.path, diag);
+        return listen_unix(all, o, text, address.path, diag);
     status = ngd_address_resolve(&address, &list, diag);
     if (status != NGD_OK)
         return status;
     for (const struct addrinfo *ai = list; ai && status == NGD_OK; ai = ai->ai_next)
-        status = listen_tcp(all, text, ai, diag);
+        status = listen_tcp(all, o, text, ai, diag);
     freeaddrinfo(list);
     return status;
 }
@@ -272,10 +331,11 @@ static ngd_status_t adopt_socket(struct ngd_listeners *all, int fd, struct ngd_d
     struct sockaddr_storage sa;
     socklen_t len = sizeof(sa);
     const struct sockaddr_un *un = (const void *)&sa;
-    struct listener *l = new_listener(all, diag);
+    struct listener *l = new_listener(all, "", diag);
 
     if (!l)
         return NGD_ERR_CONFIG;
+    l->passed = true;
     if (getsockname(fd, (struct sockaddr *)&sa, &len) < 0)
         return ngd_diag_set(diag, NGD_ERR_IO, "passed descriptor %d is not a socket: %s", fd, strerror(errno));
     if (sa.ss_family != AF_UNIX) {
@@ -283,9 +343,10 @@ static ngd_status_t adopt_socket(struct ngd_listeners *all, int fd, struct ngd_d
         ngd_status_t status;
 
         ngd_sockaddr_print((struct sockaddr *)&sa, len, true, text);
-        status = choose_tls(l, text, diag);
+        status = choose_tls(l, &all->daemon->options, text, diag);
         if (status != NGD_OK)
             return status;
+        l->tls = l->next_tls;
     }
     /* systemd passes a blocking socket by default, and accept on it would stop the loop. */
     if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) < 0)
@@ -295,22 +356,53 @@ static ngd_status_t adopt_socket(struct ngd_listeners *all, int fd, struct ngd_d
     return sa.ss_family == AF_UNIX && un->sun_path[0] ? take_lock(all->daemon, un->sun_path, diag) : NGD_OK;
 }
 
+/* Lets the listeners of one configured address stay, or makes them. */
+static ngd_status_t keep_or_listen(struct ngd_listeners *all, const struct ngd_options *o, const char *text,
+                                   struct ngd_diag *diag)
+{
+    ngd_status_t status = NGD_OK;
+    bool kept = false;
+
+    for (size_t i = 0; i < all->n; i++) {
+        struct listener *l = all->items[i];
+
+        if (strcmp(l->text, text) != 0)
+            continue;
+        if (l->fate != GOES)
+            return ngd_diag_set(diag, NGD_ERR_CONFIG, "listen %s is given more than once", text);
+        l->fate = STAYS;
+        kept = true;
+    }
+    if (!kept)
+        status = listen_on(all, o, text, diag);
+    if (status != NGD_OK && diag && strncmp(diag->text, "listen ", 7) != 0)
+        ngd_diag_prefix(diag, "listen: ");
+    return status;
+}
+
+static ngd_status_t want_listeners(struct ngd_listeners *all, const struct ngd_options *o, struct ngd_diag *diag)
+{
+    ngd_status_t status = NGD_OK;
+    bool passed = false;
+
+    for (size_t i = 0; i < all->n; i++)
+        passed |= all->items[i]->passed;
+    /* A passed socket replaces the default address; only configured addresses are added to it. */
+    for (size_t i = 0; i < o->listen.n && status == NGD_OK && !(passed && o->listen.is_default); i++)
+        status = keep_or_listen(all, o, o->listen.items[i], diag);
+    if (status == NGD_OK && count_lasting(all) == 0)
+        return ngd_diag_set(diag, NGD_ERR_CONFIG, "no address to listen on is configured; set the option listen");
+    return status;
+}
+
 static ngd_status_t make_all(struct ngd_listeners *all, struct ngd_diag *diag)
 {
-    const struct ngd_config_list *list = &all->daemon->options.listen;
     int first = 0, passed = ngd_sdnotify_listen_fds(&first);
     ngd_status_t status = NGD_OK;
 
     for (int i = 0; i < passed && status == NGD_OK; i++)
         status = adopt_socket(all, first + i, diag);
-    /* A passed socket replaces the default address; only configured addresses are added to it. */
-    if (passed > 0 && list->is_default)
-        return status;
-    for (size_t i = 0; i < list->n && status == NGD_OK; i++)
-        status = listen_on(all, list->items[i], diag);
-    if (status == NGD_OK && all->n == 0)
-        return ngd_diag_set(diag, NGD_ERR_CONFIG, "no address to listen on is configured; set the option listen");
-    return status;
+    return status == NGD_OK ? want_listeners(all, &all->daemon->options, diag) : status;
 }
 
 ngd_status_t ngd_listeners_create(struct ngd_daemon *d, struct ngd_listeners **listeners_p, struct ngd_diag *diag)
@@ -321,27 +413,35 @@ ngd_status_t ngd_listeners_create(struct ngd_daemon *d, struct ngd_listeners **l
     if (!all)
         return NGD_ERR_NO_MEMORY;
     all->daemon = d;
+    ngd_mutex_init(&all->lock, NGD_RANK_LISTENERS);
     all->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
     status = make_all(all, diag);
     if (status != NGD_OK) {
         ngd_listeners_destroy(all);
         return status;
     }
+    for (size_t i = 0; i < all->n; i++)
+        all->items[i]->fate = STAYS;
     *listeners_p = all;
     return NGD_OK;
+}
+
+static ngd_status_t watch_listener(struct listener *l)
+{
+    return l->fd >= 0 ? ngd_reactor_watch_fd(l->daemon->reactor, l->fd, on_readable, l, &l->watch) : NGD_OK;
 }
 
 ngd_status_t ngd_listeners_start(struct ngd_listeners *all, struct ngd_diag *diag)
 {
     for (size_t i = 0; i < all->n; i++) {
-        struct listener *l = &all->items[i];
-
-        ngd_notice("daemon", "listening on %s", l->address);
-        if (l->fd >= 0 && ngd_reactor_watch_fd(all->daemon->reactor, l->fd, on_readable, l, &l->watch) != NGD_OK)
-            return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "%s cannot be watched", l->address);
+        ngd_notice("daemon", "listening on %s", all->items[i]->address);
+        if (watch_listener(all->items[i]) != NGD_OK)
+            return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "%s cannot be watched", all->items[i]->address);
     }
     return NGD_OK;
 }
+
+/* ---- ending --------------------------------------------------------------------------------------------- */
 
 /* Removes only the socket that we made: a person may have put another one in its place. */
 static void remove_path(struct listener *l)
@@ -353,18 +453,20 @@ static void remove_path(struct listener *l)
     l->path[0] = '\0';
 }
 
+static void close_listener(struct listener *l)
+{
+    ngd_reactor_remove(l->watch);
+    l->watch = NULL;
+    remove_path(l);
+    if (l->fd >= 0)
+        close(l->fd);
+    l->fd = -1;
+}
+
 void ngd_listeners_stop(struct ngd_listeners *all)
 {
-    for (size_t i = 0; i < all->n; i++) {
-        struct listener *l = &all->items[i];
-
-        ngd_reactor_remove(l->watch);
-        l->watch = NULL;
-        remove_path(l);
-        if (l->fd >= 0)
-            close(l->fd);
-        l->fd = -1;
-    }
+    for (size_t i = 0; i < all->n; i++)
+        close_listener(all->items[i]);
 }
 
 void ngd_listeners_destroy(struct ngd_listeners *all)
@@ -372,13 +474,117 @@ void ngd_listeners_destroy(struct ngd_listeners *all)
     if (!all)
         return;
     ngd_listeners_stop(all);
+    for (size_t i = 0; i < all->n; i++)
+        ngd_free(all->items[i]);
     if (all->spare >= 0)
         close(all->spare);
+    ngd_mutex_fini(&all->lock);
     ngd_free(all);
 }
 
-void ngd_listeners_for_each(const struct ngd_listeners *all, void (*fn)(void *ctx, const char *address), void *ctx)
+void ngd_listeners_for_each(struct ngd_listeners *all, void (*fn)(void *ctx, const char *address), void *ctx)
+{
+    ngd_mutex_lock(&all->lock);
+    for (size_t i = 0; i < all->n; i++)
+        if (all->items[i]->fate != COMES)
+            fn(ctx, all->items[i]->address);
+    ngd_mutex_unlock(&all->lock);
+}
+
+/* ---- reloading ------------------------------------------------------------------------------------------ */
+
+/* Removes the listeners of that fate, and lets the others stay. */
+static void remove_listeners(struct ngd_listeners *all, listener_fate_t fate)
+{
+    struct listener *gone[2 * LISTENERS_MAX];
+    size_t n = 0, n_gone = 0;
+
+    ngd_mutex_lock(&all->lock);
+    for (size_t i = 0; i < all->n; i++) {
+        struct listener *l = all->items[i];
+
+        if (l->fate == fate)
+            gone[n_gone++] = l;
+        else
+            all->items[n++] = l;
+        l->fate = STAYS;
+    }
+    all->n = n;
+    ngd_mutex_unlock(&all->lock);
+    for (size_t i = 0; i < n_gone; i++) {
+        struct listener *l = gone[i];
+        char path[NGD_ADDRESS_MAX];
+
+        snprintf(path, sizeof(path), "%s", l->path);
+        close_listener(l);
+        if (path[0])
+            release_lock(all->daemon, path);
+        if (fate == GOES)
+            ngd_notice("daemon", "no longer listening on %s", l->address);
+        ngd_free(l);
+    }
+}
+
+/* Checks and notes whether the TCP sockets that stay will use TLS. */
+static ngd_status_t choose_tls_again(struct ngd_listeners *all, const struct ngd_options *fresh, struct ngd_diag *diag)
+{
+    ngd_status_t status = NGD_OK;
+
+    for (size_t i = 0; i < all->n && status == NGD_OK; i++)
+        if (all->items[i]->fate == STAYS && is_tcp(all->items[i]))
+            status = choose_tls(all->items[i], fresh, all->items[i]->address, diag);
+    return status;
+}
+
+/* Watches the new sockets, which nothing accepts from before commit: the loop is here. */
+static ngd_status_t watch_new(struct ngd_listeners *all, struct ngd_diag *diag)
 {
     for (size_t i = 0; i < all->n; i++)
-        fn(ctx, all->items[i].address);
+        if (all->items[i]->fate == COMES && watch_listener(all->items[i]) != NGD_OK)
+            return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "%s cannot be watched", all->items[i]->address);
+    return NGD_OK;
+}
+
+ngd_status_t ngd_listeners_prepare(struct ngd_listeners *all, const struct ngd_options *fresh, struct ngd_diag *diag)
+{
+    ngd_status_t status;
+
+    for (size_t i = 0; i < all->n; i++)
+        all->items[i]->fate = all->items[i]->passed ? STAYS : GOES;
+    status = want_listeners(all, fresh, diag);
+    if (status == NGD_OK)
+        status = choose_tls_again(all, fresh, diag);
+    if (status == NGD_OK)
+        status = watch_new(all, diag);
+    if (status != NGD_OK)
+        ngd_listeners_commit(all, false);
+    return status;
+}
+
+static void change_mode(const struct listener *l, mode_t mode)
+{
+    if (l->path[0] && chmod(l->path, mode) != 0)
+        ngd_error("daemon", "socket-mode of %s cannot be changed: %s", l->path, strerror(errno));
+}
+
+void ngd_listeners_commit(struct ngd_listeners *all, bool take)
+{
+    const mode_t mode = (mode_t)ngd_options_socket_mode(&all->daemon->options);
+
+    for (size_t i = 0; i < all->n && take; i++)
+        if (all->items[i]->fate == COMES)
+            ngd_notice("daemon", "listening on %s", all->items[i]->address);
+    remove_listeners(all, take ? GOES : COMES);
+    for (size_t i = 0; i < all->n && take; i++) {
+        struct listener *l = all->items[i];
+
+        change_mode(l, mode);
+        if (!is_tcp(l) || l->tls == l->next_tls)
+            continue;
+        ngd_mutex_lock(&all->lock);
+        l->tls = l->next_tls;
+        name_tcp(l);
+        ngd_mutex_unlock(&all->lock);
+        ngd_notice("daemon", "listening on %s", l->address);
+    }
 }

@@ -8,20 +8,29 @@
  * Connections are accepted here, on the loop, for three reasons: the peer's credentials are known, connections are
  * counted, and a second daemon cannot steal a path or share a port. A connection is then given to the front, which
  * gives gRPC the socket or a pair. Threads: the loop (for_each: any, between create and destroy).
+ *
+ * A reload has two halves: prepare makes the sockets of new addresses, which may fail, and commit closes those that are
+ * no longer configured. Connections that are open stay open. Sockets that systemd passed stay.
  */
 #include "base/status.h"
+#include <stdbool.h>
 
 struct ngd_daemon;
 struct ngd_listeners;
+struct ngd_options;
 
 /* Locks, binds and listens, but accepts nothing yet. BUSY: another daemon is there. */
 ngd_status_t ngd_listeners_create(struct ngd_daemon *d, struct ngd_listeners **listeners_p, struct ngd_diag *diag);
 /* Begins to accept connections. */
 ngd_status_t ngd_listeners_start(struct ngd_listeners *listeners, struct ngd_diag *diag);
+/* Makes what `fresh` configures in addition. After an error, nothing has changed. */
+ngd_status_t ngd_listeners_prepare(struct ngd_listeners *listeners, const struct ngd_options *fresh,
+                                   struct ngd_diag *diag);
+/* Ends what was prepared: true takes it, for the daemon's options as they are now; false drops it. */
+void ngd_listeners_commit(struct ngd_listeners *listeners, bool take);
 void ngd_listeners_stop(struct ngd_listeners *listeners);    /* closes the sockets, removes our paths */
 void ngd_listeners_destroy(struct ngd_listeners *listeners); /* NULL is fine */
-/* "unix:/path", "tcp:127.0.0.1:9401", "tls:0.0.0.0:9401" */
-void ngd_listeners_for_each(const struct ngd_listeners *listeners, void (*fn)(void *ctx, const char *address),
-                            void *ctx);
+/* "unix:/path", "tcp:127.0.0.1:9401", "tls:0.0.0.0:9401". fn runs under a lock and copies what it keeps. */
+void ngd_listeners_for_each(struct ngd_listeners *listeners, void (*fn)(void *ctx, const char *address), void *ctx);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/control/stats_http.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/metrics.h"
@@ -18,19 +19,27 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
-struct ngd_stats_http {
-    struct ngd_daemon *daemon;
+/* A listening endpoint. */
+struct stats_endpoint {
+    int fd; /* -1: none, or http has it */
     struct ngd_http *http;
-    struct ngd_http_hosts hosts;
     char host[NGD_ADDRESS_MAX]; /* the host of stats-listen */
     char address[NGD_ADDRESS_MAX];
+};
+
+struct ngd_stats_http {
+    struct stats_endpoint now, next; /* next: between prepare and commit, if stats-listen changes */
+    bool changes;
+    struct ngd_http_hosts hosts;
+    struct ngd_mutex lock; /* now.address, for other threads */
 };
 
 /* Returns the view of a client without an identity: the endpoint has no authentication. */
 static struct ngd_stats_view anonymous_view(const struct ngd_daemon *d)
 {
-    return (struct ngd_stats_view){.all = d->options.stats_names};
+    return (struct ngd_stats_view){.all = ngd_config_get(d->options.stats_names)};
 }
 
 static int on_metrics(struct ngd_daemon *d, struct ngd_strbuf *sb)
@@ -178,7 +187,7 @@ static int on_request(void *ctx, const char *path, struct ngd_strbuf *body, cons
     return 404;
 }
 
-static ngd_status_t open_socket(struct ngd_stats_http *http, const char *text, int *fd_p, struct ngd_diag *diag)
+static ngd_status_t open_socket(struct stats_endpoint *e, const char *text, struct ngd_diag *diag)
 {
     struct ngd_address address;
     struct sockaddr_storage sa;
@@ -191,52 +200,135 @@ static ngd_status_t open_socket(struct ngd_stats_http *http, const char *text, i
     if (status == NGD_OK)
         status = ngd_address_resolve(&address, &list, diag);
     if (status == NGD_OK)
-        status = ngd_socket_tcp(list, fd_p, diag);
+        status = ngd_socket_tcp(list, &e->fd, diag);
     if (status == NGD_OK)
-        snprintf(http->host, sizeof(http->host), "%s", address.host);
+        snprintf(e->host, sizeof(e->host), "%s", address.host);
     if (list)
         freeaddrinfo(list);
-    if (status == NGD_OK && getsockname(*fd_p, (struct sockaddr *)&sa, &len) == 0)
-        ngd_sockaddr_print((struct sockaddr *)&sa, len, true, http->address);
+    if (status == NGD_OK && getsockname(e->fd, (struct sockaddr *)&sa, &len) == 0)
+        ngd_sockaddr_print((struct sockaddr *)&sa, len, true, e->address);
     return status;
+}
+
+/* Listens on stats-listen; off: fd stays -1. */
+static ngd_status_t open_endpoint(struct stats_endpoint *e, const struct ngd_options *o, struct ngd_diag *diag)
+{
+    const char *text = o->stats_listen;
+    ngd_status_t status = NGD_OK;
+
+    *e = (struct stats_endpoint){.fd = -1};
+    if (strcmp(text, "off") != 0 && *text != '\0')
+        status = open_socket(e, text, diag);
+    if (status != NGD_OK)
+        ngd_diag_prefix(diag, "stats-listen: ");
+    return status;
+}
+
+static void close_endpoint(struct stats_endpoint *e)
+{
+    ngd_http_stop(e->http); /* closes the socket */
+    if (e->fd >= 0)
+        close(e->fd);
+    *e = (struct stats_endpoint){.fd = -1};
+}
+
+/* Begins to serve an open endpoint. It checks hosts by `hosts` of d->stats_http, which renew_hosts fills. */
+static ngd_status_t serve_endpoint(struct ngd_daemon *d, struct stats_endpoint *e, struct ngd_diag *diag)
+{
+    ngd_status_t status;
+    int fd = e->fd;
+
+    if (fd < 0)
+        return NGD_OK;
+    e->fd = -1;
+    status = ngd_http_start(d->reactor, fd, on_request, d, &d->stats_http->hosts, &e->http);
+    return status == NGD_OK ? NGD_OK : ngd_diag_set(diag, status, "stats-listen: the endpoint cannot be created");
+}
+
+static void renew_hosts(struct ngd_daemon *d)
+{
+    struct ngd_stats_http *s = d->stats_http;
+
+    s->hosts = (struct ngd_http_hosts){s->now.host, d->options.stats_hosts.items, d->options.stats_hosts.n};
+}
+
+static void announce_endpoint(const struct stats_endpoint *e)
+{
+    if (e->http)
+        ngd_notice("daemon", "statistics on http://%s/", e->address);
 }
 
 ngd_status_t ngd_stats_http_start(struct ngd_daemon *d, struct ngd_diag *diag)
 {
-    const char *text = d->options.stats_listen;
+    struct ngd_stats_http *s = d->stats_http = NGD_NEW(struct ngd_stats_http);
     ngd_status_t status;
-    int fd;
 
-    if (strcmp(text, "off") == 0 || *text == '\0')
-        return NGD_OK;
-    d->stats_http = NGD_NEW(struct ngd_stats_http);
-    if (!d->stats_http)
+    if (!s)
         return NGD_ERR_NO_MEMORY;
-    d->stats_http->daemon = d;
-    status = open_socket(d->stats_http, text, &fd, diag);
-    if (status != NGD_OK) {
-        ngd_diag_prefix(diag, "stats-listen: ");
-        return status;
-    }
-    d->stats_http->hosts =
-        (struct ngd_http_hosts){d->stats_http->host, d->options.stats_hosts.items, d->options.stats_hosts.n};
-    status = ngd_http_start(d->reactor, fd, on_request, d, &d->stats_http->hosts, &d->stats_http->http);
-    if (status != NGD_OK)
-        return ngd_diag_set(diag, status, "stats-listen: the endpoint cannot be created");
-    ngd_notice("daemon", "statistics on http://%s/", d->stats_http->address);
-    return NGD_OK;
+    ngd_mutex_init(&s->lock, NGD_RANK_LISTENERS);
+    s->next.fd = -1;
+    status = open_endpoint(&s->now, &d->options, diag);
+    if (status == NGD_OK)
+        status = serve_endpoint(d, &s->now, diag);
+    if (status == NGD_OK)
+        announce_endpoint(&s->now);
+    renew_hosts(d);
+    return status;
 }
 
 void ngd_stats_http_stop(struct ngd_daemon *d)
 {
     if (!d->stats_http)
         return;
-    ngd_http_stop(d->stats_http->http); /* closes the socket */
+    close_endpoint(&d->stats_http->now);
+    ngd_mutex_fini(&d->stats_http->lock);
     ngd_free(d->stats_http);
     d->stats_http = NULL;
 }
 
-const char *ngd_stats_http_address(const struct ngd_daemon *d)
+ngd_status_t ngd_stats_http_prepare(struct ngd_daemon *d, const struct ngd_options *fresh, struct ngd_diag *diag)
 {
-    return d->stats_http ? d->stats_http->address : "";
+    struct ngd_stats_http *s = d->stats_http;
+    ngd_status_t status;
+
+    s->changes = strcmp(fresh->stats_listen, d->options.stats_listen) != 0;
+    if (!s->changes)
+        return NGD_OK;
+    status = open_endpoint(&s->next, fresh, diag);
+    if (status == NGD_OK)
+        status = serve_endpoint(d, &s->next, diag); /* it accepts nothing before commit: the loop is here */
+    if (status != NGD_OK)
+        ngd_stats_http_commit(d, false);
+    return status;
+}
+
+void ngd_stats_http_commit(struct ngd_daemon *d, bool take)
+{
+    struct ngd_stats_http *s = d->stats_http;
+    struct stats_endpoint old = s->now;
+
+    if (!take || !s->changes) {
+        close_endpoint(&s->next);
+    } else {
+        ngd_mutex_lock(&s->lock);
+        s->now = s->next;
+        ngd_mutex_unlock(&s->lock);
+        s->next = (struct stats_endpoint){.fd = -1};
+        close_endpoint(&old);
+        announce_endpoint(&s->now);
+    }
+    s->changes = false;
+    renew_hosts(d);
+}
+
+void ngd_stats_http_address(const struct ngd_daemon *d, char address[NGD_ADDRESS_MAX])
+{
+    struct ngd_stats_http *s = d->stats_http;
+
+    address[0] = '\0';
+    if (!s)
+        return;
+    ngd_mutex_lock(&s->lock);
+    snprintf(address, NGD_ADDRESS_MAX, "%s", s->now.address);
+    ngd_mutex_unlock(&s->lock);
 }

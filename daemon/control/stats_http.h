@@ -3,15 +3,19 @@
 #define NGD_DAEMON_STATS_HTTP_H
 
 /* HTTP for scrapers, probes and people: /metrics, /healthz, /readyz, /stats.json, /. http.h has the bounds. Threads:
- * the loop. */
-#include "base/status.h"
+ * the loop, unless said otherwise. */
+#include "daemon/sockets.h"
 
 struct ngd_daemon;
+struct ngd_options;
 
-/* Starts d->stats_http, or nothing if stats-listen is off. A part of startup.c. */
+/* Starts d->stats_http; without a socket if stats-listen is off. A part of startup.c. */
 ngd_status_t ngd_stats_http_start(struct ngd_daemon *d, struct ngd_diag *diag);
 void ngd_stats_http_stop(struct ngd_daemon *d);
-/* Returns "127.0.0.1:9400"; "" if it is off. */
-const char *ngd_stats_http_address(const struct ngd_daemon *d);
+/* The halves of a reload, as in listener.h. commit: true takes what was prepared, false drops it. */
+ngd_status_t ngd_stats_http_prepare(struct ngd_daemon *d, const struct ngd_options *fresh, struct ngd_diag *diag);
+void ngd_stats_http_commit(struct ngd_daemon *d, bool take);
+/* Prints "127.0.0.1:9400"; "" if it is off. Any thread. */
+void ngd_stats_http_address(const struct ngd_daemon *d, char address[NGD_ADDRESS_MAX]);
 
 #endif

@@ -90,7 +90,7 @@ static void look_at_threads(struct ngd_watchdog *w, ngd_nsec_t step)
 static void look_at_slot(void *ctx, const struct ngd_sched_running *r)
 {
     struct ngd_watchdog *w = ctx;
-    ngd_nsec_t most = w->daemon->options.max_replay_time;
+    ngd_nsec_t most = ngd_config_get(w->daemon->options.max_replay_time);
     char text[sizeof(w->why)];
 
     if (most == 0 || r->since < most + SLOT_BOUNDS * w->bound)

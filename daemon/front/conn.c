@@ -514,7 +514,7 @@ static void shake_hands(struct front_conn *conn)
  * together. */
 static ngd_nsec_t end_by_age(struct ngd_front *front, const struct ngd_front_peer *peer, ngd_nsec_t now)
 {
-    ngd_nsec_t age = front->params.max_age;
+    ngd_nsec_t age = FRONT_PARAM(front, max_age);
 
     if (age == 0 || peer->local)
         return NGD_NSEC_NEVER;

@@ -87,16 +87,16 @@ bool front_charge(struct ngd_front *front, struct ngd_identity *identity)
 
 static uint32_t admin_reserve(const struct ngd_front *front)
 {
-    uint32_t part = front->params.max_connections / 4;
+    uint32_t part = FRONT_PARAM(front, max_connections) / 4;
 
     return part < RESERVE_MAX ? part : RESERVE_MAX;
 }
 
 static bool find_room(struct ngd_front *front, bool admin)
 {
-    uint32_t max = front->params.max_connections - (admin ? 0 : admin_reserve(front));
+    uint32_t max = FRONT_PARAM(front, max_connections) - (admin ? 0 : admin_reserve(front));
 
-    if (!admin && front->n_unproven >= front->params.max_connections / UNPROVEN_PART + 1)
+    if (!admin && front->n_unproven >= FRONT_PARAM(front, max_connections) / UNPROVEN_PART + 1)
         end_oldest(front, NULL);
     return ngd_front_count(front, false) < max || ngd_front_count(front, true) < max ||
            (end_oldest(front, NULL) && ngd_front_count(front, false) < max);
@@ -104,9 +104,9 @@ static bool find_room(struct ngd_front *front, bool admin)
 
 static bool is_guarded(const struct ngd_front *front, const struct ngd_front_peer *peer)
 {
-    if (!peer->local || front->params.guard_unix == NGD_GUARD_ALL)
+    if (!peer->local || FRONT_PARAM(front, guard_unix) == NGD_GUARD_ALL)
         return true;
-    return front->params.guard_unix == NGD_GUARD_OTHERS && peer->uid != 0 && peer->uid != geteuid();
+    return FRONT_PARAM(front, guard_unix) == NGD_GUARD_OTHERS && peer->uid != 0 && peer->uid != geteuid();
 }
 
 static void admit_newcomer(struct ngd_front *front, int fd, const struct ngd_front_peer *peer)
@@ -295,6 +295,13 @@ const struct ngd_beat *ngd_front_beat(const struct ngd_front *front)
 
 /* ---- life -----------------------------------------------------------------------------------------------------------
  */
+
+void ngd_front_set(struct ngd_front *front, const struct ngd_front_params *params)
+{
+    __atomic_store_n(&front->params.guard_unix, params->guard_unix, __ATOMIC_RELAXED);
+    __atomic_store_n(&front->params.max_connections, params->max_connections, __ATOMIC_RELAXED);
+    __atomic_store_n(&front->params.max_age, params->max_age, __ATOMIC_RELAXED);
+}
 
 ngd_status_t ngd_front_create(const struct ngd_front_params *params, struct ngd_front **front_p)
 {

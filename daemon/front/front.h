@@ -52,6 +52,8 @@ struct ngd_front_peer {
 
 ngd_status_t ngd_front_create(const struct ngd_front_params *params, struct ngd_front **front_p);
 ngd_status_t ngd_front_start(struct ngd_front *front);
+/* Changes guard_unix, max_connections and max_age to those of params, for connections from now on. Any thread. */
+void ngd_front_set(struct ngd_front *front, const struct ngd_front_params *params);
 /* Takes a connected, nonblocking, close-on-exec descriptor. */
 void ngd_front_add(struct ngd_front *front, int fd, const struct ngd_front_peer *peer);
 /* Number of open connections, with those that gRPC has alone. now: leaves out those of them that are closed. */

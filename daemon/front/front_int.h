@@ -48,6 +48,9 @@ struct front_conn {
     char address[NGD_PEER_ADDRESS_MAX];
 };
 
+/* Reads a parameter that ngd_front_set may change. */
+#define FRONT_PARAM(front, field) __atomic_load_n(&(front)->params.field, __ATOMIC_RELAXED)
+
 struct ngd_front {
     struct ngd_front_params params;
     int epoll, wake; /* wake: an eventfd */

@@ -28,7 +28,8 @@ struct ngd_tls {
     struct ngd_wire_source source;
     struct look loaded, last; /* used by the loop */
     struct ngd_mutex lock;
-    SSL_CTX *context NGD_GUARDED_BY(lock);
+    SSL_CTX *context NGD_GUARDED_BY(lock); /* NULL: no certificates are configured */
+    _Atomic bool allow_cn;
     _Atomic uint64_t generation;
 };
 
@@ -152,8 +153,12 @@ ngd_status_t ngd_tls_verify_again(struct ngd_tls *tls, SSL *ssl, struct ngd_diag
     X509 *cert = SSL_get0_peer_certificate(ssl);
     uint64_t generation;
     SSL_CTX *context = ngd_tls_take_context(tls, &generation);
-    ngd_status_t status =
-        cert ? verify_cert(context, cert, SSL_get_peer_cert_chain(ssl), diag) : NGD_ERR_UNAUTHENTICATED;
+    ngd_status_t status = NGD_ERR_UNAUTHENTICATED;
+
+    if (!context)
+        return ngd_diag_set(diag, status, "TLS is no longer configured");
+    if (cert)
+        status = verify_cert(context, cert, SSL_get_peer_cert_chain(ssl), diag);
 
     SSL_CTX_free(context);
     return status;
@@ -242,7 +247,8 @@ SSL_CTX *ngd_tls_take_context(struct ngd_tls *tls, uint64_t *generation_p)
 
     ngd_mutex_lock(&tls->lock);
     context = tls->context;
-    SSL_CTX_up_ref(context);
+    if (context)
+        SSL_CTX_up_ref(context);
     *generation_p = atomic_load_explicit(&tls->generation, memory_order_relaxed);
     ngd_mutex_unlock(&tls->lock);
     return context;
@@ -255,7 +261,7 @@ uint64_t ngd_tls_generation(const struct ngd_tls *tls)
 
 bool ngd_tls_allows_cn(const struct ngd_tls *tls)
 {
-    return tls->params.allow_cn;
+    return atomic_load_explicit(&tls->allow_cn, memory_order_relaxed);
 }
 
 const struct ngd_wire_source *ngd_tls_source(const struct ngd_tls *tls)
@@ -282,27 +288,48 @@ static void look_at_files(const struct ngd_tls_params *p, struct look *look)
     }
 }
 
-void ngd_tls_reload(struct ngd_tls *tls)
+ngd_status_t ngd_tls_prepare(const struct ngd_tls_params *params, SSL_CTX **context_p, struct ngd_diag *diag)
 {
-    struct ngd_diag diag = {0};
-    SSL_CTX *fresh, *old;
+    *context_p = NULL;
+    return *params->cert ? make_context(params, context_p, diag) : NGD_OK;
+}
 
-    if (!tls)
-        return;
+void ngd_tls_abandon(SSL_CTX *context)
+{
+    SSL_CTX_free(context);
+}
+
+void ngd_tls_commit(struct ngd_tls *tls, const struct ngd_tls_params *params, SSL_CTX *context)
+{
+    SSL_CTX *old;
+
+    tls->params = *params;
     look_at_files(&tls->params, &tls->loaded);
     tls->last = tls->loaded;
-    if (make_context(&tls->params, &fresh, &diag) != NGD_OK) {
-        ngd_warning("tls", "certificates and revocation lists were not reloaded, the old ones stay in use: %s",
-                    diag.text);
-        return;
-    }
+    atomic_store_explicit(&tls->allow_cn, params->allow_cn, memory_order_relaxed);
     ngd_mutex_lock(&tls->lock);
     old = tls->context;
-    tls->context = fresh;
+    tls->context = context;
     atomic_fetch_add_explicit(&tls->generation, 1, memory_order_release);
     ngd_mutex_unlock(&tls->lock);
     SSL_CTX_free(old);
-    ngd_notice("tls", "certificates and revocation lists were reloaded");
+    if (context)
+        ngd_notice("tls", "certificates and revocation lists were reloaded");
+}
+
+void ngd_tls_reload(struct ngd_tls *tls)
+{
+    const struct ngd_tls_params params = tls->params;
+    struct ngd_diag diag = {0};
+    SSL_CTX *fresh;
+
+    if (ngd_tls_prepare(&params, &fresh, &diag) == NGD_OK) {
+        ngd_tls_commit(tls, &params, fresh);
+        return;
+    }
+    look_at_files(&tls->params, &tls->loaded);
+    tls->last = tls->loaded;
+    ngd_warning("tls", "certificates and revocation lists were not reloaded, the old ones stay in use: %s", diag.text);
 }
 
 void ngd_tls_look(struct ngd_tls *tls)
@@ -310,7 +337,7 @@ void ngd_tls_look(struct ngd_tls *tls)
     struct look now;
     bool settled;
 
-    if (!tls)
+    if (!*tls->params.cert)
         return;
     look_at_files(&tls->params, &now);
     settled = memcmp(&now, &tls->last, sizeof(now)) == 0;
@@ -332,7 +359,8 @@ ngd_status_t ngd_tls_create(const struct ngd_tls_params *params, struct ngd_tls 
     tls->params = *params;
     look_at_files(params, &tls->loaded);
     tls->last = tls->loaded;
-    status = make_context(params, &context, diag);
+    atomic_init(&tls->allow_cn, params->allow_cn);
+    status = ngd_tls_prepare(params, &context, diag);
     if (status != NGD_OK) {
         ngd_free(tls);
         return status;

@@ -16,26 +16,32 @@
 struct ngd_tls;
 
 struct ngd_tls_params {
-    const char *cert, *key, *client_ca, *crl; /* paths of PEM files, borrowed while tls lives; crl may be "": none */
+    /* Paths of PEM files, borrowed while tls lives or until a commit. cert "": no TLS; crl "": no revocation lists. */
+    const char *cert, *key, *client_ca, *crl;
     bool allow_cn;
 };
+
+struct ssl_ctx_st;
+struct ssl_st;
 
 /* Reads the files. CONFIG says what is wrong with them. */
 ngd_status_t ngd_tls_create(const struct ngd_tls_params *params, struct ngd_tls **tls_p, struct ngd_diag *diag);
 void ngd_tls_destroy(struct ngd_tls *tls); /* NULL is fine; no connection may be open */
 /* Returns the source of TLS connections, which lives as long as tls. */
 const struct ngd_wire_source *ngd_tls_source(const struct ngd_tls *tls);
-/* Reads the files again. If one of them is not valid, all old ones stay in use, and the log says why. NULL is fine. */
+/* Reads the files again. If one of them is not valid, all old ones stay in use, and the log says why. */
 void ngd_tls_reload(struct ngd_tls *tls);
-/* For a timer: reloads if the files have changed, and have not changed since the previous look. NULL is fine. */
+/* Reads the files of params into *context_p; NULL: params have none. CONFIG says what is wrong with them. */
+ngd_status_t ngd_tls_prepare(const struct ngd_tls_params *params, struct ssl_ctx_st **context_p, struct ngd_diag *diag);
+/* Takes what was prepared. Certificates of open connections are checked again with it. */
+void ngd_tls_commit(struct ngd_tls *tls, const struct ngd_tls_params *params, struct ssl_ctx_st *context);
+void ngd_tls_abandon(struct ssl_ctx_st *context); /* NULL is fine */
+/* For a timer: reloads if the files have changed, and have not changed since the previous look. */
 void ngd_tls_look(struct ngd_tls *tls);
 
 /* ---- for tls_io.c ---- */
 
-struct ssl_ctx_st;
-struct ssl_st;
-
-/* Returns the present context with a reference; *generation_p changes with each reload. */
+/* Returns the present context with a reference, or NULL; *generation_p changes with each reload. */
 struct ssl_ctx_st *ngd_tls_take_context(struct ngd_tls *tls, uint64_t *generation_p);
 uint64_t ngd_tls_generation(const struct ngd_tls *tls); /* one atomic load */
 bool ngd_tls_allows_cn(const struct ngd_tls *tls);

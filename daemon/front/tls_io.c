@@ -199,7 +199,7 @@ ngd_status_t ngd_tls_open(void *arg, int fd, struct ngd_wire_io **io_p)
         return NGD_ERR_NO_MEMORY;
     t->tls = arg;
     context = ngd_tls_take_context(t->tls, &t->generation);
-    t->ssl = SSL_new(context);
+    t->ssl = context ? SSL_new(context) : NULL;
     SSL_CTX_free(context);
     if (!t->ssl || SSL_set_fd(t->ssl, fd) != 1) {
         SSL_free(t->ssl);

@@ -35,6 +35,7 @@ static void fail_no_memory(struct ngd_call *call)
 /* ---- Status ---------------------------------------------------------------------------------------------- */
 
 struct addresses {
+    struct ngd_arena *arena;
     char *items[ADDRESSES_MAX];
     size_t n;
 };
@@ -43,16 +44,18 @@ static void take_address(void *ctx, const char *address)
 {
     struct addresses *all = ctx;
 
-    if (all->n < ADDRESSES_MAX)
-        all->items[all->n++] = ngd_borrow(address);
+    char *copy = all->n < ADDRESSES_MAX ? ngd_arena_strdup(all->arena, address) : NULL;
+
+    if (copy)
+        all->items[all->n++] = copy;
 }
 
 static void status(struct ngd_call *call, const void *msg)
 {
     struct ngd_daemon *d = call->daemon;
     Npugraph__V1__StatusResponse r = NPUGRAPH__V1__STATUS_RESPONSE__INIT;
-    struct addresses all = {.n = 0};
-    char wakeup[64];
+    struct addresses all = {.arena = &call->arena};
+    char wakeup[64], stats_address[NGD_ADDRESS_MAX];
 
     (void)msg;
     snprintf(wakeup, sizeof(wakeup), "expiry %s, rpc %s", ngd_wakeup_name(ngd_sched_expiry_wakeup(d->sched)),
@@ -71,7 +74,8 @@ static void status(struct ngd_call *call, const void *msg)
     r.captures = ngd_metric_get(NGD_M_CAPTURES);
     r.n_listen = all.n;
     r.listen = all.items;
-    r.stats_address = ngd_borrow(ngd_stats_http_address(d));
+    ngd_stats_http_address(d, stats_address);
+    r.stats_address = stats_address;
     r.wakeup = wakeup;
     ngd_call_reply(call, &r.base);
 }

@@ -44,7 +44,7 @@ static ngd_status_t read_options(struct ngd_call *call, const Npugraph__V1__Regi
                                  struct ngd_graph_options *options, struct ngd_diag *diag)
 {
     ngd_graph_options_init(options);
-    options->capture_limit = call->daemon->options.capture_limit;
+    options->capture_limit = ngd_config_get(call->daemon->options.capture_limit);
     for (size_t i = 0; i < q->n_options; i++) {
         ngd_status_t status = set_once(options, q->options[i], false, diag);
 

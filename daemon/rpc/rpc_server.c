@@ -211,7 +211,7 @@ static ngd_status_t admit(struct rpc_call *call, struct ngd_diag *diag)
     status = ngd_identity_check_calls(call->pub.identity, diag);
     if (status != NGD_OK || method->class == NGD_RPC_CONTROL)
         return status;
-    max = ngd_identity_room(call->pub.identity, (uint64_t)d->options.max_inflight);
+    max = ngd_identity_room(call->pub.identity, (uint64_t)ngd_config_get(d->options.max_inflight));
     if (!rpc_calls_enter(call->calls, max)) {
         ngd_metric_row_add(ngd_metric_row(NGD_M_REQUESTS_REJECTED, "inflight"), 1);
         return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,

@@ -135,7 +135,7 @@ static ngd_status_t model_resolve(struct ngd_model *model, const struct ngd_mode
         status = ngd_contract_check_states(p, diag);
     model->drafts = !status && ngd_contract_writes_first(p);
     model->max_batch = model->graphs[NGD_DECODE].roles.max_rows;
-    ngd_pace_init(&model->pace, model->sched->params.prompt_share, model->graphs[NGD_PREFILL].roles.max_rows);
+    ngd_pace_init(&model->pace, NGD_SCHED_PARAM(model->sched, prompt_share), model->graphs[NGD_PREFILL].roles.max_rows);
     return status;
 }
 
@@ -143,7 +143,7 @@ static ngd_status_t model_resolve(struct ngd_model *model, const struct ngd_mode
 static ngd_status_t capture_in_time(struct ngd_binding *binding, const int64_t *sizes, uint32_t n,
                                     struct ngd_diag *diag)
 {
-    const ngd_nsec_t most = ngd_binding_program(binding)->sched->params.max_capture_time;
+    const ngd_nsec_t most = NGD_SCHED_PARAM(ngd_binding_program(binding)->sched, max_capture_time);
     const struct ngd_stop stop = {.at = most ? ngd_now() + most : 0, .late = NGD_ERR_CAPTURE_STOPPED};
     ngd_status_t status;
 

@@ -194,8 +194,8 @@ void ngd_capture_dump_end(struct ngd_capture_dump *d, ngd_status_t status, const
 
 ngd_status_t ngd_dump_check(struct ngd_sched *sched, const struct ngd_graph_options *options, struct ngd_diag *diag)
 {
-    static const struct ngd_dumps none = {0};
-    const struct ngd_dumps *dumps = sched->params.dumps ? sched->params.dumps : &none;
+    static struct ngd_dumps none = {.lock = NGD_MUTEX_INITIALIZER(NGD_RANK_DUMPS)};
+    struct ngd_dumps *dumps = sched->params.dumps ? sched->params.dumps : &none;
     ngd_status_t status = NGD_OK;
 
     if (options->dump_tensor_data)

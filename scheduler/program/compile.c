@@ -119,7 +119,7 @@ static ngd_static_result_t compile_source(const struct compile *c, const struct 
         .source = source->data,
         .compiler = c->sched->params.static_compiler,
         .dir = c->sched->params.static_dir,
-        .timeout = c->sched->params.static_timeout,
+        .timeout = NGD_SCHED_PARAM(c->sched, static_timeout),
         .stop = &c->sched->stop_compiles,
     };
     static struct ngd_log_limit limit;

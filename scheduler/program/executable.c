@@ -137,7 +137,7 @@ ngd_status_t ngd_program_say_stopped(const struct ngd_program *prog, ngd_status_
         ngd_diag_set(diag, status,
                      "the capture of graph \"%.100s\" took more than %" PRId64
                      " ms (max-capture-time) and was stopped; split the graph, or have the limit raised",
-                     prog->graph->name, prog->sched->params.max_capture_time / NGD_MSEC);
+                     prog->graph->name, NGD_SCHED_PARAM(prog->sched, max_capture_time) / NGD_MSEC);
     return status;
 }
 

@@ -253,8 +253,8 @@ static bool may_merge(const struct ngd_program *prog)
 {
     const struct ngd_graph_options *o = &prog->options;
 
-    return !prog->group && prog->sched->params.merge && o->merge_replays && !o->force_eager && !o->force_recapture &&
-           !o->dump_tensor_data && ngd_graph_batch_symbol(prog->graph) < prog->graph->n_symbols;
+    return !prog->group && NGD_SCHED_PARAM(prog->sched, merge) && o->merge_replays && !o->force_eager &&
+           !o->force_recapture && !o->dump_tensor_data && ngd_graph_batch_symbol(prog->graph) < prog->graph->n_symbols;
 }
 
 static const struct ngd_merge_ops merge_ops = {
@@ -273,7 +273,8 @@ struct ngd_merge_prog *ngd_merge_prog_create(struct ngd_program *prog)
     atomic_init(&m->refs, 1);
     m->prog = prog;
     m->symbol = ngd_graph_batch_symbol(prog->graph);
-    ngd_merge_init(&m->merge, &merge_ops, prog->graph->symbols[m->symbol].max, prog->sched->params.merge_wait);
+    ngd_merge_init(&m->merge, &merge_ops, prog->graph->symbols[m->symbol].max,
+                   NGD_SCHED_PARAM(prog->sched, merge_wait));
     return m;
 }
 

@@ -124,7 +124,7 @@ static ngd_status_t say_lost(const struct ngd_slot *slot, const struct ngd_execu
 
 void ngd_launch_bound(const struct ngd_slot *slot, struct ngd_launch *launch, ngd_nsec_t now, ngd_nsec_t deadline)
 {
-    const ngd_nsec_t most = slot->queue->sched->params.max_replay_time;
+    const ngd_nsec_t most = NGD_SCHED_PARAM(slot->queue->sched, max_replay_time);
 
     launch->deadline_bound = deadline != NGD_NSEC_NEVER && (!most || deadline - now <= most);
     launch->stop_at = launch->deadline_bound ? deadline : most ? now + most : 0;
@@ -156,7 +156,7 @@ static ngd_status_t say_stopped(const struct ngd_slot *slot, struct ngd_executab
         return ngd_diag_set(&launch->diag, status,
                             "the replay of graph \"%.100s\" ran for more than %" PRId64
                             " ms, which is max-replay-time, and was %s%s; split it, or have the limit raised",
-                            g->name, slot->queue->sched->params.max_replay_time / NGD_MSEC, where, left);
+                            g->name, NGD_SCHED_PARAM(slot->queue->sched, max_replay_time) / NGD_MSEC, where, left);
     return ngd_diag_set(&launch->diag, status, "%s while the replay of graph \"%.100s\" ran; it was %s%s",
                         status == NGD_ERR_CANCELLED ? "the request was cancelled" : "the deadline passed", g->name,
                         where, left);

@@ -408,7 +408,7 @@ static ngd_status_t start_waiting(struct ngd_request *req, struct ngd_diag *diag
 {
     struct ngd_queue *queue = req->queue;
     struct ngd_share *share = req->item.account->share;
-    uint32_t limit = queue->sched->params.queue_limit;
+    uint32_t limit = NGD_SCHED_PARAM(queue->sched, queue_limit);
     uint32_t own = atomic_load_explicit(&share->queue_limit, memory_order_relaxed);
 
     if (atomic_fetch_add_explicit(&share->waiting, 1, memory_order_relaxed) >= own && own > 0) {
@@ -432,7 +432,7 @@ static ngd_status_t start_waiting(struct ngd_request *req, struct ngd_diag *diag
 
 static bool may_run_inline(const struct ngd_request *req)
 {
-    ngd_nsec_t limit = req->queue->sched->params.inline_limit;
+    ngd_nsec_t limit = NGD_SCHED_PARAM(req->queue->sched, inline_limit);
 
     return limit > 0 && req->entry && !req->waits && !req->launch.eager && ngd_program_is_plain(req->binding->prog) &&
            ngd_executable_expected(ngd_entry_executable(req->entry)) <= limit;

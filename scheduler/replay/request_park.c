@@ -79,7 +79,7 @@ static bool abandoned(struct ngd_park *park)
  */
 static ngd_status_t make_eager(struct ngd_request *req, const struct ngd_key *key, struct ngd_diag *diag)
 {
-    const ngd_nsec_t most = req->queue->sched->captures.max_time;
+    const ngd_nsec_t most = atomic_load_explicit(&req->queue->sched->captures.max_time, memory_order_relaxed);
     const struct ngd_stop stop = {.at = most ? ngd_now() + most : 0, .late = NGD_ERR_CAPTURE_STOPPED};
     ngd_status_t status;
 

@@ -136,9 +136,9 @@ static struct ngd_capture_job *take_job_locked(struct ngd_captures *captures, st
 static void run_capture_job(struct ngd_captures *captures, struct ngd_capture_job *job, struct ngd_stop *stop,
                             struct ngd_share *share)
 {
-    const ngd_nsec_t begin = ngd_now();
+    const ngd_nsec_t begin = ngd_now(), most = atomic_load_explicit(&captures->max_time, memory_order_relaxed);
 
-    stop->at = captures->max_time ? begin + captures->max_time : 0;
+    stop->at = most ? begin + most : 0;
     ngd_stop_set(stop);
     job->run(job);
     ngd_stop_set(NULL);

@@ -132,6 +132,12 @@ struct ngd_request {
 };
 
 void ngd_sched_params_init(struct ngd_sched_params *params);
+/*
+ * Changes queue_limit, inline_limit, max_replay_time, max_capture_time, merge, merge_wait, prompt_share and
+ * static_timeout to those of params, for what begins from now on; merge_wait and merge for graphs and prompt_share for
+ * models that are registered from now on. Any thread.
+ */
+void ngd_sched_set(struct ngd_sched *sched, const struct ngd_sched_params *params);
 ngd_status_t ngd_sched_create(const struct ngd_sched_params *params, struct ngd_sched **sched_p, struct ngd_diag *diag);
 ngd_status_t ngd_sched_start(struct ngd_sched *sched);
 /*

@@ -203,8 +203,9 @@ struct ngd_capture_job {
 struct ngd_captures {
     ngd_capture_queue_t which;
     uint32_t n_threads, n_started;
-    size_t heap;         /* bytes of heap that each thread pre-faults at its start (ngd_mem_warm) */
-    ngd_nsec_t max_time; /* time limit of a job, ns; it then ends at its next safe point (base/stop.h). 0: none */
+    size_t heap; /* bytes of heap that each thread pre-faults at its start (ngd_mem_warm) */
+    /* Time limit of a job, ns; it then ends at its next safe point (base/stop.h). 0: none. */
+    _Atomic ngd_nsec_t max_time;
     pthread_t *threads;
     const struct ngd_sched_policy *policy;
     struct ngd_mutex lock; /* rank CAPTURE_QUEUE */
@@ -278,6 +279,9 @@ struct ngd_executable;
  */
 typedef ngd_status_t ngd_run_fn(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
                                 struct ngd_launch *launch, bool *quarantined_p);
+
+/* Reads a parameter that ngd_sched_set may change. */
+#define NGD_SCHED_PARAM(sched, field) __atomic_load_n(&(sched)->params.field, __ATOMIC_RELAXED)
 
 struct ngd_sched {
     struct ngd_sched_params params;

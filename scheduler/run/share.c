@@ -309,3 +309,21 @@ void ngd_share_charge(struct ngd_queue *queue, struct ngd_account *account, ngd_
     ngd_caps_charge(&queue->lineup.caps, account, time - expected, account->cap.rate ? ngd_now() : 0);
     ngd_mutex_unlock(&queue->lock);
 }
+
+void ngd_share_set_all(struct ngd_sched *sched,
+                       void (*fn)(void *ctx, const char *name, struct ngd_share_params *params_p), void *ctx)
+{
+    ngd_mutex_lock(&sched->shares_lock);
+    ngd_list_for_each (l, &sched->shares) {
+        struct ngd_share *share = ngd_container_of(l, struct ngd_share, link);
+        struct ngd_share_params params;
+
+        if (share == sched->own_share)
+            continue;
+        ngd_share_params_init(&params);
+        params.key = atomic_load_explicit(&share->key, memory_order_relaxed);
+        fn(ctx, share->name, &params);
+        set_params(share, &params);
+    }
+    ngd_mutex_unlock(&sched->shares_lock);
+}

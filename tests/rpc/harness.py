@@ -136,7 +136,9 @@ class Daemon:
         self.dir.mkdir(exist_ok=True)
         self.socket = self.dir / "s"
         self.log_path = self.dir / f"log{Daemon.count}"
-        command = [DAEMON, "--stats-listen=127.0.0.1:0", "--stats-names=yes", "--device-memory=256M", "--drain-grace=10s"]
+        # bare: the options are those of the caller alone, for tests of files.
+        usual = [] if kwargs.get("bare") else ["--stats-listen=127.0.0.1:0", "--stats-names=yes", "--device-memory=256M", "--drain-grace=10s"]
+        command = [DAEMON, *usual]
         if listen == "unix":
             command.append(f"--listen=unix:{self.socket}")
         elif listen:
@@ -302,6 +304,8 @@ METHODS = {  # name: (kind, reply); the request's type is the argument's
     "Admin/ListSessions": ("unary_unary", pb.ListSessionsResponse),
     "Admin/ListShares": ("unary_unary", pb.ListSharesResponse),
     "Admin/Drain": ("unary_unary", pb.DrainResponse),
+    "Admin/Reload": ("unary_unary", pb.ReloadResponse),
+    "Admin/Config": ("unary_unary", pb.ConfigResponse),
     "Admin/StartTimeline": ("unary_unary", pb.StartTimelineResponse),
     "Admin/StopTimeline": ("unary_unary", pb.StopTimelineResponse),
     "Admin/ReadTimeline": ("unary_unary", pb.ReadTimelineResponse),

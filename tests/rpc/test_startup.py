@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Starting and stopping: options, a second daemon, stale sockets, activation, reload."""
-import re
+"""Starting and stopping: options, a second daemon, stale sockets, activation."""
 import socket
 import stat
 import subprocess
@@ -134,77 +133,6 @@ def plaintext_passed():
     if f"{SCRATCH}/none" in out.stderr:
         raise Skip("built without systemd")
     assert out.returncode == EXIT_CONFIG and "--allow-plaintext=yes" in out.stderr, out
-
-
-def reloaded(d, times):
-    """Signals the daemon, and returns the names of the options that it took over and of those that need a restart."""
-    d.signal(signal.SIGHUP)
-    lines = until("it is reloaded", lambda: re.findall(r"configuration reloaded; changed: (.*)", d.log())[times - 1:])
-    before = d.log().split("configuration reloaded")[times - 1].splitlines()[-2:]
-    kept = re.search(r"needs a restart: (.*)", "\n".join(before))
-    return set(lines[0].split(", ")) - {"nothing"}, set(kept[1].split(", ")) if kept else set()
-
-
-def another_value(name, default, allowed):
-    """Returns a value that is allowed, and not the default."""
-    special = {"listen": "unix:/tmp/none", "device": "host:1", "weight": "uid:7=3", "group": "team=uid:7", "socket-mode": "600",
-               "static-compiler": "off", "static-dir": "/tmp", "stats-listen": "off", "nz-weights": "auto", "isa": "scalar", "log-level": "debug"}
-    if name in special:
-        return special[name]
-    if "yes or no" in allowed:
-        return "no" if default == "yes" else "yes"
-    if "one of:" in allowed:
-        return next(c for c in re.findall(r"[a-z]+", allowed.split("one of:")[1]) if c != default)
-    if "an integer" in allowed:
-        return "1" if default != "1" else "2"
-    if "K, M, G" in allowed:
-        return "64M" if default != "64M" else "65M"
-    return ("1s" if default != "1s" else "2s") if "us, ms" in allowed else "other-value"
-
-
-@test("SIGHUP: of all options, each that changed takes effect or is named as needing a restart, as its help says")
-def reload_each():
-    blocks = re.findall(r"((?:^# .*\n)+)^#([a-z-]+) =[ ]?(.*)$", run("--print-config").stdout, re.M)
-    wanted = {name: another_value(name, default, " ".join(re.sub("^# ", "", text, flags=re.M).split()).split("Allowed:")[-1].split("Default:")[0]
-                                  if "Allowed:" in text else "") for text, name, default in blocks}
-    live = {name for text, name, _ in blocks if "Reloaded on SIGHUP" in " ".join(text.replace("#", "").split())}
-    assert len(wanted) > 60 and "log-level" in live and "slots" not in live, wanted
-    conf = SCRATCH / "each.conf"
-    conf.write_text("")
-    # What the command line sets, the file does not change; to a list, it adds.
-    given = {"stats-listen", "stats-names", "device-memory", "drain-grace"}
-    with Daemon(f"--config={conf}") as d:
-        assert reloaded(d, 1) == (set(), set())
-        conf.write_text("".join(f"{name} = {value}\n" for name, value in wanted.items()))
-        taken, kept = reloaded(d, 2)
-        assert taken == live - given and kept == set(wanted) - live - given, (taken ^ (live - given), kept ^ (set(wanted) - live - given))
-        assert reloaded(d, 3) == (set(), kept), "what was taken is in effect now, and the rest still needs a restart"
-        with Client(d) as c:
-            c.allocate(1)
-
-
-@test("SIGHUP reads the drop-ins of conf.d too, in their order; a mistake in any file is told with its line, and changes nothing")
-def reload_files():
-    top = SCRATCH / "etc"
-    (top / "conf.d").mkdir(parents=True)
-    conf, second = top / "npugraphd.conf", top / "conf.d" / "20-second.conf"
-    conf.write_text("log-level = notice\nmodels-dir = /a\n")
-    (top / "conf.d" / "10-first.conf").write_text("log-level = warning\n")
-    second.write_text("log-level = info\nmodels-dir = /b\n")
-    (top / "conf.d" / "30-third.conf.bak").write_text("nonsense\n")  # a file that an editor left
-    with Daemon(f"--config={conf}") as d:
-        assert "models-dir /a" in d.log() and "models-dir /b" in d.log(), "the lists of all files count"
-        assert "debug" not in d.log()
-        second.write_text("log-level = debug\nmodels-dir = /b\n")
-        assert reloaded(d, 1) == ({"log-level"}, set())
-        second.write_text("drain-grace = 1s\nlog-level = error\nslotz = 1\n")
-        d.signal(signal.SIGHUP)
-        until("it is refused", lambda: f"nothing of it changed: {second}:3: unknown option" in d.log() and "did you mean slots?" in d.log())
-        with Client(d) as c:
-            c.allocate(1)
-        until("it still logs what is no error", lambda: "info session" in d.log().split("nothing of it changed")[1])
-    out = run(f"--config={conf}", "--check-config")
-    assert out.returncode == EXIT_CONFIG and f"{second}:3:" in out.stderr, out
 
 
 @test("a socket that systemd passes is served, with no other")

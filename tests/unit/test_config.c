@@ -16,6 +16,7 @@ struct options {
     int mode;
     struct ngd_config_list dirs;
     uint64_t any;
+    char **sources;
 };
 
 static const struct ngd_config_option table[] = {
@@ -24,11 +25,11 @@ static const struct ngd_config_option table[] = {
     {"bytes", NGD_CONFIG_SIZE, offsetof(struct options, bytes), "64M", 4096, 1ll << 40, NULL, "How large.", false},
     {"wait", NGD_CONFIG_TIME, offsetof(struct options, wait), "10s", NGD_MSEC, 3600 * NGD_SEC, NULL, "How long.",
      false},
-    {"name", NGD_CONFIG_STRING, offsetof(struct options, name), "", 0, 0, NULL, "Whose. See npugraphd(8).", false},
+    {"name", NGD_CONFIG_STRING, offsetof(struct options, name), "", 0, 0, NULL, "Whose. See npugraphd(8).", true},
     {"mode", NGD_CONFIG_ENUM, offsetof(struct options, mode), "exact", 0, 0, "exact bucket eager", "Which.", false},
-    {"dir", NGD_CONFIG_LIST, offsetof(struct options, dirs), "/srv/a\n/srv/b", 0, 0, NULL, "Where.", false},
+    {"dir", NGD_CONFIG_LIST, offsetof(struct options, dirs), "/srv/a\n/srv/b", 0, 0, NULL, "Where.", true},
     {"any", NGD_CONFIG_SIZE, offsetof(struct options, any), "0", 0, 0, NULL, "Without bounds.", false},
-    {NULL, NGD_CONFIG_BOOL, 0, NULL, 0, 0, NULL, NULL, false},
+    NGD_CONFIG_END(offsetof(struct options, sources)),
 };
 
 static struct options opts;
@@ -291,7 +292,8 @@ START_TEST(descriptions_name_every_option_its_default_and_its_bounds)
         ngd_config_describe(table, (ngd_config_style_t)style, &sb);
         for (const struct ngd_config_option *o = table; o->name; o++)
             ck_assert_ptr_nonnull(strstr(ngd_strbuf_str(&sb), o->name));
-        ck_assert_ptr_nonnull(strstr(ngd_strbuf_str(&sb), "SIGHUP"));
+        ck_assert_ptr_nonnull(strstr(ngd_strbuf_str(&sb), "reload"));
+        ck_assert_ptr_nonnull(strstr(ngd_strbuf_str(&sb), "restart"));
         ngd_strbuf_fini(&sb);
     }
     ngd_config_describe(table, NGD_CONFIG_HELP, &sb);
@@ -304,6 +306,97 @@ START_TEST(descriptions_name_every_option_its_default_and_its_bounds)
 }
 END_TEST
 
+static const struct ngd_config_option *option_called(const char *name)
+{
+    const struct ngd_config_option *opt = table;
+
+    while (strcmp(opt->name, name) != 0)
+        opt++;
+    return opt;
+}
+
+static void is_from(const char *name, const char *want)
+{
+    ck_assert_str_eq(ngd_config_source(table, option_called(name), &opts), want);
+}
+
+START_TEST(options_remember_where_they_were_set)
+{
+    start();
+    is_from("count", "default");
+    ck_assert_int_eq(read_text("\ncount = 7\ndir = /x\ndir = /y\n"), NGD_OK);
+    is_from("count", "test.conf:2");
+    is_from("dir", "test.conf:3, test.conf:4");
+    ck_assert_int_eq(ngd_config_set(table, &opts, "count", "8", NULL), NGD_OK);
+    is_from("count", "command line");
+    is_from("name", "default");
+    for (int i = 0; i < 1000; i++) /* bounded, however many there are */
+        ck_assert_int_eq(ngd_config_set(table, &opts, "dir", "/z", NULL), NGD_OK);
+    ck_assert_uint_lt(strlen(ngd_config_source(table, option_called("dir"), &opts)), 1100);
+    ngd_config_fini(table, &opts);
+}
+END_TEST
+
+START_TEST(values_print_as_a_file_has_them)
+{
+    static const char text[] = "flag = yes\ncount = -3\nbytes = 2G\nwait = 250ms\nname = two words\nmode = eager\n"
+                               "dir = /x\ndir = /y\nany = 0\n";
+    struct ngd_strbuf sb;
+
+    start();
+    ck_assert_int_eq(read_text(text), NGD_OK);
+    ngd_strbuf_init(&sb);
+    for (const struct ngd_config_option *opt = table; opt->name; opt++) {
+        struct ngd_strbuf value;
+
+        ngd_strbuf_init(&value);
+        ngd_config_print(opt, &opts, &value);
+        for (char *rest = NULL, *item = strtok_r((char *)ngd_strbuf_str(&value), "\n", &rest); item;
+             item = strtok_r(NULL, "\n", &rest))
+            ngd_strbuf_printf(&sb, "%s = %s\n", opt->name, item);
+        ngd_strbuf_fini(&value);
+    }
+    ck_assert_str_eq(ngd_strbuf_str(&sb), text);
+    ngd_strbuf_fini(&sb);
+    ngd_config_fini(table, &opts);
+}
+END_TEST
+
+static char seen[256];
+
+static void note(void *ctx, const struct ngd_config_option *opt, bool taken)
+{
+    size_t n = strlen(seen);
+
+    (void)ctx;
+    snprintf(seen + n, sizeof(seen) - n, "%s%s ", taken ? "+" : "-", opt->name);
+}
+
+START_TEST(reload_takes_what_can_change_and_names_the_rest)
+{
+    static const char text[] = "count = 6\nbytes = 8K\nname = new\ndir = /new\n";
+    struct options fresh;
+
+    start();
+    ck_assert_int_eq(ngd_config_init(table, &fresh, NULL), NGD_OK);
+    ck_assert_int_eq(ngd_config_read_text(table, &fresh, text, strlen(text), "new.conf", NULL), NGD_OK);
+    seen[0] = '\0';
+    ngd_config_reload(table, &opts, &fresh, note, NULL);
+    ck_assert_str_eq(seen, "+count -bytes +name +dir ");
+    ck_assert_int_eq(opts.count, 6);
+    ck_assert_uint_eq(opts.bytes, 64u << 20);
+    ck_assert_str_eq(opts.name, "new");
+    ck_assert_str_eq(opts.dirs.items[0], "/new");
+    is_from("count", "new.conf:1");
+    is_from("bytes", "default");
+    /* The old memory is the other's now, to be freed once nobody reads it. */
+    ck_assert_str_eq(fresh.name, "");
+    ck_assert_str_eq(fresh.dirs.items[1], "/srv/b");
+    ngd_config_fini(table, &fresh);
+    ngd_config_fini(table, &opts);
+}
+END_TEST
+
 UNIT_MAIN("base/config", defaults_are_set_through_the_same_parsers, file_sets_values_and_skips_comments_and_blanks,
           list_replaces_its_default_then_adds_and_can_be_emptied,
           unknown_name_is_refused_with_line_suggestion_and_what_is_allowed,
@@ -311,4 +404,6 @@ UNIT_MAIN("base/config", defaults_are_set_through_the_same_parsers, file_sets_va
           line_without_equals_and_zero_byte_are_refused, file_that_cannot_be_read_is_named,
           file_is_read_and_its_path_is_in_the_diagnosis, out_of_memory_at_any_allocation_is_a_status_and_leaks_nothing,
           sizes_parse_exactly_or_not_at_all, times_need_a_unit_unless_they_are_zero,
-          sample_file_reads_back_as_the_defaults, descriptions_name_every_option_its_default_and_its_bounds)
+          sample_file_reads_back_as_the_defaults, descriptions_name_every_option_its_default_and_its_bounds,
+          options_remember_where_they_were_set, values_print_as_a_file_has_them,
+          reload_takes_what_can_change_and_names_the_rest)

@@ -105,7 +105,7 @@ static void place_open(struct place *p)
     ck_assert_int_eq(mkdir(p->allowed, 0700), 0);
     ck_assert_int_eq(mkdir(p->outside, 0700), 0);
     p->list[0] = p->allowed;
-    p->dumps = (struct ngd_dumps){.allowed = p->list, .n_allowed = 1};
+    ngd_dumps_init(&p->dumps, p->list, 1, 0);
 }
 
 static void place_close(struct place *p)
@@ -148,7 +148,7 @@ END_TEST
 
 START_TEST(paths_outside_and_through_links_are_refused_in_words)
 {
-    struct ngd_dumps none = {0};
+    struct ngd_dumps none = {.lock = NGD_MUTEX_INITIALIZER(NGD_RANK_DUMPS)};
     struct ngd_diag diag = {0};
     struct place p;
     char link[200], beside[200];

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/control/reload.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/control/listener.h"
+#include "daemon/control/settings.h"
+#include "daemon/control/stats_http.h"
+#include "daemon/daemon.h"
+#include "daemon/reactor.h"
+#include "daemon/session.h"
+#include "graphs/store.h"
+
+struct ngd_reload {
+    struct ngd_daemon *daemon;
+    struct ssl_ctx_st *context; /* of new certificates, between prepare and commit */
+    struct ngd_mutex lock;
+    struct ngd_list waiting NGD_GUARDED_BY(lock);
+    bool stopped NGD_GUARDED_BY(lock);
+};
+
+/* ---- parts ------------------------------------------------------------------------------------------------- */
+
+/* A part of the daemon that options change. */
+struct reload_part {
+    /* Makes what `fresh` needs. After an error, it has made nothing. NULL: nothing can fail. */
+    ngd_status_t (*prepare)(struct ngd_daemon *d, const struct ngd_options *fresh, struct ngd_diag *diag);
+    /* take: uses the daemon's options, which are the new ones now; otherwise drops what prepare made. */
+    void (*commit)(struct ngd_daemon *d, bool take);
+};
+
+static ngd_status_t prepare_tls(struct ngd_daemon *d, const struct ngd_options *fresh, struct ngd_diag *diag)
+{
+    struct ngd_tls_params params;
+
+    ngd_settings_tls(fresh, &params);
+    return ngd_tls_prepare(&params, &d->reload->context, diag);
+}
+
+static void commit_tls(struct ngd_daemon *d, bool take)
+{
+    struct ngd_tls_params params;
+
+    ngd_settings_tls(&d->options, &params);
+    if (take)
+        ngd_tls_commit(d->tls, &params, d->reload->context);
+    else
+        ngd_tls_abandon(d->reload->context);
+    d->reload->context = NULL;
+}
+
+static ngd_status_t prepare_listeners(struct ngd_daemon *d, const struct ngd_options *fresh, struct ngd_diag *diag)
+{
+    return ngd_listeners_prepare(d->listeners, fresh, diag);
+}
+
+static void commit_listeners(struct ngd_daemon *d, bool take)
+{
+    ngd_listeners_commit(d->listeners, take);
+}
+
+static void commit_identities(struct ngd_daemon *d, bool take)
+{
+    struct ngd_identities_params params;
+
+    if (!take)
+        return;
+    ngd_settings_identities(&d->options, &params);
+    ngd_identities_set(d->identities, &params);
+    ngd_sessions_renew_shares(d->sessions);
+}
+
+static void commit_limits(struct ngd_daemon *d, bool take)
+{
+    const struct ngd_options *o = &d->options;
+    struct ngd_sched_params sched;
+    struct ngd_front_params front;
+
+    if (!take)
+        return;
+    ngd_settings_sched(o, &sched);
+    ngd_sched_set(d->sched, &sched);
+    ngd_settings_front(o, &front);
+    ngd_front_set(d->front, &front);
+    ngd_dumps_set(&d->dumps, (const char *const *)o->dump_dir.items, o->dump_dir.n, o->dump_limit);
+    if (d->store)
+        ngd_store_set_budget(d->store, o->store_budget);
+    ngd_log_set_level((ngd_log_level_t)o->log_level);
+}
+
+/* In the order in which they are prepared: what is likeliest to fail is first. */
+static const struct reload_part reload_parts[] = {
+    {prepare_tls, commit_tls},
+    {ngd_stats_http_prepare, ngd_stats_http_commit},
+    {prepare_listeners, commit_listeners},
+    {NULL, commit_identities},
+    {NULL, commit_limits},
+};
+#define N_RELOAD_PARTS (sizeof(reload_parts) / sizeof(reload_parts[0]))
+
+static ngd_status_t prepare_parts(struct ngd_daemon *d, const struct ngd_options *fresh, struct ngd_diag *diag)
+{
+    for (size_t i = 0; i < N_RELOAD_PARTS; i++) {
+        ngd_status_t status = reload_parts[i].prepare ? reload_parts[i].prepare(d, fresh, diag) : NGD_OK;
+
+        if (status == NGD_OK)
+            continue;
+        ngd_options_locate(fresh, diag);
+        while (i-- > 0)
+            reload_parts[i].commit(d, false);
+        return status;
+    }
+    return NGD_OK;
+}
+
+/* ---- reloading --------------------------------------------------------------------------------------------- */
+
+static ngd_status_t read_again(struct ngd_daemon *d, struct ngd_options *fresh, struct ngd_diag *diag)
+{
+    ngd_options_action_t action;
+    const char *path;
+    ngd_status_t status = ngd_options_parse(fresh, d->argc, d->argv, &path, &action, diag);
+
+    if (status == NGD_OK)
+        ngd_settings_fit_connections(fresh);
+    return status;
+}
+
+static void note_changed(void *ctx, const struct ngd_config_option *opt, bool taken)
+{
+    struct ngd_reload_report *report = ctx;
+
+    if (taken)
+        report->changed[report->n_changed++] = opt->name;
+    else
+        report->kept[report->n_kept++] = opt->name;
+}
+
+static void log_names(ngd_log_level_t level, const char *text, const char *const *names, size_t n)
+{
+    struct ngd_strbuf sb;
+
+    ngd_strbuf_init(&sb);
+    for (size_t i = 0; i < n; i++)
+        ngd_strbuf_printf(&sb, "%s%s", i ? ", " : "", names[i]);
+    ngd_log(level, "daemon", "%s%s", text, n ? ngd_strbuf_str(&sb) : "nothing");
+    ngd_strbuf_fini(&sb);
+}
+
+static ngd_status_t take_over(struct ngd_daemon *d, struct ngd_reload_report *report, struct ngd_diag *diag)
+{
+    struct ngd_options fresh;
+    ngd_status_t status = read_again(d, &fresh, diag);
+
+    if (status != NGD_OK)
+        return status;
+    status = prepare_parts(d, &fresh, diag);
+    if (status == NGD_OK) {
+        ngd_mutex_lock(&d->options.live_lock);
+        ngd_config_reload(ngd_options_table, &d->options, &fresh, note_changed, report);
+        ngd_mutex_unlock(&d->options.live_lock);
+        for (size_t i = 0; i < N_RELOAD_PARTS; i++)
+            reload_parts[i].commit(d, true);
+    }
+    ngd_options_fini(&fresh); /* the old strings and lists, which no part reads any more */
+    return status;
+}
+
+ngd_status_t ngd_reload_run(struct ngd_reload *reload, struct ngd_reload_report *report, struct ngd_diag *diag)
+{
+    struct ngd_daemon *d = reload->daemon;
+    ngd_status_t status = NGD_OK;
+
+    report->n_changed = report->n_kept = 0;
+    if (ngd_daemon_state(d) == NGD_DAEMON_STARTING)
+        status = ngd_diag_set(diag, NGD_ERR_CONFIG, "the daemon is starting; reload it once it is ready");
+    if (status == NGD_OK)
+        status = take_over(d, report, diag);
+    if (status != NGD_OK) {
+        ngd_error("daemon", "the configuration was not reloaded, and nothing of it changed: %s", diag->text);
+        return status;
+    }
+    if (report->n_kept)
+        log_names(NGD_LOG_WARNING, "needs a restart: ", report->kept, report->n_kept);
+    log_names(NGD_LOG_NOTICE, "configuration reloaded; changed: ", report->changed, report->n_changed);
+    return NGD_OK;
+}
+
+/* ---- requests ---------------------------------------------------------------------------------------------- */
+
+static void serve_apply(struct ngd_reload *reload, struct ngd_reload_request *req)
+{
+    struct ngd_reload_report report;
+    struct ngd_diag diag = {0};
+    ngd_status_t status = ngd_reload_run(reload, &report, &diag);
+
+    req->done(req, status, &report, NULL, &diag);
+}
+
+static void serve_compare(struct ngd_reload *reload, struct ngd_reload_request *req)
+{
+    struct ngd_options fresh;
+    struct ngd_diag diag = {0};
+    ngd_status_t status = read_again(reload->daemon, &fresh, &diag);
+
+    req->done(req, status, NULL, status == NGD_OK ? &fresh : NULL, &diag);
+    if (status == NGD_OK)
+        ngd_options_fini(&fresh);
+}
+
+static struct ngd_reload_request *next_request(struct ngd_reload *reload)
+{
+    struct ngd_list *link;
+
+    ngd_mutex_lock(&reload->lock);
+    link = ngd_list_pop_front(&reload->waiting);
+    ngd_mutex_unlock(&reload->lock);
+    return link ? ngd_container_of(link, struct ngd_reload_request, link) : NULL;
+}
+
+static void serve_requests(void *arg)
+{
+    struct ngd_reload *reload = arg;
+    struct ngd_reload_request *req;
+
+    while ((req = next_request(reload))) {
+        const struct ngd_diag none = {0};
+
+        if (req->kind == NGD_RELOAD_APPLY)
+            serve_apply(reload, req);
+        else if (req->kind == NGD_RELOAD_COMPARE)
+            serve_compare(reload, req);
+        else
+            req->done(req, NGD_OK, NULL, NULL, &none);
+    }
+}
+
+static void fail_request(struct ngd_reload_request *req, ngd_status_t status, const char *text)
+{
+    struct ngd_diag diag = {0};
+
+    ngd_diag_set(&diag, status, "%s", text);
+    req->done(req, status, NULL, NULL, &diag);
+}
+
+void ngd_reload_ask(struct ngd_reload *reload, struct ngd_reload_request *req)
+{
+    bool stopped;
+
+    ngd_mutex_lock(&reload->lock);
+    stopped = reload->stopped;
+    if (!stopped)
+        ngd_list_push_back(&reload->waiting, &req->link);
+    ngd_mutex_unlock(&reload->lock);
+    if (stopped)
+        fail_request(req, NGD_ERR_DRAINING, "the daemon is stopping");
+    else if (ngd_reactor_post(reload->daemon->reactor, serve_requests, reload) != NGD_OK)
+        ngd_error("daemon", "out of memory; a request for the configuration waits for the next one");
+}
+
+/* ---- life -------------------------------------------------------------------------------------------------- */
+
+ngd_status_t ngd_reload_create(struct ngd_daemon *d, struct ngd_reload **reload_p)
+{
+    struct ngd_reload *reload = NGD_NEW(struct ngd_reload);
+
+    if (!reload)
+        return NGD_ERR_NO_MEMORY;
+    reload->daemon = d;
+    ngd_mutex_init(&reload->lock, NGD_RANK_RELOAD);
+    ngd_mutex_lock(&reload->lock);
+    ngd_list_init(&reload->waiting);
+    ngd_mutex_unlock(&reload->lock);
+    *reload_p = reload;
+    return NGD_OK;
+}
+
+void ngd_reload_stop(struct ngd_reload *reload)
+{
+    struct ngd_reload_request *req;
+
+    ngd_mutex_lock(&reload->lock);
+    reload->stopped = true;
+    ngd_mutex_unlock(&reload->lock);
+    while ((req = next_request(reload)))
+        fail_request(req, NGD_ERR_DRAINING, "the daemon is stopping");
+}
+
+void ngd_reload_destroy(struct ngd_reload *reload)
+{
+    if (!reload)
+        return;
+    ngd_mutex_fini(&reload->lock);
+    ngd_free(reload);
+}

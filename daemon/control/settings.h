@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DAEMON_CONTROL_SETTINGS_H
+#define NGD_DAEMON_CONTROL_SETTINGS_H
+
+/* What the options mean for the daemon's parts, both when they start and after a reload. Threads: the loop's. */
+#include "daemon/front/front.h"
+#include "daemon/front/tls_context.h"
+#include "daemon/identity.h"
+#include "daemon/options.h"
+#include "scheduler/run/sched.h"
+
+/* Lowers max-connections to what leaves descriptors for files and for gRPC. */
+void ngd_settings_fit_connections(struct ngd_options *o);
+/* Fill the parts of the parameters that come from options; strings and lists are borrowed. */
+void ngd_settings_identities(const struct ngd_options *o, struct ngd_identities_params *params);
+void ngd_settings_sched(const struct ngd_options *o, struct ngd_sched_params *params);
+void ngd_settings_front(const struct ngd_options *o, struct ngd_front_params *params);
+void ngd_settings_tls(const struct ngd_options *o, struct ngd_tls_params *params);
+
+#endif

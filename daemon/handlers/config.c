@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Admin.Reload and Admin.Config. The loop's thread reads the options and answers. No option holds a secret: keys and
+ * certificates are files, which options name. */
+#include "base/log.h"
+#include "daemon/control/reload.h"
+#include "daemon/daemon.h"
+#include "daemon/handlers/borrow.h"
+#include "daemon/handlers/methods.h"
+#include "daemon/identity.h"
+#include "proto/npugraph.pb-c.h"
+#include <string.h>
+
+struct config_call {
+    struct ngd_reload_request req;
+    struct ngd_call *call;
+};
+
+/* Asks the loop, if the caller is an administrator. */
+static void ask_loop(struct ngd_call *call, ngd_reload_kind_t kind, const char *what,
+                     void (*done)(struct ngd_reload_request *req, ngd_status_t status,
+                                  const struct ngd_reload_report *report, const struct ngd_options *fresh,
+                                  const struct ngd_diag *diag))
+{
+    struct config_call *c;
+    struct ngd_diag diag;
+
+    if (!call->identity->admin) {
+        ngd_diag_set(&diag, NGD_ERR_PERMISSION_DENIED,
+                     "%s may not %s the configuration; the daemon's own user, root and admin-identities may",
+                     call->identity->name, what);
+        ngd_call_fail(call, NGD_ERR_PERMISSION_DENIED, &diag);
+        return;
+    }
+    c = ngd_arena_calloc(&call->life, 1, sizeof(*c));
+    if (!c) {
+        ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
+        return;
+    }
+    c->call = call;
+    c->req.kind = kind;
+    c->req.done = done;
+    ngd_reload_ask(call->daemon->reload, &c->req);
+}
+
+/* ---- Reload ------------------------------------------------------------------------------------------------ */
+
+static char **borrow_names(struct ngd_arena *arena, const char *const *names, size_t n)
+{
+    char **to = ngd_arena_calloc(arena, n + 1, sizeof(*to));
+
+    for (size_t i = 0; to && i < n; i++)
+        to[i] = ngd_borrow(names[i]);
+    return to;
+}
+
+static void reload_done(struct ngd_reload_request *req, ngd_status_t status, const struct ngd_reload_report *report,
+                        const struct ngd_options *fresh, const struct ngd_diag *diag)
+{
+    struct ngd_call *call = ngd_container_of(req, struct config_call, req)->call;
+    Npugraph__V1__ReloadResponse r = NPUGRAPH__V1__RELOAD_RESPONSE__INIT;
+
+    (void)fresh;
+    if (status != NGD_OK) {
+        ngd_call_fail(call, status, diag);
+        return;
+    }
+    r.changed = borrow_names(&call->arena, report->changed, report->n_changed);
+    r.needs_restart = borrow_names(&call->arena, report->kept, report->n_kept);
+    if (!r.changed || !r.needs_restart) {
+        ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
+        return;
+    }
+    r.n_changed = report->n_changed;
+    r.n_needs_restart = report->n_kept;
+    ngd_call_reply(call, &r.base);
+}
+
+static void reload_config(struct ngd_call *call, const void *msg)
+{
+    char identity[NGD_LOG_VALUE_MAX];
+
+    (void)msg;
+    if (call->identity->admin)
+        ngd_notice("daemon", "reload requested by identity=%s", ngd_log_value(call->identity->name, identity));
+    ask_loop(call, NGD_RELOAD_APPLY, "reload", reload_done);
+}
+
+/* ---- Config ------------------------------------------------------------------------------------------------ */
+
+/* Fills in an option's values. False: no memory. */
+static bool fill_values(struct ngd_arena *arena, const struct ngd_config_option *opt, const struct ngd_options *o,
+                        char ***values_p, size_t *n_p)
+{
+    const struct ngd_config_list *list = (const void *)((const char *)o + opt->offset);
+    size_t n = opt->type == NGD_CONFIG_LIST ? list->n : 1;
+    char **values = ngd_arena_calloc(arena, n + 1, sizeof(*values));
+    struct ngd_strbuf sb;
+    bool ok = values != NULL;
+
+    ngd_strbuf_init(&sb);
+    if (opt->type != NGD_CONFIG_LIST)
+        ngd_config_print(opt, o, &sb);
+    for (size_t i = 0; ok && i < n; i++) {
+        values[i] = ngd_arena_strdup(arena, opt->type == NGD_CONFIG_LIST ? list->items[i] : ngd_strbuf_str(&sb));
+        ok = values[i] && !sb.failed;
+    }
+    ngd_strbuf_fini(&sb);
+    *values_p = values;
+    *n_p = n;
+    return ok;
+}
+
+/* NULL: no memory. */
+static Npugraph__V1__ConfigOption *make_option(struct ngd_arena *arena, const struct ngd_config_option *opt,
+                                               const struct ngd_options *now, const struct ngd_options *fresh)
+{
+    Npugraph__V1__ConfigOption *item = ngd_arena_alloc(arena, sizeof(*item));
+    bool ok = item != NULL;
+
+    if (!ok)
+        return NULL;
+    npugraph__v1__config_option__init(item);
+    item->name = ngd_borrow(opt->name);
+    item->live = opt->reloadable;
+    item->source = ngd_arena_strdup(arena, ngd_config_source(ngd_options_table, opt, now));
+    ok = item->source && fill_values(arena, opt, now, &item->values, &item->n_values);
+    if (ok && fresh) {
+        item->new_source = ngd_arena_strdup(arena, ngd_config_source(ngd_options_table, opt, fresh));
+        ok = item->new_source && fill_values(arena, opt, fresh, &item->new_values, &item->n_new_values);
+    }
+    return ok ? item : NULL;
+}
+
+static void config_done(struct ngd_reload_request *req, ngd_status_t status, const struct ngd_reload_report *report,
+                        const struct ngd_options *fresh, const struct ngd_diag *diag)
+{
+    struct ngd_call *call = ngd_container_of(req, struct config_call, req)->call;
+    const struct ngd_options *now = &call->daemon->options;
+    Npugraph__V1__ConfigResponse r = NPUGRAPH__V1__CONFIG_RESPONSE__INIT;
+
+    (void)report;
+    if (status != NGD_OK) {
+        ngd_call_fail(call, status, diag);
+        return;
+    }
+    r.options = ngd_arena_calloc(&call->arena, NGD_OPTIONS_MAX, sizeof(*r.options));
+    for (const struct ngd_config_option *opt = ngd_options_table; opt->name && r.options; opt++) {
+        if (fresh && ngd_config_same(opt, now, fresh))
+            continue;
+        r.options[r.n_options] = make_option(&call->arena, opt, now, fresh);
+        if (!r.options[r.n_options++])
+            r.options = NULL;
+    }
+    if (r.options)
+        ngd_call_reply(call, &r.base);
+    else
+        ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
+}
+
+static void show_config(struct ngd_call *call, const void *msg)
+{
+    const Npugraph__V1__ConfigRequest *q = msg;
+
+    ask_loop(call, q->compare ? NGD_RELOAD_COMPARE : NGD_RELOAD_SHOW, "see", config_done);
+}
+
+const struct ngd_rpc_ops ngd_rpc_admin_reload = {.request = reload_config};
+const struct ngd_rpc_ops ngd_rpc_admin_config = {.request = show_config};

@@ -1,0 +1,478 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Reloading the configuration: SIGHUP, Admin.Reload, Admin.Config. Each option is tried, as the daemon's own table lists them."""
+import re
+import socket
+import stat
+import subprocess
+import urllib.error
+import urllib.request
+
+from certs import *
+from harness import *
+
+EXIT_CONFIG = 2
+authority("ca")
+certificate("server", "ca", "DNS:localhost,IP:127.0.0.1")
+certificate("worker", "ca", None, "/CN=worker")
+revocations("ca")
+GRAPH = """npugraph 1
+graph "g" {
+  input %x : f32[8,8]
+  %y = aten.exp(%x)
+  %z = aten.mm(%y, %x)
+  return "z" = %z
+}
+"""
+
+
+def run(*arguments):
+    return subprocess.run([DAEMON, *arguments], capture_output=True, text=True, timeout=PATIENCE)
+
+
+def table():
+    """Returns the options of --print-config: {name: (default, what is allowed, whether a reload changes it)}."""
+    blocks = re.findall(r"((?:^# .*\n)+)^#([a-z-]+) =[ ]?(.*)$", run("--print-config").stdout, re.M)
+    options = {}
+    for text, name, default in blocks:
+        text = " ".join(re.sub("^# ", "", text, flags=re.M).split())
+        live, restart = "A reload changes it." in text, "A change needs a restart." in text
+        assert live != restart, (name, text)
+        options[name] = (default, text.split("Allowed:")[-1].split("Default:")[0] if "Allowed:" in text else "", live)
+    assert len(options) > 60, options
+    return options
+
+
+class Live:
+    """A daemon with a file of options, and nothing else than its socket on the command line."""
+
+    def __init__(self, **start):
+        self.conf = SCRATCH / f"live{Daemon.count}.conf"
+        self.options = {}
+        self.write({"stats-listen": "127.0.0.1:0", "device-memory": "256M", **{k.replace("_", "-"): v for k, v in start.items()}})
+        self.daemon = Daemon(f"--config={self.conf}", bare=True)
+        self.admin = Client(self.daemon, session=False)
+
+    def write(self, changes):
+        """Values are texts, or lists of them; None takes the option out of the file."""
+        self.options = {k: v for k, v in {**self.options, **changes}.items() if v is not None}
+        self.conf.write_text("".join(f"{k} = {v}\n" for k, values in self.options.items() for v in (values if isinstance(values, list) else [values])))
+
+    def reload(self):
+        return self.admin.call("Admin/Reload", pb.ReloadRequest())
+
+    def change(self, changes):
+        """Changes the file and reloads; all of these options must be taken."""
+        self.write(changes)
+        r = self.reload()
+        assert set(changes) <= set(r.changed) and not r.needs_restart, (changes, r)
+
+    def shown(self):
+        return {o.name: list(o.values) for o in self.admin.call("Admin/Config", pb.ConfigRequest()).options}
+
+    def http(self, host=None):
+        address = self.daemon.log().split("statistics on http://")[-1].split("/")[0]
+        request = urllib.request.Request(f"http://{address}/metrics", headers={"Host": host} if host else {})
+        try:
+            return urllib.request.urlopen(request, timeout=PATIENCE).read().decode()
+        except urllib.error.HTTPError as e:
+            return e.code
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *rest):
+        self.admin.close()
+        self.daemon.__exit__(kind, *rest)
+
+
+# ---- what a change does, by option ---------------------------------------------------------------------------------
+
+def share(c):
+    return next(s for s in c.call("Admin/ListShares", pb.ListSharesRequest()).shares if s.identity == f"uid:{os.getuid()}")
+
+
+def listen(d):
+    other = SCRATCH / "other"
+    d.change({"listen": f"unix:{other}"})
+    with Client(d.daemon, address=f"unix:{other}") as there:
+        there.allocate(1)
+        assert f"unix:{other}" in d.admin.call("Admin/Status", pb.StatusRequest()).listen
+        d.change({"listen": None})
+        assert not other.exists() and len(d.admin.call("Admin/Status", pb.StatusRequest()).listen) == 1
+        there.allocate(1)  # a connection stays when its address goes
+    d.change({"listen": f"unix:{other}"})
+    with Client(d.daemon, address=f"unix:{other}") as there:
+        there.allocate(1)
+
+
+def socket_mode(d):
+    d.change({"socket-mode": "600"})
+    assert stat.S_IMODE(d.daemon.socket.stat().st_mode) == 0o600
+
+
+def stats_listen(d):
+    before = d.admin.call("Admin/Status", pb.StatusRequest()).stats_address
+    d.change({"stats-listen": "[::1]:0"})
+    assert "npugraphd_" in d.http()
+    now = d.admin.call("Admin/Status", pb.StatusRequest()).stats_address
+    assert now != before and now.startswith("[::1]:"), (before, now)
+    try:
+        socket.create_connection(("127.0.0.1", int(before.rsplit(":", 1)[1])), timeout=PATIENCE)
+        raise AssertionError("the old address still answers")
+    except ConnectionRefusedError:
+        pass
+    d.change({"stats-listen": "off"})
+    assert d.admin.call("Admin/Status", pb.StatusRequest()).stats_address == ""
+
+
+def stats_hosts(d):
+    assert d.http("node7.example.org") == 421
+    d.change({"stats-hosts": "node7.example.org"})
+    assert "npugraphd_" in d.http("node7.example.org")
+
+
+def stats_names(d):
+    with Client(d.daemon) as c:
+        c.allocate(1)
+        assert f'identity="uid:{os.getuid()}"' not in d.http()
+        d.change({"stats-names": "yes"})
+        assert f'identity="uid:{os.getuid()}"' in d.http()
+
+
+def models_dir(d):
+    model = SOURCE / "examples/model/model.safetensors"
+    with Client(d.daemon) as c:
+        refused("PATH_NOT_ALLOWED", "PERMISSION_DENIED", c.load, str(model))
+        d.change({"models-dir": [str(SCRATCH), str(model.parent)]})
+        c.load(str(model))
+        d.change({"models-dir": str(SCRATCH)})
+        refused("PATH_NOT_ALLOWED", "PERMISSION_DENIED", c.load, str(model))
+
+
+def dump_dir(d):
+    options = {"dump_tensor_data": "true", "data_dump_dir": str(SCRATCH)}
+    with Client(d.daemon) as c:
+        refused("PERMISSION_DENIED", "PERMISSION_DENIED", c.register, GRAPH, options=options)
+        d.change({"dump-dir": str(SCRATCH)})
+        c.register(GRAPH, options=options)
+
+
+def max_capture_time(d):
+    with Client(d.daemon) as c:
+        g = c.register(GRAPH).graph
+        d.change({"max-capture-time": "1us"})
+        refused("CAPTURE_STOPPED", "ABORTED", c.call, "Graphs/Capture", pb.CaptureRequest(graph=g))
+        d.change({"max-capture-time": None})
+        g = c.register(GRAPH.replace("8,8", "9,9")).graph  # a refusal is remembered for a while
+        c.call("Graphs/Capture", pb.CaptureRequest(graph=g))
+
+
+def capture_limit(d):
+    with Client(d.daemon) as c:
+        c.register(GRAPH)
+        d.change({"capture-limit": "7"})
+        c.register(GRAPH.replace('"g"', '"h"'))
+        limits = {g.name: "capture_limit=7" in g.options for g in c.call("Graphs/List", pb.ListGraphsRequest()).graphs}
+        assert limits == {"g": False, "h": True}, c.call("Graphs/List", pb.ListGraphsRequest())
+
+
+def weight(d):
+    with Client(d.daemon) as c:
+        assert share(c).weight == 100
+        d.change({"weight": f"uid:{os.getuid()}=7"})
+        assert share(c).weight == 7, "sessions that are open have the new weight"
+
+
+def device_share(d):
+    with Client(d.daemon) as c:
+        d.change({"max-device-share-per-identity": "30"})
+        assert share(c).device_percent == 30
+
+
+def over_tcp(d, what, before, after):
+    """what(client over plaintext TCP) is refused before the change, and works after it."""
+    d.write({"allow-plaintext": "yes", "listen": "tcp:127.0.0.1:0"})
+    d.reload()
+    with Client(d.daemon, address=d.daemon.listening("tcp")) as c:
+        refused(*before, what, c)
+        d.change(after)
+        what(c)
+
+
+def admin_identities(d):
+    over_tcp(d, lambda c: c.call("Admin/Config", pb.ConfigRequest()), ("PERMISSION_DENIED", "PERMISSION_DENIED"), {"admin-identities": "tcp:127.0.0.1"})
+
+
+def allow_plaintext(d):
+    d.write({"listen": "tcp:127.0.0.1:0"})
+    refused("CONFIG", "INVALID_ARGUMENT", d.reload)
+    d.change({"allow-plaintext": "yes"})
+    with Client(d.daemon, address=d.daemon.listening("tcp")) as c:
+        c.allocate(1)
+    d.write({"allow-plaintext": "no"})
+    refused("CONFIG", "INVALID_ARGUMENT", d.reload)
+
+
+def tls(d):
+    d.write({"listen": "tcp:127.0.0.1:0", "allow-plaintext": "yes"})
+    d.reload()
+    address = d.daemon.listening("tcp")
+    files = {"tls-cert": f"{CERTS}/server.pem", "tls-key": f"{CERTS}/server.key", "tls-client-ca": f"{CERTS}/ca.pem"}
+    # Each file is needed, and must be what it is said to be.
+    for name in files:
+        d.write({**files, name: f"{CERTS}/none"})
+        assert f"{name}: {CERTS}/none" in refused("CONFIG", "INVALID_ARGUMENT", d.reload).text
+    d.change({**files, "tls-allow-cn": "yes"})
+    assert d.daemon.listening("tls") == address, "the socket is the same one"
+    with Client(d.daemon, address=address, credentials=credentials("worker")) as c:
+        assert c.call("Admin/ListSessions", pb.ListSessionsRequest()).sessions[0].identity == "tls-cn:worker"
+        revocations("ca", "worker")
+        d.change({"tls-crl": f"{CERTS}/ca.crl"})
+        until("the revoked client's connection ends", lambda: "certificate revoked" in d.daemon.log())
+    d.change({name: None for name in [*files, "tls-crl"]})
+    with Client(d.daemon, address=address) as c:
+        c.allocate(1)
+
+
+def log_level(d):
+    d.change({"log-level": "error"})
+    with Client(d.daemon):
+        pass
+    d.change({"log-level": "debug"})
+    with Client(d.daemon):
+        pass
+    quiet, loud = d.daemon.log().split("configuration reloaded; changed: log-level")
+    assert "info session" not in quiet.split("reload requested")[-1], quiet
+    assert "info session" in loud, loud
+
+
+def max_sessions(d):
+    with Client(d.daemon):
+        d.change({"max-sessions": "1"})
+        refused("RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED", Client, d.daemon)
+        d.change({"max-sessions": "2"})
+        with Client(d.daemon) as c:
+            c.allocate(1)
+
+
+def max_connections(d):
+    d.change({"max-connections": "1"})
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(str(d.daemon.socket))
+    connection.settimeout(PATIENCE)
+    assert connection.recv(100) == b"" and "max-connections is reached" in d.daemon.log()
+
+
+def store_budget(d):
+    assert d.admin.call("Admin/ListStore", pb.ListStoreRequest()).budget == 1 << 30
+    d.change({"store-budget": "5M"})
+    assert d.admin.call("Admin/ListStore", pb.ListStoreRequest()).budget == 5 << 20
+
+
+EFFECTS = {
+    "listen": listen, "socket-mode": socket_mode, "stats-listen": stats_listen, "stats-hosts": stats_hosts, "stats-names": stats_names,
+    "models-dir": models_dir, "dump-dir": dump_dir, "max-capture-time": max_capture_time, "capture-limit": capture_limit, "weight": weight,
+    "max-device-share-per-identity": device_share, "admin-identities": admin_identities, "allow-plaintext": allow_plaintext,
+    **dict.fromkeys(("tls-cert", "tls-key", "tls-client-ca", "tls-crl", "tls-allow-cn"), tls),
+    "log-level": log_level, "max-sessions": max_sessions, "max-connections": max_connections, "store-budget": store_budget,
+}
+# Limits of one identity: ListShares has them.
+QUOTAS = dict(re.findall(r'^NGD_QUOTA\(\w+, "(\w+)", "([\w-]+)"', (SOURCE / "daemon/quotas.def").read_text(), re.M))
+# Those whose effect takes long to see, or chance. Admin.Config shows that they have the new value.
+SHOWN = {"dump-limit", "inline-limit", "max-replay-time", "merge", "merge-wait", "prompt-share", "queue-limit", "static-timeout", "tcp-keepalive",
+         "guard-unix", "max-inflight", "max-connection-age", "may-publish", "group", "share-prefixes", "drain-grace", "stop-grace"}
+
+
+@test("each option that a reload changes takes effect without a restart")
+def effects():
+    live = {name for name, (_, _, is_live) in table().items() if is_live}
+    assert set(EFFECTS) | set(QUOTAS.values()) | SHOWN == live, set(EFFECTS) | set(QUOTAS.values()) | SHOWN ^ live
+    for effect in dict.fromkeys(EFFECTS.values()):
+        with Live(**({"store_dir": str(SCRATCH / "store")} if effect is store_budget else {})) as d:
+            try:
+                effect(d)
+            except Exception as e:
+                raise AssertionError(f"{effect.__name__}: {e!r}") from e
+
+
+@test("limits of identities change for those that are connected")
+def quotas():
+    with Live() as d, Client(d.daemon) as c:
+        d.change({option: "2M" if "bytes" in option else "77" for option in QUOTAS.values()})
+        for q in share(c).quotas:
+            assert q.limit == ((2 << 20) if "bytes" in QUOTAS[q.name] else 77), q
+        d.change({"max-graphs-per-identity": "1"})
+        c.register(GRAPH)
+        assert "max-graphs-per-identity" in refused("QUOTA", "RESOURCE_EXHAUSTED", c.register, GRAPH).text
+
+
+# ---- all options at once ---------------------------------------------------------------------------------------------
+
+def another_value(name, default, allowed):
+    """Returns a value that is allowed, and not the default."""
+    special = {"listen": f"unix:{SCRATCH}/all", "device": "host:1", "weight": "uid:7=3", "group": "team=uid:7", "socket-mode": "600",
+               "static-compiler": "off", "static-dir": "/tmp", "stats-listen": "off", "nz-weights": "auto", "isa": "scalar", "log-level": "debug"}
+    if name.startswith("tls-") and name != "tls-allow-cn":
+        return f"{CERTS}/" + {"tls-cert": "server.pem", "tls-key": "server.key", "tls-client-ca": "ca.pem", "tls-crl": "ca.crl"}[name]
+    if name in special:
+        return special[name]
+    if "yes or no" in allowed:
+        return "no" if default == "yes" else "yes"
+    if "one of:" in allowed:
+        return next(c for c in re.findall(r"[a-z]+", allowed.split("one of:")[1]) if c != default)
+    if "an integer" in allowed:
+        return "1" if default != "1" else "2"
+    if "K, M, G" in allowed:
+        return "64M" if default != "64M" else "65M"
+    return ("1s" if default != "1s" else "2s") if "us, ms" in allowed else "other-value"
+
+
+@test("SIGHUP: of all options, each that changed is taken or named as needing a restart, as its help says; Config shows it")
+def all_options():
+    options = table()
+    wanted = {name: another_value(name, default, allowed) for name, (default, allowed, _) in options.items()}
+    live = {name for name in options if options[name][2]}
+    with Live() as d:
+        base = dict.fromkeys(("stats-listen", "device-memory"))
+        d.write({**base, **wanted})
+        d.daemon.signal(signal.SIGHUP)
+        line = until("it is reloaded", lambda: re.search(r"configuration reloaded; changed: (.*)", d.daemon.log()))[1]
+        kept = re.search(r"needs a restart: (.*)", d.daemon.log())[1]
+        assert set(line.split(", ")) == live and set(kept.split(", ")) == set(options) - live, (live ^ set(line.split(", ")), kept)
+        shown = d.shown()
+        for name, value in wanted.items():
+            assert (value in shown[name]) == (name in live), (name, value, shown[name])
+        r = d.admin.call("Admin/Config", pb.ConfigRequest(compare=True)).options
+        assert {o.name for o in r} == set(options) - live and all(wanted[o.name] in o.new_values for o in r), r
+        r = d.reload()
+        assert not r.changed and set(r.needs_restart) == set(options) - live, "what was taken is in effect now, and the rest still needs a restart"
+        sources = {o.name: (o.source, o.live) for o in d.admin.call("Admin/Config", pb.ConfigRequest()).options}
+        assert sources["log-level"] == (f"{d.conf}:{list(d.options).index('log-level') + 1}", True), sources
+        assert sources["listen"][0].endswith(", command line") and sources["slots"] == ("default", False), sources
+        d.write(dict.fromkeys(wanted))
+        r = d.reload()
+        assert set(r.changed) == live and set(r.needs_restart) == {"device-memory"}, "and back"
+
+
+@test("a value that is not allowed changes nothing, whichever option has it, and is told with its line")
+def bad_values():
+    bad = {"listen": "nonsense", "stats-listen": "unix:/x", "stats-hosts": "a:b", "weight": "x", "group": "x", "static-compiler": "cc", "static-dir": "x",
+           "admin-identities": "tls:x", "socket-mode": "999", **{f"tls-{n}": f"{SCRATCH}/none" for n in ("cert", "key", "client-ca", "crl")}}
+    with Live() as d:
+        before = d.shown()
+        for name, (_, allowed, _) in table().items():
+            if name not in bad and not allowed:
+                continue  # any text is a path or a name
+            d.conf.write_text(f"stats-listen = 127.0.0.1:0\ndevice-memory = 256M\nlog-level = debug\ndrain-grace = 7s\n{name} = {bad.get(name, 'x?')}\n"
+                              .replace("log-level = debug\n", "" if name == "log-level" else "log-level = debug\n")
+                              .replace("drain-grace = 7s\n", "" if name == "drain-grace" else "drain-grace = 7s\n")
+                              .replace("stats-listen = 127.0.0.1:0\n", "" if name == "stats-listen" else "stats-listen = 127.0.0.1:0\n")
+                              .replace("device-memory = 256M\n", "" if name == "device-memory" else "device-memory = 256M\n"))
+            text = refused("CONFIG", "INVALID_ARGUMENT", d.reload).text
+            assert f"{d.conf}:{d.conf.read_text().count(chr(10))}" in text and name in text, (name, text)
+            assert d.shown() == before, name
+        assert "Z debug " not in d.daemon.log()
+
+
+@test("a file that is cut off anywhere is refused as a whole, or taken as a whole")
+def torn():
+    with Live() as d:
+        text = ("# a file of which only a part is there yet\ndevice-memory = 256M\nstats-listen = 127.0.0.1:0\nlog-level = warning\n"
+                f"models-dir = {SCRATCH}\nmax-graphs-per-identity = 4000\nlisten = unix:{SCRATCH}/torn\nmerge-wait = 300us\nsocket-mode = 640\n")
+        for n in range(len(text) + 1):
+            before = d.shown()
+            d.conf.write_text(text[:n])
+            try:
+                d.reload()
+            except grpc.RpcError as e:
+                assert f"{d.conf}:" in e.details(), e.details()
+                assert d.shown() == before, text[:n]
+                continue
+            left = d.admin.call("Admin/Config", pb.ConfigRequest(compare=True)).options
+            assert all(not o.live for o in left), (text[:n], left)
+        assert d.shown()["models-dir"] == [str(SCRATCH)] and (SCRATCH / "torn").exists()
+
+
+@test("Reload and Config are for administrators")
+def administrators():
+    with Daemon("--allow-plaintext=yes", listen="tcp:127.0.0.1:0") as d, Client(d, address=d.listening("tcp")) as c:
+        for method, request in (("Admin/Reload", pb.ReloadRequest()), ("Admin/Config", pb.ConfigRequest()), ("Admin/Config", pb.ConfigRequest(compare=True))):
+            refused("PERMISSION_DENIED", "PERMISSION_DENIED", c.call, method, request)
+        assert "configuration reloaded" not in d.log()
+
+
+@test("reloads while clients work, and while the daemon stops, end with an answer")
+def beside_work():
+    import threading
+    with Live() as d:
+        done, failures, replays = threading.Event(), [], []
+
+        def work():
+            try:
+                while not done.is_set():
+                    with Client(d.daemon) as c:
+                        g = c.register(GRAPH).graph
+                        replays.append(c.replay(g, [bytes(256)]))
+            except Exception as e:
+                failures.append(e)
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for t in threads:
+            t.start()
+        for i in range(60):
+            d.change({"weight": [f"uid:{os.getuid()}={i + 1}", f"uid:7={i + 1}"], "models-dir": f"/tmp/{i}", "dump-dir": f"/tmp/{i}", "group": f"a{i}=uid:7",
+                      "admin-identities": f"uid:{i + 1}", "max-graphs-per-identity": str(1000 + i), "max-replay-time": f"{i + 1}s"})
+        done.set()
+        for t in threads:
+            t.join()
+        assert replays and not failures, failures
+        waiting = [threading.Thread(target=lambda: ends(d)) for _ in range(8)]
+        for t in waiting:
+            t.start()
+        d.daemon.signal(signal.SIGTERM)
+        for t in waiting:
+            t.join(PATIENCE)
+            assert not t.is_alive()
+        d.daemon.stop = d.daemon.wait
+
+
+def ends(d):
+    for _ in range(1000):
+        try:
+            d.reload()
+        except grpc.RpcError:
+            return
+
+
+def reloaded(d):
+    """Signals the daemon, and returns the names of the options that it took over."""
+    d.signal(signal.SIGHUP)
+    return set(until("it is reloaded", lambda: re.findall(r"configuration reloaded; changed: (.*)", d.log()))[0].split(", "))
+
+
+@test("SIGHUP reads the drop-ins of conf.d too, in their order; a mistake in any file is told with its line, and changes nothing")
+def reload_files():
+    top = SCRATCH / "etc"
+    (top / "conf.d").mkdir(parents=True)
+    conf, second = top / "npugraphd.conf", top / "conf.d" / "20-second.conf"
+    conf.write_text("log-level = notice\nmodels-dir = /a\n")
+    (top / "conf.d" / "10-first.conf").write_text("log-level = warning\n")
+    second.write_text("log-level = info\nmodels-dir = /b\n")
+    (top / "conf.d" / "30-third.conf.bak").write_text("nonsense\n")  # a file that an editor left
+    with Daemon(f"--config={conf}") as d:
+        assert "models-dir /a" in d.log() and "models-dir /b" in d.log(), "the lists of all files count"
+        assert "debug" not in d.log()
+        second.write_text("log-level = debug\nmodels-dir = /b\n")
+        assert reloaded(d) == {"log-level"}
+        second.write_text("drain-grace = 1s\nlog-level = error\nslotz = 1\n")
+        d.signal(signal.SIGHUP)
+        until("it is refused", lambda: f"nothing of it changed: {second}:3: unknown option" in d.log() and "did you mean slots?" in d.log())
+        with Client(d) as c:
+            c.allocate(1)
+        until("it still logs what is no error", lambda: "info session" in d.log().split("nothing of it changed")[1])
+    out = run(f"--config={conf}", "--check-config")
+    assert out.returncode == EXIT_CONFIG and f"{second}:3:" in out.stderr, out
+
+
+if __name__ == "__main__":
+    main()
