@@ -181,6 +181,8 @@ int ctl_cmd_generate(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_chat(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_tokenize(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_cache(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_reload(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_config(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_completion(struct ctl *ctl, int argc, char **argv);
 
 #endif

@@ -9,6 +9,7 @@ npugraphctl_SOURCES = \
 	client/ctl/ctl_cache.c \
 	client/ctl/ctl_generate.c \
 	client/ctl/ctl_chat.c \
+	client/ctl/ctl_config.c \
 	client/ctl/ctl_graphs.c \
 	client/ctl/ctl_info.c \
 	client/ctl/ctl_metrics.c client/ctl/ctl_metrics.h \

@@ -164,6 +164,14 @@ const struct ctl_command ctl_commands[] = {
      false, ctl_cmd_cache},
     {"drain", "[--grace TIME] [--stay]", "Finish what runs and stop the daemon",
      "--grace bounds the wait (500ms, 10s, ...). --stay only stops taking work in.", false, ctl_cmd_drain},
+    {"reload", "", "Read the daemon's configuration again",
+     "As SIGHUP and `systemctl reload npugraphd`: takes every option that changed and that a reload can change, and\n"
+     "names those that need a restart. If a file has a mistake, nothing changes. For administrators.",
+     false, ctl_cmd_reload},
+    {"config", "[show [OPTION] | diff]", "Options of the daemon: values, where they were set, what changes them",
+     "show tells for each option its value, the file and line that set it, and whether a reload changes it or only a\n"
+     "restart. diff compares what runs with what the files and the command line say now. For administrators.",
+     false, ctl_cmd_config},
     {"completion", "", "List of commands, for shell completion", NULL, false, ctl_cmd_completion},
     {NULL, NULL, NULL, NULL, false, NULL},
 };

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Commands for the daemon's configuration: reload, config. */
+#include "base/strbuf.h"
+#include "client/ctl/ctl.h"
+#include "proto/npugraph.pb-c.h"
+
+#include <string.h>
+
+/* ---- reload ------------------------------------------------------------------------------------------------ */
+
+static void put_names(struct ctl *ctl, const char *key, const char *title, char *const *names, size_t n)
+{
+    const struct ctl_column column = {title, "name", false};
+    struct ctl_table *t = ctl_table_new(ctl, key, &column, 1);
+
+    for (size_t i = 0; i < n; i++) {
+        ctl_row(t);
+        ctl_str(t, names[i]);
+    }
+    ctl_table_end(t, strcmp(key, "changed") == 0 ? "nothing changed" : "");
+}
+
+int ctl_cmd_reload(struct ctl *ctl, int argc, char **argv)
+{
+    Npugraph__V1__ReloadRequest req = NPUGRAPH__V1__RELOAD_REQUEST__INIT;
+    Npugraph__V1__ReloadResponse *r;
+
+    if (ctl_no_arguments(argc, argv))
+        return 2;
+    r = (void *)ctl_call(ctl, "/npugraph.v1.Admin/Reload", &req.base, &npugraph__v1__reload_response__descriptor);
+    if (r == NULL)
+        return 1;
+    put_names(ctl, "changed", "CHANGED", r->changed, r->n_changed);
+    if (r->n_needs_restart > 0 || ctl->json)
+        put_names(ctl, "needs_restart", "NEEDS A RESTART", r->needs_restart, r->n_needs_restart);
+    npugraph__free_message(r);
+    return 0;
+}
+
+/* ---- config ------------------------------------------------------------------------------------------------ */
+
+/* Prints the values of a list one after the other, and nothing as "-". */
+static void put_option_values(struct ctl_table *t, char *const *values, size_t n)
+{
+    struct ngd_strbuf sb;
+
+    ngd_strbuf_init(&sb);
+    for (size_t i = 0; i < n; i++)
+        ngd_strbuf_printf(&sb, "%s%s", i ? ", " : "", values[i]);
+    ctl_str(t, sb.len ? ngd_strbuf_str(&sb) : "-");
+    ngd_strbuf_fini(&sb);
+}
+
+static void put_config(struct ctl *ctl, const Npugraph__V1__ConfigResponse *r)
+{
+    static const struct ctl_column columns[] = {{"OPTION", "name", false},
+                                                {"VALUE", "value", false},
+                                                {"SET BY", "source", false},
+                                                {"CHANGES BY", "live", false}};
+    struct ctl_table *t = ctl_table_new(ctl, "options", columns, sizeof(columns) / sizeof(columns[0]));
+
+    for (size_t i = 0; i < r->n_options; i++) {
+        const Npugraph__V1__ConfigOption *o = r->options[i];
+
+        ctl_row(t);
+        ctl_str(t, o->name);
+        put_option_values(t, o->values, o->n_values);
+        ctl_str(t, o->source);
+        ctl_str(t, o->live ? "reload" : "restart");
+    }
+    ctl_table_end(t, "no options");
+}
+
+static void put_difference(struct ctl *ctl, const Npugraph__V1__ConfigResponse *r)
+{
+    static const struct ctl_column columns[] = {{"OPTION", "name", false},
+                                                {"RUNS WITH", "value", false},
+                                                {"NEW VALUE", "new_value", false},
+                                                {"SET BY", "new_source", false},
+                                                {"CHANGES BY", "live", false}};
+    struct ctl_table *t = ctl_table_new(ctl, "options", columns, sizeof(columns) / sizeof(columns[0]));
+
+    for (size_t i = 0; i < r->n_options; i++) {
+        const Npugraph__V1__ConfigOption *o = r->options[i];
+
+        ctl_row(t);
+        ctl_str(t, o->name);
+        put_option_values(t, o->values, o->n_values);
+        put_option_values(t, o->new_values, o->n_new_values);
+        ctl_str(t, o->new_source);
+        ctl_str(t, o->live ? "reload" : "restart");
+    }
+    ctl_table_end(t, "the daemon runs with what its files and its command line say");
+}
+
+/* Leaves only the option of that name. Returns false if there is none. */
+static bool choose_option(Npugraph__V1__ConfigResponse *r, const char *name, struct ngd_nearest *nearest)
+{
+    ngd_nearest_init(nearest, name, strlen(name));
+    for (size_t i = 0; i < r->n_options; i++) {
+        Npugraph__V1__ConfigOption *found = r->options[i];
+
+        ngd_nearest_add(nearest, found->name);
+        if (strcmp(found->name, name) != 0)
+            continue;
+        r->options[i] = r->options[0]; /* exchanged, since the message frees all of them */
+        r->options[0] = found;
+        return true;
+    }
+    return false;
+}
+
+int ctl_cmd_config(struct ctl *ctl, int argc, char **argv)
+{
+    Npugraph__V1__ConfigRequest req = NPUGRAPH__V1__CONFIG_REQUEST__INIT;
+    struct ctl_options o = {ctl_find_command(argv[0]), argc, 1, argv};
+    const char *value, *verb, *name = NULL;
+    Npugraph__V1__ConfigResponse *r;
+    struct ngd_nearest nearest;
+    size_t all;
+    int rc = 0;
+
+    if (ctl_next_option(&o, "", "", &value) != NULL)
+        return 2;
+    verb = ctl_next_argument(&o);
+    req.compare = verb != NULL && strcmp(verb, "diff") == 0;
+    if (verb != NULL && !req.compare && strcmp(verb, "show") != 0)
+        return ctl_usage(o.command, "config has no %s; there are show and diff", verb);
+    if (verb != NULL && !req.compare)
+        name = ctl_next_argument(&o);
+    if (ctl_next_argument(&o) != NULL)
+        return ctl_usage(o.command, "config takes no more arguments");
+    r = (void *)ctl_call(ctl, "/npugraph.v1.Admin/Config", &req.base, &npugraph__v1__config_response__descriptor);
+    if (r == NULL)
+        return 1;
+    all = r->n_options;
+    if (name != NULL && !choose_option(r, name, &nearest))
+        rc = ctl_unknown(o.command, &nearest, "", "there is no option ");
+    else if (name != NULL)
+        r->n_options = 1;
+    if (rc == 0)
+        (req.compare ? put_difference : put_config)(ctl, r);
+    r->n_options = all;
+    npugraph__free_message(r);
+    return rc;
+}
