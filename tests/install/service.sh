@@ -9,6 +9,8 @@
 # service of that systemd.
 # shellcheck disable=SC2317,SC2015  # functions are called by check(); what stands after || does not return, or also ends a failed &&
 set -u
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/namespaces.sh"
 
 # Where there can be no systemd, what it would start starts at least: the unit's own command, with the installed file, as
 # another user. Only the sockets are this test's.
@@ -40,7 +42,7 @@ skip() { # why
 # ---- on the machine ------------------------------------------------------------------------------------------------
 
 on_the_machine() {
-    local program work status log
+    local program work status
     : "${top_builddir:?}" "${top_srcdir:?}"
     if [ -n "${SANITIZER:-}" ] || [ ! -e "$top_builddir/npugraphd" ]; then
         echo "skip - the_installed_service: it is tested without sanitizers, after the programs are built"
@@ -66,108 +68,23 @@ on_the_machine() {
         command -v "$program" >/dev/null || skip "$program is missing (Debian: util-linux, tar)"
     done
     [ -x /lib/systemd/systemd ] && command -v systemctl >/dev/null || skip "systemd is not installed"
-    mkdir "$work/top" && cp "$0" "$work/service.sh" && cp -r "$top_srcdir/examples/model" "$work/model" || exit 1
-    log=$work/log
-    # Process 1 ends with the service inside, and has its exit status. If this test is killed, so is all of it.
-    timeout -k 5 60 setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child --net --ipc --uts --cgroup \
-        "$BASH" "$work/service.sh" enter "$work" >"$log" 2>&1 </dev/null
+    mkdir "$work/top" && cp "$0" "$(dirname "$0")/namespaces.sh" "$work/" && cp -r "$top_srcdir/examples/model" "$work/model" || exit 1
+    run_in_namespaces "$work" service.sh 60
     status=$?
-    case $status in
-    77) skip "$(sed -n 's/^cannot: //p' "$log" | tail -n 1)" ;;
-    esac
-    cat "$work/console" "$work/output" >>"$log" 2>/dev/null
-    # The lines of the checks. The rest is what systemd says, and of interest only if one fails.
-    if [ $status -eq 0 ] && grep -q '^ok - ' "$log" && ! grep -q '^not ok - ' "$log"; then
-        grep '^ok - ' "$log"
-        exit 0
-    fi
-    cat "$log"
-    grep -q '^not ok - ' "$log" || echo "not ok - systemd_ends_with_the_test: status $status"
-    exit 1
+    [ $status -ne 77 ] || skip "$(sed -n 's/^cannot: //p' "$work/log" | tail -n 1)"
+    exit $status
 }
 
 # ---- in new namespaces ---------------------------------------------------------------------------------------------
 
-cannot() { # what
-    echo "cannot: $1"
-    exit 77
-}
-
-make_devices() { # directory
-    local name
-    for name in null zero full random urandom tty; do
-        mknod -m 666 "$1/$name" c "$((0x$(stat -c %t "/dev/$name")))" "$((0x$(stat -c %T "/dev/$name")))" || return 1
-    done
-    mkdir "$1/shm" && mount -t tmpfs tmpfs "$1/shm"
-}
-
-# A tree that shows the machine's files, takes all writes in memory, and has the installed files where they belong.
-make_root() { # work
-    local top=$1/top root=$1/top/root
-    mount --make-rprivate / && mount -t tmpfs tmpfs "$top" || cannot "mounting is not allowed"
-    mkdir "$top/upper" "$top/work" "$root" &&
-        mount -t overlay overlay -o "lowerdir=/,upperdir=$top/upper,workdir=$top/work" "$root" || cannot "there is no overlay file system"
-    mount -t proc proc "$root/proc" && mount --rbind /sys "$root/sys" || cannot "/proc cannot be mounted"
-    umount -R "$root/sys/fs/cgroup" 2>/dev/null
-    mount -t tmpfs tmpfs "$root/sys/fs/cgroup" && mount -t cgroup2 cgroup2 "$root/sys/fs/cgroup" || cannot "cgroups (v2) cannot be mounted"
-    mount -t tmpfs tmpfs "$root/run" && mount -t tmpfs tmpfs "$root/tmp" && mount -t tmpfs tmpfs "$root/dev" &&
-        make_devices "$root/dev" || cannot "devices cannot be made"
-    # The test's own directory, through which its results come back; and a console, which is a file.
-    mkdir "$root/run/test" && mount --bind "$1" "$root/run/test" && touch "$1/console" "$root/dev/console" &&
-        mount --bind "$1/console" "$root/dev/console" || cannot "files cannot be bound"
-    mkdir -p "$root/srv/npugraphd-test" && cp -r "$1/model" "$root/srv/npugraphd-test/" &&
-        tar -C "$1/installed" -c . | tar -C "$root" -x --keep-directory-symlink --no-overwrite-dir
-}
-
-# The units of the test, instead of all that the machine would start.
-write_units() { # work
-    find "$1/installed" -type f | sed "s|^$1/installed||" >"$1/files"
-    cat >etc/systemd/system/npugraphd-test.service <<END
-[Unit]
-After=basic.target
-Requires=basic.target
-[Service]
-Type=oneshot
-Environment=HOME=/root
-ExecStart=$BASH /run/test/service.sh inside
-StandardOutput=file:/run/test/output
-StandardError=inherit
-FailureAction=exit-force
-END
-    # Services of the machine that basic.target brings; they have no part in this.
-    local unit
-    for unit in systemd-udevd.service systemd-timesyncd.service systemd-journal-flush.service apparmor.service dev-hugepages.mount \
-        systemd-update-utmp.service systemd-random-seed.service systemd-resolved.service systemd-networkd.service; do
-        ln -sf /dev/null "etc/systemd/system/$unit"
-    done
-    : >etc/fstab
-}
-
 enter() { # work
-    make_root "$1" || exit 1
-    cd "$1/top/root" || exit 1
-    write_units "$1" || exit 1
-    ip link set lo up 2>/dev/null
-    mkdir run/old && pivot_root . run/old && umount -l /run/old || exit 1
-    exec env -i container=npugraphd-test PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-        /lib/systemd/systemd --unit=npugraphd-test.service --log-target=console --log-level=warning --show-status=no
+    make_root "$1" / || exit 1
+    tar -C "$1/installed" -c . | tar -C "$1/top/root" -x --keep-directory-symlink --no-overwrite-dir || exit 1
+    find "$1/installed" -type f | sed "s|^$1/installed||" >"$1/files"
+    become_systemd "$1" service.sh
 }
 
 # ---- as a service --------------------------------------------------------------------------------------------------
-
-status=0
-check() { # what, command...
-    local what=$1
-    shift
-    if "$@" >/run/test/report 2>&1; then
-        echo "ok - $what"
-    else
-        cat /run/test/report
-        systemctl status --no-pager -n 5 npugraphd.service npugraphd.socket 2>&1
-        echo "not ok - $what"
-        status=1
-    fi
-}
 
 installed() { # end of the path
     grep -m 1 "/$1\$" /run/test/files
