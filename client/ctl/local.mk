@@ -9,6 +9,7 @@ npugraphctl_SOURCES = \
 	client/ctl/ctl_cache.c \
 	client/ctl/ctl_generate.c \
 	client/ctl/ctl_chat.c \
+	client/ctl/ctl_completion.c \
 	client/ctl/ctl_config.c \
 	client/ctl/ctl_graphs.c \
 	client/ctl/ctl_info.c \
@@ -31,3 +32,5 @@ npugraphctl_SOURCES = \
 npugraphctl_LDADD = $(NGD_CLIENT_HF_LIBS) $(SMARTCOLS_LIBS)
 
 dist_bashcompletion_DATA += client/ctl/completion/npugraphctl
+dist_zshcompletion_DATA = client/ctl/completion/_npugraphctl
+dist_fishcompletion_DATA = client/ctl/completion/npugraphctl.fish

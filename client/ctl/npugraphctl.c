@@ -66,7 +66,8 @@ const struct ctl_command ctl_commands[] = {
      false, ctl_cmd_quantize},
     {"load",
      "DIR [--name NAME] [--max-context N] [--max-batch N] [--chunk N] [--block-size N] [--kv-bytes SIZE] [--kv-dtype "
-     "TYPE] [--kv-policy refuse|preempt] [--no-prefix-sharing] [--devices LIST] [--share-with LIST | --public | "
+     "f32|f16|bf16] [--kv-policy refuse|preempt] [--no-prefix-sharing] [--devices LIST] [--share-with LIST | --public "
+     "| "
      "--private] "
      "[--share-prefixes]",
      "Load a Hugging Face checkpoint as a model",
@@ -172,7 +173,8 @@ const struct ctl_command ctl_commands[] = {
      "show tells for each option its value, the file and line that set it, and whether a reload changes it or only a\n"
      "restart. diff compares what runs with what the files and the command line say now. For administrators.",
      false, ctl_cmd_config},
-    {"completion", "", "List of commands, for shell completion", NULL, false, ctl_cmd_completion},
+    {"completion", "bash|zsh|fish", "Print a shell's completion",
+     "Packages install it. To try it: source <(npugraphctl completion bash).", false, ctl_cmd_completion},
     {NULL, NULL, NULL, NULL, false, NULL},
 };
 
@@ -611,12 +613,4 @@ int main(int argc, char **argv)
         return rc;
     ctl_error("the output could not be written: %s", why_not_written());
     return rc != 0 ? rc : 1;
-}
-
-int ctl_cmd_completion(struct ctl *ctl, int argc, char **argv)
-{
-    (void)ctl, (void)argc, (void)argv;
-    for (const struct ctl_command *c = ctl_commands; c->name != NULL; c++)
-        printf("%s\n", c->name);
-    return 0;
 }

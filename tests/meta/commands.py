@@ -64,7 +64,7 @@ def man_commands(page):
 
 def completion_commands(text):
     found = {}
-    for heads, choices in re.findall(r"^    ([a-z| ]+)\) choices='([^']*)' ;;$", text, re.M):
+    for heads, choices in re.findall(r"^    ([a-z| ]+)\) choices='([^']*)'.* ;;$", text, re.M):
         for head in heads.split("|"):
             found[head.strip()] = choices.split()
     return found
@@ -90,7 +90,7 @@ def compare(page, completion, conf, page8):
         problems.extend(f"completion, {name}: {w} is no word of its usage" for w in known if w[0] != "-" and w not in words)
     same("completion, commands", set(), set(choices) - set(commands) - {"graph", "help"})
     same("npugraphctl.1, OPTIONS", ctl_globals, set(OPTION.findall(plain(section(page, "OPTIONS")))))
-    same("completion, globals", ctl_globals, set(OPTION.findall(re.search(r"globals='([^']*)'", completion)[1])))
+    same("completion, globals", ctl_globals, set(OPTION.findall(re.search(r"'' \| help\) choices='([^']*)'", completion)[1])))
     same("npugraphd.conf.5", daemon_options, set(re.findall(r"^\.TP\n--([a-z-]+)", plain(conf), re.M)))
     same("npugraphd.8", daemon_own, set(OPTION.findall(plain(section(page8, "OPTIONS")))) - {"NAME"})
     return problems
@@ -99,8 +99,12 @@ def compare(page, completion, conf, page8):
 texts = [meta.read(p) for p in ("man/npugraphctl.1", "client/ctl/completion/npugraphctl", "man/npugraphd.conf.5", "man/npugraphd.8")]
 report.check("programs_tell_of_commands_and_options",
              [] if len(commands) > 20 and all((ctl_globals, daemon_options, daemon_own)) else ["--help was not understood"])
+SHELLS = {"bash": "npugraphctl", "zsh": "_npugraphctl", "fish": "npugraphctl.fish"}
+report.check("completions_are_what_the_program_prints",
+             [f"client/ctl/completion/{name} is not what npugraphctl completion {shell} prints" for shell, name in SHELLS.items()
+              if help_of("npugraphctl", "completion", shell) != meta.read(f"client/ctl/completion/{name}")])
 report.check("manual_pages_and_completion_have_each_command_and_option", compare(*texts),
-             "--help of the programs is what counts: change man/ and client/ctl/completion/ with it")
+             "--help of the programs is what counts: change man/ with it, and put what `npugraphctl completion SHELL` prints into client/ctl/completion/")
 
 # ---- the check itself: missing entries are found ------------------------------------------------------------------------
 

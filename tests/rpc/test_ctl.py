@@ -20,7 +20,8 @@ def ctl(*arguments, address=None, env=None):
 
 
 def commands():
-    return ctl("completion").stdout.split()
+    overview = ctl("--help").stdout.split("Commands:")[1].split("Options:")[0]
+    return re.findall(r"^  ([a-z]+) ", overview, re.M)
 
 
 @test("help: every command has a usage line and a sentence; mistakes are told in a line, with the usage, and status 2")
@@ -360,6 +361,45 @@ _npugraphctl; printf "%s\\n" "${{COMPREPLY[@]}}"'''
         known = set(re.findall(r"--[a-z-]+", ctl("help", command).stdout.split("\n")[0]))
         offered = {c for c in complete(command, "--") if c.startswith("--")}
         assert offered == known, (command, offered ^ known)
+
+
+@test("fish completes commands, their options and the values of options")
+def completion_fish():
+    if not shutil.which("fish"):
+        raise Skip("fish is not installed (scripts/deps.sh ci)")
+
+    def complete(*lines):
+        """Returns what each line can be continued with."""
+        script = f"source {SOURCE}/client/ctl/completion/npugraphctl.fish\n" + "".join(f"complete -C 'npugraphctl {l}'\necho =\n" for l in lines)
+        out = subprocess.run(["fish", "--no-config", "-c", script], capture_output=True, text=True, timeout=PATIENCE,
+                             env={**os.environ, "HOME": str(SCRATCH), "PATH": f"{os.path.dirname(CTL)}:{os.environ['PATH']}"})
+        return [{l.split("\t")[0] for l in part.splitlines() if l} for part in out.stdout.split("=\n")[:-1]]
+
+    assert complete("", "load --kv-dtype ", "trace st") == [{*commands(), "help"}, {"f32", "f16", "bf16"}, {"start", "stop"}]
+    names = commands()
+    for command, offered in zip(names, complete(*(f"{c} --" for c in names))):
+        known = set(re.findall(r"--[a-z-]+", ctl("help", command).stdout.split("\n")[0]))
+        assert known <= offered, (command, known - offered)
+
+
+ZSH = """
+zmodload zsh/zpty
+zpty z zsh -f -i
+zpty -w z "fpath=($1 \\$fpath); autoload -Uz compinit; compinit -u -D; PS1='rea''dy '"
+zpty -r z line '*ready *'
+zpty -w -n z "npugraphctl $2"$'\\t\\t'
+for i in {1..100}; do sleep 0.1; zpty -r -t z line && print -r -- "$line"; [[ $line = *$3* ]] && break; done
+"""
+
+
+@test("zsh completes commands and the values of options")
+def completion_zsh():
+    if not shutil.which("zsh"):
+        raise Skip("zsh is not installed (scripts/deps.sh ci)")
+    for line, want in (("rel", "npugraphctl reload"), ("load --kv-dtype b", "bf16"), ("drain --gr", "--grace"), ("completion f", "fish")):
+        out = subprocess.run(["zsh", "-f", "-c", ZSH, "zsh", str(SOURCE / "client/ctl/completion"), line, want], capture_output=True, text=True,
+                             timeout=PATIENCE, env={**os.environ, "TERM": "dumb", "HOME": str(SCRATCH)})
+        assert want in out.stdout, (line, out)
 
 
 if __name__ == "__main__":
