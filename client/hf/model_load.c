@@ -310,6 +310,25 @@ static int make_kv(struct load *l)
 
 /* ---- graphs and model ------------------------------------------------------------------------------------ */
 
+/*
+ * Puts whose graph it is in front of a refusal that speaks of its text: its lines mean nothing to a reader who did not
+ * write them.
+ */
+static void own_refusal(const struct load *l, bool prefill)
+{
+    struct npugraph_error *err = l->err;
+    char text[sizeof(err->message)];
+
+    if (strncmp(err->message, "line ", 5) != 0)
+        return;
+    snprintf(text, sizeof(text), "%s", err->message);
+    snprintf(
+        err->message, sizeof(err->message),
+        "the daemon refuses the %s graph that was made for the model %.64s, which is a defect of this library or of "
+        "its family's file; its author needs this: %.700s",
+        prefill ? "prefill" : "decode", l->name, text);
+}
+
 static int register_model_graph(struct load *l, bool prefill, uint64_t *graph_p)
 {
     const struct npugraph_place place = {l->device, l->group};
@@ -323,6 +342,8 @@ static int register_model_graph(struct load *l, bool prefill, uint64_t *graph_p)
     if (rc == 0)
         rc = npugraph_graph_register(l->client, &place, ngd_strbuf_str(&sb), l->bindings, l->n_bindings, NULL, 0,
                                      graph_p, l->err);
+    if (rc != 0)
+        own_refusal(l, prefill);
     ngd_strbuf_fini(&sb);
     return rc;
 }

@@ -332,6 +332,18 @@ def standard_input(daemon):
     assert out.returncode == 1 and b"expected 'pattern'" in out.stderr, out
 
 
+@test("a graph that load made and the daemon refuses is said to be load's own, not the user's text")
+def refused_graph(daemon):
+    families = SCRATCH / "families"
+    families.mkdir()
+    decoder = (SOURCE / "client/hf/families/decoder.lua").read_text()
+    (families / "decoder.lua").write_text(decoder.replace('"aten.silu"', '"aten.sila"'))
+    out = ctl("--quiet", "load", MODEL, "--name", "broken", address=daemon.address, env={"NPUGRAPH_FAMILIES": str(families)})
+    assert out.returncode == 1, out
+    assert "the prefill graph that was made for the model broken, which is a defect of this library" in out.stderr, out
+    assert re.search(r": line \d+, column \d+: there is no operator aten\.sila", out.stderr), out
+
+
 @test("bash completes commands, their options, models' names and files")
 def completion(daemon):
     if not shutil.which("bash"):
