@@ -387,7 +387,7 @@ static int compare_buffers(const void *a, const void *b)
     return strcmp(x->label, y->label);
 }
 
-int ctl_cmd_memory(struct ctl *ctl, int argc, char **argv)
+static void put_buffers(struct ctl *ctl, const Npugraph__V1__ListBuffersResponse *r)
 {
     static const struct ctl_column columns[] = {
         {"BYTES", "bytes", true},
@@ -395,19 +395,10 @@ int ctl_cmd_memory(struct ctl *ctl, int argc, char **argv)
         {"DEVICE", "device", false},
         {"HOLDER", "label", false},
     };
-    Npugraph__V1__ListBuffersRequest req = NPUGRAPH__V1__LIST_BUFFERS_REQUEST__INIT;
-    Npugraph__V1__ListBuffersResponse *r;
-    struct ctl_table *t;
+    struct ctl_table *t = ctl_table_new(ctl, "buffers", columns, sizeof(columns) / sizeof(columns[0]));
 
-    if (ctl_no_arguments(argc, argv) != 0)
-        return 2;
-    r = (void *)ctl_call(ctl, "/npugraph.v1.Memory/ListBuffers", &req.base,
-                         &npugraph__v1__list_buffers_response__descriptor);
-    if (r == NULL)
-        return 1;
     if (r->n_buffers > 1)
         qsort(r->buffers, r->n_buffers, sizeof(*r->buffers), compare_buffers);
-    t = ctl_table_new(ctl, "buffers", columns, sizeof(columns) / sizeof(columns[0]));
     for (size_t i = 0; i < r->n_buffers; i++) {
         ctl_row(t);
         ctl_bytes(t, r->buffers[i]->bytes);
@@ -416,6 +407,69 @@ int ctl_cmd_memory(struct ctl *ctl, int argc, char **argv)
         ctl_str(t, r->buffers[i]->label);
     }
     ctl_table_end(t, "No device memory is in use.");
+}
+
+/* Orders holders by device and kind, so that those of a total stand together. */
+static int compare_totals(const void *a, const void *b)
+{
+    const Npugraph__V1__BufferInfo *x = *(Npugraph__V1__BufferInfo *const *)a,
+                                   *y = *(Npugraph__V1__BufferInfo *const *)b;
+    const int device = strcmp(x->device, y->device);
+
+    return device != 0 ? device : (int)x->kind - (int)y->kind;
+}
+
+static void put_memory_totals(struct ctl *ctl, const Npugraph__V1__ListBuffersResponse *r)
+{
+    static const struct ctl_column columns[] = {
+        {"DEVICE", "device", false}, {"KIND", "kind", false}, {"HOLDERS", "holders", true}, {"BYTES", "bytes", true}};
+    struct ctl_table *t = ctl_table_new(ctl, "totals", columns, sizeof(columns) / sizeof(columns[0]));
+    uint64_t all = 0;
+
+    if (r->n_buffers > 1)
+        qsort(r->buffers, r->n_buffers, sizeof(*r->buffers), compare_totals);
+    for (size_t i = 0, end; i < r->n_buffers; i = end) {
+        uint64_t bytes = 0;
+
+        for (end = i; end < r->n_buffers && compare_totals(&r->buffers[i], &r->buffers[end]) == 0; end++)
+            bytes += r->buffers[end]->bytes;
+        ctl_row(t);
+        ctl_str(t, r->buffers[i]->device);
+        ctl_word(t, &npugraph__v1__buffer_kind__descriptor, r->buffers[i]->kind);
+        ctl_int(t, end - i);
+        ctl_bytes(t, bytes);
+        all += bytes;
+    }
+    if (r->n_buffers > 0) {
+        ctl_row(t);
+        ctl_str(t, "all");
+        ctl_str(t, "all");
+        ctl_int(t, r->n_buffers);
+        ctl_bytes(t, all);
+    }
+    ctl_table_end(t, "No device memory is in use.");
+}
+
+int ctl_cmd_memory(struct ctl *ctl, int argc, char **argv)
+{
+    Npugraph__V1__ListBuffersRequest req = NPUGRAPH__V1__LIST_BUFFERS_REQUEST__INIT;
+    struct ctl_options o = {ctl_find_command(argv[0]), argc, 1, argv};
+    Npugraph__V1__ListBuffersResponse *r;
+    const char *name, *value;
+    bool totals = false;
+
+    while ((name = ctl_next_option(&o, "totals", "", &value)) != NULL) {
+        if (strcmp(name, "?") == 0)
+            return 2;
+        totals = true;
+    }
+    if (ctl_next_argument(&o) != NULL)
+        return ctl_usage(o.command, "memory takes no arguments");
+    r = (void *)ctl_call(ctl, "/npugraph.v1.Memory/ListBuffers", &req.base,
+                         &npugraph__v1__list_buffers_response__descriptor);
+    if (r == NULL)
+        return 1;
+    (totals ? put_memory_totals : put_buffers)(ctl, r);
     npugraph__free_message(r);
     return 0;
 }

@@ -50,7 +50,7 @@ const struct ctl_command ctl_commands[] = {
     {"shares", "", "Identities: weight, what waits, device time used", NULL, false, ctl_cmd_shares},
     {"quota", "[IDENTITY]", "What identities hold, may hold, and were refused", NULL, false, ctl_cmd_quota},
     {"sequences", "", "Open sequences", NULL, false, ctl_cmd_sequences},
-    {"memory", "", "Device memory by holder", NULL, false, ctl_cmd_memory},
+    {"memory", "[--totals]", "Device memory by holder", "--totals sums it by device and kind.", false, ctl_cmd_memory},
     {"top", "[--interval TIME] [--count N]", "Live: devices, clients by device time, tokens/s, latencies",
      "--interval: time between updates, 100ms to 1h (default 1s). --count: how many updates, then it ends. q leaves.\n"
      "Rates and quantiles are those of the last interval. If the output is no terminal, updates follow one another;\n"

@@ -332,6 +332,21 @@ def standard_input(daemon):
     assert out.returncode == 1 and b"expected 'pattern'" in out.stderr, out
 
 
+@test("memory --totals has the sums of what memory lists, by device and kind")
+def totals(daemon):
+    with Client(daemon) as c:
+        for size in (1 << 20, 3 << 20):
+            c.allocate(size, label="mine")
+        listed = json.loads(ctl("--json", "memory", address=daemon.address).stdout)["buffers"]
+        sums = json.loads(ctl("--json", "memory", "--totals", address=daemon.address).stdout)["totals"]
+    assert len(listed) >= 2, listed
+    *by_kind, everything = sums
+    for row in by_kind:
+        same = [b["bytes"] for b in listed if (b["device"], b["kind"]) == (row["device"], row["kind"])]
+        assert row["bytes"] == sum(same) and row["holders"] == len(same), (row, same)
+    assert everything["bytes"] == sum(b["bytes"] for b in listed) == sum(r["bytes"] for r in by_kind) >= 4 << 20, sums
+
+
 @test("a graph that load made and the daemon refuses is said to be load's own, not the user's text")
 def refused_graph(daemon):
     families = SCRATCH / "families"

@@ -66,6 +66,7 @@ complete -c npugraphctl -n '__fish_seen_subcommand_from patterns' -a add
 complete -c npugraphctl -n '__fish_seen_subcommand_from patterns' -F
 complete -c npugraphctl -n '__fish_seen_subcommand_from patterns' -a remove
 complete -c npugraphctl -n '__fish_seen_subcommand_from patterns' -l for-all
+complete -c npugraphctl -n '__fish_seen_subcommand_from memory' -l totals
 complete -c npugraphctl -n '__fish_seen_subcommand_from top' -l interval -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from top' -l count -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from stats' -l prometheus
