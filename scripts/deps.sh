@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Installs the Debian packages that are missing: scripts/deps.sh [build] [test] [ci] [cross]
+# Installs the Debian packages that are missing: scripts/deps.sh [build] [test] [ci] [cross] [package]
 # Says what it installs, and nothing when all is there.
 set -eu
 
@@ -14,12 +14,14 @@ build=(
 # libcheck; the Python worker and test scripts; chat templates; promtool; certificates for the TLS tests; namespaces for
 # the remote worker; man page and unit file checks; gdb for scripts/gdb.py.
 # (ci) the other compiler with its analysis and format tool, memory errors, history; numpy, which results are compared
-# with; YAML of hosted CI.
+# with; YAML of hosted CI; shells whose completion is tested.
 tests=(check python3 python3-jinja2 python3-grpcio python3-grpc-tools python3-protobuf prometheus openssl iproute2 man-db
     systemd procps shellcheck curl gdb)
-ci=(clang clang-format libclang-rt-14-dev git python3-numpy python3-yaml)
+ci=(clang clang-format libclang-rt-14-dev git python3-numpy python3-yaml zsh fish)
 # (cross) a compiler and an emulator for aarch64; scripts/cross-aarch64.sh unpacks the libraries itself.
 cross=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static)
+# (package) Debian packages, their check, and a bare system to install them in.
+package=(git dpkg-dev debhelper lintian debootstrap)
 
 wanted=()
 for group in "${@:-build}"; do
@@ -28,8 +30,9 @@ for group in "${@:-build}"; do
     test) wanted+=("${tests[@]}") ;;
     ci) wanted+=("${ci[@]}") ;;
     cross) wanted+=("${cross[@]}") ;;
+    package) wanted+=("${package[@]}") ;;
     *)
-        echo "deps.sh: unknown group $group; allowed: build, test, ci, cross" >&2
+        echo "deps.sh: unknown group $group; allowed: build, test, ci, cross, package" >&2
         exit 2
         ;;
     esac
