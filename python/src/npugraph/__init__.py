@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A client of npugraphd, the daemon that runs captured graphs; and, with torch, a backend of torch.compile.
+
+    client = npugraph.connect()
+    for token in client.open("bible", tokenizer.encode("In the beginning")).generate(60): ...
+
+    fast = torch.compile(model, backend="npugraph")
+"""
+from ._library import VERSION as __version__
+from .client import Buffer, Client, Device, connect
+from .errors import (
+    Cancelled,
+    DeadlineExceeded,
+    Error,
+    FailedPrecondition,
+    GraphRefused,
+    InvalidArgument,
+    NotFound,
+    OutOfRange,
+    PermissionDenied,
+    ResourceExhausted,
+    Unavailable,
+    Unreachable,
+    Unsupported,
+)
+from .graphs import Capture, Graph, ReplayStream
+from .sequences import Sampling, Sequence, Step
+from .tokenizer import TextStream, Tokenizer
+
+__all__ = [
+    "Buffer", "Cancelled", "Capture", "Client", "DeadlineExceeded", "Device", "Error", "FailedPrecondition", "Graph",
+    "GraphRefused", "InvalidArgument", "NotFound", "OutOfRange", "PermissionDenied", "ReplayStream",
+    "ResourceExhausted", "Sampling", "Sequence", "Step", "TextStream", "Tokenizer", "Unavailable", "Unreachable",
+    "Unsupported", "__version__", "connect",
+]

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A connection to npugraphd with its session: device memory, graphs, models."""
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from . import _abi
+from ._library import call, hf_library, library, strings, text
+from .errors import Error
+from .graphs import Graph, ReplayStream
+from .memory import view_of, writable_view_of
+from .sequences import Sampling, Sequence, open_sequence
+
+Progress = Callable[[int, int], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """A device of the daemon."""
+
+    name: str
+    backend: str
+    memory_bytes: int
+    used_bytes: int
+
+
+class Buffer:
+    """Device memory. It is freed with `free`, when nothing refers to it, or with the session."""
+
+    def __init__(self, client: Client, number: int, nbytes: int, dtype: str = "", shape: tuple[int, ...] = ()) -> None:
+        self.client = client
+        self.number = number
+        self.nbytes = nbytes
+        self.dtype = dtype  # in words of graph text; "" if nobody said
+        self.shape = shape
+        self._free = weakref.finalize(self, client._free, number)
+
+    def write(self, data: Any, offset: int = 0) -> None:
+        """Uploads an array, a tensor or bytes. Returns when the daemon has them."""
+        address, nbytes, _keep = view_of(data)
+        call(library().npugraph_buffer_write, self.client._handle, self.number, offset, address, nbytes)
+
+    def read_into(self, target: Any, offset: int = 0) -> Any:
+        """Downloads as many bytes as the target has room for, into its memory, and returns it."""
+        address, nbytes, _keep = writable_view_of(target)
+        call(library().npugraph_buffer_read, self.client._handle, self.number, offset, address, nbytes)
+        return target
+
+    def read(self, offset: int = 0, nbytes: int | None = None) -> bytes:
+        """Downloads bytes, to the end of the buffer unless `nbytes` is given."""
+        target = bytearray(self.nbytes - offset if nbytes is None else nbytes)
+        return bytes(self.read_into(target, offset)) if target else b""
+
+    def free(self) -> None:
+        """Drops the session's reference. Graphs that are bound to the buffer keep the memory."""
+        self._free()
+
+
+class Client:
+    """A session of the daemon. Several threads may use it at once. `connect` makes one."""
+
+    def __init__(self, params: _abi.npugraph_connect_params) -> None:
+        self._c = ctypes.c_void_p()
+        call(library().npugraph_connect, ctypes.byref(params), ctypes.byref(self._c))
+        self._close = weakref.finalize(self, library().npugraph_disconnect, self._c)
+        self._children: weakref.WeakSet[Any] = weakref.WeakSet()  # streams and sequences, which use its channel
+
+    @property
+    def _handle(self) -> ctypes.c_void_p:
+        if self.closed:
+            raise Error("SESSION_GONE", "the client is closed")
+        return self._c
+
+    @property
+    def session(self) -> int:
+        """The session's id, as `npugraphctl sessions` shows it."""
+        return int(library().npugraph_session_id(self._handle))
+
+    @property
+    def server_version(self) -> str:
+        return str(library().npugraph_server_version(self._handle).decode())
+
+    @property
+    def closed(self) -> bool:
+        return not self._close.alive
+
+    def close(self) -> None:
+        """Ends the session; the daemon frees what it owns. Later calls of its objects fail with SESSION_GONE.
+
+        No other thread may be in a call of the client or of its objects.
+        """
+        for child in list(self._children):
+            child.close()
+        self._close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- devices and memory ----
+
+    def device(self, name: str | None = None) -> Device:
+        """Returns a device by name or number; by default the one that the daemon uses by default."""
+        found = _abi.npugraph_device()
+        call(library().npugraph_device_find, self._handle, text(name), ctypes.byref(found))
+        return Device(found.name.decode(), found.backend.decode(), found.memory_bytes, found.used_bytes)
+
+    def allocate(self, nbytes: int, *, label: str = "", device: str | None = None) -> Buffer:
+        """Allocates zeroed device memory."""
+        number = ctypes.c_uint64()
+        call(library().npugraph_buffer_alloc, self._handle, text(device), nbytes, text(label), ctypes.byref(number))
+        return Buffer(self, number.value, nbytes)
+
+    def upload(self, data: Any, *, label: str = "", device: str | None = None) -> Buffer:
+        """Allocates device memory and copies an array, a tensor or bytes into it."""
+        address, nbytes, _keep = view_of(data)
+        buffer = self.allocate(max(nbytes, 1), label=label, device=device)
+        call(library().npugraph_buffer_write, self._handle, buffer.number, 0, address, nbytes)
+        return buffer
+
+    def _free(self, number: int) -> None:
+        if not self.closed:
+            error = _abi.npugraph_error()  # ending sessions free it anyway
+            library().npugraph_buffer_free(self._handle, ctypes.byref(ctypes.c_uint64(number)), 1, ctypes.byref(error))
+
+    def load_safetensors(self, path: str, names: Iterable[str] = (), *, device: str | None = None,
+                         progress: Progress | None = None) -> dict[str, Buffer]:
+        """Lets the daemon read tensors of a file below its models-dir. Equal loads of all clients share memory.
+
+        `progress(done, total)` is called with bytes.
+        """
+        wanted = list(names)
+        load = _abi.npugraph_load(path=text(path), device=text(device), names=strings(wanted), n_names=len(wanted))
+        found = ctypes.POINTER(_abi.npugraph_tensors)()
+        call(library().npugraph_load_safetensors, self._handle, ctypes.byref(load), _progress(progress), None,
+             ctypes.byref(found))
+        try:
+            tensors = [found.contents.items[i] for i in range(found.contents.n)]
+            return {t.name.decode(): Buffer(self, t.buffer, t.bytes, t.dtype.decode(), tuple(t.shape[: t.rank]))
+                    for t in tensors}
+        finally:
+            library().npugraph_tensors_free(found)
+
+    # ---- graphs ----
+
+    def graph(self, source: str, bindings: Mapping[str, Buffer] | None = None,
+              options: Mapping[str, object] | None = None, *, device: str | None = None) -> Graph:
+        """Registers a graph, given as text, with buffers for its params and states, by label.
+
+        Options are those of docs/options.md; True and False become true and false.
+        """
+        return Graph(self, source, dict(bindings or {}), dict(options or {}), device)
+
+    def replay_stream(self) -> ReplayStream:
+        """Opens a stream for replays, which has a fraction of the latency of single calls. One thread at a time."""
+        return ReplayStream(self)
+
+    # ---- models ----
+
+    def load_model(self, directory: str, *, name: str | None = None, max_context: int = 0, max_batch: int = 0,
+                   keep: bool = True, progress: Progress | None = None) -> None:
+        """Loads a Hugging Face checkpoint below the daemon's models-dir, with its prefill and decode graphs.
+
+        `keep`: the model outlives this session. 0 is the default of a size.
+        """
+        params = _abi.npugraph_model_params()
+        hf_library().npugraph_model_params_init(ctypes.byref(params))
+        params.name, params.keep = text(name), keep
+        params.max_context = max_context or params.max_context
+        params.max_batch = max_batch or params.max_batch
+        call(hf_library().npugraph_model_load, self._handle, text(directory), ctypes.byref(params), _progress(progress),
+             None)
+
+    def unload_model(self, name: str, *, force: bool = False) -> None:
+        """Unloads a model. `force` closes its sequences; without it a model in use is refused with BUSY."""
+        call(library().npugraph_model_unload, self._handle, text(name), force)
+
+    def open(self, model: str, prompt: Iterable[int], sampling: Sampling | None = None) -> Sequence:
+        """Opens a sequence: computes the prompt and chooses a first token; greedily without `sampling`."""
+        return open_sequence(self, model, prompt, sampling)
+
+
+def _progress(function: Progress | None) -> Any:
+    """Returns a C callback. The caller holds it during the call."""
+    if function is None:
+        return None
+    return _abi.npugraph_progress_fn(lambda _user, done, total: function(done, total))
+
+
+def connect(address: str | None = None, *, name: str = "python", timeout: float = 60.0, grace: float = 0.0,
+            tls_ca: str | None = None, tls_cert: str | None = None, tls_key: str | None = None,
+            tls_server_name: str | None = None) -> Client:
+    """Connects to a daemon and opens a session.
+
+    `address` is "unix:PATH" or "HOST:PORT"; by default $NPUGRAPH_ADDRESS, or the socket of the system's daemon.
+    `timeout` bounds each call, in seconds (0: not at all). `tls_...` are PEM files for TCP: an authority alone checks
+    the daemon, a certificate and a key are ours.
+    """
+    params = _abi.npugraph_connect_params()
+    library().npugraph_connect_params_init(ctypes.byref(params))
+    params.address, params.client_name = text(address), text(name)
+    params.timeout_ms, params.grace_ms = int(timeout * 1000), int(grace * 1000)
+    params.tls_ca, params.tls_cert, params.tls_key = text(tls_ca), text(tls_cert), text(tls_key)
+    params.tls_server_name = text(tls_server_name)
+    return Client(params)

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Host memory of numpy arrays, torch tensors and other buffers, without copies where their layout allows it."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def view_of(data: Any) -> tuple[int, int, Any]:
+    """Returns address, bytes, and the object that keeps the memory alive. Copies only what is not contiguous.
+
+    Takes torch tensors on the CPU, objects of the buffer protocol (bytes, numpy arrays, memoryviews), and what offers
+    DLPack.
+    """
+    if type(data).__module__.startswith("torch") and hasattr(data, "data_ptr"):
+        tensor = data.detach().contiguous()
+        if tensor.device.type != "cpu":
+            raise TypeError(f"a tensor on {tensor.device} has no memory that can be sent; move it to the CPU first")
+        return tensor.data_ptr(), tensor.numel() * tensor.element_size(), tensor
+    array = _array(data)
+    return array.ctypes.data, array.nbytes, array
+
+
+def _array(data: Any) -> Any:
+    if isinstance(data, np.ndarray):
+        return np.ascontiguousarray(data)
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        return np.frombuffer(data, np.uint8)
+    if hasattr(data, "__dlpack__"):
+        return np.ascontiguousarray(np.from_dlpack(data))
+    if hasattr(data, "__array__") or hasattr(data, "__array_interface__"):
+        return np.ascontiguousarray(data)
+    return np.frombuffer(memoryview(data), np.uint8)
+
+
+def writable_view_of(data: Any) -> tuple[int, int, Any]:
+    """Returns address, bytes and keeper of memory that a result can be written to. It must be contiguous."""
+    if type(data).__module__.startswith("torch") and hasattr(data, "data_ptr"):
+        if data.device.type != "cpu" or not data.is_contiguous():
+            raise ValueError("results can only be written to a contiguous tensor on the CPU")
+        return data.data_ptr(), data.numel() * data.element_size(), data
+    array = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+    if not array.flags.c_contiguous or not array.flags.writeable:
+        raise ValueError("results can only be written to memory that is contiguous and writable")
+    return array.ctypes.data, array.nbytes, array

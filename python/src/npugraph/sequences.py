@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sequences: texts that a model of the daemon continues."""
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import queue
+import threading
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import _abi
+from ._library import call, library, raised, text
+from .errors import Error
+
+if TYPE_CHECKING:
+    from .client import Client
+
+_FINISH = ("cancelled", "length", "stop", "context")
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampling:
+    """How tokens are chosen; ranges and the order in which they apply are in docs/protocol.md, "Sampling".
+
+    Temperature 0 is greedy. 0 is off for the others, and 1 too where it changes nothing.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 0.0
+    seed: int = 0
+    min_p: float = 0.0
+    typical_p: float = 0.0
+    repetition_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    min_tokens: int = 0
+    logit_bias: Mapping[int, float] = dataclasses.field(default_factory=dict)  # by token
+    bad_words: tuple[tuple[int, ...], ...] = ()  # in tokens
+
+    def _c(self) -> _abi.npugraph_sampling:
+        biases = [_abi.npugraph_logit_bias(token, bias) for token, bias in self.logit_bias.items()]
+        words = [_abi.npugraph_token_word((ctypes.c_int32 * len(w))(*w), len(w)) for w in self.bad_words]
+        return _abi.npugraph_sampling(
+            self.temperature, self.top_k, self.top_p, self.seed, self.min_p, self.typical_p, self.repetition_penalty,
+            self.presence_penalty, self.frequency_penalty, self.min_tokens,
+            (_abi.npugraph_logit_bias * len(biases))(*biases), len(biases),
+            (_abi.npugraph_token_word * len(words))(*words), len(words))
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """The result of a decode step."""
+
+    token: int  # chosen, and not yet part of the context
+    position: int  # tokens in the context
+    stop: bool  # it is a stop token of the model
+    accepted: int  # tokens of the draft that are in the context
+    logits: Any  # float32 array of the vocabulary, if wanted; else None
+
+
+def _step(c: _abi.npugraph_step) -> Step:
+    logits = np.ctypeslib.as_array(c.logits, (c.vocab,)).copy() if c.logits else None
+    return Step(c.token, c.position, c.stop, c.accepted, logits)
+
+
+def _tokens(values: Iterable[int]) -> Any:
+    return np.ascontiguousarray(list(values), np.int32)
+
+
+class Sequence:
+    """A sequence of a model: its context lives in the daemon. One thread at a time."""
+
+    def __init__(self, client: Client, handle: ctypes.c_void_p, first: Step) -> None:
+        self.client = client
+        self.last = first  # of the last step
+        self.finish: str | None = None  # why the last generation ended: length, stop, context, cancelled
+        self._c = handle
+        self._close = weakref.finalize(self, _close, client, handle)
+        client._children.add(self)
+
+    @property
+    def _handle(self) -> ctypes.c_void_p:
+        if not self._close.alive:
+            raise Error("SESSION_GONE", "the sequence is closed")
+        return self._c
+
+    @property
+    def token(self) -> int:
+        """The token that was chosen last; the next step appends it."""
+        return self.last.token
+
+    @property
+    def position(self) -> int:
+        """Tokens in the context."""
+        return self.last.position
+
+    def step(self, token: int | None = None, *, draft: Iterable[int] = (), want_logits: bool = False) -> Step:
+        """Makes a decode step: appends a token, by default the one that was chosen last, and chooses the next.
+
+        The longest beginning of `draft` that steps without it would have chosen is appended too.
+        """
+        params = _abi.npugraph_step_params()
+        library().npugraph_step_params_init(ctypes.byref(params))
+        guesses = _tokens(draft)
+        params.draft, params.n_draft = guesses.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)), len(guesses)
+        params.forced = -1 if token is None else token
+        params.want_logits = want_logits
+        result = _abi.npugraph_step()
+        call(library().npugraph_sequence_step, self._handle, ctypes.byref(params), ctypes.byref(result))
+        self.last = _step(result)
+        return self.last
+
+    def generate(self, max_tokens: int | None = None, *, stop_tokens: Iterable[int] = (),
+                 ignore_stop: bool = False) -> Iterator[int]:
+        """Yields tokens as they are made, the one that was chosen last first. Leaving the loop ends the generation;
+        the sequence stays usable. `finish` says afterwards why it ended."""
+        return _Generation(self, max_tokens, list(stop_tokens), ignore_stop).tokens()
+
+    def fork(self, sampling: Sampling | None = None) -> Sequence:
+        """Copies an idle sequence; full blocks of its context are shared. The next token is drawn again."""
+        handle, first = ctypes.c_void_p(), _abi.npugraph_step()
+        chosen = sampling._c() if sampling else None
+        params = _abi.npugraph_fork_params(ctypes.pointer(chosen) if chosen is not None else None)
+        call(library().npugraph_sequence_fork, self._handle, ctypes.byref(params), ctypes.byref(handle), ctypes.byref(first))
+        return Sequence(self.client, handle, _step(first))
+
+    def close(self) -> None:
+        """Frees its memory in the daemon."""
+        self._close()
+
+    def __enter__(self) -> Sequence:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _close(client: Client, handle: ctypes.c_void_p) -> None:
+    if not client.closed:
+        library().npugraph_sequence_close(handle)
+
+
+class _Generation:
+    """A thread waits in the C call and queues tokens; None ends them."""
+
+    def __init__(self, sequence: Sequence, max_tokens: int | None, stop_tokens: list[int], ignore_stop: bool) -> None:
+        self.sequence = sequence
+        self.stop = _tokens(stop_tokens)
+        self.params = _abi.npugraph_generate_params()
+        library().npugraph_generate_params_init(ctypes.byref(self.params))
+        if max_tokens is not None:
+            self.params.max_tokens = max_tokens
+        self.params.ignore_stop = ignore_stop
+        self.params.stop_tokens = self.stop.ctypes.data_as(ctypes.POINTER(ctypes.c_int32))
+        self.params.n_stop_tokens = len(self.stop)
+        self.ready: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self.wanted = True
+        self.error: Exception | None = None
+        self.finish = ctypes.c_int()
+
+    def _token(self, _user: int, token: int, _logprobs: int) -> bool:
+        self.ready.put(token)
+        return self.wanted
+
+    def _run(self, handle: ctypes.c_void_p) -> None:
+        error = _abi.npugraph_error()
+        callback = _abi.npugraph_token_fn(self._token)
+        if library().npugraph_sequence_generate(handle, ctypes.byref(self.params), callback, None,
+                                                ctypes.byref(self.finish), ctypes.byref(error)) != 0:
+            self.error = raised(error)
+        self.ready.put(None)
+
+    def tokens(self) -> Iterator[int]:
+        thread = threading.Thread(target=self._run, args=(self.sequence._handle,), daemon=True)
+        thread.start()
+        try:
+            while (token := self.ready.get()) is not None:
+                yield token
+        finally:
+            self.wanted = False  # the next token's callback ends the call
+            thread.join()
+        if self.error is not None:
+            raise self.error
+        self.sequence.finish = _FINISH[self.finish.value]
+
+
+def open_sequence(client: Client, model: str, prompt: Iterable[int], sampling: Sampling | None) -> Sequence:
+    """Opens a sequence; see Client.open."""
+    tokens = _tokens(prompt)
+    params = _abi.npugraph_open_params()
+    library().npugraph_open_params_init(ctypes.byref(params))
+    chosen = sampling._c() if sampling else None
+    if chosen is not None:
+        params.sampling = ctypes.pointer(chosen)
+    handle, first = ctypes.c_void_p(), _abi.npugraph_step()
+    call(library().npugraph_sequence_open, client._handle, text(model), tokens.ctypes.data, len(tokens),
+         ctypes.byref(params), ctypes.byref(handle), ctypes.byref(first))
+    return Sequence(client, handle, _step(first))

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tokenizer of a Hugging Face checkpoint. It needs no daemon."""
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from ._library import call, hf_library, text
+
+
+class Tokenizer:
+    """Reads tokenizer.json, or that of a checkpoint's directory."""
+
+    def __init__(self, path: str) -> None:
+        if os.path.isdir(path):
+            path = os.path.join(path, "tokenizer.json")
+        self._handle = ctypes.c_void_p()
+        call(hf_library().npugraph_tokenizer_open, text(path), ctypes.byref(self._handle))
+        self._close = weakref.finalize(self, hf_library().npugraph_tokenizer_close, self._handle)
+
+    def __len__(self) -> int:
+        return int(hf_library().npugraph_tokenizer_size(self._handle))
+
+    def encode(self, words: str, *, special: bool = True, template: bool = True) -> list[int]:
+        """Returns the ids of a text. special: special tokens in it are recognised; template: with those around it."""
+        data = words.encode()
+        ids, n = ctypes.c_void_p(), ctypes.c_size_t()
+        call(hf_library().npugraph_tokenizer_encode, self._handle, data, len(data), special | template << 1,
+             ctypes.byref(ids), ctypes.byref(n))
+        try:
+            return list((ctypes.c_int32 * n.value).from_address(ids.value)) if ids.value else []
+        finally:
+            _free(ids)
+
+    def stream(self, prompt: Iterable[int] = (), *, special: bool = False) -> TextStream:
+        """Turns ids into text as they come, behind a prompt whose text is not repeated."""
+        return TextStream(self, prompt, special)
+
+    def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
+        """Returns the text of ids."""
+        stream = self.stream(special=special)
+        return "".join([*map(stream.add, ids), stream.end()])
+
+
+class TextStream:
+    """Text of ids. It is always whole characters; what is not complete is held back."""
+
+    def __init__(self, tokenizer: Tokenizer, prompt: Iterable[int], special: bool) -> None:
+        self._tokenizer = tokenizer
+        self._handle = ctypes.c_void_p()
+        ids = np.ascontiguousarray(list(prompt), np.int32)
+        call(hf_library().npugraph_detokenizer_create, tokenizer._handle, ids.ctypes.data, len(ids), special,
+             ctypes.byref(self._handle))
+        self._close = weakref.finalize(self, hf_library().npugraph_detokenizer_destroy, self._handle)
+
+    def add(self, token: int) -> str:
+        """Returns the text that the id completes."""
+        return self._take(hf_library().npugraph_detokenizer_add, token)
+
+    def end(self) -> str:
+        """Returns what was held back."""
+        return self._take(hf_library().npugraph_detokenizer_end)
+
+    def _take(self, function: Any, *arguments: int) -> str:
+        at, n = ctypes.c_void_p(), ctypes.c_size_t()
+        call(function, self._handle, *arguments, ctypes.byref(at), ctypes.byref(n))
+        return ctypes.string_at(at, n.value).decode() if n.value else ""
+
+
+def _free(memory: ctypes.c_void_p) -> None:
+    libc = ctypes.CDLL(None)
+    libc.free.argtypes, libc.free.restype = [ctypes.c_void_p], None
+    libc.free(memory)
+
+
+__all__ = ["TextStream", "Tokenizer"]

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A daemon for the tests: NPUGRAPHD, on a private socket, with the bundled model's folder as models-dir."""
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import npugraph
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+MODEL = SOURCE / "examples" / "model"
+PATIENCE = 60.0
+
+
+class Daemon:
+    """A daemon's process. It ends with the tests: setpriv ties it to them."""
+
+    def __init__(self, folder: pathlib.Path, *options: str) -> None:
+        self.address = f"unix:{folder}/s"
+        self.log = folder / "log"
+        command = ["setpriv", "--pdeathsig", "KILL", "--", os.environ["NPUGRAPHD"], f"--listen={self.address}",
+                   "--stats-listen=127.0.0.1:0", f"--models-dir={MODEL}", f"--models-dir={folder}", *options]
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        end = time.monotonic() + PATIENCE
+        while ": ready" not in self.log.read_text(errors="replace"):
+            assert self.process.poll() is None and time.monotonic() < end, self.log.read_text(errors="replace")
+            time.sleep(0.02)
+
+    def stats(self) -> Any:
+        address = self.log.read_text(errors="replace").split("statistics on http://")[1].split("/")[0]
+        with urllib.request.urlopen(f"http://{address}/stats.json", timeout=PATIENCE) as answer:
+            return json.load(answer)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        assert self.process.poll() is None, self.log.read_text(errors="replace")[-3000:]
+        self.process.terminate()
+        assert self.process.wait(PATIENCE) == 0, self.log.read_text(errors="replace")[-3000:]
+
+
+@pytest.fixture(scope="session")
+def daemon() -> Iterator[Daemon]:
+    with tempfile.TemporaryDirectory(prefix="npugraph-python-") as folder:
+        running = Daemon(pathlib.Path(folder))
+        os.environ["NPUGRAPH_ADDRESS"] = running.address
+        yield running
+        running.stop()
+
+
+@pytest.fixture
+def client(daemon: Daemon) -> Iterator[npugraph.Client]:
+    with npugraph.connect(daemon.address) as opened:
+        yield opened

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client: memory, graphs, models, errors."""
+from __future__ import annotations
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+from conftest import MODEL, Daemon
+
+import npugraph
+
+LINEAR = """npugraph 1
+graph "linear" {
+  sym B 1..8 buckets 8
+  param %w : f32[4,16] = "w"
+  input %x : f32[B,16]
+  %y = aten.linear(%x, %w)
+  %z = aten.neg(%y)
+  return "y" = %y, "z" = %z
+}
+"""
+COUNTER = """npugraph 1
+graph "counter" {
+  state %n : i64[1] = "n"
+  %more = aten.add.Scalar(%n) {other=1}
+  aten.copy_(%n, %more)
+  return "n" = %more
+}
+"""
+
+
+def test_buffers_keep_what_is_written(client: npugraph.Client) -> None:
+    values = np.arange(1000, dtype=np.float32)
+    buffer = client.upload(values, label="values")
+    assert np.array_equal(buffer.read_into(np.empty(1000, np.float32)), values)
+    buffer.write(b"\0" * 8, offset=4)
+    assert buffer.read(4, 8) == b"\0" * 8
+    assert np.frombuffer(buffer.read(12), np.float32)[0] == 3
+    part = client.upload(values[::2])  # not contiguous: it is copied first
+    assert np.array_equal(np.frombuffer(part.read(), np.float32), values[::2])
+    with pytest.raises(npugraph.OutOfRange) as caught:
+        buffer.write(b"\0" * 8, offset=4000)
+    assert caught.value.reason == "BUFFER_RANGE"
+
+
+def test_buffers_of_any_memory(client: npugraph.Client) -> None:
+    torch = pytest.importorskip("torch")
+    for data in (b"abcd", bytearray(b"abcd"), memoryview(b"abcd"), np.frombuffer(b"abcd", np.uint8),
+                 torch.tensor(list(b"abcd"), dtype=torch.uint8)):
+        assert client.upload(data).read() == b"abcd"
+    half = torch.tensor([1.5, -2.0], dtype=torch.bfloat16)
+    target = torch.zeros(2, dtype=torch.bfloat16)
+    assert torch.equal(client.upload(half).read_into(target), half)
+
+    class OnlyDlpack:
+        def __dlpack__(self, **options: object) -> object:
+            return np.arange(3, dtype=np.int32).__dlpack__(**options)
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (1, 0)
+
+    assert np.frombuffer(client.upload(OnlyDlpack()).read(), np.int32).tolist() == [0, 1, 2]
+    with pytest.raises(ValueError, match="contiguous"):
+        client.upload(b"12345678").read_into(np.zeros((4, 2), np.uint8)[:, 0])
+    with pytest.raises(ValueError, match="writable"):
+        client.upload(b"12345678").read_into(b"12345678")
+
+
+def test_graphs_replay(client: npugraph.Client) -> None:
+    rng = np.random.default_rng(1)
+    w, x = rng.standard_normal((4, 16), np.float32), rng.standard_normal((3, 16), np.float32)
+    graph = client.graph(LINEAR, {"w": client.upload(w)}, {"capture_limit": 4, "clone_output": True})
+    assert graph.capture([3]).captured
+    assert not graph.capture([5]).captured  # the same bucket
+    y, z = graph.replay([x], symbols=[3])
+    assert np.allclose(np.frombuffer(y, np.float32).reshape(3, 4), x @ w.T, atol=1e-5)
+    assert np.array_equal(np.frombuffer(z, np.float32), -np.frombuffer(y, np.float32))
+    targets = [np.empty((3, 4), np.float32) for _ in range(2)]
+    stream = client.replay_stream()
+    assert stream.replay(graph, [x], symbols=[3], into=targets)[1] is targets[1]
+    assert targets[0].tobytes() == y and targets[1].tobytes() == z
+    with pytest.raises(npugraph.InvalidArgument) as caught:
+        stream.replay(graph, [x[:2]], symbols=[3])
+    assert caught.value.reason == "INPUT_SIZE"
+    assert stream.replay(graph, [x], symbols=[3])[0] == y  # the stream goes on
+    with pytest.raises(ValueError, match="2 outputs"):
+        graph.replay([x], symbols=[3], into=targets[:1])
+    with pytest.raises(ValueError, match="48 bytes, and its target 4"):
+        graph.replay([x], symbols=[3], into=[np.empty(1, np.float32), targets[1]])
+
+
+def test_states_and_lifetimes(client: npugraph.Client) -> None:
+    graph = client.graph(COUNTER, {"n": client.allocate(8)})  # only the graph holds the buffer
+    gc.collect()
+    counts = [int.from_bytes(graph.replay()[0], "little") for _ in range(3)]
+    assert counts == [1, 2, 3]
+    number = graph.number
+    graph.release()
+    with pytest.raises(npugraph.Error) as caught:
+        graph.replay()
+    assert caught.value.reason in ("STALE_ID", "UNKNOWN_ID") and number
+
+
+def test_refusals_have_reasons(client: npugraph.Client) -> None:
+    with pytest.raises(npugraph.GraphRefused) as caught:
+        client.graph(COUNTER.replace("aten.add.Scalar", "aten.ad.Scalar"))
+    assert caught.value.reason == "GRAPH_UNKNOWN_OP" and "aten.add.Scalar" in str(caught.value)
+    with pytest.raises(npugraph.InvalidArgument, match="no_such"):
+        client.graph(COUNTER, options={"no_such": 1})
+    with pytest.raises(ValueError, match="NUL"):
+        client.graph("npugraph 1\0")
+    with pytest.raises(npugraph.NotFound):
+        client.device("host:77")
+    with pytest.raises(npugraph.NotFound) as missing:
+        client.open("no-such-model", [1])
+    assert missing.value.reason == "MODEL_NOT_FOUND"
+
+
+def test_closed_objects_refuse(daemon: Daemon) -> None:
+    client = npugraph.connect(daemon.address)
+    graph, stream, buffer = client.graph(COUNTER, {"n": client.allocate(8)}), client.replay_stream(), client.allocate(8)
+    prepared = stream.prepare(graph, 0, 0)
+    prepared.run()
+    client.close()
+    client.close()
+    for use in (graph.replay, lambda: stream.replay(graph), prepared.run, buffer.read, client.device,
+                lambda: client.session):
+        with pytest.raises(npugraph.Error) as caught:
+            use()
+        assert caught.value.reason == "SESSION_GONE"
+    stream.close()
+    graph.release()
+    buffer.free()
+
+
+def test_no_daemon_is_said() -> None:
+    with pytest.raises(npugraph.Unreachable, match="is npugraphd running"):
+        npugraph.connect("unix:/nonexistent/socket", timeout=5)
+
+
+def test_a_model_generates(client: npugraph.Client) -> None:
+    seen: list[tuple[int, int]] = []
+    client.load_model(str(MODEL), name="bible", keep=False, progress=lambda done, total: seen.append((done, total)))
+    assert seen and 0 < seen[-1][0] <= seen[-1][1]
+    tokenizer = npugraph.Tokenizer(str(MODEL))
+    prompt = tokenizer.encode("In the beginning")
+    assert tokenizer.decode(prompt) == "In the beginning"
+    with client.open("bible", prompt) as sequence:
+        tokens = list(sequence.generate(20))
+        assert len(tokens) == 20 and sequence.finish == "length"
+        assert sequence.position == len(prompt)  # of the last step; a generation does not change it
+    with client.open("bible", prompt) as sequence:
+        stepped = [sequence.token, *(sequence.step().token for _ in range(19))]
+        assert stepped == tokens
+        step = sequence.step(token=5, want_logits=True)
+        assert step.logits.shape == (len(tokenizer),) and int(step.logits.argmax()) == step.token
+        assert sequence.fork().token == step.token
+    with client.open("bible", prompt) as sequence:  # leaving the loop ends the generation, and the sequence goes on
+        few = []
+        for token in sequence.generate(200):
+            few.append(token)
+            if len(few) == 3:
+                break
+        assert few == tokens[:3] and sequence.step().position > len(prompt)
+    sampled = client.open("bible", prompt, npugraph.Sampling(temperature=0.9, top_k=20, seed=7))
+    again = client.open("bible", prompt, npugraph.Sampling(temperature=0.9, top_k=20, seed=7))
+    assert list(sampled.generate(12)) == list(again.generate(12))
+    first = tokens[0]
+    others = [client.open("bible", prompt, npugraph.Sampling(logit_bias={first: -1e6})),
+              client.open("bible", prompt, npugraph.Sampling(bad_words=((first,),)))]
+    assert others[0].token == others[1].token != first
+    biased = client.open("bible", prompt).fork(npugraph.Sampling(logit_bias={9: 1e6}))
+    assert biased.token == 9
+    with pytest.raises(npugraph.Error, match="min_p is 2"):
+        client.open("bible", prompt, npugraph.Sampling(min_p=2))
+
+
+def test_streams_of_text() -> None:
+    tokenizer = npugraph.Tokenizer(str(MODEL))
+    words = "He said: «é — 水»"
+    ids = tokenizer.encode(words)
+    stream = tokenizer.stream()
+    assert "".join([*map(stream.add, ids), stream.end()]) == words
+    assert tokenizer.encode("") == [] and tokenizer.decode([]) == ""
+    with pytest.raises(npugraph.Error):
+        npugraph.Tokenizer("/nonexistent")
+
+
+def test_threads_share_a_client(client: npugraph.Client) -> None:
+    graph = client.graph(LINEAR, {"w": client.upload(np.eye(4, 16, dtype=np.float32))})
+    wrong: list[object] = []
+
+    def work(seed: int) -> None:
+        x = np.full((1, 16), seed, np.float32)
+        for _ in range(50):
+            y = np.frombuffer(graph.replay([x], symbols=[1])[0], np.float32)
+            if not (y == seed).all():
+                wrong.append(y)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
