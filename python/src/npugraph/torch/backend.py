@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The backend itself: decompositions, translation, and what is left to PyTorch."""
+from __future__ import annotations
+
+import functools
+import itertools
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._decomp import core_aten_decompositions
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch._aot_autograd.utils import make_boxed_func
+from torch.fx import GraphModule
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import OperatorSupportBase
+
+from ..errors import GraphRefused, Unsupported
+from .operators import HANDLERS
+from .options import Options, parse_options
+from .runner import Runner
+from .translate import Missing, Translator
+
+SMALLEST_PART = 4  # operators; fewer are not worth a call
+_numbers = itertools.count()
+
+
+class FallbackWarning(UserWarning):
+    """A graph, or a part of one, runs in PyTorch; the message says why."""
+
+
+class NotCapturable(RuntimeError):
+    """A graph has something that the daemon cannot run, and fullgraph=True or fallback="error" allows nothing else."""
+
+
+def backend(gm: GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None,
+            mode: str | None = None) -> Callable[..., Any]:
+    """Compiles a graph of Dynamo's for npugraphd; torch.compile calls it."""
+    if mode not in (None, "default"):
+        raise ValueError(f"mode {mode!r} is not supported; say what you want with options")
+    parsed = parse_options(options)
+    strict = parsed.fallback == "error" or _fullgraph()
+    compile_graph = functools.partial(_compile, options=parsed, strict=strict)
+    refuse = functools.partial(_training, options=parsed, strict=strict)
+    compiled: Callable[..., Any] = aot_autograd(
+        fw_compiler=refuse, bw_compiler=refuse, inference_compiler=compile_graph, decompositions=_decompositions(),
+        keep_inference_input_mutations=True)(gm, example_inputs)
+    return compiled
+
+
+def _fullgraph() -> bool:
+    """Returns whether torch.compile was called with fullgraph=True; PyTorch tells backends only by its tracer."""
+    try:
+        from torch._dynamo.symbolic_convert import InstructionTranslator
+        return bool(InstructionTranslator.current_tx().one_graph)
+    except (ImportError, AttributeError):
+        return False
+
+
+@functools.cache
+def _decompositions() -> dict[Any, Any]:
+    """Returns PyTorch's decompositions to core operators, without those of operators that the daemon has."""
+    table = dict(core_aten_decompositions())
+    for operator in list(table):
+        name = str(operator).removesuffix(".default")
+        if name in HANDLERS and name not in ("aten.squeeze", "aten.reshape", "aten.contiguous", "aten.linear"):
+            del table[operator]
+    return table
+
+
+def _training(gm: GraphModule, example_inputs: Sequence[Any], *, options: Options, strict: bool) -> Callable[..., Any]:
+    return _left_to_pytorch(gm, "its results need gradients, and captured graphs are for inference: call it under "
+                            "torch.no_grad() or torch.inference_mode()", options, strict)
+
+
+def _left_to_pytorch(gm: GraphModule, why: str, options: Options, strict: bool) -> Callable[..., Any]:
+    _tell(f"a graph of {_calls(gm)} operators runs in PyTorch: {why}", options, strict)
+    function: Callable[..., Any] = make_boxed_func(gm.forward)
+    return function
+
+
+def _tell(what: str, options: Options, strict: bool) -> None:
+    if strict:
+        raise NotCapturable(what)
+    if options.fallback == "warn":
+        warnings.warn(what, FallbackWarning, stacklevel=2)
+
+
+def _calls(gm: GraphModule) -> int:
+    return sum(n.op == "call_function" for n in gm.graph.nodes)
+
+
+def _compile(gm: GraphModule, example_inputs: Sequence[Any], *, options: Options, strict: bool) -> Callable[..., Any]:
+    for name in ("post_grad_custom_pre_pass", "post_grad_custom_post_pass"):
+        if name in options.passes:
+            options.passes[name](gm, example_inputs, options)
+            gm.recompile()
+    if not _calls(gm):
+        return _boxed(gm)
+    static, bumped = _metadata()
+    translator = Translator(gm, static, f"torch-{next(_numbers)}", options.resident_states)
+    if translator.program is not None:
+        return _Compiled(gm, Runner(translator.program, options, bumped), options, strict)
+    why = _reasons(translator.missing)
+    _tell(f"a graph of {_calls(gm)} operators runs in PyTorch in part: {why}", options, strict)
+    return _in_parts(gm, static, options)
+
+
+def _boxed(gm: GraphModule) -> Callable[..., Any]:
+    function: Callable[..., Any] = make_boxed_func(gm.forward)
+    return function
+
+
+def _metadata() -> tuple[list[int], list[int]]:
+    """Returns the arguments that are parameters, buffers and marked static, and those whose version PyTorch raises."""
+    context = torch._guards.TracingContext.try_get()
+    metadata = context.fw_metadata if context else None
+    if metadata is None:
+        return [], []
+    return list(metadata.static_input_indices), list(metadata.mutated_graph_handled_indices_seen_by_autograd)
+
+
+def _reasons(missing: Sequence[Missing]) -> str:
+    counted = Counter(m.reason for m in missing)
+    return "; ".join(f"{reason} ({n} times)" if n > 1 else reason for reason, n in counted.items())
+
+
+class _Compiled:
+    """A runner that leaves the graph to PyTorch if the daemon refuses it when it is registered."""
+
+    _boxed_call = True
+
+    def __init__(self, gm: GraphModule, runner: Runner, options: Options, strict: bool) -> None:
+        self.gm = gm
+        self.runner: Runner | None = runner
+        self.options = options
+        self.strict = strict
+
+    def __call__(self, args: list[Any]) -> Any:
+        if self.runner is not None:
+            try:
+                return self.runner(args)
+            except (GraphRefused, Unsupported) as why:
+                self.runner = None
+                _tell(f"a graph of {_calls(self.gm)} operators runs in PyTorch: {why}", self.options, self.strict)
+        return self.gm.forward(*args)
+
+
+# ---- parts ----------------------------------------------------------------------------------------------------------
+
+class _Supported(OperatorSupportBase):
+    def __init__(self, missing: Sequence[Missing]) -> None:
+        self.missing = {m.node for m in missing}
+
+    def is_node_supported(self, submodules: Any, node: torch.fx.Node) -> bool:
+        return node.op == "call_function" and node not in self.missing
+
+
+def _in_parts(gm: GraphModule, static: Sequence[int], options: Options) -> Callable[..., Any]:
+    """Runs what the daemon can run there, in parts that are large enough, and the rest in PyTorch."""
+    arguments = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    fixed = {arguments[a].name for a in static}
+    missing = Translator(gm, static, "", mutate=False).missing
+    parts = CapabilityBasedPartitioner(gm, _Supported(missing), allows_single_node_partition=False)
+    whole = parts.partition_and_fuse()
+    for node in list(whole.graph.nodes):
+        if node.op != "call_module":
+            continue
+        part: Any = whole.get_submodule(str(node.target))
+        own = [n for n, given in enumerate(node.args) if isinstance(given, torch.fx.Node) and given.name in fixed]
+        translator = Translator(part, own, f"torch-{next(_numbers)}", mutate=False)
+        if translator.program is None or _calls(part) < SMALLEST_PART:
+            continue
+        single = not isinstance(next(iter(reversed(part.graph.nodes))).args[0], (tuple, list))
+        setattr(whole, str(node.target), _Part(part, Runner(translator.program, options), options, single))
+    return _boxed(whole)
+
+
+class _Part(torch.nn.Module):
+    """A part of a graph that runs in the daemon."""
+
+    def __init__(self, part: GraphModule, runner: Runner, options: Options, single: bool) -> None:
+        super().__init__()
+        self.compiled = _Compiled(part, runner, options, strict=False)
+        self.single = single
+
+    def forward(self, *args: Any) -> Any:
+        results = self.compiled(list(args))
+        return results[0] if self.single and isinstance(results, list) else results

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process's connections to daemons, and which tensors have a copy on their devices."""
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+import threading
+from typing import Any
+
+import torch
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from ..client import Buffer, Client, connect
+from ..errors import Error
+from .options import Options
+
+UNTRACKED = -1
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """Returns a number that changes when the tensor is written; UNTRACKED for tensors of inference_mode."""
+    return UNTRACKED if tensor.is_inference() else int(tensor._version)
+
+
+@dataclasses.dataclass
+class Mirror:
+    """A tensor's copy on the device."""
+
+    buffer: Buffer
+    version: int  # of the tensor, when both were equal last
+    pointer: int
+    shared: bool = False  # other processes may use the buffer: it is never written
+
+
+class Connection:
+    """A client with a stream for replays. Calls of several threads take turns: hold `lock`."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.lock = threading.RLock()
+        self.epoch = 0  # changes when the client does
+        self.mirrors: Any = WeakTensorKeyDictionary()
+        self._open()
+
+    def _open(self) -> None:
+        self.client: Client = self.options.client or connect(self.options.address, name=f"torch:{os.getpid()}")
+        self.stream = self.client.replay_stream()
+
+    def renew(self, lost: int) -> None:
+        """Connects again, unless another thread did so since `lost`. All copies on the device are gone."""
+        with self.lock:
+            if self.epoch != lost:
+                return
+            client, self.mirrors = self.client, WeakTensorKeyDictionary()
+            self.epoch += 1
+            self._open()
+            with contextlib.suppress(Error):
+                client.close()
+
+    def mirror(self, tensor: torch.Tensor, bump: int, weights_dir: str | None = None, trusted: bool = False) -> Mirror:
+        """Returns the tensor's copy on the device, with its present contents.
+
+        `bump`: by how much PyTorch has just raised the tensor's version, without writing it. `trusted`: an untracked
+        tensor is taken as unchanged (a parameter).
+        """
+        version, pointer = version_of(tensor), tensor.data_ptr()
+        seen = version - bump if version != UNTRACKED else version
+        found: Mirror | None = self.mirrors.get(tensor)
+        current = found is not None and found.version == seen and found.pointer == pointer
+        if found is not None and current and (version != UNTRACKED or trusted):
+            return found
+        nbytes = tensor.numel() * tensor.element_size()
+        if found is not None and not found.shared and found.buffer.nbytes >= nbytes:
+            found.buffer.write(tensor)
+            found.version, found.pointer = seen, pointer
+            return found
+        if weights_dir and found is None and nbytes:
+            made = Mirror(self._shared(tensor, weights_dir), seen, pointer, shared=True)
+        else:
+            made = Mirror(self.client.upload(tensor, device=self.options.device), seen, pointer)
+        self.mirrors[tensor] = made
+        return made
+
+    def _shared(self, tensor: torch.Tensor, folder: str) -> Buffer:
+        """Lets the daemon read the tensor from a file that is named by its contents: it has equal files once."""
+        from safetensors.torch import save_file
+        plain = tensor.detach().contiguous()
+        digest = hashlib.sha256(f"{plain.dtype} {tuple(plain.shape)}".encode())
+        digest.update(plain.reshape(-1).view(torch.uint8).numpy().data)
+        path = os.path.join(folder, digest.hexdigest() + ".safetensors")
+        if not os.path.exists(path):
+            part = f"{path}.{os.getpid()}"
+            save_file({"t": plain}, part)
+            os.replace(part, path)
+        return self.client.load_safetensors(path, device=self.options.device)["t"]
+
+
+_connections: dict[tuple[str, str, int], Connection] = {}
+_lock = threading.Lock()
+
+
+def connection_of(options: Options) -> Connection:
+    """Returns the process's connection for these options; opens it at first."""
+    address = options.address or os.environ.get("NPUGRAPH_ADDRESS", "")
+    key = (address, options.device or "", id(options.client) if options.client else 0)
+    with _lock:
+        found = _connections.get(key)
+        if found is None or (found.client.closed and not options.reconnect):
+            found = _connections[key] = Connection(options)
+        return found
+
+
+def pull(*tensors: torch.Tensor) -> None:
+    """Fetches what compiled calls wrote to these tensors on the device (option resident_states)."""
+    for connection in list(_connections.values()):
+        with connection.lock:
+            for tensor in tensors:
+                found: Mirror | None = connection.mirrors.get(tensor)
+                if found is not None and not found.shared:
+                    fresh = torch.empty(tensor.shape, dtype=tensor.dtype)
+                    found.buffer.read_into(fresh) if fresh.numel() else None
+                    with torch.no_grad():
+                        tensor.copy_(fresh)
+                    found.version, found.pointer = version_of(tensor), tensor.data_ptr()
+
+
+def forget() -> None:
+    """Closes the backend's connections; compiled functions open new ones if they are called."""
+    with _lock:
+        for connection in _connections.values():
+            if connection.options.client is None:
+                connection.client.close()
+        _connections.clear()

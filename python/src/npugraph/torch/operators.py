@@ -1,0 +1,657 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ATen operators, each written as operators of the daemon (docs/operators.md).
+
+A handler gets the writer, the FX node, and the node's arguments with tensors as Values. It returns the Value of the
+result, or a list of them. The daemon has no type promotion, so operands are cast to what PyTorch would compute in.
+"""
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .shapes import Unsupported
+from .values import FLOATS, Value, Writer, float_or_int
+
+Handler = Callable[..., Any]
+HANDLERS: dict[str, Handler] = {}
+
+
+def handles(*names: str) -> Callable[[Handler], Handler]:
+    def register(function: Handler) -> Handler:
+        for name in names:
+            HANDLERS["aten." + name] = function
+        return function
+    return register
+
+
+class Node:
+    """The FX node that a handler translates."""
+
+    def __init__(self, fx: Any, values: dict[Any, Any]) -> None:
+        self.fx = fx
+        self.values = values  # of the nodes before it
+        self.name = str(fx.target).removesuffix(".default")
+
+    @property
+    def out(self) -> Any:
+        """The fake tensor of the result; of several results, a list."""
+        return self.fx.meta["val"]
+
+
+def _product(sizes: Any) -> Any:
+    total: Any = 1
+    for size in sizes:
+        total = total * size
+    return total
+
+
+def _dim(dim: int, rank: int) -> int:
+    return dim + rank if dim < 0 else dim
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two sizes are known to be equal. Adds no guard."""
+    if isinstance(a, torch.SymInt) or isinstance(b, torch.SymInt):
+        return str(a) == str(b)
+    return bool(a == b)
+
+
+# ---- elementwise ----------------------------------------------------------------------------------------------------
+
+@handles("neg", "abs", "exp", "log", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "tanh", "erf", "erfc", "sigmoid",
+         "silu", "relu", "floor", "ceil", "round", "trunc", "sign")
+def _unary(w: Writer, node: Node, x: Value) -> Value:
+    out = node.out
+    if out.dtype not in FLOATS:
+        if node.name in ("aten.floor", "aten.ceil", "aten.round", "aten.trunc"):
+            return x
+        if node.name not in ("aten.neg", "aten.abs", "aten.relu", "aten.sign") or out.dtype == torch.bool:
+            raise Unsupported(f"{node.name} of {out.dtype}")
+    return w.op(node.name, [w.cast(x, out.dtype)], out.dtype, out.shape)
+
+
+@handles("logical_not", "isnan", "isinf", "bitwise_not")
+def _predicate(w: Writer, node: Node, x: Value) -> Value:
+    return w.op(node.name, [x], node.out.dtype, node.out.shape)
+
+
+@handles("log1p", "expm1", "log2", "log10", "tan", "elu", "fmod.Scalar", "fmod.Tensor")
+def _composed(w: Writer, node: Node, x: Value, *arguments: Any) -> Value:
+    """Operators that are formulas of others. Floats are computed in f32."""
+    out, word = node.out, node.name.split(".")[1]
+    if word == "fmod":
+        return _fmod(w, out, x, arguments[0])
+    if out.dtype not in FLOATS:
+        raise Unsupported(f"{node.name} of {out.dtype}")
+    f = Formula(w, out.shape)
+    x = w.cast(x, torch.float32)
+    if word == "log1p":
+        y = f.log1p(x)
+    elif word == "expm1":
+        y = f.expm1(x)
+    elif word == "tan":
+        y = f("aten.div.Tensor", f("aten.sin", x), f("aten.cos", x))
+    elif word == "elu":
+        given: list[float] = [*arguments, *(1.0, 1.0, 1.0)[len(arguments):]]
+        alpha, scale, inner = given
+        low = f.by(f.expm1(f.by(x, inner)), alpha * scale)
+        y = f.where("gt", x, 0, f.by(x, scale), low)
+    else:
+        y = f.by(f("aten.log", x), 1 / math.log(2 if word == "log2" else 10))
+    return w.cast(y, out.dtype)
+
+
+class Formula:
+    """Writes f32 operators of one shape."""
+
+    def __init__(self, w: Writer, shape: Any) -> None:
+        self.w, self.shape = w, shape
+
+    def __call__(self, name: str, *operands: Value, **attributes: Any) -> Value:
+        return self.w.op(name, operands, torch.float32, self.shape, **attributes)
+
+    def by(self, x: Value, factor: float) -> Value:
+        return x if factor == 1 else self("aten.mul.Scalar", x, other=float(factor))
+
+    def where(self, comparison: str, x: Value, other: float, yes: Value, no: Value) -> Value:
+        condition = self.w.op(f"aten.{comparison}.Scalar", [x], torch.bool, self.shape, other=other)
+        return self("aten.where.self", condition, yes, no)
+
+    def log1p(self, x: Value) -> Value:
+        """log(1 + x): the quotient corrects what 1 + x rounds off."""
+        u = self("aten.add.Scalar", x, other=1)
+        corrected = self("aten.div.Tensor", self("aten.mul.Tensor", self("aten.log", u), x), self("aten.sub.Scalar", u, other=1))
+        infinite = self.where("eq", u, math.inf, u, corrected)
+        return self.where("eq", u, 1, x, self.where("eq", u, 0, self("aten.log", u), infinite))
+
+    def expm1(self, x: Value) -> Value:
+        """exp(x) - 1: likewise."""
+        u = self("aten.exp", x)
+        less = self("aten.sub.Scalar", u, other=1)
+        corrected = self("aten.div.Tensor", self("aten.mul.Tensor", less, x), self("aten.log", u))
+        far = self.where("gt", x, 1, less, self.where("lt", x, -1, less, corrected))
+        return self.where("eq", u, 1, x, far)
+
+
+def _fmod(w: Writer, out: Any, a: Value, b: Any) -> Value:
+    if out.dtype in FLOATS or out.dtype == torch.bool:
+        raise Unsupported(f"aten.fmod of {out.dtype}")
+    a, b = (w.cast(v, out.dtype) if isinstance(v, Value) else _scalar_value(w, v, out.dtype) for v in (a, b))
+    times = w.op("aten.div.Tensor_mode", [a, b], out.dtype, out.shape, rounding_mode="trunc")
+    return w.op("aten.sub.Tensor", [a, w.op("aten.mul.Tensor", [times, b], out.dtype, out.shape)], out.dtype, out.shape)
+
+
+@handles("gelu")
+def _gelu(w: Writer, node: Node, x: Value, approximate: str = "none") -> Value:
+    return w.op("aten.gelu", [x], x.dtype, x.shape, approximate=approximate)
+
+
+@handles("leaky_relu")
+def _leaky_relu(w: Writer, node: Node, x: Value, negative_slope: float = 0.01) -> Value:
+    return w.op("aten.leaky_relu", [x], x.dtype, x.shape, negative_slope=float(negative_slope))
+
+
+@handles("clamp", "hardtanh")
+def _clamp(w: Writer, node: Node, x: Value, low: Any = None, high: Any = None) -> Value:
+    out = node.out
+    bounds = {name: float_or_int(v) for name, v in (("min", low), ("max", high)) if v is not None}
+    if any(isinstance(v, float) and math.isnan(v) for v in bounds.values()):
+        raise Unsupported("aten.clamp with a bound that is NaN")
+    return w.op("aten.clamp", [w.cast(x, out.dtype)], out.dtype, out.shape, **bounds)
+
+
+@handles("clamp.Tensor")
+def _clamp_tensor(w: Writer, node: Node, x: Value, low: Value | None = None, high: Value | None = None) -> Value:
+    out = node.out
+    x = w.cast(x, out.dtype)
+    for bound, name in ((low, "aten.maximum"), (high, "aten.minimum")):
+        if bound is not None:
+            x = w.op(name, [x, w.cast(bound, out.dtype)], out.dtype, _broadcast(x.shape, bound.shape))
+    return x
+
+
+def _broadcast(a: Any, b: Any) -> list[Any]:
+    n = max(len(a), len(b))
+    left, right = [1] * (n - len(a)) + list(a), [1] * (n - len(b)) + list(b)
+    return [y if _same(x, 1) else x for x, y in zip(left, right, strict=True)]
+
+
+_WITH_SCALAR = {"add", "sub", "mul", "div", "remainder", "floor_divide", "eq", "ne", "lt", "le", "gt", "ge"}
+_BARE = {"maximum", "minimum", "logical_and", "logical_or", "logical_xor", "floor_divide"}
+
+
+def _scalar_value(w: Writer, number: Any, dtype: torch.dtype) -> Value:
+    return w.op("aten.scalar_tensor", [], dtype, (), s=float_or_int(number), dtype=dtype)
+
+
+def _symbolic(w: Writer, number: Any) -> Any:
+    """Returns a size as a tensor with one element; what is not symbolic, as it is. Attributes have no symbols."""
+    if isinstance(number, torch.SymFloat):
+        raise Unsupported("a symbolic fraction")
+    if not isinstance(number, torch.SymInt):
+        return number
+    one = w.op("aten.arange.start_step", [], torch.int64, [1], start=number, end=number + 1, step=1)
+    return w.reshape(one, ())
+
+
+def _computed_in(a: Any, b: Any) -> torch.dtype:
+    """Returns the dtype that PyTorch compares two operands in."""
+    def sample(v: Any) -> Any:
+        return torch.empty((1,) if len(v.shape) else (), dtype=v.dtype, device="meta") if isinstance(v, Value) else v
+    return torch.result_type(sample(a), sample(b))
+
+
+@handles("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar", "mul.Tensor", "mul.Scalar", "div.Tensor", "div.Scalar",
+         "remainder.Tensor", "remainder.Scalar", "floor_divide", "floor_divide.Scalar", "maximum", "minimum",
+         "bitwise_and.Tensor", "bitwise_or.Tensor", "bitwise_xor.Tensor", "bitwise_and.Scalar", "bitwise_or.Scalar",
+         "bitwise_xor.Scalar", "eq.Tensor", "eq.Scalar", "ne.Tensor", "ne.Scalar", "lt.Tensor", "lt.Scalar", "le.Tensor",
+         "le.Scalar", "gt.Tensor", "gt.Scalar", "ge.Tensor", "ge.Scalar", "logical_and", "logical_or", "logical_xor")
+def _binary(w: Writer, node: Node, a: Any, b: Any, alpha: Any = 1) -> Value:
+    out, word = node.out, node.name.split(".")[1]
+    a, b = (_symbolic(w, v) for v in (a, b))
+    dtype = _computed_in(a, b) if out.dtype == torch.bool else out.dtype
+    if word in ("add", "sub", "mul") and dtype == torch.bool:
+        if word == "sub":
+            raise Unsupported("aten.sub of bool")
+        word = "logical_or" if word == "add" else "logical_and"
+    if isinstance(a, Value) and not isinstance(b, Value) and word in _WITH_SCALAR and dtype != torch.bool:
+        extra = {"alpha": float_or_int(alpha)} if alpha != 1 else {}
+        other = float(b) if dtype in FLOATS and isinstance(b, bool) else float_or_int(b)
+        return w.op(f"aten.{word}.Scalar", [w.cast(a, dtype)], out.dtype, out.shape, other=other, **extra)
+    a, b = (w.cast(v, dtype) if isinstance(v, Value) else _scalar_value(w, v, dtype) for v in (a, b))
+    extra = {"alpha": float_or_int(alpha)} if alpha != 1 else {}
+    return w.op(f"aten.{word}" if word in _BARE else f"aten.{word}.Tensor", [a, b], out.dtype, out.shape, **extra)
+
+
+@handles("rsub.Scalar", "rsub.Tensor")
+def _rsub(w: Writer, node: Node, a: Value, b: Any, alpha: Any = 1) -> Value:
+    out, extra = node.out, {"alpha": float_or_int(alpha)} if alpha != 1 else {}
+    if isinstance(b, Value):
+        return w.op("aten.sub.Tensor", [w.cast(b, out.dtype), w.cast(a, out.dtype)], out.dtype, out.shape, **extra)
+    return w.op("aten.rsub.Scalar", [w.cast(a, out.dtype)], out.dtype, out.shape, other=float_or_int(b), **extra)
+
+
+@handles("div.Tensor_mode", "div.Scalar_mode")
+def _div_mode(w: Writer, node: Node, a: Value, b: Any, rounding_mode: str | None = None) -> Value:
+    out, extra = node.out, {} if rounding_mode is None else {"rounding_mode": rounding_mode}
+    ending = "_mode" if extra else ""
+    a = w.cast(a, out.dtype)
+    if isinstance(b, Value):
+        return w.op("aten.div.Tensor" + ending, [a, w.cast(b, out.dtype)], out.dtype, out.shape, **extra)
+    return w.op("aten.div.Scalar" + ending, [a], out.dtype, out.shape, other=float_or_int(b), **extra)
+
+
+@handles("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
+def _pow(w: Writer, node: Node, a: Any, b: Any) -> Value:
+    out = node.out
+    if out.dtype not in FLOATS:
+        if b == 2 and isinstance(a, Value):
+            a = w.cast(a, out.dtype)
+            return w.op("aten.mul.Tensor", [a, a], out.dtype, out.shape)
+        raise Unsupported(f"{node.name} of {out.dtype}")
+    if isinstance(a, Value) and not isinstance(b, Value):
+        return w.op("aten.pow.Tensor_Scalar", [w.cast(a, out.dtype)], out.dtype, out.shape, exponent=float_or_int(b))
+    a, b = (w.cast(v, out.dtype) if isinstance(v, Value) else _scalar_value(w, v, out.dtype) for v in (a, b))
+    return w.op("aten.pow.Tensor_Tensor", [a, b], out.dtype, out.shape)
+
+
+@handles("where.self")
+def _where(w: Writer, node: Node, condition: Value, a: Value, b: Value) -> Value:
+    out = node.out
+    return w.op("aten.where.self", [w.cast(condition, torch.bool), w.cast(a, out.dtype), w.cast(b, out.dtype)], out.dtype,
+                out.shape)
+
+
+@handles("masked_fill.Scalar")
+def _masked_fill(w: Writer, node: Node, x: Value, mask: Value, value: Any) -> Value:
+    return w.op("aten.masked_fill.Scalar", [x, mask], x.dtype, node.out.shape, value=float_or_int(value))
+
+
+@handles("_to_copy", "to.dtype")
+def _to_copy(w: Writer, node: Node, x: Value, *_: Any, **__: Any) -> Value:
+    return w.cast(x, node.out.dtype)
+
+
+@handles("clone", "alias", "detach", "lift_fresh_copy", "contiguous")
+def _identity(w: Writer, node: Node, x: Value, **_: Any) -> Value:
+    return x
+
+
+@handles("copy")
+def _copy(w: Writer, node: Node, x: Value, source: Value, non_blocking: bool = False) -> Value:
+    return expanded(w, w.cast(source, x.dtype), x.shape)
+
+
+def expanded(w: Writer, x: Value, shape: Any) -> Value:
+    if len(x.shape) == len(shape) and all(map(_same, x.shape, shape)):
+        return x
+    return w.view("aten.expand", x, shape, size=list(shape))
+
+
+# ---- matrices -------------------------------------------------------------------------------------------------------
+
+@handles("mm", "bmm")
+def _mm(w: Writer, node: Node, a: Value, b: Value) -> Value:
+    if a.dtype not in FLOATS:
+        raise Unsupported(f"{node.name} of {a.dtype}")
+    return w.op(node.name, [a, b], a.dtype, node.out.shape)
+
+
+@handles("addmm")
+def _addmm(w: Writer, node: Node, bias: Value, a: Value, b: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+    if a.dtype not in FLOATS:
+        raise Unsupported(f"aten.addmm of {a.dtype}")
+    extra = {k: float_or_int(v) for k, v in (("beta", beta), ("alpha", alpha)) if v != 1}
+    return w.op("aten.addmm", [bias, a, b], a.dtype, node.out.shape, **extra)
+
+
+@handles("linear")
+def _linear(w: Writer, node: Node, x: Value, weight: Value, bias: Value | None = None) -> Value:
+    return w.op("aten.linear", [x, weight, bias], x.dtype, node.out.shape)
+
+
+@handles("embedding")
+def _embedding(w: Writer, node: Node, weight: Value, indices: Value, *_: Any) -> Value:
+    return w.op("aten.embedding", [weight, indices], weight.dtype, node.out.shape)
+
+
+# ---- norms, softmax, attention --------------------------------------------------------------------------------------
+
+@handles("_softmax", "_log_softmax", "softmax.int", "log_softmax.int")
+def _softmax(w: Writer, node: Node, x: Value, dim: int, *_: Any, **__: Any) -> Value:
+    name = "aten._log_softmax" if "log" in node.name else "aten._softmax"
+    return w.op(name, [w.cast(x, node.out.dtype)], node.out.dtype, node.out.shape, dim=dim)
+
+
+@handles("native_layer_norm")
+def _layer_norm(w: Writer, node: Node, x: Value, shape: Any, weight: Value | None, bias: Value | None,
+                eps: float) -> list[Value]:
+    out, mean, rstd = node.out
+    values = w.node("aten.native_layer_norm", [x, weight, bias],
+                    [(x.dtype, out.shape), (torch.float32, mean.shape), (torch.float32, rstd.shape)],
+                    normalized_shape=list(shape), eps=float(eps))
+    return [values[0], *(w.cast(v, meta.dtype) for v, meta in zip(values[1:], (mean, rstd), strict=True))]
+
+
+@handles("_scaled_dot_product_flash_attention_for_cpu")
+def _attention(w: Writer, node: Node, query: Value, key: Value, value: Value, dropout_p: float = 0.0,
+               is_causal: bool = False, attn_mask: Value | None = None, scale: float | None = None) -> list[Any]:
+    if dropout_p:
+        raise Unsupported("attention with dropout")
+    if any(user.target is not operator.getitem or user.args[1] != 0 for user in node.fx.users):
+        raise Unsupported("the second result of aten._scaled_dot_product_flash_attention_for_cpu")
+    key, value = _shared_heads(node, 1, key), _shared_heads(node, 2, value)
+    extra: dict[str, Any] = {"is_causal": True} if is_causal else {}
+    if scale is not None:
+        extra["scale"] = float(scale)
+    if not _same(query.shape[1], key.shape[1]):
+        extra["enable_gqa"] = True
+    out = node.out[0]
+    return [w.op("aten.scaled_dot_product_attention", [query, key, value, *([attn_mask] if attn_mask else [])], query.dtype,
+                 out.shape, **extra), None]
+
+
+def _shared_heads(node: Node, argument: int, x: Value) -> Value:
+    """Returns keys or values before each head was repeated for the queries that share it: the operator does that."""
+    fx = node.fx.args[argument]
+    for target in ("aten.view.default", "aten.clone.default", "aten.expand.default", "aten.unsqueeze.default"):
+        if target == "aten.clone.default" and isinstance(fx, torch.fx.Node) and str(fx.target) != target:
+            continue  # nothing to copy where a head is not repeated
+        if not isinstance(fx, torch.fx.Node) or str(fx.target) != target:
+            return x
+        if target == "aten.unsqueeze.default" and fx.args[1] != 2:
+            return x
+        fx = fx.args[0]
+    found = node.values.get(fx) if isinstance(fx, torch.fx.Node) else None
+    fits = (isinstance(found, Value) and len(found.shape) == 4
+            and all(_same(found.shape[d], x.shape[d]) for d in (0, 2, 3)))
+    return found if fits and isinstance(found, Value) else x
+
+
+# ---- reductions -----------------------------------------------------------------------------------------------------
+
+@handles("sum.dim_IntList", "mean.dim")
+def _sum_dim(w: Writer, node: Node, x: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
+    out = node.out
+    if node.name == "aten.mean.dim" or out.dtype in FLOATS:
+        x = w.cast(x, out.dtype)
+    return w.op(node.name, [x], out.dtype, out.shape, dim=_dims(dim), keepdim=keepdim)
+
+
+def _dims(dim: Any) -> list[int]:
+    return [] if dim is None else [dim] if isinstance(dim, int) else list(dim)
+
+
+@handles("sum", "mean")
+def _sum(w: Writer, node: Node, x: Value, dtype: Any = None) -> Value:
+    if node.out.dtype in FLOATS:
+        x = w.cast(x, node.out.dtype)
+    return w.op(node.name, [x], node.out.dtype, ())
+
+
+@handles("amax", "amin", "max", "min", "any", "all", "any.dim", "any.dims", "all.dim", "all.dims")
+def _extreme(w: Writer, node: Node, x: Value, dim: Any = (), keepdim: bool = False) -> Value:
+    out = node.out
+    if node.name in ("aten.max", "aten.min", "aten.any", "aten.all"):
+        return w.op(node.name, [x], out.dtype, ())
+    if node.name in ("aten.any.dim", "aten.all.dim"):
+        return w.op(node.name, [x], out.dtype, out.shape, dim=dim, keepdim=keepdim)
+    return w.op(node.name, [x], out.dtype, out.shape, dim=_dims(dim), keepdim=keepdim)
+
+
+@handles("max.dim", "min.dim")
+def _max_dim(w: Writer, node: Node, x: Value, dim: int, keepdim: bool = False) -> list[Value]:
+    out, word = node.out[0], node.name[5:8]
+    return [w.op(f"aten.a{word}", [x], x.dtype, out.shape, dim=[dim], keepdim=keepdim),
+            w.op(f"aten.arg{word}", [x], torch.int64, out.shape, dim=dim, keepdim=keepdim)]
+
+
+@handles("argmax", "argmin")
+def _argmax(w: Writer, node: Node, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+    if dim is None:
+        flat = w.reshape(x, [_product(x.shape)])
+        return w.reshape(w.op(node.name, [flat], torch.int64, (), dim=0), node.out.shape)
+    return w.op(node.name, [x], torch.int64, node.out.shape, dim=dim, keepdim=keepdim)
+
+
+@handles("prod.dim_int")
+def _prod(w: Writer, node: Node, x: Value, dim: int, keepdim: bool = False, dtype: Any = None) -> Value:
+    return w.op("aten.prod.dim_int", [w.cast(x, node.out.dtype)], node.out.dtype, node.out.shape, dim=dim, keepdim=keepdim)
+
+
+@handles("var.correction", "var_mean.correction")
+def _var(w: Writer, node: Node, x: Value, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> Any:
+    outs = node.out if isinstance(node.out, (list, tuple)) else [node.out]
+    values = w.node(node.name, [x], [(x.dtype, out.shape) for out in outs], dim=_dims(dim),
+                    correction=float_or_int(1 if correction is None else correction), keepdim=keepdim)
+    return values if len(values) > 1 else values[0]
+
+
+@handles("cumsum")
+def _cumsum(w: Writer, node: Node, x: Value, dim: int, dtype: Any = None) -> Value:
+    return w.op("aten.cumsum", [w.cast(x, node.out.dtype)], node.out.dtype, node.out.shape, dim=dim)
+
+
+@handles("topk")
+def _topk(w: Writer, node: Node, x: Value, k: int, dim: int = -1, largest: bool = True, _sorted: bool = True) -> list[Value]:
+    out = node.out[0]
+    return w.node("aten.topk", [x], [(x.dtype, out.shape), (torch.int64, out.shape)], k=k, dim=dim, largest=largest)
+
+
+@handles("sort", "sort.stable")
+def _sort(w: Writer, node: Node, x: Value, dim: int = -1, descending: bool = False, stable: Any = None) -> list[Value]:
+    out = node.out[0]
+    return w.node("aten.topk", [x], [(x.dtype, out.shape), (torch.int64, out.shape)], k=x.shape[dim], dim=dim,
+                  largest=descending)
+
+
+# ---- indexing -------------------------------------------------------------------------------------------------------
+
+@handles("cat")
+def _cat(w: Writer, node: Node, parts: list[Value], dim: int = 0) -> Value:
+    out = node.out
+    parts = [w.cast(p, out.dtype) for p in parts if not (len(p.shape) == 1 and p.shape[0] == 0 and len(out.shape) != 1)]
+    return w.op("aten.cat", parts, out.dtype, out.shape, dim=dim)
+
+
+@handles("stack")
+def _stack(w: Writer, node: Node, parts: list[Value], dim: int = 0) -> Value:
+    return w.op("aten.stack", [w.cast(p, node.out.dtype) for p in parts], node.out.dtype, node.out.shape, dim=dim)
+
+
+@handles("split_with_sizes", "split.Tensor", "unbind.int")
+def _split(w: Writer, node: Node, x: Value, sizes: Any = 0, dim: int = 0) -> list[Value]:
+    attributes: dict[str, Any] = {"aten.split_with_sizes": {"split_sizes": sizes, "dim": dim},
+                                  "aten.split.Tensor": {"split_size": sizes, "dim": dim},
+                                  "aten.unbind.int": {"dim": sizes}}[node.name]
+    values = w.node(node.name, [x], [(x.dtype, out.shape) for out in node.out], **attributes)
+    return [Value(v.name, v.dtype, v.shape, x.root) for v in values]
+
+
+@handles("slice.Tensor")
+def _slice(w: Writer, node: Node, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Value:
+    extra = {k: v for k, v in (("start", start), ("end", end)) if v is not None}
+    return w.view("aten.slice.Tensor", x, node.out.shape, dim=dim, **extra, step=step)
+
+
+@handles("select.int")
+def _select(w: Writer, node: Node, x: Value, dim: int, index: int) -> Value:
+    return w.view("aten.select.int", x, node.out.shape, dim=dim, index=index)
+
+
+@handles("gather")
+def _gather(w: Writer, node: Node, x: Value, dim: int, index: Value, sparse_grad: bool = False) -> Value:
+    return w.op("aten.gather", [x, index], x.dtype, node.out.shape, dim=dim)
+
+
+@handles("index_select")
+def _index_select(w: Writer, node: Node, x: Value, dim: int, index: Value) -> Value:
+    return w.op("aten.index_select", [x, index], x.dtype, node.out.shape, dim=dim)
+
+
+def _counted(w: Writer, index: Value, size: Any) -> Value:
+    """Returns an index whose negative elements count from the end."""
+    if isinstance(size, torch.SymInt):
+        raise Unsupported("an index of a dimension whose size is a symbol")
+    negative = w.op("aten.lt.Scalar", [index], torch.bool, index.shape, other=0)
+    behind = w.op("aten.add.Scalar", [index], index.dtype, index.shape, other=size)
+    return w.op("aten.where.self", [negative, behind, index], index.dtype, index.shape)
+
+
+@handles("index.Tensor")
+def _index(w: Writer, node: Node, x: Value, indices: list[Value | None]) -> Value:
+    given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
+    if any(index.dtype in (torch.bool, torch.uint8) for _, index in given):
+        raise Unsupported("aten.index.Tensor with a mask: the size of its result depends on data")
+    if len(given) != 1:
+        raise Unsupported("aten.index.Tensor with several tensors of indices")
+    dim, index = given[0]
+    counted = _counted(w, index, x.shape[dim])
+    if dim == 0:
+        return w.op("aten.index.Tensor", [x, counted], x.dtype, node.out.shape)
+    flat = w.reshape(counted, [_product(index.shape)])
+    rows = w.op("aten.index_select", [x, flat], x.dtype, [*x.shape[:dim], flat.shape[0], *x.shape[dim + 1:]], dim=dim)
+    return w.reshape(rows, node.out.shape)
+
+
+@handles("index_put")
+def _index_put(w: Writer, node: Node, x: Value, indices: list[Value | None], values: Value,
+               accumulate: bool = False) -> Value:
+    given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
+    values = w.cast(values, x.dtype)
+    if len(given) == 1 and given[0][1].dtype == torch.bool and not accumulate and not given[0][0] and not values.shape:
+        mask = given[0][1]
+        mask = w.reshape(mask, [*mask.shape, *[1] * (len(x.shape) - len(mask.shape))])
+        return w.op("aten.where.self", [mask, values, x], x.dtype, x.shape)
+    if len(given) != 1 or given[0][1].dtype not in (torch.int64, torch.int32):
+        raise Unsupported("aten.index_put with several tensors of indices, or with a mask")
+    dim, index = given[0]
+    counted = _counted(w, index, x.shape[dim])
+    if dim == 0:
+        return w.op("aten.index_put", [x, counted, expanded(w, values, [*index.shape, *x.shape[1:]])], x.dtype, x.shape,
+                    accumulate=accumulate)
+    if len(index.shape) != 1 or accumulate:
+        raise Unsupported("aten.index_put along an inner dimension, accumulating or with indices of several dimensions")
+    source = expanded(w, values, [*x.shape[:dim], index.shape[0], *x.shape[dim + 1:]])
+    return w.op("aten.index_copy", [x, counted, source], x.dtype, x.shape, dim=dim)
+
+
+@handles("index_copy")
+def _index_copy(w: Writer, node: Node, x: Value, dim: int, index: Value, source: Value) -> Value:
+    return w.op("aten.index_copy", [x, index, source], x.dtype, x.shape, dim=dim)
+
+
+@handles("scatter.src", "scatter_add")
+def _scatter(w: Writer, node: Node, x: Value, dim: int, index: Value, source: Value) -> Value:
+    return w.op(node.name, [x, index, source], x.dtype, x.shape, dim=dim)
+
+
+@handles("scatter.value")
+def _scatter_value(w: Writer, node: Node, x: Value, dim: int, index: Value, value: Any) -> Value:
+    return w.op("aten.scatter.value", [x, index], x.dtype, x.shape, dim=dim, value=float_or_int(value))
+
+
+@handles("slice_scatter")
+def _slice_scatter(w: Writer, node: Node, x: Value, source: Value, dim: int = 0, start: Any = None, end: Any = None,
+                   step: int = 1) -> Value:
+    extra = {k: v for k, v in (("start", start), ("end", end)) if v is not None}
+    return w.op("aten.slice_scatter", [x, w.cast(source, x.dtype)], x.dtype, x.shape, dim=dim, **extra, step=step)
+
+
+@handles("select_scatter")
+def _select_scatter(w: Writer, node: Node, x: Value, source: Value, dim: int, index: int) -> Value:
+    return w.op("aten.select_scatter", [x, w.cast(source, x.dtype)], x.dtype, x.shape, dim=dim, index=index)
+
+
+@handles("tril", "triu")
+def _triangle(w: Writer, node: Node, x: Value, diagonal: int = 0) -> Value:
+    return w.op(node.name, [x], x.dtype, x.shape, diagonal=diagonal)
+
+
+@handles("constant_pad_nd")
+def _pad(w: Writer, node: Node, x: Value, pad: Any, value: Any = 0) -> Value:
+    if any(isinstance(p, int) and p < 0 for p in pad):
+        raise Unsupported("aten.constant_pad_nd that cuts off")
+    return w.op("aten.constant_pad_nd", [x], x.dtype, node.out.shape, pad=list(pad), value=float_or_int(value))
+
+
+@handles("flip")
+def _flip(w: Writer, node: Node, x: Value, dims: Any) -> Value:
+    for dim in dims:
+        n = x.shape[dim]
+        up = w.op("aten.arange", [], torch.int64, [n], end=n)
+        down = w.op("aten.rsub.Scalar", [up], torch.int64, [n], other=n - 1)
+        x = w.op("aten.index_select", [x, down], x.dtype, x.shape, dim=dim)
+    return x
+
+
+@handles("repeat")
+def _repeat(w: Writer, node: Node, x: Value, repeats: Any) -> Value:
+    return w.op("aten.repeat", [x], x.dtype, node.out.shape, repeats=list(repeats))
+
+
+# ---- views ----------------------------------------------------------------------------------------------------------
+
+@handles("view", "_unsafe_view", "reshape", "squeeze.dim", "squeeze.dims", "squeeze", "unsqueeze")
+def _view(w: Writer, node: Node, x: Value, *_: Any) -> Value:
+    if len(x.shape) == len(node.out.shape) and all(map(_same, x.shape, node.out.shape)):
+        return x
+    return w.reshape(x, node.out.shape)
+
+
+@handles("expand")
+def _expand(w: Writer, node: Node, x: Value, *_: Any, **__: Any) -> Value:
+    return expanded(w, x, node.out.shape)
+
+
+@handles("permute")
+def _permute(w: Writer, node: Node, x: Value, dims: Any) -> Value:
+    dims = [_dim(d, len(x.shape)) for d in dims]
+    if dims == list(range(len(dims))):
+        return x
+    if dims == [1, 0]:
+        return w.view("aten.t", x, node.out.shape)
+    return w.view("aten.permute", x, node.out.shape, dims=dims)
+
+
+@handles("transpose.int")
+def _transpose(w: Writer, node: Node, x: Value, dim0: int, dim1: int) -> Value:
+    return w.view("aten.transpose.int", x, node.out.shape, dim0=dim0, dim1=dim1)
+
+
+@handles("t")
+def _t(w: Writer, node: Node, x: Value) -> Value:
+    return w.view("aten.t", x, node.out.shape) if len(x.shape) == 2 else x
+
+
+# ---- new tensors ----------------------------------------------------------------------------------------------------
+
+@handles("full", "zeros", "ones", "empty.memory_format", "scalar_tensor", "full_like", "zeros_like", "ones_like",
+         "empty_like", "new_full", "new_zeros", "new_ones", "new_empty", "fill.Scalar")
+def _full(w: Writer, node: Node, *arguments: Any, **_: Any) -> Value:
+    word = node.name.split(".")[1]
+    fill: Any = {"zeros": 0, "ones": 1, "zeros_like": 0, "ones_like": 1, "new_zeros": 0, "new_ones": 1, "empty": 0,
+                 "empty_like": 0, "new_empty": 0}.get(word)
+    if fill is None:
+        fill = arguments[{"scalar_tensor": 0, "new_full": 2}.get(word, 1)]
+    if isinstance(fill, (torch.SymInt, torch.SymFloat)):
+        raise Unsupported(f"{node.name} with a symbolic number")
+    return w.full(node.out.dtype, node.out.shape, fill)
+
+
+@handles("arange", "arange.start", "arange.start_step")
+def _arange(w: Writer, node: Node, *arguments: Any, **_: Any) -> Value:
+    first, end, step = {1: (0, *arguments, 1), 2: (*arguments, 1)}.get(len(arguments), arguments)
+    out = node.out
+    numbers = (first, end, step)
+    if any(isinstance(v, float) and not v.is_integer() for v in numbers):
+        raise Unsupported("aten.arange with a fraction")
+    first, end, step = (int(v) if isinstance(v, float) else v for v in numbers)
+    if isinstance(step, torch.SymInt) or step < 1:
+        raise Unsupported("aten.arange with a step below 1")
+    count = w.op("aten.arange.start_step", [], torch.int64, out.shape, start=first, end=end, step=step)
+    return w.cast(count, out.dtype)

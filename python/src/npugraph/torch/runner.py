@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a translated graph: binds it once to the device copies of its parameters and states, then replays it."""
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import logging
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ..errors import Error, FailedPrecondition, GraphRefused, Unavailable
+from ..graphs import Graph, PreparedReplay
+from .connection import UNTRACKED, Connection, Mirror, connection_of, version_of
+from .options import Options
+from .shapes import size_text
+from .translate import SYMBOL_MAX, Program, Slot
+
+log = logging.getLogger("npugraph")
+_LOST = ("SESSION_GONE", "SESSION_REQUIRED", "UNKNOWN_ID", "STALE_ID", "UNREACHABLE")
+_pointer = torch.Tensor.data_ptr
+_version = torch.Tensor._version.__get__  # type: ignore[attr-defined]
+_names: dict[str, Any] = {"floordiv": operator.floordiv, "mod": operator.mod, "min": min, "max": max, "__builtins__": {}}
+
+
+@dataclasses.dataclass
+class Bound:
+    """A registration of the program, with buffers for its parameters and states."""
+
+    graph: Graph
+    prepared: PreparedReplay
+    mirrors: list[Mirror]
+    epoch: int
+    maxima: dict[str, int]
+    stamp: tuple[Any, ...] = ()
+
+
+def _sizes(shape: Sequence[Any]) -> Callable[[dict[str, int]], tuple[int, ...]]:
+    """Returns a function from the values of the symbols to the sizes."""
+    if all(type(size) is int for size in shape):
+        fixed = tuple(shape)
+        return lambda _: fixed
+    code = compile("(" + "".join(f"{size_text(size)}," for size in shape) + ")", "<sizes>", "eval")
+    return lambda values: tuple(eval(code, _names, values))  # an expression that size_text wrote
+
+
+def _contiguous(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    expected = 1
+    for size, step in zip(reversed(shape), reversed(stride), strict=True):
+        if size == 0:
+            return True
+        if size != 1:
+            if step != expected:
+                return False
+            expected *= size
+    return True
+
+
+class _Output:
+    """Makes the tensor of a result."""
+
+    def __init__(self, slot: Slot) -> None:
+        self.slot = slot
+        self.shape, self.stride = _sizes(slot.shape), _sizes(slot.stride)
+        self.width = torch.empty((), dtype=slot.dtype).element_size()
+
+    def tensor(self, outs: Any, values: dict[str, int]) -> torch.Tensor:
+        shape = self.shape(values)
+        result = _fill(torch.empty(shape, dtype=self.slot.dtype), outs[self.slot.output])
+        stride = self.stride(values)
+        return result if _contiguous(shape, stride) else _strided(result, stride)
+
+
+def _strided(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
+    """Returns a copy with other strides; a dimension of stride 0 has one row, which is seen everywhere."""
+    shape = tensor.shape
+    for dim, step in enumerate(stride):
+        if step == 0:
+            tensor = tensor.narrow(dim, 0, 1)
+    return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype).copy_(tensor).expand(shape)
+
+
+def _fill(tensor: torch.Tensor, out: Any) -> torch.Tensor:
+    """Copies an output into a tensor of its size."""
+    nbytes = tensor.numel() * tensor.element_size()
+    if out.bytes != nbytes:
+        raise Error("INTERNAL", f"the daemon's result has {out.bytes} bytes, and a tensor of shape "
+                    f"{tuple(tensor.shape)} has {nbytes}")
+    ctypes.memmove(tensor.data_ptr(), out.data, nbytes)
+    return tensor
+
+
+class Runner:
+    """A compiled graph. Calling it with the graph's arguments gives its results as a list."""
+
+    def __init__(self, program: Program, options: Options, bumped: Sequence[int] = ()) -> None:
+        self.program = program
+        self.options = options
+        self.held = [*program.params, *program.states]
+        self.bumps = [0] * len(program.params) + [int(a in set(bumped)) for a in program.states]
+        self.checked = program.states if options.frozen else self.held
+        self.bounds: dict[tuple[Any, ...], Bound] = {}
+        self.last: Bound | None = None
+        self.maxima = dict.fromkeys(program.symbols, SYMBOL_MAX)
+        self.gears = options.gears
+        self.outputs = [_Output(s) if isinstance(s, Slot) and s.argument < 0 else s for s in program.outputs]
+        self.whole = [u for u in program.updates if u.output >= 0]
+        self.versions_change = bool(self.whole) or any(self.bumps)
+        self.connection: Connection | None = None
+        self._landing: dict[int, torch.Tensor] = {}
+
+    def __call__(self, args: list[Any]) -> list[Any]:
+        connection = self.connection
+        if connection is None:
+            connection = self.connection = connection_of(self.options)
+        with connection.lock:
+            try:
+                return self._call(args, connection)
+            except Error as why:
+                if not self._may_go_on(why):
+                    raise
+                log.warning("npugraph: %s; connecting again", why)
+                connection.renew(connection.epoch)
+                return self._call(args, connection)
+
+    def _may_go_on(self, why: Error) -> bool:
+        if not self.options.reconnect or not (isinstance(why, Unavailable) or why.reason in _LOST):
+            return False
+        if self.options.resident_states and self.program.states and self.last is not None:
+            raise FailedPrecondition(why.reason, "the daemon is lost, and with it the contents of inputs that stay on "
+                                     "the device (option resident_states); begin again from the last pull") from why
+        return True
+
+    def _call(self, args: list[Any], connection: Connection) -> list[Any]:
+        values = {name: args[a] if dim < 0 else args[a].shape[dim]
+                  for name, (a, dim) in zip(self.program.symbols, self.program.sources, strict=True)}
+        bound = self.last
+        if (bound is None or bound.epoch != connection.epoch or bound.stamp != self._stamp(args)
+                or (values and any(values[n] > m for n, m in bound.maxima.items()))):
+            bound = self._bind(args, values, connection)
+        prepared = bound.prepared
+        kept = []
+        inputs = prepared.inputs
+        for number, a in enumerate(self.program.inputs):
+            tensor = args[a]
+            if not tensor.is_contiguous():
+                tensor = tensor.contiguous()
+                kept.append(tensor)
+            place = inputs[number]
+            place.data, place.bytes = tensor.data_ptr(), tensor.nbytes
+        for number, name in enumerate(self.program.symbols):
+            prepared.symbols[number] = values[name]
+        outs = prepared.run()
+        results = [self._result(slot, outs, values, args) for slot in self.outputs]
+        if self.versions_change:
+            self._write_back(args, outs, values, bound)
+        return results
+
+    def _stamp(self, args: list[Any]) -> tuple[Any, ...]:
+        """Returns what tells whether the bound tensors are the same, at the same place, and not written since."""
+        held = [args[a] for a in self.checked]
+        try:
+            return list(map(id, held)), list(map(_pointer, held)), list(map(_version, held))
+        except RuntimeError:  # tensors of inference_mode have no version: states among them are uploaded each time
+            return ()
+
+    def _result(self, slot: Any, outs: Any, values: dict[str, int], args: list[Any]) -> Any:
+        if isinstance(slot, _Output):
+            return slot.tensor(outs, values)
+        if isinstance(slot, Slot):
+            return args[slot.argument]
+        return _sizes((slot,))(values)[0] if isinstance(slot, torch.SymInt) else slot
+
+    # ---- binding ----
+
+    def _bind(self, args: list[Any], values: dict[str, int], connection: Connection) -> Bound:
+        for name, value in values.items():
+            if self.gears and value > self.gears[-1]:
+                raise ValueError(f"a dynamic size is {value}, and the largest of the option gears {self.gears[-1]}")
+            while value > self.maxima[name]:
+                self.maxima[name] *= 2
+        n_params = len(self.program.params)
+        mirrors = [connection.mirror(args[a], bump, self.options.weights_dir if n < n_params else None, n < n_params)
+                   for n, (a, bump) in enumerate(zip(self.held, self.bumps, strict=True))]
+        key = (connection.epoch, tuple(m.buffer.number for m in mirrors), tuple(self.maxima.values()))
+        bound = self.bounds.get(key)
+        if bound is None:
+            self.bounds = {k: b for k, b in self.bounds.items() if b.epoch == connection.epoch}
+            bound = self.bounds[key] = self._register(connection, mirrors)
+        self.last = bound
+        bound.stamp = self._stamp(args)
+        return bound
+
+    def _register(self, connection: Connection, mirrors: list[Mirror]) -> Bound:
+        labels = [f"p{n}" for n in range(len(self.program.params))] + [f"s{n}" for n in range(len(self.program.states))]
+        bindings = {label: m.buffer for label, m in zip(labels, mirrors, strict=True)}
+        for number, constant in enumerate(self.program.constants):
+            bindings[f"c{number}"] = connection.mirror(constant, 0, trusted=True).buffer
+        gears = {name: list(self.gears) for name in self.program.symbols} if self.gears else None
+        while True:
+            text = self.program.text(self.maxima, gears)
+            try:
+                graph = connection.client.graph(text, bindings, self.options.daemon, device=self.options.device)
+                break
+            except GraphRefused as why:
+                if why.reason != "GRAPH_NOT_ROWWISE" or gears is None:
+                    log.debug("npugraph: refused (%s):\n%s", why, text)
+                    raise
+                log.warning("npugraph: gears are not used, as rows depend on one another: %s", why)
+                gears, self.gears = None, ()
+        if not self.program.symbols:
+            graph.capture()
+        log.debug("npugraph: registered\n%s", text)
+        prepared = connection.stream.prepare(graph, len(self.program.inputs), len(self.program.symbols))
+        largest = {name: sizes[-1] for name, sizes in gears.items()} if gears else dict(self.maxima)
+        return Bound(graph, prepared, mirrors, connection.epoch, largest)
+
+    # ---- states ----
+
+    def _write_back(self, args: list[Any], outs: Any, values: dict[str, int], bound: Bound) -> None:
+        """Makes the caller's tensors equal to the states again, by what changed."""
+        for update in self.whole:
+            state = args[update.argument]
+            if update.kind == "rows":
+                index = args[update.index]
+                rows = self._landed(update.output, outs, (*state.shape[:update.dim], index.numel(),
+                                                          *state.shape[update.dim + 1:]), state.dtype)
+                state.index_copy_(update.dim, index, rows)
+            elif update.kind == "part":
+                size = outs[update.output].bytes // max(state.element_size(), 1)
+                rest = state.numel() // max(state.shape[update.dim], 1)
+                length = size // max(rest, 1)
+                part = state.narrow(update.dim, update.start, length)
+                part.copy_(self._landed(update.output, outs, tuple(part.shape), state.dtype))
+            else:
+                state.copy_(self._landed(update.output, outs, tuple(state.shape), state.dtype))
+        mirrors = bound.mirrors[len(self.program.params):]
+        for mirror, a in zip(mirrors, self.program.states, strict=True):
+            mirror.version = version_of(args[a])
+        if bound.stamp and UNTRACKED not in (m.version for m in mirrors):
+            n = len(bound.stamp[2]) - len(mirrors)
+            bumps = self.bumps[len(self.program.params):]
+            bound.stamp[2][n:] = [m.version + bump for m, bump in zip(mirrors, bumps, strict=True)]
+
+    def _landed(self, output: int, outs: Any, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        landing = self._landing.get(output)
+        if landing is None or landing.shape != shape:
+            landing = self._landing[output] = torch.empty(shape, dtype=dtype)
+        return _fill(landing, outs[output])
+
+

@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Translates an FX graph of ATen operators into the daemon's graph text."""
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+from torch.fx import Node as FxNode
+
+from .operators import HANDLERS, expanded
+from .operators import Node as Translated
+from .shapes import Unsupported, expression
+from .values import Value, Writer, dtype_word
+
+SYMBOL_MAX = 4096  # until a larger size is seen
+Node = Any  # an FX node; PyTorch's types of its arguments say too little
+_IGNORED = {"aten._assert_tensor_metadata.default", "aten.sym_size.int", "aten.sym_numel.default"}
+
+
+@dataclasses.dataclass
+class Update:
+    """How a state's change comes back to the caller's tensor after a replay.
+
+    rows: tensor.index_copy_(dim, the argument `index`, output); part: tensor.narrow(dim, start, length) = output;
+    whole: tensor = output. Only what changed is sent where the graph shows it.
+    """
+
+    argument: int  # of the state
+    kind: str
+    output: int = -1  # of the graph; -1: not sent
+    dim: int = 0
+    index: int = -1  # argument that has the rows
+    start: int = 0
+
+
+@dataclasses.dataclass
+class Program:
+    """A translated graph, with what a call needs to know."""
+
+    head: str  # name of the graph
+    symbols: list[str]
+    sources: list[tuple[int, int]]  # of each symbol: the argument, and its dimension or -1 for an integer
+    declarations: list[str]
+    body: list[str]
+    params: list[int]  # arguments, in the order of labels p0, p1, ...
+    states: list[int]  # labels s0, ...
+    inputs: list[int]
+    constants: list[torch.Tensor]  # labels c0, ...
+    outputs: list[Any]  # of the FX graph: a Slot, an int, or None
+    updates: list[Update]
+
+    def text(self, maxima: dict[str, int], gears: dict[str, list[int]] | None = None) -> str:
+        """Returns the graph text, with the largest value of each symbol and its buckets."""
+        lines = ["npugraph 1", f'graph "{self.head}" {{']
+        for name in self.symbols:
+            buckets = (gears or {}).get(name)
+            maximum = buckets[-1] if buckets else maxima[name]
+            policy = f" buckets {', '.join(map(str, buckets))}" if buckets else ""
+            lines.append(f"  sym {name} 0..{maximum}{policy}")
+        return "\n".join([*lines, *self.declarations, *self.body, "}"]) + "\n"
+
+
+@dataclasses.dataclass
+class Slot:
+    """A result that is a tensor: its place among the outputs, and its dtype, sizes and strides."""
+
+    output: int
+    dtype: torch.dtype
+    shape: tuple[Any, ...]
+    stride: tuple[Any, ...]
+    argument: int = -1  # the caller's own tensor is returned: the result is an input
+
+
+@dataclasses.dataclass
+class Missing:
+    """A node that the daemon's operators cannot express."""
+
+    node: Node
+    reason: str
+
+
+class Translator:
+    """Translates one graph. `missing` is what could not be; then there is no program."""
+
+    def __init__(self, gm: GraphModule, static: Iterable[int], name: str, resident: bool = False,
+                 mutate: bool = True) -> None:
+        self.gm = gm
+        self.static = set(static)
+        self.name = name
+        self.resident = resident
+        self.mutate = mutate  # False: what is written to an input stays with PyTorch
+        self.writer = Writer()
+        self.values: dict[Node, Any] = {}
+        self.missing: list[Missing] = []
+        self.arguments = [n for n in gm.graph.nodes if n.op == "placeholder"]
+        self.written = {n.args[0]: n for n in gm.graph.nodes if _is_copy_back(n)} if mutate else {}
+        self.constants: list[torch.Tensor] = []
+        self.declarations: list[str] = []
+        self.returned: list[Value] = []
+        self.program = self._translate()
+
+    def _translate(self) -> Program | None:
+        self.params: list[int] = []
+        self.states: list[int] = []
+        self.inputs: list[int] = []
+        for node in self.gm.graph.nodes:
+            try:
+                self._node(node)
+            except Unsupported as why:
+                self.missing.append(Missing(node, str(why)))
+                self.values[node] = _unknown(node)
+        if self.missing:
+            return None
+        symbols = sorted(self.writer.symbols)
+        try:
+            sources = [self._source(name) for name in symbols]
+        except Unsupported as why:
+            self.missing.append(Missing(self.arguments[0], str(why)))
+            return None
+        return Program(self.name, symbols, sources, self.declarations, self.writer.lines, self.params, self.states,
+                       self.inputs, self.constants, self.outputs, self.updates)
+
+    # ---- nodes ----
+
+    def _node(self, node: Node) -> None:
+        if node.op == "placeholder":
+            self.values[node] = self._argument(node)
+        elif node.op == "get_attr":
+            self.values[node] = self._constant(node)
+        elif node.op == "output":
+            self._output(node)
+        elif node.target is operator.getitem:
+            self.values[node] = self.values[node.args[0]][node.args[1]]
+        elif isinstance(node.meta.get("val"), (torch.SymInt, int)) or str(node.target) in _IGNORED:
+            self.values[node] = node.meta.get("val")
+        elif _is_copy_back(node):
+            if not self.mutate:
+                raise Unsupported("a write to an input, in a part of a graph")
+            self.values[node] = self.values[node.args[1]]  # written at the end
+        else:
+            self.values[node] = self._call(node)
+
+    def _call(self, node: Node) -> Any:
+        name = str(node.target).removesuffix(".default")
+        handler = HANDLERS.get(name)
+        if handler is None:
+            raise Unsupported(f"there is no operator {name}")
+        meta = node.meta.get("val")
+        for out in meta if isinstance(meta, (list, tuple)) else [meta]:
+            if isinstance(out, torch.Tensor):
+                dtype_word(out.dtype)
+                if out.device.type != "cpu":
+                    raise Unsupported(f"a tensor on {out.device}")
+        kwargs = {k: v for k, v in node.kwargs.items() if k not in ("layout", "device", "pin_memory", "memory_format")}
+        if node.target is not None and name.startswith(("aten.full", "aten.new_", "aten.zeros", "aten.ones")):
+            kwargs.pop("dtype", None)
+        arguments = torch.fx.node.map_arg(node.args, lambda n: self.values[n])
+        keywords = torch.fx.node.map_arg(kwargs, lambda n: self.values[n])
+        try:
+            return handler(self.writer, Translated(node, self.values), *arguments, **keywords)
+        except (TypeError, AttributeError, KeyError, IndexError) as why:  # a form of the operator that is not handled
+            raise Unsupported(f"this form of {name} ({why})") from None
+
+    def _argument(self, node: Node) -> Any:
+        meta, number = node.meta.get("val"), self.arguments.index(node)
+        if not isinstance(meta, torch.Tensor):
+            return meta
+        if not node.users:
+            return None
+        if meta.device.type != "cpu" or meta.layout != torch.strided:
+            raise Unsupported(f"an input on {meta.device} with layout {meta.layout}")
+        if node in self.written:
+            kind, label = "state", f"s{len(self.states)}"
+            self.states.append(number)
+        elif number in self.static:
+            kind, label = "param", f"p{len(self.params)}"
+            self.params.append(number)
+        else:
+            kind, label = "input", f"i{len(self.inputs)}"
+            self.inputs.append(number)
+        value = Value(f"%{label}", meta.dtype, tuple(meta.shape), label if kind == "state" else "")
+        self.writer._note(value.shape)
+        self.declarations.append(f'  {kind} {value.name} : {value.type} = "{label}"')
+        return value
+
+    def _constant(self, node: Node) -> Value:
+        tensor = self.gm
+        for part in str(node.target).split("."):
+            tensor = getattr(tensor, part)
+        if not isinstance(tensor, torch.Tensor):
+            raise Unsupported(f"the attribute {node.target}")
+        label = f"c{len(self.constants)}"
+        self.constants.append(tensor)
+        value = Value(f"%{label}", tensor.dtype, tuple(tensor.shape))
+        self.declarations.append(f'  param {value.name} : {value.type} = "{label}"')
+        return value
+
+    # ---- results ----
+
+    def _output(self, node: Node) -> None:
+        """Writes what comes back: first the results, then what states changed. States are written last."""
+        results = list(node.args[0]) if isinstance(node.args[0], (list, tuple)) else [node.args[0]]
+        self.outputs = [self._result(r) for r in results]
+        self.updates = [self._update(target, copy) for target, copy in self.written.items()]
+        writes = [(self.values[target], self._kept(self.values[copy.args[1]])) for target, copy in self.written.items()]
+        for state, value in writes:
+            value = expanded(self.writer, self.writer.cast(value, state.dtype), state.shape)
+            self.writer.node("aten.copy_", [state, value], [])
+        if not self.returned:
+            if not self.written:
+                raise Unsupported("a graph without results")
+        else:
+            shown = ", ".join(f'"o{n}" = {value.name}' for n, value in enumerate(self.returned))
+            self.writer.lines.append(f"  return {shown}")
+
+    def _kept(self, value: Value) -> Value:
+        """Returns a copy of what shows a state's memory, taken before states are written."""
+        return self.writer.op("aten.clone", [value], value.dtype, value.shape) if value.root else value
+
+    def _return(self, value: Value) -> int:
+        self.returned.append(self._kept(value))
+        return len(self.returned) - 1
+
+    def _result(self, result: Any) -> Any:
+        if not isinstance(result, FxNode):
+            return result
+        value, meta = self.values[result], result.meta.get("val")
+        if not isinstance(meta, torch.Tensor):
+            return meta
+        slot = Slot(-1, meta.dtype, tuple(meta.shape), tuple(meta.stride()))
+        if result.op == "placeholder" and result not in self.written:
+            slot.argument = self.arguments.index(result)
+        elif result in self.written or _is_copy_back(result):
+            target = result if result in self.written else result.args[0]
+            slot.argument = self.arguments.index(target)
+        else:
+            slot.output = self._return(value)
+        return slot
+
+    def _update(self, target: Node, copy: Node) -> Update:
+        """Returns how a state's change comes back, and makes it an output of the graph."""
+        update = Update(self.arguments.index(target), "whole")
+        if self.resident:
+            update.kind = "resident"
+            return update
+        source = copy.args[1]
+        name = str(source.target) if isinstance(source, FxNode) else ""
+        if name == "aten.index_copy.default" and source.args[0] is target and source.args[2] in self.arguments:
+            dim, index, rows = source.args[1], source.args[2], source.args[3]
+            update = Update(update.argument, "rows", dim=dim, index=self.arguments.index(index))
+            update.output = self._return(self._rows(rows, target))
+        elif (name == "aten.slice_scatter.default" and source.args[0] is target
+              and type(part := source.args[3] if len(source.args) > 3 else 0) is int and part >= 0
+              and (len(source.args) < 6 or source.args[5] == 1)):
+            update = Update(update.argument, "part", dim=source.args[2] if len(source.args) > 2 else 0, start=part)
+            update.output = self._return(self._rows(source.args[1], target))
+        else:
+            update.output = self._return(self.values[source])
+        return update
+
+    def _rows(self, rows: Node, target: Node) -> Value:
+        return self.writer.cast(self.values[rows], self.values[target].dtype)
+
+    def _source(self, symbol: str) -> tuple[int, int]:
+        for number, node in enumerate(self.arguments):
+            meta = node.meta.get("val")
+            if isinstance(meta, torch.SymInt) and str(expression(meta)) == symbol:
+                return number, -1
+            if isinstance(meta, torch.Tensor):
+                for dim, size in enumerate(meta.shape):
+                    if isinstance(size, torch.SymInt) and str(expression(size)) == symbol:
+                        return number, dim
+        raise Unsupported(f"the size {symbol}, which no input has")
+
+
+def _is_copy_back(node: Node) -> bool:
+    target = node.args[0] if node.args else None
+    return (node.op == "call_function" and str(node.target) == "aten.copy_.default" and isinstance(target, FxNode)
+            and target.op == "placeholder")
+
+
+def _unknown(node: Node) -> Any:
+    """Returns stand-ins for the results of a node that is missing, so that the rest is looked at too."""
+    meta = node.meta.get("val")
+    if isinstance(meta, (list, tuple)):
+        return [_stand_in(out) for out in meta]
+    return _stand_in(meta)
+
+
+def _stand_in(meta: Any) -> Any:
+    return Value("%missing", meta.dtype, tuple(meta.shape)) if isinstance(meta, torch.Tensor) else meta
+

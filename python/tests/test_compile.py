@@ -1,0 +1,429 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.compile with backend="npugraph": results against eager PyTorch, states, dynamic sizes, fallbacks, options."""
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import textwrap
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from conftest import Daemon
+
+import npugraph
+
+torch = pytest.importorskip("torch")
+import torch.nn.functional as F  # noqa: E402
+from torch import nn  # noqa: E402
+
+import npugraph.torch as backend  # noqa: E402
+from npugraph.torch import FallbackWarning, NotCapturable  # noqa: E402
+
+Function = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def fresh(daemon: Daemon) -> Iterator[None]:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error", FallbackWarning)
+        yield
+    backend.forget()
+
+
+def compiled(function: Function, **options: Any) -> Function:
+    return torch.compile(function, backend="npugraph", fullgraph=True, options=options)  # type: ignore[no-any-return]
+
+
+def assert_same(got: Any, want: Any, tolerance: float) -> None:
+    if isinstance(want, (tuple, list)):
+        assert len(got) == len(want)
+        for g, w in zip(got, want, strict=True):
+            assert_same(g, w, tolerance)
+        return
+    assert got.dtype == want.dtype and got.shape == want.shape and got.stride() == want.stride()
+    scale = max(want.nan_to_num(0, 0, 0).abs().max().item(), 1) if want.is_floating_point() and want.numel() else 1
+    torch.testing.assert_close(got, want, rtol=0, atol=tolerance * scale if want.is_floating_point() else 0, equal_nan=True)
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.kv = nn.Linear(32, 32), nn.Linear(32, 32)
+
+    def forward(self, x: Any) -> Any:
+        def heads(y: Any, n: int) -> Any:
+            return y.unflatten(-1, (n, 8)).transpose(1, 2)
+        q, (k, v) = heads(self.q(x), 4), (heads(y, 2).repeat_interleave(2, 1) for y in self.kv(x).chunk(2, -1))
+        mask = torch.ones(x.shape[1], x.shape[1]).tril(1).bool()
+        return (F.scaled_dot_product_attention(q, k, v, is_causal=True),
+                F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).flatten(2))
+
+
+class Norms(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.rms = nn.LayerNorm(32), nn.RMSNorm(32)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x), self.rms(x), F.log_softmax(x, -1), x.var(-1), x.float().std()
+
+
+MODULES: dict[str, Callable[[], Any]] = {
+    "mlp": lambda: nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 8), nn.SiLU(), nn.Linear(8, 8, bias=False)),
+    "attention": Attention,
+    "norms": Norms,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", MODULES)
+def test_modules(name: str, dtype: Any) -> None:
+    module = MODULES[name]().eval().to(dtype)
+    fast = compiled(module)
+    for _ in range(2):
+        x = torch.randn(2, 5, 32, dtype=dtype)
+        assert_same(fast(x), module(x), 1e-6 if dtype == torch.float32 else 2e-2)
+
+
+def f32(*shape: int) -> Any:
+    return torch.randn(shape)
+
+
+FUNCTIONS: dict[str, tuple[Function, Callable[[], tuple[Any, ...]]]] = {
+    "promotion": (lambda a, b: (a + b, a * 2.5, a > 1.5, a / b, b - a, 1 - b), lambda: (torch.arange(6), f32(6))),
+    "integers": (lambda a: (a + 9007199254740993, a == 9007199254740993, a // 3, a % 3, -a, a ** 2),
+                 lambda: (torch.tensor([0, 1, -7, 9007199254740993]),)),
+    "bool": (lambda a, b: (a & b, a | ~b, a + b, a * b, a.sum(), a.any(), (a == b).all(0)),
+             lambda: (torch.tensor([[True, False], [True, True]]), torch.tensor([[True, True], [False, True]]))),
+    "views": (lambda x: (x.transpose(0, 1), x.permute(2, 0, 1), x[:, 1:, ::2], x[0], x.reshape(4, -1), x.flatten(),
+                         x.unsqueeze(1), x[..., -1], x.expand(3, 2, 4, 6)), lambda: (f32(2, 4, 6),)),
+    "joining": (lambda x, y: (torch.cat([x, y], 1), torch.stack([x, y]), *x.split(3, 1), *x.chunk(2), x.repeat(2, 3),
+                              torch.roll(x, 1, 1), x.flip(0)), lambda: (f32(4, 8), f32(4, 8))),
+    "indices": (lambda x, i: (x[i], x[:, i], x[i, 1:], x.index_select(1, i.abs()), x.gather(1, i.abs()[None].expand(2, 3)),
+                              x.index_fill(0, i.abs(), 2.0)), lambda: (f32(5, 6), torch.tensor([0, -1, 2]))),
+    "index of rank 2": (lambda x, i: (x[i], x[:, i]), lambda: (f32(5, 6, 2), torch.tensor([[0, -1], [2, 4]]))),
+    "writes": (lambda x, i, m: (x.clone().index_put_((i,), torch.ones(6)), x.masked_fill(m, -1.0),
+                                x.clone().index_copy_(1, i.abs(), torch.zeros(5, 3)), torch.where(m, x, 0.5),
+                                x.scatter(1, i.abs()[None], 3.0), F.pad(x, (1, 2)), x.tril(), x.triu(1)),
+               lambda: (f32(5, 6), torch.tensor([0, -1, 2]), torch.rand(5, 6) > 0.5)),
+    "reductions": (lambda x: (x.sum(), x.sum(0), x.mean((0, 1)), x.amax(1), x.max(1), x.min(0, keepdim=True), x.argmax(),
+                              x.argmin(1), x.cumsum(0), x.topk(2), x.sort(1, descending=True), x.prod(0), x.logsumexp(1)),
+                   lambda: (f32(5, 6),)),
+    "new tensors": (lambda x: (torch.arange(5), torch.arange(0, 9, 2), torch.full((2, 3), 7), torch.zeros_like(x),
+                               torch.ones(3, dtype=torch.int32), x.new_full((2,), 2.5), torch.arange(3, dtype=x.dtype)),
+                    lambda: (f32(2),)),
+    "sizes 0 and 1": (lambda x, y: (x + y, torch.cat([x, y]), x.sum(1), y @ x.t()), lambda: (f32(0, 3), f32(1, 3))),
+    "scalars of rank 0": (lambda x, y: (x * y, x + 1, y.view(1), torch.stack([x, y])), lambda: (f32(), f32())),
+    "elementwise": (lambda x: (x.exp(), x.abs().sqrt(), x.sin(), x.cos(), x.tanh(), x.sigmoid(), x.rsqrt(), x.floor(), x.round(),
+                               x.erf(), F.softplus(x), F.elu(x), F.hardtanh(x), F.leaky_relu(x), x.clamp(-0.5, 0.5), x.pow(3),
+                               x.clamp(min=0), 2.0 ** x, x.sign(), x.isnan(), F.mish(x), F.relu6(x)), lambda: (f32(4, 9),)),
+    "matrices": (lambda a, b, c: (a @ b, torch.addmm(c, a, b, beta=0.5, alpha=2), torch.einsum("ij,jk->ki", a, b), a @ b[:, 0],
+                                  torch.baddbmm(c[None], a[None], b[None])), lambda: (f32(4, 5), f32(5, 6), f32(4, 6))),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions(name: str) -> None:
+    function, arguments = FUNCTIONS[name]
+    given = arguments()
+    assert_same(compiled(function)(*given), function(*given), 2e-6)
+
+
+def test_inputs_that_are_not_contiguous() -> None:
+    x = f32(6, 4).t()[::2]
+    assert_same(compiled(lambda a: a * 2 + 1)(x).contiguous(), (x * 2 + 1).contiguous(), 0)
+
+
+def test_parameters_may_change() -> None:
+    layer = nn.Linear(4, 4)
+    fast, x = compiled(layer), f32(2, 4)
+    assert_same(fast(x), layer(x), 1e-6)
+    layer.weight.mul_(2)  # in place: the version tells
+    assert_same(fast(x), layer(x), 1e-6)
+    layer.weight.data = f32(4, 4)  # other memory
+    assert_same(fast(x), layer(x), 1e-6)
+    layer.load_state_dict({"weight": f32(4, 4), "bias": f32(4)}, assign=True)
+    assert_same(fast(x), layer(x), 1e-6)
+    frozen = compiled(nn.Linear(4, 4), frozen_parameter=True)
+    assert frozen(x).shape == (2, 4)
+
+
+class Counter(nn.Module):
+    """Writes a buffer and two arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(3))
+
+    def forward(self, cache: Any, total: Any, row: Any, at: Any) -> Any:
+        before = cache.clone()
+        cache.index_copy_(0, at, row)
+        total[1:3] = row[:, :2].t()
+        self.count += cache.sum()
+        return before, cache * 2, self.count
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, torch.inference_mode()])
+def test_writes_to_inputs_come_back(wrap: Any) -> None:
+    plain, other = Counter(), Counter()
+    fast = wrap(compiled(other))
+    caches = [[torch.zeros(4, 3), torch.zeros(4, 1)] for _ in range(2)]
+    for step in range(4):
+        row, at = f32(1, 3), torch.tensor([step])
+        if step == 2:  # somebody else writes, too
+            for cache, _ in caches:
+                cache.mul_(3)
+        assert_same(fast(*caches[1], row, at), wrap(plain)(*caches[0], row, at), 1e-6)
+        assert_same(caches[1], caches[0], 1e-6)
+        assert_same(other.count, plain.count, 1e-6)
+    new = [torch.ones(4, 3), torch.ones(4, 1)]
+    want = [t.clone() for t in new]
+    assert_same(fast(*new, row, at), wrap(plain)(*want, row, at), 1e-6)
+    assert_same(new, want, 1e-6)
+
+
+def test_two_inputs_change_places() -> None:
+    def swap(a: Any, b: Any) -> Any:
+        old = a.clone()
+        a.copy_(b)
+        b.copy_(old)
+        return old
+    a, b = f32(3), f32(3)
+    x, y = a.clone(), b.clone()
+    assert_same(compiled(swap)(x, y), a, 0)
+    assert_same((x, y), (b, a), 0)
+
+
+def test_resident_states_are_pulled() -> None:
+    def step(cache: Any, at: Any, row: Any) -> Any:
+        cache.index_copy_(0, at, row)
+        return cache.sum(0)
+    fast = compiled(step, resident_states=True)
+    cache, want = torch.zeros(4, 2), torch.zeros(4, 2)
+    for n in range(3):
+        row = f32(1, 2)
+        assert_same(fast(cache, torch.tensor([n]), row), step(want, torch.tensor([n]), row), 1e-6)
+    assert not cache.any()
+    backend.pull(cache)
+    assert_same(cache, want, 0)
+    assert_same(fast(cache, torch.tensor([3]), row), step(want, torch.tensor([3]), row), 1e-6)
+
+
+def test_dynamic_sizes() -> None:
+    module = nn.Sequential(nn.Linear(8, 16), nn.SiLU(), nn.LayerNorm(16), nn.Linear(16, 4))
+    fast = torch.compile(module, backend="npugraph", fullgraph=True, dynamic=True)
+    for rows in (3, 2, 7, 5000, 9000):  # beyond the first largest size
+        x = f32(rows, 8)
+        assert_same(fast(x), module(x), 1e-6)
+
+    def mixed(x: Any) -> Any:
+        n = x.shape[0]
+        return x.reshape(-1), torch.arange(n), x.sum(0) / n if n else x, x[: n // 2], torch.cat([x, x]), n
+    fast = torch.compile(mixed, backend="npugraph", dynamic=True)
+    for rows in (4, 9):
+        x = f32(rows, 6)
+        got, want = fast(x), mixed(x)
+        assert got[-1] == want[-1]
+        assert_same(got[:-1], want[:-1], 1e-6)
+
+
+def test_gears_share_a_capture(daemon: Daemon) -> None:
+    module = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+    fast = torch.compile(module, backend="npugraph", fullgraph=True, dynamic=True, options={"gears": [4, 16]})
+    before = captures(daemon)
+    for rows in (2, 3, 4, 9, 16):
+        x = f32(rows, 8)
+        assert_same(fast(x), module(x), 1e-6)
+    assert captures(daemon) == before + 2
+    with pytest.raises(ValueError, match="17, and the largest of the option gears 16"):
+        fast(f32(17, 8))
+
+
+def captures(daemon: Daemon) -> int:
+    return int(daemon.stats()["captures_total"])
+
+
+def decoder(family: str, dtype: Any) -> tuple[Any, Any]:
+    transformers = pytest.importorskip("transformers")
+    kind, config = {"qwen3": (transformers.Qwen3ForCausalLM, transformers.Qwen3Config),
+                    "llama": (transformers.LlamaForCausalLM, transformers.LlamaConfig)}[family]
+    made = config(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+                  num_key_value_heads=2, head_dim=8, max_position_embeddings=64)
+    return kind(made).eval().to(dtype), made
+
+
+def decode(function: Function, config: Any, steps: int) -> tuple[Any, Any]:
+    from transformers import StaticCache
+    cache = StaticCache(config=config, max_cache_len=16)
+    tokens, positions, logits = torch.arange(1, 6)[None], torch.arange(5), []
+    for step in range(steps):
+        out = function(tokens, past_key_values=cache, cache_position=positions, use_cache=True)
+        logits.append(out.logits[:, -1])
+        tokens, positions = torch.tensor([[(7 * step + 3) % 64]]), torch.tensor([5 + step])
+    return torch.stack(logits), cache
+
+
+@pytest.mark.parametrize("family", ["qwen3", "llama"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_decoders_of_transformers(family: str, dtype: Any) -> None:
+    model, config = decoder(family, dtype)
+    tolerance = 2e-6 if dtype == torch.float32 else 3e-2
+    want, theirs = decode(model, config, 8)
+    got, ours = decode(compiled(model), config, 8)
+    assert_same(got, want, tolerance)
+    for a, b in zip(ours.layers, theirs.layers, strict=True):
+        assert_same((a.keys, a.values), (b.keys, b.values), tolerance)
+
+
+# ---- what is not captured -------------------------------------------------------------------------------------------
+
+def with_erfinv(x: Any) -> Any:
+    y = (x * 0.5).tanh() * 0.9 + 0.01
+    z = torch.special.erfinv(y) + torch.special.erfinv(y * 0.5)
+    return (z * 2).sigmoid().sum(-1) + 1
+
+
+def test_missing_operators_are_named() -> None:
+    x = f32(3, 4)
+    with pytest.raises(Exception, match=r"there is no operator aten.erfinv \(2 times\)") as caught:
+        compiled(with_erfinv)(x)
+    assert NotCapturable.__name__ in str(caught.value)
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match=r"aten\.erfinv"):
+        torch.compile(with_erfinv, backend="npugraph", options={"fallback": "error"})(x)
+
+
+def test_the_rest_runs_in_pytorch(daemon: Daemon) -> None:
+    x, before = f32(3, 4), registered(daemon)
+    fast = torch.compile(with_erfinv, backend="npugraph")
+    with pytest.warns(FallbackWarning, match="in part: there is no operator aten.erfinv"):
+        assert_same(fast(x), with_erfinv(x), 1e-6)
+    assert registered(daemon) == before + 2  # before erfinv, and behind it
+    assert_same(fast(x + 1), with_erfinv(x + 1), 1e-6)
+
+    def doubles(x: Any) -> Any:
+        return (x.double() * 2).sum()
+    with pytest.warns(FallbackWarning, match="float64"):
+        assert_same(torch.compile(doubles, backend="npugraph")(x), doubles(x), 0)
+
+    def mask(x: Any, at: Any) -> Any:
+        at.add_(1)
+        return torch.special.erfinv(x.tanh() * 0.5)
+    at = torch.zeros(2)
+    with pytest.warns(FallbackWarning):
+        torch.compile(mask, backend="npugraph")(x, at)
+    assert at.tolist() == [1, 1]
+
+
+def registered(daemon: Daemon) -> int:
+    return int(daemon.stats()["requests"]["by_method"]["npugraph.v1.Graphs/Register"])
+
+
+def test_gradients_are_pytorchs() -> None:
+    layer, x = nn.Linear(3, 3), f32(2, 3)
+    with torch.enable_grad(), pytest.warns(FallbackWarning, match="no_grad"):
+        torch.compile(layer, backend="npugraph")(x).sum().backward()
+    assert layer.weight.grad is not None and torch.equal(layer.bias.grad, torch.full((3,), 2.0))
+
+
+def test_an_index_out_of_range_is_refused() -> None:
+    table = nn.Embedding(4, 2)
+    with pytest.raises(npugraph.OutOfRange, match="INDEX_RANGE"):
+        compiled(table)(torch.tensor([4]))
+
+
+# ---- options --------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"froce_eager": True}, "is it force_eager"),
+    ({"super_kernel_optimize": True}, "has no meaning for npugraphd"),
+    ({"gears": [4, 2]}, "ascending"),
+    ({"fallback": "never"}, "allowed are warn, silent, error"),
+    ({"reconnect": "yes"}, "allowed are True and False"),
+    ({"capture_limit": None}, "cannot be None"),
+    ({"capture_limit": 0}, "capture_limit"),
+    ({"force_eager": "maybe"}, "force_eager"),
+])
+def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(Exception, match=message):
+        compiled(nn.Linear(2, 2), **options)(f32(1, 2))
+
+
+def test_options_of_npugraph_ex() -> None:
+    seen = []
+    layer, x = nn.Linear(2, 2), f32(1, 2)
+    options = {"force_eager": True, "inplace_pass": False, "use_graph_pool": (0, 7), "super_kernel_optimize": False,
+               "clone_output": True, "capture_limit": 3,
+               "post_grad_custom_pre_pass": lambda gm, inputs, config: seen.append(type(gm).__name__)}
+    fast = torch.compile(layer, backend="npugraph_ex", options=options)
+    assert_same(fast(x), layer(x), 1e-6)
+    assert len(seen) == 1 and "npugraph_ex" in torch._dynamo.list_backends()
+
+
+def test_options_are_the_daemons() -> None:
+    from npugraph.torch.options import DAEMON, PASSES
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "options.md").read_text()
+    assert sorted(re.findall(r"^\| `(\w+)`", page, re.M)) == sorted({*DAEMON, *PASSES})
+
+
+# ---- several processes, and lost daemons ----------------------------------------------------------------------------
+
+PROCESS = """
+import torch, npugraph.torch
+from torch import nn
+torch.manual_seed(3)
+layer = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 4)).eval()
+with torch.no_grad():
+    fast = torch.compile(layer, backend="npugraph", fullgraph=True, options={"weights_dir": WEIGHTS})
+    x = torch.ones(2, 256)
+    assert torch.allclose(fast(x), layer(x), atol=1e-5)
+    print("ready", flush=True)
+    input()
+"""
+
+
+def test_two_processes_share_captures_and_weights(tmp_path: pathlib.Path) -> None:
+    with_weights = Daemon(tmp_path)
+    env = {**os.environ, "NPUGRAPH_ADDRESS": with_weights.address}
+    program = textwrap.dedent(PROCESS).replace("WEIGHTS", repr(str(tmp_path)))
+    used, processes = [], []
+    for _ in range(2):
+        process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
+        processes.append(process)
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        device = with_weights.stats()["devices"][0]
+        used.append(device["used_bytes"] - device["pool_bytes"])
+        assert captures(with_weights) == 1
+    assert used[0] > 256 * 256 * 4 and used[1] - used[0] < 4096
+    for process in processes:
+        process.communicate(b"\n", timeout=60)
+        assert process.returncode == 0
+    with_weights.stop()
+
+
+def test_a_killed_daemon(tmp_path: pathlib.Path) -> None:
+    first = Daemon(tmp_path)
+    layer, x = nn.Linear(3, 3), f32(2, 3)
+    strict = compiled(layer, address=first.address)
+    going_on = compiled(lambda a, b: (b.add_(layer(a)), b * 2), address=first.address + "", reconnect=True)
+    state, want = torch.zeros(2, 3), torch.zeros(2, 3)
+    strict(x)
+    going_on(x, state)
+    first.kill()
+    with pytest.raises(npugraph.Unavailable):
+        strict(x)
+    (tmp_path / "s").unlink(missing_ok=True)
+    second = Daemon(tmp_path)
+    got = going_on(x, state)
+    want += 2 * layer(x)
+    assert_same(got, (want, want * 2), 1e-5)
+    assert_same(state, want, 1e-5)
+    backend.forget()
+    second.stop()
