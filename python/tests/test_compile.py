@@ -109,6 +109,8 @@ FUNCTIONS: dict[str, tuple[Function, Callable[[], tuple[Any, ...]]]] = {
     "indices": (lambda x, i: (x[i], x[:, i], x[i, 1:], x.index_select(1, i.abs()), x.gather(1, i.abs()[None].expand(2, 3)),
                               x.index_fill(0, i.abs(), 2.0)), lambda: (f32(5, 6), torch.tensor([0, -1, 2]))),
     "index of rank 2": (lambda x, i: (x[i], x[:, i]), lambda: (f32(5, 6, 2), torch.tensor([[0, -1], [2, 4]]))),
+    "several indices": (lambda x, i, j: (x[i, j], x[i[:, None], j], x[:, i, j], x[0, i], x[:, -1, j]),
+                        lambda: (f32(5, 6, 4), torch.tensor([0, -1, 2]), torch.tensor([3, 1, -4]))),
     "writes": (lambda x, i, m: (x.clone().index_put_((i,), torch.ones(6)), x.masked_fill(m, -1.0),
                                 x.clone().index_copy_(1, i.abs(), torch.zeros(5, 3)), torch.where(m, x, 0.5),
                                 x.scatter(1, i.abs()[None], 3.0), F.pad(x, (1, 2)), x.tril(), x.triu(1)),
@@ -223,13 +225,14 @@ def test_dynamic_sizes() -> None:
         x = f32(rows, 8)
         assert_same(fast(x), module(x), 1e-6)
 
-    def mixed(x: Any) -> Any:
+    def mixed(x: Any, at: Any) -> Any:
         n = x.shape[0]
-        return x.reshape(-1), torch.arange(n), x.sum(0) / n if n else x, x[: n // 2], torch.cat([x, x]), n
+        return x.reshape(-1), torch.arange(n), x.sum(0) / n if n else x, x[: n // 2], torch.cat([x, x]), x[at], x[at, at], n
     fast = torch.compile(mixed, backend="npugraph", dynamic=True)
     for rows in (4, 9):
         x = f32(rows, 6)
-        got, want = fast(x), mixed(x)
+        at = torch.tensor([0, -1, 2])
+        got, want = fast(x, at), mixed(x, at)
         assert got[-1] == want[-1]
         assert_same(got[:-1], want[:-1], 1e-6)
 
@@ -280,6 +283,16 @@ def test_decoders_of_transformers(family: str, dtype: Any) -> None:
     assert_same(got, want, tolerance)
     for a, b in zip(ours.layers, theirs.layers, strict=True):
         assert_same((a.keys, a.values), (b.keys, b.values), tolerance)
+
+
+def test_transformers_generates_from_padded_prompts() -> None:
+    model, _ = decoder("qwen3", torch.float32)
+    tokens, mask = torch.arange(1, 11).reshape(2, 5), torch.tensor([[0, 0, 1, 1, 1], [1] * 5])
+    how = {"attention_mask": mask, "max_new_tokens": 6, "do_sample": False, "cache_implementation": "static",
+           "disable_compile": True, "pad_token_id": 0}
+    want = model.generate(tokens, **how)
+    model.forward = torch.compile(model.forward, backend="npugraph")
+    assert torch.equal(model.generate(tokens, **how), want)
 
 
 # ---- what is not captured -------------------------------------------------------------------------------------------
@@ -337,6 +350,10 @@ def test_an_index_out_of_range_is_refused() -> None:
     table = nn.Embedding(4, 2)
     with pytest.raises(npugraph.OutOfRange, match="INDEX_RANGE"):
         compiled(table)(torch.tensor([4]))
+    pair = compiled(lambda x, i, j: x[i, j])
+    for i, j in ((0, 4), (-4, 0), (3, 0), (0, -5)):  # each element of the merged dimension that they would meet exists
+        with pytest.raises(npugraph.OutOfRange, match="INDEX_RANGE"):
+            pair(f32(3, 4), torch.tensor([i]), torch.tensor([j]))
 
 
 # ---- options --------------------------------------------------------------------------------------------------------

@@ -493,13 +493,18 @@ def _index_select(w: Writer, node: Node, x: Value, dim: int, index: Value) -> Va
     return w.op("aten.index_select", [x, index], x.dtype, node.out.shape, dim=dim)
 
 
+def _with(w: Writer, word: str, x: Value, number: Any, dtype: torch.dtype) -> Value:
+    """Writes an operator of integers and a number or a size."""
+    other = _symbolic(w, number)
+    if isinstance(other, Value):
+        return w.op(f"aten.{word}.Tensor", [x, w.cast(other, x.dtype)], dtype, x.shape)
+    return w.op(f"aten.{word}.Scalar", [x], dtype, x.shape, other=other)
+
+
 def _counted(w: Writer, index: Value, size: Any) -> Value:
     """Returns an index whose negative elements count from the end."""
-    if isinstance(size, torch.SymInt):
-        raise Unsupported("an index of a dimension whose size is a symbol")
-    negative = w.op("aten.lt.Scalar", [index], torch.bool, index.shape, other=0)
-    behind = w.op("aten.add.Scalar", [index], index.dtype, index.shape, other=size)
-    return w.op("aten.where.self", [negative, behind, index], index.dtype, index.shape)
+    behind = _with(w, "add", index, size, index.dtype)
+    return w.op("aten.where.self", [_with(w, "lt", index, 0, torch.bool), behind, index], index.dtype, index.shape)
 
 
 @handles("index.Tensor")
@@ -507,8 +512,8 @@ def _index(w: Writer, node: Node, x: Value, indices: list[Value | None]) -> Valu
     given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
     if any(index.dtype in (torch.bool, torch.uint8) for _, index in given):
         raise Unsupported("aten.index.Tensor with a mask: the size of its result depends on data")
-    if len(given) != 1:
-        raise Unsupported("aten.index.Tensor with several tensors of indices")
+    if len(given) > 1:
+        return _index_by_several(w, node, x, given)
     dim, index = given[0]
     counted = _counted(w, index, x.shape[dim])
     if dim == 0:
@@ -516,6 +521,37 @@ def _index(w: Writer, node: Node, x: Value, indices: list[Value | None]) -> Valu
     flat = w.reshape(counted, [_product(index.shape)])
     rows = w.op("aten.index_select", [x, flat], x.dtype, [*x.shape[:dim], flat.shape[0], *x.shape[dim + 1:]], dim=dim)
     return w.reshape(rows, node.out.shape)
+
+
+def _index_by_several(w: Writer, node: Node, x: Value, given: list[tuple[int, Value]]) -> Value:
+    """Indices of several dimensions: the dimensions are merged, and the indices become rows of the merged one.
+
+    An index that is out of range becomes -1 there, so that the replay is refused and no other element is read.
+    """
+    dims = [dim for dim, _ in given]
+    if dims != list(range(dims[0], dims[-1] + 1)):
+        raise Unsupported("aten.index.Tensor with tensors of indices that are not beside each other")
+    shape: list[Any] = []
+    for _, index in given:
+        shape = _broadcast(index.shape, shape)
+    merged: Value | None = None
+    valid: Value | None = None
+    for dim, index in given:
+        size = x.shape[dim]
+        counted = expanded(w, w.cast(_counted(w, index, size), torch.int64), shape)
+        for comparison, bound in (("ge", 0), ("lt", size)):
+            inside = _with(w, comparison, counted, bound, torch.bool)
+            valid = inside if valid is None else w.op("aten.logical_and", [valid, inside], torch.bool, shape)
+        if merged is not None:
+            scaled = _with(w, "mul", merged, size, torch.int64)
+            counted = w.op("aten.add.Tensor", [scaled, counted], torch.int64, shape)
+        merged = counted
+    outside = w.full(torch.int64, shape, -1)
+    rows = w.reshape(w.op("aten.where.self", [valid, merged, outside], torch.int64, shape), [_product(shape)])
+    before, after = list(x.shape[:dims[0]]), list(x.shape[dims[-1] + 1:])
+    flat = w.reshape(x, [*before, _product(x.shape[d] for d in dims), *after])
+    taken = w.op("aten.index_select", [flat, rows], x.dtype, [*before, rows.shape[0], *after], dim=dims[0])
+    return w.reshape(taken, node.out.shape)
 
 
 @handles("index_put")
