@@ -218,6 +218,38 @@ def test_resident_states_are_pulled() -> None:
     assert_same(fast(cache, torch.tensor([3]), row), step(want, torch.tensor([3]), row), 1e-6)
 
 
+@pytest.mark.parametrize("resident", [False, True])
+def test_states_come_and_go(daemon: Daemon, resident: bool) -> None:
+    def step(cache: Any, row: Any) -> Any:
+        cache[2:3] = row
+        return cache.sum()
+    fast, used = compiled(step, resident_states=resident), []
+    for n in range(12):
+        cache = torch.zeros(1000, 100)  # where the last one was, as a rule
+        cache[0, 0] = n
+        row = torch.full((1, 100), 1.0)
+        assert fast(cache, row).item() == n + 100
+        assert cache[2].sum().item() == (0 if resident else 100)
+        del cache
+        device = daemon.stats()["devices"][0]
+        used.append(device["used_bytes"] - device["pool_bytes"])
+    assert used[-1] <= used[2] <= used[0] + 3 * 400000
+
+
+def test_inputs_and_results_beyond_a_message() -> None:
+    def function(x: Any, y: Any, state: Any) -> Any:
+        state.add_(x[:, :3])
+        return x + 1, y * 2, x.sum() + y.sum(), (x @ y.t())[:2]
+    x, y, state = f32(1500, 1000), f32(1300, 1000), f32(1500, 3)  # 6 and 5 MB
+    want, other = function(x, y, mine := state.clone()), compiled(function)
+    for _ in range(2):
+        assert_same(other(x, y, theirs := state.clone()), want, 1e-4)
+        assert_same(theirs, mine, 1e-6)
+    x, y = y, x[:1300]
+    assert_same(compiled(lambda a: (a * 3,) * 1 + tuple(a + n for n in range(5)))(x),
+                (x * 3, *(x + n for n in range(5))), 0)
+
+
 def test_dynamic_sizes() -> None:
     module = nn.Sequential(nn.Linear(8, 16), nn.SiLU(), nn.LayerNorm(16), nn.Linear(16, 4))
     fast = torch.compile(module, backend="npugraph", fullgraph=True, dynamic=True)

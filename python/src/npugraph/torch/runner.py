@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.utils.weak import TensorWeakRef
 
+from ..client import Buffer
 from ..errors import Error, FailedPrecondition, GraphRefused, Unavailable
 from ..graphs import Graph, PreparedReplay
 from .connection import UNTRACKED, Connection, Mirror, connection_of, version_of
@@ -34,6 +36,9 @@ class Bound:
     mirrors: list[Mirror]
     epoch: int
     maxima: dict[str, int]
+    uploads: list[Buffer]
+    downloads: list[Buffer]
+    states: list[TensorWeakRef]  # the tensors whose copies are bound; when one is gone, so is the use of this
     stamp: tuple[Any, ...] = ()
 
 
@@ -66,9 +71,9 @@ class _Output:
         self.shape, self.stride = _sizes(slot.shape), _sizes(slot.stride)
         self.width = torch.empty((), dtype=slot.dtype).element_size()
 
-    def tensor(self, outs: Any, values: dict[str, int]) -> torch.Tensor:
+    def tensor(self, fetch: Callable[[int, torch.Tensor], torch.Tensor], values: dict[str, int]) -> torch.Tensor:
         shape = self.shape(values)
-        result = _fill(torch.empty(shape, dtype=self.slot.dtype), outs[self.slot.output])
+        result = fetch(self.slot.output, torch.empty(shape, dtype=self.slot.dtype))
         stride = self.stride(values)
         return result if _contiguous(shape, stride) else _strided(result, stride)
 
@@ -103,6 +108,7 @@ class Runner:
         self.checked = program.states if options.frozen else self.held
         self.bounds: dict[tuple[Any, ...], Bound] = {}
         self.last: Bound | None = None
+        self.kept: list[torch.Tensor] = []  # what `last` is bound to: as long as they live, no other tensor has their ids
         self.maxima = dict.fromkeys(program.symbols, SYMBOL_MAX)
         self.gears = options.gears
         self.outputs = [_Output(s) if isinstance(s, Slot) and s.argument < 0 else s for s in program.outputs]
@@ -152,10 +158,17 @@ class Runner:
             place.data, place.bytes = tensor.data_ptr(), tensor.nbytes
         for number, name in enumerate(self.program.symbols):
             prepared.symbols[number] = values[name]
-        outs = prepared.run()
-        results = [self._result(slot, outs, values, args) for slot in self.outputs]
+        for buffer, a in zip(bound.uploads, self.program.uploads, strict=True):
+            buffer.write(args[a])
+        outs, places = prepared.run(), self.program.places
+
+        def fetch(number: int, tensor: torch.Tensor) -> torch.Tensor:
+            place = places[number]
+            return _fill(tensor, outs[place]) if place >= 0 else bound.downloads[~place].read_into(tensor)
+
+        results = [self._result(slot, fetch, values, args) for slot in self.outputs]
         if self.versions_change:
-            self._write_back(args, outs, values, bound)
+            self._write_back(args, fetch, bound)
         return results
 
     def _stamp(self, args: list[Any]) -> tuple[Any, ...]:
@@ -166,9 +179,9 @@ class Runner:
         except RuntimeError:  # tensors of inference_mode have no version: states among them are uploaded each time
             return ()
 
-    def _result(self, slot: Any, outs: Any, values: dict[str, int], args: list[Any]) -> Any:
+    def _result(self, slot: Any, fetch: Any, values: dict[str, int], args: list[Any]) -> Any:
         if isinstance(slot, _Output):
-            return slot.tensor(outs, values)
+            return slot.tensor(fetch, values)
         if isinstance(slot, Slot):
             return args[slot.argument]
         return _sizes((slot,))(values)[0] if isinstance(slot, torch.SymInt) else slot
@@ -187,17 +200,21 @@ class Runner:
         key = (connection.epoch, tuple(m.buffer.number for m in mirrors), tuple(self.maxima.values()))
         bound = self.bounds.get(key)
         if bound is None:
-            self.bounds = {k: b for k, b in self.bounds.items() if b.epoch == connection.epoch}
-            bound = self.bounds[key] = self._register(connection, mirrors)
-        self.last = bound
+            self.last, self.kept = None, []
+            self.bounds = {k: b for k, b in self.bounds.items()
+                           if b.epoch == connection.epoch and all(ref() is not None for ref in b.states)}
+            states = [TensorWeakRef(args[a]) for a in self.program.states]
+            bound = self.bounds[key] = self._register(connection, mirrors, states)
+        self.last, self.kept = bound, [args[a] for a in self.held]
         bound.stamp = self._stamp(args)
         return bound
 
-    def _register(self, connection: Connection, mirrors: list[Mirror]) -> Bound:
+    def _register(self, connection: Connection, mirrors: list[Mirror], states: list[TensorWeakRef]) -> Bound:
         labels = [f"p{n}" for n in range(len(self.program.params))] + [f"s{n}" for n in range(len(self.program.states))]
         bindings = {label: m.buffer for label, m in zip(labels, mirrors, strict=True)}
         for number, constant in enumerate(self.program.constants):
             bindings[f"c{number}"] = connection.mirror(constant, 0, trusted=True).buffer
+        uploads, downloads = self._bulk(connection, bindings)
         gears = {name: list(self.gears) for name in self.program.symbols} if self.gears else None
         while True:
             text = self.program.text(self.maxima, gears)
@@ -215,27 +232,32 @@ class Runner:
         log.debug("npugraph: registered\n%s", text)
         prepared = connection.stream.prepare(graph, len(self.program.inputs), len(self.program.symbols))
         largest = {name: sizes[-1] for name, sizes in gears.items()} if gears else dict(self.maxima)
-        return Bound(graph, prepared, mirrors, connection.epoch, largest)
+        return Bound(graph, prepared, mirrors, connection.epoch, largest, uploads, downloads, states)
+
+    def _bulk(self, connection: Connection, bindings: dict[str, Buffer]) -> tuple[list[Buffer], list[Buffer]]:
+        """Allocates buffers for what is too large for messages, and adds them to the bindings."""
+        made: tuple[list[Buffer], list[Buffer]] = ([], [])
+        for kind, sizes, buffers in (("u", self.program.upload_bytes, made[0]), ("r", self.program.downloads, made[1])):
+            for number, nbytes in enumerate(sizes):
+                buffers.append(connection.client.allocate(nbytes, device=self.options.device))
+                bindings[f"{kind}{number}"] = buffers[-1]
+        return made
 
     # ---- states ----
 
-    def _write_back(self, args: list[Any], outs: Any, values: dict[str, int], bound: Bound) -> None:
+    def _write_back(self, args: list[Any], fetch: Any, bound: Bound) -> None:
         """Makes the caller's tensors equal to the states again, by what changed."""
         for update in self.whole:
             state = args[update.argument]
             if update.kind == "rows":
                 index = args[update.index]
-                rows = self._landed(update.output, outs, (*state.shape[:update.dim], index.numel(),
-                                                          *state.shape[update.dim + 1:]), state.dtype)
-                state.index_copy_(update.dim, index, rows)
+                shape = (*state.shape[:update.dim], index.numel(), *state.shape[update.dim + 1:])
+                state.index_copy_(update.dim, index, self._landed(update.output, fetch, shape, state.dtype))
             elif update.kind == "part":
-                size = outs[update.output].bytes // max(state.element_size(), 1)
-                rest = state.numel() // max(state.shape[update.dim], 1)
-                length = size // max(rest, 1)
-                part = state.narrow(update.dim, update.start, length)
-                part.copy_(self._landed(update.output, outs, tuple(part.shape), state.dtype))
+                part = state.narrow(update.dim, update.start, update.length)
+                part.copy_(self._landed(update.output, fetch, tuple(part.shape), state.dtype))
             else:
-                state.copy_(self._landed(update.output, outs, tuple(state.shape), state.dtype))
+                state.copy_(self._landed(update.output, fetch, tuple(state.shape), state.dtype))
         mirrors = bound.mirrors[len(self.program.params):]
         for mirror, a in zip(mirrors, self.program.states, strict=True):
             mirror.version = version_of(args[a])
@@ -244,10 +266,9 @@ class Runner:
             bumps = self.bumps[len(self.program.params):]
             bound.stamp[2][n:] = [m.version + bump for m, bump in zip(mirrors, bumps, strict=True)]
 
-    def _landed(self, output: int, outs: Any, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    def _landed(self, output: int, fetch: Any, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         landing = self._landing.get(output)
         if landing is None or landing.shape != shape:
             landing = self._landing[output] = torch.empty(shape, dtype=dtype)
-        return _fill(landing, outs[output])
-
-
+        filled: torch.Tensor = fetch(output, landing)
+        return filled

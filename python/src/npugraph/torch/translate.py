@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import operator
 from collections.abc import Iterable
 from typing import Any
@@ -17,6 +18,8 @@ from .shapes import Unsupported, expression
 from .values import Value, Writer, dtype_word
 
 SYMBOL_MAX = 4096  # until a larger size is seen
+# Inputs and results of a call that exceed this are moved by buffers, the largest first: a message has at most 16 MiB.
+MESSAGE_BYTES = 8 << 20
 Node = Any  # an FX node; PyTorch's types of its arguments say too little
 _IGNORED = {"aten._assert_tensor_metadata.default", "aten.sym_size.int", "aten.sym_numel.default"}
 
@@ -35,6 +38,7 @@ class Update:
     dim: int = 0
     index: int = -1  # argument that has the rows
     start: int = 0
+    length: int = 0
 
 
 @dataclasses.dataclass
@@ -52,6 +56,10 @@ class Program:
     constants: list[torch.Tensor]  # labels c0, ...
     outputs: list[Any]  # of the FX graph: a Slot, an int, or None
     updates: list[Update]
+    uploads: list[int]  # arguments that are written to a buffer at each call; labels u0, ...
+    upload_bytes: list[int]
+    places: list[int]  # of each output of the graph: its number in the answer, or ~k for the buffer with label rk
+    downloads: list[int]  # bytes of the buffers that results are read from
 
     def text(self, maxima: dict[str, int], gears: dict[str, list[int]] | None = None) -> str:
         """Returns the graph text, with the largest value of each symbol and its buckets."""
@@ -101,6 +109,9 @@ class Translator:
         self.constants: list[torch.Tensor] = []
         self.declarations: list[str] = []
         self.returned: list[Value] = []
+        self.uploads: list[int] = []
+        free = [n for n in self.arguments if n.users and n not in self.written and self.arguments.index(n) not in self.static]
+        self.bulky = {free[k] for k in _bulky([_bytes(n.meta.get("val")) for n in free])}
         self.program = self._translate()
 
     def _translate(self) -> Program | None:
@@ -122,7 +133,8 @@ class Translator:
             self.missing.append(Missing(self.arguments[0], str(why)))
             return None
         return Program(self.name, symbols, sources, self.declarations, self.writer.lines, self.params, self.states,
-                       self.inputs, self.constants, self.outputs, self.updates)
+                       self.inputs, self.constants, self.outputs, self.updates, self.uploads,
+                       [_bytes(self.arguments[a].meta["val"]) for a in self.uploads], self.places, self.downloads)
 
     # ---- nodes ----
 
@@ -179,6 +191,9 @@ class Translator:
         elif number in self.static:
             kind, label = "param", f"p{len(self.params)}"
             self.params.append(number)
+        elif node in self.bulky:
+            kind, label = "param", f"u{len(self.uploads)}"
+            self.uploads.append(number)
         else:
             kind, label = "input", f"i{len(self.inputs)}"
             self.inputs.append(number)
@@ -207,15 +222,33 @@ class Translator:
         self.outputs = [self._result(r) for r in results]
         self.updates = [self._update(target, copy) for target, copy in self.written.items()]
         writes = [(self.values[target], self._kept(self.values[copy.args[1]])) for target, copy in self.written.items()]
+        answered = self._place()
         for state, value in writes:
             value = expanded(self.writer, self.writer.cast(value, state.dtype), state.shape)
             self.writer.node("aten.copy_", [state, value], [])
-        if not self.returned:
-            if not self.written:
-                raise Unsupported("a graph without results")
-        else:
-            shown = ", ".join(f'"o{n}" = {value.name}' for n, value in enumerate(self.returned))
+        if answered:
+            shown = ", ".join(f'"o{n}" = {value.name}' for n, value in enumerate(answered))
             self.writer.lines.append(f"  return {shown}")
+        elif not self.written and not self.downloads:
+            raise Unsupported("a graph without results")
+
+    def _place(self) -> list[Value]:
+        """Gives each output its place, and returns those that are in the answer."""
+        self.places: list[int] = []
+        self.downloads: list[int] = []
+        answered: list[Value] = []
+        bulky = _bulky([_bytes(value) for value in self.returned])
+        for number, value in enumerate(self.returned):
+            if number in bulky:
+                label = f"r{len(self.downloads)}"
+                self.places.append(~len(self.downloads))
+                self.downloads.append(_bytes(value))
+                self.declarations.append(f'  state %{label} : {value.type} = "{label}"')
+                self.writer.node("aten.copy_", [Value(f"%{label}", value.dtype, value.shape), value], [])
+            else:
+                self.places.append(len(answered))
+                answered.append(value)
+        return answered
 
     def _kept(self, value: Value) -> Value:
         """Returns a copy of what shows a state's memory, taken before states are written."""
@@ -255,8 +288,11 @@ class Translator:
             update.output = self._return(self._rows(rows, target))
         elif (name == "aten.slice_scatter.default" and source.args[0] is target
               and type(part := source.args[3] if len(source.args) > 3 else 0) is int and part >= 0
+              and type(self.values[source.args[1]].shape[source.args[2] if len(source.args) > 2 else 0]) is int
               and (len(source.args) < 6 or source.args[5] == 1)):
-            update = Update(update.argument, "part", dim=source.args[2] if len(source.args) > 2 else 0, start=part)
+            dim = source.args[2] if len(source.args) > 2 else 0
+            update = Update(update.argument, "part", dim=dim, start=part,
+                            length=self.values[source.args[1]].shape[dim])
             update.output = self._return(self._rows(source.args[1], target))
         else:
             update.output = self._return(self.values[source])
@@ -275,6 +311,24 @@ class Translator:
                     if isinstance(size, torch.SymInt) and str(expression(size)) == symbol:
                         return number, dim
         raise Unsupported(f"the size {symbol}, which no input has")
+
+
+def _bytes(tensor: Any) -> int:
+    """Returns the bytes of a tensor of fixed size, and 0 for others, which cannot be bound to a buffer."""
+    if not hasattr(tensor, "dtype") or not all(type(size) is int for size in tensor.shape):
+        return 0
+    return int(math.prod(tensor.shape)) * torch.empty((), dtype=tensor.dtype).element_size()
+
+
+def _bulky(sizes: list[int]) -> set[int]:
+    """Returns the numbers of the largest, so that the rest fits a message."""
+    rest, found = sum(sizes), set()
+    for number in sorted(range(len(sizes)), key=lambda k: -sizes[k]):
+        if rest <= MESSAGE_BYTES:
+            break
+        found.add(number)
+        rest -= sizes[number]
+    return found
 
 
 def _is_copy_back(node: Node) -> bool:
