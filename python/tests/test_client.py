@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import threading
 
 import numpy as np
@@ -175,6 +176,14 @@ def test_a_model_generates(client: npugraph.Client) -> None:
     assert biased.token == 9
     with pytest.raises(npugraph.Error, match="min_p is 2"):
         client.open("bible", prompt, npugraph.Sampling(min_p=2))
+
+
+def test_the_readme_works(client: npugraph.Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    client.load_model(str(MODEL), name="bible", keep=False)
+    monkeypatch.chdir(MODEL.parents[1])
+    lines = re.findall(r"```python\n(.*?)```", (MODEL.parents[1] / "python" / "README.md").read_text(), re.S)
+    exec(lines[0], {})  # the second one needs torch: test_compile.py has such
+    assert len(capsys.readouterr().out) > 60 and len(lines[0].splitlines()) == 5
 
 
 def test_streams_of_text() -> None:

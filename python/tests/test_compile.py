@@ -191,6 +191,18 @@ def test_writes_to_inputs_come_back(wrap: Any) -> None:
     assert_same(new, want, 1e-6)
 
 
+def test_states_of_inference_mode() -> None:
+    plain, fast = Counter(), compiled(Counter())
+    with torch.inference_mode():
+        caches = [[torch.zeros(4, 3), torch.zeros(4, 1)] for _ in range(2)]
+        for step in range(3):
+            row, at = f32(1, 3), torch.tensor([step])
+            for cache, _ in caches:
+                cache.add_(step)  # which no version tells
+            assert_same(fast(*caches[1], row, at), plain(*caches[0], row, at), 1e-6)
+            assert_same(caches[1], caches[0], 1e-6)
+
+
 def test_two_inputs_change_places() -> None:
     def swap(a: Any, b: Any) -> Any:
         old = a.clone()

@@ -39,7 +39,7 @@ class Bound:
     uploads: list[Buffer]
     downloads: list[Buffer]
     states: list[TensorWeakRef]  # the tensors whose copies are bound; when one is gone, so is the use of this
-    stamp: tuple[Any, ...] = ()
+    stamp: tuple[list[int], list[int], list[int]] | None = None  # None: it must be bound anew at each call
 
 
 def _sizes(shape: Sequence[Any]) -> Callable[[dict[str, int]], tuple[int, ...]]:
@@ -143,7 +143,7 @@ class Runner:
         values = {name: args[a] if dim < 0 else args[a].shape[dim]
                   for name, (a, dim) in zip(self.program.symbols, self.program.sources, strict=True)}
         bound = self.last
-        if (bound is None or bound.epoch != connection.epoch or bound.stamp != self._stamp(args)
+        if (bound is None or bound.epoch != connection.epoch or bound.stamp is None or bound.stamp != self._stamp(args)
                 or (values and any(values[n] > m for n, m in bound.maxima.items()))):
             bound = self._bind(args, values, connection)
         prepared = bound.prepared
@@ -171,13 +171,13 @@ class Runner:
             self._write_back(args, fetch, bound)
         return results
 
-    def _stamp(self, args: list[Any]) -> tuple[Any, ...]:
+    def _stamp(self, args: list[Any]) -> tuple[list[int], list[int], list[int]] | None:
         """Returns what tells whether the bound tensors are the same, at the same place, and not written since."""
         held = [args[a] for a in self.checked]
         try:
             return list(map(id, held)), list(map(_pointer, held)), list(map(_version, held))
         except RuntimeError:  # tensors of inference_mode have no version: states among them are uploaded each time
-            return ()
+            return None
 
     def _result(self, slot: Any, fetch: Any, values: dict[str, int], args: list[Any]) -> Any:
         if isinstance(slot, _Output):
