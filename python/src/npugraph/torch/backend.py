@@ -65,7 +65,7 @@ def _decompositions() -> dict[Any, Any]:
     table = dict(core_aten_decompositions())
     for operator in list(table):
         name = str(operator).removesuffix(".default")
-        if name in HANDLERS and name not in ("aten.squeeze", "aten.reshape", "aten.contiguous", "aten.linear"):
+        if name in HANDLERS:
             del table[operator]
     return table
 

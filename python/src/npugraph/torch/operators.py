@@ -271,12 +271,12 @@ def _masked_fill(w: Writer, node: Node, x: Value, mask: Value, value: Any) -> Va
     return w.op("aten.masked_fill.Scalar", [x, mask], x.dtype, node.out.shape, value=float_or_int(value))
 
 
-@handles("_to_copy", "to.dtype")
+@handles("_to_copy")
 def _to_copy(w: Writer, node: Node, x: Value, *_: Any, **__: Any) -> Value:
     return w.cast(x, node.out.dtype)
 
 
-@handles("clone", "alias", "detach", "lift_fresh_copy", "contiguous")
+@handles("clone", "alias", "detach", "lift_fresh_copy")
 def _identity(w: Writer, node: Node, x: Value, **_: Any) -> Value:
     return x
 
@@ -307,11 +307,6 @@ def _addmm(w: Writer, node: Node, bias: Value, a: Value, b: Value, beta: Any = 1
         raise Unsupported(f"aten.addmm of {a.dtype}")
     extra = {k: float_or_int(v) for k, v in (("beta", beta), ("alpha", alpha)) if v != 1}
     return w.op("aten.addmm", [bias, a, b], a.dtype, node.out.shape, **extra)
-
-
-@handles("linear")
-def _linear(w: Writer, node: Node, x: Value, weight: Value, bias: Value | None = None) -> Value:
-    return w.op("aten.linear", [x, weight, bias], x.dtype, node.out.shape)
 
 
 @handles("embedding")
@@ -632,7 +627,7 @@ def _repeat(w: Writer, node: Node, x: Value, repeats: Any) -> Value:
 
 # ---- views ----------------------------------------------------------------------------------------------------------
 
-@handles("view", "_unsafe_view", "reshape", "squeeze.dim", "squeeze.dims", "squeeze", "unsqueeze")
+@handles("view", "_unsafe_view", "squeeze.dim", "squeeze.dims", "squeeze", "unsqueeze")
 def _view(w: Writer, node: Node, x: Value, *_: Any) -> Value:
     if len(x.shape) == len(node.out.shape) and all(map(_same, x.shape, node.out.shape)):
         return x
