@@ -77,7 +77,8 @@ void ngd_ascend_build_moe_finalize_routing(struct ascend_issue *c)
                                     .attributes = {mode}};
     char text[ASCEND_RULE_ROOM];
 
-    if (ngd_ascend_breaks(c->dev, &call, text)) { /* the sum is made in f32 anyway */
+    /* No version takes scales of f32 beside f16, and a probe has no rules. The sum is made in f32 anyway. */
+    if (x.dtype == NGD_F16 || ngd_ascend_breaks(c->dev, &call, text)) {
         x = ngd_ascend_cast(c, &x, NGD_F32);
         z = y.dtype == NGD_F32 ? y : ngd_ascend_temp(c, NGD_F32, y.rank, y.dims);
     }
