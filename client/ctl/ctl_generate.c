@@ -446,7 +446,7 @@ static int by_logprob(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-static void print_choice(const struct generation *g, const struct choice *c, size_t number)
+static void print_own_choice(const struct generation *g, const struct choice *c, size_t number)
 {
     const struct ngd_word finish = finish_word(&c->g, c->finish);
     json_t *one;
@@ -486,7 +486,7 @@ static int generate_choices(struct generation *g)
         qsort(choices, g->best_of, sizeof(*choices), by_logprob);
         json_object_set_new(g->ctl->root, "choices", json_array());
         for (size_t i = 0; i < g->n; i++)
-            print_choice(g, &choices[i], i + 1);
+            print_own_choice(g, &choices[i], i + 1);
     }
     for (size_t i = 0; i < g->best_of; i++)
         choice_fini(&choices[i]);

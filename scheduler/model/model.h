@@ -141,8 +141,8 @@ struct ngd_step_params {
     int32_t forced; /* >= 0: appended instead of the token chosen last; else -1 */
     /*
      * Tokens that are appended instead of the one chosen last, all but the last as a prompt is: what a user says behind
-     * an answer. They count as given, not as generated. Neither forced nor draft goes with them. If the step fails after
-     * it began, some of them may be in the context.
+     * an answer. They count as given, not as generated. Neither forced nor draft goes with them. If the step fails
+     * after it began, some of them may be in the context.
      */
     const int32_t *append;
     uint32_t n_append;
