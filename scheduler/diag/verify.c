@@ -202,7 +202,7 @@ static void keep_evidence(struct check *c)
     char hex[NGD_DIGEST_HEX], path[128];
     struct ngd_strbuf sb;
 
-    if (!e.dumps || e.dumps->n_allowed == 0)
+    if (!e.dumps)
         return;
     ngd_digest_hex(&prog->graph->digest, hex);
     snprintf(path, sizeof(path), "quarantine/%.12s-%016" PRIx64 "-%" PRId64, hex, c->x->key_hash, ngd_now());
