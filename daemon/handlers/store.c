@@ -120,7 +120,7 @@ static ngd_status_t run_list(struct ngd_call *call, const void *msg, struct ngd_
     ngd_status_t status;
 
     (void)msg;
-    while (NGD_FAULT(STORE_SLOW))
+    while (NGD_FAULT(STORE_SLOW) && ngd_daemon_state(call->daemon) != NGD_DAEMON_STOPPED)
         nanosleep(&(struct timespec){.tv_nsec = 10 * NGD_MSEC}, NULL);
     status = ngd_store_list(store, &items, &n, diag);
     if (status != NGD_OK)
