@@ -217,6 +217,18 @@ struct ascend_view ngd_ascend_reshape(const struct ascend_view *v, uint32_t rank
     return r;
 }
 
+struct ascend_view ngd_ascend_transpose(const struct ascend_view *v)
+{
+    const uint32_t a = v->rank - 2, b = v->rank - 1;
+    struct ascend_view t = *v;
+
+    t.dims[a] = v->dims[b];
+    t.dims[b] = v->dims[a];
+    t.strides[a] = v->strides[b];
+    t.strides[b] = v->strides[a];
+    return t;
+}
+
 struct ascend_view ngd_ascend_half(const struct ascend_view *v, int which)
 {
     struct ascend_view h = *v;

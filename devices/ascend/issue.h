@@ -96,6 +96,8 @@ struct ascend_view ngd_ascend_out(struct ascend_issue *c, uint32_t i);
 struct ascend_view ngd_ascend_temp(struct ascend_issue *c, ngd_dtype_t dtype, uint32_t rank, const int64_t *dims);
 /* The same contiguous elements in another shape. */
 struct ascend_view ngd_ascend_reshape(const struct ascend_view *v, uint32_t rank, const int64_t *dims);
+/* With the last two dimensions exchanged. */
+struct ascend_view ngd_ascend_transpose(const struct ascend_view *v);
 /* Half of the last dimension: 0 or 1. */
 struct ascend_view ngd_ascend_half(const struct ascend_view *v, int which);
 int64_t ngd_ascend_count(const struct ascend_view *v);

@@ -182,24 +182,13 @@ static bool is_transposed(const struct ascend_view *v)
     return (v->dims[0] == 1 || v->strides[0] == 1) && (v->dims[1] == 1 || v->strides[1] == v->dims[0]);
 }
 
-static struct ascend_view swapped(const struct ascend_view *v)
-{
-    struct ascend_view t = *v;
-
-    t.dims[0] = v->dims[1];
-    t.dims[1] = v->dims[0];
-    t.strides[0] = v->strides[1];
-    t.strides[1] = v->strides[0];
-    return t;
-}
-
 /* The transpose of contiguous elements: v itself, or a copy. */
 static struct ascend_view turned_copy(struct ascend_issue *c, const struct ascend_view *v)
 {
-    struct ascend_view t = swapped(v);
+    struct ascend_view t = ngd_ascend_transpose(v);
 
     t = ngd_ascend_contiguous(c, &t);
-    return swapped(&t);
+    return ngd_ascend_transpose(&t);
 }
 
 /* i32 numbers, which hold eight int4 each along dimension 0 of a transpose, or along dimension 1. */
@@ -236,10 +225,10 @@ static struct ascend_view antiquant_view(struct ascend_issue *c, uint32_t i, ngd
         v = ngd_ascend_cast(c, &v, v.rank ? dtype : v.dtype);
         return v.rank ? ngd_ascend_contiguous(c, &v) : v;
     }
-    t = swapped(&v);
+    t = ngd_ascend_transpose(&v);
     t = ngd_ascend_cast(c, &t, dtype);
     t = ngd_ascend_contiguous(c, &t);
-    return swapped(&t);
+    return ngd_ascend_transpose(&t);
 }
 
 /* x and scales have one dtype of half precision. f16 has the more digits, where neither says which. */

@@ -19,17 +19,6 @@ static struct ascend_view matrices(const struct ascend_view *v, int64_t n, int64
     return ngd_ascend_reshape(v, 3, (const int64_t[]){n, rows, v->dims[v->rank - 1]});
 }
 
-static struct ascend_view transposed(const struct ascend_view *v)
-{
-    struct ascend_view t = *v;
-
-    t.dims[1] = v->dims[2];
-    t.dims[2] = v->dims[1];
-    t.strides[1] = v->strides[2];
-    t.strides[2] = v->strides[1];
-    return t;
-}
-
 static struct ascend_view mask_constant(struct ascend_issue *c, double v)
 {
     struct ascend_view t = ngd_ascend_temp(c, NGD_F32, 1, (const int64_t[]){1});
@@ -111,7 +100,7 @@ void ngd_ascend_build_sdpa(struct ascend_issue *c)
     b = ngd_ascend_temp(c, NGD_F32, q.rank, dims);
     scaled = matrices(&scaled, n, rows);
     k = matrices(&k, n, keys);
-    k = transposed(&k);
+    k = ngd_ascend_transpose(&k);
     v = matrices(&v, n, keys);
     z = matrices(&a, n, rows);
     ASCEND_RUN(c, BatchMatMul, T(scaled), T(k), T(z), NGD_ACL_CUBE_KEEP_DTYPE);
