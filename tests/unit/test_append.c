@@ -33,13 +33,7 @@ static uint32_t say_turns(struct toy *t, uint32_t a, uint32_t b, bool forced, co
         append_tokens(&s, prompt + a, b);
     toy_ok(&s);
     ck_assert_uint_eq(s.position, a + 1 + b);
-    said[n++] = s.token;
-    while (s.position < TOY_CONTEXT) {
-        toy_step(&s, -1);
-        said[n++] = s.token;
-    }
-    ngd_seq_close(s.seq);
-    return n;
+    return toy_say_rest(&s, said, n);
 }
 
 START_TEST(appended_tokens_are_as_forced_ones)

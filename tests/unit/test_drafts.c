@@ -11,16 +11,9 @@ static const struct ngd_sampling greedy, drawn = {.temperature = 0.9f, .top_k = 
 static uint32_t say_plainly(struct toy *t, const struct ngd_sampling *how, int32_t *said)
 {
     struct toy_seq s;
-    uint32_t n = 0;
 
     toy_seq_open(t, &s, prompt, N_PROMPT, how);
-    said[n++] = s.token;
-    while (s.position < TOY_CONTEXT) {
-        toy_step(&s, -1);
-        said[n++] = s.token;
-    }
-    ngd_seq_close(s.seq);
-    return n;
+    return toy_say_rest(&s, said, 0);
 }
 
 static void queue_draft(struct toy_seq *s, int32_t forced, const int32_t *draft, uint32_t n, bool logprobs)

@@ -64,16 +64,9 @@ static int32_t expected_next(const struct toy *t, const struct ngd_sampling *how
 static uint32_t say_plainly(struct toy *t, const struct ngd_sampling *how, int32_t *said)
 {
     struct toy_seq s;
-    uint32_t n = 0;
 
     toy_seq_open(t, &s, prompt, N_PROMPT, how);
-    said[n++] = s.token;
-    while (s.position < TOY_CONTEXT) {
-        toy_step(&s, -1);
-        said[n++] = s.token;
-    }
-    ngd_seq_close(s.seq);
-    return n;
+    return toy_say_rest(&s, said, 0);
 }
 
 START_TEST(steps_choose_by_the_definitions)

@@ -428,6 +428,19 @@ static inline void toy_step(struct toy_seq *s, int32_t forced)
     toy_ok(s);
 }
 
+/* Appends to said the token that was chosen and those of plain steps to the end of the context, and closes the
+ * sequence. Returns the number of tokens in said, which had n. */
+static inline uint32_t toy_say_rest(struct toy_seq *s, int32_t *said, uint32_t n)
+{
+    said[n++] = s->token;
+    while (s->position < TOY_CONTEXT) {
+        toy_step(s, -1);
+        said[n++] = s->token;
+    }
+    ngd_seq_close(s->seq);
+    return n;
+}
+
 static inline void toy_queue_generate(struct toy_seq *s, uint32_t max, bool ignore_stop)
 {
     struct ngd_diag diag = {0};
