@@ -374,15 +374,16 @@ static ngd_status_t open_share(struct ngd_session *s)
     return ngd_share_open(d->sched, s->identity->name, &params, &s->share, NULL);
 }
 
-static void renew_share(void *ctx, const char *name, struct ngd_share_params *params)
+static bool renew_share(void *ctx, const char *name, struct ngd_share_params *params)
 {
     struct ngd_daemon *d = ctx;
     struct ngd_identity *identity = ngd_identity_get(d->identities, name);
 
     if (!identity)
-        return;
+        return false;
     fill_share_params(d, identity, params);
     ngd_identity_unref(identity);
+    return true;
 }
 
 void ngd_sessions_renew_shares(struct ngd_sessions *all)

@@ -39,58 +39,44 @@ int ctl_cmd_reload(struct ctl *ctl, int argc, char **argv)
 
 /* ---- config ------------------------------------------------------------------------------------------------ */
 
-/* Prints the values of a list one after the other, and nothing as "-". */
-static void put_option_values(struct ctl_table *t, char *const *values, size_t n)
+/* Prints the values of a list one after the other; on paper, nothing is "-". */
+static void put_option_values(const struct ctl *ctl, struct ctl_table *t, char *const *values, size_t n)
 {
     struct ngd_strbuf sb;
 
     ngd_strbuf_init(&sb);
     for (size_t i = 0; i < n; i++)
         ngd_strbuf_printf(&sb, "%s%s", i ? ", " : "", values[i]);
-    ctl_str(t, sb.len ? ngd_strbuf_str(&sb) : "-");
+    ctl_str(t, sb.len || ctl->json ? ngd_strbuf_str(&sb) : "-");
     ngd_strbuf_fini(&sb);
 }
 
-static void put_config(struct ctl *ctl, const Npugraph__V1__ConfigResponse *r)
+/* compare: what differs between the daemon's options and its files. */
+static void put_config(struct ctl *ctl, const Npugraph__V1__ConfigResponse *r, bool compare)
 {
-    static const struct ctl_column columns[] = {{"OPTION", "name", false},
-                                                {"VALUE", "value", false},
-                                                {"SET BY", "source", false},
-                                                {"CHANGES BY", "live", false}};
-    struct ctl_table *t = ctl_table_new(ctl, "options", columns, sizeof(columns) / sizeof(columns[0]));
+    static const struct ctl_column shown[] = {{"OPTION", "name", false},
+                                              {"VALUE", "value", false},
+                                              {"SET BY", "source", false},
+                                              {"CHANGES BY", "changes_by", false}};
+    static const struct ctl_column compared[] = {{"OPTION", "name", false},
+                                                 {"RUNS WITH", "value", false},
+                                                 {"NEW VALUE", "new_value", false},
+                                                 {"SET BY", "new_source", false},
+                                                 {"CHANGES BY", "changes_by", false}};
+    struct ctl_table *t = ctl_table_new(ctl, "options", compare ? compared : shown, compare ? 5 : 4);
 
     for (size_t i = 0; i < r->n_options; i++) {
         const Npugraph__V1__ConfigOption *o = r->options[i];
 
         ctl_row(t);
         ctl_str(t, o->name);
-        put_option_values(t, o->values, o->n_values);
-        ctl_str(t, o->source);
+        put_option_values(ctl, t, o->values, o->n_values);
+        if (compare)
+            put_option_values(ctl, t, o->new_values, o->n_new_values);
+        ctl_str(t, compare ? o->new_source : o->source);
         ctl_str(t, o->live ? "reload" : "restart");
     }
-    ctl_table_end(t, "no options");
-}
-
-static void put_difference(struct ctl *ctl, const Npugraph__V1__ConfigResponse *r)
-{
-    static const struct ctl_column columns[] = {{"OPTION", "name", false},
-                                                {"RUNS WITH", "value", false},
-                                                {"NEW VALUE", "new_value", false},
-                                                {"SET BY", "new_source", false},
-                                                {"CHANGES BY", "live", false}};
-    struct ctl_table *t = ctl_table_new(ctl, "options", columns, sizeof(columns) / sizeof(columns[0]));
-
-    for (size_t i = 0; i < r->n_options; i++) {
-        const Npugraph__V1__ConfigOption *o = r->options[i];
-
-        ctl_row(t);
-        ctl_str(t, o->name);
-        put_option_values(t, o->values, o->n_values);
-        put_option_values(t, o->new_values, o->n_new_values);
-        ctl_str(t, o->new_source);
-        ctl_str(t, o->live ? "reload" : "restart");
-    }
-    ctl_table_end(t, "the daemon runs with what its files and its command line say");
+    ctl_table_end(t, compare ? "the daemon runs with what its files and its command line say" : "no options");
 }
 
 /* Leaves only the option of that name. Returns false if there is none. */
@@ -139,7 +125,7 @@ int ctl_cmd_config(struct ctl *ctl, int argc, char **argv)
     else if (name != NULL)
         r->n_options = 1;
     if (rc == 0)
-        (req.compare ? put_difference : put_config)(ctl, r);
+        put_config(ctl, r, req.compare);
     r->n_options = all;
     npugraph__free_message(r);
     return rc;

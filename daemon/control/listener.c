@@ -47,7 +47,8 @@ struct ngd_listeners {
     struct ngd_mutex lock;                     /* for the thread of for_each; the loop reads without it */
     struct listener *items[2 * LISTENERS_MAX]; /* during a reload, those that go and those that come */
     size_t n;
-    int spare; /* a descriptor in reserve, for when no other is free; -1: in use */
+    mode_t mode; /* of the sockets' paths */
+    int spare;   /* a descriptor in reserve, for when no other is free; -1: in use */
 };
 
 /* ---- accepting ------------------------------------------------------------------------------------------ */
@@ -193,6 +194,13 @@ static struct listener *new_listener(struct ngd_listeners *all, const char *text
     all->items[all->n++] = l;
     ngd_mutex_unlock(&all->lock);
     return l;
+}
+
+static void set_fate(struct ngd_listeners *all, struct listener *l, listener_fate_t fate)
+{
+    ngd_mutex_lock(&all->lock);
+    l->fate = fate;
+    ngd_mutex_unlock(&all->lock);
 }
 
 static bool is_tcp(const struct listener *l)
@@ -370,7 +378,7 @@ static ngd_status_t keep_or_listen(struct ngd_listeners *all, const struct ngd_o
             continue;
         if (l->fate != GOES)
             return ngd_diag_set(diag, NGD_ERR_CONFIG, "listen %s is given more than once", text);
-        l->fate = STAYS;
+        set_fate(all, l, STAYS);
         kept = true;
     }
     if (!kept)
@@ -413,6 +421,7 @@ ngd_status_t ngd_listeners_create(struct ngd_daemon *d, struct ngd_listeners **l
     if (!all)
         return NGD_ERR_NO_MEMORY;
     all->daemon = d;
+    all->mode = (mode_t)ngd_options_socket_mode(&d->options);
     ngd_mutex_init(&all->lock, NGD_RANK_LISTENERS);
     all->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
     status = make_all(all, diag);
@@ -443,12 +452,17 @@ ngd_status_t ngd_listeners_start(struct ngd_listeners *all, struct ngd_diag *dia
 
 /* ---- ending --------------------------------------------------------------------------------------------- */
 
-/* Removes only the socket that we made: a person may have put another one in its place. */
-static void remove_path(struct listener *l)
+/* Says whether the path still is the socket that we made: a person may have put something else in its place. */
+static bool has_own_path(const struct listener *l)
 {
     struct stat st;
 
-    if (l->path[0] && lstat(l->path, &st) == 0 && st.st_dev == l->dev && st.st_ino == l->inode)
+    return l->path[0] && lstat(l->path, &st) == 0 && st.st_dev == l->dev && st.st_ino == l->inode;
+}
+
+static void remove_path(struct listener *l)
+{
+    if (has_own_path(l))
         unlink(l->path);
     l->path[0] = '\0';
 }
@@ -550,7 +564,7 @@ ngd_status_t ngd_listeners_prepare(struct ngd_listeners *all, const struct ngd_o
     ngd_status_t status;
 
     for (size_t i = 0; i < all->n; i++)
-        all->items[i]->fate = all->items[i]->passed ? STAYS : GOES;
+        set_fate(all, all->items[i], all->items[i]->passed ? STAYS : GOES);
     status = want_listeners(all, fresh, diag);
     if (status == NGD_OK)
         status = choose_tls_again(all, fresh, diag);
@@ -563,14 +577,16 @@ ngd_status_t ngd_listeners_prepare(struct ngd_listeners *all, const struct ngd_o
 
 static void change_mode(const struct listener *l, mode_t mode)
 {
-    if (l->path[0] && chmod(l->path, mode) != 0)
+    if (has_own_path(l) && chmod(l->path, mode) != 0)
         ngd_error("daemon", "socket-mode of %s cannot be changed: %s", l->path, strerror(errno));
 }
 
 void ngd_listeners_commit(struct ngd_listeners *all, bool take)
 {
     const mode_t mode = (mode_t)ngd_options_socket_mode(&all->daemon->options);
+    const bool other_mode = take && mode != all->mode;
 
+    all->mode = take ? mode : all->mode;
     for (size_t i = 0; i < all->n && take; i++)
         if (all->items[i]->fate == COMES)
             ngd_notice("daemon", "listening on %s", all->items[i]->address);
@@ -578,7 +594,8 @@ void ngd_listeners_commit(struct ngd_listeners *all, bool take)
     for (size_t i = 0; i < all->n && take; i++) {
         struct listener *l = all->items[i];
 
-        change_mode(l, mode);
+        if (other_mode)
+            change_mode(l, mode);
         if (!is_tcp(l) || l->tls == l->next_tls)
             continue;
         ngd_mutex_lock(&all->lock);

@@ -243,6 +243,20 @@ static void fail_request(struct ngd_reload_request *req, ngd_status_t status, co
     req->done(req, status, NULL, NULL, &diag);
 }
 
+/* Takes a request out of those that wait. Returns false if it is not among them any more: it was served meanwhile. */
+static bool take_back(struct ngd_reload *reload, struct ngd_reload_request *req)
+{
+    bool waits = false;
+
+    ngd_mutex_lock(&reload->lock);
+    ngd_list_for_each (l, &reload->waiting)
+        waits |= l == &req->link;
+    if (waits)
+        ngd_list_remove(&req->link);
+    ngd_mutex_unlock(&reload->lock);
+    return waits;
+}
+
 void ngd_reload_ask(struct ngd_reload *reload, struct ngd_reload_request *req)
 {
     bool stopped;
@@ -254,8 +268,8 @@ void ngd_reload_ask(struct ngd_reload *reload, struct ngd_reload_request *req)
     ngd_mutex_unlock(&reload->lock);
     if (stopped)
         fail_request(req, NGD_ERR_DRAINING, "the daemon is stopping");
-    else if (ngd_reactor_post(reload->daemon->reactor, serve_requests, reload) != NGD_OK)
-        ngd_error("daemon", "out of memory; a request for the configuration waits for the next one");
+    else if (ngd_reactor_post(reload->daemon->reactor, serve_requests, reload) != NGD_OK && take_back(reload, req))
+        fail_request(req, NGD_ERR_NO_MEMORY, "no host memory to ask for the configuration");
 }
 
 /* ---- life -------------------------------------------------------------------------------------------------- */

@@ -85,18 +85,18 @@ bool front_charge(struct ngd_front *front, struct ngd_identity *identity)
     return charge_conn(identity) || (end_oldest(front, identity) && charge_conn(identity));
 }
 
-static uint32_t admin_reserve(const struct ngd_front *front)
+static uint32_t admin_reserve(uint32_t max_connections)
 {
-    uint32_t part = FRONT_PARAM(front, max_connections) / 4;
+    uint32_t part = max_connections / 4;
 
     return part < RESERVE_MAX ? part : RESERVE_MAX;
 }
 
 static bool find_room(struct ngd_front *front, bool admin)
 {
-    uint32_t max = FRONT_PARAM(front, max_connections) - (admin ? 0 : admin_reserve(front));
+    const uint32_t all = FRONT_PARAM(front, max_connections), max = all - (admin ? 0 : admin_reserve(all));
 
-    if (!admin && front->n_unproven >= FRONT_PARAM(front, max_connections) / UNPROVEN_PART + 1)
+    if (!admin && front->n_unproven >= all / UNPROVEN_PART + 1)
         end_oldest(front, NULL);
     return ngd_front_count(front, false) < max || ngd_front_count(front, true) < max ||
            (end_oldest(front, NULL) && ngd_front_count(front, false) < max);

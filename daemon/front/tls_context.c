@@ -271,6 +271,21 @@ const struct ngd_wire_source *ngd_tls_source(const struct ngd_tls *tls)
 
 /* ---- reloading -------------------------------------------------------------------------------------------------- */
 
+/* Refuses what may block its reader, such as a FIFO: a reload reads the files on the loop. */
+static ngd_status_t check_files(const struct ngd_tls_params *p, struct ngd_diag *diag)
+{
+    static const char *const options[N_FILES] = {"tls-cert", "tls-key", "tls-client-ca", "tls-crl"};
+    const char *const paths[N_FILES] = {p->cert, p->key, p->client_ca, p->crl};
+
+    for (int i = 0; i < N_FILES; i++) {
+        struct stat st;
+
+        if (*paths[i] && stat(paths[i], &st) == 0 && !S_ISREG(st.st_mode))
+            return ngd_diag_set(diag, NGD_ERR_CONFIG, "%s: %s: not a regular file", options[i], paths[i]);
+    }
+    return NGD_OK;
+}
+
 static void look_at_files(const struct ngd_tls_params *p, struct look *look)
 {
     const char *const paths[N_FILES] = {p->cert, p->key, p->client_ca, p->crl};
@@ -290,8 +305,13 @@ static void look_at_files(const struct ngd_tls_params *p, struct look *look)
 
 ngd_status_t ngd_tls_prepare(const struct ngd_tls_params *params, SSL_CTX **context_p, struct ngd_diag *diag)
 {
+    ngd_status_t status;
+
     *context_p = NULL;
-    return *params->cert ? make_context(params, context_p, diag) : NGD_OK;
+    if (!*params->cert)
+        return NGD_OK;
+    status = check_files(params, diag);
+    return status == NGD_OK ? make_context(params, context_p, diag) : status;
 }
 
 void ngd_tls_abandon(SSL_CTX *context)

@@ -311,7 +311,7 @@ void ngd_share_charge(struct ngd_queue *queue, struct ngd_account *account, ngd_
 }
 
 void ngd_share_set_all(struct ngd_sched *sched,
-                       void (*fn)(void *ctx, const char *name, struct ngd_share_params *params_p), void *ctx)
+                       bool (*fn)(void *ctx, const char *name, struct ngd_share_params *params_p), void *ctx)
 {
     ngd_mutex_lock(&sched->shares_lock);
     ngd_list_for_each (l, &sched->shares) {
@@ -322,8 +322,8 @@ void ngd_share_set_all(struct ngd_sched *sched,
             continue;
         ngd_share_params_init(&params);
         params.key = atomic_load_explicit(&share->key, memory_order_relaxed);
-        fn(ctx, share->name, &params);
-        set_params(share, &params);
+        if (fn(ctx, share->name, &params))
+            set_params(share, &params);
     }
     ngd_mutex_unlock(&sched->shares_lock);
 }

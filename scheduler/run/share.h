@@ -87,8 +87,9 @@ void ngd_share_stats(const struct ngd_share *share, struct ngd_share_stats *stat
 /* Calls fn under the table's lock: fn must be short and must not call into the scheduler. */
 void ngd_share_for_each(struct ngd_sched *sched, void (*fn)(void *ctx, const struct ngd_share_stats *stats), void *ctx);
 
-/* Sets the parameters of each share to what fn makes of its name. fn runs under the table's lock, as above. */
+/* Sets the parameters of each share to what fn makes of its name; where fn returns false, the old ones stay. fn runs
+ * under the table's lock, as above. */
 void ngd_share_set_all(struct ngd_sched *sched,
-                       void (*fn)(void *ctx, const char *name, struct ngd_share_params *params_p), void *ctx);
+                       bool (*fn)(void *ctx, const char *name, struct ngd_share_params *params_p), void *ctx);
 
 #endif

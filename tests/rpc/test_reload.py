@@ -402,6 +402,37 @@ def administrators():
         assert "configuration reloaded" not in d.log()
 
 
+@test("a reload leaves a path alone whose mode it need not change, and what a person put in its place")
+def paths():
+    with Live() as d:
+        path, other = d.daemon.address.removeprefix("unix:"), SCRATCH / "private"
+        os.chmod(path, 0o666)
+        d.change({"log-level": "debug"})
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o666
+        other.write_text("secret")
+        other.chmod(0o600)
+        os.rename(path, path + ".old")
+        os.symlink(other, path)
+        d.change({"socket-mode": "666"})
+        assert stat.S_IMODE(other.stat().st_mode) == 0o600
+        os.rename(path + ".old", path)
+
+
+@test("a certificate that is a FIFO is refused, and holds nobody up")
+def fifo():
+    pipe = SCRATCH / "fifo"
+    os.mkfifo(pipe)
+    with Live() as d:
+        for option in ("tls-cert", "tls-key", "tls-client-ca"):
+            d.write({"tls-cert": "/dev/null", "tls-key": "/etc/hostname", "tls-client-ca": "/etc/hostname", option: str(pipe)})
+            if option != "tls-cert":
+                d.write({"tls-cert": str(d.conf)})
+            message = refused("CONFIG", "INVALID_ARGUMENT", d.reload)
+            assert "not a regular file" in message.text, message.text
+        d.write({"tls-cert": None, "tls-key": None, "tls-client-ca": None})
+        d.reload()
+
+
 @test("reloads while clients work, and while the daemon stops, end with an answer")
 def beside_work():
     import threading
@@ -414,6 +445,7 @@ def beside_work():
                     with Client(d.daemon) as c:
                         g = c.register(GRAPH).graph
                         replays.append(c.replay(g, [bytes(256)]))
+                        assert len(c.call("Admin/Status", pb.StatusRequest()).listen) >= 1
             except Exception as e:
                 failures.append(e)
         threads = [threading.Thread(target=work) for _ in range(3)]
