@@ -431,6 +431,7 @@ void ngd_seq_choose(struct ngd_seq *seq, int32_t token, uint64_t draws, const fl
     seq->has_logprobs = seq->want_logprobs && logits;
     if (seq->has_logprobs)
         ngd_logprobs_of(logits, seq->model->params.vocab, token, seq->top, &seq->logprobs);
+    ngd_seq_move_mask(&seq->allowed, &seq->next_mask);
     ngd_mutex_lock(&seq->model->lock);
     seq->chosen = token;
     seq->delivered = false;

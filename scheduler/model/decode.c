@@ -137,6 +137,8 @@ static void finish_rows(struct ngd_model *model, uint32_t i, uint32_t row, uint3
     ngd_status_t status = count_right(model, seq, row, chosen, &right, &diag);
 
     if (status) {
+        if (seq->rows > 1)
+            ngd_seq_trim(seq, seq->position); /* the draft's blocks */
         ngd_seq_fail(seq, status, &diag);
         return;
     }

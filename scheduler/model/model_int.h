@@ -25,6 +25,12 @@ typedef enum ngd_seq_op { NGD_SEQ_NONE, NGD_SEQ_OPEN, NGD_SEQ_STEP, NGD_SEQ_GENE
  */
 typedef enum ngd_seq_state { NGD_SEQ_IDLE, NGD_SEQ_READY, NGD_SEQ_RUNNING, NGD_SEQ_STARVED } ngd_seq_state_t;
 
+/* A copy of a mask of allowed tokens, and what it is charged. */
+struct ngd_seq_mask {
+    uint8_t *bits; /* NULL: any token is allowed */
+    struct ngd_charge charge;
+};
+
 struct ngd_seq {
     struct ngd_list link;     /* in a list of the model: ready, or starved */
     struct ngd_list all_link; /* in the model's list of all, until it is closed */
@@ -32,12 +38,12 @@ struct ngd_seq {
     uint64_t claim;           /* serial number of its last operation: earlier is smaller */
     int ready_kind;           /* the ready list that it is in */
     struct ngd_model *model;
-    _Atomic uint32_t refs;        /* the caller's, and one for the operation under way */
-    struct ngd_sampling sampling; /* a copy */
-    uint8_t *allowed;             /* mask under which the last operation chose `chosen`; NULL: any token */
-    struct ngd_charge allowed_charge;
-    struct ngd_share *share; /* a reference */
-    struct ngd_usage *usage; /* a reference, or NULL */
+    _Atomic uint32_t refs;         /* the caller's, and one for the operation under way */
+    struct ngd_sampling sampling;  /* a copy */
+    struct ngd_seq_mask next_mask; /* of the operation under way */
+    struct ngd_seq_mask allowed;   /* under which `chosen` was chosen */
+    struct ngd_share *share;       /* a reference */
+    struct ngd_usage *usage;       /* a reference, or NULL */
     uint32_t n_prompt;
     uint32_t n_given; /* the first so many tokens are its client's; those behind them were generated */
     struct ngd_charge charge;
@@ -264,10 +270,10 @@ void ngd_rows_size(struct ngd_model *model, struct ngd_model_graph *mg, uint32_t
 ngd_status_t ngd_model_check_sampling(const struct ngd_model *model, const struct ngd_sampling *s,
                                       const uint8_t *allowed, uint64_t allowed_bytes, struct ngd_diag *diag);
 /* Copies a mask for a sequence's operation, or NULL, and charges it to the sequence's payer. */
-ngd_status_t ngd_seq_copy_mask(const struct ngd_seq *seq, const uint8_t *allowed, struct ngd_charge *charge_p,
-                               uint8_t **mask_p, struct ngd_diag *diag);
-/* Gives the sequence a copy in place of the mask that it has. The sequence's operation is the caller's. */
-void ngd_seq_set_mask(struct ngd_seq *seq, struct ngd_charge *charge, uint8_t *mask);
+ngd_status_t ngd_seq_copy_mask(const struct ngd_seq *seq, const uint8_t *allowed, struct ngd_seq_mask *mask_p,
+                               struct ngd_diag *diag);
+/* Frees the mask `to`, and puts `from` in its place, which is empty then. NULL: an empty one. */
+void ngd_seq_move_mask(struct ngd_seq_mask *to, struct ngd_seq_mask *from);
 /* Decides whether the worker chooses the token behind a context of n tokens (seq->samples). Returns that. */
 bool ngd_seq_plan_sampling(struct ngd_seq *seq, uint32_t n);
 /*

@@ -34,32 +34,35 @@ ngd_status_t ngd_model_check_sampling(const struct ngd_model *model, const struc
 
 /* ---- masks ---------------------------------------------------------------------------------------------- */
 
-ngd_status_t ngd_seq_copy_mask(const struct ngd_seq *seq, const uint8_t *allowed, struct ngd_charge *charge_p,
-                               uint8_t **mask_p, struct ngd_diag *diag)
+ngd_status_t ngd_seq_copy_mask(const struct ngd_seq *seq, const uint8_t *allowed, struct ngd_seq_mask *mask_p,
+                               struct ngd_diag *diag)
 {
     const uint64_t bytes = ngd_mask_bytes(seq->model->params.vocab);
     ngd_status_t status;
 
-    *mask_p = NULL;
-    *charge_p = (struct ngd_charge){0};
+    *mask_p = (struct ngd_seq_mask){0};
     if (!allowed)
         return NGD_OK;
-    status = ngd_charge_begin(charge_p, seq->charge.payer, bytes, diag);
+    status = ngd_charge_begin(&mask_p->charge, seq->charge.payer, bytes, diag);
     if (status)
         return status;
-    *mask_p = ngd_memdup(allowed, bytes);
-    if (*mask_p)
+    mask_p->bits = ngd_memdup(allowed, bytes);
+    if (mask_p->bits)
         return NGD_OK;
-    ngd_charge_end(charge_p);
+    ngd_charge_end(&mask_p->charge);
     return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a mask of allowed tokens");
 }
 
-void ngd_seq_set_mask(struct ngd_seq *seq, struct ngd_charge *charge, uint8_t *mask)
+void ngd_seq_move_mask(struct ngd_seq_mask *to, struct ngd_seq_mask *from)
 {
-    ngd_free(seq->allowed);
-    ngd_charge_end(&seq->allowed_charge);
-    seq->allowed = mask;
-    seq->allowed_charge = ngd_charge_move(charge);
+    ngd_free(to->bits);
+    ngd_charge_end(&to->charge);
+    *to = (struct ngd_seq_mask){0};
+    if (!from)
+        return;
+    to->bits = from->bits;
+    to->charge = ngd_charge_move(&from->charge);
+    from->bits = NULL;
 }
 
 /* ---- choices -------------------------------------------------------------------------------------------- */
@@ -68,7 +71,8 @@ bool ngd_seq_plan_sampling(struct ngd_seq *seq, uint32_t n)
 {
     const struct ngd_sampling *s = &seq->sampling;
 
-    seq->samples = seq->allowed || ngd_sampling_needs_logits(s) || ngd_generated(n, seq->n_given) < s->min_tokens;
+    seq->samples =
+        seq->next_mask.bits || ngd_sampling_needs_logits(s) || ngd_generated(n, seq->n_given) < s->min_tokens;
     return seq->samples;
 }
 
@@ -82,7 +86,7 @@ static ngd_status_t choose_token(struct ngd_seq *seq, uint32_t n, uint64_t draw,
         .n = n,
         .n_given = seq->n_given,
         .draw = draw,
-        .mask = seq->allowed,
+        .mask = seq->next_mask.bits,
         .stops = {model->stop_tokens, seq->stop_tokens},
         .n_stops = {model->params.n_stop_tokens, seq->op == NGD_SEQ_GENERATE ? seq->n_stop_tokens : 0},
     };

@@ -20,7 +20,8 @@ static void seq_free(struct ngd_seq *seq)
     assert(seq->n_counted == 0);
     ngd_share_unref(seq->share);
     ngd_usage_unref(seq->usage);
-    ngd_seq_set_mask(seq, &(struct ngd_charge){0}, NULL);
+    ngd_seq_move_mask(&seq->next_mask, NULL);
+    ngd_seq_move_mask(&seq->allowed, NULL);
     ngd_sampling_free(&seq->sampling);
     ngd_free(seq->tokens);
     ngd_free(seq->blocks);
@@ -419,7 +420,7 @@ ngd_status_t ngd_seq_open(struct ngd_model *model, const struct ngd_seq_params *
     if (seq && !model->params.share_all_prefixes)
         memcpy(seq->root.b, &params->owner, sizeof(params->owner));
     if (!status)
-        status = ngd_seq_copy_mask(seq, params->allowed, &seq->allowed_charge, &seq->allowed, diag);
+        status = ngd_seq_copy_mask(seq, params->allowed, &seq->next_mask, diag);
     if (!status)
         status = admit_seq(seq, diag);
     if (status) {
@@ -526,22 +527,20 @@ static void extend_context(struct ngd_seq *seq, const int32_t *tokens, uint32_t 
 ngd_status_t ngd_seq_step(struct ngd_seq *seq, const struct ngd_step_params *p, ngd_step_fn done, void *user,
                           struct ngd_diag *diag)
 {
-    struct ngd_charge charge;
-    uint8_t *mask;
+    struct ngd_seq_mask mask = {0};
     ngd_status_t status = ngd_seq_check_step(seq->model, p, diag);
 
     if (!status)
-        status = ngd_seq_copy_mask(seq, p->allowed, &charge, &mask, diag);
+        status = ngd_seq_copy_mask(seq, p->allowed, &mask, diag);
     if (status)
         return status;
     status = begin_operation(seq, NGD_SEQ_STEP, p->n_append ? p->n_append : (uint64_t)p->n_draft + 1,
                              p->n_append ? p->n_append : 1, p->priority, diag);
     if (status) {
-        ngd_free(mask);
-        ngd_charge_end(&charge);
+        ngd_seq_move_mask(&mask, NULL);
         return status;
     }
-    ngd_seq_set_mask(seq, &charge, mask);
+    ngd_seq_move_mask(&seq->next_mask, &mask);
     seq->forced = p->n_append ? p->append[p->n_append - 1] : p->forced;
     if (p->n_append)
         extend_context(seq, p->append, p->n_append);
@@ -572,7 +571,7 @@ ngd_status_t ngd_seq_generate(struct ngd_seq *seq, const struct ngd_generate_par
         status = begin_operation(seq, NGD_SEQ_GENERATE, 0, 0, p->priority, diag);
     if (status)
         return status;
-    ngd_seq_set_mask(seq, &(struct ngd_charge){0}, NULL);
+    ngd_seq_move_mask(&seq->next_mask, NULL);
     seq->forced = -1;
     seq->want_logits = false;
     seq->want_logprobs = p->want_logprobs;
@@ -667,7 +666,7 @@ ngd_status_t ngd_seq_fork(struct ngd_seq *seq, const struct ngd_fork_params *par
     if (child)
         child->root = seq->root;
     if (!status)
-        status = ngd_seq_copy_mask(child, seq->allowed, &child->allowed_charge, &child->allowed, diag);
+        status = ngd_seq_copy_mask(child, seq->allowed.bits, &child->next_mask, diag);
     if (!status)
         status = take_context(child, seq, diag);
     (void)seq_give_back(seq, false, &end);

@@ -315,7 +315,7 @@ START_TEST(choice_of_nothing_fails_the_step_and_no_more)
 {
     static const uint8_t mask[3] = {0, 0, 0x01}; /* 16, a bad word */
     static struct toy t;
-    struct toy_seq s;
+    struct toy_seq s, copy;
     struct ngd_diag diag = {0};
     int32_t said[TOY_CONTEXT + 1];
 
@@ -324,6 +324,13 @@ START_TEST(choice_of_nothing_fails_the_step_and_no_more)
     toy_seq_open(&t, &s, prompt, N_PROMPT, &greedy_ones[2]);
     ck_assert_int_eq(step_masked(&s, mask, 3, NULL, &diag), NGD_OK);
     ck_assert_int_eq(s.status, NGD_ERR_SAMPLING);
+    memset(&copy, 0, sizeof(copy)); /* a fork draws again what was chosen, not under the mask that failed */
+    gate_init(&copy.answered);
+    ck_assert_int_eq(plain_fork(s.seq, &greedy_ones[2], false, toy_done, &copy, &copy.seq, &diag), NGD_OK);
+    toy_wait(&copy);
+    toy_ok(&copy);
+    ck_assert_int_eq(copy.token, said[0]);
+    ngd_seq_close(copy.seq);
     toy_step(&s, -1);
     ck_assert_int_eq(s.token, said[1]);
     ck_assert_uint_eq(s.position, N_PROMPT + 1);
