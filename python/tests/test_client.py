@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
 import threading
 
@@ -176,6 +177,16 @@ def test_a_model_generates(client: npugraph.Client) -> None:
     assert biased.token == 9
     with pytest.raises(npugraph.Error, match="min_p is 2"):
         client.open("bible", prompt, npugraph.Sampling(min_p=2))
+
+
+def test_a_forked_child_leaves_the_connection_alone(client: npugraph.Client) -> None:
+    buffer = client.allocate(8)
+    child = os.fork()
+    if child == 0:
+        del buffer
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert len(buffer.read()) == 8
 
 
 def test_the_readme_works(client: npugraph.Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -347,6 +347,48 @@ def with_erfinv(x: Any) -> Any:
     return (z * 2).sigmoid().sum(-1) + 1
 
 
+@pytest.mark.parametrize("function, args", [
+    (lambda x: (x == -1, x < 300, x > -1), (torch.arange(256).to(torch.uint8),)),
+    (lambda x: x < 200, (torch.arange(-128, 128).to(torch.int8),)),
+    (lambda x: x == 2 ** 40, (torch.zeros(3, dtype=torch.int32),)),
+    (lambda x: torch.div(x, 0.3, rounding_mode="trunc"), (torch.linspace(-50, 50, 999, dtype=torch.bfloat16),)),
+    (lambda x: x // 0.3, (torch.linspace(-50, 50, 999, dtype=torch.float16),)),
+    (lambda x: torch.log2(x).floor().long(), (2.0 ** torch.arange(-20, 20),)),
+    (torch.log1p, (torch.tensor([3e38, 1e-20, 0, -1, float("inf")]),)),
+], ids=["u8", "i8", "i32", "trunc", "floor", "log2", "log1p"])
+def test_what_rounds_or_wraps_otherwise(function: Function, args: tuple[Any, ...]) -> None:
+    """It runs in PyTorch, or is right: never in the daemon with another result."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)
+        assert_same(torch.compile(function, backend="npugraph")(*args), function(*args), 1e-6)
+
+
+def test_parts_write_to_inputs() -> None:
+    here, there = nn.BatchNorm1d(4), nn.BatchNorm1d(4)
+    x = torch.randn(8, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)
+        got = torch.compile(here, backend="npugraph")(x)
+    assert_same(got, there(x), 1e-6)
+    assert_same(list(here.buffers()), list(there.buffers()), 1e-6)
+
+
+def test_frozen_parameters_are_of_their_module() -> None:
+    layers = [nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(3)]
+    x = torch.randn(2, 4)
+    for _ in range(2):
+        for layer in layers:
+            assert_same(compiled(layer.forward, frozen_parameter=True)(x), layer(x), 1e-6)
+
+
+def test_forgotten_connections_are_opened_again() -> None:
+    function = compiled(lambda x: x * 2 + 1)
+    x = torch.ones(3)
+    assert_same(function(x), x * 2 + 1, 0)
+    backend.forget()
+    assert_same(function(x), x * 2 + 1, 0)
+
+
 def test_missing_operators_are_named() -> None:
     x = f32(3, 4)
     with pytest.raises(Exception, match=r"there is no operator aten.erfinv \(2 times\)") as caught:

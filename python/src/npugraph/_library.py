@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 from . import _abi
@@ -13,6 +15,16 @@ from .errors import error_of
 VERSION = "0.1.0"  # of this package; structs of another version of the library may have other fields
 _SONAME = "libnpugraph.so.0"
 _HF_SONAME = "libnpugraph-hf.so.0"
+
+
+def finalize(owner: object, function: Callable[..., Any], *args: Any) -> weakref.finalize[..., Any]:
+    """As weakref.finalize, but does nothing in a forked child, whose copy of the connection is its parent's."""
+    return weakref.finalize(owner, _finalize, os.getpid(), function, *args)
+
+
+def _finalize(process: int, function: Callable[..., Any], *args: Any) -> None:
+    if os.getpid() == process:
+        function(*args)
 
 
 def _open(name: str) -> ctypes.CDLL:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from . import _abi
-from ._library import call, hf_library, library, strings, text
+from ._library import call, finalize, hf_library, library, strings, text
 from .errors import Error
 from .graphs import Graph, ReplayStream
 from .memory import view_of, writable_view_of
@@ -37,7 +37,7 @@ class Buffer:
         self.nbytes = nbytes
         self.dtype = dtype  # in words of graph text; "" if nobody said
         self.shape = shape
-        self._free = weakref.finalize(self, client._free, number)
+        self._free = finalize(self, client._free, number)
 
     def write(self, data: Any, offset: int = 0) -> None:
         """Uploads an array, a tensor or bytes. Returns when the daemon has them."""
@@ -66,7 +66,7 @@ class Client:
     def __init__(self, params: _abi.npugraph_connect_params) -> None:
         self._c = ctypes.c_void_p()
         call(library().npugraph_connect, ctypes.byref(params), ctypes.byref(self._c))
-        self._close = weakref.finalize(self, library().npugraph_disconnect, self._c)
+        self._close = finalize(self, library().npugraph_disconnect, self._c)
         self._children: weakref.WeakSet[Any] = weakref.WeakSet()  # streams and sequences, which use its channel
 
     @property

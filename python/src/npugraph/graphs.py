@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import weakref
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _abi
-from ._library import call, library, raised, text
+from ._library import call, finalize, library, raised, text
 from .errors import Error
 from .memory import view_of, writable_view_of
 
@@ -44,7 +43,7 @@ class Graph:
         call(library().npugraph_graph_register, client._handle, ctypes.byref(place), text(source), bound, len(bound),
              chosen, len(chosen), ctypes.byref(number))
         self.number = number.value
-        self._release = weakref.finalize(self, _release, client, self.number)
+        self._release = finalize(self, _release, client, self.number)
 
     def capture(self, symbols: Sequence[int] = (), *, dry_run: bool = False) -> Capture:
         """Captures for these sizes ahead of use; -1 is the largest one at which the graph's guards hold."""
@@ -131,7 +130,7 @@ class ReplayStream:
         self._c = ctypes.c_void_p()
         call(library().npugraph_replay_stream_open, client._handle, ctypes.byref(self._c))
         # The client must outlive the stream: the finalizer holds it.
-        self._close = weakref.finalize(self, _close_stream, client, self._c)
+        self._close = finalize(self, _close_stream, client, self._c)
         client._children.add(self)
 
     @property
@@ -174,7 +173,7 @@ class PreparedReplay:
         self._run = library().npugraph_replay_stream_run
         self._arguments = (stream._handle, ctypes.byref(self._request), ctypes.byref(self._result),
                            ctypes.byref(self._error))
-        self._free = weakref.finalize(self, _free_result, self._result)
+        self._free = finalize(self, _free_result, self._result)
 
     def run(self) -> Any:
         """Sends it and returns the outputs: an array of C structs with `data` and `bytes`, valid until the next run."""

@@ -6,14 +6,13 @@ import ctypes
 import dataclasses
 import queue
 import threading
-import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _abi
-from ._library import call, library, raised, text
+from ._library import call, finalize, library, raised, text
 from .errors import Error
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ class Sequence:
         self.last = first  # of the last step
         self.finish: str | None = None  # why the last generation ended: length, stop, context, cancelled
         self._c = handle
-        self._close = weakref.finalize(self, _close, client, handle)
+        self._close = finalize(self, _close, client, handle)
         client._children.add(self)
 
     @property

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-import weakref
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from ._library import call, hf_library, text
+from ._library import call, finalize, hf_library, text
 
 
 class Tokenizer:
@@ -21,7 +20,7 @@ class Tokenizer:
             path = os.path.join(path, "tokenizer.json")
         self._handle = ctypes.c_void_p()
         call(hf_library().npugraph_tokenizer_open, text(path), ctypes.byref(self._handle))
-        self._close = weakref.finalize(self, hf_library().npugraph_tokenizer_close, self._handle)
+        self._close = finalize(self, hf_library().npugraph_tokenizer_close, self._handle)
 
     def __len__(self) -> int:
         return int(hf_library().npugraph_tokenizer_size(self._handle))
@@ -56,7 +55,7 @@ class TextStream:
         ids = np.ascontiguousarray(list(prompt), np.int32)
         call(hf_library().npugraph_detokenizer_create, tokenizer._handle, ids.ctypes.data, len(ids), special,
              ctypes.byref(self._handle))
-        self._close = weakref.finalize(self, hf_library().npugraph_detokenizer_destroy, self._handle)
+        self._close = finalize(self, hf_library().npugraph_detokenizer_destroy, self._handle)
 
     def add(self, token: int) -> str:
         """Returns the text that the id completes."""

@@ -21,7 +21,7 @@ from ..errors import GraphRefused, Unsupported
 from .operators import HANDLERS
 from .options import Options, parse_options
 from .runner import Runner
-from .translate import Missing, Translator
+from .translate import Missing, Translator, is_copy_back
 
 SMALLEST_PART = 4  # operators; fewer are not worth a call
 _numbers = itertools.count()
@@ -165,6 +165,7 @@ def _in_parts(gm: GraphModule, static: Sequence[int], options: Options) -> Calla
     missing = Translator(gm, static, "", mutate=False).missing
     parts = CapabilityBasedPartitioner(gm, _Supported(missing), allows_single_node_partition=False)
     whole = parts.partition_and_fuse()
+    _write_last(whole)
     for node in list(whole.graph.nodes):
         if node.op != "call_module":
             continue
@@ -176,6 +177,14 @@ def _in_parts(gm: GraphModule, static: Sequence[int], options: Options) -> Calla
         single = not isinstance(next(iter(reversed(part.graph.nodes))).args[0], (tuple, list))
         setattr(whole, str(node.target), _Part(part, Runner(translator.program, options), options, single))
     return _boxed(whole)
+
+
+def _write_last(gm: GraphModule) -> None:
+    """Puts what writes to inputs at the end, behind all that reads them: partitioning orders nodes by their operands."""
+    end = next(n for n in gm.graph.nodes if n.op == "output")  # not always the last one
+    for node in [n for n in gm.graph.nodes if is_copy_back(n)]:
+        end.prepend(node)
+    gm.recompile()
 
 
 class _Part(torch.nn.Module):

@@ -41,6 +41,7 @@ class Connection:
         self.options = options
         self.lock = threading.RLock()
         self.epoch = 0  # changes when the client does
+        self.forgotten = False
         self.mirrors: Any = WeakTensorKeyDictionary()
         self._open()
 
@@ -130,6 +131,7 @@ def forget() -> None:
     """Closes the backend's connections; compiled functions open new ones if they are called."""
     with _lock:
         for connection in _connections.values():
+            connection.forgotten = True
             if connection.options.client is None:
                 connection.client.close()
         _connections.clear()

@@ -79,7 +79,7 @@ def _predicate(w: Writer, node: Node, x: Value) -> Value:
     return w.op(node.name, [x], node.out.dtype, node.out.shape)
 
 
-@handles("log1p", "expm1", "log2", "log10", "tan", "elu", "fmod.Scalar", "fmod.Tensor")
+@handles("log1p", "expm1", "log10", "tan", "elu", "fmod.Scalar", "fmod.Tensor")
 def _composed(w: Writer, node: Node, x: Value, *arguments: Any) -> Value:
     """Operators that are formulas of others. Floats are computed in f32."""
     out, word = node.out, node.name.split(".")[1]
@@ -101,7 +101,7 @@ def _composed(w: Writer, node: Node, x: Value, *arguments: Any) -> Value:
         low = f.by(f.expm1(f.by(x, inner)), alpha * scale)
         y = f.where("gt", x, 0, f.by(x, scale), low)
     else:
-        y = f.by(f("aten.log", x), 1 / math.log(2 if word == "log2" else 10))
+        y = f.by(f("aten.log", x), 1 / math.log(10))
     return w.cast(y, out.dtype)
 
 
@@ -124,7 +124,7 @@ class Formula:
     def log1p(self, x: Value) -> Value:
         """log(1 + x): the quotient corrects what 1 + x rounds off."""
         u = self("aten.add.Scalar", x, other=1)
-        corrected = self("aten.div.Tensor", self("aten.mul.Tensor", self("aten.log", u), x), self("aten.sub.Scalar", u, other=1))
+        corrected = self("aten.mul.Tensor", self("aten.log", u), self("aten.div.Tensor", x, self("aten.sub.Scalar", u, other=1)))
         infinite = self.where("eq", u, math.inf, u, corrected)
         return self.where("eq", u, 1, x, self.where("eq", u, 0, self("aten.log", u), infinite))
 
@@ -205,6 +205,16 @@ def _computed_in(a: Any, b: Any) -> torch.dtype:
     return torch.result_type(sample(a), sample(b))
 
 
+HALVES = (torch.float16, torch.bfloat16)
+
+
+def _wraps(number: Any, dtype: torch.dtype) -> bool:
+    """Says whether a number is outside an integer dtype: PyTorch wraps it around, the daemon compares exactly."""
+    if isinstance(number, (Value, float, bool)) or dtype in FLOATS or dtype == torch.bool:
+        return False
+    return not torch.iinfo(dtype).min <= int(number) <= torch.iinfo(dtype).max
+
+
 @handles("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar", "mul.Tensor", "mul.Scalar", "div.Tensor", "div.Scalar",
          "remainder.Tensor", "remainder.Scalar", "floor_divide", "floor_divide.Scalar", "maximum", "minimum",
          "bitwise_and.Tensor", "bitwise_or.Tensor", "bitwise_xor.Tensor", "bitwise_and.Scalar", "bitwise_or.Scalar",
@@ -214,6 +224,8 @@ def _binary(w: Writer, node: Node, a: Any, b: Any, alpha: Any = 1) -> Value:
     out, word = node.out, node.name.split(".")[1]
     a, b = (_symbolic(w, v) for v in (a, b))
     dtype = _computed_in(a, b) if out.dtype == torch.bool else out.dtype
+    if any(_wraps(v, dtype) for v in (a, b)) or (word == "floor_divide" and dtype in HALVES):
+        raise Unsupported(f"{node.name} of {dtype} with these operands")
     if word in ("add", "sub", "mul") and dtype == torch.bool:
         if word == "sub":
             raise Unsupported("aten.sub of bool")
@@ -238,6 +250,8 @@ def _rsub(w: Writer, node: Node, a: Value, b: Any, alpha: Any = 1) -> Value:
 @handles("div.Tensor_mode", "div.Scalar_mode")
 def _div_mode(w: Writer, node: Node, a: Value, b: Any, rounding_mode: str | None = None) -> Value:
     out, extra = node.out, {} if rounding_mode is None else {"rounding_mode": rounding_mode}
+    if extra and out.dtype in HALVES:  # PyTorch rounds the quotient first, and then differs by one
+        raise Unsupported(f"{node.name} of {out.dtype} with a rounding mode")
     ending = "_mode" if extra else ""
     a = w.cast(a, out.dtype)
     if isinstance(b, Value):

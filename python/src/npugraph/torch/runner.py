@@ -18,7 +18,7 @@ from ..graphs import Graph, PreparedReplay
 from .connection import UNTRACKED, Connection, Mirror, connection_of, version_of
 from .options import Options
 from .shapes import size_text
-from .translate import SYMBOL_MAX, Program, Slot
+from .translate import SYMBOL_MAX, Program, Slot, Update
 
 log = logging.getLogger("npugraph")
 _LOST = ("SESSION_GONE", "SESSION_REQUIRED", "UNKNOWN_ID", "STALE_ID", "UNREACHABLE")
@@ -105,7 +105,7 @@ class Runner:
         self.options = options
         self.held = [*program.params, *program.states]
         self.bumps = [0] * len(program.params) + [int(a in set(bumped)) for a in program.states]
-        self.checked = program.states if options.frozen else self.held
+        self.checked = program.states if options.frozen else self.held  # whose contents may change
         self.bounds: dict[tuple[Any, ...], Bound] = {}
         self.last: Bound | None = None
         self.kept: list[torch.Tensor] = []  # what `last` is bound to: as long as they live, no other tensor has their ids
@@ -119,8 +119,9 @@ class Runner:
 
     def __call__(self, args: list[Any]) -> list[Any]:
         connection = self.connection
-        if connection is None:
+        if connection is None or connection.forgotten:
             connection = self.connection = connection_of(self.options)
+            self.last, self.bounds = None, {}
         with connection.lock:
             try:
                 return self._call(args, connection)
@@ -175,7 +176,7 @@ class Runner:
         """Returns what tells whether the bound tensors are the same, at the same place, and not written since."""
         held = [args[a] for a in self.checked]
         try:
-            return list(map(id, held)), list(map(_pointer, held)), list(map(_version, held))
+            return [id(args[a]) for a in self.held], list(map(_pointer, held)), list(map(_version, held))
         except RuntimeError:  # tensors of inference_mode have no version: states among them are uploaded each time
             return None
 
@@ -247,17 +248,15 @@ class Runner:
 
     def _write_back(self, args: list[Any], fetch: Any, bound: Bound) -> None:
         """Makes the caller's tensors equal to the states again, by what changed."""
-        for update in self.whole:
+        landed = [self._landed(update, args, fetch) for update in self.whole]  # all, before the first tensor changes
+        for update, new in zip(self.whole, landed, strict=True):
             state = args[update.argument]
             if update.kind == "rows":
-                index = args[update.index]
-                shape = (*state.shape[:update.dim], index.numel(), *state.shape[update.dim + 1:])
-                state.index_copy_(update.dim, index, self._landed(update.output, fetch, shape, state.dtype))
+                state.index_copy_(update.dim, args[update.index], new)
             elif update.kind == "part":
-                part = state.narrow(update.dim, update.start, update.length)
-                part.copy_(self._landed(update.output, fetch, tuple(part.shape), state.dtype))
+                state.narrow(update.dim, update.start, update.length).copy_(new)
             else:
-                state.copy_(self._landed(update.output, fetch, tuple(state.shape), state.dtype))
+                state.copy_(new)
         mirrors = bound.mirrors[len(self.program.params):]
         for mirror, a in zip(mirrors, self.program.states, strict=True):
             mirror.version = version_of(args[a])
@@ -266,9 +265,16 @@ class Runner:
             bumps = self.bumps[len(self.program.params):]
             bound.stamp[2][n:] = [m.version + bump for m, bump in zip(mirrors, bumps, strict=True)]
 
-    def _landed(self, output: int, fetch: Any, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        landing = self._landing.get(output)
-        if landing is None or landing.shape != shape:
-            landing = self._landing[output] = torch.empty(shape, dtype=dtype)
-        filled: torch.Tensor = fetch(output, landing)
+    def _landed(self, update: Update, args: list[Any], fetch: Any) -> torch.Tensor:
+        """Fetches what an update writes."""
+        state = args[update.argument]
+        shape = list(state.shape)
+        if update.kind == "rows":
+            shape[update.dim] = args[update.index].numel()
+        elif update.kind == "part":
+            shape[update.dim] = update.length
+        landing = self._landing.get(update.output)
+        if landing is None or list(landing.shape) != shape:
+            landing = self._landing[update.output] = torch.empty(shape, dtype=state.dtype)
+        filled: torch.Tensor = fetch(update.output, landing)
         return filled

@@ -105,7 +105,7 @@ class Translator:
         self.values: dict[Node, Any] = {}
         self.missing: list[Missing] = []
         self.arguments = [n for n in gm.graph.nodes if n.op == "placeholder"]
-        self.written = {n.args[0]: n for n in gm.graph.nodes if _is_copy_back(n)} if mutate else {}
+        self.written = {n.args[0]: n for n in gm.graph.nodes if is_copy_back(n)} if mutate else {}
         self.constants: list[torch.Tensor] = []
         self.declarations: list[str] = []
         self.returned: list[Value] = []
@@ -149,7 +149,7 @@ class Translator:
             self.values[node] = self.values[node.args[0]][node.args[1]]
         elif isinstance(node.meta.get("val"), (torch.SymInt, int)) or str(node.target) in _IGNORED:
             self.values[node] = node.meta.get("val")
-        elif _is_copy_back(node):
+        elif is_copy_back(node):
             if not self.mutate:
                 raise Unsupported("a write to an input, in a part of a graph")
             self.values[node] = self.values[node.args[1]]  # written at the end
@@ -267,7 +267,7 @@ class Translator:
         slot = Slot(-1, meta.dtype, tuple(meta.shape), tuple(meta.stride()))
         if result.op == "placeholder" and result not in self.written:
             slot.argument = self.arguments.index(result)
-        elif result in self.written or _is_copy_back(result):
+        elif result in self.written or is_copy_back(result):
             target = result if result in self.written else result.args[0]
             slot.argument = self.arguments.index(target)
         else:
@@ -331,7 +331,7 @@ def _bulky(sizes: list[int]) -> set[int]:
     return found
 
 
-def _is_copy_back(node: Node) -> bool:
+def is_copy_back(node: Node) -> bool:
     target = node.args[0] if node.args else None
     return (node.op == "call_function" and str(node.target) == "aten.copy_.default" and isinstance(target, FxNode)
             and target.op == "placeholder")
