@@ -167,7 +167,7 @@ def renumbered():
     for api, devices in (("9.1", ("ascend:0", "ascend:1")), ("8.1", ("ascend:1",))):  # CANN 8.1 cannot be asked; DCMI can
         with npu(devices=devices, NGD_ACLSIM_API=api, **env) as d:
             last = len(devices) - 1
-            until("readings", lambda: readings(d, last)[1].chip == "7")
+            until("readings", lambda: readings(d, last)[1].chip == "7" and "temperature_celsius" in readings(d, last)[0])
             have, info = readings(d, last)
             assert info.name == "ascend:1" and info.logical == "3" and have["temperature_celsius"] == 53, (have, info)
             assert 'id="7",device="ascend:1"' in metrics(d)["npu_chip_info_temperature"], metrics(d)

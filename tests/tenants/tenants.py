@@ -2,8 +2,8 @@
 """Two users on one daemon: tests/rpc/harness.py, and processes of another user.
 
 An attacker is a Tenant: Python code in a process of another user (nobody), with everything of this module and a `daemon` to
-connect to. It prints lines, which the test reads with line(). Only root can be two users: elsewhere these tests are skipped,
-and say so.
+connect to. It prints lines, which the test reads with line(). Only root can be two users, and the other one must be able to read
+this tree: elsewhere these tests are skipped, and say so.
 """
 import os
 import pathlib
@@ -32,6 +32,10 @@ def grew_at_most(daemon, before, mib):
 def need_two_users():
     if os.geteuid() != 0:
         raise Skip("needs root, to be two users")
+    here = pathlib.Path(__file__).resolve().parent
+    closed = next((d for d in (here, *here.parents) if d.stat().st_mode & 5 != 5), None)
+    if closed:
+        raise Skip(f"other users cannot read {closed}; clone to a place that they can read")
 
 
 def open_daemon(*options, **kwargs):
