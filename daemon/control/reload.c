@@ -244,7 +244,7 @@ static void fail_request(struct ngd_reload_request *req, ngd_status_t status, co
 }
 
 /* Takes a request out of those that wait. Returns false if it is not among them any more: it was served meanwhile. */
-static bool take_back(struct ngd_reload *reload, struct ngd_reload_request *req)
+static bool take_request_back(struct ngd_reload *reload, struct ngd_reload_request *req)
 {
     bool waits = false;
 
@@ -268,7 +268,8 @@ void ngd_reload_ask(struct ngd_reload *reload, struct ngd_reload_request *req)
     ngd_mutex_unlock(&reload->lock);
     if (stopped)
         fail_request(req, NGD_ERR_DRAINING, "the daemon is stopping");
-    else if (ngd_reactor_post(reload->daemon->reactor, serve_requests, reload) != NGD_OK && take_back(reload, req))
+    else if (ngd_reactor_post(reload->daemon->reactor, serve_requests, reload) != NGD_OK &&
+             take_request_back(reload, req))
         fail_request(req, NGD_ERR_NO_MEMORY, "no host memory to ask for the configuration");
 }
 

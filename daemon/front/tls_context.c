@@ -272,7 +272,7 @@ const struct ngd_wire_source *ngd_tls_source(const struct ngd_tls *tls)
 /* ---- reloading -------------------------------------------------------------------------------------------------- */
 
 /* Refuses what may block its reader, such as a FIFO: a reload reads the files on the loop. */
-static ngd_status_t check_files(const struct ngd_tls_params *p, struct ngd_diag *diag)
+static ngd_status_t check_tls_files(const struct ngd_tls_params *p, struct ngd_diag *diag)
 {
     static const char *const options[N_FILES] = {"tls-cert", "tls-key", "tls-client-ca", "tls-crl"};
     const char *const paths[N_FILES] = {p->cert, p->key, p->client_ca, p->crl};
@@ -310,7 +310,7 @@ ngd_status_t ngd_tls_prepare(const struct ngd_tls_params *params, SSL_CTX **cont
     *context_p = NULL;
     if (!*params->cert)
         return NGD_OK;
-    status = check_files(params, diag);
+    status = check_tls_files(params, diag);
     return status == NGD_OK ? make_context(params, context_p, diag) : status;
 }
 
