@@ -69,9 +69,18 @@ static void forget_sequence(struct chat *c)
     ngd_strbuf_init(&c->said);
 }
 
-static void add_message(struct chat *c, const char *role, const char *text)
+static bool is_utf8(const char *text)
 {
-    json_array_append_new(c->messages, json_pack("{s:s, s:s}", "role", role, "content", text));
+    json_t *value = json_string(text);
+
+    json_decref(value);
+    return value != NULL;
+}
+
+/* Returns false if the text is not UTF-8. */
+static bool add_message(struct chat *c, const char *role, const char *text, size_t n)
+{
+    return json_array_append_new(c->messages, json_pack("{s:s, s:s%}", "role", role, "content", text, n)) == 0;
 }
 
 static void drop_last_message(struct chat *c)
@@ -84,7 +93,7 @@ static void forget_all(struct chat *c)
     forget_sequence(c);
     json_array_clear(c->messages);
     if (c->system != NULL)
-        add_message(c, "system", c->system);
+        (void)add_message(c, "system", c->system, strlen(c->system)); /* was checked */
 }
 
 /* Joins the messages, for a chat without a template. */
@@ -292,7 +301,7 @@ static void keep_turn(struct chat *c, const char *text, const struct answer *a)
     ngd_strbuf_clear(&c->said);
     ngd_strbuf_append(&c->said, text);
     ngd_strbuf_append_n(&c->said, ngd_strbuf_str(&a->context), a->context.len);
-    add_message(c, "assistant", ngd_strbuf_str(&a->text));
+    (void)add_message(c, "assistant", ngd_strbuf_str(&a->text), a->text.len); /* detokenizers give UTF-8 */
 }
 
 static int answer_turn(struct chat *c, const char *text, struct turn *turn, struct npugraph_error *err)
@@ -327,7 +336,7 @@ static int answer_last_message(struct chat *c)
     int rc = text != NULL ? answer_turn(c, text, &turn, &err) : 1;
 
     if (rc != 0) {
-        if (text != NULL)
+        if (err.message[0] != '\0') /* else it was told */
             ctl_fail(&err);
         if (strcmp(err.reason, "CONTEXT_FULL") == 0 || strcmp(err.reason, "PROMPT_TOO_LONG") == 0)
             fprintf(stderr, "The conversation fills the model's context; /reset begins another one.\n");
@@ -399,7 +408,10 @@ static int converse(struct chat *c)
         if (line[0] == '\0' && !c->plain)
             continue;
         text += line[0] == '/';
-        add_message(c, "user", text);
+        if (!add_message(c, "user", text, strlen(text))) {
+            rc = ctl_error("the line is not UTF-8; it was left out");
+            continue;
+        }
         rc = answer_last_message(c) != 0 ? 1 : 0;
     }
     if (isatty(STDIN_FILENO) && !c->ctl->json)
@@ -412,8 +424,6 @@ static int converse(struct chat *c)
 
 static bool chat_option(struct chat *c, const char *name, const char *value)
 {
-    bool known;
-
     if (strcmp(name, "plain") == 0)
         return (c->plain = true);
     if (strcmp(name, "tokenizer") == 0)
@@ -421,12 +431,12 @@ static bool chat_option(struct chat *c, const char *name, const char *value)
     if (strcmp(name, "template") == 0)
         return (c->file = value) != NULL;
     if (strcmp(name, "system") == 0)
-        return (c->system = value) != NULL;
+        return is_utf8(c->system = value);
     if (strcmp(name, "stop") == 0)
         return c->n_stop < NPUGRAPH_STOPS_MAX && (c->stop[c->n_stop++] = value) != NULL;
     if (strcmp(name, "tokens") == 0)
         return ctl_parse_uint(value, INT32_MAX, &c->most) && c->most > 0;
-    return ctl_sampling_option(&c->sampling, name, value, &known);
+    return ctl_sampling_option(&c->sampling, name, value);
 }
 
 static int chat_arguments(struct chat *c, int argc, char **argv)
@@ -461,7 +471,10 @@ static int open_template(struct chat *c)
     snprintf(dir, sizeof(dir), "%s", c->tokenizer);
     if (stat(dir, &sb) == 0 && !S_ISDIR(sb.st_mode)) {
         slash = strrchr(dir, '/');
-        snprintf(slash != NULL ? slash : dir, 2, "%s", slash != NULL ? "" : ".");
+        if (slash != NULL)
+            *slash = '\0';
+        else
+            snprintf(dir, sizeof(dir), ".");
     }
     rc = npugraph_chat_template_open(dir, c->file, &c->chat_template, &err);
     if (rc != 0 && strcmp(err.reason, "NOT_FOUND") == 0)

@@ -45,8 +45,6 @@ static bool take_priority(struct generation *g, const char *value)
 
 static bool generate_option(struct generation *g, const char *name, const char *value)
 {
-    bool known;
-
     if (strcmp(name, "prompt") == 0)
         return (g->prompt = value) != NULL;
     if (strcmp(name, "ids") == 0)
@@ -67,7 +65,7 @@ static bool generate_option(struct generation *g, const char *name, const char *
         return ctl_parse_uint(value, CHOICES_MAX, &g->n) && g->n > 0;
     if (strcmp(name, "best-of") == 0)
         return ctl_parse_uint(value, CHOICES_MAX, &g->best_of) && g->best_of > 0;
-    return ctl_sampling_option(&g->sampling, name, value, &known);
+    return ctl_sampling_option(&g->sampling, name, value);
 }
 
 static int generate_arguments(struct generation *g, int argc, char **argv)

@@ -55,12 +55,11 @@ static bool take_float(struct ctl_sampling *s, size_t i, const char *value)
     return true;
 }
 
-bool ctl_sampling_option(struct ctl_sampling *s, const char *name, const char *value, bool *known_p)
+bool ctl_sampling_option(struct ctl_sampling *s, const char *name, const char *value)
 {
     const bool seed = strcmp(name, "seed") == 0, top_k = strcmp(name, "top-k") == 0;
     uint64_t v;
 
-    *known_p = true;
     for (size_t i = 0; i < sizeof(floats) / sizeof(floats[0]); i++)
         if (strcmp(name, floats[i].name) == 0)
             return take_float(s, i, value);
@@ -68,8 +67,9 @@ bool ctl_sampling_option(struct ctl_sampling *s, const char *name, const char *v
         return add_bias(s, value);
     if (strcmp(name, "bad-word") == 0)
         return s->how.n_bad_words < CTL_BAD_WORDS_MAX && (s->texts[s->how.n_bad_words++] = value)[0] != '\0';
-    *known_p = seed || top_k || strcmp(name, "min-tokens") == 0;
-    if (!*known_p || !ctl_parse_uint(value, seed ? UINT64_MAX : top_k ? INT32_MAX : UINT32_MAX, &v))
+    if (!seed && !top_k && strcmp(name, "min-tokens") != 0)
+        return false;
+    if (!ctl_parse_uint(value, seed ? UINT64_MAX : top_k ? INT32_MAX : UINT32_MAX, &v))
         return false;
     if (seed)
         s->how.seed = v;

@@ -23,8 +23,8 @@ struct ctl_sampling {
     const char *texts[CTL_BAD_WORDS_MAX];
     struct npugraph_token_word *words;
 };
-/* Takes an option's value. *known_p: the name is one of CTL_SAMPLING_OPTIONS. False: the value cannot be. */
-bool ctl_sampling_option(struct ctl_sampling *s, const char *name, const char *value, bool *known_p);
+/* Takes the value of one of CTL_SAMPLING_OPTIONS. False: it cannot be, or the option is none of them. */
+bool ctl_sampling_option(struct ctl_sampling *s, const char *name, const char *value);
 /* Encodes the bad words. Without a tokenizer they are ids, "5,6". Prints errors; false then. */
 bool ctl_sampling_words(struct ctl_sampling *s, const struct npugraph_tokenizer *tok);
 void ctl_sampling_free(struct ctl_sampling *s);

@@ -5,6 +5,7 @@
  * text. The child bounds its own memory, processor time and text; this side bounds sizes and the wait, and kills a
  * child that does not answer.
  */
+#include "client/hf/tokenizer_text.h"
 #include "client/hf/npugraph_hf.h"
 #include "client/lib/error.h"
 
@@ -44,6 +45,7 @@ struct npugraph_chat_template {
 static int read_text(const char *path, size_t most, char **text_p, struct npugraph_error *err)
 {
     FILE *f = fopen(path, "re");
+    bool failed;
     char *text;
     size_t n;
 
@@ -57,15 +59,20 @@ static int read_text(const char *path, size_t most, char **text_p, struct npugra
         return npugraph__error(err, 5, "FILE_NOT_FOUND", "%s cannot be read: %s", path, strerror(errno));
     }
     n = fread(text, 1, most + 1, f);
+    failed = ferror(f) != 0; /* also a directory, which opens */
     fclose(f);
     text[n] = '\0';
-    if (n <= most && strlen(text) == n) {
+    if (failed) {
+        free(text);
+        return npugraph__error(err, 5, "FILE_NOT_FOUND", "%s cannot be read", path);
+    }
+    if (n <= most && strlen(text) == n && npugraph__is_utf8(text, n)) {
         *text_p = text;
         return 0;
     }
     free(text);
     return n > most ? npugraph__error(err, 3, "INVALID_ARGUMENT", "%s has more than %zu bytes", path, most)
-                    : npugraph__error(err, 3, "INVALID_ARGUMENT", "%s has a zero byte", path);
+                    : npugraph__error(err, 3, "INVALID_ARGUMENT", "%s has a zero byte, or is not UTF-8", path);
 }
 
 /* Returns the text of a special token: a string, or an object with its content. */
@@ -194,6 +201,7 @@ static int start_renderer(struct renderer *r, struct npugraph_error *err)
 {
     char *const argv[] = {"python3", "-I", "-B", "-c", (char *)(uintptr_t)render_script, NULL};
     posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
     int pair[2], rc;
 
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
@@ -203,7 +211,10 @@ static int start_renderer(struct renderer *r, struct npugraph_error *err)
     posix_spawn_file_actions_adddup2(&actions, pair[1], STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&actions, pair[1], STDOUT_FILENO);
     posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-    rc = posix_spawnp(&r->pid, argv[0], &actions, NULL, argv, environ);
+    posix_spawnattr_init(&attributes); /* a group of its own: ^C on the terminal is not for it */
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+    rc = posix_spawnp(&r->pid, argv[0], &actions, &attributes, argv, environ);
+    posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     close(pair[1]);
     r->fd = pair[0];

@@ -18,6 +18,8 @@ def answer(**fields):
 
 
 for what, most in ((resource.RLIMIT_AS, MEMORY), (resource.RLIMIT_CPU, SECONDS), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0)):
+    hard = resource.getrlimit(what)[1]
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
     resource.setrlimit(what, (most, most))
 try:
     import jinja2
@@ -30,6 +32,11 @@ except ImportError:
 
 class Refusal(Exception):
     pass
+
+
+def shown(e):
+    """Returns what an exception says, short and without what a terminal would obey."""
+    return "".join(c if c.isprintable() else "?" for c in str(e)[:500])
 
 
 class Generation(Extension):
@@ -71,13 +78,13 @@ try:
     text = render(json.load(sys.stdin))
     text.encode("utf-8")
 except Refusal as e:
-    answer(error=f"the chat template refuses the conversation: {e}")
+    answer(error=f"the chat template refuses the conversation: {shown(e)}")
 except MemoryError:
     answer(error=f"the chat template needs more than {MEMORY >> 20} MiB of memory")
 except RecursionError:
     answer(error="the chat template nests too deeply")
 except jinja2.TemplateSyntaxError as e:
-    answer(error=f"the chat template has a mistake in line {e.lineno}: {e.message}")
+    answer(error=f"the chat template has a mistake in line {e.lineno}: {shown(e.message)}")
 except Exception as e: # anything that a template can raise
-    answer(error=f"the chat template fails: {type(e).__name__}: {str(e)[:500]}")
+    answer(error=f"the chat template fails: {type(e).__name__}: {shown(e)}")
 answer(text=text)

@@ -76,7 +76,7 @@ run_in_namespaces() { # work, script, seconds
     status=$?
     [ $status -ne 77 ] || return 77
     if grep -q '^unshare: ' "$log"; then # as in a chroot, whose root is no mount point
-        echo "cannot: $(head -n 1 "$log")"
+        echo "cannot: $(head -n 1 "$log")" >>"$log"
         return 77
     fi
     cat "$1/console" "$1/output" >>"$log" 2>/dev/null

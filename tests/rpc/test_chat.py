@@ -97,6 +97,16 @@ def templates(daemon):
     until("all sequences are closed", lambda: daemon.stats()["sequences"]["open"] == 0)
 
 
+@test("a line that is not UTF-8 is told and left out, and a template that is a directory is refused")
+def not_text(daemon):
+    load(daemon)
+    command = [CTL, "--json", "--address", daemon.address, "chat", "m", "--tokenizer", DIR, "--tokens", "3", "--min-tokens", "3"]
+    out = subprocess.run(command, input=b"Who?\nna\xefve\n", capture_output=True, timeout=PATIENCE)
+    assert len(out.stdout.splitlines()) == 1 and b"not UTF-8" in out.stderr, out
+    out = subprocess.run([*command, "--template", str(SCRATCH)], input=b"Who?\n", capture_output=True, timeout=PATIENCE)
+    assert out.returncode == 1 and b"cannot be read" in out.stderr, out
+
+
 @test("on a terminal ^C ends the answer and not the chat, ^D ends the chat")
 def terminal(daemon):
     load(daemon)

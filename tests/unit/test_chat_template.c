@@ -164,6 +164,7 @@ START_TEST(hostile_templates_are_refused_in_time)
         {"a\n{{ 1 / 0 }}", "ZeroDivisionError"},
         {"{{ raise_exception('say \\u00fc') }}", "refuses the conversation: say \xc3\xbc"},
         {"{{ '\\ud800' }}", "fails"},
+        {"{{ raise_exception('\\u001b]0;pwn\\u0007') }}", "refuses the conversation: ?]0;pwn?"},
     };
     const time_t begin = time(NULL);
     struct npugraph_error err;
