@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * chat: a conversation on the terminal. The checkpoint's template makes a text of the conversation. As long as a turn's
- * text goes on where the last one ended, the sequence goes on too, and only what is new is computed; otherwise the turn
- * begins with a new prompt.
+ * chat: a conversation on the terminal. The checkpoint's template makes a text of the conversation, which is tokenized
+ * as a whole. If a turn's tokens begin with those that the sequence has, the sequence goes on with the others;
+ * otherwise the turn begins with a new prompt.
  *
  * The answer is made step by step, not by one generation: after ^C it is known which tokens the context has.
  */
@@ -28,15 +28,15 @@ struct chat {
     struct npugraph_chat_template *chat_template;
     json_t *messages;
     struct npugraph_sequence *seq; /* NULL: the next turn begins one */
-    struct ngd_strbuf said;        /* the text of the sequence, with `next` if that is part of it */
-    int32_t next;                  /* the token chosen last; part of the text but not yet of the context; or -1 */
+    struct ngd_strbuf ids;         /* the tokens of the sequence, int32_t */
+    size_t n_context;              /* so many of them are in its context; the one chosen last may not be */
 };
 
 /* An answer while it is made. */
 struct answer {
-    struct npugraph_detokenizer *shown, *whole; /* without and with special tokens */
+    struct npugraph_detokenizer *detokenizer;
     struct npugraph_stops *stops;
-    struct ngd_strbuf text, context;
+    struct ngd_strbuf text;
     uint64_t tokens, given, reused;
     const char *finish;
 };
@@ -64,9 +64,8 @@ static void forget_sequence(struct chat *c)
 {
     npugraph_sequence_close(c->seq);
     c->seq = NULL;
-    c->next = -1;
-    ngd_strbuf_fini(&c->said);
-    ngd_strbuf_init(&c->said);
+    ngd_strbuf_clear(&c->ids);
+    c->n_context = 0;
 }
 
 static bool is_utf8(const char *text)
@@ -126,36 +125,22 @@ static char *render_turn(const struct chat *c)
     return text;
 }
 
-/* The tokens of a turn: those that the sequence has not, or all of them. */
+/* The tokens of the conversation up to a turn. */
 struct turn {
-    int32_t *ids;
+    int32_t *ids; /* malloc'd */
     size_t n;
-    bool goes_on;
+    size_t from; /* those from this one on are given to the daemon; 0: all, as a new prompt */
 };
 
-static int encode_turn(struct chat *c, const char *text, struct turn *turn, struct npugraph_error *err)
+static int encode_turn(const struct chat *c, const char *text, struct turn *turn, struct npugraph_error *err)
 {
-    const size_t have = c->said.len;
     const unsigned flags = NPUGRAPH_ENCODE_SPECIAL | (c->plain ? NPUGRAPH_ENCODE_TEMPLATE : 0);
-    int32_t *more;
-    int rc;
+    int rc = npugraph_tokenizer_encode(c->tok, text, strlen(text), flags, &turn->ids, &turn->n, err);
 
-    turn->goes_on =
-        c->seq != NULL && strncmp(text, ngd_strbuf_str(&c->said), have) == 0 && (text[have] != '\0' || c->next >= 0);
-    if (!turn->goes_on)
-        return npugraph_tokenizer_encode(c->tok, text, strlen(text), flags, &turn->ids, &turn->n, err);
-    rc = npugraph_tokenizer_encode(c->tok, text + have, strlen(text + have), NPUGRAPH_ENCODE_SPECIAL, &turn->ids,
-                                   &turn->n, err);
-    if (rc != 0 || c->next < 0)
-        return rc;
-    more = realloc(turn->ids, (turn->n + 1) * sizeof(*more));
-    if (more == NULL)
-        return ctl_error("no memory for a turn");
-    memmove(more + 1, more, turn->n * sizeof(*more));
-    more[0] = c->next;
-    turn->ids = more;
-    turn->n++;
-    return 0;
+    if (rc == 0 && c->seq != NULL && turn->n > c->n_context && turn->n * sizeof(*turn->ids) >= c->ids.len &&
+        memcmp(turn->ids, ngd_strbuf_str(&c->ids), c->ids.len) == 0)
+        turn->from = c->n_context;
+    return rc;
 }
 
 /* Gives the turn to the daemon, which chooses the answer's first token. */
@@ -164,10 +149,10 @@ static int begin_answer(struct chat *c, const struct turn *turn, struct npugraph
     struct npugraph_open_params open;
     struct npugraph_step_params more;
 
-    if (turn->goes_on) {
+    if (turn->from > 0) {
         npugraph_step_params_init(&more);
-        more.append = turn->ids;
-        more.n_append = turn->n;
+        more.append = turn->ids + turn->from;
+        more.n_append = turn->n - turn->from;
         return npugraph_sequence_step(c->seq, &more, step, err);
     }
     forget_sequence(c);
@@ -180,12 +165,9 @@ static int begin_answer(struct chat *c, const struct turn *turn, struct npugraph
 
 static int answer_init(struct answer *a, const struct chat *c, const struct turn *turn, struct npugraph_error *err)
 {
-    int rc = npugraph_detokenizer_create(c->tok, turn->ids, turn->n, false, &a->shown, err);
+    int rc = npugraph_detokenizer_create(c->tok, turn->ids, turn->n, false, &a->detokenizer, err);
 
     ngd_strbuf_init(&a->text);
-    ngd_strbuf_init(&a->context);
-    if (rc == 0)
-        rc = npugraph_detokenizer_create(c->tok, turn->ids, turn->n, true, &a->whole, err);
     if (rc == 0 && c->n_stop != 0)
         rc = npugraph_stops_create(c->stop, c->n_stop, &a->stops, err);
     return rc;
@@ -193,11 +175,9 @@ static int answer_init(struct answer *a, const struct chat *c, const struct turn
 
 static void answer_fini(struct answer *a)
 {
-    npugraph_detokenizer_destroy(a->shown);
-    npugraph_detokenizer_destroy(a->whole);
+    npugraph_detokenizer_destroy(a->detokenizer);
     npugraph_stops_destroy(a->stops);
     ngd_strbuf_fini(&a->text);
-    ngd_strbuf_fini(&a->context);
 }
 
 static void show_piece(const struct chat *c, struct answer *a, const char *text, size_t n)
@@ -216,9 +196,7 @@ static bool add_to_answer(const struct chat *c, struct answer *a, int32_t token)
     size_t n;
 
     a->tokens++;
-    if (npugraph_detokenizer_add(a->whole, token, &text, &n, NULL) == 0)
-        ngd_strbuf_append_n(&a->context, text, n);
-    if (npugraph_detokenizer_add(a->shown, token, &text, &n, NULL) != 0)
+    if (npugraph_detokenizer_add(a->detokenizer, token, &text, &n, NULL) != 0)
         return false;
     if (a->stops != NULL)
         over = npugraph_stops_add(a->stops, text, n, &text, &n);
@@ -232,9 +210,7 @@ static void end_answer(const struct chat *c, struct answer *a)
     const char *text;
     size_t n;
 
-    if (npugraph_detokenizer_end(a->whole, &text, &n, NULL) == 0)
-        ngd_strbuf_append_n(&a->context, text, n);
-    if (npugraph_detokenizer_end(a->shown, &text, &n, NULL) == 0) {
+    if (npugraph_detokenizer_end(a->detokenizer, &text, &n, NULL) == 0) {
         if (a->stops != NULL)
             npugraph_stops_add(a->stops, text, n, &text, &n);
         show_piece(c, a, text, n);
@@ -245,19 +221,19 @@ static void end_answer(const struct chat *c, struct answer *a)
     show_piece(c, a, text, n);
 }
 
-/* Makes steps until the answer ends. c->next: whether its last token is still to be appended. */
+/* Makes steps until the answer ends. Its last token is not in the context; one that stops is not of the sequence. */
 static int make_answer(struct chat *c, struct answer *a, struct npugraph_step *step, struct npugraph_error *err)
 {
     int rc = 0;
 
     a->finish = NULL;
     while (a->finish == NULL) {
-        c->next = -1;
+        c->n_context = c->ids.len / sizeof(step->token);
         if (step->stop) {
             a->finish = "stop";
             break;
         }
-        c->next = step->token;
+        ngd_strbuf_append_n(&c->ids, (const char *)&step->token, sizeof(step->token));
         if (add_to_answer(c, a, step->token))
             a->finish = "stop";
         else if (interrupted)
@@ -295,15 +271,6 @@ static void print_answer(const struct chat *c, const struct answer *a)
     json_object_clear(c->ctl->root);
 }
 
-/* Notes what the sequence has now, and what was said. */
-static void keep_turn(struct chat *c, const char *text, const struct answer *a)
-{
-    ngd_strbuf_clear(&c->said);
-    ngd_strbuf_append(&c->said, text);
-    ngd_strbuf_append_n(&c->said, ngd_strbuf_str(&a->context), a->context.len);
-    (void)add_message(c, "assistant", ngd_strbuf_str(&a->text), a->text.len); /* detokenizers give UTF-8 */
-}
-
 static int answer_turn(struct chat *c, const char *text, struct turn *turn, struct npugraph_error *err)
 {
     struct npugraph_step step = {0};
@@ -315,12 +282,14 @@ static int answer_turn(struct chat *c, const char *text, struct turn *turn, stru
     if (rc == 0)
         rc = begin_answer(c, turn, &step, err);
     if (rc == 0) {
-        a.given = turn->n;
-        a.reused = step.position - turn->n;
+        a.given = turn->n - turn->from;
+        a.reused = step.position - a.given;
+        ngd_strbuf_clear(&c->ids);
+        ngd_strbuf_append_n(&c->ids, (const char *)turn->ids, turn->n * sizeof(*turn->ids));
         rc = make_answer(c, &a, &step, err);
     }
     if (rc == 0) {
-        keep_turn(c, text, &a);
+        (void)add_message(c, "assistant", ngd_strbuf_str(&a.text), a.text.len); /* detokenizers give UTF-8 */
         print_answer(c, &a);
     }
     answer_fini(&a);
@@ -495,15 +464,16 @@ static int prepare_chat(struct chat *c)
 
 int ctl_cmd_chat(struct ctl *ctl, int argc, char **argv)
 {
-    struct chat c = {.ctl = ctl, .most = 512, .next = -1, .messages = json_array()};
+    struct chat c = {.ctl = ctl, .most = 512, .messages = json_array()};
     int rc = chat_arguments(&c, argc, argv);
 
-    ngd_strbuf_init(&c.said);
+    ngd_strbuf_init(&c.ids);
     if (rc == 0)
         rc = prepare_chat(&c);
     if (rc == 0)
         rc = converse(&c);
     forget_sequence(&c);
+    ngd_strbuf_fini(&c.ids);
     npugraph_chat_template_close(c.chat_template);
     npugraph_tokenizer_close(c.tok);
     ctl_sampling_free(&c.sampling);

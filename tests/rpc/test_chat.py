@@ -65,6 +65,21 @@ def history(daemon):
         text += answer["content"] + "<|im_end|>\n"
 
 
+@test("a turn whose text goes on in the middle of a word has the tokens of the whole text, and goes on in the sequence")
+def middle(daemon):
+    first = SCRATCH / "first"  # marks the beginning of a text, and not that of its parts
+    shutil.copytree(DIR, first)
+    words = {"\u2581": 0, **{chr(ord("a") + i): i + 1 for i in range(26)}}
+    space = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first", "split": False}
+    (first / "tokenizer.json").write_text(json.dumps({
+        "version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": space, "post_processor": None, "decoder": space,
+        "model": {"type": "BPE", "unk_token": None, "fuse_unk": False, "byte_fallback": False, "vocab": words, "merges": []}}))
+    (first / "chat_template.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+    answers, out = chat(daemon, ["ab", "de"], "--tokens", "3", "--min-tokens", "3", "--logit-bias", f"{words['c']}=1000", directory=first)
+    assert [a["content"] for a in answers] == ["ccc", "ccc"], out
+    assert [(a["given"], a["reused"]) for a in answers] == [(3, 0), (3, 5)], answers  # the answer's last token is given with the turn
+
+
 @test("/reset forgets, //text is said, a template that drops what was said begins a new prompt")
 def commands(daemon):
     answers, out = chat(daemon, ["Who?", "/reset", "Who?", "/help", "/nothing", "//Who?", "/quit", "not said"], "--tokens", "5", "--min-tokens", "5")
