@@ -159,7 +159,9 @@ static void run_reference(struct npugraph_client *client, const struct tensors *
     npugraph_sequence_close(seq);
 }
 
-/* A mixture takes another expert where bf16 does not tell its share from the next one's. */
+/* A mixture takes another expert where bf16 does not tell its share from the next one's. In these rows
+ * transformers 4.57 itself in bf16 is up to 0.21 away from transformers in f32 (qwen3_moe_bf16: 11 rows of 73 have
+ * another expert). */
 static double most_difference(const char *name, const char *dtype)
 {
     return strstr(name, "moe") && strcmp(dtype, "bf16") == 0 ? 0.25 : 0.05;
