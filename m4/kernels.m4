@@ -2,24 +2,28 @@
 
 # Vector kernels of the host device. The files *_avx2.c, *_avx512.c and *_amx.c are compiled
 # with flags of their own and chosen at run time. Where the compiler cannot (or the machine is not an
-# x86-64), NGD_HAVE_AVX2 and so on stay undefined and the plain C kernels remain.
+# x86-64), NGD_HAVE_AVX2 and so on stay undefined and the plain C kernels remain. --without-avx512 leaves out what the
+# machine that builds and tests cannot run: it is a third of what there is to compile.
 AC_DEFUN([NGD_KERNELS], [
+  AC_ARG_WITH([avx512],
+    [AS_HELP_STRING([--without-avx512], [compile no kernels for AVX-512 and AMX])], [], [with_avx512=yes])
   # gcc before 14 (PR 110027) puts locals on AddressSanitizer's fake stack at multiples of 32 bytes, also where
   # AVX-512 needs 64.
   ngd_kernels_asan=
   AS_IF([test "x$enable_asan" = xyes],
     [NGD_CHECK_CFLAGS([--param=asan-use-after-return=0], [ngd_kernels_asan="--param=asan-use-after-return=0"])])
   NGD_KERNEL_ISA([AVX2], [-mavx2 -mfma -mf16c])
-  NGD_KERNEL_ISA([AVX512], [-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c])
-  NGD_KERNEL_ISA([AVX512BF16], [-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mfma -mf16c])
-  NGD_KERNEL_ISA([AMX], [-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mamx-tile -mamx-bf16])
+  NGD_KERNEL_ISA([AVX512], [-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c], [$with_avx512])
+  NGD_KERNEL_ISA([AVX512BF16], [-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mfma -mf16c], [$with_avx512])
+  NGD_KERNEL_ISA([AMX], [-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mamx-tile -mamx-bf16],
+    [$with_avx512])
 ])
 
-# NGD_KERNEL_ISA(NAME, flags): sets the conditional NGD_NAME and NGD_NAME_CFLAGS, defines NGD_HAVE_NAME.
+# NGD_KERNEL_ISA(NAME, flags, [yes or no]): sets the conditional NGD_NAME and NGD_NAME_CFLAGS, defines NGD_HAVE_NAME.
 AC_DEFUN([NGD_KERNEL_ISA], [
   ngd_have_$1=no
   NGD_$1_CFLAGS=
-  AS_CASE([$host_cpu], [x86_64|amd64], [NGD_CHECK_CFLAGS([$2], [ngd_have_$1=yes])])
+  AS_CASE([$host_cpu:m4_default([$3], [yes])], [x86_64:yes|amd64:yes], [NGD_CHECK_CFLAGS([$2], [ngd_have_$1=yes])])
   AS_IF([test "x$ngd_have_$1" = xyes], [
     NGD_$1_CFLAGS="$2 $ngd_kernels_asan"
     AC_DEFINE([NGD_HAVE_$1], [1], [kernels for $1 are compiled])

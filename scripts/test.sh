@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Runs all tests of a build directory, or some: scripts/test.sh DIR [test | folder/ | !folder/]...
-# "tests/rpc/" means all in that folder, "!tests/meta/" all but those of that one.
+# "tests/rpc/" means all in that folder, "!tests/meta/" leaves out those whose names begin so.
 # One line per test program while it works, then failures, skips, and the sum alone on the last line.
 set -u
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -33,7 +33,8 @@ fi
 # Results of an earlier run must not be counted.
 find "$dir/tests" -name '*.trs' -delete 2>/dev/null
 : >"$dir/check.log"
-make -C "$dir" -k -j"$(nproc)" check "${only[@]}" >>"$dir/check.log" 2>&1 &
+# One more than CPUs: many tests wait.
+make -C "$dir" -k -j"$(($(nproc) + 1))" check "${only[@]}" >>"$dir/check.log" 2>&1 &
 make_pid=$!
 trap 'kill $make_pid 2>/dev/null' INT TERM
 # The parallel harness prints PASS, FAIL and so on as tests end.

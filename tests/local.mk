@@ -4,8 +4,11 @@
 # script that prints "ok - what", "not ok - what" or "skip - what: why" per check; exit 77 skips it all.
 # `make check` writes one .log and .trs each; `make check-summary` adds them up.
 TEST_EXTENSIONS = .sh .py
-SH_LOG_COMPILER = $(BASH_PROG)
-PY_LOG_COMPILER = $(PYTHON3)
+# A test that hangs is ended by SIGABRT, so that Python and sanitizers print where it was.
+NGD_TEST_LIMIT = timeout --foreground --signal=ABRT --kill-after=30 900
+LOG_COMPILER = $(NGD_TEST_LIMIT)
+SH_LOG_COMPILER = $(NGD_TEST_LIMIT) $(BASH_PROG)
+PY_LOG_COMPILER = $(NGD_TEST_LIMIT) $(PYTHON3) -X faulthandler
 AM_TESTS_ENVIRONMENT = \
 	top_srcdir='$(abs_top_srcdir)'; export top_srcdir; \
 	top_builddir='$(abs_top_builddir)'; export top_builddir; \
