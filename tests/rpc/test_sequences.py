@@ -415,7 +415,7 @@ def say(c, n, **how):
 @test("Steps with drafts, right, wrong and partly right: the tokens are those of plain steps, also on a stream beside others")
 @undisturbed
 def drafts(daemon, c):
-    for how in HOW:
+    for how in HOW[-1:] if SANITIZER else HOW:
         whole = say(c, 40, **how)
         stop = threading.Event()
 
