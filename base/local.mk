@@ -12,6 +12,7 @@ libngdbase_la_SOURCES = \
 	base/dumpdir.c base/dumpdir.h \
 	base/fault.c base/fault.h \
 	base/file_id.c base/file_id.h \
+	base/gguf.c base/gguf.h \
 	base/handle.c base/handle.h \
 	base/heap.c base/heap.h \
 	base/le.h \

@@ -8,6 +8,7 @@ NGD_BASE_TESTS = \
 	tests/unit/test_dumpdir \
 	tests/unit/test_fault \
 	tests/unit/test_file_id \
+	tests/unit/test_gguf \
 	tests/unit/test_handle \
 	tests/unit/test_heap \
 	tests/unit/test_list \
@@ -31,6 +32,7 @@ tests_unit_test_dtype_LDADD = $(NGD_BASE_TEST_LIBS)
 tests_unit_test_dumpdir_LDADD = $(NGD_BASE_TEST_LIBS)
 tests_unit_test_fault_LDADD = $(NGD_BASE_TEST_LIBS)
 tests_unit_test_file_id_LDADD = $(NGD_BASE_TEST_LIBS)
+tests_unit_test_gguf_LDADD = $(NGD_BASE_TEST_LIBS)
 tests_unit_test_handle_LDADD = $(NGD_BASE_TEST_LIBS)
 tests_unit_test_heap_LDADD = $(NGD_BASE_TEST_LIBS)
 tests_unit_test_list_LDADD = $(NGD_BASE_TEST_LIBS)
