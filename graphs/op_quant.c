@@ -217,8 +217,10 @@ bool ngd_rows_swiglu_quant(const struct ngd_graph *graph, const struct ngd_node 
 
 /* ---- products with quantised weights ---- */
 
-#define INT4_OF_I32 8
-#define GROUP_STEP  32 /* the host's vectors divide it, and CANN asks for it */
+#define INT4_OF_I32     8
+/* The host's vectors divide groups. CANN asks for 32; groups of 16 i8 are Q6_K's, of GGUF files. */
+#define GROUP_STEP_I8   16
+#define GROUP_STEP_INT4 32
 
 /* Gives the weight's K and N. An i32 has eight weights along K or along N: the side that has K elements says which. */
 static ngd_status_t weight_sizes(struct ngd_graph *graph, struct ngd_node *node, ngd_dim_t *n_p, struct ngd_diag *diag)
@@ -308,14 +310,16 @@ ngd_status_t ngd_shape_weight_quant_matmul(struct ngd_graph *graph, struct ngd_n
 {
     const struct ngd_type *x = ngd_node_in(graph, node, 0);
     ngd_dim_t n = 0, dims[NGD_MAX_RANK];
-    int64_t group = 0;
+    int64_t group = 0, step = GROUP_STEP_I8;
     ngd_status_t status = check_quant_operands(graph, node, diag);
 
     if (!status)
         status = ngd_op_const(graph, node, "antiquant_group_size", 0, INT32_MAX, &group, diag);
-    if (!status && group % GROUP_STEP != 0)
+    if (!status && ngd_node_in(graph, node, 1)->dtype != NGD_I8)
+        step = GROUP_STEP_INT4;
+    if (!status && group % step != 0)
         status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
-                             "attribute antiquant_group_size must be 0 or a multiple of %d", GROUP_STEP);
+                             "attribute antiquant_group_size must be 0 or a multiple of %d", (int)step);
     if (!status)
         status = weight_sizes(graph, node, &n, diag);
     if (!status)

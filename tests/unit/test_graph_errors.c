@@ -175,6 +175,10 @@ START_TEST(dtypes_and_shapes_are_checked_and_the_right_ones_named)
          NGD_ERR_GRAPH_SHAPE, "[ceil(K/antiquant_group_size),N]"},
         {"input %x : f32[2,64]\ninput %w : i8[64,7]\ninput %s : f32[4,7]\n%y = npu.weight_quant_batchmatmul(%x, %w, "
          "%s) "
+         "{antiquant_group_size=24}",
+         NGD_ERR_GRAPH_ATTRIBUTE, "multiple of 16"},
+        {"input %x : f32[2,64]\ninput %w : i32[8,7]\ninput %s : f32[4,7]\n%y = npu.weight_quant_batchmatmul(%x, %w, "
+         "%s) "
          "{antiquant_group_size=16}",
          NGD_ERR_GRAPH_ATTRIBUTE, "multiple of 32"},
         {"input %x : f32[2,64]\ninput %w : i8[64,7]\ninput %s : f32[7]\n%y = npu.weight_quant_batchmatmul(%x, %w, %s, "

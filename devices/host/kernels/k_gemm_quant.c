@@ -176,6 +176,10 @@ static void put_segment(const struct ngd_gemm *g, const struct ngd_quant_area *a
     a->x_evens[at] = 0;
     for (int i = 0; i < g->quant.segment; i += 2)
         a->x_evens[at] += q[i];
+    if (g->quant.segment == NGD_QUANT_LANES) {
+        memcpy(to, q, NGD_QUANT_LANES * sizeof(*to));
+        return;
+    }
     for (int i = 0; i < g->quant.segment; i += 2 * NGD_QUANT_LANES, q += 2 * NGD_QUANT_LANES) {
         for (int j = 0; j < NGD_QUANT_LANES; j++) {
             to[j] = g->quant.int4 ? q[2 * j] : q[j];

@@ -5,8 +5,8 @@
 /*
  * dot with quantised weights (npu.weight_quant_batchmatmul): integer products, exact sums.
  *
- * K is cut into segments: of 256 if the weights have no groups, else of 128 or 32, of which a group has a multiple. A
- * row of x is laid out as i16: within a segment, x = scale * q with |q| < 2^15, where the scale is the power of two
+ * K is cut into segments: of 256 if the weights have no groups, else of 128, 32 or 16, of which a group has a multiple.
+ * A row of x is laid out as i16: within a segment, x = scale * q with |q| < 2^15, where the scale is the power of two
  * that the segment's largest element needs. Of f32 rows what is left over goes to a second row of q, which has 16 bits
  * more. The weights are widened to i16 in registers, with the integer part of their offset added. A segment's products
  * are summed up as i32, which cannot overflow (256 * 255 * 32767 < 2^31). The sum is multiplied with both scales and
@@ -27,7 +27,8 @@
 
 /* A thread's workspace. Rows are laid-out rows: two for a row of f32. */
 struct ngd_quant_area {
-    int16_t *x;       /* blocks of 8, 4, 2, 1 rows as [K / 32][2][rows][16]; int4: even elements, then odd ones */
+    int16_t *x; /* blocks of 8, 4, 2, 1 rows as [K / 32][2][rows][16], or [K / 16][rows][16]; int4: even elements, then
+                   odd ones */
     float *x_scales;  /* of each block: [segments][rows] */
     float *x_sums;    /* likewise: sums of the segments' elements */
     int32_t *x_evens; /* likewise: sums of q of even elements */
@@ -39,7 +40,10 @@ struct ngd_quant_area {
 
 static inline int ngd_quant_segment(const struct ngd_gemm *g)
 {
-    return g->quant.group >= g->k ? NGD_QUANT_SEGMENT : g->quant.group % 128 == 0 ? 128 : 2 * NGD_QUANT_LANES;
+    return g->quant.group >= g->k                        ? NGD_QUANT_SEGMENT
+           : g->quant.group % 128 == 0                   ? 128
+           : g->quant.group % (2 * NGD_QUANT_LANES) == 0 ? 2 * NGD_QUANT_LANES
+                                                         : NGD_QUANT_LANES;
 }
 
 static inline int64_t ngd_quant_segments(const struct ngd_gemm *g)

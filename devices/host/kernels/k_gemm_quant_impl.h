@@ -31,6 +31,10 @@ SIMD_INLINE void quant_load_i4(const int8_t *p, quant_w *a, quant_w *b)
     *a = _mm256_and_si256(_mm256_xor_si256(v, _mm256_set1_epi16(8)), _mm256_set1_epi16(15));
     *b = _mm256_srai_epi16(v, 4);
 }
+SIMD_INLINE quant_w quant_load_half(const int8_t *p)
+{
+    return _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)p));
+}
 SIMD_INLINE quant_w quant_shift(quant_w w, int16_t by)
 {
     return _mm256_add_epi16(w, _mm256_set1_epi16(by));
@@ -91,6 +95,14 @@ SIMD_INLINE void quant_load_i4(const int8_t *p, quant_w *a, quant_w *b)
         b->v[i] = (int16_t)(p[i] >> 4);
     }
 }
+SIMD_INLINE quant_w quant_load_half(const int8_t *p)
+{
+    quant_w w;
+
+    for (int i = 0; i < QW; i++)
+        w.v[i] = p[i];
+    return w;
+}
 SIMD_INLINE quant_w quant_shift(quant_w w, int16_t by)
 {
     for (int i = 0; i < QW; i++)
@@ -143,6 +155,26 @@ SIMD_INLINE float quant_total(quant_f v)
 #define QUANT_KEEP(v) ((void)(v))
 #endif
 
+/* As quant_segment_i8, for a segment of one vector. */
+SIMD_INLINE void quant_half_segment(const int16_t *x, const int8_t *w, int64_t ldw, const int16_t *shifts,
+                                    int64_t column, const bool shifted, const int mb, const int nr, quant_i *sums)
+{
+    quant_w a[4];
+
+    NGD_UNROLL for (int r = 0; r < nr; r++)
+    {
+        a[r] = quant_load_half(w + r * ldw);
+        if (shifted)
+            a[r] = quant_shift(a[r], shifts[r * column]);
+    }
+    NGD_UNROLL for (int m = 0; m < mb; m++)
+    {
+        const quant_w xv = quant_load_x(x + m * QW);
+
+        NGD_UNROLL for (int r = 0; r < nr; r++) sums[m * nr + r] = quant_add_products(sums[m * nr + r], a[r], xv);
+    }
+}
+
 /*
  * Computes mb x nr sums of laid-out rows of x, whose scales are [segments][mb], with rows of w, ldw bytes apart, whose
  * scales and shifts are those of columns of the area; shifts are used if `shifted`. Requests a line from `next` on for
@@ -156,6 +188,12 @@ SIMD_INLINE float quant_total(quant_f v)
         const int bytes = QUANT_BYTES_##W(QSTEP);                                                                      \
         quant_w a[4], b[4];                                                                                            \
                                                                                                                        \
+        if (segment < QSTEP) {                                                                                         \
+            if (next)                                                                                                  \
+                __builtin_prefetch(next, 0, 3);                                                                        \
+            quant_half_segment(x, w, ldw, shifts, column, shifted, mb, nr, sums);                                      \
+            return;                                                                                                    \
+        }                                                                                                              \
         for (int i = 0; i < segment; i += QSTEP, x += 2 * mb * QW, w += bytes) {                                       \
             if (next) {                                                                                                \
                 NGD_UNROLL for (int l = 0; l < nr * bytes; l += LINE) __builtin_prefetch(next + l, 0, 3);              \
