@@ -21,6 +21,7 @@ struct shared {
     struct ngd_buffer *buffer; /* a reference */
     struct ngd_file_id file;
     uint64_t offset;
+    const struct ngd_gguf_plane *plane; /* the planes of a tensor have one offset */
     struct part part;
 };
 
@@ -72,9 +73,10 @@ struct ngd_buffer_object *ngd_load_share_find(struct ngd_load_share *share, stru
 
     ngd_mutex_lock(&share->lock);
     for (const struct shared *s = *bucket(share, file, offset); s && !buffer; s = s->next)
-        if (ngd_file_id_equal(&s->file, file) && s->offset == offset && s->part.dim == part.dim &&
-            s->part.begin == part.begin && s->part.end == part.end && s->part.offset_int4 == part.offset_int4 &&
-            ngd_buffer_device(s->buffer) == dev && ngd_buffer_bytes(s->buffer) == (t->bytes ? t->bytes : 1))
+        if (ngd_file_id_equal(&s->file, file) && s->offset == offset && s->plane == t->tensor->plane &&
+            s->part.dim == part.dim && s->part.begin == part.begin && s->part.end == part.end &&
+            s->part.offset_int4 == part.offset_int4 && ngd_buffer_device(s->buffer) == dev &&
+            ngd_buffer_bytes(s->buffer) == (t->bytes ? t->bytes : 1))
             buffer = ngd_buffer_ref(s->buffer);
     ngd_mutex_unlock(&share->lock);
     *found_p = buffer != NULL;
@@ -91,7 +93,11 @@ struct ngd_buffer_object *ngd_load_share_add(struct ngd_load_share *share, const
         ngd_buffer_unref(buffer);
         return NULL;
     }
-    *s = (struct shared){.buffer = ngd_buffer_ref(buffer), .file = *file, .offset = offset, .part = part_of_tensor(t)};
+    *s = (struct shared){.buffer = ngd_buffer_ref(buffer),
+                         .file = *file,
+                         .offset = offset,
+                         .plane = t->tensor->plane,
+                         .part = part_of_tensor(t)};
     ngd_mutex_lock(&share->lock);
     s->next = *bucket(share, file, offset);
     *bucket(share, file, offset) = s;

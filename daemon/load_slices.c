@@ -2,6 +2,7 @@
 #include "daemon/load_slices.h"
 
 #include "base/mem.h"
+#include "daemon/gguf.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -25,6 +26,20 @@ static ngd_status_t check_slice(const struct ngd_load *load, const struct ngd_sa
                         s->dim < t->rank ? t->shape[s->dim] : 0);
 }
 
+/* A slice of columns of a plane begins and ends with a block. */
+static ngd_status_t check_blocks(const struct ngd_load *load, const struct ngd_loaded *t, struct ngd_diag *diag)
+{
+    const struct ngd_safetensor *x = t->tensor;
+    const struct ngd_load_runs r = ngd_load_runs(t);
+
+    if (!x->plane || (r.bytes % x->plane->bytes == 0 && (r.offset - x->offset) % x->plane->bytes == 0))
+        return NGD_OK;
+    return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                        "%.300s: tensor %.200s is quantised in blocks; a slice must begin and end with one, but this "
+                        "one has elements %" PRId64 " to %" PRId64 " of dimension %" PRIu32,
+                        load->path, x->name, t->slice->begin, t->slice->end, t->slice->dim);
+}
+
 /* Sets the shape and bytes of the whole tensor, or of slice s. */
 static ngd_status_t choose_part(const struct ngd_load *load, struct ngd_loaded *t, const struct ngd_load_slice *s,
                                 struct ngd_diag *diag)
@@ -40,7 +55,7 @@ static ngd_status_t choose_part(const struct ngd_load *load, struct ngd_loaded *
     t->slice = s;
     t->bytes = t->bytes / (uint64_t)t->shape[s->dim] * (uint64_t)(s->end - s->begin);
     t->shape[s->dim] = s->end - s->begin;
-    return NGD_OK;
+    return check_blocks(load, t, diag);
 }
 
 /* Chooses the wanted tensors, in the order of their names, or of the file. */

@@ -11,7 +11,7 @@
 ngd_status_t ngd_load_choose(struct ngd_load *load, struct ngd_diag *diag);
 
 /* The bytes of a tensor, or of its slice, in the file: n runs of `bytes` each, one every `stride`, the first at
- * `offset`. */
+ * `offset`. Of a plane (daemon/gguf.h): as if the plane lay at the tensor's offset, without the blocks. */
 struct ngd_load_runs {
     uint64_t n, offset, bytes, stride;
 };

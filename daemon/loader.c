@@ -8,11 +8,13 @@
 #include "daemon/loader.h"
 
 #include "base/file_id.h"
+#include "base/gguf.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/metrics.h"
 #include "daemon/daemon.h"
+#include "daemon/gguf.h"
 #include "daemon/load_share.h"
 #include "daemon/load_slices.h"
 #include "daemon/sandbox.h"
@@ -100,6 +102,8 @@ static ngd_status_t read_index(int fd, uint64_t size, struct ngd_load *load, str
     char *json;
     ngd_status_t status = read_fully(fd, first, size < 8 ? size : 8, 0, diag);
 
+    if (status == NGD_OK && ngd_gguf_is(first))
+        return ngd_gguf_index(fd, size, &load->index, diag);
     if (status == NGD_OK)
         status = ngd_safetensors_header_bytes(first, size, &n, diag);
     if (status != NGD_OK)
@@ -203,12 +207,59 @@ static ngd_status_t read_rows(struct ngd_load *load, int fd, const struct ngd_lo
     return status;
 }
 
+/*
+ * Reads n blocks of a GGUF file and takes a plane out of them, to offset `to` of the buffer. The bounce buffer has the
+ * blocks in its first half. The other half has the plane, unless the CPU can address the device's memory.
+ */
+static ngd_status_t read_blocks(int fd, const struct ngd_loaded *t, struct ngd_buffer *buffer, uint64_t to, uint64_t n,
+                                uint64_t offset, struct meter *m, struct ngd_diag *diag)
+{
+    const struct ngd_gguf_plane *plane = t->tensor->plane;
+    char *direct = ngd_buffer_host_ptr(buffer), *blocks = m->bounce;
+    char *out = direct ? direct + to : blocks + CHUNK_BYTES / 2;
+    ngd_status_t status = read_fully(fd, blocks, n * plane->block_bytes, offset, diag);
+
+    if (status != NGD_OK)
+        return status;
+    ngd_gguf_unpack(plane, (const uint8_t *)blocks, n, (uint8_t *)out);
+    turn_int4(t, out, n * plane->bytes);
+    return direct ? NGD_OK : ngd_buffer_write(buffer, to, out, n * plane->bytes, diag);
+}
+
+static ngd_status_t read_plane(struct ngd_load *load, int fd, const struct ngd_loaded *t, struct ngd_buffer *buffer,
+                               struct meter *m, struct ngd_diag *diag)
+{
+    const struct ngd_gguf_plane *plane = t->tensor->plane;
+    const struct ngd_load_runs r = ngd_load_runs(t);
+    const uint64_t most = CHUNK_BYTES / 2 / (plane->block_bytes > plane->bytes ? plane->block_bytes : plane->bytes);
+    ngd_status_t status = NGD_OK;
+
+    if (!m->bounce && !(m->bounce = ngd_malloc(CHUNK_BYTES)))
+        return NGD_ERR_NO_MEMORY;
+    for (uint64_t run = 0, to = 0; run < r.n; run++) {
+        uint64_t block = (r.offset - t->tensor->offset + run * r.stride) / plane->bytes;
+
+        for (uint64_t left = r.bytes / plane->bytes, n; left > 0 && status == NGD_OK; left -= n, block += n) {
+            n = left < most ? left : most;
+            status = read_blocks(fd, t, buffer, to, n, t->tensor->offset + block * plane->block_bytes, m, diag);
+            if (status == NGD_OK)
+                status = count_loaded(load, m, n * plane->bytes, diag);
+            to += n * plane->bytes;
+        }
+        if (status != NGD_OK)
+            return status;
+    }
+    return status;
+}
+
 static ngd_status_t read_tensor(struct ngd_load *load, int fd, const struct ngd_loaded *t, struct ngd_buffer *buffer,
                                 struct meter *m, struct ngd_diag *diag)
 {
     const struct ngd_load_runs r = ngd_load_runs(t);
     ngd_status_t status = NGD_OK;
 
+    if (t->tensor->plane)
+        return read_plane(load, fd, t, buffer, m, diag);
     if (r.n > 1 && r.stride <= CHUNK_BYTES)
         return read_rows(load, fd, t, buffer, m, diag);
     for (uint64_t i = 0; i < r.n && status == NGD_OK; i++)

@@ -3,8 +3,8 @@
 #define NGD_DAEMON_LOADER_H
 
 /*
- * Loads tensors of safetensors files into device memory. Files are opened only below the configured directories
- * (sandbox.h). Bytes go from the file to the device buffer without another copy.
+ * Loads tensors of safetensors and GGUF files into device memory. Files are opened only below the configured
+ * directories (sandbox.h). Bytes go from the file to the device buffer without another copy.
  *
  * Tensors are shared. A tensor, or a slice of one, that is still loaded from the same file with the same contents
  * (base/file_id.h) is not loaded again (load_share.h), whoever holds it: a session, a graph or a kept model. It is

@@ -20,6 +20,8 @@ libngddaemon_la_SOURCES = \
 	daemon/daemon.h \
 	daemon/device_list.c \
 	daemon/device_list.h \
+	daemon/gguf.c \
+	daemon/gguf.h \
 	daemon/health.c \
 	daemon/health.h \
 	daemon/http.c \

@@ -45,7 +45,8 @@ const struct ngd_config_option ngd_options_table[] = {
      "no: it shows only their sums.",
      RELOAD},
     {"models-dir", NGD_CONFIG_LIST, AT(models_dir), "", 0, 0, NULL,
-     "Directory from which clients may load safetensors files, subdirectories included. If none is given, no file can "
+     "Directory from which clients may load safetensors and GGUF files, subdirectories included. If none is given, no "
+     "file can "
      "be loaded.",
      RELOAD},
     {"dump-dir", NGD_CONFIG_LIST, AT(dump_dir), "", 0, 0, NULL,

@@ -125,7 +125,7 @@ static int by_name(const void *a, const void *b)
     return strcmp((*x)->name, (*y)->name);
 }
 
-static ngd_status_t sort_names(struct ngd_safetensors *index)
+ngd_status_t ngd_safetensors_order(struct ngd_safetensors *index, struct ngd_diag *diag)
 {
     index->by_name = NGD_NEW_N(const struct ngd_safetensor *, index->n + 1);
     if (!index->by_name)
@@ -133,6 +133,9 @@ static ngd_status_t sort_names(struct ngd_safetensors *index)
     for (size_t i = 0; i < index->n; i++)
         index->by_name[i] = &index->items[i];
     qsort(index->by_name, index->n, sizeof(*index->by_name), by_name);
+    for (size_t i = 1; i < index->n; i++)
+        if (by_name(&index->by_name[i - 1], &index->by_name[i]) == 0)
+            return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "two tensors have the name %s", index->by_name[i]->name);
     return NGD_OK;
 }
 
@@ -158,7 +161,7 @@ static ngd_status_t parse_tensors(json_t *root, uint64_t header_bytes, uint64_t 
     }
     const ngd_status_t status = check_overlaps(index, diag);
 
-    return status == NGD_OK ? sort_names(index) : status;
+    return status == NGD_OK ? ngd_safetensors_order(index, diag) : status;
 }
 
 /* Checks the number of values before anything is allocated for them: a value of two bytes takes 40 once parsed. */

@@ -22,6 +22,8 @@
  */
 #define NGD_SAFETENSORS_MAX_VALUES ((size_t)6000000)
 
+struct ngd_gguf_plane;
+
 struct ngd_safetensor {
     char *name;
     ngd_dtype_t dtype;
@@ -29,7 +31,9 @@ struct ngd_safetensor {
     int64_t shape[NGD_SAFETENSORS_MAX_RANK];
     uint64_t offset; /* in the file */
     uint64_t bytes;
+    const struct ngd_gguf_plane *plane; /* of a GGUF file: the bytes are taken out of blocks at `offset`; else NULL */
 };
+/* The tensors of a safetensors file, or of a GGUF file (daemon/gguf.h). */
 struct ngd_safetensors {
     struct ngd_safetensor *items;          /* by offset */
     const struct ngd_safetensor **by_name; /* for ngd_safetensors_find */
@@ -43,6 +47,8 @@ ngd_status_t ngd_safetensors_header_bytes(const uint8_t first[8], uint64_t file_
  * are printed in logs and on terminals. */
 ngd_status_t ngd_safetensors_parse(const char *json, uint64_t header_bytes, uint64_t file_bytes,
                                    struct ngd_safetensors *index_p, struct ngd_diag *diag);
+/* Sorts a list that is complete, for ngd_safetensors_find. FILE_CORRUPT: two tensors have one name. */
+ngd_status_t ngd_safetensors_order(struct ngd_safetensors *index, struct ngd_diag *diag);
 void ngd_safetensors_fini(struct ngd_safetensors *index);
 const struct ngd_safetensor *ngd_safetensors_find(const struct ngd_safetensors *index,
                                                   const char *name); /* NULL = none */

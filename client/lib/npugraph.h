@@ -117,7 +117,8 @@ struct npugraph_load {
     const struct npugraph_slice *slices; /* tensors to load in part; the others are loaded whole */
     size_t n_slices;
 };
-/* Loads tensors of a safetensors file. progress may be NULL. Free with npugraph_tensors_free. */
+/* Loads tensors of a safetensors file, or of a GGUF file (docs/gguf.md). progress may be NULL. Free with
+ * npugraph_tensors_free. */
 NPUGRAPH_API int npugraph_load_safetensors(struct npugraph_client *client, const struct npugraph_load *load,
                                            npugraph_progress_fn progress, void *user,
                                            struct npugraph_tensors **tensors_p, struct npugraph_error *err);
