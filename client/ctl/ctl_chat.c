@@ -13,7 +13,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 struct chat {
@@ -427,25 +426,15 @@ static int chat_arguments(struct chat *c, int argc, char **argv)
     return 0;
 }
 
-/* Opens the template of the tokenizer's directory. */
+/* Opens the template beside the tokenizer, or in its GGUF file. */
 static int open_template(struct chat *c)
 {
     struct npugraph_error err = {0};
-    char dir[4096], *slash;
-    struct stat sb;
     int rc;
 
     if (c->plain)
         return 0;
-    snprintf(dir, sizeof(dir), "%s", c->tokenizer);
-    if (stat(dir, &sb) == 0 && !S_ISDIR(sb.st_mode)) {
-        slash = strrchr(dir, '/');
-        if (slash != NULL)
-            *slash = '\0';
-        else
-            snprintf(dir, sizeof(dir), ".");
-    }
-    rc = npugraph_chat_template_open(dir, c->file, &c->chat_template, &err);
+    rc = npugraph_chat_template_open(c->tokenizer, c->file, &c->chat_template, &err);
     if (rc != 0 && strcmp(err.reason, "NOT_FOUND") == 0)
         return ctl_error("%s; --template gives one, and --plain goes on with what you type, as generate does",
                          err.message);

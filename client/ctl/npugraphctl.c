@@ -65,14 +65,16 @@ const struct ctl_command ctl_commands[] = {
      "given with int4, 0 with int8. Embeddings, lm_head and all other files are copied.",
      false, ctl_cmd_quantize},
     {"load",
-     "DIR [--name NAME] [--max-context N] [--max-batch N] [--chunk N] [--block-size N] [--kv-bytes SIZE] [--kv-dtype "
+     "DIR|FILE [--name NAME] [--max-context N] [--max-batch N] [--chunk N] [--block-size N] [--kv-bytes SIZE] "
+     "[--kv-dtype "
      "f32|f16|bf16] [--kv-policy refuse|preempt] [--no-prefix-sharing] [--devices LIST] [--share-with LIST | --public "
      "| "
      "--private] "
      "[--share-prefixes]",
-     "Load a Hugging Face checkpoint as a model",
+     "Load a Hugging Face checkpoint or a GGUF file as a model",
      "DIR holds config.json and model.safetensors (or shards with their index) and lies below one of the\n"
-     "daemon's models-dir. Dense decoders of the families in docs/families.md, in f32, f16 or bf16. When KV blocks "
+     "daemon's models-dir. FILE is a GGUF file there (docs/gguf.md). Dense decoders of the families in "
+     "docs/families.md, in f32, f16 or bf16. When KV blocks "
      "run\n"
      "out, --kv-policy preempt takes those of another sequence, which computes them again later.\n"
      "--devices host:0,host:1 divides the model's heads and MLP among devices, which compute each step together.\n"
@@ -90,7 +92,7 @@ const struct ctl_command ctl_commands[] = {
      "[--min-tokens N] [--logit-bias TOKEN=F]... [--bad-word TEXT]... [--seed N] [--n N] [--best-of N] "
      "[--stop TEXT]... [--logprobs N] [--priority high|normal|low] [--timing]",
      "Generate text, streamed as it is made",
-     "--tokenizer is a tokenizer.json (or its directory); without it give --ids, and ids are printed.\n"
+     "--tokenizer is a tokenizer.json (or its directory), or a GGUF file; without it give --ids, and ids are printed.\n"
      "--n gives several answers, which begin at one prompt and have the seeds from --seed on; --best-of makes more "
      "and\n"
      "shows those whose tokens are most probable. Without --tokenizer --bad-word takes ids.\n"
@@ -104,7 +106,8 @@ const struct ctl_command ctl_commands[] = {
      "[--top-k N] [--top-p F] [--min-p F] [--typical-p F] [--repetition-penalty F] [--presence-penalty F] "
      "[--frequency-penalty F] [--min-tokens N] [--logit-bias TOKEN=F]... [--bad-word TEXT]... [--seed N]",
      "Converse with a model, by its checkpoint's chat template",
-     "DIR is the directory of the checkpoint, whose template is used (chat_template.jinja, or chat_template in\n"
+     "DIR is the directory of the checkpoint, or a GGUF file, whose template is used (chat_template.jinja, or "
+     "chat_template in\n"
      "tokenizer_config.json; it needs python3 with jinja2), or --template. With --plain what you type goes on where "
      "the "
      "text\n"

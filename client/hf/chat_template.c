@@ -5,6 +5,7 @@
  * text. The child bounds its own memory, processor time and text; this side bounds sizes and the wait, and kills a
  * child that does not answer.
  */
+#include "client/hf/gguf.h"
 #include "client/hf/tokenizer_text.h"
 #include "client/hf/npugraph_hf.h"
 #include "client/lib/error.h"
@@ -19,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -111,29 +113,73 @@ static const char *config_template(const json_t *config)
     return NULL;
 }
 
-static int take_config(struct npugraph_chat_template *t, const char *path, const char *text, struct npugraph_error *err)
+/* Takes the special tokens, and the template if there is none yet. */
+static void take_config(struct npugraph_chat_template *t, const json_t *config)
+{
+    const char *source = config_template(config);
+
+    take_special_tokens(t, config);
+    if (t->source == NULL && source != NULL)
+        t->source = strdup(source);
+}
+
+static int read_config(struct npugraph_chat_template *t, const char *path, const char *text, struct npugraph_error *err)
 {
     json_error_t e;
     json_t *config = json_loads(text, 0, &e);
-    const char *source;
 
     if (!json_is_object(config)) {
         json_decref(config);
         return npugraph__error(err, 3, "INVALID_ARGUMENT", "%s is no JSON object: line %d: %s", path, e.line, e.text);
     }
-    take_special_tokens(t, config);
-    source = config_template(config);
-    if (t->source == NULL && source != NULL)
-        t->source = strdup(source);
+    take_config(t, config);
     json_decref(config);
     return 0;
 }
 
-static int find_template(struct npugraph_chat_template *t, const char *dir, struct npugraph_error *err)
+static int find_gguf_template(struct npugraph_chat_template *t, const char *path, struct npugraph_error *err)
 {
-    char path[4096], *text = NULL;
+    struct npugraph__gguf *g = NULL;
+    json_t *config = NULL;
+    int rc = npugraph__gguf_open(path, &g, err);
+
+    if (rc == 0)
+        rc = npugraph__gguf_tokenizer_config(g, &config);
+    npugraph__gguf_close(g);
+    if (rc != 0)
+        return rc;
+    take_config(t, config);
+    json_decref(config);
+    return t->source != NULL
+               ? 0
+               : npugraph__error(err, 5, "NOT_FOUND",
+                                 "%s has no chat template: no tokenizer.chat_template in its metadata", path);
+}
+
+/* Copies a path, without its last part if it is that of a file. */
+static void directory_of(const char *path, char *dir, size_t size)
+{
+    char *slash;
+    struct stat sb;
+
+    snprintf(dir, size, "%s", path);
+    if (stat(dir, &sb) != 0 || S_ISDIR(sb.st_mode))
+        return;
+    slash = strrchr(dir, '/');
+    if (slash != NULL)
+        *slash = '\0';
+    else
+        snprintf(dir, size, ".");
+}
+
+static int find_template(struct npugraph_chat_template *t, const char *where, struct npugraph_error *err)
+{
+    char dir[2048], path[4096], *text = NULL;
     int rc = 0;
 
+    if (npugraph__gguf_is(where))
+        return find_gguf_template(t, where, err);
+    directory_of(where, dir, sizeof(dir));
     snprintf(path, sizeof(path), "%s/chat_template.jinja", dir);
     if (t->source == NULL)
         rc = read_text(path, TEMPLATE_MAX, &t->source, err);
@@ -141,7 +187,7 @@ static int find_template(struct npugraph_chat_template *t, const char *dir, stru
     if (rc == 0)
         rc = read_text(path, 2 * TEMPLATE_MAX, &text, err);
     if (rc == 0 && text != NULL)
-        rc = take_config(t, path, text, err);
+        rc = read_config(t, path, text, err);
     free(text);
     if (rc == 0 && t->source == NULL)
         return npugraph__error(err, 5, "NOT_FOUND",

@@ -36,6 +36,7 @@ enum npugraph__kind {
 /* A weight of the model, as a rank of a tensor-parallel group has it. A single device has all of it. */
 struct npugraph__weight {
     char name[96];
+    char stored[96];  /* its name in the file */
     uint32_t rank;    /* dimensions: 1 or 2 */
     int64_t full[2];  /* shape in the file */
     int64_t shape[2]; /* shape on this rank */
@@ -57,6 +58,7 @@ struct npugraph__weights {
 /* Changes the list to what rank `rank` of `ranks` has, without buffers. */
 void npugraph__weights_divide(struct npugraph__weights *weights, uint32_t rank, uint32_t ranks);
 struct npugraph__weight *npugraph__weights_find(const struct npugraph__weights *weights, const char *name);
+struct npugraph__weight *npugraph__weights_stored(const struct npugraph__weights *weights, const char *name);
 
 /* ---- what a layer keeps, and tables ---- */
 
@@ -99,6 +101,7 @@ struct npugraph__checkpoint {
     uint32_t n_stop;
     uint32_t ranks;
     json_t *config;
+    struct npugraph__gguf *gguf; /* NULL: safetensors */
 };
 
 /* Sizes of the graphs, chosen by the caller. */
@@ -109,15 +112,17 @@ struct npugraph__shape {
 };
 
 /*
- * Reads DIR/config.json and has the model's family describe it, for `ranks` devices that divide it. Reads the stop
- * tokens (generation_config.json has them first) and the index of shards. The caller frees *ck_p. Fails with the field
- * of config.json that is wrong or not supported, or with the line of the family's file.
+ * Reads a GGUF file, or DIR/config.json, and has the model's family describe it, for `ranks` devices that divide it.
+ * Reads the stop tokens (generation_config.json has them first) and the index of shards. The caller frees *ck_p. Fails
+ * with the field of config.json that is wrong or not supported, or with the line of the family's file.
  */
-int npugraph__checkpoint_read(const char *dir, uint32_t ranks, struct npugraph__checkpoint **ck_p,
+int npugraph__checkpoint_read(const char *path, uint32_t ranks, struct npugraph__checkpoint **ck_p,
                               struct npugraph_error *err);
 /* The same for the text of a config.json alone; weights have no shards then. */
 int npugraph__checkpoint_parse(const char *config, size_t len, uint32_t ranks, struct npugraph__checkpoint **ck_p,
                                struct npugraph_error *err);
+/* What errors call the file that has the fields. */
+const char *npugraph__config_name(const struct npugraph__checkpoint *ck);
 void npugraph__checkpoint_free(struct npugraph__checkpoint *ck);
 /* Appends the text of the graph for prefill or for decode steps, of the rank that the weights were divided for. */
 int npugraph__checkpoint_graph(const struct npugraph__checkpoint *ck, const struct npugraph__shape *shape,

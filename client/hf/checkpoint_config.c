@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config.json, generation_config.json and the shard index of a Hugging Face checkpoint. */
 #include "client/hf/family.h"
+#include "client/hf/gguf.h"
 #include "client/lib/error.h"
 
 #include <inttypes.h>
@@ -120,6 +121,8 @@ static int find_shards(const char *dir, struct npugraph__weights *w, struct npug
                                  file);
         else if ((w->items[i].file = intern_file(w, file)) == NULL)
             rc = npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+        else
+            memcpy(w->items[i].stored, w->items[i].name, sizeof(w->items[i].stored));
     }
     json_decref(index);
     return rc;
@@ -131,6 +134,51 @@ struct npugraph__weight *npugraph__weights_find(const struct npugraph__weights *
         if (strcmp(w->items[i].name, name) == 0)
             return &w->items[i];
     return NULL;
+}
+
+struct npugraph__weight *npugraph__weights_stored(const struct npugraph__weights *w, const char *name)
+{
+    for (size_t i = 0; i < w->n; i++)
+        if (strcmp(w->items[i].stored, name) == 0)
+            return &w->items[i];
+    return NULL;
+}
+
+/* ---- a GGUF file ------------------------------------------------------------------------------------------ */
+
+/* A tensor that no weight names would change what the model computes. */
+static int check_all_used(const struct npugraph__gguf *g, const bool *used)
+{
+    for (size_t i = 0; i < g->header.n_tensors; i++)
+        if (!used[i] && strcmp(g->header.tensors[i].name, "rope_freqs.weight") != 0)
+            return npugraph__gguf_unsupported(g, "tensor %s: is not a part of this architecture",
+                                              g->header.tensors[i].name);
+    return 0;
+}
+
+static int find_gguf_tensors(const struct npugraph__gguf *g, struct npugraph__weights *w, bool *used)
+{
+    const char *file = strrchr(g->path, '/');
+    int rc = 0;
+
+    w->files = calloc(w->n, sizeof(*w->files));
+    if (w->files == NULL)
+        return npugraph__error(g->err, 8, "NO_MEMORY", "out of memory");
+    for (size_t i = 0; rc == 0 && i < w->n; i++) {
+        struct npugraph__weight *x = &w->items[i];
+        const struct ngd_gguf_tensor *t = NULL;
+
+        if (npugraph__gguf_name(x->name, x->stored, sizeof(x->stored)))
+            t = npugraph__gguf_find(g, x->stored);
+        if (t == NULL)
+            rc = npugraph__error(g->err, 5, "TENSOR_MISSING", "%.500s has no tensor %s", g->path,
+                                 x->stored[0] != '\0' ? x->stored : x->name);
+        else if ((x->file = intern_file(w, file != NULL ? file + 1 : g->path)) == NULL)
+            rc = npugraph__error(g->err, 8, "NO_MEMORY", "out of memory");
+        else
+            used[t - g->header.tensors] = true;
+    }
+    return rc == 0 ? check_all_used(g, used) : rc;
 }
 
 /* ---- public ---------------------------------------------------------------------------------------------- */
@@ -149,8 +197,42 @@ static struct npugraph__checkpoint *checkpoint_new(json_t *config, uint32_t rank
     return ck;
 }
 
-int npugraph__checkpoint_read(const char *dir, uint32_t ranks, struct npugraph__checkpoint **ck_p,
-                              struct npugraph_error *err)
+const char *npugraph__config_name(const struct npugraph__checkpoint *ck)
+{
+    return ck->gguf != NULL ? "the file's metadata, as config.json" : "config.json";
+}
+
+/* The same as npugraph__checkpoint_read, of a GGUF file. The checkpoint owns g. */
+static int read_gguf_checkpoint(struct npugraph__gguf *g, uint32_t ranks, struct npugraph__checkpoint **ck_p,
+                                struct npugraph_error *err)
+{
+    struct npugraph__checkpoint *ck = NULL;
+    json_t *config = NULL;
+    bool *used = calloc(g->header.n_tensors + 1, sizeof(*used));
+    int rc = used != NULL ? npugraph__gguf_config(g, &config) : npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+
+    if (rc == 0 && (ck = checkpoint_new(config, ranks, err)) == NULL)
+        rc = 8;
+    if (ck == NULL) {
+        npugraph__gguf_close(g);
+    } else {
+        ck->gguf = g;
+        rc = describe_checkpoint(ck, err);
+    }
+    if (rc == 0)
+        rc = find_gguf_tensors(g, &ck->weights, used);
+    free(used);
+    if (rc != 0) {
+        npugraph__checkpoint_free(ck);
+        return rc;
+    }
+    read_stop(ck->config, ck);
+    *ck_p = ck;
+    return 0;
+}
+
+static int read_directory(const char *dir, uint32_t ranks, struct npugraph__checkpoint **ck_p,
+                          struct npugraph_error *err)
 {
     json_t *config = read_json(dir, "config.json", true, err);
     struct npugraph__checkpoint *ck;
@@ -171,6 +253,18 @@ int npugraph__checkpoint_read(const char *dir, uint32_t ranks, struct npugraph__
     read_stops(dir, ck);
     *ck_p = ck;
     return 0;
+}
+
+int npugraph__checkpoint_read(const char *path, uint32_t ranks, struct npugraph__checkpoint **ck_p,
+                              struct npugraph_error *err)
+{
+    struct npugraph__gguf *g = NULL;
+    int rc;
+
+    if (!npugraph__gguf_is(path))
+        return read_directory(path, ranks, ck_p, err);
+    rc = npugraph__gguf_open(path, &g, err);
+    return rc == 0 ? read_gguf_checkpoint(g, ranks, ck_p, err) : rc;
 }
 
 int npugraph__checkpoint_parse(const char *config, size_t len, uint32_t ranks, struct npugraph__checkpoint **ck_p,
@@ -212,5 +306,6 @@ void npugraph__checkpoint_free(struct npugraph__checkpoint *ck)
     free(ck->caches);
     free(ck->ropes);
     json_decref(ck->config);
+    npugraph__gguf_close(ck->gguf);
     free(ck);
 }

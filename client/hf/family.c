@@ -235,8 +235,9 @@ static int refuse_architecture(struct npugraph__family_run *run)
     ngd_strbuf_init(&names);
     npugraph__family_names(&names);
     run->refused = true;
-    npugraph__error(run->err, 3, "FILE_UNSUPPORTED", "config.json: architectures names %.64s; supported are %s",
-                    run->ck->architecture[0] != '\0' ? run->ck->architecture : "none", ngd_strbuf_str(&names));
+    npugraph__error(run->err, 3, "FILE_UNSUPPORTED", "%s: architectures names %.64s; supported are %s",
+                    npugraph__config_name(run->ck), run->ck->architecture[0] != '\0' ? run->ck->architecture : "none",
+                    ngd_strbuf_str(&names));
     ngd_strbuf_fini(&names);
     return 3;
 }

@@ -4,6 +4,7 @@
  * docs/families.md describes each for authors. A refusal ends the run, and its sentence names the field of config.json.
  */
 #include "client/hf/family.h"
+#include "client/hf/gguf.h"
 #include "client/lib/error.h"
 
 #include <inttypes.h>
@@ -41,7 +42,8 @@ __attribute__((format(printf, 4, 5))) static int refuse_family(lua_State *lua, i
 
 static int corrupt_field(lua_State *lua, const char *key, const char *what)
 {
-    return refuse_family(lua, 3, "FILE_CORRUPT", "config.json: %.64s %.120s", key, what);
+    return refuse_family(lua, 3, "FILE_CORRUPT", "%s: %.64s %.120s",
+                         npugraph__config_name(npugraph__family_of(lua)->ck), key, what);
 }
 
 /* Finds a field, which may be null; dots lead into objects. */
@@ -186,7 +188,8 @@ static int call_list(lua_State *lua)
 
 static int call_refuse(lua_State *lua)
 {
-    return refuse_family(lua, 3, "FILE_UNSUPPORTED", "config.json: %.64s %.120s", luaL_checkstring(lua, 1),
+    return refuse_family(lua, 3, "FILE_UNSUPPORTED", "%s: %.64s %.120s",
+                         npugraph__config_name(npugraph__family_of(lua)->ck), luaL_checkstring(lua, 1),
                          luaL_checkstring(lua, 2));
 }
 
@@ -321,6 +324,19 @@ static int call_dtype(lua_State *lua)
     if (x == NULL)
         return luaL_error(lua, "weight %s is not declared", name);
     lua_pushstring(lua, x->dtype[0] != '\0' ? x->dtype : "f32");
+    return 1;
+}
+
+/* stored(NAME): how a GGUF file has the tensor, "Q8_0"; nil for tensors of safetensors, and for none. */
+static int call_stored(lua_State *lua)
+{
+    const struct npugraph__gguf *g = npugraph__family_of(lua)->ck->gguf;
+    const struct ngd_gguf_tensor *t = NULL;
+    char name[sizeof(((struct npugraph__weight *)0)->name)];
+
+    if (g != NULL && npugraph__gguf_name(luaL_checkstring(lua, 1), name, sizeof(name)))
+        t = ngd_gguf_tensor(&g->header, name);
+    lua_pushstring(lua, t != NULL ? t->type->name : NULL);
     return 1;
 }
 
@@ -479,7 +495,7 @@ void npugraph__family_calls(lua_State *lua)
         {"has", call_has},       {"given", call_given},     {"object", call_object}, {"list", call_list},
         {"refuse", call_refuse}, {"corrupt", call_corrupt}, {"divide", call_divide}, {"one_device", call_one_device},
         {"weight", call_weight}, {"dtype", call_dtype},     {"cache", call_cache},   {"rope", call_rope},
-        {"emit", call_emit},
+        {"emit", call_emit},     {"stored", call_stored},
     };
     struct npugraph__family_run *run = npugraph__family_of(lua);
 

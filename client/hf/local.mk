@@ -13,6 +13,10 @@ libngdclient_hf_la_SOURCES = \
 	client/hf/family.h \
 	client/hf/family_builtin.c \
 	client/hf/family_calls.c \
+	client/hf/gguf.h \
+	client/hf/gguf_config.c \
+	client/hf/gguf_file.c \
+	client/hf/gguf_tokenizer.c \
 	client/hf/model_load.c \
 	client/hf/npugraph_hf.h \
 	client/hf/quantize.c \
@@ -63,6 +67,7 @@ dist_families_DATA = \
 	client/hf/families/Qwen3MoeForCausalLM.lua \
 	client/hf/families/SmolLM3ForCausalLM.lua \
 	client/hf/families/decoder.lua \
+	client/hf/families/gguf.lua \
 	client/hf/families/quantised.lua
 CLEANFILES += client/hf/families_text.inc
 client/hf/families_text.inc: $(dist_families_DATA)

@@ -6,6 +6,7 @@
  */
 #include "base/strbuf.h"
 #include "client/hf/checkpoint.h"
+#include "client/hf/gguf.h"
 #include "client/hf/npugraph_hf.h"
 #include "client/lib/error.h"
 
@@ -56,15 +57,27 @@ void npugraph_model_params_init(struct npugraph_model_params *params)
 static int choose_name(struct load *l, const char *dir)
 {
     const char *base;
+    char *end;
 
     if (realpath(dir, l->dir) == NULL)
-        return npugraph__error(l->err, 5, "FILE_NOT_FOUND", "%s: no such directory", dir);
+        return npugraph__error(l->err, 5, "FILE_NOT_FOUND", "%s: no such directory or GGUF file", dir);
     base = strrchr(l->dir, '/');
     snprintf(l->name, sizeof(l->name), "%.64s",
              l->params->name != NULL ? l->params->name
              : base != NULL          ? base + 1
                                      : l->dir);
+    end = strrchr(l->name, '.');
+    if (l->params->name == NULL && end != NULL && end != l->name && strcmp(end, ".gguf") == 0)
+        *end = '\0';
     return 0;
+}
+
+/* The dtype of the first weight, the embeddings. A quantised table of a GGUF file has none: f16, as llama.cpp's. */
+static const char *float_dtype(const struct load *l)
+{
+    const struct npugraph__weight *w = &l->ck->weights.items[0];
+
+    return w->kind == NPUGRAPH__FLOAT ? w->dtype : "f16";
 }
 
 static uint64_t kv_element(const struct load *l)
@@ -109,7 +122,7 @@ static int choose_shape(struct load *l)
     l->shape.max_context = (uint32_t)context;
     l->shape.max_batch = p->max_batch;
     l->shape.table_blocks = ((uint32_t)context + l->shape.block_size - 1) / l->shape.block_size;
-    l->shape.kv_dtype = p->kv_dtype != NULL ? p->kv_dtype : l->ck->weights.items[0].dtype;
+    l->shape.kv_dtype = p->kv_dtype != NULL ? p->kv_dtype : float_dtype(l);
     blocks = p->kv_bytes != 0 ? p->kv_bytes / kv_block_bytes(l)
                               : (uint64_t)l->shape.table_blocks * p->max_batch + l->padding_blocks;
     if (blocks <= l->padding_blocks || blocks > INT32_MAX / l->shape.block_size)
@@ -139,16 +152,16 @@ static void total_progress(void *user, uint64_t done, uint64_t total)
 
 static int check_tensor(struct load *l, const struct npugraph_tensor *t)
 {
-    struct npugraph__weight *w = npugraph__weights_find(&l->ck->weights, t->name);
+    struct npugraph__weight *w = npugraph__weights_stored(&l->ck->weights, t->name);
 
     l->buffers[l->n_buffers++] = t->buffer;
     if (w == NULL)
         return 0;
     if (t->rank != w->rank || t->shape[0] != w->shape[0] || (w->rank == 2 && t->shape[1] != w->shape[1]))
-        return npugraph__error(
-            l->err, 3, "FILE_CORRUPT",
-            "%s: %s has rank %u and %" PRId64 " rows, config.json means rank %u, [%" PRId64 ",%" PRId64 "]", w->file,
-            w->name, t->rank, t->rank > 0 ? t->shape[0] : 0, w->rank, w->shape[0], w->shape[1]);
+        return npugraph__error(l->err, 3, "FILE_CORRUPT",
+                               "%s: %s has rank %u and %" PRId64 " rows, %s means rank %u, [%" PRId64 ",%" PRId64 "]",
+                               w->file, w->stored, t->rank, t->rank > 0 ? t->shape[0] : 0, npugraph__config_name(l->ck),
+                               w->rank, w->shape[0], w->shape[1]);
     if (w->kind != NPUGRAPH__FLOAT && strcmp(t->dtype, w->dtype) != 0)
         return npugraph__error(l->err, 3, "FILE_CORRUPT",
                                "%s: %s is %s, but config.json's quantization_config means %s", w->file, w->name,
@@ -172,13 +185,13 @@ static void choose_tensors(const struct load *l, const char *file, const char **
 
         if (w->absent || strcmp(w->file, file) != 0)
             continue;
-        names[q->n_names++] = w->name;
+        names[q->n_names++] = w->stored;
         if (((w->split == NPUGRAPH__ROWS || w->split == NPUGRAPH__COLUMNS) && l->ranks > 1) ||
             w->kind == NPUGRAPH__INT4) {
             uint32_t dim = w->split == NPUGRAPH__COLUMNS;
 
             slices[q->n_slices++] = (struct npugraph_slice){
-                w->name, dim, w->begin, w->begin + w->shape[dim], w->full[dim], w->kind == NPUGRAPH__INT4};
+                w->stored, dim, w->begin, w->begin + w->shape[dim], w->full[dim], w->kind == NPUGRAPH__INT4};
         }
     }
     q->names = names;
@@ -360,6 +373,15 @@ static uint64_t count_parameters(const struct load *l)
     return n;
 }
 
+/* What most weights are, for people. */
+static const char *weights_type(const struct load *l)
+{
+    const struct ngd_gguf_tensor *t =
+        l->ck->gguf != NULL ? ngd_gguf_tensor(&l->ck->gguf->header, "blk.0.attn_q.weight") : NULL;
+
+    return t != NULL ? t->type->name : l->ck->weights.items[0].dtype;
+}
+
 static int register_loaded(struct load *l)
 {
     const struct npugraph_model_params *p = l->params;
@@ -395,7 +417,7 @@ static int register_loaded(struct load *l)
     if (l->ranks > 1)
         snprintf(parallel, sizeof(parallel), ", on %u devices", l->ranks);
     snprintf(description, sizeof(description), "%s, %" PRId64 " layers, hidden %" PRId64 ", %s%s", l->ck->architecture,
-             l->ck->layers, l->ck->hidden, l->ck->weights.items[0].dtype, parallel);
+             l->ck->layers, l->ck->hidden, weights_type(l), parallel);
     spec.kv_states = states;
     spec.description = description;
     rc = npugraph_model_register(l->client, &spec, l->err);
@@ -490,6 +512,8 @@ static int load_all(struct load *l, const char *dir)
         rc = npugraph__checkpoint_read(l->dir, l->ranks, &l->ck, l->err);
     if (rc != 0)
         return rc;
+    if (l->ck->gguf != NULL) /* its only file is below the directory that it lies in */
+        *strrchr(l->dir, '/') = '\0';
     all = l->ck->weights.n + 2 * (l->ck->n_caches + l->ck->n_ropes);
     l->bindings = calloc(all, sizeof(*l->bindings));
     l->buffers = calloc(all * l->ranks, sizeof(*l->buffers));

@@ -18,7 +18,7 @@ extern "C" {
 /* ---- checkpoints ------------------------------------------------------------------------------------------------- */
 
 struct npugraph_model_params {
-    const char *name;       /* NULL = the directory's last part */
+    const char *name;       /* NULL = the last part of the path, without .gguf */
     uint32_t max_context;   /* tokens per sequence; 0 = the value of config.json, at most 4096 */
     uint32_t max_batch;     /* sequences decoded together; default 16 */
     uint32_t prefill_chunk; /* default 256 */
@@ -41,9 +41,10 @@ struct npugraph_model_params {
 };
 NPUGRAPH_API void npugraph_model_params_init(struct npugraph_model_params *params);
 /*
- * Loads a Hugging Face checkpoint directory (config.json; model.safetensors, or shards with their index): the daemon
- * reads the weights, this library builds the prefill and decode graphs (docs/families.md lists the architectures) and
- * registers the model. dir must be readable here (config.json) and below one of the daemon's models-dir.
+ * Loads a Hugging Face checkpoint directory (config.json; model.safetensors, or shards with their index), or a GGUF
+ * file (docs/gguf.md): the daemon reads the weights, this library builds the prefill and decode graphs
+ * (docs/families.md lists the architectures) and registers the model. dir must be readable here (config.json) and below
+ * one of the daemon's models-dir.
  */
 NPUGRAPH_API int npugraph_model_load(struct npugraph_client *client, const char *dir,
                                      const struct npugraph_model_params *params, npugraph_progress_fn progress,
@@ -54,7 +55,7 @@ NPUGRAPH_API int npugraph_model_load(struct npugraph_client *client, const char 
 /*
  * Reads tokenizer.json of Hugging Face tokenizers: BPE and Unigram with the normalizers, pre-tokenizers,
  * post-processors and decoders that docs/tokenizers.md lists. Ids are those of that library; what would be different is
- * refused here, with the name of the field.
+ * refused here, with the name of the field. path may be a GGUF file, whose metadata stand for a tokenizer.json.
  */
 struct npugraph_tokenizer;
 NPUGRAPH_API int npugraph_tokenizer_open(const char *path, struct npugraph_tokenizer **tok_p,
@@ -94,9 +95,10 @@ NPUGRAPH_API void npugraph_detokenizer_destroy(struct npugraph_detokenizer *deto
 
 /*
  * The chat template of a checkpoint: the Jinja text that makes a prompt of a conversation. dir has
- * chat_template.jinja, or chat_template in tokenizer_config.json, and there the special tokens; NOT_FOUND: it has no
- * template. file: a template to use instead, or NULL. It is rendered by python3 with jinja2, in a child process with
- * limits on memory, time and size: a template that does not end or asks for too much is refused.
+ * chat_template.jinja, or chat_template in tokenizer_config.json, and there the special tokens; or dir is a GGUF file.
+ * A file of the directory stands for it. NOT_FOUND: it has no template. file: a template to use instead, or NULL. It is
+ * rendered by python3 with jinja2, in a child process with limits on memory, time and size: a template that does not
+ * end or asks for too much is refused.
  */
 struct npugraph_chat_template;
 NPUGRAPH_API int npugraph_chat_template_open(const char *dir, const char *file,

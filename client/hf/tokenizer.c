@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opens tokenizer.json of Hugging Face tokenizers, and encodes: the parts of tokenizer_int.h, in their order. */
+#include "client/hf/gguf.h"
 #include "client/hf/tokenizer_int.h"
 #include "client/lib/error.h"
 
@@ -200,12 +201,23 @@ static int read_tokenizer_json(const struct npugraph__source *from, json_t **roo
     return *root_p != NULL ? 0 : npugraph__corrupt(from, "%s (line %d)", e.text, e.line);
 }
 
+static int read_gguf_tokenizer(const struct npugraph__source *from, json_t **root_p)
+{
+    struct npugraph__gguf *g = NULL;
+    int rc = npugraph__gguf_open(from->path, &g, from->err);
+
+    if (rc == 0)
+        rc = npugraph__gguf_tokenizer(g, root_p);
+    npugraph__gguf_close(g);
+    return rc;
+}
+
 int npugraph_tokenizer_open(const char *path, struct npugraph_tokenizer **tok_p, struct npugraph_error *err)
 {
     struct npugraph__source from = {path, err};
     struct npugraph_tokenizer *tok = NULL;
     json_t *root = NULL;
-    int rc = read_tokenizer_json(&from, &root);
+    int rc = npugraph__gguf_is(path) ? read_gguf_tokenizer(&from, &root) : read_tokenizer_json(&from, &root);
 
     if (rc != 0)
         return rc;

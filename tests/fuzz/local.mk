@@ -10,6 +10,7 @@ NGD_FUZZ_TARGETS = \
 	tests/fuzz/fuzz_device_facts \
 	tests/fuzz/fuzz_address \
 	tests/fuzz/fuzz_family \
+	tests/fuzz/fuzz_gguf \
 	tests/fuzz/fuzz_h2_guard \
 	tests/fuzz/fuzz_hot_note \
 	tests/fuzz/fuzz_http \
@@ -44,5 +45,6 @@ tests_fuzz_fuzz_request_LDADD = $(NGD_FUZZ_LIBS) $(NGD_DAEMON_LIBS)
 # The graphs of a checkpoint are text for the daemon's parser, so this target alone sees both sides.
 tests_fuzz_fuzz_checkpoint_LDADD = $(NGD_FUZZ_LIBS) $(NGD_CLIENT_HF_LIBS) $(NGD_GRAPHS_LIBS)
 tests_fuzz_fuzz_family_LDADD = $(NGD_FUZZ_LIBS) $(NGD_CLIENT_HF_LIBS) $(NGD_GRAPHS_LIBS)
+tests_fuzz_fuzz_gguf_LDADD = $(NGD_FUZZ_LIBS) $(NGD_CLIENT_HF_LIBS)
 tests_fuzz_fuzz_tls_name_LDADD = $(NGD_FUZZ_LIBS) $(NGD_DAEMON_LIBS)
 tests_fuzz_fuzz_tokenizer_LDADD = $(NGD_FUZZ_LIBS) $(NGD_CLIENT_HF_LIBS)

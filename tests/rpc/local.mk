@@ -15,6 +15,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_files.py \
 	tests/rpc/test_full_disk.py \
 	tests/rpc/test_gdb.py \
+	tests/rpc/test_gguf.py \
 	tests/rpc/test_graphs.py \
 	tests/rpc/test_killed.py \
 	tests/rpc/test_groups.py \

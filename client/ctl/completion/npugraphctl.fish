@@ -22,7 +22,7 @@ complete -c npugraphctl -n __fish_use_subcommand -a memory -d 'Device memory by 
 complete -c npugraphctl -n __fish_use_subcommand -a top -d 'Live: devices, clients by device time, tokens/s, latencies'
 complete -c npugraphctl -n __fish_use_subcommand -a stats -d 'All statistics, as JSON or Prometheus text'
 complete -c npugraphctl -n __fish_use_subcommand -a quantize -d 'Write a checkpoint with quantised weights'
-complete -c npugraphctl -n __fish_use_subcommand -a load -d 'Load a Hugging Face checkpoint as a model'
+complete -c npugraphctl -n __fish_use_subcommand -a load -d 'Load a Hugging Face checkpoint or a GGUF file as a model'
 complete -c npugraphctl -n __fish_use_subcommand -a share -d 'Say who may use a model'
 complete -c npugraphctl -n __fish_use_subcommand -a unload -d 'Unload a model'
 complete -c npugraphctl -n __fish_use_subcommand -a generate -d 'Generate text, streamed as it is made'
@@ -73,7 +73,6 @@ complete -c npugraphctl -n '__fish_seen_subcommand_from stats' -l prometheus
 complete -c npugraphctl -n '__fish_seen_subcommand_from quantize' -a '(__fish_complete_directories)'
 complete -c npugraphctl -n '__fish_seen_subcommand_from quantize' -l to -x -a 'int8 int4'
 complete -c npugraphctl -n '__fish_seen_subcommand_from quantize' -l group -x
-complete -c npugraphctl -n '__fish_seen_subcommand_from load' -a '(__fish_complete_directories)'
 complete -c npugraphctl -n '__fish_seen_subcommand_from load' -l name -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from load' -l max-context -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from load' -l max-batch -x

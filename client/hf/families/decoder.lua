@@ -7,6 +7,7 @@
 -- Sizes are those of a rank, where ranks divide the model.
 
 include "quantised"
+include "gguf"
 
 -- ---- nodes ----
 
@@ -37,6 +38,7 @@ end
 -- ".weight". out, features: rows and columns of the weight.
 local function product(name, x, from, out, features, bias, split)
   local function bias_value() return bias and weight(from .. ".bias", out, nil, split == "rows" and split or "first") or nil end
+  if blocks_of(from) then return block_linear(name, x, from, out, features, bias_value(), split) end
   if is_quantised(from) then return quantised_linear(name, x, from, out, features, bias_value(), split) end
   return node(name, "aten.linear", {x, weight(from .. ".weight", out, features, split), bias_value()})
 end
@@ -305,6 +307,7 @@ function read_decoder(defaults)
   positions = max_positions
   local eps = d.layer_norm_eps and "layer_norm_eps" or "rms_norm_eps"
   norm_eps = number(eps, d[eps] or 1e-6)
+  rotary_pairs = rotary_pairs or bool("gguf.rotary_pairs", false)
   tied = bool("tie_word_embeddings", d.tie_word_embeddings or false)
   local act = d.hidden_activation and "hidden_activation" or "hidden_act"
   read_activation(act, d[act] or "silu")
@@ -412,6 +415,7 @@ logits_scale = 1
 logits_cap = false -- as attention_cap
 
 local function embedded()
+  if blocks_of "model.embed_tokens" then return scaled("x_scaled", block_rows("x", "model.embed_tokens"), embedding_scale) end
   local table = weight("model.embed_tokens.weight", vocab, hidden)
   local wide = dtype "model.embed_tokens.weight" == "f32"
   local x = node(wide and "x" or "emb", "aten.embedding", {table, "%tokens"})
@@ -427,8 +431,11 @@ local function pick_rows(s)
 end
 
 local function head(n)
-  local w = tied and "%model.embed_tokens.weight" or weight("lm_head.weight", vocab, hidden)
-  local logits = scaled("logits_scaled", node("logits", "aten.linear", {n, w}), logits_scale)
+  local from = tied and "model.embed_tokens" or "lm_head"
+  local logits
+  if blocks_of(from) then logits = block_linear("logits", n, from, vocab, hidden, nil, nil, tied)
+  else logits = node("logits", "aten.linear", {n, weight(from .. ".weight", vocab, hidden)}) end
+  logits = scaled("logits_scaled", logits, logits_scale)
   if not logits_cap then return logits end
   return scaled("logits_capped", node("logits_tanh", "aten.tanh", {scaled("logits_part", logits, 1 / logits_cap)}), logits_cap)
 end

@@ -165,7 +165,7 @@ class Client:
 
     def load_model(self, directory: str, *, name: str | None = None, max_context: int = 0, max_batch: int = 0,
                    keep: bool = True, progress: Progress | None = None) -> None:
-        """Loads a Hugging Face checkpoint below the daemon's models-dir, with its prefill and decode graphs.
+        """Loads a Hugging Face checkpoint or a GGUF file below the daemon's models-dir, with its prefill and decode graphs.
 
         `keep`: the model outlives this session. 0 is the default of a size.
         """

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Makes of a GGUF file's metadata the config.json that the model's family reads. A key below the architecture's name
+ * that is not in the table is refused: it may change what the model computes.
+ */
+#include "base/le.h"
+#include "client/hf/gguf.h"
+#include "client/lib/error.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ROPE_FACTORS_MAX 4096 /* pairs of dimensions of a head */
+
+struct gguf_architecture {
+    const char *name, *family;
+    /* The rows of q and k are ordered so that a pair of dimensions that turn together is side by side. */
+    bool rotary_pairs;
+};
+static const struct gguf_architecture gguf_architectures[] = {
+    {"llama", "LlamaForCausalLM", true},
+    {"qwen2", "Qwen2ForCausalLM", false},
+    {"qwen3", "Qwen3ForCausalLM", false},
+};
+
+/* ---- keys ---- */
+
+/* Keys below the architecture's name, and the field of config.json that each becomes; NULL: read by itself, below. */
+static const struct gguf_key {
+    const char *key, *field;
+    bool number, required;
+} gguf_keys[] = {
+    {"context_length", "max_position_embeddings", false, true},
+    {"embedding_length", "hidden_size", false, true},
+    {"block_count", "num_hidden_layers", false, true},
+    {"feed_forward_length", "intermediate_size", false, true},
+    {"attention.head_count", "num_attention_heads", false, true},
+    {"attention.head_count_kv", "num_key_value_heads", false, false},
+    {"attention.key_length", "head_dim", false, false},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", true, true},
+    {"rope.freq_base", "rope_theta", true, false},
+    {"attention.value_length", NULL, false, false},
+    {"rope.dimension_count", NULL, false, false},
+    {"rope.scaling.type", NULL, false, false},
+    {"rope.scaling.factor", NULL, false, false},
+    {"rope.scaling.original_context_length", NULL, false, false},
+    {"rope.scaling.finetuned", NULL, false, false}, /* says how the model was made, not what it computes */
+    {"vocab_size", NULL, false, false},
+    {"expert_count", NULL, false, false},
+    {"expert_used_count", NULL, false, false},
+};
+
+static const struct gguf_key *find_gguf_key(const char *key, size_t n)
+{
+    for (size_t i = 0; i < sizeof(gguf_keys) / sizeof(gguf_keys[0]); i++)
+        if (strlen(gguf_keys[i].key) == n && memcmp(gguf_keys[i].key, key, n) == 0)
+            return &gguf_keys[i];
+    return NULL;
+}
+
+static int check_gguf_keys(const struct npugraph__gguf *g, const struct gguf_architecture *a)
+{
+    const size_t prefix = strlen(a->name);
+
+    for (size_t i = 0; i < g->header.n_values; i++) {
+        const struct ngd_gguf_value *v = &g->header.values[i];
+
+        if (v->key_bytes > prefix && memcmp(v->key, a->name, prefix) == 0 && v->key[prefix] == '.' &&
+            find_gguf_key(v->key + prefix + 1, v->key_bytes - prefix - 1) == NULL)
+            return npugraph__gguf_unsupported(g, "metadata %.*s: is not supported with this architecture",
+                                              v->key_bytes < 80 ? (int)v->key_bytes : 80, v->key);
+    }
+    return 0;
+}
+
+static int take_gguf_key(const struct npugraph__gguf *g, const struct gguf_architecture *a, const struct gguf_key *k,
+                         json_t *config)
+{
+    char key[96];
+    double number = NAN;
+    int64_t whole = -1;
+    int rc;
+
+    snprintf(key, sizeof(key), "%s.%s", a->name, k->key);
+    if (ngd_gguf_value(&g->header, key) == NULL)
+        return k->required ? npugraph__gguf_corrupt(g, "metadata %s: is missing", key) : 0;
+    rc = k->number ? npugraph__gguf_number(g, key, &number) : npugraph__gguf_int(g, key, &whole);
+    if (rc == 0 && k->number && !isfinite(number))
+        rc = npugraph__gguf_corrupt(g, "metadata %s: is not finite", key);
+    if (rc == 0 && !k->number && (whole < 1 || whole > INT32_MAX))
+        rc = npugraph__gguf_corrupt(g, "metadata %s: is %" PRId64 "; it must be 1 to 2147483647", key, whole);
+    if (rc == 0)
+        json_object_set_new(config, k->field, k->number ? json_real(number) : json_integer(whole));
+    return rc;
+}
+
+/* Refuses a key unless it is absent or has the wanted value. */
+static int expect_gguf_int(const struct npugraph__gguf *g, const struct gguf_architecture *a, const char *name,
+                           int64_t wanted, const char *what)
+{
+    char key[96];
+    int64_t v = wanted;
+    int rc;
+
+    snprintf(key, sizeof(key), "%s.%s", a->name, name);
+    rc = npugraph__gguf_int(g, key, &v);
+    if (rc == 0 && v != wanted)
+        rc = npugraph__gguf_unsupported(g, "metadata %s: is %" PRId64 "; %s", key, v, what);
+    return rc;
+}
+
+static int64_t config_int(const json_t *config, const char *field)
+{
+    return json_integer_value(json_object_get(config, field));
+}
+
+/* ---- what follows from tensors ---- */
+
+static bool has_gguf_tensor(const struct npugraph__gguf *g, const char *name)
+{
+    return ngd_gguf_tensor(&g->header, name) != NULL;
+}
+
+static int take_vocab(const struct npugraph__gguf *g, const struct gguf_architecture *a, json_t *config)
+{
+    const struct ngd_gguf_tensor *t = ngd_gguf_tensor(&g->header, "token_embd.weight");
+
+    if (t == NULL)
+        return npugraph__gguf_corrupt(g, "tensor token_embd.weight: is missing: the file has no model, or a part of "
+                                         "one; join the parts with llama-gguf-split --merge");
+    if (t->rank != 2 || t->shape[0] > INT32_MAX)
+        return npugraph__gguf_corrupt(g, "tensor token_embd.weight: must have two dimensions, [vocabulary, hidden]");
+    json_object_set_new(config, "vocab_size", json_integer(t->shape[0]));
+    return expect_gguf_int(g, a, "vocab_size", t->shape[0], "token_embd.weight has another number of rows");
+}
+
+/* ---- rotary positions ---- */
+
+/* Reads rope_freqs.weight: by what each frequency is divided. */
+static int read_rope_factors(const struct npugraph__gguf *g, int64_t pairs, json_t *list)
+{
+    const struct ngd_gguf_tensor *t = ngd_gguf_tensor(&g->header, "rope_freqs.weight");
+    uint8_t bytes[4 * ROPE_FACTORS_MAX];
+    const struct ngd_gguf_value f32 = {.type = NGD_GGUF_F32};
+    const uint8_t *at = bytes;
+    double factor;
+
+    if (t->type->id != 0 || t->rank != 1 || t->shape[0] != pairs || pairs > ROPE_FACTORS_MAX)
+        return npugraph__gguf_corrupt(g, "tensor rope_freqs.weight: must be F32 with %" PRId64 " elements", pairs);
+    if (pread(g->fd, bytes, t->bytes, (off_t)t->offset) != (ssize_t)t->bytes)
+        return npugraph__gguf_corrupt(g, "tensor rope_freqs.weight: cannot be read");
+    for (int64_t i = 0; i < pairs; i++) {
+        ngd_gguf_take_number(&f32, &at, &factor);
+        if (!(factor > 0) || !isfinite(factor))
+            return npugraph__gguf_corrupt(g, "tensor rope_freqs.weight: element %" PRId64 " is not positive", i);
+        json_array_append_new(list, json_real(factor));
+    }
+    return 0;
+}
+
+/* Frequencies with factors of their own are what longrope has, without its scale. */
+static int take_rope_factors(const struct npugraph__gguf *g, json_t *config)
+{
+    json_t *list = json_array(), *rope;
+    int rc = read_rope_factors(g, config_int(config, "head_dim") / 2, list);
+
+    if (rc != 0) {
+        json_decref(list);
+        return rc;
+    }
+    rope = json_pack("{s:s, s:o, s:I, s:f, s:f}", "rope_type", "longrope", "short_factor", list,
+                     "original_max_position_embeddings", (json_int_t)config_int(config, "max_position_embeddings"),
+                     "factor", 1.0, "attention_factor", 1.0);
+    json_object_set_new(config, "rope_parameters", rope);
+    return 0;
+}
+
+static int take_rope(const struct npugraph__gguf *g, const struct gguf_architecture *a, json_t *config)
+{
+    char type[32] = "none", key[96], factor_key[96];
+    double factor = 0;
+    int rc;
+
+    snprintf(key, sizeof(key), "%s.rope.scaling.type", a->name);
+    snprintf(factor_key, sizeof(factor_key), "%s.rope.scaling.factor", a->name);
+    rc = npugraph__gguf_text(g, key, type, sizeof(type));
+    if (rc == 0)
+        rc = npugraph__gguf_number(g, factor_key, &factor);
+    if (rc != 0)
+        return rc;
+    if (strcmp(type, "none") != 0 && strcmp(type, "linear") != 0)
+        return npugraph__gguf_unsupported(g, "metadata %s: is \"%s\"; none and linear are supported", key, type);
+    if (has_gguf_tensor(g, "rope_freqs.weight"))
+        return strcmp(type, "none") == 0
+                   ? take_rope_factors(g, config)
+                   : npugraph__gguf_unsupported(g, "metadata %s: is \"%s\" beside the tensor rope_freqs.weight", key,
+                                                type);
+    if (strcmp(type, "linear") == 0 && !(factor > 0 && isfinite(factor)))
+        return npugraph__gguf_corrupt(g, "metadata %s: must be a positive number", factor_key);
+    if (strcmp(type, "linear") == 0)
+        json_object_set_new(config, "rope_scaling", json_pack("{s:s, s:f}", "rope_type", "linear", "factor", factor));
+    return 0;
+}
+
+/* ---- the whole ---- */
+
+static int find_gguf_architecture(const struct npugraph__gguf *g, const struct gguf_architecture **a_p)
+{
+    char name[64] = "";
+    int rc = npugraph__gguf_text(g, "general.architecture", name, sizeof(name));
+
+    if (rc != 0)
+        return rc;
+    for (size_t i = 0; i < sizeof(gguf_architectures) / sizeof(gguf_architectures[0]); i++) {
+        *a_p = &gguf_architectures[i];
+        if (strcmp((*a_p)->name, name) == 0)
+            return 0;
+    }
+    return npugraph__gguf_unsupported(g, "metadata general.architecture: is \"%s\"; supported are llama, qwen2, qwen3",
+                                      name);
+}
+
+static int check_gguf_parts(const struct npugraph__gguf *g)
+{
+    int64_t parts = 1;
+    int rc = npugraph__gguf_int(g, "split.count", &parts);
+
+    if (rc == 0 && parts > 1)
+        rc = npugraph__gguf_unsupported(
+            g, "metadata split.count: the file is one of %" PRId64 "; join them with llama-gguf-split --merge", parts);
+    return rc;
+}
+
+static int check_gguf_heads(const struct npugraph__gguf *g, const struct gguf_architecture *a, json_t *config)
+{
+    int rc;
+
+    if (json_object_get(config, "head_dim") == NULL)
+        json_object_set_new(
+            config, "head_dim",
+            json_integer(config_int(config, "hidden_size") / config_int(config, "num_attention_heads")));
+    rc = expect_gguf_int(g, a, "attention.value_length", config_int(config, "head_dim"),
+                         "heads of values must be as long as those of keys");
+    if (rc == 0)
+        rc = expect_gguf_int(g, a, "rope.dimension_count", config_int(config, "head_dim"),
+                             "all dimensions of a head must turn");
+    return rc == 0 ? expect_gguf_int(g, a, "expert_count", 0, "mixtures of experts are not supported in GGUF files")
+                   : rc;
+}
+
+static void add_stops_of_gguf(const struct npugraph__gguf *g, json_t *config)
+{
+    static const char *const keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                       "tokenizer.ggml.eom_token_id"};
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        int64_t id = -1;
+
+        if (npugraph__gguf_int(g, keys[i], &id) == 0 && id >= 0)
+            json_array_append_new(list, json_integer(id));
+    }
+    json_object_set_new(config, "eos_token_id", list);
+}
+
+static int fill_gguf_config(const struct npugraph__gguf *g, const struct gguf_architecture *a, json_t *config)
+{
+    int rc = check_gguf_parts(g);
+
+    if (rc == 0)
+        rc = check_gguf_keys(g, a);
+    for (size_t i = 0; rc == 0 && i < sizeof(gguf_keys) / sizeof(gguf_keys[0]); i++)
+        if (gguf_keys[i].field != NULL)
+            rc = take_gguf_key(g, a, &gguf_keys[i], config);
+    if (rc == 0)
+        rc = take_vocab(g, a, config);
+    if (rc == 0)
+        rc = check_gguf_heads(g, a, config);
+    if (rc == 0)
+        rc = take_rope(g, a, config);
+    if (rc != 0)
+        return rc;
+    json_object_set_new(config, "architectures", json_pack("[s]", a->family));
+    json_object_set_new(config, "tie_word_embeddings", json_boolean(!has_gguf_tensor(g, "output.weight")));
+    json_object_set_new(config, "attention_bias", json_boolean(has_gguf_tensor(g, "blk.0.attn_q.bias")));
+    json_object_set_new(config, "mlp_bias", json_boolean(has_gguf_tensor(g, "blk.0.ffn_down.bias")));
+    json_object_set_new(config, "gguf", json_pack("{s:b}", "rotary_pairs", a->rotary_pairs));
+    add_stops_of_gguf(g, config);
+    return 0;
+}
+
+int npugraph__gguf_config(struct npugraph__gguf *g, json_t **config_p)
+{
+    const struct gguf_architecture *a = NULL;
+    json_t *config = json_object();
+    int rc = config != NULL ? find_gguf_architecture(g, &a) : npugraph__error(g->err, 8, "NO_MEMORY", "out of memory");
+
+    if (rc == 0)
+        rc = fill_gguf_config(g, a, config);
+    if (rc == 0)
+        *config_p = config;
+    else
+        json_decref(config);
+    return rc;
+}

@@ -1,0 +1,474 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""GGUF files: planes are those of the gguf package, models compute what the same weights compute as safetensors, tokenizers and
+templates come from the file, and files that lie are refused with the field. The writer of GGUF files here is the test's own."""
+import math
+import random
+import struct
+
+from harness import *
+
+GOLDEN = SOURCE / "tests" / "golden"
+MODEL = SOURCE / "examples" / "model"
+MODELS = SCRATCH / "models"
+MODELS.mkdir()
+MADE = json.loads((GOLDEN / "gguf.json").read_text())
+F32, F16, BF16 = 0, 1, 30
+SIZES = {"Q4_0": (32, 18), "Q4_1": (32, 20), "Q5_0": (32, 22), "Q5_1": (32, 24), "Q8_0": (32, 34), "Q4_K": (256, 144), "Q5_K": (256, 176),
+         "Q6_K": (256, 210)}
+GROUPS = {"Q6_K": 16}
+
+if CTL is None or not (MODEL / "model.safetensors").exists():
+    skip_all("npugraphctl or the bundled model is missing")
+
+
+# ---- files -------------------------------------------------------------------------------------------------------------
+
+def text(s):
+    return struct.pack("<Q", len(s.encode())) + s.encode()
+
+
+def typed(v):
+    """The type and the bytes of a value: U32, F32, BOOL, STRING, or an array of one of them."""
+    if isinstance(v, bool):
+        return 7, bytes([v])
+    if isinstance(v, int):
+        return 4, struct.pack("<I", v)
+    if isinstance(v, float):
+        return 6, struct.pack("<f", v)
+    if isinstance(v, str):
+        return 8, text(v)
+    items = [typed(x) for x in v]
+    return 9, struct.pack("<IQ", items[0][0], len(v)) + b"".join(data for _, data in items)
+
+
+def header(metadata, tensors, version=3):
+    """tensors: (name, shape, id of the type, bytes). Returns the header, padded, and the data."""
+    head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(metadata))
+    for key, v in metadata.items():
+        kind, data = typed(v)
+        head += text(key) + struct.pack("<I", kind) + data
+    data = b""
+    for name, shape, kind, content in tensors:
+        head += text(name) + struct.pack("<I", len(shape)) + b"".join(struct.pack("<Q", d) for d in reversed(shape))
+        head += struct.pack("<IQ", kind, len(data))
+        data += content + bytes(-len(content) % 32)
+    return head + bytes(-len(head) % 32), data
+
+
+def write(name, metadata, tensors):
+    path = MODELS / name
+    path.write_bytes(b"".join(header(metadata, tensors)))
+    return path
+
+
+def write_directory(name, config, tensors):
+    """A checkpoint of f32 tensors: (name, shape, values)."""
+    path, at, head = MODELS / name, 0, {}
+    path.mkdir()
+    for tensor, shape, values in tensors:
+        head[tensor] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + 4 * len(values)]}
+        at += 4 * len(values)
+    head = json.dumps(head).encode()
+    with open(path / "model.safetensors", "wb") as f:
+        f.write(struct.pack("<Q", len(head)) + head)
+        for _, _, values in tensors:
+            f.write(struct.pack(f"<{len(values)}f", *values))
+    (path / "config.json").write_text(json.dumps(config))
+    return path
+
+
+def read_directory(path):
+    data = (path / "model.safetensors").read_bytes()
+    n = struct.unpack("<Q", data[:8])[0]
+    for name, t in json.loads(data[8:8 + n]).items():
+        if name != "__metadata__":
+            yield name, t, data[8 + n + t["data_offsets"][0]:8 + n + t["data_offsets"][1]]
+
+
+NAMES = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+         "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+         "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+
+
+def name_in_gguf(name):
+    for whole, to in (("model.embed_tokens", "token_embd"), ("model.norm", "output_norm"), ("lm_head", "output")):
+        if name.startswith(whole + "."):
+            return to + name.removeprefix(whole)
+    _, _, layer, rest = name.split(".", 3)
+    module, suffix = rest.rsplit(".", 1)
+    return f"blk.{layer}.{NAMES[module]}.{suffix}"
+
+
+def metadata_of(config):
+    arch = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3"}[config["architectures"][0]]
+    heads = config["num_attention_heads"]
+    dim = config.get("head_dim") or config["hidden_size"] // heads
+    values = {"context_length": config["max_position_embeddings"], "embedding_length": config["hidden_size"],
+              "block_count": config["num_hidden_layers"], "feed_forward_length": config["intermediate_size"], "attention.head_count": heads,
+              "attention.head_count_kv": config.get("num_key_value_heads", heads), "attention.key_length": dim, "attention.value_length": dim,
+              "rope.dimension_count": dim, "attention.layer_norm_rms_epsilon": float(config.get("rms_norm_eps", 1e-6)),
+              "rope.freq_base": float(config.get("rope_theta", 10000))}
+    return {"general.architecture": arch, **{f"{arch}.{k}": v for k, v in values.items()}}
+
+
+def pairs_beside(data, heads, row):
+    """Orders the rows of q or k as llama.cpp's converter does for `llama`: a pair that turns together is side by side."""
+    rows = [data[i:i + row] for i in range(0, len(data), row)]
+    dim = len(rows) // heads
+    return b"".join(rows[h * dim + p + k * dim // 2] for h in range(heads) for p in range(dim // 2) for k in (0, 1))
+
+
+def llama3_factors(config):
+    """By what each frequency is divided, by the definition of Llama 3's scaling."""
+    r, dim = config["rope_scaling"], config["head_dim"]
+    low, high = r["low_freq_factor"], r["high_freq_factor"]
+    factors = []
+    for i in range(0, dim, 2):
+        wave = 2 * math.pi * config["rope_theta"] ** (i / dim)
+        turns = r["original_max_position_embeddings"] / wave
+        smooth = min(max((turns - low) / (high - low), 0), 1)
+        factors.append(1 / ((1 - smooth) / r["factor"] + smooth))
+    return factors
+
+
+def convert(source, name):
+    """Writes the checkpoint's tensors as they are, all as F32."""
+    config = json.loads((source / "config.json").read_text())
+    tensors = []
+    for tensor, t, data in read_directory(source):
+        assert t["dtype"] == "F32"
+        heads = {"q_proj": config["num_attention_heads"], "k_proj": config.get("num_key_value_heads")}.get(tensor.split(".")[-2])
+        if config["architectures"] == ["LlamaForCausalLM"] and heads:
+            data = pairs_beside(data, heads, len(data) // t["shape"][0])
+        tensors.append((name_in_gguf(tensor), t["shape"], F32, data))
+    if (config.get("rope_scaling") or {}).get("rope_type") == "llama3":
+        factors = llama3_factors(config)
+        tensors.append(("rope_freqs.weight", [len(factors)], F32, struct.pack(f"<{len(factors)}f", *factors)))
+    return write(name, metadata_of(config), tensors)
+
+
+# ---- blocks, by their definition in ggml --------------------------------------------------------------------------------
+
+def half(b, at):
+    return struct.unpack_from("<e", b, at)[0]
+
+
+def parts_of_block(kind, b):
+    """Returns the numbers, less their middle, and (scale, minimum) of each group of a block."""
+    if kind == "Q8_0":
+        return struct.unpack_from("<32b", b, 2), [(half(b, 0), 0)]
+    if kind in ("Q4_0", "Q4_1", "Q5_0", "Q5_1"):
+        at = 4 if kind.endswith("1") else 2
+        bits = int.from_bytes(b[at:at + 4], "little") if kind[1] == "5" else 0
+        low = b[at + 4 * (kind[1] == "5"):]
+        middle = 16 if kind[1] == "5" else 8
+        q = [(low[i % 16] >> i // 16 * 4 & 15 | (bits >> i & 1) << 4) - middle for i in range(32)]
+        d = half(b, 0)
+        return q, [(d, half(b, 2) + middle * d if kind.endswith("1") else 0)]
+    if kind == "Q6_K":
+        q = [(b[i // 128 * 64 + i % 64] >> i % 128 // 64 * 4 & 15 | (b[128 + i // 128 * 32 + i % 32] >> i % 128 // 32 * 2 & 3) << 4) - 32
+             for i in range(256)]
+        return q, [(half(b, 208) * s, 0) for s in struct.unpack_from("<16b", b, 192)]
+    d, least, s, five = half(b, 0), half(b, 2), b[4:16], kind == "Q5_K"
+    low = b[48 if five else 16:]
+    q = [(low[i // 64 * 32 + i % 32] >> i % 64 // 32 * 4 & 15 | (b[16 + i % 32] >> i // 32 & 1) << 4 if five
+          else low[i // 64 * 32 + i % 32] >> i % 64 // 32 * 4 & 15) - (16 if five else 8) for i in range(256)]
+    scales = [s[i] & 63 if i < 4 else s[i + 4] & 15 | s[i - 4] >> 6 << 4 for i in range(8)]
+    minima = [s[i + 4] & 63 if i < 4 else s[i + 4] >> 4 | s[i] >> 6 << 4 for i in range(8)]
+    return q, [(d * x, (16 if five else 8) * d * x - least * m) for x, m in zip(scales, minima)]
+
+
+def values_of(kind, data):
+    elements, size = SIZES[kind]
+    values = []
+    for at in range(0, len(data), size):
+        q, groups = parts_of_block(kind, data[at:at + size])
+        each = elements // len(groups)
+        for g, (scale, minimum) in enumerate(groups):
+            values += [n * scale + minimum for n in q[g * each:g * each + each]]
+    return values
+
+
+def random_blocks(rng, kind, n):
+    elements, size = SIZES[kind]
+    data = bytearray(rng.randbytes(n // elements * size))
+    for at in range(0, len(data), size):
+        for factor in {"Q6_K": [208]}.get(kind, [0, 2] if kind in ("Q4_1", "Q5_1", "Q4_K", "Q5_K") else [0]):
+            struct.pack_into("<e", data, at + factor, rng.gauss(0, 0.2) / {"Q8_0": 64, "Q6_K": 900, "Q4_K": 128, "Q5_K": 256}.get(kind, 8))
+    return bytes(data)
+
+
+def near(got, wanted, most=1e-6):
+    top = max(map(abs, wanted))
+    worst = max(abs(a - b) for a, b in zip(got, wanted))
+    assert len(got) == len(wanted) and worst <= most * top, (worst, top)
+
+
+@test("planes of each type: numbers, scales and minima give the values of the gguf package")
+def planes(daemon):
+    for kind, made in MADE["blocks"].items():
+        data, values = bytes.fromhex(made["blocks"]), bytes.fromhex(made["values"])
+        values = struct.unpack(f"<{len(values) // 4}f", values)
+        near(values_of(kind, data), values)
+        path = write(f"{kind}.gguf", {}, [("x", [2, 256], made["id"], data)])
+        with Client(daemon) as c:
+            got = {t.name: (t.dtype, list(t.shape), c.read(t.buffer)) for t in c.load(path).tensors}
+        group = GROUPS.get(kind, 32)
+        packed = kind.startswith("Q4")
+        dtype, shape, raw = got["x.i8" if packed else "x"]
+        assert (dtype, shape) == ("i8", [2, 256])
+        numbers = struct.unpack("<512b", raw)
+        if packed:
+            assert got["x"][:2] == ("i32", [2, 32])
+            assert [(b >> s & 15) - 8 for b in got["x"][2] for s in (0, 4)] == list(numbers)
+        dtype, shape, raw = got["x.scales"]
+        assert shape == [2, 256 // group] and dtype == ("f32" if kind.endswith("K") else "f16")
+        scales = struct.unpack(f"<{512 // group}{'f' if dtype == 'f32' else 'e'}", raw)
+        minima = struct.unpack(f"<{512 // group}f", got["x.minima"][2]) if "x.minima" in got else [0] * len(scales)
+        assert ("x.minima" in got) == (kind in ("Q4_1", "Q5_1", "Q4_K", "Q5_K"))
+        near([n * scales[i // group] + minima[i // group] for i, n in enumerate(numbers)], values)
+
+
+# ---- models --------------------------------------------------------------------------------------------------------------
+
+def ctl(daemon, *arguments, rc=0):
+    out = subprocess.run([CTL, "--address", daemon.address, *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE)
+    assert out.returncode == rc, out
+    return out
+
+
+def logits_of(daemon, model, prompt):
+    with Client(daemon) as c:
+        opened = c.call("Sequences/Open", pb.OpenRequest(model=model, prompt=prompt, want_logits=True))
+        return struct.unpack(f"<{len(opened.logits) // 4}f", opened.logits)
+
+
+def same_models(daemon, a, b, vocab):
+    rng = random.Random(a)
+    for n in (1, 2, 17, 40):
+        prompt = [rng.randrange(vocab) for _ in range(n)]
+        wanted = logits_of(daemon, a, prompt)
+        near(logits_of(daemon, b, prompt), wanted, 1e-4)
+        assert max(wanted) > min(wanted)
+    tokens = [json.loads(ctl(daemon, "--json", "generate", m, "--ids", ",".join(map(str, prompt)), "--tokens", 24).stdout)["tokens"]
+              for m in (a, b)]
+    assert tokens[0] == tokens[1], tokens
+
+
+@test("F32 files of llama, qwen2 and qwen3 give the logits and tokens of their checkpoints, with biases and scaled positions")
+def floats(daemon):
+    for name in ("llama_bias", "llama3_rope_scaled", "qwen2_bias", "qwen3_gqa2_untied"):
+        path = convert(GOLDEN / name, f"{name}.gguf")
+        ctl(daemon, "load", GOLDEN / name, "--name", "a", "--max-batch", 2, "--chunk", 16)
+        ctl(daemon, "load", path, "--max-batch", 2, "--chunk", 16, "--kv-dtype", "f32")
+        same_models(daemon, "a", name, json.loads((GOLDEN / name / "config.json").read_text())["vocab_size"])
+        for model in ("a", name):
+            ctl(daemon, "unload", model)
+
+
+def quantised_pair(name, types, tied):
+    """Writes random blocks of the types as a GGUF file, and their values as a checkpoint."""
+    rng = random.Random(name)
+    config = {"architectures": ["Qwen3ForCausalLM"], "vocab_size": 64, "hidden_size": 256, "num_hidden_layers": 1, "num_attention_heads": 4,
+              "num_key_value_heads": 2, "head_dim": 64, "intermediate_size": 256, "max_position_embeddings": 64, "rms_norm_eps": 1e-6,
+              "rope_theta": 10000.0, "tie_word_embeddings": tied}
+    shapes = {"model.embed_tokens": [64, 256], "lm_head": [64, 256]}
+    for module, rows in (("self_attn.q_proj", 256), ("self_attn.k_proj", 128), ("self_attn.v_proj", 128), ("self_attn.o_proj", 256),
+                         ("mlp.gate_proj", 256), ("mlp.up_proj", 256), ("mlp.down_proj", 256)):
+        shapes["model.layers.0." + module] = [rows, 256]
+    if tied:
+        del shapes["lm_head"]
+    blocks, values = [], []
+    for (module, shape), kind in zip(shapes.items(), types):
+        data = random_blocks(rng, kind, shape[0] * shape[1])
+        blocks.append((name_in_gguf(module + ".weight"), shape, MADE["blocks"][kind]["id"], data))
+        values.append((module + ".weight", shape, values_of(kind, data)))
+    for module, n in (("model.norm", 256), ("model.layers.0.input_layernorm", 256), ("model.layers.0.post_attention_layernorm", 256),
+                      ("model.layers.0.self_attn.q_norm", 64), ("model.layers.0.self_attn.k_norm", 64)):
+        gamma = [struct.unpack("<f", struct.pack("<f", rng.uniform(0.5, 1.5)))[0] for _ in range(n)]
+        blocks.append((name_in_gguf(module + ".weight"), [n], F32, struct.pack(f"<{n}f", *gamma)))
+        values.append((module + ".weight", [n], gamma))
+    return write_directory(name, config, values), write(f"{name}.gguf", metadata_of(config), blocks)
+
+
+@test("quantised files of all types, also as tables and heads, give the logits of their values; on two devices too")
+def quantised(daemon):
+    for name, types, tied in (
+            ("untied", ["Q6_K", "Q6_K", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K"], False),
+            ("tied", ["Q4_K", "Q5_K", "Q8_0", "Q6_K", "Q4_0", "Q5_0", "Q4_1", "Q8_0"], True),
+            ("small", ["Q4_0", "Q8_0", "Q8_0", "Q8_0", "Q8_0", "Q4_0", "Q4_0", "Q4_0"], True)):
+        directory, path = quantised_pair(name, types, tied)
+        ctl(daemon, "load", directory, "--name", "a", "--max-batch", 2, "--chunk", 64)
+        ctl(daemon, "load", path, "--max-batch", 2, "--chunk", 64, "--kv-dtype", "f32")
+        same_models(daemon, "a", name, 64)
+        if name == "small":
+            ctl(daemon, "load", path, "--name", "both", "--max-batch", 2, "--kv-dtype", "f32", "--devices", "host:0,host:1")
+            same_models(daemon, "a", "both", 64)
+        before = daemon.used_bytes()
+        ctl(daemon, "load", path, "--name", "again", "--max-batch", 2, "--kv-bytes", 65536)
+        grown = daemon.used_bytes() - before
+        assert grown < path.stat().st_size, f"the second load takes {grown} bytes: its weights are not shared"
+        for model in ["a", name, "again"] + ["both"] * (name == "small"):
+            ctl(daemon, "unload", model)
+
+
+# ---- tokenizers and templates --------------------------------------------------------------------------------------------
+
+TEMPLATE = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+            "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+
+
+def tokenizer_metadata():
+    """The bundled model's tokenizer as metadata."""
+    made = json.loads((MODEL / "tokenizer.json").read_text())
+    tokens = sorted(made["model"]["vocab"], key=made["model"]["vocab"].get)
+    kinds = [1] * len(tokens) + [3] * len(made["added_tokens"])
+    tokens += [t["content"] for t in made["added_tokens"]]
+    merges = [m if isinstance(m, str) else " ".join(m) for m in made["model"]["merges"]]
+    return {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "qwen2", "tokenizer.ggml.tokens": tokens,
+            "tokenizer.ggml.token_type": kinds, "tokenizer.ggml.merges": merges, "tokenizer.ggml.eos_token_id": 2045,
+            "tokenizer.ggml.bos_token_id": 2046, "tokenizer.chat_template": TEMPLATE}
+
+
+def tokenize(path, *arguments):
+    out = subprocess.run([CTL, "tokenize", path, *arguments], capture_output=True, text=True, timeout=PATIENCE)
+    assert out.returncode == 0, out
+    return out.stdout
+
+
+@test("a gpt2 tokenizer gives the ids of the checkpoint's tokenizer.json, and begins and ends texts if the file says so")
+def byte_level(daemon):
+    metadata = tokenizer_metadata()
+    path = write("gpt2.gguf", metadata, [])
+    for line in ("In the beginning", " In  the\n\nbeginning 123!", "I'll <|im_end|> é中\t", "x"):
+        ids = tokenize(MODEL, line)
+        assert tokenize(path, line) == ids
+        assert tokenize(path, "--decode", ids.strip()) == tokenize(MODEL, "--decode", ids.strip())
+    both = write("both.gguf", {**metadata, "tokenizer.ggml.add_bos_token": True, "tokenizer.ggml.add_eos_token": True}, [])
+    assert tokenize(both, "x").strip() == "2046," + tokenize(MODEL, "x").strip() + ",2045"
+    for key, value, says in (("pre", "default", "llama-bpe"), ("model", "bert", "gpt2 and llama"), ("merges", 3, "merges"),
+                             ("token_type", [1], "token_type"), ("bos_token_id", 9999, "9999"), ("precompiled_charsmap", "x", "precompiled"),
+                             ("tokens", ["a", "a"], "twice"), ("add_bos_token", "yes", "bool")):
+        wrong = {**metadata, "tokenizer.ggml." + key: value, **({} if key == "add_bos_token" else {"tokenizer.ggml.add_bos_token": True})}
+        out = subprocess.run([CTL, "tokenize", write("wrong.gguf", wrong, []), "x"], capture_output=True, text=True, timeout=PATIENCE)
+        assert out.returncode == 1 and f"tokenizer.ggml.{key}" in out.stderr and says in out.stderr, out
+
+
+@test("a llama tokenizer makes its merges of the scores, with the ids of transformers' conversion")
+def sentencepiece(daemon):
+    made = MADE["sentencepiece"]
+    path = write("spm.gguf", {"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": made["tokens"],
+                              "tokenizer.ggml.scores": made["scores"], "tokenizer.ggml.token_type": made["token_type"],
+                              "tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2,
+                              "tokenizer.ggml.unknown_token_id": 0}, [])
+    for line, ids in zip(made["texts"], made["ids"]):
+        if line:
+            assert tokenize(path, line).strip() == ",".join(map(str, [1] + ids)), line
+            if len(line) % 4 == 0 or len(line) < 12:
+                assert tokenize(path, "--decode", ",".join(map(str, ids))).removesuffix("\n") == line.replace("▁", " ")
+
+
+@test("chat takes the template from the file, and generation ends with its tokens")
+def chat(daemon):
+    tensors = [(name_in_gguf(name), t["shape"], BF16, data) for name, t, data in read_directory(MODEL)]
+    path = write("chat.gguf", {**metadata_of(json.loads((MODEL / "config.json").read_text())), **tokenizer_metadata()}, tensors)
+    ctl(daemon, "load", path, "--max-batch", 2)
+    ctl(daemon, "load", MODEL, "--name", "m", "--max-batch", 2)
+    prompt = "<|im_start|>user\nWho?<|im_end|>\n<|im_start|>assistant\n"
+    wanted = json.loads(ctl(daemon, "--json", "generate", "m", "--tokenizer", MODEL, "--ids", tokenize(MODEL, prompt).strip(),
+                            "--tokens", 8).stdout)
+    out = subprocess.run([CTL, "--json", "--address", daemon.address, "chat", "chat", "--tokenizer", path, "--tokens", "8"],
+                         input="Who?\n", capture_output=True, text=True, timeout=PATIENCE)
+    assert out.returncode == 0, out
+    assert json.loads(out.stdout.splitlines()[0])["content"] == wanted["text"], (out.stdout, wanted)
+    bare = write("bare.gguf", {k: v for k, v in tokenizer_metadata().items() if "chat" not in k}, [])
+    out = subprocess.run([CTL, "--address", daemon.address, "chat", "chat", "--tokenizer", bare], input="x\n", capture_output=True, text=True,
+                         timeout=PATIENCE)
+    assert out.returncode == 1 and "tokenizer.chat_template" in out.stderr, out
+
+
+# ---- files that lie --------------------------------------------------------------------------------------------------------
+
+def loads(daemon, content):
+    """What the daemon and the client say of a file: the refusals' texts, or None."""
+    path = MODELS / "bad.gguf"
+    path.write_bytes(content)
+    try:
+        with Client(daemon) as c:
+            c.load(path)
+        said = None
+    except grpc.RpcError as e:
+        said = e.details()
+    return said, subprocess.run([CTL, "--address", daemon.address, "load", path, "--max-batch", "1"], capture_output=True, text=True,
+                                timeout=PATIENCE)
+
+
+@test("what a file counts, types or places wrongly is refused with the field, by the daemon and by the client")
+def lies(daemon):
+    config = json.loads((GOLDEN / "qwen3_gqa2_untied" / "config.json").read_text())
+    good = {"general.architecture": "qwen3"}
+    one = [("x", [2, 2], F32, bytes(16))]
+    head, data = header(good, one)
+    count, at = b"GGUF" + struct.pack("<I", 3), head.index(text("x")) + len(text("x")) + 4 + 16 + 4
+
+    def placed(offset):
+        return head[:at] + struct.pack("<Q", offset) + head[at + 8:] + data
+
+    cases = [
+        (b"GGUF", "the header"), (count, "the header"), (b"GGUF" + struct.pack("<IQQ", 1, 0, 0), "version 1"),
+        (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "big-endian"),
+        (count + struct.pack("<QQ", 2**63, 0), "9223372036854775808 tensors"), (count + struct.pack("<QQ", 0, 2**63), "values of metadata"),
+        (count + struct.pack("<QQ", 60000, 0), "60000 tensors"),
+        (count + struct.pack("<QQQ", 0, 1, 2**64 - 1) + bytes(40), "value 1 of 1"),
+        (count + struct.pack("<QQ", 0, 1) + text("k") + struct.pack("<I", 13) + bytes(40), "metadata k"),
+        (count + struct.pack("<QQ", 0, 1) + text("k") + struct.pack("<IIQ", 9, 9, 1) + bytes(40), "array of arrays"),
+        (count + struct.pack("<QQ", 0, 1) + text("k") + struct.pack("<IIQ", 9, 8, 2**61) + bytes(40), "metadata k"),
+        (count + struct.pack("<QQ", 0, 1) + text("k") + struct.pack("<IQ", 8, 2**33) + bytes(40), "metadata k"),
+        (count + struct.pack("<QQ", 0, 2) + 2 * (text("k") + struct.pack("<II", 4, 1)), "metadata k: is there twice"),
+        (count + struct.pack("<QQ", 0, 1) + text("a\x1b[2J") + struct.pack("<II", 4, 1) + bytes(40), "byte 0x1b"),
+        (count + struct.pack("<QQ", 0, 1) + struct.pack("<Q", 2) + b"a\xa4" + struct.pack("<II", 4, 1) + bytes(40), "byte 0xa4"),
+        (b"".join(header({"general.alignment": 24 - 1}, one)), "general.alignment"),
+        (b"".join(header({"general.alignment": 0}, one)), "general.alignment"),
+        (b"".join(header(good, [("x", [2, 0], F32, bytes(16))])), "tensor x"),
+        (b"".join(header(good, [("x", [2**40, 2**40], F32, bytes(16))])), "tensor x"),
+        (b"".join(header(good, [("x", [2**62], F32, bytes(16))])), "tensor x"),
+        (b"".join(header(good, [("x", [1] * 5, F32, bytes(16))])), "5 dimensions"),
+        (b"".join(header(good, [("x", [2, 2], 19, bytes(16))])), "GGML type 19"),
+        (b"".join(header(good, [("x", [2, 16], 8, bytes(34))])), "blocks of 32"),
+        (b"".join(header(good, 2 * one)), "tensor x: is there twice"),
+        (b"".join(header(good, [("x" * 64, [2], F32, bytes(8))])), "name has 64 bytes"),
+        (placed(8), "tensor x: its offset is 8"),
+        (placed(2**64 - 32), "tensor x"),
+        (placed(2**20), "tensor x"),
+        (header(good, [("x", [2], F32, b""), ("y", [2], F32, bytes(32))])[0] + bytes(32), "overlap"),
+        (b"".join(header(good, [("x", [2, 32], 8, bytes(68)), ("x.scales", [2], F32, bytes(8))])), "x.scales"),
+    ]
+    cases += [(head[:n], None) for n in range(4, len(head))] + [((head + data)[:-n], None) for n in range(17, 32)]
+    for content, says in cases[:30] + cases[30::23]:
+        said, out = loads(daemon, content)
+        assert said and (says is None or says in said), (says, said)
+        assert out.returncode == 1 and "bad.gguf" in out.stderr and (says in (None, "x.scales") or says in out.stderr), (says, out)
+    whole = metadata_of(config)
+    table = [("token_embd.weight", [8, 40], F32, bytes(4 * 320))]
+    for key, value, says in (("general.architecture", "mamba", "mamba"), ("general.architecture", "a\x1b[2J", "ASCII"),
+                             ("qwen3.block_count", 0, "must be 1"),
+                             ("qwen3.context_length", "x", "integer"), ("qwen3.embedding_length", [1, 2], "array"),
+                             ("qwen3.expert_count", 8, "experts"), ("qwen3.rope.scaling.type", "yarn", "yarn"),
+                             ("qwen3.rope.dimension_count", 4, "turn"), ("qwen3.vocab_size", 9, "rows"),
+                             ("qwen3.attention.sliding_window", 8, "not supported"), ("split.count", 3, "one of 3")):
+        _, out = loads(daemon, b"".join(header({**whole, key: value}, table)))
+        assert out.returncode == 1 and f"metadata {key}" in out.stderr and says in out.stderr, (key, out)
+    for tensors, says in (([], "token_embd.weight"), (table, "has no tensor blk.0."),):
+        _, out = loads(daemon, b"".join(header(whole, tensors)))
+        assert out.returncode == 1 and says in out.stderr, (says, out)
+    path = convert(GOLDEN / "qwen3_gqa2_untied", "more.gguf")
+    whole = metadata_of(config)
+    tensors = [(name_in_gguf(n), t["shape"], F32, d) for n, t, d in read_directory(GOLDEN / "qwen3_gqa2_untied")]
+    _, out = loads(daemon, b"".join(header(whole, tensors + [("blk.0.attn_sinks.weight", [2], F32, bytes(8))])))
+    assert out.returncode == 1 and "blk.0.attn_sinks.weight: is not a part" in out.stderr, out
+    path.unlink()
+
+
+if __name__ == "__main__":
+    main(f"--models-dir={MODELS}", f"--models-dir={GOLDEN}", f"--models-dir={MODEL}", "--device=host:0", "--device=host:1")
