@@ -98,14 +98,14 @@ NPUGRAPH_API void npugraph_detokenizer_destroy(struct npugraph_detokenizer *deto
  * chat_template.jinja, or chat_template in tokenizer_config.json, and there the special tokens; or dir is a GGUF file.
  * A file of the directory stands for it. NOT_FOUND: it has no template. file: a template to use instead, or NULL. It is
  * rendered by python3 with jinja2, in a child process with limits on memory, time and size: a template that does not
- * end or asks for too much is refused.
+ * end or asks for too much is refused. The child is kept for the next text. One thread at a time.
  */
 struct npugraph_chat_template;
 NPUGRAPH_API int npugraph_chat_template_open(const char *dir, const char *file,
                                              struct npugraph_chat_template **template_p, struct npugraph_error *err);
 /* messages and tools (NULL: none): JSON arrays, as those of transformers' apply_chat_template. generation_prompt: the
  * text ends where the assistant's answer begins. The caller frees *text_p with free(). */
-NPUGRAPH_API int npugraph_chat_template_render(const struct npugraph_chat_template *chat_template, const char *messages,
+NPUGRAPH_API int npugraph_chat_template_render(struct npugraph_chat_template *chat_template, const char *messages,
                                                const char *tools, bool generation_prompt, char **text_p, size_t *n_p,
                                                struct npugraph_error *err);
 NPUGRAPH_API void npugraph_chat_template_close(struct npugraph_chat_template *chat_template); /* NULL is fine */

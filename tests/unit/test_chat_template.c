@@ -7,6 +7,7 @@
 #include "tests/unit/unit.h"
 
 #include <jansson.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -180,6 +181,58 @@ START_TEST(hostile_templates_are_refused_in_time)
 }
 END_TEST
 
+static void render_expect(struct npugraph_chat_template *t, const char *content, const char *want)
+{
+    char messages[128], *text = NULL;
+    struct npugraph_error err = {0};
+    size_t n;
+    int rc;
+
+    snprintf(messages, sizeof(messages), "[{\"role\":\"user\",\"content\":\"%s\"}]", content);
+    rc = npugraph_chat_template_render(t, messages, NULL, false, &text, &n, &err);
+    ck_assert_msg(rc == 0 && strcmp(text, want) == 0, "%s: %s", content, rc != 0 ? err.message : text);
+    free(text);
+}
+
+START_TEST(a_child_renders_many_texts)
+{
+    struct npugraph_chat_template *t = NULL;
+    struct npugraph_error err = {0};
+    char *text, name[64], pid[16];
+    siginfo_t info;
+    size_t n;
+    FILE *f;
+
+    dir_open();
+    write_text(
+        "chat_template.jinja",
+        "{%- if messages[0].content == 'no' %}{{ raise_exception('no') }}{% endif -%}"
+        "{%- if messages[0].content == 'spin' %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}"
+        "{% endfor %}{% endif -%}"
+        "{{ seen }}{% set seen = messages[0].content %}{{ seen }}");
+    ck_assert_int_eq(npugraph_chat_template_open(dir, NULL, &t, &err), 0);
+    for (int i = 0; i < 50; i++)
+        render_expect(t, i % 2 != 0 ? "a\\nb" : "c", i % 2 != 0 ? "a\nb" : "c"); /* nothing stays from text to text */
+    ck_assert_int_ne(npugraph_chat_template_render(t, "[{\"content\":\"no\"}]", NULL, false, &text, &n, &err), 0);
+    render_expect(t, "after a refusal", "after a refusal");
+    ck_assert_int_ne(npugraph_chat_template_render(t, "[{\"content\":\"spin\"}]", NULL, false, &text, &n, &err), 0);
+    render_expect(t, "after a limit", "after a limit");
+
+    snprintf(name, sizeof(name), "/proc/self/task/%d/children", (int)getpid());
+    f = fopen(name, "r");
+    if (f != NULL && fgets(pid, sizeof(pid), f) != NULL) {
+        kill((pid_t)atoi(pid), SIGKILL);
+        waitid(P_PID, (id_t)atoi(pid), &info, WEXITED | WNOWAIT);
+    }
+    if (f != NULL)
+        fclose(f);
+    render_expect(t, "after a child was killed", "after a child was killed");
+    npugraph_chat_template_close(t);
+    ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1);
+    dir_close();
+}
+END_TEST
+
 START_TEST(requests_that_are_no_conversation_are_refused)
 {
     static const char *const bad[] = {"", "{}", "[", "nul", "\"x\""};
@@ -213,4 +266,5 @@ START_TEST(requests_that_are_no_conversation_are_refused)
 END_TEST
 
 UNIT_MAIN("client/chat_template", texts_are_those_of_transformers, templates_are_found_in_either_file,
-          hostile_templates_are_refused_in_time, requests_that_are_no_conversation_are_refused)
+          hostile_templates_are_refused_in_time, a_child_renders_many_texts,
+          requests_that_are_no_conversation_are_refused)
