@@ -4,6 +4,8 @@
 #include "proto/npugraph.pb-c.h"
 #include "proto/word.h"
 
+#include <stdlib.h>
+
 _Static_assert((int)NPUGRAPH_KV_POLICY_PREEMPT == (int)NGD_PB(KV_POLICY, PREEMPT) &&
                    (int)NPUGRAPH_KV_POLICY_REFUSE == (int)NGD_PB(KV_POLICY, REFUSE),
                "values of the protocol");
@@ -99,4 +101,63 @@ int npugraph_model_unload(struct npugraph_client *client, const char *name, bool
                          &npugraph__v1__unload_model_response__descriptor, &reply, err);
     npugraph__free_message(reply);
     return rc;
+}
+
+/* A list with the message that its strings are in. */
+struct model_list {
+    struct npugraph_models models; /* the first member: what the caller has */
+    ProtobufCMessage *reply;
+    struct npugraph_model items[];
+};
+
+static struct npugraph_models *make_model_list(ProtobufCMessage *reply)
+{
+    const Npugraph__V1__ListModelsResponse *r = (const Npugraph__V1__ListModelsResponse *)reply;
+    struct model_list *list = calloc(1, sizeof(*list) + r->n_models * sizeof(list->items[0]));
+
+    if (list == NULL)
+        return NULL;
+    list->reply = reply;
+    list->models = (struct npugraph_models){list->items, r->n_models};
+    for (size_t i = 0; i < r->n_models; i++) {
+        const Npugraph__V1__ModelInfo *m = r->models[i];
+
+        list->items[i] = (struct npugraph_model){.name = m->name,
+                                                 .description = m->description,
+                                                 .owner = m->owner,
+                                                 .parameters = m->parameters,
+                                                 .max_context = m->max_context,
+                                                 .vocab = m->vocab,
+                                                 .sequences = m->sequences};
+    }
+    return &list->models;
+}
+
+int npugraph_models_list(struct npugraph_client *client, struct npugraph_models **models_p, struct npugraph_error *err)
+{
+    Npugraph__V1__ListModelsRequest req = NPUGRAPH__V1__LIST_MODELS_REQUEST__INIT;
+    struct npugraph_models *models;
+    ProtobufCMessage *reply = NULL;
+    int rc = npugraph__unary(client, "/npugraph.v1.Sequences/ListModels", &req.base,
+                             &npugraph__v1__list_models_response__descriptor, &reply, err);
+
+    if (rc != 0)
+        return rc;
+    models = make_model_list(reply);
+    if (models == NULL) {
+        npugraph__free_message(reply);
+        return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+    }
+    *models_p = models;
+    return 0;
+}
+
+void npugraph_models_free(struct npugraph_models *models)
+{
+    struct model_list *list = (struct model_list *)models;
+
+    if (list == NULL)
+        return;
+    npugraph__free_message(list->reply);
+    free(list);
 }

@@ -299,6 +299,22 @@ NPUGRAPH_API int npugraph_model_share(struct npugraph_client *client, const char
                                       size_t n_with, bool make_public, struct npugraph_error *err);
 NPUGRAPH_API int npugraph_model_unload(struct npugraph_client *client, const char *name, bool force,
                                        struct npugraph_error *err);
+struct npugraph_model {
+    const char *name, *description;
+    const char *owner;    /* the identity that registered it */
+    uint64_t parameters;  /* of its weights; 0 = not known */
+    uint32_t max_context; /* tokens per sequence */
+    uint32_t vocab;
+    uint32_t sequences; /* that are open */
+};
+struct npugraph_models {
+    struct npugraph_model *items;
+    size_t n;
+};
+/* Lists the loaded models that this client may use. Free with npugraph_models_free. */
+NPUGRAPH_API int npugraph_models_list(struct npugraph_client *client, struct npugraph_models **models_p,
+                                      struct npugraph_error *err);
+NPUGRAPH_API void npugraph_models_free(struct npugraph_models *models); /* NULL is fine */
 
 struct npugraph_logit_bias {
     int32_t token;

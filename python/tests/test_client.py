@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import pathlib
 import re
 import threading
 
@@ -146,6 +147,8 @@ def test_a_model_generates(client: npugraph.Client) -> None:
     seen: list[tuple[int, int]] = []
     client.load_model(str(MODEL), name="bible", keep=False, progress=lambda done, total: seen.append((done, total)))
     assert seen and 0 < seen[-1][0] <= seen[-1][1]
+    (model,) = (m for m in client.models() if m.name == "bible")
+    assert model.vocab == 2048 and model.max_context == 1024 and model.sequences == 0 and model.parameters == 2755392
     tokenizer = npugraph.Tokenizer(str(MODEL))
     prompt = tokenizer.encode("In the beginning")
     assert tokenizer.decode(prompt) == "In the beginning"
@@ -206,6 +209,29 @@ def test_streams_of_text() -> None:
     assert tokenizer.encode("") == [] and tokenizer.decode([]) == ""
     with pytest.raises(npugraph.Error):
         npugraph.Tokenizer("/nonexistent")
+
+
+def test_templates_and_stops_and_bytes() -> None:
+    tokenizer = npugraph.Tokenizer(str(MODEL))
+    assert b"".join(map(tokenizer.token_bytes, tokenizer.encode("a\0 水"))) == "a\0 水".encode()
+    assert tokenizer.token_bytes(1 << 30) == b""
+    stops = npugraph.Stops(["水b", "c\n"])
+    assert [stops.add("a水"), stops.add("b "), stops.end()] == [("a", False), ("", True), ("", True)]
+    stops = npugraph.Stops(["abc"])
+    assert [stops.add("\0ab"), stops.end()] == [("\0", False), ("ab", False)]
+    with pytest.raises(npugraph.InvalidArgument, match="empty"):
+        npugraph.Stops([""])
+    with pytest.raises(npugraph.NotFound, match="no chat template"):
+        npugraph.ChatTemplate(MODEL)
+
+
+def test_a_chat_template_renders(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "chat_template.jinja").write_text("{{ messages[0].content }}|{{ add_generation_prompt }}|{{ tools }}")
+    template = npugraph.ChatTemplate(tmp_path)
+    for words in ("hi", "\0 水 \U0001f642", "{{ 1 }}"):
+        assert template.render([{"role": "user", "content": words}]) == f"{words}|True|None"
+    assert template.render([{"content": "a"}], tools=[{"b": 1}], generation_prompt=False) == "a|False|[{'b': 1}]"
+    template.close()
 
 
 def test_threads_share_a_client(client: npugraph.Client) -> None:

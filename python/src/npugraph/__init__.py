@@ -7,7 +7,8 @@
     fast = torch.compile(model, backend="npugraph")
 """
 from ._library import VERSION as __version__
-from .client import Buffer, Client, Device, connect
+from .chat import ChatTemplate, Stops
+from .client import Buffer, Client, Device, Model, connect
 from .errors import (
     Cancelled,
     DeadlineExceeded,
@@ -24,12 +25,12 @@ from .errors import (
     Unsupported,
 )
 from .graphs import Capture, Graph, ReplayStream
-from .sequences import Sampling, Sequence, Step
+from .sequences import Logprobs, Sampling, Sequence, Step
 from .tokenizer import TextStream, Tokenizer
 
 __all__ = [
-    "Buffer", "Cancelled", "Capture", "Client", "DeadlineExceeded", "Device", "Error", "FailedPrecondition", "Graph",
-    "GraphRefused", "InvalidArgument", "NotFound", "OutOfRange", "PermissionDenied", "ReplayStream",
-    "ResourceExhausted", "Sampling", "Sequence", "Step", "TextStream", "Tokenizer", "Unavailable", "Unreachable",
-    "Unsupported", "__version__", "connect",
+    "Buffer", "Cancelled", "Capture", "ChatTemplate", "Client", "DeadlineExceeded", "Device", "Error", "FailedPrecondition",
+    "Graph", "GraphRefused", "InvalidArgument", "Logprobs", "Model", "NotFound", "OutOfRange", "PermissionDenied",
+    "ReplayStream", "ResourceExhausted", "Sampling", "Sequence", "Step", "Stops", "TextStream", "Tokenizer", "Unavailable",
+    "Unreachable", "Unsupported", "__version__", "connect",
 ]

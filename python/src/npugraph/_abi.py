@@ -214,6 +214,25 @@ class npugraph_model_spec(Structure):
     ]
 
 
+class npugraph_model(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("description", c_char_p),
+        ("owner", c_char_p),
+        ("parameters", c_uint64),
+        ("max_context", c_uint32),
+        ("vocab", c_uint32),
+        ("sequences", c_uint32),
+    ]
+
+
+class npugraph_models(Structure):
+    _fields_ = [
+        ("items", POINTER(npugraph_model)),
+        ("n", c_size_t),
+    ]
+
+
 class npugraph_logit_bias(Structure):
     _fields_ = [
         ("token", c_int32),
@@ -413,6 +432,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "npugraph_model_register": (c_int, [c_void_p, c_void_p, c_void_p]),
     "npugraph_model_share": (c_int, [c_void_p, c_char_p, c_void_p, c_size_t, c_bool, c_void_p]),
     "npugraph_model_unload": (c_int, [c_void_p, c_char_p, c_bool, c_void_p]),
+    "npugraph_models_list": (c_int, [c_void_p, c_void_p, c_void_p]),
+    "npugraph_models_free": (None, [c_void_p]),
     "npugraph_open_params_init": (None, [c_void_p]),
     "npugraph_sequence_open": (c_int, [c_void_p, c_char_p, c_void_p, c_size_t, c_void_p, c_void_p, c_void_p, c_void_p]),
     "npugraph_sequence_fork": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),

@@ -28,6 +28,19 @@ class Device:
     used_bytes: int
 
 
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A loaded model."""
+
+    name: str
+    description: str
+    owner: str  # the identity that registered it
+    parameters: int  # of its weights; 0: not known
+    max_context: int  # tokens for each sequence
+    vocab: int
+    sequences: int  # that are open
+
+
 class Buffer:
     """Device memory. It is freed with `free`, when nothing refers to it, or with the session."""
 
@@ -181,9 +194,24 @@ class Client:
         """Unloads a model. `force` closes its sequences; without it a model in use is refused with BUSY."""
         call(library().npugraph_model_unload, self._handle, text(name), force)
 
-    def open(self, model: str, prompt: Iterable[int], sampling: Sampling | None = None) -> Sequence:
-        """Opens a sequence: computes the prompt and chooses a first token; greedily without `sampling`."""
-        return open_sequence(self, model, prompt, sampling)
+    def models(self) -> list[Model]:
+        """Returns the loaded models that this client may use."""
+        found = ctypes.POINTER(_abi.npugraph_models)()
+        call(library().npugraph_models_list, self._handle, ctypes.byref(found))
+        try:
+            models = [found.contents.items[i] for i in range(found.contents.n)]
+            return [Model(m.name.decode(), m.description.decode(), m.owner.decode(), m.parameters, m.max_context, m.vocab,
+                          m.sequences) for m in models]
+        finally:
+            library().npugraph_models_free(found)
+
+    def open(self, model: str, prompt: Iterable[int], sampling: Sampling | None = None, *,
+             logprobs: int | None = None) -> Sequence:
+        """Opens a sequence: computes the prompt and chooses a first token; greedily without `sampling`.
+
+        `logprobs`: how many of the most probable first tokens get log-probabilities; None: not even the chosen one.
+        """
+        return open_sequence(self, model, prompt, sampling, logprobs)
 
 
 def _progress(function: Progress | None) -> Any:

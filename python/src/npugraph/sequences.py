@@ -6,13 +6,13 @@ import ctypes
 import dataclasses
 import queue
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _abi
-from ._library import call, finalize, library, raised, text
+from ._library import call, finalize, library, text
 from .errors import Error
 
 if TYPE_CHECKING:
@@ -52,6 +52,19 @@ class Sampling:
 
 
 @dataclasses.dataclass(frozen=True)
+class Logprobs:
+    """Log-probabilities of a token that was chosen, by the logits alone."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]  # the most probable tokens with theirs, most probable first
+
+
+def logprobs_of(c: _abi.npugraph_logprobs) -> Logprobs:
+    return Logprobs(c.token, c.logprob, tuple((c.top[i].token, c.top[i].logprob) for i in range(c.n_top)))
+
+
+@dataclasses.dataclass(frozen=True)
 class Step:
     """The result of a decode step."""
 
@@ -60,11 +73,13 @@ class Step:
     stop: bool  # it is a stop token of the model
     accepted: int  # tokens of the draft that are in the context
     logits: Any  # float32 array of the vocabulary, if wanted; else None
+    logprobs: Logprobs | None = None  # of `token`, if wanted
 
 
 def _step(c: _abi.npugraph_step) -> Step:
     logits = np.ctypeslib.as_array(c.logits, (c.vocab,)).copy() if c.logits else None
-    return Step(c.token, c.position, c.stop, c.accepted, logits)
+    logprobs = logprobs_of(c.logprobs[c.n_logprobs - 1]) if c.n_logprobs else None
+    return Step(c.token, c.position, c.stop, c.accepted, logits, logprobs)
 
 
 def _tokens(values: Iterable[int]) -> Any:
@@ -118,13 +133,17 @@ class Sequence:
                  ignore_stop: bool = False) -> Iterator[int]:
         """Yields tokens as they are made, the one that was chosen last first. Leaving the loop ends the generation;
         the sequence stays usable. `finish` says afterwards why it ended."""
-        return _Generation(self, max_tokens, list(stop_tokens), ignore_stop).tokens()
+        return _Generation(self, Call(max_tokens, stop_tokens, ignore_stop)).tokens()
 
-    def fork(self, sampling: Sampling | None = None) -> Sequence:
-        """Copies an idle sequence; full blocks of its context are shared. The next token is drawn again."""
+    def fork(self, sampling: Sampling | None = None, *, logprobs: int | None = None) -> Sequence:
+        """Copies an idle sequence; full blocks of its context are shared. The next token is drawn again.
+
+        `logprobs`: as in Client.open.
+        """
         handle, first = ctypes.c_void_p(), _abi.npugraph_step()
         chosen = sampling._c() if sampling else None
-        params = _abi.npugraph_fork_params(ctypes.pointer(chosen) if chosen is not None else None)
+        params = _abi.npugraph_fork_params(ctypes.pointer(chosen) if chosen is not None else None,
+                                           want_logprobs=logprobs is not None, top=logprobs or 0)
         call(library().npugraph_sequence_fork, self._handle, ctypes.byref(params), ctypes.byref(handle), ctypes.byref(first))
         return Sequence(self.client, handle, _step(first))
 
@@ -144,34 +163,51 @@ def _close(client: Client, handle: ctypes.c_void_p) -> None:
         library().npugraph_sequence_close(handle)
 
 
+class Call:
+    """The C call that generates tokens. It calls back for each in the thread that runs it."""
+
+    def __init__(self, max_tokens: int | None, stop_tokens: Iterable[int], ignore_stop: bool, logprobs: int | None = None) -> None:
+        self._stop = _tokens(stop_tokens)
+        self._params = _abi.npugraph_generate_params()
+        library().npugraph_generate_params_init(ctypes.byref(self._params))
+        if max_tokens is not None:
+            self._params.max_tokens = max_tokens
+        self._params.ignore_stop = ignore_stop
+        self._params.stop_tokens = self._stop.ctypes.data_as(ctypes.POINTER(ctypes.c_int32))
+        self._params.n_stop_tokens = len(self._stop)
+        self._params.want_logprobs, self._params.top = logprobs is not None, logprobs or 0
+
+    def run(self, handle: ctypes.c_void_p, on_token: Callable[[int, Logprobs | None], bool]) -> str:
+        """Calls on_token until it returns False or the generation ends. Returns why it ended."""
+        finish = ctypes.c_int()
+
+        def callback(_user: int, token: int, logprobs: int) -> bool:
+            return on_token(token, logprobs_of(_abi.npugraph_logprobs.from_address(logprobs)) if logprobs else None)
+
+        call(library().npugraph_sequence_generate, handle, ctypes.byref(self._params), _abi.npugraph_token_fn(callback), None,
+             ctypes.byref(finish))
+        return _FINISH[finish.value]
+
+
 class _Generation:
     """A thread waits in the C call and queues tokens; None ends them."""
 
-    def __init__(self, sequence: Sequence, max_tokens: int | None, stop_tokens: list[int], ignore_stop: bool) -> None:
+    def __init__(self, sequence: Sequence, call_: Call) -> None:
         self.sequence = sequence
-        self.stop = _tokens(stop_tokens)
-        self.params = _abi.npugraph_generate_params()
-        library().npugraph_generate_params_init(ctypes.byref(self.params))
-        if max_tokens is not None:
-            self.params.max_tokens = max_tokens
-        self.params.ignore_stop = ignore_stop
-        self.params.stop_tokens = self.stop.ctypes.data_as(ctypes.POINTER(ctypes.c_int32))
-        self.params.n_stop_tokens = len(self.stop)
+        self.call = call_
         self.ready: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self.wanted = True
         self.error: Exception | None = None
-        self.finish = ctypes.c_int()
 
-    def _token(self, _user: int, token: int, _logprobs: int) -> bool:
+    def _token(self, token: int, _logprobs: Logprobs | None) -> bool:
         self.ready.put(token)
         return self.wanted
 
     def _run(self, handle: ctypes.c_void_p) -> None:
-        error = _abi.npugraph_error()
-        callback = _abi.npugraph_token_fn(self._token)
-        if library().npugraph_sequence_generate(handle, ctypes.byref(self.params), callback, None,
-                                                ctypes.byref(self.finish), ctypes.byref(error)) != 0:
-            self.error = raised(error)
+        try:
+            self.sequence.finish = self.call.run(handle, self._token)
+        except Exception as error:
+            self.error = error
         self.ready.put(None)
 
     def tokens(self) -> Iterator[int]:
@@ -185,10 +221,9 @@ class _Generation:
             thread.join()
         if self.error is not None:
             raise self.error
-        self.sequence.finish = _FINISH[self.finish.value]
 
 
-def open_sequence(client: Client, model: str, prompt: Iterable[int], sampling: Sampling | None) -> Sequence:
+def open_sequence(client: Client, model: str, prompt: Iterable[int], sampling: Sampling | None, logprobs: int | None) -> Sequence:
     """Opens a sequence; see Client.open."""
     tokens = _tokens(prompt)
     params = _abi.npugraph_open_params()
@@ -196,6 +231,7 @@ def open_sequence(client: Client, model: str, prompt: Iterable[int], sampling: S
     chosen = sampling._c() if sampling else None
     if chosen is not None:
         params.sampling = ctypes.pointer(chosen)
+    params.want_logprobs, params.top = logprobs is not None, logprobs or 0
     handle, first = ctypes.c_void_p(), _abi.npugraph_step()
     call(library().npugraph_sequence_open, client._handle, text(model), tokens.ctypes.data, len(tokens),
          ctypes.byref(params), ctypes.byref(handle), ctypes.byref(first))

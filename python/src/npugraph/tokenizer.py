@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
+from . import _abi
 from ._library import call, finalize, hf_library, text
 
 
@@ -35,6 +37,12 @@ class Tokenizer:
             return list((ctypes.c_int32 * n.value).from_address(ids.value)) if ids.value else []
         finally:
             _free(ids)
+
+    def token_bytes(self, token: int) -> bytes:
+        """Returns what a token stands for behind others; it may be a part of a character. Empty: there is no such token."""
+        n = ctypes.c_size_t()
+        at = _bytes_function()(self._handle, token, ctypes.byref(n), None)
+        return ctypes.string_at(at, n.value) if at is not None else b""
 
     def stream(self, prompt: Iterable[int] = (), *, special: bool = False) -> TextStream:
         """Turns ids into text as they come, behind a prompt whose text is not repeated."""
@@ -69,6 +77,14 @@ class TextStream:
         at, n = ctypes.c_void_p(), ctypes.c_size_t()
         call(function, self._handle, *arguments, ctypes.byref(at), ctypes.byref(n))
         return ctypes.string_at(at, n.value).decode() if n.value else ""
+
+
+@functools.cache
+def _bytes_function() -> Any:
+    """Returns npugraph_tokenizer_bytes with an address as its result: a token may have zero bytes."""
+    function = hf_library()["npugraph_tokenizer_bytes"]
+    function.restype, function.argtypes = ctypes.c_void_p, _abi.FUNCTIONS["npugraph_tokenizer_bytes"][1]
+    return function
 
 
 def _free(memory: ctypes.c_void_p) -> None:
