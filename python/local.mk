@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # The Python package. make neither builds nor tests it: ./check-python does, because PyTorch is large.
 EXTRA_DIST += check-python scripts/python-abi.py python/README.md python/pyproject.toml python/src/npugraph/py.typed \
-	python/src/npugraph/__init__.py python/src/npugraph/_abi.py python/src/npugraph/_library.py \
+	python/src/npugraph/__init__.py python/src/npugraph/_abi.py python/src/npugraph/_library.py python/src/npugraph/aio.py \
 	python/src/npugraph/chat.py python/src/npugraph/client.py python/src/npugraph/errors.py python/src/npugraph/graphs.py \
 	python/src/npugraph/memory.py python/src/npugraph/sequences.py python/src/npugraph/tokenizer.py \
 	python/src/npugraph/torch/__init__.py python/src/npugraph/torch/backend.py python/src/npugraph/torch/connection.py \
 	python/src/npugraph/torch/operators.py python/src/npugraph/torch/options.py python/src/npugraph/torch/runner.py \
 	python/src/npugraph/torch/shapes.py python/src/npugraph/torch/translate.py python/src/npugraph/torch/values.py \
-	python/tests/conftest.py python/tests/test_client.py python/tests/test_compile.py
+	python/tests/conftest.py python/tests/test_aio.py python/tests/test_client.py python/tests/test_compile.py

@@ -2,9 +2,9 @@
 /*
  * The client's use of gRPC C-core. No other file includes it.
  *
- * Every call owns a completion queue, which its caller's thread polls. So calls of several threads share only the
- * channel. A call keeps its status batch outstanding from the start. Events may come in any order; their tags sort them
- * into flags.
+ * A call owns a completion queue, which its caller's thread polls. So calls of several threads share only the channel.
+ * Followed calls share a queue, which a thread of ours polls. A call keeps its status batch outstanding from the start.
+ * Events may come in any order; their tags sort them into flags.
  */
 #include "client/lib/channel.h"
 #include "client/lib/error.h"
@@ -15,6 +15,8 @@
 #include <grpc/grpc_security.h>
 #include <grpc/support/alloc.h>
 #include <grpc/support/time.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -171,34 +173,59 @@ static void wait_for_event(struct npugraph__stream *st, int tag)
     }
 }
 
-static int stream_start(struct npugraph__channel *channel, struct npugraph__stream *st, struct npugraph_error *err)
+/* Fills the metadata that calls carry. Returns their number. */
+static size_t put_session(struct npugraph__channel *channel, grpc_metadata md[2])
 {
-    grpc_metadata md[2];
-    grpc_op first[2], status;
-    size_t n_md = 0;
-    int rc;
+    if (channel->session_text[0] == '\0')
+        return 0;
+    memset(md, 0, 2 * sizeof(md[0]));
+    md[0].key = grpc_slice_from_static_string("npugraph-session");
+    md[0].value = grpc_slice_from_static_string(channel->session_text);
+    md[1].key = grpc_slice_from_static_string("npugraph-session-token-bin");
+    md[1].value = grpc_slice_from_static_buffer(channel->token, sizeof(channel->token));
+    return 2;
+}
 
-    memset(first, 0, sizeof(first));
+static grpc_op status_op(struct npugraph__stream *st)
+{
+    grpc_op status;
+
     memset(&status, 0, sizeof(status));
-    if (channel->session_text[0] != '\0') {
-        memset(md, 0, sizeof(md));
-        md[0].key = grpc_slice_from_static_string("npugraph-session");
-        md[0].value = grpc_slice_from_static_string(channel->session_text);
-        md[1].key = grpc_slice_from_static_string("npugraph-session-token-bin");
-        md[1].value = grpc_slice_from_static_buffer(channel->token, sizeof(channel->token));
-        n_md = 2;
-    }
-    first[0].op = GRPC_OP_SEND_INITIAL_METADATA;
-    first[0].data.send_initial_metadata.count = n_md;
-    first[0].data.send_initial_metadata.metadata = md;
-    first[1].op = GRPC_OP_RECV_INITIAL_METADATA;
-    first[1].data.recv_initial_metadata.recv_initial_metadata = &st->initial_md;
     status.op = GRPC_OP_RECV_STATUS_ON_CLIENT;
     status.data.recv_status_on_client.trailing_metadata = &st->trailing_md;
     status.data.recv_status_on_client.status = &st->code;
     status.data.recv_status_on_client.status_details = &st->details;
+    return status;
+}
+
+static int stream_start(struct npugraph__channel *channel, struct npugraph__stream *st, struct npugraph_error *err)
+{
+    grpc_metadata md[2];
+    grpc_op first[2], status = status_op(st);
+    int rc;
+
+    memset(first, 0, sizeof(first));
+    first[0].op = GRPC_OP_SEND_INITIAL_METADATA;
+    first[0].data.send_initial_metadata.count = put_session(channel, md);
+    first[0].data.send_initial_metadata.metadata = md;
+    first[1].op = GRPC_OP_RECV_INITIAL_METADATA;
+    first[1].data.recv_initial_metadata.recv_initial_metadata = &st->initial_md;
     rc = start_ops(st, &status, 1, EV_STATUS, err);
     return rc != 0 ? rc : start_ops(st, first, 2, EV_INITIAL, err);
+}
+
+static void stream_init(struct npugraph__stream *st, struct npugraph__channel *channel, const char *method,
+                        grpc_completion_queue *cq)
+{
+    st->timeout_ms = channel->timeout_ms;
+    st->channel = channel;
+    st->details = grpc_empty_slice();
+    grpc_metadata_array_init(&st->initial_md);
+    grpc_metadata_array_init(&st->trailing_md);
+    st->cq = cq;
+    st->call = grpc_channel_create_call(channel->grpc, NULL, GRPC_PROPAGATE_DEFAULTS, cq,
+                                        grpc_slice_from_static_string(method), NULL,
+                                        gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
 }
 
 int npugraph__channel_call(struct npugraph__channel *channel, const char *method, struct npugraph__stream **stream_p,
@@ -209,15 +236,7 @@ int npugraph__channel_call(struct npugraph__channel *channel, const char *method
 
     if (st == NULL)
         return npugraph__error(err, GRPC_STATUS_RESOURCE_EXHAUSTED, "NO_MEMORY", "out of memory");
-    st->timeout_ms = channel->timeout_ms;
-    st->channel = channel;
-    st->details = grpc_empty_slice();
-    grpc_metadata_array_init(&st->initial_md);
-    grpc_metadata_array_init(&st->trailing_md);
-    st->cq = grpc_completion_queue_create_for_next(NULL);
-    st->call = grpc_channel_create_call(channel->grpc, NULL, GRPC_PROPAGATE_DEFAULTS, st->cq,
-                                        grpc_slice_from_static_string(method), NULL,
-                                        gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+    stream_init(st, channel, method, grpc_completion_queue_create_for_next(NULL));
     rc = stream_start(channel, st, err);
     if (rc != 0) {
         npugraph__stream_close(st);
@@ -367,6 +386,16 @@ void npugraph__stream_cancel(struct npugraph__stream *st)
     grpc_call_cancel(st->call, NULL);
 }
 
+static void release_stream(struct npugraph__stream *st)
+{
+    if (st->received != NULL)
+        grpc_byte_buffer_destroy(st->received);
+    grpc_call_unref(st->call);
+    grpc_metadata_array_destroy(&st->initial_md);
+    grpc_metadata_array_destroy(&st->trailing_md);
+    grpc_slice_unref(st->details);
+}
+
 void npugraph__stream_close(struct npugraph__stream *st)
 {
     if (st == NULL)
@@ -376,16 +405,11 @@ void npugraph__stream_close(struct npugraph__stream *st)
     st->timeout_ms = 0; /* cancelled batches always complete */
     for (int tag = EV_INITIAL; tag < EV_MAX; tag++)
         wait_for_event(st, tag);
-    if (st->received != NULL)
-        grpc_byte_buffer_destroy(st->received);
-    grpc_call_unref(st->call);
     grpc_completion_queue_shutdown(st->cq);
     while (grpc_completion_queue_next(st->cq, gpr_inf_future(GPR_CLOCK_REALTIME), NULL).type != GRPC_QUEUE_SHUTDOWN)
         ;
     grpc_completion_queue_destroy(st->cq);
-    grpc_metadata_array_destroy(&st->initial_md);
-    grpc_metadata_array_destroy(&st->trailing_md);
-    grpc_slice_unref(st->details);
+    release_stream(st);
     free(st);
 }
 
@@ -420,6 +444,274 @@ void npugraph__free_message(void *message)
 {
     if (message != NULL)
         protobuf_c_message_free_unpacked(message, NULL);
+}
+
+/* ---- followed calls: one thread for many --------------------------------------------------------------- */
+
+struct followed_tag {
+    struct npugraph__followed *call;
+    int event;
+};
+
+struct npugraph__followed {
+    struct npugraph__stream st;
+    struct npugraph__follower *follower;
+    struct npugraph__followed *next;
+    const ProtobufCMessageDescriptor *type;
+    const struct npugraph__follow_ops *ops;
+    void *user;
+    struct followed_tag tags[EV_MAX];
+    gpr_timespec until; /* when the next message must have come */
+    int outstanding;    /* batches */
+    int rc;             /* an error of ours, which counts more than the call's status */
+    struct npugraph_error err;
+};
+
+/* The lock is held while a batch starts, so that none starts behind the queue's shutdown. */
+struct npugraph__follower {
+    struct npugraph__channel *channel;
+    grpc_completion_queue *cq;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    struct npugraph__followed *calls;
+    bool stopping;
+};
+
+#define FOLLOW_TICK_MS 1000 /* how exactly timeouts are kept */
+
+static int start_followed(struct npugraph__followed *f, const grpc_op *ops, size_t n, int event)
+{
+    grpc_call_error e;
+
+    f->tags[event] = (struct followed_tag){f, event};
+    e = grpc_call_start_batch(f->st.call, ops, n, &f->tags[event], NULL);
+    if (e != GRPC_CALL_OK)
+        return npugraph__error(&f->err, GRPC_STATUS_INTERNAL, "", "gRPC refused a batch: %s",
+                               grpc_call_error_to_string(e));
+    f->outstanding++;
+    return 0;
+}
+
+static int start_followed_recv(struct npugraph__followed *f)
+{
+    grpc_op recv;
+
+    memset(&recv, 0, sizeof(recv));
+    recv.op = GRPC_OP_RECV_MESSAGE;
+    recv.data.recv_message.recv_message = &f->st.received;
+    f->st.received = NULL;
+    f->until = deadline_in(f->st.timeout_ms);
+    return start_followed(f, &recv, 1, EV_RECV);
+}
+
+/* Sends the request and starts to receive. The status batch is started first: it completes in any case. */
+static int start_followed_call(struct npugraph__followed *f, const ProtobufCMessage *request)
+{
+    grpc_byte_buffer *out = NULL;
+    grpc_metadata md[2];
+    grpc_op first[4], status = status_op(&f->st);
+    int rc = pack_message(request, &out, &f->err);
+
+    if (rc != 0)
+        return rc;
+    memset(first, 0, sizeof(first));
+    first[0].op = GRPC_OP_SEND_INITIAL_METADATA;
+    first[0].data.send_initial_metadata.count = put_session(f->follower->channel, md);
+    first[0].data.send_initial_metadata.metadata = md;
+    first[1].op = GRPC_OP_SEND_MESSAGE;
+    first[1].data.send_message.send_message = out;
+    first[2].op = GRPC_OP_SEND_CLOSE_FROM_CLIENT;
+    first[3].op = GRPC_OP_RECV_INITIAL_METADATA;
+    first[3].data.recv_initial_metadata.recv_initial_metadata = &f->st.initial_md;
+    rc = start_followed(f, &status, 1, EV_STATUS);
+    if (rc == 0)
+        rc = start_followed(f, first, 4, EV_INITIAL);
+    if (rc == 0)
+        rc = start_followed_recv(f);
+    grpc_byte_buffer_destroy(out);
+    return rc;
+}
+
+static void cancel_followed(struct npugraph__followed *f, int rc)
+{
+    if (f->rc == 0)
+        f->rc = rc;
+    grpc_call_cancel(f->st.call, NULL);
+}
+
+/* Takes a message, and asks for the next one. */
+static void take_followed(struct npugraph__followed *f)
+{
+    ProtobufCMessage *message = NULL;
+    int rc;
+
+    if (f->st.received == NULL) /* the end; its status follows */
+        return;
+    rc = unpack_message(f->st.received, f->type, &message, &f->err);
+    grpc_byte_buffer_destroy(f->st.received);
+    f->st.received = NULL;
+    if (rc == 0)
+        rc = f->ops->message(f->user, message, &f->err);
+    pthread_mutex_lock(&f->follower->lock);
+    if (rc == 0 && !f->follower->stopping)
+        rc = start_followed_recv(f);
+    if (rc != 0)
+        cancel_followed(f, rc);
+    pthread_mutex_unlock(&f->follower->lock);
+}
+
+/* Counts a batch as complete. The lock makes it wait for a start that is still starting batches. */
+static bool is_followed_over(struct npugraph__followed *f)
+{
+    bool over;
+
+    pthread_mutex_lock(&f->follower->lock);
+    over = --f->outstanding == 0;
+    pthread_mutex_unlock(&f->follower->lock);
+    return over;
+}
+
+static void forget_followed(struct npugraph__followed *f)
+{
+    struct npugraph__followed **at = &f->follower->calls;
+
+    while (*at != f)
+        at = &(*at)->next;
+    *at = f->next;
+}
+
+static void end_followed(struct npugraph__followed *f)
+{
+    const int rc = f->rc != 0 ? f->rc : final_status(&f->st, &f->err);
+
+    f->ops->end(f->user, rc, &f->err); /* from here on nobody cancels it */
+    pthread_mutex_lock(&f->follower->lock);
+    forget_followed(f);
+    if (f->follower->stopping && f->follower->calls == NULL)
+        grpc_completion_queue_shutdown(f->follower->cq);
+    pthread_mutex_unlock(&f->follower->lock);
+    release_stream(&f->st);
+    free(f);
+}
+
+static void expire_followed(struct npugraph__follower *follower)
+{
+    const gpr_timespec now = gpr_now(GPR_CLOCK_MONOTONIC);
+
+    pthread_mutex_lock(&follower->lock);
+    for (struct npugraph__followed *f = follower->calls; f != NULL; f = f->next)
+        if (f->rc == 0 && gpr_time_cmp(f->until, now) < 0)
+            cancel_followed(f, npugraph__error(&f->err, GRPC_STATUS_DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED",
+                                               "no answer from the daemon within the client's timeout"));
+    pthread_mutex_unlock(&follower->lock);
+}
+
+static void *follow_calls(void *user)
+{
+    struct npugraph__follower *follower = user;
+    gpr_timespec tick = deadline_in(FOLLOW_TICK_MS);
+
+    for (;;) {
+        const grpc_event ev = grpc_completion_queue_next(follower->cq, tick, NULL);
+
+        if (ev.type == GRPC_QUEUE_SHUTDOWN)
+            return NULL;
+        if (ev.type == GRPC_OP_COMPLETE) {
+            struct followed_tag *tag = ev.tag;
+            struct npugraph__followed *f = tag->call;
+
+            if (tag->event == EV_RECV)
+                take_followed(f);
+            if (is_followed_over(f))
+                end_followed(f);
+        }
+        if (gpr_time_cmp(gpr_now(GPR_CLOCK_MONOTONIC), tick) >= 0) {
+            expire_followed(follower);
+            tick = deadline_in(FOLLOW_TICK_MS);
+        }
+    }
+}
+
+int npugraph__follower_start(struct npugraph__channel *channel, struct npugraph__follower **follower_p,
+                             struct npugraph_error *err)
+{
+    struct npugraph__follower *follower = calloc(1, sizeof(*follower));
+    sigset_t all, old;
+    int failed;
+
+    if (follower == NULL)
+        return npugraph__error(err, GRPC_STATUS_RESOURCE_EXHAUSTED, "NO_MEMORY", "out of memory");
+    follower->channel = channel;
+    follower->cq = grpc_completion_queue_create_for_next(NULL);
+    pthread_mutex_init(&follower->lock, NULL);
+    sigfillset(&all); /* signals are for the program's threads */
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    failed = pthread_create(&follower->thread, NULL, follow_calls, follower);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (failed == 0) {
+        *follower_p = follower;
+        return 0;
+    }
+    grpc_completion_queue_shutdown(follower->cq);
+    grpc_completion_queue_destroy(follower->cq);
+    pthread_mutex_destroy(&follower->lock);
+    free(follower);
+    return npugraph__error(err, GRPC_STATUS_RESOURCE_EXHAUSTED, "NO_MEMORY", "no thread: %s", strerror(failed));
+}
+
+void npugraph__follower_stop(struct npugraph__follower *follower)
+{
+    pthread_mutex_lock(&follower->lock);
+    follower->stopping = true;
+    for (struct npugraph__followed *f = follower->calls; f != NULL; f = f->next)
+        grpc_call_cancel(f->st.call, NULL);
+    if (follower->calls == NULL)
+        grpc_completion_queue_shutdown(follower->cq);
+    pthread_mutex_unlock(&follower->lock);
+    pthread_join(follower->thread, NULL);
+    grpc_completion_queue_destroy(follower->cq);
+    pthread_mutex_destroy(&follower->lock);
+    free(follower);
+}
+
+int npugraph__follow(struct npugraph__follower *follower, const char *method, const ProtobufCMessage *request,
+                     const ProtobufCMessageDescriptor *type, const struct npugraph__follow_ops *ops, void *user,
+                     struct npugraph__followed **call_p, struct npugraph_error *err)
+{
+    struct npugraph__followed *f = calloc(1, sizeof(*f));
+    int rc;
+
+    if (f == NULL)
+        return npugraph__error(err, GRPC_STATUS_RESOURCE_EXHAUSTED, "NO_MEMORY", "out of memory");
+    stream_init(&f->st, follower->channel, method, follower->cq);
+    f->follower = follower;
+    f->type = type;
+    f->ops = ops;
+    f->user = user;
+    pthread_mutex_lock(&follower->lock);
+    *call_p = f; /* before its first message */
+    rc = start_followed_call(f, request);
+    if (rc != 0 && f->outstanding != 0) { /* it ends by the batches that started, and says so */
+        cancel_followed(f, rc);
+        rc = 0;
+    }
+    if (rc == 0) {
+        f->next = follower->calls;
+        follower->calls = f;
+    }
+    pthread_mutex_unlock(&follower->lock);
+    if (rc == 0)
+        return 0;
+    if (err != NULL)
+        *err = f->err;
+    release_stream(&f->st);
+    free(f);
+    return rc;
+}
+
+void npugraph__followed_cancel(struct npugraph__followed *call)
+{
+    grpc_call_cancel(call->st.call, NULL);
 }
 
 /* ---- the channel --------------------------------------------------------------------------------------- */

@@ -47,4 +47,23 @@ void npugraph__stream_close(struct npugraph__stream *stream); /* cancels what is
 /* Overrides the client timeout for this stream; 0 means none (used by watch). */
 void npugraph__stream_set_timeout(struct npugraph__stream *stream, uint32_t timeout_ms);
 
+/*
+ * Calls that are followed by one thread, instead of a thread that waits in each: a request, and any number of answers.
+ * The thread calls `message` for each answer, which owns it; not 0 ends the call with that error. It calls `end` once,
+ * behind the last message. Both may run before npugraph__follow returns, but after *call_p is set.
+ */
+struct npugraph__follower;
+struct npugraph__followed; /* a call, until its `end` has returned */
+struct npugraph__follow_ops {
+    int (*message)(void *user, ProtobufCMessage *message, struct npugraph_error *err);
+    void (*end)(void *user, int rc, const struct npugraph_error *err);
+};
+int npugraph__follower_start(struct npugraph__channel *channel, struct npugraph__follower **follower_p,
+                             struct npugraph_error *err);
+void npugraph__follower_stop(struct npugraph__follower *follower); /* cancels its calls and waits for their ends */
+int npugraph__follow(struct npugraph__follower *follower, const char *method, const ProtobufCMessage *request,
+                     const ProtobufCMessageDescriptor *type, const struct npugraph__follow_ops *ops, void *user,
+                     struct npugraph__followed **call_p, struct npugraph_error *err);
+void npugraph__followed_cancel(struct npugraph__followed *call);
+
 #endif

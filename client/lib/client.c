@@ -67,6 +67,12 @@ int npugraph__stream_open(struct npugraph_client *client, const char *method, st
     return npugraph__channel_call(client->channel, method, stream_p, err);
 }
 
+int npugraph__client_follow(struct npugraph_client *client, struct npugraph__follower **follower_p,
+                            struct npugraph_error *err)
+{
+    return npugraph__follower_start(client->channel, follower_p, err);
+}
+
 uint32_t npugraph__client_timeout(const struct npugraph_client *client)
 {
     return npugraph__channel_timeout(client->channel);

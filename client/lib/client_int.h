@@ -10,12 +10,14 @@
 #include "client/lib/error.h"
 #include "client/lib/npugraph.h"
 
-/* npugraph__channel_unary and npugraph__channel_call on the client's channel. */
+/* npugraph__channel_unary, npugraph__channel_call and npugraph__follower_start on the client's channel. */
 int npugraph__unary(struct npugraph_client *client, const char *method, const ProtobufCMessage *request,
                     const ProtobufCMessageDescriptor *response_type, ProtobufCMessage **response_p,
                     struct npugraph_error *err);
 int npugraph__stream_open(struct npugraph_client *client, const char *method, struct npugraph__stream **stream_p,
                           struct npugraph_error *err);
+int npugraph__client_follow(struct npugraph_client *client, struct npugraph__follower **follower_p,
+                            struct npugraph_error *err);
 uint32_t npugraph__client_timeout(const struct npugraph_client *client);
 
 #endif

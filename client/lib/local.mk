@@ -10,11 +10,12 @@ libngdclient_la_SOURCES = \
 	client/lib/client.c \
 	client/lib/client_int.h client/lib/timing.h \
 	client/lib/error.c client/lib/error.h \
+	client/lib/generations.c \
 	client/lib/graph.c \
 	client/lib/model.c \
 	client/lib/npugraph.h \
 	client/lib/sampling.c client/lib/sampling.h \
-	client/lib/sequence.c \
+	client/lib/sequence.c client/lib/sequence.h \
 	client/lib/session.c client/lib/session.h \
 	client/lib/version.c
 NGD_CLIENT_LIBS = libngdclient.la $(NGD_PROTO_LIBS) $(GRPC_LIBS)

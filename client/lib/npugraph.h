@@ -463,6 +463,38 @@ NPUGRAPH_API int npugraph_sequence_generate(struct npugraph_sequence *seq,
                                             void *user, enum npugraph_finish *finish_p, struct npugraph_error *err);
 NPUGRAPH_API void npugraph_sequence_close(struct npugraph_sequence *seq); /* frees its KV blocks; NULL is fine */
 
+/*
+ * Generations of many sequences for a program with an event loop. A thread of the library follows them all and queues
+ * their events; the loop waits until the descriptor is readable, and takes what there is. No thread waits for a token,
+ * and a wake-up brings the tokens of all sequences that shared a step.
+ *
+ * Threads: one thread at a time may take; the other calls may come from any thread.
+ */
+struct npugraph_generations;
+struct npugraph_generation_event {
+    uint64_t tag; /* of the generation */
+    bool end;     /* its last event, which has no token; the sequence may be used again */
+    int32_t token;
+    const struct npugraph_logprobs *logprobs; /* of the token, as for npugraph_token_fn */
+    enum npugraph_finish finish;              /* of the end, unless `error` is set */
+    const struct npugraph_error *error;       /* why the generation failed; NULL: it did not */
+};
+/* *fd_p is readable while there are events. It belongs to the object: do not read or close it. */
+NPUGRAPH_API int npugraph_generations_create(struct npugraph_client *client, struct npugraph_generations **all_p,
+                                             int *fd_p, struct npugraph_error *err);
+/* Starts a generation; tag: any number that no other one has that runs. params->timing must be NULL. Until its end the
+ * sequence must not be used or closed. If the call fails, there is no event. */
+NPUGRAPH_API int npugraph_generations_start(struct npugraph_generations *all, uint64_t tag,
+                                            const struct npugraph_sequence *seq,
+                                            const struct npugraph_generate_params *params, struct npugraph_error *err);
+/* Ends a generation that was started. Its end follows: NPUGRAPH_FINISH_CANCELLED, unless it was on its way. */
+NPUGRAPH_API void npugraph_generations_cancel(struct npugraph_generations *all, uint64_t tag);
+/* Takes at most n events, in order. What they point to lives until the next call. */
+NPUGRAPH_API size_t npugraph_generations_take(struct npugraph_generations *all,
+                                              struct npugraph_generation_event *events, size_t n);
+/* Cancels all generations and waits for their ends. Before the client's disconnection; NULL is fine. */
+NPUGRAPH_API void npugraph_generations_destroy(struct npugraph_generations *all);
+
 #ifdef __cplusplus
 }
 #endif

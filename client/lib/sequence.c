@@ -2,6 +2,7 @@
 /* Sequences: prompt, steps on one stream, generation. */
 #include "client/lib/client_int.h"
 #include "client/lib/sampling.h"
+#include "client/lib/sequence.h"
 #include "client/lib/timing.h"
 #include "proto/npugraph.pb-c.h"
 #include "proto/word.h"
@@ -27,8 +28,7 @@ static void fill_logprobs(struct npugraph_logprobs *to, const Npugraph__V1__Logp
         top[i] = (struct npugraph_token_logprob){from->top[i]->token, from->top[i]->logprob};
 }
 
-/* Copies log-probabilities into one allocation. */
-static struct npugraph_logprobs *take_logprobs(Npugraph__V1__Logprobs *const *from, size_t n)
+struct npugraph_logprobs *npugraph__take_logprobs(Npugraph__V1__Logprobs *const *from, size_t n)
 {
     struct npugraph_token_logprob *top;
     struct npugraph_logprobs *list;
@@ -53,7 +53,7 @@ static int keep_logprobs(struct npugraph_sequence *seq, struct npugraph_step *st
     seq->logprobs = NULL;
     if (n == 0)
         return 0;
-    seq->logprobs = take_logprobs(from, n);
+    seq->logprobs = npugraph__take_logprobs(from, n);
     if (seq->logprobs == NULL)
         return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
     step->logprobs = seq->logprobs;
@@ -275,7 +275,7 @@ static int tell_all(const struct listener *l, const Npugraph__V1__GenerateRespon
                     struct npugraph_error *err)
 {
     const size_t without = r->n_tokens > r->n_logprobs ? r->n_tokens - r->n_logprobs : 0;
-    struct npugraph_logprobs *list = r->n_logprobs != 0 ? take_logprobs(r->logprobs, r->n_logprobs) : NULL;
+    struct npugraph_logprobs *list = r->n_logprobs != 0 ? npugraph__take_logprobs(r->logprobs, r->n_logprobs) : NULL;
 
     if (r->n_logprobs != 0 && list == NULL)
         return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
@@ -319,10 +319,24 @@ void npugraph_generate_params_init(struct npugraph_generate_params *params)
     params->max_tokens = UINT32_MAX;
 }
 
+void npugraph__put_generation(Npugraph__V1__GenerateRequest *req, Npugraph__V1__LogprobsRequest *logprobs,
+                              const struct npugraph_sequence *seq, const struct npugraph_generate_params *params)
+{
+    npugraph__v1__generate_request__init(req);
+    req->sequence = seq->id;
+    req->max_tokens = params->max_tokens;
+    req->ignore_stop = params->ignore_stop;
+    req->stop_tokens = (int32_t *)(uintptr_t)params->stop_tokens;
+    req->n_stop_tokens = params->n_stop_tokens;
+    req->logprobs = put_logprobs(logprobs, params->want_logprobs, params->top);
+    req->priority = (Npugraph__V1__Priority)params->priority;
+    req->timing = params->timing != NULL;
+}
+
 static int generate_tokens(struct npugraph_sequence *seq, const struct npugraph_generate_params *params,
                            const struct listener *l, enum npugraph_finish *finish_p, struct npugraph_error *err)
 {
-    Npugraph__V1__GenerateRequest req = NPUGRAPH__V1__GENERATE_REQUEST__INIT;
+    Npugraph__V1__GenerateRequest req;
     Npugraph__V1__LogprobsRequest logprobs;
     struct npugraph__stream *st;
     enum npugraph_finish finish = NPUGRAPH_FINISH_CANCELLED;
@@ -330,14 +344,7 @@ static int generate_tokens(struct npugraph_sequence *seq, const struct npugraph_
 
     if (rc != 0)
         return rc;
-    req.sequence = seq->id;
-    req.max_tokens = params->max_tokens;
-    req.ignore_stop = params->ignore_stop;
-    req.stop_tokens = (int32_t *)params->stop_tokens;
-    req.n_stop_tokens = params->n_stop_tokens;
-    req.logprobs = put_logprobs(&logprobs, params->want_logprobs, params->top);
-    req.priority = (Npugraph__V1__Priority)params->priority;
-    req.timing = params->timing != NULL;
+    npugraph__put_generation(&req, &logprobs, seq, params);
     if (params->timing != NULL)
         memset(params->timing, 0, sizeof(*params->timing));
     rc = npugraph__stream_send(st, &req.base, err);

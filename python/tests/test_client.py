@@ -196,8 +196,10 @@ def test_the_readme_works(client: npugraph.Client, monkeypatch: pytest.MonkeyPat
     client.load_model(str(MODEL), name="bible", keep=False)
     monkeypatch.chdir(MODEL.parents[1])
     lines = re.findall(r"```python\n(.*?)```", (MODEL.parents[1] / "python" / "README.md").read_text(), re.S)
-    exec(lines[0], {})  # the second one needs torch: test_compile.py has such
+    exec(lines[0], {})
     assert len(capsys.readouterr().out) > 60 and len(lines[0].splitlines()) == 5
+    exec(lines[1], {"npugraph": npugraph})  # the third one needs torch: test_compile.py has such
+    assert len(capsys.readouterr().out.split()) == 60
 
 
 def test_streams_of_text() -> None:

@@ -351,6 +351,17 @@ class npugraph_generate_params(Structure):
     ]
 
 
+class npugraph_generation_event(Structure):
+    _fields_ = [
+        ("tag", c_uint64),
+        ("end", c_bool),
+        ("token", c_int32),
+        ("logprobs", POINTER(npugraph_logprobs)),
+        ("finish", c_int),
+        ("error", POINTER(npugraph_error)),
+    ]
+
+
 class npugraph_model_params(Structure):
     _fields_ = [
         ("name", c_char_p),
@@ -442,6 +453,11 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "npugraph_generate_params_init": (None, [c_void_p]),
     "npugraph_sequence_generate": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
     "npugraph_sequence_close": (None, [c_void_p]),
+    "npugraph_generations_create": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p]),
+    "npugraph_generations_start": (c_int, [c_void_p, c_uint64, c_void_p, c_void_p, c_void_p]),
+    "npugraph_generations_cancel": (None, [c_void_p, c_uint64]),
+    "npugraph_generations_take": (c_size_t, [c_void_p, c_void_p, c_size_t]),
+    "npugraph_generations_destroy": (None, [c_void_p]),
     "npugraph_model_params_init": (None, [c_void_p]),
     "npugraph_model_load": (c_int, [c_void_p, c_char_p, c_void_p, c_void_p, c_void_p, c_void_p]),
     "npugraph_tokenizer_open": (c_int, [c_char_p, c_void_p, c_void_p]),

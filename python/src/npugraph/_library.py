@@ -63,6 +63,14 @@ def hf_library() -> Any:
     return _declare(_open(_HF_SONAME))
 
 
+@functools.cache
+def quick_library() -> Any:
+    """Returns libnpugraph-hf for calls of about a microsecond, which keep the interpreter's lock: to let go of it and to
+    get it again would take longer."""
+    hf_library()
+    return _declare(ctypes.PyDLL(hf_library()._name))
+
+
 def text(value: str | os.PathLike[str] | None) -> bytes | None:
     """Returns a C string, or NULL for None. ValueError: the text has a NUL character, which would cut it."""
     if value is None:

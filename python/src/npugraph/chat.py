@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ._library import call, finalize, hf_library, strings, text
+from ._library import call, finalize, hf_library, quick_library, strings, text
 from .tokenizer import _free
 
 
@@ -48,11 +48,11 @@ class Stops:
     def add(self, piece: str) -> tuple[str, bool]:
         """Adds a piece. Returns the text that can be shown now, and whether a stop string ended the text."""
         data = piece.encode()
-        return self._take(hf_library().npugraph_stops_add, data, len(data))
+        return self._take(quick_library().npugraph_stops_add, data, len(data))
 
     def end(self) -> tuple[str, bool]:
         """Ends the text: returns what was held back, and whether a stop string ended the text."""
-        return self._take(hf_library().npugraph_stops_end)
+        return self._take(quick_library().npugraph_stops_end)
 
     def _take(self, function: Any, *arguments: Any) -> tuple[str, bool]:
         at, n = ctypes.c_void_p(), ctypes.c_size_t()

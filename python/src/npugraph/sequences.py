@@ -6,7 +6,7 @@ import ctypes
 import dataclasses
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from .errors import Error
 if TYPE_CHECKING:
     from .client import Client
 
-_FINISH = ("cancelled", "length", "stop", "context")
+FINISH = ("cancelled", "length", "stop", "context")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Sequence:
                  ignore_stop: bool = False) -> Iterator[int]:
         """Yields tokens as they are made, the one that was chosen last first. Leaving the loop ends the generation;
         the sequence stays usable. `finish` says afterwards why it ended."""
-        return _Generation(self, Call(max_tokens, stop_tokens, ignore_stop)).tokens()
+        return _Generation(self, generate_params(max_tokens, stop_tokens, ignore_stop)).tokens()
 
     def fork(self, sampling: Sampling | None = None, *, logprobs: int | None = None) -> Sequence:
         """Copies an idle sequence; full blocks of its context are shared. The next token is drawn again.
@@ -163,49 +163,39 @@ def _close(client: Client, handle: ctypes.c_void_p) -> None:
         library().npugraph_sequence_close(handle)
 
 
-class Call:
-    """The C call that generates tokens. It calls back for each in the thread that runs it."""
-
-    def __init__(self, max_tokens: int | None, stop_tokens: Iterable[int], ignore_stop: bool, logprobs: int | None = None) -> None:
-        self._stop = _tokens(stop_tokens)
-        self._params = _abi.npugraph_generate_params()
-        library().npugraph_generate_params_init(ctypes.byref(self._params))
-        if max_tokens is not None:
-            self._params.max_tokens = max_tokens
-        self._params.ignore_stop = ignore_stop
-        self._params.stop_tokens = self._stop.ctypes.data_as(ctypes.POINTER(ctypes.c_int32))
-        self._params.n_stop_tokens = len(self._stop)
-        self._params.want_logprobs, self._params.top = logprobs is not None, logprobs or 0
-
-    def run(self, handle: ctypes.c_void_p, on_token: Callable[[int, Logprobs | None], bool]) -> str:
-        """Calls on_token until it returns False or the generation ends. Returns why it ended."""
-        finish = ctypes.c_int()
-
-        def callback(_user: int, token: int, logprobs: int) -> bool:
-            return on_token(token, logprobs_of(_abi.npugraph_logprobs.from_address(logprobs)) if logprobs else None)
-
-        call(library().npugraph_sequence_generate, handle, ctypes.byref(self._params), _abi.npugraph_token_fn(callback), None,
-             ctypes.byref(finish))
-        return _FINISH[finish.value]
+def generate_params(max_tokens: int | None, stop_tokens: Iterable[int], ignore_stop: bool,
+                    logprobs: int | None = None) -> _abi.npugraph_generate_params:
+    """Returns the parameters of a generation."""
+    params, stop = _abi.npugraph_generate_params(), list(stop_tokens)
+    library().npugraph_generate_params_init(ctypes.byref(params))
+    if max_tokens is not None:
+        params.max_tokens = max_tokens
+    params.ignore_stop = ignore_stop
+    params.stop_tokens, params.n_stop_tokens = (ctypes.c_int32 * len(stop))(*stop), len(stop)
+    params.want_logprobs, params.top = logprobs is not None, logprobs or 0
+    return params
 
 
 class _Generation:
     """A thread waits in the C call and queues tokens; None ends them."""
 
-    def __init__(self, sequence: Sequence, call_: Call) -> None:
+    def __init__(self, sequence: Sequence, params: _abi.npugraph_generate_params) -> None:
         self.sequence = sequence
-        self.call = call_
+        self.params = params
         self.ready: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self.wanted = True
         self.error: Exception | None = None
 
-    def _token(self, token: int, _logprobs: Logprobs | None) -> bool:
+    def _token(self, _user: int, token: int, _logprobs: int) -> bool:
         self.ready.put(token)
         return self.wanted
 
     def _run(self, handle: ctypes.c_void_p) -> None:
+        finish = ctypes.c_int()
         try:
-            self.sequence.finish = self.call.run(handle, self._token)
+            call(library().npugraph_sequence_generate, handle, ctypes.byref(self.params),
+                 _abi.npugraph_token_fn(self._token), None, ctypes.byref(finish))
+            self.sequence.finish = FINISH[finish.value]
         except Exception as error:
             self.error = error
         self.ready.put(None)

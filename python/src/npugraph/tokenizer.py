@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from . import _abi
-from ._library import call, finalize, hf_library, text
+from ._library import call, finalize, hf_library, quick_library, raised, text
 
 
 class Tokenizer:
@@ -64,19 +64,22 @@ class TextStream:
         call(hf_library().npugraph_detokenizer_create, tokenizer._handle, ids.ctypes.data, len(ids), special,
              ctypes.byref(self._handle))
         self._close = finalize(self, hf_library().npugraph_detokenizer_destroy, self._handle)
+        # What each call needs is made once: a stream has a call for each token.
+        self._at, self._n, self._error = ctypes.c_void_p(), ctypes.c_size_t(), _abi.npugraph_error()
+        self._results = ctypes.byref(self._at), ctypes.byref(self._n), ctypes.byref(self._error)
 
     def add(self, token: int) -> str:
         """Returns the text that the id completes."""
-        return self._take(hf_library().npugraph_detokenizer_add, token)
+        return self._text(quick_library().npugraph_detokenizer_add(self._handle, token, *self._results))
 
     def end(self) -> str:
         """Returns what was held back."""
-        return self._take(hf_library().npugraph_detokenizer_end)
+        return self._text(quick_library().npugraph_detokenizer_end(self._handle, *self._results))
 
-    def _take(self, function: Any, *arguments: int) -> str:
-        at, n = ctypes.c_void_p(), ctypes.c_size_t()
-        call(function, self._handle, *arguments, ctypes.byref(at), ctypes.byref(n))
-        return ctypes.string_at(at, n.value).decode() if n.value else ""
+    def _text(self, code: int) -> str:
+        if code != 0:
+            raise raised(self._error)
+        return ctypes.string_at(self._at, self._n.value).decode() if self._n.value else ""
 
 
 @functools.cache

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Generations of many sequences, followed by one thread. It puts events into a queue, whose descriptor wakes the
+ * program's loop: one write of an eventfd when the queue was empty, whatever comes until the loop takes the events.
+ *
+ * The queue has room for the ends of all generations that run, so that an end is never lost for want of memory. What is
+ * in it is bounded by what the sequences' contexts can hold.
+ */
+#include "client/lib/client_int.h"
+#include "client/lib/sequence.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+struct event {
+    struct npugraph_generation_event e;
+    struct npugraph_logprobs *logprobs; /* owned, with the first token of a message: those of all its tokens */
+    struct npugraph_error *error;       /* owned */
+};
+
+struct generation {
+    struct npugraph_generations *all;
+    struct generation *next;
+    struct npugraph__followed *call; /* NULL: it has not started, or has ended */
+    uint64_t tag;
+    enum npugraph_finish finish;
+    bool cancelled;
+};
+
+struct npugraph_generations {
+    struct npugraph__follower *follower;
+    int fd;
+    pthread_mutex_t lock;
+    struct generation *running;
+    size_t n_running;
+    struct event *events; /* [0, taken): given by the last take; [taken, n): to be taken */
+    size_t taken, n, room;
+};
+
+/* ---- the queue; its lock is held ---- */
+
+/* Makes room for more events beside the ends of all generations. */
+static bool reserve_events(struct npugraph_generations *all, size_t more)
+{
+    const size_t need = all->n + all->n_running + more;
+    size_t room = all->room != 0 ? all->room : 64;
+    struct event *events;
+
+    if (need <= all->room)
+        return true;
+    while (room < need)
+        room *= 2;
+    events = realloc(all->events, room * sizeof(*events));
+    if (events == NULL)
+        return false;
+    all->events = events;
+    all->room = room;
+    return true;
+}
+
+static void wake_loop(const struct npugraph_generations *all)
+{
+    const uint64_t one = 1;
+
+    while (write(all->fd, &one, sizeof(one)) < 0 && errno == EINTR)
+        continue;
+}
+
+static struct event *queue_event(struct npugraph_generations *all, uint64_t tag)
+{
+    if (all->n == all->taken)
+        wake_loop(all);
+    all->events[all->n] = (struct event){.e = {.tag = tag}};
+    return &all->events[all->n++];
+}
+
+static void free_taken(struct npugraph_generations *all)
+{
+    for (size_t i = 0; i < all->taken; i++) {
+        free(all->events[i].logprobs);
+        free(all->events[i].error);
+    }
+    if (all->taken != 0)
+        memmove(all->events, all->events + all->taken, (all->n - all->taken) * sizeof(all->events[0]));
+    all->n -= all->taken;
+    all->taken = 0;
+}
+
+/* ---- what the follower's thread calls ---- */
+
+static void add_tokens(struct generation *g, const Npugraph__V1__GenerateResponse *r, struct npugraph_logprobs *list)
+{
+    const size_t without = r->n_tokens > r->n_logprobs ? r->n_tokens - r->n_logprobs : 0;
+
+    for (size_t i = 0; i < r->n_tokens; i++) {
+        struct event *event = queue_event(g->all, g->tag);
+
+        event->e.token = r->tokens[i];
+        event->e.logprobs = list != NULL && i >= without ? &list[i - without] : NULL;
+        if (i + 1 == r->n_tokens) /* freed with the last, which is taken last */
+            event->logprobs = list;
+    }
+}
+
+static int take_generated(void *user, ProtobufCMessage *message, struct npugraph_error *err)
+{
+    struct generation *g = user;
+    const Npugraph__V1__GenerateResponse *r = (const Npugraph__V1__GenerateResponse *)message;
+    struct npugraph_logprobs *list = NULL;
+    bool ok = true;
+
+    if (r->n_logprobs != 0 && r->n_tokens != 0)
+        ok = (list = npugraph__take_logprobs(r->logprobs, r->n_logprobs)) != NULL;
+    pthread_mutex_lock(&g->all->lock);
+    ok = ok && reserve_events(g->all, r->n_tokens);
+    if (ok)
+        add_tokens(g, r, list);
+    pthread_mutex_unlock(&g->all->lock);
+    g->finish = (enum npugraph_finish)r->finish;
+    npugraph__free_message(message);
+    if (ok)
+        return 0;
+    free(list);
+    return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+}
+
+static void forget_generation(struct generation *g)
+{
+    struct generation **at = &g->all->running;
+
+    while (*at != g)
+        at = &(*at)->next;
+    *at = g->next;
+    g->all->n_running--;
+}
+
+static void end_generation(void *user, int rc, const struct npugraph_error *err)
+{
+    struct generation *g = user;
+    struct npugraph_generations *all = g->all;
+    struct npugraph_error *kept = rc != 0 ? malloc(sizeof(*kept)) : NULL;
+    static const struct npugraph_error no_memory = {8, "NO_MEMORY", "out of memory"};
+    struct event *event;
+
+    if (kept != NULL)
+        *kept = *err;
+    pthread_mutex_lock(&all->lock);
+    forget_generation(g); /* its room is used now */
+    event = queue_event(all, g->tag);
+    event->e.end = true;
+    event->e.finish = g->finish;
+    if (rc != 0 && g->cancelled) {
+        event->e.finish = NPUGRAPH_FINISH_CANCELLED;
+        free(kept);
+    } else if (rc != 0) {
+        event->e.error = kept != NULL ? kept : &no_memory;
+        event->error = kept;
+    }
+    pthread_mutex_unlock(&all->lock);
+    free(g);
+}
+
+static const struct npugraph__follow_ops follow_ops = {take_generated, end_generation};
+
+/* ---- the calls ---- */
+
+int npugraph_generations_create(struct npugraph_client *client, struct npugraph_generations **all_p, int *fd_p,
+                                struct npugraph_error *err)
+{
+    struct npugraph_generations *all = calloc(1, sizeof(*all));
+    int rc;
+
+    if (all == NULL)
+        return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+    all->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (all->fd < 0) {
+        free(all);
+        return npugraph__error(err, 8, "NO_MEMORY", "no descriptor for events: %s", strerror(errno));
+    }
+    pthread_mutex_init(&all->lock, NULL);
+    rc = npugraph__client_follow(client, &all->follower, err);
+    if (rc != 0) {
+        npugraph_generations_destroy(all);
+        return rc;
+    }
+    *all_p = all;
+    *fd_p = all->fd;
+    return 0;
+}
+
+/* Enters a generation as one that runs, with room for its end. */
+static struct generation *enter_generation(struct npugraph_generations *all, uint64_t tag)
+{
+    struct generation *g = calloc(1, sizeof(*g));
+    bool ok;
+
+    if (g == NULL)
+        return NULL;
+    g->all = all;
+    g->tag = tag;
+    pthread_mutex_lock(&all->lock);
+    ok = reserve_events(all, 1);
+    if (ok) {
+        g->next = all->running;
+        all->running = g;
+        all->n_running++;
+    }
+    pthread_mutex_unlock(&all->lock);
+    if (ok)
+        return g;
+    free(g);
+    return NULL;
+}
+
+int npugraph_generations_start(struct npugraph_generations *all, uint64_t tag, const struct npugraph_sequence *seq,
+                               const struct npugraph_generate_params *params, struct npugraph_error *err)
+{
+    Npugraph__V1__GenerateRequest req;
+    Npugraph__V1__LogprobsRequest logprobs;
+    struct generation *g = enter_generation(all, tag);
+    int rc;
+
+    if (g == NULL)
+        return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+    npugraph__put_generation(&req, &logprobs, seq, params);
+    rc = npugraph__follow(all->follower, "/npugraph.v1.Sequences/Generate", &req.base,
+                          &npugraph__v1__generate_response__descriptor, &follow_ops, g, &g->call, err);
+    if (rc == 0)
+        return 0; /* g may be gone */
+    pthread_mutex_lock(&all->lock);
+    forget_generation(g);
+    pthread_mutex_unlock(&all->lock);
+    free(g);
+    return rc;
+}
+
+void npugraph_generations_cancel(struct npugraph_generations *all, uint64_t tag)
+{
+    struct generation *g;
+
+    pthread_mutex_lock(&all->lock);
+    for (g = all->running; g != NULL && g->tag != tag;)
+        g = g->next;
+    if (g != NULL && g->call != NULL) {
+        g->cancelled = true;
+        npugraph__followed_cancel(g->call); /* it is there: its end takes this lock first */
+    }
+    pthread_mutex_unlock(&all->lock);
+}
+
+size_t npugraph_generations_take(struct npugraph_generations *all, struct npugraph_generation_event *events, size_t n)
+{
+    uint64_t count;
+
+    pthread_mutex_lock(&all->lock);
+    free_taken(all);
+    for (; all->taken < n && all->taken < all->n; all->taken++)
+        events[all->taken] = all->events[all->taken].e;
+    n = all->taken;
+    if (n == all->n)
+        while (read(all->fd, &count, sizeof(count)) < 0 && errno == EINTR)
+            continue;
+    pthread_mutex_unlock(&all->lock);
+    return n;
+}
+
+void npugraph_generations_destroy(struct npugraph_generations *all)
+{
+    if (all == NULL)
+        return;
+    if (all->follower != NULL)
+        npugraph__follower_stop(all->follower);
+    all->taken = all->n;
+    free_taken(all);
+    free(all->events);
+    close(all->fd);
+    pthread_mutex_destroy(&all->lock);
+    free(all);
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NPUGRAPH_CLIENT_SEQUENCE_H
+#define NPUGRAPH_CLIENT_SEQUENCE_H
+
+/* What the two ways to generate have in common: a thread in each call (sequence.c), one for many (generations.c). */
+#include "client/lib/npugraph.h"
+#include "proto/npugraph.pb-c.h"
+
+/* Fills a request. It points into *logprobs and the parameters. */
+void npugraph__put_generation(Npugraph__V1__GenerateRequest *req, Npugraph__V1__LogprobsRequest *logprobs,
+                              const struct npugraph_sequence *seq, const struct npugraph_generate_params *params);
+/* Copies log-probabilities into one allocation, which the caller frees. NULL: out of memory. */
+struct npugraph_logprobs *npugraph__take_logprobs(Npugraph__V1__Logprobs *const *from, size_t n);
+
+#endif

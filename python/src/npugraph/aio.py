@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A client for programs with an asyncio event loop.
+
+    async with await npugraph.aio.connect() as client:
+        sequence = await client.open("bible", tokenizer.encode("In the beginning"))
+        async for token in sequence.generate(60):
+            print(token.id)
+
+Tokens of all generations come through one descriptor, without a thread for each; other calls wait in threads of the
+client. A cancelled coroutine takes nothing back that was done, but leaves nothing behind: what it opened is closed.
+"""
+from __future__ import annotations
+
+import asyncio
+import collections
+import concurrent.futures
+import ctypes
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Any, Self, TypeVar
+
+from . import _abi
+from . import client as sync
+from ._library import call, finalize, library, raised
+from .client import Model
+from .errors import Error
+from .sequences import FINISH, Logprobs, Sampling, Step, generate_params, logprobs_of
+from .sequences import Sequence as SyncSequence
+
+_T = TypeVar("_T")
+
+
+class Client:
+    """A session of the daemon, for one event loop. `connect` makes one."""
+
+    def __init__(self, client: sync.Client, threads: int) -> None:
+        self._client = client
+        self._pool = concurrent.futures.ThreadPoolExecutor(threads, "npugraph")
+        self._sequences: set[Sequence] = set()
+        self._generations = _Generations(client)
+
+    async def _run(self, function: Callable[..., _T], *args: Any, undo: Callable[[_T], object] | None = None) -> _T:
+        """Runs a blocking call in a thread. If the coroutine is cancelled, `undo` gets the call's result there."""
+        try:
+            future = self._pool.submit(function, *args)
+        except RuntimeError:
+            raise Error("SESSION_GONE", "the client is closed") from None
+
+        def take_back(done: concurrent.futures.Future[_T]) -> None:
+            if undo is not None and not done.cancelled() and done.exception() is None:
+                undo(done.result())
+
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            future.add_done_callback(take_back)
+            raise
+
+    async def models(self) -> list[Model]:
+        """Returns the loaded models that this client may use."""
+        return await self._run(self._client.models)
+
+    async def open(self, model: str, prompt: Iterable[int], sampling: Sampling | None = None, *,
+                   logprobs: int | None = None) -> Sequence:
+        """Opens a sequence: computes the prompt and chooses a first token; greedily without `sampling`.
+
+        `logprobs`: how many of the most probable first tokens get log-probabilities; None: not even the chosen one.
+        """
+        opened = await self._run(lambda: self._client.open(model, prompt, sampling, logprobs=logprobs), undo=SyncSequence.close)
+        return Sequence(self, opened)
+
+    async def close(self) -> None:
+        """Ends the session, after the calls that run. Generations end at their next token."""
+        await asyncio.gather(*[sequence.close() for sequence in self._sequences])
+        self._generations.stop_reading()
+        self._pool.shutdown(wait=False)
+        await asyncio.to_thread(self._shut)
+
+    def _shut(self) -> None:
+        self._pool.shutdown()
+        self._generations.destroy()
+        self._client.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+@dataclasses.dataclass(frozen=True)
+class Token:
+    """A token that was generated."""
+
+    id: int
+    logprobs: Logprobs | None = None  # if wanted
+
+
+class Sequence:
+    """A sequence of a model: its context lives in the daemon. One call at a time."""
+
+    def __init__(self, client: Client, opened: SyncSequence) -> None:
+        self.client = client
+        self._sequence = opened
+        self._generation: Generation | None = None
+        self._closed: asyncio.Future[None] | None = None
+        client._sequences.add(self)
+
+    @property
+    def last(self) -> Step:
+        """The last step: its token is the first one that `generate` yields."""
+        return self._sequence.last
+
+    def generate(self, max_tokens: int | None = None, *, stop_tokens: Iterable[int] = (), ignore_stop: bool = False,
+                 logprobs: int | None = None) -> Generation:
+        """Generates tokens, the one that was chosen last first. `logprobs`: as in Client.open."""
+        if self._closed is not None or (self._generation is not None and self._generation.running):
+            raise Error("BUSY", "the sequence is closed, or another generation of it runs")
+        params = generate_params(max_tokens, stop_tokens, ignore_stop, logprobs)
+        self._generation = self.client._generations.start(self._sequence, params)
+        return self._generation
+
+    async def fork(self, sampling: Sampling | None = None, *, logprobs: int | None = None) -> Sequence:
+        """Copies an idle sequence; full blocks of its context are shared. The next token is drawn again."""
+        copy = await self.client._run(lambda: self._sequence.fork(sampling, logprobs=logprobs), undo=SyncSequence.close)
+        return Sequence(self.client, copy)
+
+    def release(self) -> asyncio.Future[None]:
+        """Ends the generation that runs, if any, and frees the daemon's memory, without waiting for either."""
+        if self._closed is None:
+            if self._generation is not None:
+                self._generation.cancel()
+            self._closed = asyncio.ensure_future(self._close())
+        return self._closed
+
+    async def _close(self) -> None:
+        if self._generation is not None:
+            await self._generation.ended()
+        self.client._sequences.discard(self)
+        await self.client._run(self._sequence.close)
+
+    async def close(self) -> None:
+        """Frees its memory in the daemon, after the generation that runs."""
+        await asyncio.shield(self.release())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class Generation:
+    """Tokens as they are made: an asynchronous iterator."""
+
+    def __init__(self, all_: _Generations, tag: int) -> None:
+        self._all, self._tag = all_, tag
+        self._ready: collections.deque[Token] = collections.deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    @property
+    def finish(self) -> str | None:
+        """Why it ended: length, stop, context or cancelled. None: it runs, or failed."""
+        return self._future.result() if self._future.done() and self._future.exception() is None else None
+
+    @property
+    def running(self) -> bool:
+        return not self._future.done()
+
+    def cancel(self) -> None:
+        """Ends it. The sequence stays usable; a step that was under way may still become a part of its context."""
+        if self.running:
+            self._all.cancel(self._tag)
+
+    async def ended(self) -> None:
+        """Waits until the daemon has ended it."""
+        await asyncio.wait([self._future])
+
+    def _end(self, finish: str | None, error: Exception | None) -> None:
+        if error is not None:
+            self._future.set_exception(error)
+            self._future.exception()  # it is raised where tokens are awaited, and nobody must
+        else:
+            self._future.set_result(finish or "")
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def _await_token(self) -> bool:
+        """Waits until a token is ready; False: there are no more. Raises what ended the generation."""
+        while not self._ready:
+            if self._future.done():
+                self._future.result()
+                return False
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
+        return True
+
+    async def batch(self) -> list[Token]:
+        """Returns all tokens that are ready, at least one; at the end none."""
+        tokens: list[Token] = []
+        if await self._await_token():
+            while self._ready:  # the thread may append meanwhile
+                tokens.append(self._ready.popleft())
+        return tokens
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Token:
+        if not await self._await_token():
+            raise StopAsyncIteration
+        return self._ready.popleft()
+
+
+class _Generations:
+    """The generations of a client. The loop reads their events from one descriptor."""
+
+    BATCH = 256
+
+    def __init__(self, client: sync.Client) -> None:
+        self._handle, fd = ctypes.c_void_p(), ctypes.c_int()
+        call(library().npugraph_generations_create, client._handle, ctypes.byref(self._handle), ctypes.byref(fd))
+        self.destroy = finalize(self, _destroy, client, self._handle)
+        self._events = (_abi.npugraph_generation_event * self.BATCH)()
+        self._tags = itertools.count()
+        self._running: dict[int, Generation] = {}
+        self._loop, self._fd = asyncio.get_running_loop(), fd.value
+        self._loop.add_reader(self._fd, self._take)
+
+    def start(self, sequence: SyncSequence, params: _abi.npugraph_generate_params) -> Generation:
+        tag = next(self._tags)
+        call(library().npugraph_generations_start, self._handle, tag, sequence._handle, ctypes.byref(params))
+        self._running[tag] = Generation(self, tag)
+        return self._running[tag]
+
+    def cancel(self, tag: int) -> None:
+        if self.destroy.alive:
+            library().npugraph_generations_cancel(self._handle, tag)
+
+    def stop_reading(self) -> None:
+        self._loop.remove_reader(self._fd)
+
+    def _take(self) -> None:
+        """Hands events over. The loop calls it again while there are more."""
+        n = library().npugraph_generations_take(self._handle, self._events, self.BATCH)
+        for event in self._events[:n]:
+            generation = self._running[event.tag]
+            if not event.end:
+                generation._ready.append(Token(event.token, logprobs_of(event.logprobs[0]) if event.logprobs else None))
+                generation._wake()
+                continue
+            del self._running[event.tag]
+            if event.error:
+                generation._end(None, raised(event.error[0]))
+            else:
+                generation._end(FINISH[event.finish], None)
+
+
+def _destroy(_client: sync.Client, handle: ctypes.c_void_p) -> None:
+    """Destroys the generations, before the client's connection, which they use."""
+    library().npugraph_generations_destroy(handle)
+
+
+async def connect(address: str | None = None, *, threads: int = 16, **options: Any) -> Client:
+    """Connects to a daemon and opens a session. Options are those of npugraph.connect.
+
+    `threads`: so many calls run at the same time; others wait for their turn. A generation is no such call.
+    """
+    task = asyncio.ensure_future(asyncio.to_thread(sync.connect, address, **options))
+    try:
+        return Client(await asyncio.shield(task), threads)
+    except asyncio.CancelledError:
+        task.add_done_callback(lambda done: done.result().close() if done.exception() is None else None)
+        raise
+
+
+__all__ = ["Client", "Generation", "Sequence", "Token", "connect"]
