@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import concurrent.futures
+import contextlib
 import ctypes
 import dataclasses
 import itertools
@@ -49,7 +50,8 @@ class Client:
 
         def take_back(done: concurrent.futures.Future[_T]) -> None:
             if undo is not None and not done.cancelled() and done.exception() is None:
-                undo(done.result())
+                with contextlib.suppress(RuntimeError):  # the client is closed, and with it what was opened
+                    self._pool.submit(undo, done.result())
 
         try:
             return await asyncio.wrap_future(future)

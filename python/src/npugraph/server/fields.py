@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fields of requests: a row for each, with its check, its default, and the requests that have it.
+
+What is not in the table is refused, and so are values that ask for what there is not: a field is never ignored.
+"""
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+from .problems import Problem, bad
+
+Check = Callable[[str, Any], Any]  # takes name and value; returns the value to use
+
+STOPS_MAX, STOP_BYTES_MAX = 16, 1024  # of the library
+LOGPROBS_MAX = 20
+
+
+def _number(low: float, high: float, *, above: bool = False) -> Check:
+    def check(name: str, value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise bad(name, "must be a number")
+        if not low <= value <= high or (above and value == low):
+            raise bad(name, f"is {value}; it must be {'above' if above else 'at least'} {low:g} and at most {high:g}")
+        return float(value)
+    return check
+
+
+def _integer(low: int, high: int) -> Check:
+    def check(name: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise bad(name, "must be an integer")
+        if not low <= value <= high:
+            raise bad(name, f"must be at least {low} and at most {high}")
+        return value
+    return check
+
+
+def _boolean(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise bad(name, "must be true or false")
+    return value
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise bad(name, "must be a string")
+    return value
+
+
+def _only(*allowed: Any) -> Check:
+    """For what is not supported: takes the values that ask for nothing."""
+    def check(name: str, value: Any) -> None:
+        if not any(type(value) is type(a) and value == a for a in allowed):
+            raise Problem(400, f"{name} is not supported by this server; leave it out", param=name, code="unsupported")
+    return check
+
+
+def _stops(name: str, value: Any) -> list[str]:
+    stops = [value] if isinstance(value, str) else value
+    if not isinstance(stops, list) or len(stops) > STOPS_MAX or not all(isinstance(s, str) for s in stops):
+        raise bad(name, f"must be a string or a list of at most {STOPS_MAX} strings")
+    if not all(0 < len(s.encode()) <= STOP_BYTES_MAX and "\0" not in s for s in stops):
+        raise bad(name, f"has a string that is empty, longer than {STOP_BYTES_MAX} bytes, or has a zero character")
+    return stops
+
+
+def _token(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 31:
+        raise bad(name, "has what is no token id")
+    return value
+
+
+def _stop_tokens(name: str, value: Any) -> list[int]:
+    if not isinstance(value, list) or len(value) > STOPS_MAX:
+        raise bad(name, f"must be a list of at most {STOPS_MAX} token ids")
+    return [_token(name, v) for v in value]
+
+
+def _biases(name: str, value: Any) -> dict[int, float]:
+    if not isinstance(value, dict) or len(value) > 1024:
+        raise bad(name, "must be an object of at most 1024 token ids")
+    if not all(k.isascii() and k.isdigit() and len(k) < 11 for k in value):
+        raise bad(name, "has a key that is no token id")
+    return {_token(name, int(k)): _number(-100, 100)(name, v) for k, v in value.items()}
+
+
+def _stream_options(name: str, value: Any) -> bool:
+    if not isinstance(value, dict) or value.keys() - {"include_usage"}:
+        raise bad(name, "must be an object; its one field is include_usage")
+    return _boolean(f"{name}.include_usage", value.get("include_usage", False))
+
+
+def _response_format(name: str, value: Any) -> None:
+    if value != {"type": "text"}:
+        raise Problem(400, f'{name} can only be {{"type": "text"}} on this server', param=name, code="unsupported")
+
+
+def _prompt(name: str, value: Any) -> list[str | list[int]]:
+    """Returns the prompts: a string, strings, token ids, or lists of token ids."""
+    prompts = value if isinstance(value, list) and value and not isinstance(value[0], int) else [value]
+    for prompt in prompts:
+        if isinstance(prompt, list) and prompt:
+            for token in prompt:
+                _token(name, token)
+        elif not isinstance(prompt, str):
+            raise bad(name, "must be a string, a list of strings, a list of token ids, or a list of such lists")
+    return prompts
+
+
+def _content(name: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        raise bad(name, "must be a string or a list of parts")
+    for part in value:
+        if not isinstance(part, dict) or part.keys() != {"type", "text"} or part["type"] != "text" \
+                or not isinstance(part["text"], str):
+            raise bad(name, 'has a part that is not {"type": "text", "text": ...}; this server knows no other')
+    return "".join(part["text"] for part in value)
+
+
+def _messages(name: str, value: Any) -> list[dict[str, str]]:
+    if not isinstance(value, list) or not value:
+        raise bad(name, "must be a list of at least one message")
+    messages = []
+    for i, message in enumerate(value):
+        at = f"{name}[{i}]"
+        if not isinstance(message, dict):
+            raise bad(at, "must be an object")
+        given = {k: v for k, v in message.items() if v is not None}
+        if more := given.keys() - {"role", "content", "name"}:
+            raise Problem(400, f"{at}.{min(more)} is not supported by this server", param=f"{at}.{min(more)}", code="unsupported")
+        one = {"role": _text(f"{at}.role", given.get("role")), "content": _content(f"{at}.content", given.get("content"))}
+        messages.append(one | ({"name": _text(f"{at}.name", given["name"])} if "name" in given else {}))
+    return messages
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    check: Check
+    default: Any = None
+    kinds: tuple[str, ...] = ("completions", "chat")
+    required: bool = False
+
+
+_C, _H, _T = ("completions",), ("chat",), ("tokenize",)
+FIELDS: dict[str, tuple[Field, ...]] = {
+    "model": (Field(_text, None, ("completions", "chat", "tokenize"), True),),
+    "prompt": (Field(_prompt, None, _C, True), Field(_text, None, _T)),
+    "messages": (Field(_messages, None, _H, True), Field(_messages, None, _T)),
+    "max_tokens": (Field(_integer(1, 1 << 31), 16, _C), Field(_integer(1, 1 << 31), None, _H)),
+    "max_completion_tokens": (Field(_integer(1, 1 << 31), None, _H),),
+    "n": (Field(_integer(1, 128), 1),),
+    "stream": (Field(_boolean, False),),
+    "stream_options": (Field(_stream_options, False),),
+    "stop": (Field(_stops, []),),
+    "seed": (Field(_integer(-(1 << 63), (1 << 63) - 1)),),
+    "temperature": (Field(_number(0, 2), 1.0),),
+    "top_p": (Field(_number(0, 1, above=True), 1.0),),
+    "presence_penalty": (Field(_number(-2, 2), 0.0),),
+    "frequency_penalty": (Field(_number(-2, 2), 0.0),),
+    "logit_bias": (Field(_biases, {}),),
+    "logprobs": (Field(_integer(0, LOGPROBS_MAX), None, _C), Field(_boolean, False, _H)),
+    "top_logprobs": (Field(_integer(0, LOGPROBS_MAX), None, _H),),
+    "echo": (Field(_boolean, False, _C),),
+    "user": (Field(_text),),  # a label
+    "best_of": (Field(_only(1), None, _C),),
+    "suffix": (Field(_only(""), None, _C),),
+    "response_format": (Field(_response_format),),
+    "tools": (Field(_only([]), None, _H),),
+    "tool_choice": (Field(_only("none"), None, _H),),
+    "parallel_tool_calls": (Field(_boolean, None, _H),),  # without tools both say the same
+    "functions": (Field(_only([]), None, _H),),
+    "function_call": (Field(_only("none"), None, _H),),
+    "modalities": (Field(_only(["text"]), None, _H),),
+    "service_tier": (Field(_only("auto", "default"), None, _H),),
+    "store": (Field(_only(False), None, _H),),
+    # beyond OpenAI's, with vLLM's names
+    "top_k": (Field(_integer(-1, 1 << 30), 0),),
+    "min_p": (Field(_number(0, 1), 0.0),),
+    "typical_p": (Field(_number(0, 1), 0.0),),
+    "repetition_penalty": (Field(_number(0, 100, above=True), 1.0),),
+    "min_tokens": (Field(_integer(0, 1 << 31), 0),),
+    "ignore_eos": (Field(_boolean, False),),
+    "stop_token_ids": (Field(_stop_tokens, []),),
+    "add_generation_prompt": (Field(_boolean, True, _T),),
+    "add_special_tokens": (Field(_boolean, None, _T),),
+}
+
+
+def read(body: Any, kind: str) -> dict[str, Any]:
+    """Checks a request and returns the value of each field of its kind. null is as if left out."""
+    if not isinstance(body, dict):
+        raise Problem(400, "the body must be a JSON object", code="invalid_value")
+    rows = {name: field for name, fields in FIELDS.items() for field in fields if kind in field.kinds}
+    for name in body:
+        if name not in rows and body[name] is not None:
+            raise Problem(400, f"{name[:100]} is not a field that this server knows", param=name[:100], code="unsupported")
+    values = {}
+    for name, field in rows.items():
+        value = body.get(name)
+        if value is None and field.required:
+            raise bad(name, "is missing")
+        values[name] = field.default if value is None else field.check(name, value)
+    return values

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests that generate: prompts in, choices out, whole or as a stream of events."""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import Any
+
+from .. import aio
+from ..errors import Error
+from .fields import read
+from .forms import ChatForm, CompletionForm, Form
+from .link import Gate, Link
+from .metrics import Metrics, Watch
+from .models import ServedModel
+from .problems import Problem, problem_of
+from .texts import Answer, Ask, Piece, sampling_of
+
+
+@dataclasses.dataclass
+class Prompt:
+    tokens: list[int]
+    echo: str  # what its answers begin with
+
+
+class Generator:
+    """Answers requests with the daemon's models."""
+
+    def __init__(self, link: Link, gate: Gate, models: dict[str, ServedModel], metrics: Metrics) -> None:
+        self.link, self.gate, self.models, self.metrics = link, gate, models, metrics
+
+    def model(self, name: str) -> ServedModel:
+        if name not in self.models:
+            raise Problem(404, f"the model {name[:200]!r} is not served here; GET /v1/models lists those that are", param="model",
+                          code="model_not_found")
+        return self.models[name]
+
+    @contextlib.asynccontextmanager
+    async def begin(self, body: Any, kind: str) -> AsyncIterator[Request]:
+        """Checks a request and opens its sequences. They are closed at the end of the block, however it ends."""
+        values = read(body, kind)
+        model = self.model(values["model"])
+        watch = Watch(self.metrics, model.name)
+        choices = values["n"] * len(values.get("prompt", [""]))
+        with self.gate.pass_with(choices), self.metrics.running.labels(model.name).track_inprogress():
+            prompts = await _prompts(model, values)
+            async with contextlib.AsyncExitStack() as stack:
+                ask = Ask.of(values)
+                answers = await self._open(model, values, prompts, ask, stack)
+                yield Request(model, values, prompts, answers, watch, kind)
+
+    async def _open(self, model: ServedModel, values: dict[str, Any], prompts: list[Prompt], ask: Ask,
+                    stack: contextlib.AsyncExitStack) -> list[Answer]:
+        """Opens a sequence for each choice. The choices of a prompt are copies, which share its KV blocks."""
+        async def keep(sequence: aio.Sequence) -> aio.Sequence:
+            stack.callback(sequence.release)  # waits for nothing: the block may end by a cancellation
+            return sequence
+
+        async def open_prompt(at: int) -> list[Answer]:
+            prompt, n = prompts[at], values["n"]
+            how = [sampling_of(values, at * n + i) for i in range(n)]
+            first = await keep(await self.link.call(
+                lambda client: client.open(model.name, prompt.tokens, how[0], logprobs=ask.logprobs)))
+            sequences = [first, *[await keep(await first.fork(one, logprobs=ask.logprobs)) for one in how[1:]]]
+            return [Answer(model, prompt.tokens, sequence, ask) for sequence in sequences]
+
+        tasks = [asyncio.ensure_future(open_prompt(at)) for at in range(len(prompts))]
+        try:
+            opened = await asyncio.gather(*tasks)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)  # so that what they opened is in the stack
+            raise
+        return [answer for answers in opened for answer in answers]
+
+
+async def _prompts(model: ServedModel, values: dict[str, Any]) -> list[Prompt]:
+    if "messages" in values:
+        text = await model.render(values["messages"])
+        return [Prompt(await model.encode(text, template=False), "")]
+    prompts = []
+    for given in values["prompt"]:
+        tokens = await model.encode(given, template=True) if isinstance(given, str) else given
+        if not tokens:
+            raise Problem(400, "prompt has no tokens; this model needs at least one", param="prompt", code="invalid_value")
+        echo = "" if not values["echo"] else given if isinstance(given, str) else model.tokenizer.decode(given)
+        prompts.append(Prompt(tokens, echo))
+    return prompts
+
+
+class Request:
+    """A request whose sequences are open."""
+
+    def __init__(self, model: ServedModel, values: dict[str, Any], prompts: Sequence[Prompt], answers: list[Answer], watch: Watch,
+                 kind: str) -> None:
+        self.stream: bool = values["stream"]
+        self._answers, self._watch = answers, watch
+        self._echoes = [prompt.echo for prompt in prompts for _ in range(values["n"])]
+        self._prompt_tokens = sum(len(prompt.tokens) for prompt in prompts)
+        form = ChatForm if kind == "chat" else CompletionForm
+        self._form: Form = form(model, bool(values["logprobs"] is not None and values["logprobs"] is not False),
+                                values["stream_options"])
+
+    def _usage(self) -> dict[str, int]:
+        made = sum(answer.tokens for answer in self._answers)
+        return {"prompt_tokens": self._prompt_tokens, "completion_tokens": made, "total_tokens": self._prompt_tokens + made}
+
+    def _end(self, finishes: list[str]) -> None:
+        self._watch.end(self._prompt_tokens, sum(answer.tokens for answer in self._answers), finishes)
+
+    async def whole(self) -> bytes:
+        """Returns the answer as one object."""
+        async def choice(index: int) -> tuple[dict[str, Any], str]:
+            text, logprobs, finish = "", [], ""
+            async for piece in self._answers[index].pieces():
+                self._watch.tokens(index)
+                text += piece.text
+                logprobs += piece.logprobs
+                finish = piece.finish or finish
+            return self._form.choice(index, self._echoes[index], text, logprobs, finish), finish
+
+        made = await asyncio.gather(*[choice(index) for index in range(len(self._answers))])
+        self._end([finish for _, finish in made])
+        return self._form.whole([one for one, _ in made], self._usage())
+
+    async def events(self) -> AsyncGenerator[bytes, None]:
+        """Yields the answer as events. A failure is the last one."""
+        finishes: list[str] = []
+        try:
+            for index, echo in enumerate(self._echoes):
+                if first := self._form.first(index, echo):
+                    yield first
+            async with contextlib.aclosing(_merged(self._answers)) as pieces:
+                async for index, piece in pieces:
+                    self._watch.tokens(index)
+                    if piece.finish:
+                        finishes.append(piece.finish)
+                    yield self._form.piece(index, piece)
+        except Error as error:
+            yield failure_event(problem_of(error))
+            return
+        self._end(finishes)
+        if self._form.wants_usage:
+            yield self._form.usage_chunk(self._usage())
+        yield b"data: [DONE]\n\n"
+
+
+def failure_event(problem: Problem) -> bytes:
+    return b"data: " + problem.response().body + b"\n\n"
+
+
+async def _merged(answers: list[Answer]) -> AsyncGenerator[tuple[int, Piece], None]:
+    """Yields the pieces of all answers as they come, with their indices."""
+    if len(answers) == 1:
+        async for piece in answers[0].pieces():
+            yield 0, piece
+        return
+    ready: asyncio.Queue[tuple[int, Piece | None]] = asyncio.Queue()
+
+    async def follow(index: int) -> None:
+        try:
+            async for piece in answers[index].pieces():
+                ready.put_nowait((index, piece))
+        finally:
+            ready.put_nowait((index, None))
+
+    tasks = [asyncio.ensure_future(follow(index)) for index in range(len(answers))]
+    try:
+        left = len(tasks)
+        while left:
+            index, next_piece = await ready.get()
+            if next_piece is None:
+                left -= 1
+                await tasks[index]  # raises what ended it
+            else:
+                yield index, next_piece
+    finally:
+        for task in tasks:
+            task.cancel()
+
+

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The way to the daemon: one session for all requests, made again when the daemon was away; and who may use it."""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, TypeVar
+
+from .. import aio
+from ..errors import Error, Unreachable
+from .problems import Problem
+
+_T = TypeVar("_T")
+CONNECT_SECONDS = 5.0
+THREADS = 64  # for prompts that are computed at the same time, and for short calls
+_LOST = frozenset(("SESSION_GONE", "SESSION_TOKEN", "SESSION_REQUIRED"))
+
+
+def is_lost(error: BaseException) -> bool:
+    """Returns whether the error says that the session is over."""
+    return isinstance(error, Unreachable) or (isinstance(error, Error) and error.reason in _LOST)
+
+
+class Link:
+    """Connects when the first request needs it, and again after the daemon was lost."""
+
+    def __init__(self, address: str | None, **options: Any) -> None:
+        self._address, self._options = address, options
+        self._client: aio.Client | None = None
+        self._lock = asyncio.Lock()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def client(self) -> aio.Client:
+        async with self._lock:
+            if self._client is None:
+                try:
+                    async with asyncio.timeout(CONNECT_SECONDS):
+                        self._client = await aio.connect(self._address, threads=THREADS, name="npugraph-server", **self._options)
+                except TimeoutError:
+                    raise Problem(503, f"the daemon did not answer within {CONNECT_SECONDS:g} seconds",
+                                  code="daemon_unavailable") from None
+            return self._client
+
+    def drop(self, client: aio.Client) -> None:
+        """Forgets a client whose session is over; it is closed in the background."""
+        if self._client is client:
+            self._client = None
+            task = asyncio.ensure_future(client.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closed)
+
+    def _closed(self, task: asyncio.Task[None]) -> None:
+        self._closing.discard(task)
+        if not task.cancelled():
+            task.exception()  # a lost daemon's; nobody waits for it
+
+    async def call(self, function: Callable[[aio.Client], Awaitable[_T]]) -> _T:
+        """Makes a call that may be made twice: once more with a new session if the old one turns out to be over."""
+        client = await self.client()
+        try:
+            return await function(client)
+        except Error as error:
+            if not is_lost(error):
+                raise
+            self.drop(client)
+        client = await self.client()
+        try:
+            return await function(client)
+        except Error as error:
+            if is_lost(error):
+                self.drop(client)
+            raise
+
+    async def close(self) -> None:
+        if self._client is not None:
+            self.drop(self._client)
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+
+class Gate:
+    """Bounds the sequences that requests have at the same time. What does not fit is refused, not queued."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.taken = most, 0
+
+    @contextlib.contextmanager
+    def pass_with(self, sequences: int) -> Iterator[None]:
+        if sequences > self.most:
+            raise Problem(400, f"the request needs {sequences} sequences; this server serves at most {self.most}",
+                          param="n", code="invalid_value")
+        if self.taken + sequences > self.most:
+            raise Problem(429, f"the server has {self.taken} of {self.most} sequences; try again later", code="server_busy")
+        self.taken += sequences
+        try:
+            yield
+        finally:
+            self.taken -= sequences

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The models that the server knows: names of the daemon, each with the directory of its tokenizer and chat template."""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import time
+
+from .. import ChatTemplate, Error, NotFound, Tokenizer
+from .problems import Problem
+
+INLINE_BYTES = 4096  # shorter texts are encoded at once, in the loop's thread: about 1 ms
+TEMPLATES = 2  # renderers of a model; a conversation that takes long delays only some others
+
+
+class ServedModel:
+    """A model with its tokenizer and template."""
+
+    def __init__(self, name: str, directory: str, template: str | None) -> None:
+        self.name = name
+        self.created = int(time.time())
+        self.tokenizer = Tokenizer(directory)
+        self._templates: asyncio.Queue[ChatTemplate] = asyncio.Queue()
+        try:
+            for _ in range(TEMPLATES):
+                self._templates.put_nowait(_started(ChatTemplate(directory, template)))
+            self.has_template = True
+        except NotFound as error:
+            if error.reason != "NOT_FOUND":
+                raise  # a file that was named
+            self.has_template = False
+
+    async def encode(self, text: str, *, template: bool) -> list[int]:
+        """Returns the ids of a text. template: with those that begin a text."""
+        work = functools.partial(self.tokenizer.encode, text, template=template)
+        return work() if len(text) < INLINE_BYTES else await asyncio.to_thread(work)
+
+    async def render(self, messages: list[dict[str, str]], *, generation_prompt: bool = True) -> str:
+        """Returns the text of a conversation."""
+        if not self.has_template:
+            raise Problem(400, f"{self.name} has no chat template: neither chat_template.jinja nor a chat_template in its "
+                          "tokenizer_config.json; use /v1/completions", param="messages", code="no_chat_template")
+        template = await self._templates.get()
+        work = asyncio.ensure_future(asyncio.to_thread(template.render, messages, generation_prompt=generation_prompt))
+        work.add_done_callback(lambda _: self._templates.put_nowait(template))  # also when nobody waits any more
+        return await asyncio.shield(work)
+
+    @functools.lru_cache(maxsize=1 << 16)  # noqa: B019  # a model lives as long as the server
+    def token_bytes(self, token: int) -> bytes:
+        return self.tokenizer.token_bytes(token)
+
+
+def _started(template: ChatTemplate) -> ChatTemplate:
+    """Starts the template's process, so that no request waits for that."""
+    with contextlib.suppress(Error):  # it may refuse such a conversation; another time that is the client's matter
+        template.render([{"role": "user", "content": "?"}])
+    return template
+
+
+def read_names(values: list[str], templates: list[str]) -> dict[str, tuple[str, str | None]]:
+    """Reads NAME=DIR of --model and NAME=FILE of --chat-template. ValueError: what is wrong with them."""
+    models: dict[str, tuple[str, str | None]] = {}
+    for value in values:
+        name, equals, directory = value.partition("=")
+        if not name or not equals or not directory or name in models:
+            raise ValueError(f"--model {value}: it must be NAME=DIR, each name once")
+        models[name] = (directory, None)
+    for value in templates:
+        name, _, file = value.partition("=")
+        if name not in models or not file:
+            raise ValueError(f"--chat-template {value}: it must be NAME=FILE, with the name of a --model")
+        models[name] = (models[name][0], file)
+    return models
