@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import openai
 import pytest
 from conftest import MODEL, PATIENCE, SOURCE, Daemon
@@ -451,6 +452,21 @@ def test_a_daemon_that_dies_and_comes_back(folder: pathlib.Path) -> None:
         assert server.post("/v1/completions", prompt=PROMPT, max_tokens=2)[0] == 200
         server.stop()
         third.stop()
+
+
+def test_a_server_that_is_killed_leaves_nothing(server: Server, daemon: Daemon, folder: pathlib.Path) -> None:
+    killed = Server(daemon.address, folder)
+    streams = [s.client().completions.create(model="bible", prompt=PROMPT, max_tokens=900, stream=True, temperature=0,
+                                             extra_body={"ignore_eos": True}) for s in (killed, server) for _ in range(8)]
+    for stream in streams:
+        next(iter(stream))
+    killed.process.kill()
+    killed.process.wait()
+    for stream in streams[:8]:
+        with pytest.raises((openai.APIError, httpx.HTTPError)):
+            list(stream)
+    assert {list(stream)[-1].choices[0].finish_reason for stream in streams[8:]} == {"length"}  # its neighbour's go on
+    await_no_sequences(daemon)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
