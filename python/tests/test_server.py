@@ -81,7 +81,7 @@ class Server:
     def stop(self) -> None:
         self.process.terminate()
         assert self.process.wait(PATIENCE) in (0, -signal.SIGTERM), self.text()
-        assert "Traceback" not in self.text(), self.text()
+        assert "Traceback" not in self.text() and "never retrieved" not in self.text(), self.text()
 
 
 @pytest.fixture(scope="module")
@@ -430,12 +430,14 @@ def test_a_daemon_that_dies_and_comes_back(folder: pathlib.Path) -> None:
         with npugraph.connect(mortal.address) as client:
             client.load_model(str(MODEL), name="bible")
         server = Server(mortal.address, folder)
-        stream = server.client().completions.create(model="bible", prompt=PROMPT, max_tokens=1000, stream=True,
-                                                    extra_body={"ignore_eos": True})
-        next(iter(stream))
+        streams = [server.client().completions.create(model="bible", prompt=PROMPT, max_tokens=1000, stream=True, n=n,
+                                                      extra_body={"ignore_eos": True}) for n in (1, 4)]
+        for stream in streams:
+            next(iter(stream))
         mortal.kill()
-        with pytest.raises(openai.APIError):
-            list(stream)
+        for stream in streams:
+            with pytest.raises(openai.APIError):
+                list(stream)
         status, answer, headers = server.post("/v1/completions", prompt=PROMPT)
         assert status == 503 and answer["error"]["code"] == "unreachable" and headers["retry-after"]
         assert server.ask("GET", "/health")[0] == 503 and server.ask("GET", "/v1/models")[0] == 503

@@ -134,6 +134,7 @@ class Sequence:
             if self._generation is not None:
                 self._generation.cancel()
             self._closed = asyncio.ensure_future(self._close())
+            self._closed.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody must ask for it
         return self._closed
 
     async def _close(self) -> None:

@@ -168,6 +168,8 @@ async def _merged(answers: list[Answer]) -> AsyncGenerator[tuple[int, Piece], No
             ready.put_nowait((index, None))
 
     tasks = [asyncio.ensure_future(follow(index)) for index in range(len(answers))]
+    for task in tasks:
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # one failure is told
     try:
         left = len(tasks)
         while left:
