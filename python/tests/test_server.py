@@ -340,6 +340,20 @@ def test_out_of_range_values_of_the_daemon_are_400(server: Server) -> None:
     assert status == 400 and answer["error"]["code"] == "token_range"
 
 
+@pytest.mark.parametrize(("code", "reason", "status", "said"), [
+    (8, "KV_EXHAUSTED", 429, "kv_exhausted"), (8, "QUOTA", 429, "quota"), (8, "MESSAGE_TOO_LARGE", 400, "message_too_large"),
+    (14, "DRAINING", 503, "draining"), (14, "UNREACHABLE", 503, "unreachable"), (5, "MODEL_NOT_FOUND", 404, "model_not_found"),
+    (5, "SESSION_GONE", 503, "session_gone"), (3, "PROMPT_TOO_LONG", 400, "context_length_exceeded"), (7, "", 403, None),
+    (4, "DEADLINE_EXCEEDED", 504, "deadline_exceeded"), (13, "DEVICE_FAULT", 500, "device_fault"),
+])
+def test_failures_of_the_daemon_have_a_status(code: int, reason: str, status: int, said: str | None) -> None:
+    from npugraph.errors import error_of
+    from npugraph.server.problems import problem_of
+    problem = problem_of(error_of(code, reason, "why"))
+    assert (problem.status, problem.code, problem.message) == (status, said, "why")
+    assert ("retry-after" in problem.response().headers) == (status in (429, 503))
+
+
 # ---- keys, limits, the life of the program ----
 
 def test_keys_and_limits(daemon: Daemon, folder: pathlib.Path) -> None:
