@@ -25,7 +25,7 @@ struct event {
 struct generation {
     struct npugraph_generations *all;
     struct generation *next;
-    struct npugraph__followed *call; /* NULL: it has not started, or has ended */
+    struct npugraph__followed *call;
     uint64_t tag;
     enum npugraph_finish finish;
     bool cancelled;
@@ -192,28 +192,19 @@ int npugraph_generations_create(struct npugraph_client *client, struct npugraph_
     return 0;
 }
 
-/* Enters a generation as one that runs, with room for its end. */
+/* Enters a generation as one that runs, with room for its end. The lock is held. NULL: no memory. */
 static struct generation *enter_generation(struct npugraph_generations *all, uint64_t tag)
 {
     struct generation *g = calloc(1, sizeof(*g));
-    bool ok;
 
-    if (g == NULL)
+    if (g == NULL || !reserve_events(all, 1)) {
+        free(g);
         return NULL;
-    g->all = all;
-    g->tag = tag;
-    pthread_mutex_lock(&all->lock);
-    ok = reserve_events(all, 1);
-    if (ok) {
-        g->next = all->running;
-        all->running = g;
-        all->n_running++;
     }
-    pthread_mutex_unlock(&all->lock);
-    if (ok)
-        return g;
-    free(g);
-    return NULL;
+    *g = (struct generation){.all = all, .tag = tag, .next = all->running};
+    all->running = g;
+    all->n_running++;
+    return g;
 }
 
 int npugraph_generations_start(struct npugraph_generations *all, uint64_t tag, const struct npugraph_sequence *seq,
@@ -221,21 +212,21 @@ int npugraph_generations_start(struct npugraph_generations *all, uint64_t tag, c
 {
     Npugraph__V1__GenerateRequest req;
     Npugraph__V1__LogprobsRequest logprobs;
-    struct generation *g = enter_generation(all, tag);
-    int rc;
+    struct generation *g;
+    int rc = 0;
 
-    if (g == NULL)
-        return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
     npugraph__put_generation(&req, &logprobs, seq, params);
-    rc = npugraph__follow(all->follower, "/npugraph.v1.Sequences/Generate", &req.base,
-                          &npugraph__v1__generate_response__descriptor, &follow_ops, g, &g->call, err);
-    if (rc == 0)
-        return 0; /* g may be gone */
-    pthread_mutex_lock(&all->lock);
-    forget_generation(g);
+    pthread_mutex_lock(&all->lock); /* its messages, its end and who cancels it wait until g->call is known */
+    g = enter_generation(all, tag);
+    if (g != NULL)
+        rc = npugraph__follow(all->follower, "/npugraph.v1.Sequences/Generate", &req.base,
+                              &npugraph__v1__generate_response__descriptor, &follow_ops, g, &g->call, err);
+    if (rc != 0) {
+        forget_generation(g);
+        free(g);
+    }
     pthread_mutex_unlock(&all->lock);
-    free(g);
-    return rc;
+    return g != NULL ? rc : npugraph__error(err, 8, "NO_MEMORY", "out of memory");
 }
 
 void npugraph_generations_cancel(struct npugraph_generations *all, uint64_t tag)
@@ -245,7 +236,7 @@ void npugraph_generations_cancel(struct npugraph_generations *all, uint64_t tag)
     pthread_mutex_lock(&all->lock);
     for (g = all->running; g != NULL && g->tag != tag;)
         g = g->next;
-    if (g != NULL && g->call != NULL) {
+    if (g != NULL) {
         g->cancelled = true;
         npugraph__followed_cancel(g->call); /* it is there: its end takes this lock first */
     }
