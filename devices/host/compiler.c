@@ -274,6 +274,10 @@ static int start_masked(struct start *s, pid_t *pid_p)
     pthread_sigmask(SIG_SETMASK, &all, &old);
     *pid_p = start_compiler(s);
     err = *pid_p < 0 ? errno : s->err;
+    /* The process does so itself, but may not have come to it where a sanitizer makes a fork of vfork: it could not be
+     * killed by its group yet. */
+    if (*pid_p > 0)
+        (void)setpgid(*pid_p, *pid_p);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     while (*pid_p > 0 && err && waitpid(*pid_p, NULL, 0) < 0 && errno == EINTR)
         ;
