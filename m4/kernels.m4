@@ -3,7 +3,7 @@
 # Vector kernels of the host device. The files *_avx2.c, *_avx512.c and *_amx.c are compiled
 # with flags of their own and chosen at run time. Where the compiler cannot (or the machine is not an
 # x86-64), NGD_HAVE_AVX2 and so on stay undefined and the plain C kernels remain. --without-avx512 leaves out what the
-# machine that builds and tests cannot run: it is a third of what there is to compile.
+# machine that builds and tests cannot run: a third of the kernels.
 AC_DEFUN([NGD_KERNELS], [
   AC_ARG_WITH([avx512],
     [AS_HELP_STRING([--without-avx512], [compile no kernels for AVX-512 and AMX])], [], [with_avx512=yes])
