@@ -7,13 +7,12 @@
 
 #include "base/le.h"
 #include "base/mem.h"
+#include "base/read_at.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define FIRST_READ    ((uint64_t)1 << 20)
 #define ALIGNMENT_MAX ((int64_t)1 << 20)
@@ -417,20 +416,6 @@ ngd_status_t ngd_gguf_parse(const uint8_t *bytes, uint64_t n, uint64_t file_byte
     return status;
 }
 
-static ngd_status_t read_more(int fd, uint8_t *bytes, uint64_t from, uint64_t to, struct ngd_diag *diag)
-{
-    while (from < to) {
-        const ssize_t k = pread(fd, bytes + from, to - from, (off_t)from);
-
-        if (k == 0)
-            return ngd_diag_set(diag, NGD_ERR_FILE_TRUNCATED, "the file became shorter while it was read");
-        if (k < 0 && errno != EINTR)
-            return ngd_diag_set(diag, ngd_status_from_errno(errno), "reading failed: %s", strerror(errno));
-        from += k > 0 ? (uint64_t)k : 0;
-    }
-    return NGD_OK;
-}
-
 ngd_status_t ngd_gguf_read(int fd, uint64_t file_bytes, struct ngd_gguf *gguf_p, struct ngd_diag *diag)
 {
     const uint64_t most = file_bytes < NGD_GGUF_MAX_HEADER ? file_bytes : NGD_GGUF_MAX_HEADER;
@@ -447,7 +432,7 @@ ngd_status_t ngd_gguf_read(int fd, uint64_t file_bytes, struct ngd_gguf *gguf_p,
         if (grown)
             bytes = grown;
         if (status == NGD_OK)
-            status = read_more(fd, bytes, have, n, diag);
+            status = ngd_read_at(fd, bytes + have, n - have, have, diag);
         if (status == NGD_OK)
             status = ngd_gguf_parse(bytes, n, file_bytes, gguf_p, &more, diag);
         have = n;

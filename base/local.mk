@@ -26,6 +26,7 @@ libngdbase_la_SOURCES = \
 	base/metrics.c base/metrics.h \
 	base/nearest.c base/nearest.h \
 	base/npy.c base/npy.h \
+	base/read_at.c base/read_at.h \
 	base/relax.h \
 	base/status.c base/status.h \
 	base/stop.c base/stop.h \

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/metrics.h"
+#include "base/read_at.h"
 #include "daemon/daemon.h"
 #include "daemon/gguf.h"
 #include "daemon/load_share.h"
@@ -81,26 +82,12 @@ static void end_load(struct ngd_loader *l, struct ngd_load *load)
 
 /* ---- reading ------------------------------------------------------------------------------------- */
 
-static ngd_status_t read_fully(int fd, void *to, uint64_t n, uint64_t offset, struct ngd_diag *diag)
-{
-    for (uint64_t done = 0; done < n;) {
-        ssize_t k = pread(fd, (char *)to + done, n - done, (off_t)(offset + done));
-
-        if (k == 0)
-            return ngd_diag_set(diag, NGD_ERR_FILE_TRUNCATED, "the file became shorter while it was read");
-        if (k < 0 && errno != EINTR)
-            return ngd_diag_set(diag, ngd_status_from_errno(errno), "reading failed: %s", strerror(errno));
-        done += k > 0 ? (uint64_t)k : 0;
-    }
-    return NGD_OK;
-}
-
 static ngd_status_t read_index(int fd, uint64_t size, struct ngd_load *load, struct ngd_diag *diag)
 {
     uint8_t first[8] = {0};
     uint64_t n;
     char *json;
-    ngd_status_t status = read_fully(fd, first, size < 8 ? size : 8, 0, diag);
+    ngd_status_t status = ngd_read_at(fd, first, size < 8 ? size : 8, 0, diag);
 
     if (status == NGD_OK && ngd_gguf_is(first))
         return ngd_gguf_index(fd, size, &load->index, diag);
@@ -111,7 +98,7 @@ static ngd_status_t read_index(int fd, uint64_t size, struct ngd_load *load, str
     json = ngd_malloc(n);
     if (!json)
         return NGD_ERR_NO_MEMORY;
-    status = read_fully(fd, json, n, 8, diag);
+    status = ngd_read_at(fd, json, n, 8, diag);
     if (status == NGD_OK)
         status = ngd_safetensors_parse(json, n, size, &load->index, diag);
     ngd_free(json);
@@ -137,7 +124,7 @@ static ngd_status_t read_chunk(int fd, const struct ngd_loaded *t, struct ngd_bu
     if (!direct && !*bounce && !(*bounce = ngd_malloc(CHUNK_BYTES)))
         return NGD_ERR_NO_MEMORY;
     to = direct ? direct + at : *bounce;
-    status = read_fully(fd, to, n, offset, diag);
+    status = ngd_read_at(fd, to, n, offset, diag);
     if (status == NGD_OK)
         turn_int4(t, to, n);
     return status == NGD_OK && !direct ? ngd_buffer_write(buffer, at, to, n, diag) : status;
@@ -194,7 +181,7 @@ static ngd_status_t read_rows(struct ngd_load *load, int fd, const struct ngd_lo
         const uint64_t n = r->n - at < most ? r->n - at : most;
         char *rows = m->bounce;
 
-        status = read_fully(fd, rows, (n - 1) * r->stride + r->bytes, r->offset + at * r->stride, diag);
+        status = ngd_read_at(fd, rows, (n - 1) * r->stride + r->bytes, r->offset + at * r->stride, diag);
         for (uint64_t i = 1; i < n && status == NGD_OK; i++)
             memmove(rows + i * r->bytes, rows + i * r->stride, r->bytes);
         turn_int4(t, rows, n * r->bytes);
@@ -217,7 +204,7 @@ static ngd_status_t read_blocks(int fd, const struct ngd_loaded *t, struct ngd_b
     const struct ngd_gguf_plane *plane = t->tensor->plane;
     char *direct = ngd_buffer_host_ptr(buffer), *blocks = m->bounce;
     char *out = direct ? direct + to : blocks + CHUNK_BYTES / 2;
-    ngd_status_t status = read_fully(fd, blocks, n * plane->block_bytes, offset, diag);
+    ngd_status_t status = ngd_read_at(fd, blocks, n * plane->block_bytes, offset, diag);
 
     if (status != NGD_OK)
         return status;

@@ -151,8 +151,8 @@ static int check_all_used(const struct npugraph__gguf *g, const bool *used)
 {
     for (size_t i = 0; i < g->header.n_tensors; i++)
         if (!used[i] && strcmp(g->header.tensors[i].name, "rope_freqs.weight") != 0)
-            return npugraph__gguf_unsupported(g, "tensor %s: is not a part of this architecture",
-                                              g->header.tensors[i].name);
+            return npugraph__unsupported(&g->from, "tensor %s: is not a part of this architecture",
+                                         g->header.tensors[i].name);
     return 0;
 }
 
@@ -163,7 +163,7 @@ static int find_gguf_tensors(const struct npugraph__gguf *g, struct npugraph__we
 
     w->files = calloc(w->n, sizeof(*w->files));
     if (w->files == NULL)
-        return npugraph__error(g->err, 8, "NO_MEMORY", "out of memory");
+        return npugraph__error(g->from.err, 8, "NO_MEMORY", "out of memory");
     for (size_t i = 0; rc == 0 && i < w->n; i++) {
         struct npugraph__weight *x = &w->items[i];
         const struct ngd_gguf_tensor *t = NULL;
@@ -171,10 +171,10 @@ static int find_gguf_tensors(const struct npugraph__gguf *g, struct npugraph__we
         if (npugraph__gguf_name(x->name, x->stored, sizeof(x->stored)))
             t = npugraph__gguf_find(g, x->stored);
         if (t == NULL)
-            rc = npugraph__error(g->err, 5, "TENSOR_MISSING", "%.500s has no tensor %s", g->path,
+            rc = npugraph__error(g->from.err, 5, "TENSOR_MISSING", "%.500s has no tensor %s", g->path,
                                  x->stored[0] != '\0' ? x->stored : x->name);
         else if ((x->file = intern_file(w, file != NULL ? file + 1 : g->path)) == NULL)
-            rc = npugraph__error(g->err, 8, "NO_MEMORY", "out of memory");
+            rc = npugraph__error(g->from.err, 8, "NO_MEMORY", "out of memory");
         else
             used[t - g->header.tensors] = true;
     }

@@ -8,19 +8,19 @@
  * metadata. Errors: FILE_* with the file's path and the field.
  */
 #include "base/gguf.h"
-#include "client/lib/npugraph.h"
+#include "client/hf/source.h"
 #include <jansson.h>
 
 struct npugraph__gguf {
     struct ngd_gguf header;
     int fd;
     char path[4096];
-    struct npugraph_error *err; /* of the call that is under way */
+    struct npugraph__source from; /* path, and the error of the call that is under way */
 };
 
 /* True for a regular file that begins as a GGUF file does. */
 bool npugraph__gguf_is(const char *path);
-/* Opens a file and reads its header. The caller frees *g_p, and sets its err before other calls. */
+/* Opens a file and reads its header. The caller frees *g_p, and sets from.err before other calls. */
 int npugraph__gguf_open(const char *path, struct npugraph__gguf **g_p, struct npugraph_error *err);
 void npugraph__gguf_close(struct npugraph__gguf *g); /* NULL is fine */
 
@@ -37,10 +37,6 @@ const struct ngd_gguf_tensor *npugraph__gguf_find(const struct npugraph__gguf *g
 
 /* ---- for the files gguf_*.c ---- */
 
-/* Fills the error with "path: message"; returns a status code, never 0. */
-int npugraph__gguf_unsupported(const struct npugraph__gguf *g, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-int npugraph__gguf_corrupt(const struct npugraph__gguf *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* The value of a key. If the key is absent, the value stays as it is. A value of another type, or an array, is refused
  * with the key. */
 int npugraph__gguf_int(const struct npugraph__gguf *g, const char *key, int64_t *v_p);

@@ -71,8 +71,8 @@ static int check_gguf_keys(const struct npugraph__gguf *g, const struct gguf_arc
 
         if (v->key_bytes > prefix && memcmp(v->key, a->name, prefix) == 0 && v->key[prefix] == '.' &&
             find_gguf_key(v->key + prefix + 1, v->key_bytes - prefix - 1) == NULL)
-            return npugraph__gguf_unsupported(g, "metadata %.*s: is not supported with this architecture",
-                                              v->key_bytes < 80 ? (int)v->key_bytes : 80, v->key);
+            return npugraph__unsupported(&g->from, "metadata %.*s: is not supported with this architecture",
+                                         v->key_bytes < 80 ? (int)v->key_bytes : 80, v->key);
     }
     return 0;
 }
@@ -87,12 +87,12 @@ static int take_gguf_key(const struct npugraph__gguf *g, const struct gguf_archi
 
     snprintf(key, sizeof(key), "%s.%s", a->name, k->key);
     if (ngd_gguf_value(&g->header, key) == NULL)
-        return k->required ? npugraph__gguf_corrupt(g, "metadata %s: is missing", key) : 0;
+        return k->required ? npugraph__corrupt(&g->from, "metadata %s: is missing", key) : 0;
     rc = k->number ? npugraph__gguf_number(g, key, &number) : npugraph__gguf_int(g, key, &whole);
     if (rc == 0 && k->number && !isfinite(number))
-        rc = npugraph__gguf_corrupt(g, "metadata %s: is not finite", key);
+        rc = npugraph__corrupt(&g->from, "metadata %s: is not finite", key);
     if (rc == 0 && !k->number && (whole < 1 || whole > INT32_MAX))
-        rc = npugraph__gguf_corrupt(g, "metadata %s: is %" PRId64 "; it must be 1 to 2147483647", key, whole);
+        rc = npugraph__corrupt(&g->from, "metadata %s: is %" PRId64 "; it must be 1 to 2147483647", key, whole);
     if (rc == 0)
         json_object_set_new(config, k->field, k->number ? json_real(number) : json_integer(whole));
     return rc;
@@ -109,7 +109,7 @@ static int expect_gguf_int(const struct npugraph__gguf *g, const struct gguf_arc
     snprintf(key, sizeof(key), "%s.%s", a->name, name);
     rc = npugraph__gguf_int(g, key, &v);
     if (rc == 0 && v != wanted)
-        rc = npugraph__gguf_unsupported(g, "metadata %s: is %" PRId64 "; %s", key, v, what);
+        rc = npugraph__unsupported(&g->from, "metadata %s: is %" PRId64 "; %s", key, v, what);
     return rc;
 }
 
@@ -130,10 +130,10 @@ static int take_vocab(const struct npugraph__gguf *g, const struct gguf_architec
     const struct ngd_gguf_tensor *t = ngd_gguf_tensor(&g->header, "token_embd.weight");
 
     if (t == NULL)
-        return npugraph__gguf_corrupt(g, "tensor token_embd.weight: is missing: the file has no model, or a part of "
-                                         "one; join the parts with llama-gguf-split --merge");
+        return npugraph__corrupt(&g->from, "tensor token_embd.weight: is missing: the file has no model, or a part of "
+                                           "one; join the parts with llama-gguf-split --merge");
     if (t->rank != 2 || t->shape[0] > INT32_MAX)
-        return npugraph__gguf_corrupt(g, "tensor token_embd.weight: must have two dimensions, [vocabulary, hidden]");
+        return npugraph__corrupt(&g->from, "tensor token_embd.weight: must have two dimensions, [vocabulary, hidden]");
     json_object_set_new(config, "vocab_size", json_integer(t->shape[0]));
     return expect_gguf_int(g, a, "vocab_size", t->shape[0], "token_embd.weight has another number of rows");
 }
@@ -150,13 +150,13 @@ static int read_rope_factors(const struct npugraph__gguf *g, int64_t pairs, json
     double factor;
 
     if (t->type->id != 0 || t->rank != 1 || t->shape[0] != pairs || pairs > ROPE_FACTORS_MAX)
-        return npugraph__gguf_corrupt(g, "tensor rope_freqs.weight: must be F32 with %" PRId64 " elements", pairs);
+        return npugraph__corrupt(&g->from, "tensor rope_freqs.weight: must be F32 with %" PRId64 " elements", pairs);
     if (pread(g->fd, bytes, t->bytes, (off_t)t->offset) != (ssize_t)t->bytes)
-        return npugraph__gguf_corrupt(g, "tensor rope_freqs.weight: cannot be read");
+        return npugraph__corrupt(&g->from, "tensor rope_freqs.weight: cannot be read");
     for (int64_t i = 0; i < pairs; i++) {
         ngd_gguf_take_number(&f32, &at, &factor);
         if (!(factor > 0) || !isfinite(factor))
-            return npugraph__gguf_corrupt(g, "tensor rope_freqs.weight: element %" PRId64 " is not positive", i);
+            return npugraph__corrupt(&g->from, "tensor rope_freqs.weight: element %" PRId64 " is not positive", i);
         json_array_append_new(list, json_real(factor));
     }
     return 0;
@@ -193,14 +193,14 @@ static int take_rope(const struct npugraph__gguf *g, const struct gguf_architect
     if (rc != 0)
         return rc;
     if (strcmp(type, "none") != 0 && strcmp(type, "linear") != 0)
-        return npugraph__gguf_unsupported(g, "metadata %s: is \"%s\"; none and linear are supported", key, type);
+        return npugraph__unsupported(&g->from, "metadata %s: is \"%s\"; none and linear are supported", key, type);
     if (has_gguf_tensor(g, "rope_freqs.weight"))
         return strcmp(type, "none") == 0
                    ? take_rope_factors(g, config)
-                   : npugraph__gguf_unsupported(g, "metadata %s: is \"%s\" beside the tensor rope_freqs.weight", key,
-                                                type);
+                   : npugraph__unsupported(&g->from, "metadata %s: is \"%s\" beside the tensor rope_freqs.weight", key,
+                                           type);
     if (strcmp(type, "linear") == 0 && !(factor > 0 && isfinite(factor)))
-        return npugraph__gguf_corrupt(g, "metadata %s: must be a positive number", factor_key);
+        return npugraph__corrupt(&g->from, "metadata %s: must be a positive number", factor_key);
     if (strcmp(type, "linear") == 0)
         json_object_set_new(config, "rope_scaling", json_pack("{s:s, s:f}", "rope_type", "linear", "factor", factor));
     return 0;
@@ -220,8 +220,8 @@ static int find_gguf_architecture(const struct npugraph__gguf *g, const struct g
         if (strcmp((*a_p)->name, name) == 0)
             return 0;
     }
-    return npugraph__gguf_unsupported(g, "metadata general.architecture: is \"%s\"; supported are llama, qwen2, qwen3",
-                                      name);
+    return npugraph__unsupported(&g->from,
+                                 "metadata general.architecture: is \"%s\"; supported are llama, qwen2, qwen3", name);
 }
 
 static int check_gguf_parts(const struct npugraph__gguf *g)
@@ -230,8 +230,9 @@ static int check_gguf_parts(const struct npugraph__gguf *g)
     int rc = npugraph__gguf_int(g, "split.count", &parts);
 
     if (rc == 0 && parts > 1)
-        rc = npugraph__gguf_unsupported(
-            g, "metadata split.count: the file is one of %" PRId64 "; join them with llama-gguf-split --merge", parts);
+        rc = npugraph__unsupported(
+            &g->from, "metadata split.count: the file is one of %" PRId64 "; join them with llama-gguf-split --merge",
+            parts);
     return rc;
 }
 
@@ -252,19 +253,22 @@ static int check_gguf_heads(const struct npugraph__gguf *g, const struct gguf_ar
                    : rc;
 }
 
-static void add_stops_of_gguf(const struct npugraph__gguf *g, json_t *config)
+static int take_stops(const struct npugraph__gguf *g, json_t *config)
 {
     static const char *const keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                        "tokenizer.ggml.eom_token_id"};
     json_t *list = json_array();
+    int rc = 0;
 
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+    for (size_t i = 0; rc == 0 && i < sizeof(keys) / sizeof(keys[0]); i++) {
         int64_t id = -1;
 
-        if (npugraph__gguf_int(g, keys[i], &id) == 0 && id >= 0)
+        rc = npugraph__gguf_int(g, keys[i], &id);
+        if (rc == 0 && id >= 0)
             json_array_append_new(list, json_integer(id));
     }
     json_object_set_new(config, "eos_token_id", list);
+    return rc;
 }
 
 static int fill_gguf_config(const struct npugraph__gguf *g, const struct gguf_architecture *a, json_t *config)
@@ -282,6 +286,8 @@ static int fill_gguf_config(const struct npugraph__gguf *g, const struct gguf_ar
         rc = check_gguf_heads(g, a, config);
     if (rc == 0)
         rc = take_rope(g, a, config);
+    if (rc == 0)
+        rc = take_stops(g, config);
     if (rc != 0)
         return rc;
     json_object_set_new(config, "architectures", json_pack("[s]", a->family));
@@ -289,7 +295,6 @@ static int fill_gguf_config(const struct npugraph__gguf *g, const struct gguf_ar
     json_object_set_new(config, "attention_bias", json_boolean(has_gguf_tensor(g, "blk.0.attn_q.bias")));
     json_object_set_new(config, "mlp_bias", json_boolean(has_gguf_tensor(g, "blk.0.ffn_down.bias")));
     json_object_set_new(config, "gguf", json_pack("{s:b}", "rotary_pairs", a->rotary_pairs));
-    add_stops_of_gguf(g, config);
     return 0;
 }
 
@@ -297,7 +302,8 @@ int npugraph__gguf_config(struct npugraph__gguf *g, json_t **config_p)
 {
     const struct gguf_architecture *a = NULL;
     json_t *config = json_object();
-    int rc = config != NULL ? find_gguf_architecture(g, &a) : npugraph__error(g->err, 8, "NO_MEMORY", "out of memory");
+    int rc =
+        config != NULL ? find_gguf_architecture(g, &a) : npugraph__error(g->from.err, 8, "NO_MEMORY", "out of memory");
 
     if (rc == 0)
         rc = fill_gguf_config(g, a, config);

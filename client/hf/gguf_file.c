@@ -5,44 +5,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* ---- refusals ---- */
-
-static int refuse_gguf(const struct npugraph__gguf *g, const char *reason, const char *fmt, va_list args)
-{
-    char text[400];
-
-    vsnprintf(text, sizeof(text), fmt, args);
-    return npugraph__error(g->err, 3, reason, "%.500s: %s", g->path, text);
-}
-
-int npugraph__gguf_unsupported(const struct npugraph__gguf *g, const char *fmt, ...)
-{
-    va_list args;
-    int rc;
-
-    va_start(args, fmt);
-    rc = refuse_gguf(g, "FILE_UNSUPPORTED", fmt, args);
-    va_end(args);
-    return rc;
-}
-
-int npugraph__gguf_corrupt(const struct npugraph__gguf *g, const char *fmt, ...)
-{
-    va_list args;
-    int rc;
-
-    va_start(args, fmt);
-    rc = refuse_gguf(g, "FILE_CORRUPT", fmt, args);
-    va_end(args);
-    return rc;
-}
 
 /* ---- the file ---- */
 
@@ -73,7 +40,7 @@ int npugraph__gguf_open(const char *path, struct npugraph__gguf **g_p, struct np
     if (g == NULL)
         return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
     snprintf(g->path, sizeof(g->path), "%s", path);
-    g->err = err;
+    g->from = (struct npugraph__source){g->path, err};
     g->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (g->fd < 0 || fstat(g->fd, &sb) != 0 || !S_ISREG(sb.st_mode)) {
         npugraph__error(err, 5, "FILE_NOT_FOUND", "%.500s: %s", path,
@@ -111,7 +78,7 @@ static int find_scalar(const struct npugraph__gguf *g, const char *key, const st
 {
     *v_p = ngd_gguf_value(&g->header, key);
     if (*v_p != NULL && (*v_p)->array)
-        return npugraph__gguf_unsupported(g, "metadata %s: is an array; one value is supported", key);
+        return npugraph__unsupported(&g->from, "metadata %s: is an array; one value is supported", key);
     return 0;
 }
 
@@ -124,7 +91,7 @@ int npugraph__gguf_int(const struct npugraph__gguf *g, const char *key, int64_t 
         return rc;
     return ngd_gguf_take_int(v, &(const uint8_t *){v->data}, v_p)
                ? 0
-               : npugraph__gguf_corrupt(g, "metadata %s: is not an integer below 2^63", key);
+               : npugraph__corrupt(&g->from, "metadata %s: is not an integer below 2^63", key);
 }
 
 int npugraph__gguf_number(const struct npugraph__gguf *g, const char *key, double *v_p)
@@ -136,7 +103,7 @@ int npugraph__gguf_number(const struct npugraph__gguf *g, const char *key, doubl
         return rc;
     return ngd_gguf_take_number(v, &(const uint8_t *){v->data}, v_p)
                ? 0
-               : npugraph__gguf_corrupt(g, "metadata %s: is not a number", key);
+               : npugraph__corrupt(&g->from, "metadata %s: is not a number", key);
 }
 
 int npugraph__gguf_bool(const struct npugraph__gguf *g, const char *key, bool *v_p)
@@ -147,7 +114,7 @@ int npugraph__gguf_bool(const struct npugraph__gguf *g, const char *key, bool *v
     if (rc != 0 || v == NULL)
         return rc;
     if (v->type != NGD_GGUF_BOOL)
-        return npugraph__gguf_corrupt(g, "metadata %s: is not a bool", key);
+        return npugraph__corrupt(&g->from, "metadata %s: is not a bool", key);
     *v_p = *v->data != 0;
     return 0;
 }
@@ -162,12 +129,12 @@ int npugraph__gguf_text(const struct npugraph__gguf *g, const char *key, char *t
     if (rc != 0 || v == NULL)
         return rc;
     if (!ngd_gguf_take_string(v, &(const uint8_t *){v->data}, &s, &n))
-        return npugraph__gguf_corrupt(g, "metadata %s: is not a string", key);
+        return npugraph__corrupt(&g->from, "metadata %s: is not a string", key);
     for (size_t i = 0; i < n && n < size; i++)
         if ((unsigned char)s[i] < 0x20 || (unsigned char)s[i] >= 0x7f) /* it is printed when it is refused */
-            return npugraph__gguf_corrupt(g, "metadata %s: is not printable ASCII", key);
+            return npugraph__corrupt(&g->from, "metadata %s: is not printable ASCII", key);
     if (n >= size)
-        return npugraph__gguf_unsupported(g, "metadata %s: has more than %zu bytes", key, size - 1);
+        return npugraph__unsupported(&g->from, "metadata %s: has more than %zu bytes", key, size - 1);
     memcpy(to, s, n);
     to[n] = '\0';
     return 0;

@@ -45,9 +45,9 @@ static int find_token_array(const struct gguf_vocab *vocab, const char *key, boo
 {
     *v_p = ngd_gguf_value(&vocab->g->header, key);
     if (*v_p == NULL)
-        return required ? npugraph__gguf_corrupt(vocab->g, "metadata %s: is missing", key) : 0;
+        return required ? npugraph__corrupt(&vocab->g->from, "metadata %s: is missing", key) : 0;
     if (!(*v_p)->array || ((*v_p)->n != vocab->n && vocab->n != 0))
-        return npugraph__gguf_corrupt(vocab->g, "metadata %s: is not an array with an element for each token", key);
+        return npugraph__corrupt(&vocab->g->from, "metadata %s: is not an array with an element for each token", key);
     return 0;
 }
 
@@ -58,16 +58,17 @@ static int take_token_text(struct gguf_vocab *vocab, const struct ngd_gguf_value
 
     if (!ngd_gguf_take_string(v, at, &t->s, &t->n) || t->n == 0 || t->n > TOKEN_MAX ||
         memchr(t->s, '\0', t->n) != NULL || !npugraph__is_utf8(t->s, t->n))
-        return npugraph__gguf_unsupported(
-            vocab->g, "metadata tokenizer.ggml.tokens: token %zu is not a text in UTF-8 of 1 to %d bytes", i,
+        return npugraph__unsupported(
+            &vocab->g->from, "metadata tokenizer.ggml.tokens: token %zu is not a text in UTF-8 of 1 to %d bytes", i,
             TOKEN_MAX);
     memcpy(text, t->s, t->n);
     text[t->n] = '\0';
     t->kind = TOKEN_NORMAL;
     if (json_object_get(vocab->ids, text) != NULL)
-        return npugraph__gguf_corrupt(vocab->g, "metadata tokenizer.ggml.tokens: token %zu is there twice", i);
-    return json_object_set_new(vocab->ids, text, json_integer((json_int_t)i)) == 0 ? 0
-                                                                                   : npugraph__no_memory(vocab->g->err);
+        return npugraph__corrupt(&vocab->g->from, "metadata tokenizer.ggml.tokens: token %zu is there twice", i);
+    return json_object_set_new(vocab->ids, text, json_integer((json_int_t)i)) == 0
+               ? 0
+               : npugraph__no_memory(vocab->g->from.err);
 }
 
 static int take_token_texts(struct gguf_vocab *vocab)
@@ -79,13 +80,13 @@ static int take_token_texts(struct gguf_vocab *vocab)
     if (rc != 0)
         return rc;
     if (v->n == 0 || v->n > NPUGRAPH__MAX_VOCAB)
-        return npugraph__gguf_unsupported(vocab->g,
-                                          "metadata tokenizer.ggml.tokens: has %" PRIu64 " tokens; 1 to %d "
-                                          "are supported",
-                                          v->n, NPUGRAPH__MAX_VOCAB);
+        return npugraph__unsupported(&vocab->g->from,
+                                     "metadata tokenizer.ggml.tokens: has %" PRIu64 " tokens; 1 to %d "
+                                     "are supported",
+                                     v->n, NPUGRAPH__MAX_VOCAB);
     vocab->tokens = calloc((size_t)v->n, sizeof(*vocab->tokens));
     if (vocab->tokens == NULL)
-        return npugraph__no_memory(vocab->g->err);
+        return npugraph__no_memory(vocab->g->from.err);
     at = v->data;
     for (; rc == 0 && vocab->n < v->n; vocab->n++)
         rc = take_token_text(vocab, v, &at, vocab->n);
@@ -110,12 +111,12 @@ static int take_token_kinds(struct gguf_vocab *vocab)
 
         if (kinds != NULL &&
             (!ngd_gguf_take_int(kinds, &kind_at, &t->kind) || t->kind < TOKEN_NORMAL || t->kind > TOKEN_BYTE))
-            return npugraph__gguf_corrupt(vocab->g,
-                                          "metadata tokenizer.ggml.token_type: element %zu is not a kind, "
-                                          "1 to 6",
-                                          i);
+            return npugraph__corrupt(&vocab->g->from,
+                                     "metadata tokenizer.ggml.token_type: element %zu is not a kind, "
+                                     "1 to 6",
+                                     i);
         if (scores != NULL && (!ngd_gguf_take_number(scores, &score_at, &t->score) || !isfinite(t->score)))
-            return npugraph__gguf_corrupt(vocab->g, "metadata tokenizer.ggml.scores: element %zu is not a number", i);
+            return npugraph__corrupt(&vocab->g->from, "metadata tokenizer.ggml.scores: element %zu is not a number", i);
     }
     return 0;
 }
@@ -145,8 +146,8 @@ static json_t *special_token(const struct gguf_vocab *vocab, const char *key, in
     if (*rc != 0 || ngd_gguf_value(&vocab->g->header, key) == NULL)
         return NULL;
     if (id < 0 || (uint64_t)id >= vocab->n) {
-        *rc =
-            npugraph__gguf_corrupt(vocab->g, "metadata %s: is %" PRId64 "; the file has %zu tokens", key, id, vocab->n);
+        *rc = npugraph__corrupt(&vocab->g->from, "metadata %s: is %" PRId64 "; the file has %zu tokens", key, id,
+                                vocab->n);
         return NULL;
     }
     *id_p = id;
@@ -162,7 +163,7 @@ static int add_template_token(const struct gguf_vocab *vocab, const char *key, j
     json_t *text = special_token(vocab, key, &rc, &id);
 
     if (text == NULL)
-        return rc != 0 ? rc : npugraph__gguf_corrupt(vocab->g, "metadata %s: is missing", key);
+        return rc != 0 ? rc : npugraph__corrupt(&vocab->g->from, "metadata %s: is missing", key);
     json_array_append_new(single, json_pack("{s:{s:O, s:i}}", "SpecialToken", "id", text, "type_id", 0));
     json_object_set_new(known, json_string_value(text), json_pack("{s:[I]}", "ids", (json_int_t)id));
     json_decref(text);
@@ -217,8 +218,8 @@ static int find_pre_tokenizer(const struct npugraph__gguf *g, const struct pre_t
         if (strcmp((*pre_p)->name, name) == 0)
             return 0;
     }
-    return npugraph__gguf_unsupported(
-        g,
+    return npugraph__unsupported(
+        &g->from,
         "metadata tokenizer.ggml.pre: is \"%s\"; llama-bpe, qwen2, gpt-2 and smollm are supported. Use the model's "
         "tokenizer.json instead",
         name);
@@ -251,14 +252,15 @@ static int take_merges(const struct gguf_vocab *vocab, json_t *merges)
     size_t n;
 
     if (v == NULL || !v->array || v->type != NGD_GGUF_STRING || v->n > MERGES_MAX)
-        return npugraph__gguf_corrupt(
-            vocab->g, "metadata tokenizer.ggml.merges: is missing, or not an array of at most %d texts", MERGES_MAX);
+        return npugraph__corrupt(&vocab->g->from,
+                                 "metadata tokenizer.ggml.merges: is missing, or not an array of at most %d texts",
+                                 MERGES_MAX);
     for (uint64_t i = 0; i < v->n; i++) {
         json_t *text = ngd_gguf_take_string(v, &at, &s, &n) ? json_stringn(s, n) : NULL;
 
         if (text == NULL)
-            return npugraph__gguf_corrupt(vocab->g, "metadata tokenizer.ggml.merges: element %" PRIu64 " is not UTF-8",
-                                          i);
+            return npugraph__corrupt(&vocab->g->from,
+                                     "metadata tokenizer.ggml.merges: element %" PRIu64 " is not UTF-8", i);
         json_array_append_new(merges, text);
     }
     return 0;
@@ -310,10 +312,10 @@ static int add_scored_merge(const struct gguf_vocab *vocab, struct scored_merges
         struct scored_merge *more = m->n < MERGES_MAX ? realloc(m->items, room * sizeof(*more)) : NULL;
 
         if (m->n >= MERGES_MAX)
-            return npugraph__gguf_unsupported(vocab->g, "metadata tokenizer.ggml.tokens: makes more than %d merges",
-                                              MERGES_MAX);
+            return npugraph__unsupported(&vocab->g->from, "metadata tokenizer.ggml.tokens: makes more than %d merges",
+                                         MERGES_MAX);
         if (more == NULL)
-            return npugraph__no_memory(vocab->g->err);
+            return npugraph__no_memory(vocab->g->from.err);
         m->items = more;
         m->room = room;
     }
@@ -390,8 +392,8 @@ static int make_merges(const struct gguf_vocab *vocab, json_t *merges)
         if (vocab->tokens[i].n <= PIECE_MAX)
             rc = split_token(vocab, i, &m);
         else if (vocab->tokens[i].kind == TOKEN_NORMAL)
-            rc = npugraph__gguf_unsupported(
-                vocab->g, "metadata tokenizer.ggml.tokens: token %zu has more than %d bytes", i, PIECE_MAX);
+            rc = npugraph__unsupported(
+                &vocab->g->from, "metadata tokenizer.ggml.tokens: token %zu has more than %d bytes", i, PIECE_MAX);
     if (rc == 0 && m.n != 0)
         qsort(m.items, m.n, sizeof(*m.items), order_merges);
     for (size_t i = 0; rc == 0 && i < m.n; i++) {
@@ -434,7 +436,7 @@ static int fill_sentencepiece(const struct gguf_vocab *vocab, json_t *root)
     int rc = npugraph__gguf_bool(vocab->g, "tokenizer.ggml.add_space_prefix", &prefix);
 
     if (rc == 0 && !vocab->has_scores)
-        rc = npugraph__gguf_corrupt(vocab->g, "metadata tokenizer.ggml.scores: is missing");
+        rc = npugraph__corrupt(&vocab->g->from, "metadata tokenizer.ggml.scores: is missing");
     if (rc == 0)
         rc = make_merges(vocab, merges);
     if (rc == 0)
@@ -487,18 +489,18 @@ static int check_tokenizer_keys(const struct npugraph__gguf *g)
     int rc = npugraph__gguf_bool(g, "tokenizer.ggml.add_sep_token", &off);
 
     if (rc == 0 && off)
-        rc = npugraph__gguf_unsupported(g, "metadata tokenizer.ggml.add_sep_token: is true");
+        rc = npugraph__unsupported(&g->from, "metadata tokenizer.ggml.add_sep_token: is true");
     off = false;
     if (rc == 0)
         rc = npugraph__gguf_bool(g, "tokenizer.ggml.remove_extra_whitespaces", &off);
     if (rc == 0 && off)
-        rc = npugraph__gguf_unsupported(g, "metadata tokenizer.ggml.remove_extra_whitespaces: is true");
+        rc = npugraph__unsupported(&g->from, "metadata tokenizer.ggml.remove_extra_whitespaces: is true");
     for (size_t i = 0; rc == 0 && i < g->header.n_values; i++) {
         const struct ngd_gguf_value *v = &g->header.values[i];
 
         if (v->key_bytes > n && memcmp(v->key, prefix, n) == 0 && !is_known_key(v->key + n, v->key_bytes - n))
-            rc = npugraph__gguf_unsupported(g, "metadata %.*s: is not supported",
-                                            v->key_bytes < 80 ? (int)v->key_bytes : 80, v->key);
+            rc = npugraph__unsupported(&g->from, "metadata %.*s: is not supported",
+                                       v->key_bytes < 80 ? (int)v->key_bytes : 80, v->key);
     }
     return rc;
 }
@@ -518,10 +520,10 @@ static int fill_tokenizer(struct gguf_vocab *vocab, json_t *root)
     if (rc == 0)
         rc = npugraph__gguf_text(vocab->g, "tokenizer.ggml.model", model, sizeof(model));
     if (rc == 0 && strcmp(model, "gpt2") != 0 && strcmp(model, "llama") != 0)
-        rc = npugraph__gguf_unsupported(vocab->g,
-                                        "metadata tokenizer.ggml.model: is \"%s\"; gpt2 and llama are supported. Use "
-                                        "the model's tokenizer.json instead",
-                                        model);
+        rc = npugraph__unsupported(&vocab->g->from,
+                                   "metadata tokenizer.ggml.model: is \"%s\"; gpt2 and llama are supported. Use "
+                                   "the model's tokenizer.json instead",
+                                   model);
     if (rc == 0)
         rc = read_gguf_vocab(vocab);
     if (rc == 0)
@@ -536,7 +538,7 @@ static int make_from_vocab(struct npugraph__gguf *g, int (*fn)(struct gguf_vocab
 {
     struct gguf_vocab vocab = {.g = g, .ids = json_object()};
     json_t *made = json_object();
-    int rc = vocab.ids != NULL && made != NULL ? fn(&vocab, made) : npugraph__no_memory(g->err);
+    int rc = vocab.ids != NULL && made != NULL ? fn(&vocab, made) : npugraph__no_memory(g->from.err);
 
     json_decref(vocab.ids);
     free(vocab.tokens);
@@ -576,8 +578,8 @@ static int fill_tokenizer_config(struct gguf_vocab *vocab, json_t *config)
         return rc;
     if (v->array || !ngd_gguf_take_string(v, &(const uint8_t *){v->data}, &s, &n) || n > (1u << 20) ||
         memchr(s, '\0', n) != NULL || json_object_set_new(config, "chat_template", json_stringn(s, n)) != 0)
-        return npugraph__gguf_unsupported(vocab->g,
-                                          "metadata tokenizer.chat_template: is not a text in UTF-8 of at most 1 MiB");
+        return npugraph__unsupported(&vocab->g->from,
+                                     "metadata tokenizer.chat_template: is not a text in UTF-8 of at most 1 MiB");
     return 0;
 }
 

@@ -23,6 +23,8 @@ libngdclient_hf_la_SOURCES = \
 	client/hf/quantize_file.c \
 	client/hf/quantize_file.h \
 	client/hf/rope.c \
+	client/hf/source.c \
+	client/hf/source.h \
 	client/hf/stops.c \
 	client/hf/tokenizer.c \
 	client/hf/tokenizer_added.c \

@@ -5,6 +5,7 @@
  */
 #include "client/hf/quantize_file.h"
 #include "base/dtype.h"
+#include "base/read_at.h"
 #include "client/lib/error.h"
 
 #include <errno.h>
@@ -47,15 +48,13 @@ static int corrupt_file(const struct copy *c, const char *name, const char *what
 
 static int read_at(const struct copy *c, void *to, uint64_t n, uint64_t offset)
 {
-    for (uint64_t done = 0; done < n;) {
-        ssize_t k = pread(c->in, (char *)to + done, n - done, (off_t)(offset + done));
+    struct ngd_diag diag = {0};
+    const ngd_status_t status = ngd_read_at(c->in, to, n, offset, &diag);
 
-        if (k == 0)
-            return corrupt_file(c, "", "became shorter while it was read");
-        if (k < 0 && errno != EINTR)
-            return npugraph__error(c->run->err, 13, "INTERNAL", "%s: reading failed: %s", c->from, strerror(errno));
-        done += k > 0 ? (uint64_t)k : 0;
-    }
+    if (status == NGD_ERR_FILE_TRUNCATED)
+        return corrupt_file(c, "", "became shorter while it was read");
+    if (status != NGD_OK)
+        return npugraph__error(c->run->err, 13, "INTERNAL", "%s: %s", c->from, diag.text);
     return 0;
 }
 

@@ -16,6 +16,7 @@
  * Threads: a tokenizer is immutable after open, so any thread may encode.
  */
 #include "client/hf/npugraph_hf.h"
+#include "client/hf/source.h"
 #include "client/hf/tokenizer_text.h"
 
 #include <jansson.h>
@@ -26,17 +27,6 @@
 #define NPUGRAPH__MAX_NORMAL (1 << 28) /* bytes of normalised text */
 
 /* ---- reading ------------------------------------------------------------------------------------------------- */
-
-struct npugraph__source {
-    const char *path;
-    struct npugraph_error *err;
-};
-
-/* Each fills the error with "path: message" and returns a status code, never 0. */
-int npugraph__unsupported(const struct npugraph__source *from, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-int npugraph__corrupt(const struct npugraph__source *from, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-int npugraph__no_memory(struct npugraph_error *err);
 
 /* A field of an object in tokenizer.json; `where` names the object in errors. If the field is absent or null, the
  * value stays as it is. A field of another type is refused. */

@@ -42,7 +42,7 @@ static void use_metadata(const struct ngd_gguf *header)
         json_t *made = NULL;
         int rc;
 
-        g.err = &err;
+        g.from = (struct npugraph__source){g.path, &err};
         rc = makers[i](&g, &made);
         check_made(rc, made, &err);
         json_decref(made);
