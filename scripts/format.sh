@@ -14,5 +14,5 @@ if wrong=$(printf '%s\0' "${files[@]}" | xargs -0 -P "$(nproc)" -n 50 clang-form
     echo "ok - ${#files[@]} files are formatted"
     exit
 fi
-sed -n 's/^\([^ :]*\):[0-9]*:[0-9]*: error: .*/not ok - \1 is formatted (run scripts\/format.sh)/p' <<<"$wrong" | sort -u
+sed -n 's/^\([^ :]*\):[0-9]*:[0-9]*: error: .*/not ok - \1 is formatted (run scripts\/format.sh)/p' <<<"$wrong" | sort -u | grep . || echo "$wrong"
 exit 1
