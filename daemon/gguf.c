@@ -135,7 +135,7 @@ static void factors_q6_k(const uint8_t *b, float *scale, float *minimum)
 /* ---- types ---- */
 
 struct block_type {
-    uint32_t id, elements, bytes;
+    uint32_t id, elements;
     uint32_t group; /* numbers that share a scale */
     uint8_t middle; /* of a number */
     bool packed;    /* numbers have four bits */
@@ -146,14 +146,14 @@ struct block_type {
 };
 
 static const struct block_type block_types[] = {
-    {2, 32, 18, 32, 8, true, false, NGD_F16, numbers_q4_0, factors_scale},
-    {3, 32, 20, 32, 8, true, true, NGD_F16, numbers_q4_1, factors_scale_minimum},
-    {6, 32, 22, 32, 16, false, false, NGD_F16, numbers_q5_0, factors_scale},
-    {7, 32, 24, 32, 16, false, true, NGD_F16, numbers_q5_1, factors_scale_minimum},
-    {8, 32, 34, 32, 0, false, false, NGD_F16, NULL, factors_scale},
-    {12, 256, 144, 32, 8, true, true, NGD_F32, numbers_q4_k, factors_k},
-    {13, 256, 176, 32, 16, false, true, NGD_F32, numbers_q5_k, factors_k},
-    {14, 256, 210, 16, 32, false, false, NGD_F32, numbers_q6_k, factors_q6_k},
+    {2, 32, 32, 8, true, false, NGD_F16, numbers_q4_0, factors_scale},
+    {3, 32, 32, 8, true, true, NGD_F16, numbers_q4_1, factors_scale_minimum},
+    {6, 32, 32, 16, false, false, NGD_F16, numbers_q5_0, factors_scale},
+    {7, 32, 32, 16, false, true, NGD_F16, numbers_q5_1, factors_scale_minimum},
+    {8, 32, 32, 0, false, false, NGD_F16, NULL, factors_scale},
+    {12, 256, 32, 8, true, true, NGD_F32, numbers_q4_k, factors_k},
+    {13, 256, 32, 16, false, true, NGD_F32, numbers_q5_k, factors_k},
+    {14, 256, 16, 32, false, false, NGD_F32, numbers_q6_k, factors_q6_k},
 };
 
 static const struct block_type *find_block_type(uint32_t id)

@@ -199,7 +199,7 @@ static struct npugraph__checkpoint *checkpoint_new(json_t *config, uint32_t rank
 
 const char *npugraph__config_name(const struct npugraph__checkpoint *ck)
 {
-    return ck->gguf != NULL ? "the file's metadata, as config.json" : "config.json";
+    return ck->gguf != NULL ? "the GGUF metadata, with names of config.json" : "config.json";
 }
 
 /* The same as npugraph__checkpoint_read, of a GGUF file. The checkpoint owns g. */

@@ -10,12 +10,15 @@
 #include "base/gguf.h"
 #include "client/hf/source.h"
 #include <jansson.h>
+#include <sys/stat.h>
 
 struct npugraph__gguf {
     struct ngd_gguf header;
     int fd;
+    struct stat as_opened;
     char path[4096];
     struct npugraph__source from; /* path, and the error of the call that is under way */
+    bool no_memory;               /* a part of what a call makes is missing */
 };
 
 /* True for a regular file that begins as a GGUF file does. */
@@ -23,6 +26,9 @@ bool npugraph__gguf_is(const char *path);
 /* Opens a file and reads its header. The caller frees *g_p, and sets from.err before other calls. */
 int npugraph__gguf_open(const char *path, struct npugraph__gguf **g_p, struct npugraph_error *err);
 void npugraph__gguf_close(struct npugraph__gguf *g); /* NULL is fine */
+/* Refuses a file that is another one now, or was written since it was opened: what was read of it is not what others
+ * read. */
+int npugraph__gguf_check_unchanged(struct npugraph__gguf *g);
 
 /* Each gives a new reference. */
 int npugraph__gguf_config(struct npugraph__gguf *g, json_t **config_p);
@@ -37,6 +43,10 @@ const struct ngd_gguf_tensor *npugraph__gguf_find(const struct npugraph__gguf *g
 
 /* ---- for the files gguf_*.c ---- */
 
+/* Set a field, or add an element, and take the reference. If there is no memory for it, g->no_memory says so, which
+ * whoever began the object asks for at the end. */
+void npugraph__gguf_set(struct npugraph__gguf *g, json_t *object, const char *name, json_t *value);
+void npugraph__gguf_add(struct npugraph__gguf *g, json_t *list, json_t *value);
 /* The value of a key. If the key is absent, the value stays as it is. A value of another type, or an array, is refused
  * with the key. */
 int npugraph__gguf_int(const struct npugraph__gguf *g, const char *key, int64_t *v_p);

@@ -62,7 +62,7 @@ static const struct gguf_key *find_gguf_key(const char *key, size_t n)
     return NULL;
 }
 
-static int check_gguf_keys(const struct npugraph__gguf *g, const struct gguf_architecture *a)
+static int check_gguf_keys(struct npugraph__gguf *g, const struct gguf_architecture *a)
 {
     const size_t prefix = strlen(a->name);
 
@@ -77,7 +77,7 @@ static int check_gguf_keys(const struct npugraph__gguf *g, const struct gguf_arc
     return 0;
 }
 
-static int take_gguf_key(const struct npugraph__gguf *g, const struct gguf_architecture *a, const struct gguf_key *k,
+static int take_gguf_key(struct npugraph__gguf *g, const struct gguf_architecture *a, const struct gguf_key *k,
                          json_t *config)
 {
     char key[96];
@@ -94,12 +94,12 @@ static int take_gguf_key(const struct npugraph__gguf *g, const struct gguf_archi
     if (rc == 0 && !k->number && (whole < 1 || whole > INT32_MAX))
         rc = npugraph__corrupt(&g->from, "metadata %s: is %" PRId64 "; it must be 1 to 2147483647", key, whole);
     if (rc == 0)
-        json_object_set_new(config, k->field, k->number ? json_real(number) : json_integer(whole));
+        npugraph__gguf_set(g, config, k->field, k->number ? json_real(number) : json_integer(whole));
     return rc;
 }
 
 /* Refuses a key unless it is absent or has the wanted value. */
-static int expect_gguf_int(const struct npugraph__gguf *g, const struct gguf_architecture *a, const char *name,
+static int expect_gguf_int(struct npugraph__gguf *g, const struct gguf_architecture *a, const char *name,
                            int64_t wanted, const char *what)
 {
     char key[96];
@@ -120,12 +120,12 @@ static int64_t config_int(const json_t *config, const char *field)
 
 /* ---- what follows from tensors ---- */
 
-static bool has_gguf_tensor(const struct npugraph__gguf *g, const char *name)
+static bool has_gguf_tensor(struct npugraph__gguf *g, const char *name)
 {
     return ngd_gguf_tensor(&g->header, name) != NULL;
 }
 
-static int take_vocab(const struct npugraph__gguf *g, const struct gguf_architecture *a, json_t *config)
+static int take_vocab(struct npugraph__gguf *g, const struct gguf_architecture *a, json_t *config)
 {
     const struct ngd_gguf_tensor *t = ngd_gguf_tensor(&g->header, "token_embd.weight");
 
@@ -134,14 +134,14 @@ static int take_vocab(const struct npugraph__gguf *g, const struct gguf_architec
                                            "one; join the parts with llama-gguf-split --merge");
     if (t->rank != 2 || t->shape[0] > INT32_MAX)
         return npugraph__corrupt(&g->from, "tensor token_embd.weight: must have two dimensions, [vocabulary, hidden]");
-    json_object_set_new(config, "vocab_size", json_integer(t->shape[0]));
+    npugraph__gguf_set(g, config, "vocab_size", json_integer(t->shape[0]));
     return expect_gguf_int(g, a, "vocab_size", t->shape[0], "token_embd.weight has another number of rows");
 }
 
 /* ---- rotary positions ---- */
 
 /* Reads rope_freqs.weight: by what each frequency is divided. */
-static int read_rope_factors(const struct npugraph__gguf *g, int64_t pairs, json_t *list)
+static int read_rope_factors(struct npugraph__gguf *g, int64_t pairs, json_t *list)
 {
     const struct ngd_gguf_tensor *t = ngd_gguf_tensor(&g->header, "rope_freqs.weight");
     uint8_t bytes[4 * ROPE_FACTORS_MAX];
@@ -157,13 +157,13 @@ static int read_rope_factors(const struct npugraph__gguf *g, int64_t pairs, json
         ngd_gguf_take_number(&f32, &at, &factor);
         if (!(factor > 0) || !isfinite(factor))
             return npugraph__corrupt(&g->from, "tensor rope_freqs.weight: element %" PRId64 " is not positive", i);
-        json_array_append_new(list, json_real(factor));
+        npugraph__gguf_add(g, list, json_real(factor));
     }
     return 0;
 }
 
 /* Frequencies with factors of their own are what longrope has, without its scale. */
-static int take_rope_factors(const struct npugraph__gguf *g, json_t *config)
+static int take_rope_factors(struct npugraph__gguf *g, json_t *config)
 {
     json_t *list = json_array(), *rope;
     int rc = read_rope_factors(g, config_int(config, "head_dim") / 2, list);
@@ -175,13 +175,13 @@ static int take_rope_factors(const struct npugraph__gguf *g, json_t *config)
     rope = json_pack("{s:s, s:o, s:I, s:f, s:f}", "rope_type", "longrope", "short_factor", list,
                      "original_max_position_embeddings", (json_int_t)config_int(config, "max_position_embeddings"),
                      "factor", 1.0, "attention_factor", 1.0);
-    json_object_set_new(config, "rope_parameters", rope);
+    npugraph__gguf_set(g, config, "rope_parameters", rope);
     return 0;
 }
 
-static int take_rope(const struct npugraph__gguf *g, const struct gguf_architecture *a, json_t *config)
+static int take_rope(struct npugraph__gguf *g, const struct gguf_architecture *a, json_t *config)
 {
-    char type[32] = "none", key[96], factor_key[96];
+    char type[32] = "", key[96], factor_key[96];
     double factor = 0;
     int rc;
 
@@ -192,6 +192,8 @@ static int take_rope(const struct npugraph__gguf *g, const struct gguf_architect
         rc = npugraph__gguf_number(g, factor_key, &factor);
     if (rc != 0)
         return rc;
+    if (type[0] == '\0') /* llama.cpp's default, where 0 is no factor */
+        snprintf(type, sizeof(type), "%s", factor != 0 ? "linear" : "none");
     if (strcmp(type, "none") != 0 && strcmp(type, "linear") != 0)
         return npugraph__unsupported(&g->from, "metadata %s: is \"%s\"; none and linear are supported", key, type);
     if (has_gguf_tensor(g, "rope_freqs.weight"))
@@ -202,13 +204,13 @@ static int take_rope(const struct npugraph__gguf *g, const struct gguf_architect
     if (strcmp(type, "linear") == 0 && !(factor > 0 && isfinite(factor)))
         return npugraph__corrupt(&g->from, "metadata %s: must be a positive number", factor_key);
     if (strcmp(type, "linear") == 0)
-        json_object_set_new(config, "rope_scaling", json_pack("{s:s, s:f}", "rope_type", "linear", "factor", factor));
+        npugraph__gguf_set(g, config, "rope_scaling", json_pack("{s:s, s:f}", "rope_type", "linear", "factor", factor));
     return 0;
 }
 
 /* ---- the whole ---- */
 
-static int find_gguf_architecture(const struct npugraph__gguf *g, const struct gguf_architecture **a_p)
+static int find_gguf_architecture(struct npugraph__gguf *g, const struct gguf_architecture **a_p)
 {
     char name[64] = "";
     int rc = npugraph__gguf_text(g, "general.architecture", name, sizeof(name));
@@ -224,7 +226,7 @@ static int find_gguf_architecture(const struct npugraph__gguf *g, const struct g
                                  "metadata general.architecture: is \"%s\"; supported are llama, qwen2, qwen3", name);
 }
 
-static int check_gguf_parts(const struct npugraph__gguf *g)
+static int check_gguf_parts(struct npugraph__gguf *g)
 {
     int64_t parts = 1;
     int rc = npugraph__gguf_int(g, "split.count", &parts);
@@ -236,14 +238,16 @@ static int check_gguf_parts(const struct npugraph__gguf *g)
     return rc;
 }
 
-static int check_gguf_heads(const struct npugraph__gguf *g, const struct gguf_architecture *a, json_t *config)
+static int check_gguf_heads(struct npugraph__gguf *g, const struct gguf_architecture *a, json_t *config)
 {
     int rc;
 
+    if (config_int(config, "num_attention_heads") < 1 ||
+        config_int(config, "hidden_size") < config_int(config, "num_attention_heads"))
+        return npugraph__corrupt(&g->from, "metadata %s.attention.head_count: is more than embedding_length", a->name);
     if (json_object_get(config, "head_dim") == NULL)
-        json_object_set_new(
-            config, "head_dim",
-            json_integer(config_int(config, "hidden_size") / config_int(config, "num_attention_heads")));
+        npugraph__gguf_set(g, config, "head_dim",
+                           json_integer(config_int(config, "hidden_size") / config_int(config, "num_attention_heads")));
     rc = expect_gguf_int(g, a, "attention.value_length", config_int(config, "head_dim"),
                          "heads of values must be as long as those of keys");
     if (rc == 0)
@@ -253,7 +257,7 @@ static int check_gguf_heads(const struct npugraph__gguf *g, const struct gguf_ar
                    : rc;
 }
 
-static int take_stops(const struct npugraph__gguf *g, json_t *config)
+static int take_stops(struct npugraph__gguf *g, json_t *config)
 {
     static const char *const keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                        "tokenizer.ggml.eom_token_id"};
@@ -264,14 +268,17 @@ static int take_stops(const struct npugraph__gguf *g, json_t *config)
         int64_t id = -1;
 
         rc = npugraph__gguf_int(g, keys[i], &id);
+        if (rc == 0 && id >= config_int(config, "vocab_size"))
+            rc = npugraph__corrupt(&g->from, "metadata %s: is %" PRId64 "; the model has %" PRId64 " tokens", keys[i],
+                                   id, config_int(config, "vocab_size"));
         if (rc == 0 && id >= 0)
-            json_array_append_new(list, json_integer(id));
+            npugraph__gguf_add(g, list, json_integer(id));
     }
-    json_object_set_new(config, "eos_token_id", list);
+    npugraph__gguf_set(g, config, "eos_token_id", list);
     return rc;
 }
 
-static int fill_gguf_config(const struct npugraph__gguf *g, const struct gguf_architecture *a, json_t *config)
+static int fill_gguf_config(struct npugraph__gguf *g, const struct gguf_architecture *a, json_t *config)
 {
     int rc = check_gguf_parts(g);
 
@@ -280,6 +287,8 @@ static int fill_gguf_config(const struct npugraph__gguf *g, const struct gguf_ar
     for (size_t i = 0; rc == 0 && i < sizeof(gguf_keys) / sizeof(gguf_keys[0]); i++)
         if (gguf_keys[i].field != NULL)
             rc = take_gguf_key(g, a, &gguf_keys[i], config);
+    if (rc == 0 && g->no_memory)
+        rc = npugraph__no_memory(g->from.err);
     if (rc == 0)
         rc = take_vocab(g, a, config);
     if (rc == 0)
@@ -290,11 +299,11 @@ static int fill_gguf_config(const struct npugraph__gguf *g, const struct gguf_ar
         rc = take_stops(g, config);
     if (rc != 0)
         return rc;
-    json_object_set_new(config, "architectures", json_pack("[s]", a->family));
-    json_object_set_new(config, "tie_word_embeddings", json_boolean(!has_gguf_tensor(g, "output.weight")));
-    json_object_set_new(config, "attention_bias", json_boolean(has_gguf_tensor(g, "blk.0.attn_q.bias")));
-    json_object_set_new(config, "mlp_bias", json_boolean(has_gguf_tensor(g, "blk.0.ffn_down.bias")));
-    json_object_set_new(config, "gguf", json_pack("{s:b}", "rotary_pairs", a->rotary_pairs));
+    npugraph__gguf_set(g, config, "architectures", json_pack("[s]", a->family));
+    npugraph__gguf_set(g, config, "tie_word_embeddings", json_boolean(!has_gguf_tensor(g, "output.weight")));
+    npugraph__gguf_set(g, config, "attention_bias", json_boolean(has_gguf_tensor(g, "blk.0.attn_q.bias")));
+    npugraph__gguf_set(g, config, "mlp_bias", json_boolean(has_gguf_tensor(g, "blk.0.ffn_down.bias")));
+    npugraph__gguf_set(g, config, "gguf", json_pack("{s:b}", "rotary_pairs", a->rotary_pairs));
     return 0;
 }
 
@@ -302,11 +311,12 @@ int npugraph__gguf_config(struct npugraph__gguf *g, json_t **config_p)
 {
     const struct gguf_architecture *a = NULL;
     json_t *config = json_object();
-    int rc =
-        config != NULL ? find_gguf_architecture(g, &a) : npugraph__error(g->from.err, 8, "NO_MEMORY", "out of memory");
+    int rc = config != NULL ? find_gguf_architecture(g, &a) : npugraph__no_memory(g->from.err);
 
     if (rc == 0)
         rc = fill_gguf_config(g, a, config);
+    if (rc == 0 && g->no_memory)
+        rc = npugraph__no_memory(g->from.err);
     if (rc == 0)
         *config_p = config;
     else

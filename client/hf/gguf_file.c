@@ -35,20 +35,19 @@ int npugraph__gguf_open(const char *path, struct npugraph__gguf **g_p, struct np
     struct npugraph__gguf *g = calloc(1, sizeof(*g));
     struct ngd_diag diag = {0};
     ngd_status_t status;
-    struct stat sb;
 
     if (g == NULL)
         return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
     snprintf(g->path, sizeof(g->path), "%s", path);
     g->from = (struct npugraph__source){g->path, err};
     g->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (g->fd < 0 || fstat(g->fd, &sb) != 0 || !S_ISREG(sb.st_mode)) {
+    if (g->fd < 0 || fstat(g->fd, &g->as_opened) != 0 || !S_ISREG(g->as_opened.st_mode)) {
         npugraph__error(err, 5, "FILE_NOT_FOUND", "%.500s: %s", path,
                         g->fd < 0 ? strerror(errno) : "is not a regular file");
         npugraph__gguf_close(g);
         return 5;
     }
-    status = ngd_gguf_read(g->fd, (uint64_t)sb.st_size, &g->header, &diag);
+    status = ngd_gguf_read(g->fd, (uint64_t)g->as_opened.st_size, &g->header, &diag);
     if (status != NGD_OK) {
         const bool memory = status == NGD_ERR_NO_MEMORY;
 
@@ -69,6 +68,31 @@ void npugraph__gguf_close(struct npugraph__gguf *g)
         close(g->fd);
     ngd_gguf_fini(&g->header);
     free(g);
+}
+
+int npugraph__gguf_check_unchanged(struct npugraph__gguf *g)
+{
+    const struct stat *was = &g->as_opened;
+    struct stat now;
+
+    if (stat(g->path, &now) == 0 && now.st_dev == was->st_dev && now.st_ino == was->st_ino &&
+        now.st_size == was->st_size && now.st_mtim.tv_sec == was->st_mtim.tv_sec &&
+        now.st_mtim.tv_nsec == was->st_mtim.tv_nsec)
+        return 0;
+    return npugraph__error(g->from.err, 3, "FILE_CORRUPT", "%.500s: was changed while it was loaded; load it again",
+                           g->path);
+}
+
+/* ---- what is made ---- */
+
+void npugraph__gguf_set(struct npugraph__gguf *g, json_t *object, const char *name, json_t *value)
+{
+    g->no_memory |= json_object_set_new(object, name, value) != 0;
+}
+
+void npugraph__gguf_add(struct npugraph__gguf *g, json_t *list, json_t *value)
+{
+    g->no_memory |= json_array_append_new(list, value) != 0;
 }
 
 /* ---- metadata ---- */

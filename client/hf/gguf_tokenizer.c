@@ -15,8 +15,9 @@
 #include <string.h>
 
 #define TOKEN_MAX  NPUGRAPH__MAX_ADDED
-#define PIECE_MAX  256     /* bytes of a token that is taken apart */
-#define MERGES_MAX 8000000 /* that scores may make */
+#define PIECE_MAX  256 /* bytes of a token that is taken apart */
+#define MERGES_MAX 2000000
+#define MERGES_OF  16 /* merges for each token, of those that scores make; models have 2 to 4 */
 #define SPACE      "\xe2\x96\x81"
 
 /* Kinds of tokens (tokenizer.ggml.token_type). */
@@ -30,7 +31,7 @@ struct gguf_token {
 };
 
 struct gguf_vocab {
-    const struct npugraph__gguf *g;
+    struct npugraph__gguf *g;
     struct gguf_token *tokens;
     size_t n;
     bool has_scores;
@@ -130,8 +131,9 @@ static json_t *added_tokens(const struct gguf_vocab *vocab)
         const struct gguf_token *t = &vocab->tokens[i];
 
         if (t->kind == TOKEN_CONTROL || t->kind == TOKEN_USER || t->kind == TOKEN_UNKNOWN)
-            json_array_append_new(list, json_pack("{s:I, s:s%, s:b, s:b}", "id", (json_int_t)i, "content", t->s, t->n,
-                                                  "special", t->kind != TOKEN_USER, "normalized", 0));
+            npugraph__gguf_add(vocab->g, list,
+                               json_pack("{s:I, s:s%, s:b, s:b}", "id", (json_int_t)i, "content", t->s, t->n, "special",
+                                         t->kind != TOKEN_USER, "normalized", 0));
     }
     return list;
 }
@@ -140,6 +142,7 @@ static json_t *added_tokens(const struct gguf_vocab *vocab)
 static json_t *special_token(const struct gguf_vocab *vocab, const char *key, int *rc, int64_t *id_p)
 {
     int64_t id = -1;
+    json_t *text;
 
     if (*rc == 0)
         *rc = npugraph__gguf_int(vocab->g, key, &id);
@@ -151,7 +154,9 @@ static json_t *special_token(const struct gguf_vocab *vocab, const char *key, in
         return NULL;
     }
     *id_p = id;
-    return json_stringn(vocab->tokens[id].s, vocab->tokens[id].n);
+    text = json_stringn(vocab->tokens[id].s, vocab->tokens[id].n);
+    vocab->g->no_memory |= text == NULL;
+    return text;
 }
 
 /* ---- what stands before and behind a text ---- */
@@ -164,8 +169,8 @@ static int add_template_token(const struct gguf_vocab *vocab, const char *key, j
 
     if (text == NULL)
         return rc != 0 ? rc : npugraph__corrupt(&vocab->g->from, "metadata %s: is missing", key);
-    json_array_append_new(single, json_pack("{s:{s:O, s:i}}", "SpecialToken", "id", text, "type_id", 0));
-    json_object_set_new(known, json_string_value(text), json_pack("{s:[I]}", "ids", (json_int_t)id));
+    npugraph__gguf_add(vocab->g, single, json_pack("{s:{s:O, s:i}}", "SpecialToken", "id", text, "type_id", 0));
+    npugraph__gguf_set(vocab->g, known, json_string_value(text), json_pack("{s:[I]}", "ids", (json_int_t)id));
     json_decref(text);
     return 0;
 }
@@ -180,11 +185,11 @@ static int add_post_processor(const struct gguf_vocab *vocab, bool begins, json_
         rc = npugraph__gguf_bool(vocab->g, "tokenizer.ggml.add_eos_token", &ends);
     if (rc == 0 && begins)
         rc = add_template_token(vocab, "tokenizer.ggml.bos_token_id", single, known);
-    json_array_append_new(single, json_pack("{s:{s:s, s:i}}", "Sequence", "id", "A", "type_id", 0));
+    npugraph__gguf_add(vocab->g, single, json_pack("{s:{s:s, s:i}}", "Sequence", "id", "A", "type_id", 0));
     if (rc == 0 && ends)
         rc = add_template_token(vocab, "tokenizer.ggml.eos_token_id", single, known);
-    json_object_set_new(
-        root, "post_processor",
+    npugraph__gguf_set(
+        vocab->g, root, "post_processor",
         json_pack("{s:s, s:o, s:o}", "type", "TemplateProcessing", "single", single, "special_tokens", known));
     return rc;
 }
@@ -231,16 +236,17 @@ static json_t *byte_level(bool regex)
                      (int)regex);
 }
 
-static json_t *split_stages(const struct pre_tokenizer *pre)
+static json_t *split_stages(const struct gguf_vocab *vocab, const struct pre_tokenizer *pre)
 {
     json_t *list = json_array();
 
     if (pre->digits)
-        json_array_append_new(list, json_pack("{s:s, s:b}", "type", "Digits", "individual_digits", 1));
+        npugraph__gguf_add(vocab->g, list, json_pack("{s:s, s:b}", "type", "Digits", "individual_digits", 1));
     if (pre->expression != NULL)
-        json_array_append_new(list, json_pack("{s:s, s:{s:s}, s:s, s:b}", "type", "Split", "pattern", "Regex",
-                                              pre->expression, "behavior", "Isolated", "invert", 0));
-    json_array_append_new(list, byte_level(pre->expression == NULL));
+        npugraph__gguf_add(vocab->g, list,
+                           json_pack("{s:s, s:{s:s}, s:s, s:b}", "type", "Split", "pattern", "Regex", pre->expression,
+                                     "behavior", "Isolated", "invert", 0));
+    npugraph__gguf_add(vocab->g, list, byte_level(pre->expression == NULL));
     return json_pack("{s:s, s:o}", "type", "Sequence", "pretokenizers", list);
 }
 
@@ -261,7 +267,7 @@ static int take_merges(const struct gguf_vocab *vocab, json_t *merges)
         if (text == NULL)
             return npugraph__corrupt(&vocab->g->from,
                                      "metadata tokenizer.ggml.merges: element %" PRIu64 " is not UTF-8", i);
-        json_array_append_new(merges, text);
+        npugraph__gguf_add(vocab->g, merges, text);
     }
     return 0;
 }
@@ -280,13 +286,13 @@ static int fill_byte_level(const struct gguf_vocab *vocab, json_t *root)
         json_decref(merges);
         return rc;
     }
-    json_object_set_new(root, "model",
-                        json_pack("{s:s, s:b, s:O, s:o}", "type", "BPE", "ignore_merges", (int)pre->ignore_merges,
-                                  "vocab", vocab->ids, "merges", merges));
+    npugraph__gguf_set(vocab->g, root, "model",
+                       json_pack("{s:s, s:b, s:O, s:o}", "type", "BPE", "ignore_merges", (int)pre->ignore_merges,
+                                 "vocab", vocab->ids, "merges", merges));
     if (pre->nfc)
-        json_object_set_new(root, "normalizer", json_pack("{s:s}", "type", "NFC"));
-    json_object_set_new(root, "pre_tokenizer", split_stages(pre));
-    json_object_set_new(root, "decoder", byte_level(true));
+        npugraph__gguf_set(vocab->g, root, "normalizer", json_pack("{s:s}", "type", "NFC"));
+    npugraph__gguf_set(vocab->g, root, "pre_tokenizer", split_stages(vocab, pre));
+    npugraph__gguf_set(vocab->g, root, "decoder", byte_level(true));
     return 0;
 }
 
@@ -307,13 +313,14 @@ struct scored_merges {
 
 static int add_scored_merge(const struct gguf_vocab *vocab, struct scored_merges *m, const struct scored_merge *one)
 {
+    if (m->n >= MERGES_MAX || m->n >= MERGES_OF * vocab->n)
+        return npugraph__unsupported(&vocab->g->from,
+                                     "metadata tokenizer.ggml.tokens: makes more than %d merges for each token, or %d",
+                                     MERGES_OF, MERGES_MAX);
     if (m->n == m->room) {
         const size_t room = m->room != 0 ? 2 * m->room : 1024;
-        struct scored_merge *more = m->n < MERGES_MAX ? realloc(m->items, room * sizeof(*more)) : NULL;
+        struct scored_merge *more = realloc(m->items, room * sizeof(*more));
 
-        if (m->n >= MERGES_MAX)
-            return npugraph__unsupported(&vocab->g->from, "metadata tokenizer.ggml.tokens: makes more than %d merges",
-                                         MERGES_MAX);
         if (more == NULL)
             return npugraph__no_memory(vocab->g->from.err);
         m->items = more;
@@ -399,7 +406,7 @@ static int make_merges(const struct gguf_vocab *vocab, json_t *merges)
     for (size_t i = 0; rc == 0 && i < m.n; i++) {
         const struct gguf_token *l = &vocab->tokens[m.items[i].left], *r = &vocab->tokens[m.items[i].right];
 
-        json_array_append_new(merges, json_pack("[s%, s%]", l->s, l->n, r->s, r->n));
+        npugraph__gguf_add(vocab->g, merges, json_pack("[s%, s%]", l->s, l->n, r->s, r->n));
     }
     free(m.items);
     return rc;
@@ -411,21 +418,22 @@ static json_t *replace_stage(const char *from, const char *to)
 }
 
 /* Writes spaces as SentencePiece does. prefix: a text begins with one. */
-static void add_space_stages(json_t *root, bool prefix)
+static void add_space_stages(const struct gguf_vocab *vocab, json_t *root, bool prefix)
 {
     json_t *before = json_array(), *decoders = json_array();
 
     if (prefix)
-        json_array_append_new(before, json_pack("{s:s, s:s}", "type", "Prepend", "prepend", SPACE));
-    json_array_append_new(before, replace_stage(" ", SPACE));
-    json_array_append_new(decoders, replace_stage(SPACE, " "));
-    json_array_append_new(decoders, json_pack("{s:s}", "type", "ByteFallback"));
-    json_array_append_new(decoders, json_pack("{s:s}", "type", "Fuse"));
+        npugraph__gguf_add(vocab->g, before, json_pack("{s:s, s:s}", "type", "Prepend", "prepend", SPACE));
+    npugraph__gguf_add(vocab->g, before, replace_stage(" ", SPACE));
+    npugraph__gguf_add(vocab->g, decoders, replace_stage(SPACE, " "));
+    npugraph__gguf_add(vocab->g, decoders, json_pack("{s:s}", "type", "ByteFallback"));
+    npugraph__gguf_add(vocab->g, decoders, json_pack("{s:s}", "type", "Fuse"));
     if (prefix)
-        json_array_append_new(
-            decoders, json_pack("{s:s, s:s, s:i, s:i}", "type", "Strip", "content", " ", "start", 1, "stop", 0));
-    json_object_set_new(root, "normalizer", json_pack("{s:s, s:o}", "type", "Sequence", "normalizers", before));
-    json_object_set_new(root, "decoder", json_pack("{s:s, s:o}", "type", "Sequence", "decoders", decoders));
+        npugraph__gguf_add(vocab->g, decoders,
+                           json_pack("{s:s, s:s, s:i, s:i}", "type", "Strip", "content", " ", "start", 1, "stop", 0));
+    npugraph__gguf_set(vocab->g, root, "normalizer",
+                       json_pack("{s:s, s:o}", "type", "Sequence", "normalizers", before));
+    npugraph__gguf_set(vocab->g, root, "decoder", json_pack("{s:s, s:o}", "type", "Sequence", "decoders", decoders));
 }
 
 static int fill_sentencepiece(const struct gguf_vocab *vocab, json_t *root)
@@ -447,10 +455,10 @@ static int fill_sentencepiece(const struct gguf_vocab *vocab, json_t *root)
         json_decref(unknown);
         return rc;
     }
-    json_object_set_new(root, "model",
-                        json_pack("{s:s, s:b, s:b, s:O, s:o, s:o?}", "type", "BPE", "byte_fallback", 1, "fuse_unk", 1,
-                                  "vocab", vocab->ids, "merges", merges, "unk_token", unknown));
-    add_space_stages(root, prefix);
+    npugraph__gguf_set(vocab->g, root, "model",
+                       json_pack("{s:s, s:b, s:b, s:O, s:o, s:o?}", "type", "BPE", "byte_fallback", 1, "fuse_unk", 1,
+                                 "vocab", vocab->ids, "merges", merges, "unk_token", unknown));
+    add_space_stages(vocab, root, prefix);
     return 0;
 }
 
@@ -529,7 +537,7 @@ static int fill_tokenizer(struct gguf_vocab *vocab, json_t *root)
     if (rc == 0)
         rc = strcmp(model, "gpt2") == 0 ? fill_byte_level(vocab, root) : fill_sentencepiece(vocab, root);
     if (rc == 0)
-        json_object_set_new(root, "added_tokens", added_tokens(vocab));
+        npugraph__gguf_set(vocab->g, root, "added_tokens", added_tokens(vocab));
     return rc;
 }
 
@@ -538,8 +546,12 @@ static int make_from_vocab(struct npugraph__gguf *g, int (*fn)(struct gguf_vocab
 {
     struct gguf_vocab vocab = {.g = g, .ids = json_object()};
     json_t *made = json_object();
-    int rc = vocab.ids != NULL && made != NULL ? fn(&vocab, made) : npugraph__no_memory(g->from.err);
+    int rc;
 
+    g->no_memory = false;
+    rc = vocab.ids != NULL && made != NULL ? fn(&vocab, made) : npugraph__no_memory(g->from.err);
+    if (rc == 0 && g->no_memory)
+        rc = npugraph__no_memory(g->from.err);
     json_decref(vocab.ids);
     free(vocab.tokens);
     if (rc == 0)
@@ -572,7 +584,7 @@ static int fill_tokenizer_config(struct gguf_vocab *vocab, json_t *config)
         json_t *text = special_token(vocab, tokens[i][0], &rc, &id);
 
         if (text != NULL)
-            json_object_set_new(config, tokens[i][1], text);
+            npugraph__gguf_set(vocab->g, config, tokens[i][1], text);
     }
     if (rc != 0 || v == NULL)
         return rc;

@@ -522,6 +522,10 @@ static int load_all(struct load *l, const char *dir)
         return npugraph__error(l->err, 8, "NO_MEMORY", "out of memory");
     l->bytes_total = count_bytes(l);
     rc = load_ranks(l);
+    if (rc == 0 && l->ck->gguf != NULL) {
+        l->ck->gguf->from.err = l->err;
+        rc = npugraph__gguf_check_unchanged(l->ck->gguf);
+    }
     return rc == 0 ? register_loaded(l) : rc;
 }
 

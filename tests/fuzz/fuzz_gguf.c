@@ -8,6 +8,7 @@
 #include "client/hf/gguf.h"
 #include "tests/fuzz/fuzz.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 const uint32_t fuzz_runs = 20000;
@@ -31,10 +32,36 @@ static void check_made(int rc, const json_t *made, const struct npugraph_error *
     fuzz_demand(rc == 0 ? json_is_object(made) : err->message[0] != '\0', "neither an object nor a refusal");
 }
 
+typedef int maker_fn(struct npugraph__gguf *, json_t **);
+
+static uint64_t json_left; /* allocations that succeed; the next one fails */
+
+static void *json_alloc(size_t n)
+{
+    return json_left-- == 0 ? NULL : malloc(n);
+}
+
+/* Without memory for a part, nothing is made, or the same. */
+static void fail_each_allocation(struct npugraph__gguf *g, maker_fn *maker, const json_t *whole)
+{
+    for (uint64_t k = 0, over = 0; k < 300 && !over; k++) {
+        json_t *made = NULL;
+        int rc;
+
+        json_left = k;
+        json_set_alloc_funcs(json_alloc, free);
+        rc = maker(g, &made);
+        over = json_left <= k;
+        json_set_alloc_funcs(malloc, free);
+        fuzz_demand(rc != 0 || json_equal(made, whole), "a failed allocation makes something else");
+        json_decref(made);
+    }
+}
+
 static void use_metadata(const struct ngd_gguf *header)
 {
-    static int (*const makers[])(struct npugraph__gguf *, json_t **) = {npugraph__gguf_config, npugraph__gguf_tokenizer,
-                                                                        npugraph__gguf_tokenizer_config};
+    static maker_fn *const makers[] = {npugraph__gguf_config, npugraph__gguf_tokenizer,
+                                       npugraph__gguf_tokenizer_config};
     struct npugraph__gguf g = {.header = *header, .fd = -1, .path = "x"};
 
     for (size_t i = 0; i < sizeof(makers) / sizeof(makers[0]); i++) {
@@ -45,6 +72,8 @@ static void use_metadata(const struct ngd_gguf *header)
         g.from = (struct npugraph__source){g.path, &err};
         rc = makers[i](&g, &made);
         check_made(rc, made, &err);
+        if (rc == 0 && header->n_values < 64)
+            fail_each_allocation(&g, makers[i], made);
         json_decref(made);
     }
 }

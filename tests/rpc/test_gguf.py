@@ -267,6 +267,28 @@ def floats(daemon):
             ctl(daemon, "unload", model)
 
 
+@test("positions are divided by a linear factor, also if the file does not name the kind of scaling, as llama.cpp does")
+def linear_positions(daemon):
+    source = GOLDEN / "qwen3_gqa2_untied"
+    config = json.loads((source / "config.json").read_text())
+    parts = list(read_directory(source))
+    scaled = {**config, "rope_scaling": {"rope_type": "linear", "factor": 4.0}}
+    directory = write_directory("linear", scaled, [(n, t["shape"], struct.unpack(f"<{len(d) // 4}f", d)) for n, t, d in parts])
+    tensors = [(name_in_gguf(n), t["shape"], F32, d) for n, t, d in parts]
+    ctl(daemon, "load", directory, "--name", "a", "--max-batch", 2, "--chunk", 16)
+    plain = logits_of(daemon, "a", list(range(40)))
+    for more in ({"qwen3.rope.scaling.type": "linear"}, {}):
+        path = write("factor.gguf", {**metadata_of(config), "qwen3.rope.scaling.factor": 4.0, **more}, tensors)
+        ctl(daemon, "load", path, "--name", "b", "--max-batch", 2, "--chunk", 16, "--kv-dtype", "f32")
+        same_models(daemon, "a", "b", config["vocab_size"])
+        ctl(daemon, "unload", "b")
+    path = write("none.gguf", {**metadata_of(config), "qwen3.rope.scaling.factor": 0.0}, tensors)
+    ctl(daemon, "load", path, "--name", "b", "--max-batch", 2, "--chunk", 16, "--kv-dtype", "f32")
+    assert logits_of(daemon, "b", list(range(40))) != plain
+    for model in ("a", "b"):
+        ctl(daemon, "unload", model)
+
+
 def quantised_pair(name, types, tied):
     """Writes random blocks of the types as a GGUF file, and their values as a checkpoint."""
     rng = random.Random(name)
@@ -452,7 +474,8 @@ def lies(daemon):
     whole = metadata_of(config)
     table = [("token_embd.weight", [8, 40], F32, bytes(4 * 320))]
     for key, value, says in (("general.architecture", "mamba", "mamba"), ("general.architecture", "a\x1b[2J", "ASCII"),
-                             ("qwen3.block_count", 0, "must be 1"),
+                             ("qwen3.block_count", 0, "must be 1"), ("qwen3.attention.head_count", 100000, "more than embedding_length"),
+                             ("tokenizer.ggml.eos_token_id", "x", "integer"), ("tokenizer.ggml.eos_token_id", 8, "has 8 tokens"),
                              ("qwen3.context_length", "x", "integer"), ("qwen3.embedding_length", [1, 2], "array"),
                              ("qwen3.expert_count", 8, "experts"), ("qwen3.rope.scaling.type", "yarn", "yarn"),
                              ("qwen3.rope.dimension_count", 4, "turn"), ("qwen3.vocab_size", 9, "rows"),
