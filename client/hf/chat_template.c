@@ -37,7 +37,8 @@ static const char render_script[] =
     ;
 
 struct renderer {
-    pid_t pid; /* 0: none runs */
+    pid_t pid;   /* 0: none runs */
+    pid_t owner; /* the process that started it; a fork of that has a child that is not its own */
     int fd;
     int64_t deadline; /* ms; of the text that is being rendered */
 };
@@ -240,6 +241,7 @@ static int start_renderer(struct renderer *r, struct npugraph_error *err)
     char *const argv[] = {"python3", "-I", "-B", "-c", (char *)(uintptr_t)render_script, NULL};
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
+    sigset_t none, all;
     int pair[2], rc;
 
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
@@ -250,12 +252,17 @@ static int start_renderer(struct renderer *r, struct npugraph_error *err)
     posix_spawn_file_actions_adddup2(&actions, pair[1], STDOUT_FILENO);
     posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
     posix_spawnattr_init(&attributes); /* a group of its own: ^C on the terminal is not for it */
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    sigemptyset(&none); /* the limit of its time ends it by a signal, whatever this process does with that */
+    sigfillset(&all);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &all);
     rc = posix_spawnp(&r->pid, argv[0], &actions, &attributes, argv, environ);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     close(pair[1]);
     r->fd = pair[0];
+    r->owner = getpid();
     if (rc == 0)
         return 0;
     r->pid = 0;
@@ -271,9 +278,11 @@ static void stop_renderer(struct renderer *r)
     if (r->pid == 0)
         return;
     close(r->fd);
-    kill(r->pid, SIGKILL); /* one that has ended is not affected */
-    while (waitpid(r->pid, NULL, 0) < 0 && errno == EINTR)
-        continue;
+    if (r->owner == getpid()) {
+        kill(r->pid, SIGKILL); /* one that has ended is not affected */
+        while (waitpid(r->pid, NULL, 0) < 0 && errno == EINTR)
+            continue;
+    }
     r->pid = 0;
 }
 
@@ -292,7 +301,8 @@ static int prepare_renderer(struct renderer *r, struct npugraph_error *err)
 {
     struct pollfd p = {.fd = r->fd, .events = POLLIN};
 
-    if (r->pid != 0 && poll(&p, 1, 0) != 0) /* it has ended: it has nothing to say now */
+    /* One that says something now has ended. One of the process that this is a fork of answers that process, too. */
+    if (r->pid != 0 && (r->owner != getpid() || poll(&p, 1, 0) != 0))
         stop_renderer(r);
     r->deadline = now_in_ms() + RENDER_MS;
     return r->pid != 0 ? 0 : start_renderer(r, err);
@@ -405,7 +415,7 @@ static char *make_request(const struct npugraph_chat_template *t, json_t *messag
     json_object_set(variables, "add_generation_prompt", json_boolean(generation));
     json_object_set_new(root, "template", json_string(t->source));
     json_object_set_new(root, "variables", variables);
-    text = json_dumps(root, JSON_COMPACT);
+    text = json_dumps(root, JSON_COMPACT | JSON_ENSURE_ASCII); /* in any locale */
     json_decref(root);
     return text;
 }

@@ -98,7 +98,8 @@ NPUGRAPH_API void npugraph_detokenizer_destroy(struct npugraph_detokenizer *deto
  * chat_template.jinja, or chat_template in tokenizer_config.json, and there the special tokens; or dir is a GGUF file.
  * A file of the directory stands for it. NOT_FOUND: it has no template. file: a template to use instead, or NULL. It is
  * rendered by python3 with jinja2, in a child process with limits on memory, time and size: a template that does not
- * end or asks for too much is refused. The child is kept for the next text. One thread at a time.
+ * end or asks for too much is refused. The child is kept for the next text; a fork of this process
+ * starts one of its own. One thread at a time.
  */
 struct npugraph_chat_template;
 NPUGRAPH_API int npugraph_chat_template_open(const char *dir, const char *file,

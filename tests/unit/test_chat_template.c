@@ -233,6 +233,31 @@ START_TEST(a_child_renders_many_texts)
 }
 END_TEST
 
+/* Reading from one socket, each would get texts of the other. */
+START_TEST(a_fork_has_a_child_of_its_own)
+{
+    struct npugraph_chat_template *t = NULL;
+    struct npugraph_error err = {0};
+    int status = 0;
+    pid_t pid;
+
+    dir_open();
+    write_text("chat_template.jinja", "{% for i in range(2000) %}{% endfor %}{{ messages[0].content }}");
+    ck_assert_int_eq(npugraph_chat_template_open(dir, NULL, &t, &err), 0);
+    render_expect(t, "before", "before");
+    pid = fork();
+    ck_assert_int_ge(pid, 0);
+    for (int i = 0; i < 20; i++)
+        render_expect(t, pid == 0 ? "mine" : "yours", pid == 0 ? "mine" : "yours");
+    npugraph_chat_template_close(t);
+    if (pid == 0)
+        _exit(0);
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_eq(status, 0);
+    dir_close();
+}
+END_TEST
+
 START_TEST(requests_that_are_no_conversation_are_refused)
 {
     static const char *const bad[] = {"", "{}", "[", "nul", "\"x\""};
@@ -266,5 +291,5 @@ START_TEST(requests_that_are_no_conversation_are_refused)
 END_TEST
 
 UNIT_MAIN("client/chat_template", texts_are_those_of_transformers, templates_are_found_in_either_file,
-          hostile_templates_are_refused_in_time, a_child_renders_many_texts,
+          hostile_templates_are_refused_in_time, a_child_renders_many_texts, a_fork_has_a_child_of_its_own,
           requests_that_are_no_conversation_are_refused)
