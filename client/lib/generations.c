@@ -18,7 +18,7 @@
 
 struct event {
     struct npugraph_generation_event e;
-    struct npugraph_logprobs *logprobs; /* owned, with the first token of a message: those of all its tokens */
+    struct npugraph_logprobs *logprobs; /* owned, with the last token of a message: those of all its tokens */
     struct npugraph_error *error;       /* owned */
 };
 

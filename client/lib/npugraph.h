@@ -473,7 +473,8 @@ NPUGRAPH_API void npugraph_sequence_close(struct npugraph_sequence *seq); /* fre
 struct npugraph_generations;
 struct npugraph_generation_event {
     uint64_t tag; /* of the generation */
-    bool end;     /* its last event, which has no token; the sequence may be used again */
+    bool end;     /* its last event, which has no token. The sequence may be used again; behind a
+                   * cancellation it is SEQUENCE_BUSY until the daemon has noticed */
     int32_t token;
     const struct npugraph_logprobs *logprobs; /* of the token, as for npugraph_token_fn */
     enum npugraph_finish finish;              /* of the end, unless `error` is set */

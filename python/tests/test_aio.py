@@ -112,3 +112,19 @@ def test_a_daemon_that_dies_is_an_error(tmp_path: Any) -> None:
                     pass
 
     asyncio.run(main())
+
+
+def test_nothing_begins_while_a_client_closes(daemon: Daemon) -> None:
+    async def main() -> None:
+        aclient = await npugraph.aio.connect(daemon.address)
+        sequence = await aclient.open("bible", PROMPT)
+        closing = asyncio.ensure_future(aclient.close())
+        await asyncio.sleep(0)
+        with pytest.raises(npugraph.Error, match="SESSION_GONE"):
+            sequence.generate(5)
+        for begin in (aclient.open("bible", PROMPT), sequence.fork()):
+            with pytest.raises(npugraph.Error, match="SESSION_GONE"):
+                await begin
+        await closing
+
+    asyncio.run(main())

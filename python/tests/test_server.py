@@ -141,8 +141,14 @@ def test_openais_client_completes(server: Server, daemon: Daemon) -> None:
     assert "".join(c.choices[0].text for c in chunks[:-1]) == want and chunks[-1].usage == whole.usage
     assert [c.choices[0].finish_reason for c in chunks[:-1]] == [None] * (len(chunks) - 2) + ["length"]
     by_ids = client.completions.create(model="bible", prompt=TOKENIZER.encode(PROMPT), max_tokens=30,
-                                       temperature=0, echo=True)
-    assert by_ids.choices[0].text == PROMPT + want
+                                       temperature=0, echo=True, logprobs=1)
+    text, logprobs = by_ids.choices[0].text, by_ids.choices[0].logprobs
+    assert text == PROMPT + want and [text[at:at + len(token)] for at, token in
+                                      zip(logprobs.text_offset, logprobs.tokens, strict=True)] == logprobs.tokens
+    for _ in range(30):  # whether the stop token comes with others or alone
+        stopped = client.completions.create(model="bible", prompt=PROMPT, max_tokens=30, temperature=0, logprobs=1,
+                                            extra_body={"stop_token_ids": [TOKENIZER.encode(PROMPT + want)[-8]]}).choices[0]
+        assert stopped.finish_reason == "stop" and "".join(stopped.logprobs.tokens) == stopped.text
     assert client.models.list().data[0].id == client.models.retrieve("bible").id == "bible"
 
 

@@ -40,6 +40,12 @@ class Client:
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, "npugraph")
         self._sequences: set[Sequence] = set()
         self._generations = _Generations(client)
+        self._closing = False
+
+    def check_open(self) -> None:
+        """Raises if the client is closed or about to be: nothing that begins now would end."""
+        if self._closing:
+            raise Error("SESSION_GONE", "the client is closed")
 
     async def _run(self, function: Callable[..., _T], *args: Any, undo: Callable[[_T], object] | None = None) -> _T:
         """Runs a blocking call in a thread. If the coroutine is cancelled, `undo` gets the call's result there."""
@@ -69,11 +75,13 @@ class Client:
 
         `logprobs`: how many of the most probable first tokens get log-probabilities; None: not even the chosen one.
         """
+        self.check_open()
         opened = await self._run(lambda: self._client.open(model, prompt, sampling, logprobs=logprobs), undo=SyncSequence.close)
         return Sequence(self, opened)
 
     async def close(self) -> None:
         """Ends the session, after the calls that run. Generations end at their next token."""
+        self._closing = True
         await asyncio.gather(*[sequence.close() for sequence in self._sequences])
         self._generations.stop_reading()
         self._pool.shutdown(wait=False)
@@ -117,6 +125,7 @@ class Sequence:
     def generate(self, max_tokens: int | None = None, *, stop_tokens: Iterable[int] = (), ignore_stop: bool = False,
                  logprobs: int | None = None) -> Generation:
         """Generates tokens, the one that was chosen last first. `logprobs`: as in Client.open."""
+        self.client.check_open()
         if self._closed is not None or (self._generation is not None and self._generation.running):
             raise Error("BUSY", "the sequence is closed, or another generation of it runs")
         params = generate_params(max_tokens, stop_tokens, ignore_stop, logprobs)
@@ -125,6 +134,7 @@ class Sequence:
 
     async def fork(self, sampling: Sampling | None = None, *, logprobs: int | None = None) -> Sequence:
         """Copies an idle sequence; full blocks of its context are shared. The next token is drawn again."""
+        self.client.check_open()
         copy = await self.client._run(lambda: self._sequence.fork(sampling, logprobs=logprobs), undo=SyncSequence.close)
         return Sequence(self.client, copy)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fields of requests: a row for each, with its check, its default, and the requests that have it.
 
-What is not in the table is refused, and so are values that ask for what there is not: a field is never ignored.
+What is not in the table is refused, and so are values that ask for what there is not.
 """
 from __future__ import annotations
 
@@ -132,7 +132,8 @@ def _messages(name: str, value: Any) -> list[dict[str, str]]:
             raise bad(at, "must be an object")
         given = {k: v for k, v in message.items() if v is not None}
         if more := given.keys() - {"role", "content", "name"}:
-            raise Problem(400, f"{at}.{min(more)} is not supported by this server", param=f"{at}.{min(more)}", code="unsupported")
+            field = f"{at}.{min(more)[:100]}"
+            raise Problem(400, f"{field} is not supported by this server", param=field, code="unsupported")
         one = {"role": _text(f"{at}.role", given.get("role")), "content": _content(f"{at}.content", given.get("content"))}
         messages.append(one | ({"name": _text(f"{at}.name", given["name"])} if "name" in given else {}))
     return messages

@@ -89,12 +89,14 @@ class CompletionForm(Form):
         self._offsets: dict[int, int] = {}  # characters of the choice's tokens so far
 
     def first(self, index: int, echo: str) -> bytes:
+        self._offsets[index] = len(echo)
         return self.chunk(_json(self._choice(index, echo, [], None))) if echo else b""
 
     def piece(self, index: int, piece: Piece) -> bytes:
         return self.chunk(_json(self._choice(index, piece.text, piece.logprobs, piece.finish)))
 
     def choice(self, index: int, echo: str, text: str, logprobs: list[Logprobs], finish: str | None) -> dict[str, Any]:
+        self._offsets[index] = len(echo)
         return self._choice(index, echo + text, logprobs, finish)
 
     def _choice(self, index: int, text: str, logprobs: list[Logprobs], finish: str | None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from .. import Logprobs, Sampling, Stops
 from ..aio import Sequence, Token
+from ..errors import Error
 from .models import ServedModel
 
 SEED_BITS = 64
@@ -69,18 +70,22 @@ class Answer:
         generation = self._sequence.generate(ask.max_tokens, stop_tokens=ask.stop_tokens, ignore_stop=ask.ignore_eos,
                                              logprobs=ask.logprobs)
         while tokens := await generation.batch():
-            text, met = "", False
+            text, met, logprobs = "", False, []
             for token in tokens:
                 more, met = self._add(token)
                 text += more
+                if more or met:  # a stop token has no text, and its log-probabilities are not shown
+                    logprobs += self._take_logprobs()
                 if met:
                     break
             if met:
                 generation.cancel()
-                yield Piece(text, self._take_logprobs(), "stop")
+                yield Piece(text, logprobs, "stop")
                 return
             if text:
-                yield Piece(text, self._take_logprobs())
+                yield Piece(text, logprobs)
+        if generation.finish == "cancelled":
+            raise Error("CANCELLED", "the answer was ended before its time: the server closed its session")
         yield self._end(generation.finish == "stop")
 
     def _take_logprobs(self) -> list[Logprobs]:
