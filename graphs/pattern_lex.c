@@ -55,19 +55,25 @@ static char pattern_peek(const struct ngd_pattern_lexer *l, size_t ahead)
     return (size_t)(l->end - l->at) > ahead ? l->at[ahead] : '\0';
 }
 
-static void pattern_skip_blanks(struct ngd_pattern_lexer *l)
+static ngd_status_t pattern_skip_blanks(struct ngd_pattern_lexer *l)
 {
     for (; l->at < l->end; l->at++) {
-        if (*l->at == '#')
-            while (l->at < l->end && *l->at != '\n')
-                l->at++;
+        if (*l->at == '#') {
+            const char *line_end = memchr(l->at, '\n', (size_t)(l->end - l->at));
+            const char *stop = line_end != NULL ? line_end : l->end;
+
+            if (!ngd_text_ok(l->at, (size_t)(stop - l->at)))
+                return ngd_diag_set(l->diag, NGD_ERR_GRAPH_PARSE, "line %u: a comment is not valid UTF-8", l->line);
+            l->at = stop;
+        }
         if (l->at == l->end)
-            return;
+            break;
         if (*l->at == '\n')
             l->line++;
         else if (*l->at != ' ' && *l->at != '\t' && *l->at != '\r')
-            return;
+            break;
     }
+    return NGD_OK;
 }
 
 /* Reads digits [. digits] [e [+-] digits]; "1..16" is 1, then "..". */
@@ -127,9 +133,10 @@ static ngd_status_t lex_punct(struct ngd_pattern_lexer *l)
 
 ngd_status_t ngd_pattern_lex_advance(struct ngd_pattern_lexer *l)
 {
-    ngd_status_t status = NGD_OK;
+    ngd_status_t status = pattern_skip_blanks(l);
 
-    pattern_skip_blanks(l);
+    if (status)
+        return status;
     l->tok = (struct ngd_pattern_token){.kind = NGD_PATTERN_TOK_END, .p = l->at, .line = l->line};
     if (l->at == l->end)
         return NGD_OK;

@@ -86,6 +86,7 @@ static const struct bad_pattern bad_patterns[] = {
     {NGD_ERR_GRAPH_PARSE, "source and a replacement", X "source { %y = aten.neg(%x) return %y }"},
     {NGD_ERR_GRAPH_PARSE, "before source", "source { %y = aten.full() {size=[2], fill_value=1} return %y }\n" X},
     {NGD_ERR_GRAPH_PARSE, "first, early, late or custom", "phase never"},
+    {NGD_ERR_GRAPH_PARSE, "comment is not valid UTF-8", "phase early # \xc3\x28\n"},
     {NGD_ERR_OUT_OF_RANGE, "version", "version 0"},
     {NGD_ERR_OVERFLOW, "overflow", "dim A, B, C, D\n input %x : f32[A*B*C*D]\n"},
     {NGD_ERR_GRAPH_SYMBOL, "divisor", "dim A, B\n input %x : f32[mod(A,B)]\n"},
