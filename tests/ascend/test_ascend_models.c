@@ -45,38 +45,64 @@ static void load(struct npugraph_client *client, const char *checkpoint, const c
                   err.message);
 }
 
-/* A greedy continuation, token by token. */
-static void continue_prompt(struct npugraph_client *client, const int32_t *prompt, size_t n, int32_t *tokens)
+/* The index of the largest, and whether it is so by more than a trifle: where a row hardly prefers one token, another
+ * rounding may prefer another one. */
+static size_t best_of(const float *row, size_t n, bool *decided_p)
 {
+    size_t best = 0;
+    float low = row[0], second = -INFINITY;
+
+    for (size_t i = 1; i < n; i++) {
+        best = row[i] > row[best] ? i : best;
+        low = fminf(low, row[i]);
+    }
+    for (size_t i = 0; i < n; i++)
+        second = i != best ? fmaxf(second, row[i]) : second;
+    *decided_p = (double)(row[best] - second) > 0.03 * (double)(row[best] - low);
+    return best;
+}
+
+/* ---- the bundled model --------------------------------------------------------------------------- */
+
+struct told {
+    int32_t token[TOKENS];
+    bool decided[TOKENS];
+};
+
+/* Continues a prompt by the tokens of `other`, or by its own (NULL). */
+static void continue_prompt(struct npugraph_client *client, const int32_t *prompt, size_t n, size_t vocab,
+                            const struct told *other, struct told *told)
+{
+    const struct npugraph_open_params open = {.want_logits = true};
     struct npugraph_sequence *seq = NULL;
     struct npugraph_error err = {0};
     struct npugraph_step step;
 
-    ck_assert_msg(npugraph_sequence_open(client, "model", prompt, n, NULL, &seq, &step, &err) == 0, "%s", err.message);
+    ck_assert_msg(npugraph_sequence_open(client, "model", prompt, n, &open, &seq, &step, &err) == 0, "%s", err.message);
     for (int i = 0; i < TOKENS; i++) {
-        const struct npugraph_step_params ask = {.forced = step.token};
+        const struct npugraph_step_params ask = {.forced = other ? other->token[i] : step.token, .want_logits = true};
 
-        tokens[i] = step.token;
+        told->token[i] = step.token;
+        ck_assert_int_eq(step.token, (int32_t)best_of(step.logits, vocab, &told->decided[i]));
         ck_assert_msg(npugraph_sequence_step(seq, &ask, &step, &err) == 0, "%s", err.message);
     }
     npugraph_sequence_close(seq);
 }
 
-/* Text that the model was made for, cut at several places: where it does not know what it says, another rounding says
- * something else. */
 START_TEST(bundled_model_says_the_same_on_the_npu_as_on_the_cpu)
 {
     static const char *const devices[] = {"host", "ascend", "ascend"};
-    int32_t said[3][PROMPTS][TOKENS];
+    struct told told[3][PROMPTS];
     const size_t prompts = effort(PROMPTS, "prompts of the bundled model");
     const int32_t *prompt;
+    size_t n, vocab, decided = 0;
     char path[1024];
     struct tensors t;
-    size_t n;
 
     snprintf(path, sizeof(path), "%s/tests/golden/bundled/expect.safetensors", source_dir());
     tensors_open(&t, path);
     prompt = tensors_get(&t, "prompt", 4, &n);
+    tensors_get(&t, "last_logits", 4, &vocab);
     snprintf(path, sizeof(path), "%s/examples/model", source_dir());
     for (int d = 0; d < 3; d++) { /* the last with its weights in NZ */
         struct npugraph_client *client;
@@ -86,15 +112,21 @@ START_TEST(bundled_model_says_the_same_on_the_npu_as_on_the_cpu)
         client = live_connect(&live, "test_ascend_models");
         load(client, path, NULL, 16);
         for (size_t i = 0; i < prompts; i++)
-            continue_prompt(client, prompt, n * (i + 1) / PROMPTS, said[d][i]);
+            continue_prompt(client, prompt, n * (i + 1) / PROMPTS, vocab, d == 0 ? NULL : &told[0][i], &told[d][i]);
         npugraph_disconnect(client);
         ck_assert_int_eq(live_stop(&live), 0);
     }
     for (size_t i = 0; i < prompts; i++)
-        for (int k = 0; k < TOKENS; k++)
-            ck_assert_msg(said[0][i][k] == said[1][i][k] && said[1][i][k] == said[2][i][k],
-                          "prompt %d: token %d is %d on host, %d on ascend and %d with weights in NZ", (int)i, k,
-                          said[0][i][k], said[1][i][k], said[2][i][k]);
+        for (int k = 0; k < TOKENS; k++) {
+            const int32_t want = told[0][i].token[k];
+
+            decided += told[0][i].decided[k];
+            ck_assert_msg(!told[0][i].decided[k] || (told[1][i].token[k] == want && told[2][i].token[k] == want),
+                          "prompt %d: token %d is %d on host, %d on ascend and %d with weights in NZ", (int)i, k, want,
+                          told[1][i].token[k], told[2][i].token[k]);
+        }
+    printf("bundled: %zu of %zu rows are decided\n", decided, prompts * TOKENS);
+    ck_assert_uint_gt(decided, prompts * TOKENS / 2);
     tensors_close(&t);
 }
 END_TEST
@@ -108,23 +140,13 @@ struct report {
 
 static void compare_row(struct report *r, const float *got, const float *want, size_t n, double scale)
 {
-    size_t best = 0, second = n, mine = 0;
-    float low = want[0];
+    bool decided, mine_decided;
+    const size_t best = best_of(want, n, &decided), mine = best_of(got, n, &mine_decided);
 
-    for (size_t i = 0; i < n; i++) {
-        r->worst = fmax(r->worst, fabs((double)got[i] - (double)want[i]) / scale);
-        low = fminf(low, want[i]);
-        mine = got[i] > got[mine] ? i : mine;
-        best = want[i] > want[best] ? i : best;
-    }
     for (size_t i = 0; i < n; i++)
-        if (i != best && (second == n || want[i] > want[second]))
-            second = i;
-    /* Where the reference itself hardly prefers one token, another rounding may. */
-    if ((double)(want[best] - want[second]) > 0.03 * (double)(want[best] - low)) {
-        r->decided++;
-        r->wrong += mine != best;
-    }
+        r->worst = fmax(r->worst, fabs((double)got[i] - (double)want[i]) / scale);
+    r->decided += decided;
+    r->wrong += decided && mine != best;
 }
 
 static double largest(const float *x, size_t n)

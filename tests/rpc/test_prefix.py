@@ -11,7 +11,8 @@ if CTL is None or not (MODEL / "model.safetensors").exists():
 
 
 def load(daemon, name, *options):
-    subprocess.run([CTL, "--quiet", "--address", daemon.address, "load", str(MODEL), "--name", name, *options], check=True, capture_output=True)
+    subprocess.run([CTL, "--quiet", "--address", daemon.address, "load", str(MODEL), "--name", name, "--max-context", "256",
+                    *options], check=True, capture_output=True)
 
 
 def model(c, name):
@@ -134,7 +135,7 @@ def refusals(daemon):
 @test("KV blocks for one context, four clients: with kv_policy preempt all get on and say what they would have said")
 def preempted(daemon):
     load(daemon, "alone")
-    load(daemon, "few", "--max-context", "256", "--max-batch", "1", "--kv-policy", "preempt")
+    load(daemon, "few", "--max-batch", "1", "--kv-policy", "preempt")
     prompts = [[7 + (i * 13 + k * 101) % 1900 for i in range(60)] for k in range(4)]
     with Client(daemon) as c:
         expected = []

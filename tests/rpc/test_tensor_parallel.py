@@ -155,7 +155,7 @@ def together(daemon):
 @test("sequences that lose their KV blocks to others compute them again, on both devices")
 def preempted(daemon):
     both(daemon)
-    load(daemon, "small", "--devices", "0,1", "--kv-policy", "preempt", "--kv-bytes", "125K", "--max-context", "128", "--no-prefix-sharing")
+    load(daemon, "small", "--devices", "0,1", "--kv-policy", "preempt", "--kv-bytes", "250K", "--max-context", "128", "--no-prefix-sharing")
     with Client(daemon) as c:
         expected = []
         for prompt in PROMPTS[:3]:
