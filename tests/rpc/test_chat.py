@@ -103,7 +103,8 @@ def templates(daemon):
     bad.write_text("{% if messages[-1].content == 'loop' %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}{% endif %}"
                    "{% if messages[-1].content == 'raise' %}{{ raise_exception('not that') }}{% endif %}{{ messages | map(attribute='content') | join(' ') }}")
     answers, out = chat(daemon, ["one", "loop", "raise", "two"], "--template", bad, "--tokens", "3", "--min-tokens", "3")
-    assert len(answers) == 2 and "processor time" in out.stderr and "not that" in out.stderr, out
+    slow = "processor time" in out.stderr or "was not rendered within" in out.stderr  # the second where other programs have the CPUs
+    assert len(answers) == 2 and slow and "not that" in out.stderr, out
     answers, out = chat(daemon, ["word " * 20000, "one"], "--tokens", "3")
     assert len(answers) == 1 and "PROMPT_TOO_LONG" in out.stderr and "/reset" in out.stderr, out
     for options, text in ((["--plain", "--system", "x"], "--plain"), (["--tokens", "0"], "--tokens"), (["--min-p", "x"], "--min-p")):
