@@ -73,8 +73,10 @@ const struct ctl_command ctl_commands[] = {
      "[--share-prefixes]",
      "Load a Hugging Face checkpoint or a GGUF file as a model",
      "DIR holds config.json and model.safetensors (or shards with their index) and lies below one of the\n"
-     "daemon's models-dir. FILE is a GGUF file there (docs/gguf.md). Dense decoders of the families in "
-     "docs/families.md, in f32, f16 or bf16. When KV blocks "
+     "daemon's models-dir. FILE is a GGUF file there (docs/gguf.md). Decoders of the families in docs/families.md.\n"
+     "The KV cache has --kv-bytes; by default room for --max-batch contexts, or what the device has left. A context "
+     "is\n"
+     "--max-context tokens; by default what config.json says, at most 4096 and what the cache holds. When KV blocks "
      "run\n"
      "out, --kv-policy preempt takes those of another sequence, which computes them again later.\n"
      "--devices host:0,host:1 divides the model's heads and MLP among devices, which compute each step together.\n"

@@ -7,6 +7,7 @@
 #include "base/strbuf.h"
 #include "client/hf/checkpoint.h"
 #include "client/hf/gguf.h"
+#include "client/hf/model_shape.h"
 #include "client/hf/npugraph_hf.h"
 #include "client/lib/error.h"
 
@@ -17,8 +18,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define DEFAULT_MAX_CONTEXT 4096
-#define DEFAULT_BLOCK_SIZE  16
+#define DEFAULT_BLOCK_SIZE 16
 
 struct load {
     struct npugraph_client *client;
@@ -80,63 +80,40 @@ static const char *float_dtype(const struct load *l)
     return w->kind == NPUGRAPH__FLOAT ? w->dtype : "f16";
 }
 
-static uint64_t kv_element(const struct load *l)
+static const char *device_of_rank(const struct load *l, uint32_t rank)
 {
-    return strcmp(l->shape.kv_dtype, "f32") == 0 ? 4 : 2;
+    return l->params->n_devices != 0 ? l->params->devices[rank] : NULL;
 }
 
-/* Bytes of a block in the caches of all layers and ranks. */
-static uint64_t kv_block_bytes(const struct load *l)
+/* Memory of the device that has the least left for its KV cache. The weights of rank 0 are there, those of the other
+ * ranks, of about as many bytes, not yet. */
+static int measure_room(struct load *l, struct npugraph__room *room)
 {
-    uint64_t element = kv_element(l), row = 0;
+    const uint64_t weights = l->bytes_total / l->ranks;
+    struct npugraph_device device;
 
-    for (size_t i = 0; i < l->ck->n_caches; i++)
-        row += 2 * (uint64_t)l->ck->caches[i].heads * (uint64_t)l->ck->caches[i].head_dim;
-    return row * l->ranks * l->shape.block_size * element;
-}
+    for (uint32_t rank = 0; rank < l->ranks; rank++) {
+        struct npugraph__room here = {0};
+        int rc = npugraph_device_find(l->client, device_of_rank(l, rank), &device, l->err);
 
-/* A slice of a prompt is never longer than a context, nor than what the cache holds. */
-static uint32_t longest_slice(const struct load *l, uint32_t wanted)
-{
-    uint64_t rows = (uint64_t)(l->shape.num_blocks - l->padding_blocks) * l->shape.block_size;
-
-    if (rows > l->shape.max_context)
-        rows = l->shape.max_context;
-    return rows < wanted ? (uint32_t)rows : wanted;
-}
-
-static int choose_shape(struct load *l)
-{
-    const struct npugraph_model_params *p = l->params;
-    int64_t context = p->max_context != 0                      ? p->max_context
-                      : l->ck->positions < DEFAULT_MAX_CONTEXT ? l->ck->positions
-                                                               : DEFAULT_MAX_CONTEXT;
-    uint64_t blocks;
-
-    if (context > l->ck->positions)
-        return npugraph__error(l->err, 3, "INVALID_ARGUMENT",
-                               "max_context %" PRId64 " is more than the model's %" PRId64 " positions", context,
-                               l->ck->positions);
-    if (p->max_batch == 0 || p->prefill_chunk == 0)
-        return npugraph__error(l->err, 3, "INVALID_ARGUMENT", "max_batch and prefill_chunk must be 1 or more");
-    l->shape.max_context = (uint32_t)context;
-    l->shape.max_batch = p->max_batch;
-    l->shape.table_blocks = ((uint32_t)context + l->shape.block_size - 1) / l->shape.block_size;
-    l->shape.kv_dtype = p->kv_dtype != NULL ? p->kv_dtype : float_dtype(l);
-    blocks = p->kv_bytes != 0 ? p->kv_bytes / kv_block_bytes(l)
-                              : (uint64_t)l->shape.table_blocks * p->max_batch + l->padding_blocks;
-    if (blocks <= l->padding_blocks || blocks > INT32_MAX / l->shape.block_size)
-        return npugraph__error(l->err, 3, "INVALID_ARGUMENT",
-                               "kv_bytes %" PRIu64 " make %" PRIu64 " KV blocks of %" PRIu64
-                               " bytes, of which the device keeps %u",
-                               p->kv_bytes, blocks, kv_block_bytes(l), l->padding_blocks);
-    l->shape.num_blocks = (uint32_t)blocks;
-    l->shape.prefill_chunk = longest_slice(l, p->prefill_chunk);
-    /* A device that has a block for padding computes the sequences that are not there, too. */
-    l->shape.prefill_seqs = l->padding_blocks                       ? 1
-                            : p->max_batch < l->shape.prefill_chunk ? p->max_batch
-                                                                    : l->shape.prefill_chunk;
+        if (rc != 0)
+            return rc;
+        snprintf(here.device, sizeof(here.device), "%s", device.name);
+        here.memory = device.memory_bytes;
+        here.used = device.used_bytes + (rank > 0 ? weights : 0);
+        if (rank == 0 || npugraph__room_left(&here) < npugraph__room_left(room))
+            *room = here;
+    }
     return 0;
+}
+
+static int choose_sizes(struct load *l)
+{
+    struct npugraph__room room;
+    int rc = measure_room(l, &room);
+
+    l->shape.kv_dtype = l->params->kv_dtype != NULL ? l->params->kv_dtype : float_dtype(l);
+    return rc == 0 ? npugraph__choose_shape(l->params, l->ck, &room, l->padding_blocks, &l->shape, l->err) : rc;
 }
 
 /* ---- weights --------------------------------------------------------------------------------------------- */
@@ -314,7 +291,7 @@ static int make_kv(struct load *l)
     for (size_t i = 0; rc == 0 && i < 2 * l->ck->n_caches; i++) {
         const struct npugraph__cache *c = &l->ck->caches[i / 2];
         uint64_t bytes = (uint64_t)l->shape.num_blocks * l->shape.block_size * (uint64_t)c->heads *
-                         (uint64_t)c->head_dim * kv_element(l);
+                         (uint64_t)c->head_dim * npugraph__kv_element(&l->shape);
 
         rc = make_buffer(l, c->label[i % 2], bytes, c->label[i % 2], &id);
     }
@@ -425,11 +402,6 @@ static int register_loaded(struct load *l)
     return rc;
 }
 
-static const char *device_of_rank(const struct load *l, uint32_t rank)
-{
-    return l->params->n_devices != 0 ? l->params->devices[rank] : NULL;
-}
-
 /* Asks all devices before anything is allocated on one of them. The first one chooses the rows of a KV block. */
 static int ask_devices(struct load *l)
 {
@@ -461,7 +433,7 @@ static int load_rank(struct load *l, uint32_t rank, uint64_t graphs[2])
     l->n_bindings = 0;
     rc = load_weights(l);
     if (rc == 0 && rank == 0)
-        rc = choose_shape(l);
+        rc = choose_sizes(l);
     if (rc == 0)
         rc = make_rotary_tables(l);
     if (rc == 0)
@@ -488,8 +460,10 @@ static int join_rank(struct load *l, int which)
 
 static int load_ranks(struct load *l)
 {
-    int rc = ask_devices(l);
+    int rc = npugraph__check_sizes(l->params, l->ck, l->err);
 
+    if (rc == 0)
+        rc = ask_devices(l);
     if (rc != 0)
         return rc;
     if (l->ranks == 1)

@@ -19,13 +19,14 @@ extern "C" {
 
 struct npugraph_model_params {
     const char *name;       /* NULL = the last part of the path, without .gguf */
-    uint32_t max_context;   /* tokens per sequence; 0 = the value of config.json, at most 4096 */
+    uint32_t max_context;   /* tokens per sequence; 0 = the value of config.json, at most 4096 and what kv_bytes hold */
     uint32_t max_batch;     /* sequences decoded together; default 16 */
     uint32_t prefill_chunk; /* default 256 */
     uint32_t block_size;    /* rows of a KV block; 0 (default) = what suits the device: 16, or 128 on NPUs */
-    uint64_t kv_bytes;      /* 0 = room for max_batch sequences of max_context */
-    const char *kv_dtype;   /* "f32", "f16", "bf16"; NULL = the dtype of the weights */
-    bool keep;              /* the model outlives this client; default true */
+    uint64_t
+        kv_bytes; /* 0 = room for max_batch sequences of max_context, or what is left of nine tenths of the device */
+    const char *kv_dtype; /* "f32", "f16", "bf16"; NULL = the dtype of the weights */
+    bool keep;            /* the model outlives this client; default true */
     enum npugraph_kv_policy kv_policy;
     bool no_prefix_sharing; /* compute every prompt from its beginning */
     /* Who may use the model besides its owner and administrators: these identities ("uid:1000", "group:team"),
