@@ -148,6 +148,7 @@ libngdhandlers_la_SOURCES = \
 	daemon/handlers/graphs.h \
 	daemon/handlers/groups.c \
 	daemon/handlers/health.c \
+	daemon/handlers/files.c \
 	daemon/handlers/load.c \
 	daemon/handlers/logprobs.c \
 	daemon/handlers/logprobs.h \

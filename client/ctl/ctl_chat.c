@@ -419,22 +419,22 @@ static int chat_arguments(struct chat *c, int argc, char **argv)
         if (!chat_option(c, name, value))
             return ctl_usage(o.command, "--%s cannot be %s", name, value);
     }
-    if (c->model == NULL || c->tokenizer == NULL)
-        return ctl_usage(o.command, "chat needs a model and --tokenizer, the directory of its checkpoint");
+    if (c->model == NULL)
+        return ctl_usage(o.command, "chat needs a model");
     if (c->plain && (c->file != NULL || c->system != NULL))
         return ctl_usage(o.command, "--plain uses no template, so neither --template nor --system goes with it");
     return 0;
 }
 
 /* Opens the template beside the tokenizer, or in its GGUF file. */
-static int open_template(struct chat *c)
+static int open_template(struct chat *c, const char *files)
 {
     struct npugraph_error err = {0};
     int rc;
 
     if (c->plain)
         return 0;
-    rc = npugraph_chat_template_open(c->tokenizer, c->file, &c->chat_template, &err);
+    rc = npugraph_chat_template_open(files, c->file, &c->chat_template, &err);
     if (rc != 0 && strcmp(err.reason, "NOT_FOUND") == 0)
         return ctl_error("%s; --template gives one, and --plain goes on with what you type, as generate does",
                          err.message);
@@ -443,8 +443,16 @@ static int open_template(struct chat *c)
 
 static int prepare_chat(struct chat *c)
 {
-    c->tok = ctl_open_tokenizer(c->tokenizer);
-    if (c->tok == NULL || open_template(c) != 0 || !ctl_sampling_words(&c->sampling, c->tok) || !ctl_connect(c->ctl))
+    struct npugraph_checkpoint_copy *copy = NULL; /* files of the model, without --tokenizer */
+    int rc;
+
+    c->tok =
+        c->tokenizer != NULL ? ctl_open_tokenizer(c->tokenizer) : ctl_open_model_tokenizer(c->ctl, c->model, &copy);
+    if (c->tok == NULL)
+        return 1;
+    rc = open_template(c, copy != NULL ? npugraph_checkpoint_copy_path(copy) : c->tokenizer);
+    npugraph_checkpoint_copy_close(copy);
+    if (rc != 0 || !ctl_sampling_words(&c->sampling, c->tok) || !ctl_connect(c->ctl))
         return 1;
     forget_all(c);
     catch_interrupts();

@@ -83,10 +83,6 @@ static int generate_arguments(struct generation *g, int argc, char **argv)
     }
     if (g->model == NULL || (g->prompt == NULL) == (g->ids_text == NULL))
         return ctl_usage(o.command, "generate needs a model and either --prompt or --ids");
-    if (g->prompt != NULL && g->tokenizer == NULL)
-        return ctl_usage(o.command, "--prompt needs --tokenizer");
-    if (g->n_stop != 0 && g->tokenizer == NULL)
-        return ctl_usage(o.command, "--stop needs --tokenizer");
     if (g->best_of == 0)
         g->best_of = g->n;
     if (g->best_of < g->n)
@@ -102,7 +98,11 @@ static int make_prompt(struct generation *g)
 {
     struct npugraph_error err = {0};
 
-    if (g->tokenizer != NULL && (g->tok = ctl_open_tokenizer(g->tokenizer)) == NULL)
+    if (g->tokenizer != NULL)
+        g->tok = ctl_open_tokenizer(g->tokenizer);
+    else if (g->prompt != NULL || g->n_stop != 0)
+        g->tok = ctl_open_model_tokenizer(g->ctl, g->model, NULL);
+    if (g->tok == NULL && (g->tokenizer != NULL || g->prompt != NULL || g->n_stop != 0))
         return 1;
     if (g->ids_text != NULL) {
         if (!ctl_parse_ids(g->ids_text, &g->ids, &g->n_ids))

@@ -22,6 +22,27 @@ struct npugraph_tokenizer *ctl_open_tokenizer(const char *path)
     return tok;
 }
 
+struct npugraph_tokenizer *ctl_open_model_tokenizer(struct ctl *ctl, const char *model,
+                                                    struct npugraph_checkpoint_copy **copy_p)
+{
+    struct npugraph_checkpoint_copy *copy;
+    struct npugraph_tokenizer *tok;
+    struct npugraph_error err = {0};
+
+    if (!ctl_connect(ctl))
+        return NULL;
+    if (npugraph_model_copy_open(ctl->client, model, &copy, &err) != 0) {
+        ctl_fail(&err);
+        return NULL;
+    }
+    tok = ctl_open_tokenizer(npugraph_checkpoint_copy_path(copy));
+    if (tok != NULL && copy_p != NULL)
+        *copy_p = copy;
+    else
+        npugraph_checkpoint_copy_close(copy);
+    return tok;
+}
+
 bool ctl_parse_ids(const char *text, int32_t **ids_p, size_t *n_p)
 {
     int32_t *ids = calloc(strlen(text) + 1, sizeof(*ids));

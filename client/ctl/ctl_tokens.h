@@ -8,6 +8,10 @@
 
 /* Opens a tokenizer.json, or that of a directory. If it fails, prints the error and returns NULL. */
 struct npugraph_tokenizer *ctl_open_tokenizer(const char *path);
+/* Opens the tokenizer of a loaded model, from the files that the daemon sees. *copy_p: those files, which the caller
+ * closes; NULL: only the tokenizer is wanted. If it fails, prints the error and returns NULL. */
+struct npugraph_tokenizer *ctl_open_model_tokenizer(struct ctl *ctl, const char *model,
+                                                    struct npugraph_checkpoint_copy **copy_p);
 /* Parses "1,2,3" to ids. The caller frees *ids_p with free(). */
 bool ctl_parse_ids(const char *text, int32_t **ids_p, size_t *n_p);
 

@@ -73,7 +73,8 @@ const struct ctl_command ctl_commands[] = {
      "[--share-prefixes]",
      "Load a Hugging Face checkpoint or a GGUF file as a model",
      "DIR holds config.json and model.safetensors (or shards with their index) and lies below one of the\n"
-     "daemon's models-dir. FILE is a GGUF file there (docs/gguf.md). Decoders of the families in docs/families.md.\n"
+     "daemon's models-dir. FILE is a GGUF file there (docs/gguf.md). A path that does not exist here is one of the\n"
+     "daemon's machine, absolute or below a models-dir. Decoders of the families in docs/families.md.\n"
      "The KV cache has --kv-bytes; by default room for --max-batch contexts, or what the device has left. A context "
      "is\n"
      "--max-context tokens; by default what config.json says, at most 4096 and what the cache holds. When KV blocks "
@@ -94,7 +95,8 @@ const struct ctl_command ctl_commands[] = {
      "[--min-tokens N] [--logit-bias TOKEN=F]... [--bad-word TEXT]... [--seed N] [--n N] [--best-of N] "
      "[--stop TEXT]... [--logprobs N] [--priority high|normal|low] [--timing]",
      "Generate text, streamed as it is made",
-     "--tokenizer is a tokenizer.json (or its directory), or a GGUF file; without it give --ids, and ids are printed.\n"
+     "--prompt uses the tokenizer of the model's own files, or --tokenizer: a tokenizer.json (or its directory), or a\n"
+     "GGUF file. With --ids and without --tokenizer ids are printed.\n"
      "--n gives several answers, which begin at one prompt and have the seeds from --seed on; --best-of makes more "
      "and\n"
      "shows those whose tokens are most probable. Without --tokenizer --bad-word takes ids.\n"
@@ -103,17 +105,16 @@ const struct ctl_command ctl_commands[] = {
      "the tokens went.",
      true, ctl_cmd_generate},
     {"chat",
-     "MODEL --tokenizer DIR [--system TEXT] [--template FILE | --plain] [--tokens N] [--stop TEXT]... [--temperature "
+     "MODEL [--tokenizer DIR] [--system TEXT] [--template FILE | --plain] [--tokens N] [--stop TEXT]... [--temperature "
      "F] "
      "[--top-k N] [--top-p F] [--min-p F] [--typical-p F] [--repetition-penalty F] [--presence-penalty F] "
      "[--frequency-penalty F] [--min-tokens N] [--logit-bias TOKEN=F]... [--bad-word TEXT]... [--seed N]",
      "Converse with a model, by its checkpoint's chat template",
-     "DIR is the directory of the checkpoint, or a GGUF file, whose template is used (chat_template.jinja, or "
-     "chat_template in\n"
-     "tokenizer_config.json; it needs python3 with jinja2), or --template. With --plain what you type goes on where "
-     "the "
-     "text\n"
-     "ended. ^C ends an answer, ^D the chat, /reset forgets the conversation. An answer ends after --tokens (512).\n"
+     "The chat template of the model's own files is used (chat_template.jinja, or chat_template in\n"
+     "tokenizer_config.json; it needs python3 with jinja2), or that of DIR, a directory or a GGUF file, or "
+     "--template.\n"
+     "With --plain what you type goes on where the text ended. ^C ends an answer, ^D the chat, /reset forgets the "
+     "conversation. An answer ends after --tokens (512).\n"
      "With --json each answer is an object on a line.",
      true, ctl_cmd_chat},
     {"capture", "FILE [--symbol NAME=N]... [--option NAME=VALUE]... [--dry-run]",

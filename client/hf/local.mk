@@ -8,6 +8,7 @@ libngdclient_hf_la_SOURCES = \
 	client/hf/chat_template.c \
 	client/hf/checkpoint.h \
 	client/hf/checkpoint_config.c \
+	client/hf/checkpoint_copy.c \
 	client/hf/checkpoint_graph.c \
 	client/hf/family.c \
 	client/hf/family.h \

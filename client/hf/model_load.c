@@ -23,7 +23,10 @@
 struct load {
     struct npugraph_client *client;
     const struct npugraph_model_params *params;
-    char dir[PATH_MAX];
+    char dir[PATH_MAX];    /* where we read its small files */
+    char source[PATH_MAX]; /* the checkpoint as the daemon sees it */
+    char place[PATH_MAX];  /* the directory of its weights */
+    struct npugraph_checkpoint_copy *copy;
     char path[PATH_MAX + 256]; /* of the current file */
     char name[65];
     struct npugraph__checkpoint *ck;
@@ -54,22 +57,39 @@ void npugraph_model_params_init(struct npugraph_model_params *params)
 
 /* ---- sizes ----------------------------------------------------------------------------------------------- */
 
-static int choose_name(struct load *l, const char *dir)
+/* Finds the checkpoint here, or through the daemon. */
+static int find_checkpoint(struct load *l, const char *dir)
 {
-    const char *base;
+    const size_t n = strlen(dir);
+    int rc;
+
+    if (realpath(dir, l->dir) != NULL) {
+        memcpy(l->place, l->dir, sizeof(l->place));
+        return 0;
+    }
+    if (n == 0 || n >= sizeof(l->place))
+        return npugraph__error(l->err, 3, "INVALID_ARGUMENT", "a path has 1 to %zu bytes", sizeof(l->place) - 1);
+    memcpy(l->place, dir, n + 1);
+    for (char *end = l->place + n - 1; end > l->place && *end == '/'; end--)
+        *end = '\0';
+    rc = npugraph_checkpoint_copy_open(l->client, l->place, &l->copy, l->err);
+    if (rc == 0)
+        snprintf(l->dir, sizeof(l->dir), "%s", npugraph_checkpoint_copy_path(l->copy));
+    return rc;
+}
+
+static void choose_name(struct load *l)
+{
+    const char *base = strrchr(l->place, '/');
     char *end;
 
-    if (realpath(dir, l->dir) == NULL)
-        return npugraph__error(l->err, 5, "FILE_NOT_FOUND", "%s: no such directory or GGUF file", dir);
-    base = strrchr(l->dir, '/');
     snprintf(l->name, sizeof(l->name), "%.64s",
              l->params->name != NULL ? l->params->name
              : base != NULL          ? base + 1
-                                     : l->dir);
+                                     : l->place);
     end = strrchr(l->name, '.');
     if (l->params->name == NULL && end != NULL && end != l->name && strcmp(end, ".gguf") == 0)
         *end = '\0';
-    return 0;
 }
 
 /* The dtype of the first weight, the embeddings. A quantised table of a GGUF file has none: f16, as llama.cpp's. */
@@ -187,7 +207,7 @@ static int load_file(struct load *l, const char *file)
         rc = npugraph__error(l->err, 8, "NO_MEMORY", "out of memory");
     if (rc == 0) {
         choose_tensors(l, file, names, slices, &q);
-        snprintf(l->path, sizeof(l->path), "%s/%s", l->dir, file);
+        snprintf(l->path, sizeof(l->path), "%s/%s", l->place, file);
     }
     if (rc == 0 && q.n_names != 0)
         rc = npugraph_load_safetensors(l->client, &q, total_progress, l, &got, l->err);
@@ -208,8 +228,15 @@ static uint64_t count_bytes(struct load *l)
     struct stat sb;
 
     for (size_t i = 0; i < l->ck->weights.n_files; i++) {
-        snprintf(l->path, sizeof(l->path), "%s/%s", l->dir, l->ck->weights.files[i]);
-        files += stat(l->path, &sb) == 0 ? (double)sb.st_size : 0;
+        uint64_t bytes = 0, version;
+        size_t none;
+
+        snprintf(l->path, sizeof(l->path), "%s/%s", l->place, l->ck->weights.files[i]);
+        if (l->copy == NULL)
+            bytes = stat(l->path, &sb) == 0 ? (uint64_t)sb.st_size : 0;
+        else /* a failure is told when the weights are loaded */
+            npugraph_file_read(l->client, l->path, 0, NULL, 0, &none, &bytes, &version, NULL);
+        files += (double)bytes;
     }
     for (size_t i = 0; i < l->ck->weights.n; i++) {
         const struct npugraph__weight *w = &l->ck->weights.items[i];
@@ -381,6 +408,7 @@ static int register_loaded(struct load *l)
         .make_public = p->make_public,
         .make_private = p->make_private,
         .share_prefixes = p->share_prefixes,
+        .source = l->source,
         .parameters = count_parameters(l),
     };
     char description[160], parallel[40] = "";
@@ -476,18 +504,32 @@ static int load_ranks(struct load *l)
     return rc;
 }
 
+/* A GGUF file is the only file below the directory that it lies in. */
+static void leave_gguf(struct load *l)
+{
+    char *slash = strrchr(l->place, '/');
+
+    memcpy(l->source, l->place, sizeof(l->source));
+    if (l->ck->gguf == NULL)
+        return;
+    if (slash != NULL)
+        *slash = '\0';
+    else
+        snprintf(l->place, sizeof(l->place), ".");
+}
+
 static int load_all(struct load *l, const char *dir)
 {
     size_t all;
-    int rc = choose_name(l, dir);
+    int rc = find_checkpoint(l, dir);
 
     l->ranks = l->params->n_devices > 1 ? (uint32_t)l->params->n_devices : 1;
     if (rc == 0)
         rc = npugraph__checkpoint_read(l->dir, l->ranks, &l->ck, l->err);
     if (rc != 0)
         return rc;
-    if (l->ck->gguf != NULL) /* its only file is below the directory that it lies in */
-        *strrchr(l->dir, '/') = '\0';
+    choose_name(l);
+    leave_gguf(l);
     all = l->ck->weights.n + 2 * (l->ck->n_caches + l->ck->n_ropes);
     l->bindings = calloc(all, sizeof(*l->bindings));
     l->buffers = calloc(all * l->ranks, sizeof(*l->buffers));
@@ -496,7 +538,9 @@ static int load_all(struct load *l, const char *dir)
         return npugraph__error(l->err, 8, "NO_MEMORY", "out of memory");
     l->bytes_total = count_bytes(l);
     rc = load_ranks(l);
-    if (rc == 0 && l->ck->gguf != NULL) {
+    if (rc == 0 && l->copy != NULL)
+        rc = npugraph_checkpoint_copy_check(l->copy, l->client, l->err);
+    else if (rc == 0 && l->ck->gguf != NULL) {
         l->ck->gguf->from.err = l->err;
         rc = npugraph__gguf_check_unchanged(l->ck->gguf);
     }
@@ -515,6 +559,7 @@ static void load_fini(struct load *l)
                 npugraph_graph_release(l->client, l->rank_graphs[r][i], NULL);
     if (l->group != 0)
         npugraph_graph_release(l->client, l->group, NULL);
+    npugraph_checkpoint_copy_close(l->copy);
     if (l->n_buffers != 0)
         npugraph_buffer_free(l->client, l->buffers, l->n_buffers, NULL);
 }

@@ -44,12 +44,29 @@ NPUGRAPH_API void npugraph_model_params_init(struct npugraph_model_params *param
 /*
  * Loads a Hugging Face checkpoint directory (config.json; model.safetensors, or shards with their index), or a GGUF
  * file (docs/gguf.md): the daemon reads the weights, this library builds the prefill and decode graphs
- * (docs/families.md lists the architectures) and registers the model. dir must be readable here (config.json) and below
- * one of the daemon's models-dir.
+ * (docs/families.md lists the architectures) and registers the model. dir lies below one of the daemon's models-dir. If
+ * it does not exist here, it is a path of the daemon's machine, absolute or relative to a models-dir.
  */
 NPUGRAPH_API int npugraph_model_load(struct npugraph_client *client, const char *dir,
                                      const struct npugraph_model_params *params, npugraph_progress_fn progress,
                                      void *user, struct npugraph_error *err);
+
+/*
+ * Copies of the small files of a checkpoint (config.json, tokenizer.json, the chat template, or the header of a GGUF
+ * file), which the daemon reads: for what below takes a path, where the files are not. source: as npugraph_file_read
+ * takes it. model: a loaded one. The path is that of a new directory, or of a GGUF file in it, which
+ * npugraph_checkpoint_copy_close removes; whoever opened the copy may go on.
+ */
+struct npugraph_checkpoint_copy;
+NPUGRAPH_API int npugraph_checkpoint_copy_open(struct npugraph_client *client, const char *source,
+                                               struct npugraph_checkpoint_copy **copy_p, struct npugraph_error *err);
+NPUGRAPH_API int npugraph_model_copy_open(struct npugraph_client *client, const char *model,
+                                          struct npugraph_checkpoint_copy **copy_p, struct npugraph_error *err);
+/* Refuses a checkpoint whose first file (config.json, or the GGUF file) was written or replaced since it was copied. */
+NPUGRAPH_API int npugraph_checkpoint_copy_check(const struct npugraph_checkpoint_copy *copy,
+                                                struct npugraph_client *client, struct npugraph_error *err);
+NPUGRAPH_API const char *npugraph_checkpoint_copy_path(const struct npugraph_checkpoint_copy *copy);
+NPUGRAPH_API void npugraph_checkpoint_copy_close(struct npugraph_checkpoint_copy *copy); /* NULL is fine */
 
 /* ---- tokenizer (no daemon needed) ---------------------------------------------------------------- */
 

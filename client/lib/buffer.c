@@ -63,6 +63,30 @@ int npugraph_device_find(struct npugraph_client *client, const char *device, str
     return rc;
 }
 
+int npugraph_file_read(struct npugraph_client *client, const char *path, uint64_t offset, void *data, size_t room,
+                       size_t *n_p, uint64_t *bytes_p, uint64_t *version_p, struct npugraph_error *err)
+{
+    Npugraph__V1__ReadFileRequest req = NPUGRAPH__V1__READ_FILE_REQUEST__INIT;
+    const Npugraph__V1__ReadFileResponse *r;
+    ProtobufCMessage *reply = NULL;
+    int rc;
+
+    req.path = (char *)path;
+    req.offset = offset;
+    rc = npugraph__unary(client, "/npugraph.v1.Memory/ReadFile", &req.base,
+                         &npugraph__v1__read_file_response__descriptor, &reply, err);
+    if (rc != 0)
+        return rc;
+    r = (const Npugraph__V1__ReadFileResponse *)reply;
+    *n_p = r->data.len < room ? r->data.len : room;
+    if (*n_p != 0)
+        memcpy(data, r->data.data, *n_p);
+    *bytes_p = r->bytes;
+    *version_p = r->version;
+    npugraph__free_message(reply);
+    return 0;
+}
+
 int npugraph_buffer_alloc(struct npugraph_client *client, const char *device, uint64_t bytes, const char *label,
                           uint64_t *buffer_p, struct npugraph_error *err)
 {

@@ -50,6 +50,7 @@ static void fill_request(Npugraph__V1__RegisterModelRequest *req, const struct n
     req->private_ = spec->make_private;
     req->share_prefixes = spec->share_prefixes;
     req->description = (char *)(spec->description != NULL ? spec->description : "");
+    req->source = (char *)(spec->source != NULL ? spec->source : "");
     req->parameters = spec->parameters;
 }
 
@@ -124,6 +125,7 @@ static struct npugraph_models *make_model_list(ProtobufCMessage *reply)
 
         list->items[i] = (struct npugraph_model){.name = m->name,
                                                  .description = m->description,
+                                                 .source = m->source,
                                                  .owner = m->owner,
                                                  .parameters = m->parameters,
                                                  .max_context = m->max_context,

@@ -87,6 +87,17 @@ NPUGRAPH_API int npugraph_buffer_read(struct npugraph_client *client, uint64_t b
 NPUGRAPH_API int npugraph_buffer_free(struct npugraph_client *client, const uint64_t *buffers, size_t n,
                                       struct npugraph_error *err);
 
+/*
+ * Reads a piece of a file beside weights that the daemon sees: config.json, tokenizer.json, a chat template, a GGUF
+ * file's header. path: absolute, or relative to one of the daemon's models-dir; its name ends in .json, .jinja, .gguf
+ * or .safetensors. offset: below 128 MiB. Fills the first *n_p bytes of data, which has room for `room` bytes: as many
+ * as the daemon sends at once (256 KiB at most); 0 at the end. *bytes_p: of the whole file. *version_p: another number
+ * once the file was written or replaced, so that pieces of two files are not taken for one. Threads: any.
+ */
+NPUGRAPH_API int npugraph_file_read(struct npugraph_client *client, const char *path, uint64_t offset, void *data,
+                                    size_t room, size_t *n_p, uint64_t *bytes_p, uint64_t *version_p,
+                                    struct npugraph_error *err);
+
 struct npugraph_tensor {
     const char *name;
     uint64_t buffer;
@@ -289,6 +300,7 @@ struct npugraph_model_spec {
     bool make_public, make_private;
     bool share_prefixes;     /* prompts of all users may share their beginnings, if the daemon's option allows it too */
     const char *description; /* for people; NULL = "" */
+    const char *source;      /* the directory or GGUF file of its checkpoint, as the daemon sees it; NULL = "" */
     uint64_t parameters;     /* for people: number of elements of the weights */
 };
 /* Registers a model. It holds its graphs and their buffers, so the caller may release its own holds. */
@@ -301,6 +313,7 @@ NPUGRAPH_API int npugraph_model_unload(struct npugraph_client *client, const cha
                                        struct npugraph_error *err);
 struct npugraph_model {
     const char *name, *description;
+    const char *source;   /* where its files are, for npugraph_file_read; "" = not known */
     const char *owner;    /* the identity that registered it */
     uint64_t parameters;  /* of its weights; 0 = not known */
     uint32_t max_context; /* tokens per sequence */

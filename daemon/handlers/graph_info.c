@@ -205,6 +205,7 @@ Npugraph__V1__ModelInfo *ngd_model_info(struct ngd_model *model, struct ngd_aren
     ngd_model_stats(model, &s);
     m->name = ngd_arena_strdup(arena, s.name);
     m->description = ngd_arena_strdup(arena, s.description ? s.description : "");
+    m->source = ngd_arena_strdup(arena, s.source);
     m->parameters = s.parameters;
     m->weight_bytes = s.weight_bytes;
     m->kv_bytes = s.kv_bytes;
@@ -223,5 +224,5 @@ Npugraph__V1__ModelInfo *ngd_model_info(struct ngd_model *model, struct ngd_aren
     m->batches = s.batches;
     m->prefill = ngd_graph_info(s.prefill, false, arena);
     m->decode = ngd_graph_info(s.decode, false, arena);
-    return m->name && m->description && m->prefill && m->decode ? m : NULL;
+    return m->name && m->description && m->source && m->prefill && m->decode ? m : NULL;
 }

@@ -75,6 +75,7 @@ static ngd_status_t make_model(struct registration *r, struct ngd_model **model_
     params.name = q->name;
     params.owner = r->call->identity->name;
     params.description = q->description;
+    params.source = q->source;
     params.prefill = ngd_graph_object_binding(r->prefill); /* the model takes its own references */
     params.decode = ngd_graph_object_binding(r->decode);
     params.block_size = q->block_size;
@@ -337,25 +338,31 @@ const struct ngd_rpc_ops ngd_rpc_models_share = {.once = true, .request = share_
 struct listing {
     Npugraph__V1__ListModelsResponse reply;
     struct ngd_arena *arena;
-    size_t room;
+    const char *me;     /* who asks */
+    size_t room, n_own; /* of the models in the reply, the first n_own are those of who asks */
 };
 
 static void list_one(void *ctx, const struct ngd_model_listed *listed)
 {
     struct listing *l = ctx;
     Npugraph__V1__ModelInfo *m;
+    size_t at;
 
     if (l->reply.n_models == l->room || !(m = ngd_model_info(listed->model, l->arena)))
         return;
     m->owner = ngd_arena_strdup(l->arena, listed->owner);
     m->audience = ngd_arena_strdup(l->arena, listed->audience);
-    if (m->owner && m->audience)
-        l->reply.models[l->reply.n_models++] = m;
+    if (!m->owner || !m->audience)
+        return;
+    at = strcmp(m->owner, l->me) == 0 ? l->n_own++ : l->reply.n_models;
+    memmove(l->reply.models + at + 1, l->reply.models + at, (l->reply.n_models++ - at) * sizeof(m));
+    l->reply.models[at] = m;
 }
 
 static void list_models(struct ngd_call *call, const void *msg)
 {
-    struct listing l = {.reply = NPUGRAPH__V1__LIST_MODELS_RESPONSE__INIT, .arena = &call->life};
+    struct listing l = {
+        .reply = NPUGRAPH__V1__LIST_MODELS_RESPONSE__INIT, .arena = &call->life, .me = call->identity->name};
 
     (void)msg;
     l.room = ngd_models_count(call->daemon->models);

@@ -148,7 +148,7 @@ def test_a_model_generates(client: npugraph.Client) -> None:
     client.load_model(str(MODEL), name="bible", keep=False, progress=lambda done, total: seen.append((done, total)))
     assert seen and 0 < seen[-1][0] <= seen[-1][1]
     (model,) = (m for m in client.models() if m.name == "bible")
-    assert model.vocab == 2048 and model.max_context == 1024 and model.sequences == 0 and model.parameters == 2755392
+    assert model.vocab == 2048 and model.max_context == 1024 and model.sequences == 0 and model.parameters == 2829504
     tokenizer = npugraph.Tokenizer(str(MODEL))
     prompt = tokenizer.encode("In the beginning")
     assert tokenizer.decode(prompt) == "In the beginning"

@@ -40,8 +40,9 @@ class Server:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self.log = folder / f"log-{self.port}"
+        own = any(option.startswith("--model") for option in options)
         command = ["setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-m", "npugraph.server", f"--address={address}",
-                   f"--listen=127.0.0.1:{self.port}", f"--model=bible={folder / 'model'}", *options]
+                   f"--listen=127.0.0.1:{self.port}", *([] if own else [f"--model=bible={folder / 'model'}"]), *options]
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         self.wait(lambda: "Uvicorn running" in self.text())
@@ -513,9 +514,21 @@ def test_answers_under_way_are_finished(daemon: Daemon, folder: pathlib.Path, nu
     await_no_sequences(daemon)
 
 
+def test_a_model_without_a_directory_has_its_own_files(daemon: Daemon, server: Server, folder: pathlib.Path) -> None:
+    own = Server(daemon.address, folder, "--model=bible")
+    try:
+        asked = {"prompt": PROMPT, "max_tokens": 8, "temperature": 0}
+        assert own.post("/v1/completions", **asked)[1]["choices"] == server.post("/v1/completions", **asked)[1]["choices"]
+        status, answer, _ = own.post("/v1/chat/completions", messages=CHAT)
+        assert status == 400 and answer["error"]["code"] == "no_chat_template"  # the checkpoint has none
+    finally:
+        own.stop()
+
+
 def test_options_are_checked(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     model = f"--model=x={folder / 'model'}"
-    for options, says in ((["--model=x"], "NAME=DIR"), (["--model=x=/nonexistent"], "nonexistent"), ([], "--model"),
+    for options, says in ((["--model=x="], "NAME or NAME=DIR"), (["--model=nobody"], "nobody"),
+                          (["--model=x=/nonexistent"], "nonexistent"), ([], "--model"),
                           ([model, "--listen=8000"], "HOST:PORT"), ([model, "--chat-template=y=z"], "name of a --model"),
                           ([model, "--chat-template=x=/nonexistent"], "nonexistent"), ([model, "--api-keys=/dev/null"], "no key"),
                           ([model, "--max-sequences=0"], "max-sequences"), ([model, "--body-timeout=nan"], "body-timeout")):

@@ -200,12 +200,14 @@ static ngd_status_t copy_params(struct ngd_model *model, const struct ngd_model_
         model->params.max_sequences = 1024;
     model->name = ngd_strdup(p->name ? p->name : "");
     model->description = ngd_strdup(p->description ? p->description : "");
+    model->source = ngd_strdup(p->source ? p->source : "");
     model->stop_tokens = p->n_stop_tokens ? ngd_memdup(p->stop_tokens, stop_bytes) : NULL;
-    if (!model->name || !model->description || (p->n_stop_tokens && !model->stop_tokens))
+    if (!model->name || !model->description || !model->source || (p->n_stop_tokens && !model->stop_tokens))
         return NGD_ERR_NO_MEMORY;
     model->params.name = model->name;
     model->params.owner = NULL; /* borrowed */
     model->params.description = model->description;
+    model->params.source = model->source;
     model->params.stop_tokens = model->stop_tokens;
     return NGD_OK;
 }
@@ -234,7 +236,7 @@ static ngd_status_t model_charge(struct ngd_model *model, const struct ngd_model
                  model->max_batch * (sizeof(model->batch[0]) + sizeof(model->logprobs[0])) +
                  model->graphs[NGD_PREFILL].roles.max_seqs * sizeof(model->prompt.seqs[0]) +
                  ngd_sampler_bytes(p->vocab) + p->n_stop_tokens * sizeof(p->stop_tokens[0]) +
-                 (p->description ? strlen(p->description) : 0);
+                 (p->description ? strlen(p->description) : 0) + (p->source ? strlen(p->source) : 0);
     ngd_status_t status;
 
     for (int kind = 0; kind < 2; kind++)
@@ -292,6 +294,7 @@ static void model_free(struct ngd_model *model)
     ngd_free(model->stop_tokens);
     ngd_free(model->name);
     ngd_free(model->description);
+    ngd_free(model->source);
     ngd_mutex_fini(&model->lock);
     ngd_free(model);
     ngd_charge_end(&charge);
@@ -398,6 +401,7 @@ void ngd_model_stats(struct ngd_model *model, struct ngd_model_stats *stats_p)
     *stats_p = (struct ngd_model_stats){
         .name = model->name,
         .description = model->description,
+        .source = model->source,
         .parameters = p->parameters,
         .weight_bytes = p->weight_bytes,
         .kv_bytes = p->kv_bytes,

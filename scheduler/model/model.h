@@ -49,6 +49,7 @@ struct ngd_model_params {
     const char *name;
     const char *owner; /* for metrics, such as "uid:1000"; NULL: nobody */
     const char *description;
+    const char *source;                   /* for clients: where its files are; NULL: not known */
     struct ngd_binding *prefill, *decode; /* references are taken */
     struct ngd_decode_contract contract;
     uint32_t block_size, num_blocks, max_context, vocab;
@@ -70,7 +71,7 @@ struct ngd_model *ngd_model_ref(struct ngd_model *model);
 struct ngd_model *ngd_model_unref(struct ngd_model *model); /* returns NULL */
 
 struct ngd_model_stats {
-    const char *name, *description;
+    const char *name, *description, *source;
     uint64_t parameters, weight_bytes, kv_bytes;
     uint32_t block_size, num_blocks, blocks_used, blocks_cached, max_context, vocab, max_batch, sequences;
     uint64_t tokens_prefill, tokens_shared, tokens_decode, batches, preemptions;

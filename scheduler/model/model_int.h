@@ -154,7 +154,7 @@ struct ngd_model {
     struct ngd_key capture_key;
     struct ngd_sched *sched;
     struct ngd_queue *queue;
-    char *name, *description;
+    char *name, *description, *source;
     struct ngd_model_params params; /* borrowed pointers are cleared */
     int32_t *stop_tokens;
     struct ngd_model_graph graphs[2];

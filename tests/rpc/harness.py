@@ -265,6 +265,7 @@ METHODS = {  # name: (kind, reply); the request's type is the argument's
     "Memory/Read": ("unary_stream", pb.ReadResponse),
     "Memory/Free": ("unary_unary", pb.FreeResponse),
     "Memory/LoadSafetensors": ("unary_stream", pb.LoadProgress),
+    "Memory/ReadFile": ("unary_unary", pb.ReadFileResponse),
     "Memory/ListBuffers": ("unary_unary", pb.ListBuffersResponse),
     "Graphs/Register": ("unary_unary", pb.RegisterResponse),
     "Graphs/Capture": ("unary_unary", pb.CaptureResponse),

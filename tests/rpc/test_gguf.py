@@ -404,6 +404,14 @@ def chat(daemon):
                          input="Who?\n", capture_output=True, text=True, timeout=PATIENCE)
     assert out.returncode == 0, out
     assert json.loads(out.stdout.splitlines()[0])["content"] == wanted["text"], (out.stdout, wanted)
+    own = subprocess.run([CTL, "--json", "--address", daemon.address, "chat", "chat", "--tokens", "8"], input="Who?\n",
+                         capture_output=True, text=True, timeout=PATIENCE)
+    assert own.stdout == out.stdout, own
+    moved = subprocess.run([CTL, "--json", "--address", daemon.address, "load", path.name, "--name", "moved", "--max-batch", "2"],
+                           capture_output=True, text=True, timeout=PATIENCE, cwd="/")
+    assert moved.returncode == 0, moved
+    assert json.loads(ctl(daemon, "--json", "generate", "moved", "--ids", tokenize(MODEL, prompt).strip(), "--tokens", 8).stdout)["tokens"] \
+        == wanted["tokens"]
     bare = write("bare.gguf", {k: v for k, v in tokenizer_metadata().items() if "chat" not in k}, [])
     out = subprocess.run([CTL, "--address", daemon.address, "chat", "chat", "--tokenizer", bare], input="x\n", capture_output=True, text=True,
                          timeout=PATIENCE)

@@ -210,6 +210,7 @@ class npugraph_model_spec(Structure):
         ("make_private", c_bool),
         ("share_prefixes", c_bool),
         ("description", c_char_p),
+        ("source", c_char_p),
         ("parameters", c_uint64),
     ]
 
@@ -218,6 +219,7 @@ class npugraph_model(Structure):
     _fields_ = [
         ("name", c_char_p),
         ("description", c_char_p),
+        ("source", c_char_p),
         ("owner", c_char_p),
         ("parameters", c_uint64),
         ("max_context", c_uint32),
@@ -426,6 +428,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "npugraph_buffer_write": (c_int, [c_void_p, c_uint64, c_uint64, c_void_p, c_uint64, c_void_p]),
     "npugraph_buffer_read": (c_int, [c_void_p, c_uint64, c_uint64, c_void_p, c_uint64, c_void_p]),
     "npugraph_buffer_free": (c_int, [c_void_p, c_void_p, c_size_t, c_void_p]),
+    "npugraph_file_read": (c_int, [c_void_p, c_char_p, c_uint64, c_void_p, c_size_t, c_void_p, c_void_p, c_void_p, c_void_p]),
     "npugraph_load_safetensors": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
     "npugraph_tensors_free": (None, [c_void_p]),
     "npugraph_graph_register": (c_int, [c_void_p, c_void_p, c_char_p, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p]),
@@ -460,6 +463,11 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "npugraph_generations_destroy": (None, [c_void_p]),
     "npugraph_model_params_init": (None, [c_void_p]),
     "npugraph_model_load": (c_int, [c_void_p, c_char_p, c_void_p, c_void_p, c_void_p, c_void_p]),
+    "npugraph_checkpoint_copy_open": (c_int, [c_void_p, c_char_p, c_void_p, c_void_p]),
+    "npugraph_model_copy_open": (c_int, [c_void_p, c_char_p, c_void_p, c_void_p]),
+    "npugraph_checkpoint_copy_check": (c_int, [c_void_p, c_void_p, c_void_p]),
+    "npugraph_checkpoint_copy_path": (c_char_p, [c_void_p]),
+    "npugraph_checkpoint_copy_close": (None, [c_void_p]),
     "npugraph_tokenizer_open": (c_int, [c_char_p, c_void_p, c_void_p]),
     "npugraph_tokenizer_close": (None, [c_void_p]),
     "npugraph_tokenizer_encode": (c_int, [c_void_p, c_char_p, c_size_t, c_uint, c_void_p, c_void_p, c_void_p]),

@@ -2,10 +2,12 @@
 """A connection to npugraphd with its session: device memory, graphs, models."""
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
+import os
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from . import _abi
@@ -34,6 +36,7 @@ class Model:
 
     name: str
     description: str
+    source: str  # its directory or GGUF file, as the daemon sees it; "": not known
     owner: str  # the identity that registered it
     parameters: int  # of its weights; 0: not known
     max_context: int  # tokens for each sequence
@@ -190,6 +193,19 @@ class Client:
         call(hf_library().npugraph_model_load, self._handle, text(directory), ctypes.byref(params), _progress(progress),
              None)
 
+    @contextlib.contextmanager
+    def model_files(self, model: str) -> Iterator[str]:
+        """Copies a model's config, tokenizer and chat template, which the daemon reads, while the context lasts.
+
+        Gives a path for Tokenizer and ChatTemplate: a directory, or a GGUF file.
+        """
+        copy = ctypes.c_void_p()
+        call(hf_library().npugraph_model_copy_open, self._handle, text(model), ctypes.byref(copy))
+        try:
+            yield os.fsdecode(hf_library().npugraph_checkpoint_copy_path(copy))
+        finally:
+            hf_library().npugraph_checkpoint_copy_close(copy)
+
     def unload_model(self, name: str, *, force: bool = False) -> None:
         """Unloads a model. `force` closes its sequences; without it a model in use is refused with BUSY."""
         call(library().npugraph_model_unload, self._handle, text(name), force)
@@ -200,8 +216,8 @@ class Client:
         call(library().npugraph_models_list, self._handle, ctypes.byref(found))
         try:
             models = [found.contents.items[i] for i in range(found.contents.n)]
-            return [Model(m.name.decode(), m.description.decode(), m.owner.decode(), m.parameters, m.max_context, m.vocab,
-                          m.sequences) for m in models]
+            return [Model(m.name.decode(), m.description.decode(), m.source.decode(), m.owner.decode(), m.parameters,
+                          m.max_context, m.vocab, m.sequences) for m in models]
         finally:
             library().npugraph_models_free(found)
 

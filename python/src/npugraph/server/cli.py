@@ -7,15 +7,15 @@ import inspect
 import sys
 from typing import Any
 
-from .. import Error, __version__
+from .. import Error, __version__, connect
 
 
 def _parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         "npugraph-server", description="Serves models that npugraphd has loaded by OpenAI's HTTP API.",
         epilog="SIGTERM and SIGINT end it when all requests are answered. docs/openai.md has the fields of requests.")
-    p.add_argument("--model", action="append", default=[], metavar="NAME=DIR", dest="models", required=True,
-                   help="serve the loaded model NAME with the tokenizer and the chat template of the directory; repeatable")
+    p.add_argument("--model", action="append", default=[], metavar="NAME[=DIR]", dest="models", required=True,
+                   help="serve the loaded model NAME, with tokenizer and chat template of its own files, or of DIR; repeatable")
     p.add_argument("--chat-template", action="append", default=[], metavar="NAME=FILE", dest="templates",
                    help="use this template for the model")
     p.add_argument("--listen", default="127.0.0.1:8000", metavar="HOST:PORT", help="or unix:PATH (default: %(default)s)")
@@ -81,17 +81,19 @@ def main() -> None:
         from .app import Guard, Limits, Server
         from .link import Link
         from .metrics import Metrics
-        from .models import ServedModel, read_names
+        from .models import open_models, read_names
     except ImportError as error:
         sys.exit(f'npugraph-server: {error}; pip install "npugraph[server]"')
     try:
-        models = {name: ServedModel(name, *where) for name, where in read_names(options.models, options.templates).items()}
+        daemon = {"tls_ca": options.daemon_ca, "tls_cert": options.daemon_cert, "tls_key": options.daemon_key,
+                  "timeout": options.daemon_timeout}
+        models = open_models(read_names(options.models, options.templates),
+                             lambda: connect(options.address, name="npugraph-server", **daemon))
         keys = _keys(options.api_keys)
         listener = _listener(options.listen)
     except (Error, OSError, ValueError) as error:
         sys.exit(f"npugraph-server: {error}")
-    link = Link(options.address, timeout=options.daemon_timeout, tls_ca=options.daemon_ca,
-                tls_cert=options.daemon_cert, tls_key=options.daemon_key)
+    link = Link(options.address, **daemon)
     limits = Limits(options.max_body, options.body_timeout, options.request_timeout)
     server = Server(link, models, limits, options.max_sequences, Metrics(options.vllm_metrics))
     more: dict[str, Any] = {}

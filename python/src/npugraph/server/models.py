@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The models that the server knows: names of the daemon, each with the directory of its tokenizer and chat template."""
+"""The models that the server knows: names of the daemon, each with its tokenizer and chat template."""
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import functools
 import time
+from collections.abc import Callable
 
-from .. import ChatTemplate, Error, NotFound, Tokenizer
+from .. import ChatTemplate, Client, Error, NotFound, Tokenizer
 from .problems import Problem
 
 INLINE_BYTES = 4096  # shorter texts are encoded at once, in the loop's thread: about 1 ms
@@ -51,6 +52,23 @@ class ServedModel:
         return self.tokenizer.token_bytes(token)
 
 
+def open_models(names: dict[str, tuple[str | None, str | None]], daemon: Callable[[], Client]) -> dict[str, ServedModel]:
+    """Opens each model's tokenizer and template: of its directory, or of the files that the daemon sees."""
+    models, client = {}, None
+    try:
+        for name, (directory, template) in names.items():
+            if directory is not None:
+                models[name] = ServedModel(name, directory, template)
+                continue
+            client = client or daemon()
+            with client.model_files(name) as files:
+                models[name] = ServedModel(name, files, template)
+    finally:
+        if client is not None:
+            client.close()
+    return models
+
+
 def _started(template: ChatTemplate) -> ChatTemplate:
     """Starts the template's process, so that no request waits for that."""
     with contextlib.suppress(Error):  # it may refuse such a conversation; another time that is the client's matter
@@ -58,14 +76,14 @@ def _started(template: ChatTemplate) -> ChatTemplate:
     return template
 
 
-def read_names(values: list[str], templates: list[str]) -> dict[str, tuple[str, str | None]]:
-    """Reads NAME=DIR of --model and NAME=FILE of --chat-template. ValueError: what is wrong with them."""
-    models: dict[str, tuple[str, str | None]] = {}
+def read_names(values: list[str], templates: list[str]) -> dict[str, tuple[str | None, str | None]]:
+    """Reads NAME or NAME=DIR of --model and NAME=FILE of --chat-template. ValueError: what is wrong with them."""
+    models: dict[str, tuple[str | None, str | None]] = {}
     for value in values:
         name, equals, directory = value.partition("=")
-        if not name or not equals or not directory or name in models:
-            raise ValueError(f"--model {value}: it must be NAME=DIR, each name once")
-        models[name] = (directory, None)
+        if not name or (equals and not directory) or name in models:
+            raise ValueError(f"--model {value}: it must be NAME or NAME=DIR, each name once")
+        models[name] = (directory or None, None)
     for value in templates:
         name, _, file = value.partition("=")
         if name not in models or not file:

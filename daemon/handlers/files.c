@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory.ReadFile: a piece of a small file beside weights. A read may wait for the disk, so it runs as a job. */
+#include "base/file_id.h"
+#include "base/gguf.h"
+#include "base/read_at.h"
+#include "daemon/daemon.h"
+#include "daemon/handlers/methods.h"
+#include "daemon/rpc/call_job.h"
+#include "daemon/sandbox.h"
+#include "proto/npugraph.pb-c.h"
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PIECE      ((uint64_t)256 << 10)
+#define MAX_OFFSET NGD_GGUF_MAX_HEADER
+
+static ngd_status_t check_file_request(const Npugraph__V1__ReadFileRequest *q, struct ngd_diag *diag)
+{
+    static const char *const ends[] = {".json", ".jinja", ".gguf", ".safetensors"};
+    const size_t n = strlen(q->path);
+
+    if (q->offset >= MAX_OFFSET)
+        return ngd_diag_set(diag, NGD_ERR_OUT_OF_RANGE, "offset %" PRIu64 " is not below %" PRIu64, q->offset,
+                            MAX_OFFSET);
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+        const size_t k = strlen(ends[i]);
+
+        if (n > k && strcmp(q->path + n - k, ends[i]) == 0)
+            return NGD_OK;
+    }
+    return ngd_diag_set(diag, NGD_ERR_PATH_NOT_ALLOWED,
+                        "%.400s: only files whose names end in .json, .jinja, .gguf or .safetensors are read", q->path);
+}
+
+static ngd_status_t open_model_file(struct ngd_options *options, const char *path, int *fd_p, struct ngd_diag *diag)
+{
+    struct ngd_config_list dirs;
+    ngd_status_t status = ngd_options_copy_list(options, &options->models_dir, &dirs);
+
+    if (status != NGD_OK)
+        return ngd_diag_set(diag, status, "no host memory for the list of models-dir");
+    status = ngd_sandbox_open(&dirs, path, fd_p, diag);
+    ngd_config_list_fini(&dirs);
+    return status;
+}
+
+/* Equal for equal ids; FNV-1a. */
+static uint64_t version_of(const struct ngd_file_id *id)
+{
+    const uint8_t *bytes = (const uint8_t *)id;
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+
+    for (size_t i = 0; i < sizeof(*id); i++)
+        h = (h ^ bytes[i]) * UINT64_C(0x100000001b3);
+    return h;
+}
+
+static ngd_status_t read_piece(struct ngd_call *call, int fd, uint64_t offset, Npugraph__V1__ReadFileResponse *r,
+                               struct ngd_diag *diag)
+{
+    struct ngd_file_id id;
+    ngd_status_t status = ngd_file_identify(fd, &id, diag);
+    uint64_t left;
+
+    if (status != NGD_OK)
+        return status;
+    left = offset < id.size ? id.size - offset : 0;
+    r->bytes = id.size;
+    r->version = version_of(&id);
+    r->data.len = left < PIECE ? left : PIECE;
+    r->data.data = ngd_arena_alloc(&call->arena, r->data.len + 1);
+    if (!r->data.data)
+        return NGD_ERR_NO_MEMORY;
+    return r->data.len ? ngd_read_at(fd, r->data.data, r->data.len, offset, diag) : NGD_OK;
+}
+
+static ngd_status_t run_read_file(struct ngd_call *call, const void *msg, struct ngd_diag *diag)
+{
+    const Npugraph__V1__ReadFileRequest *q = msg;
+    Npugraph__V1__ReadFileResponse r = NPUGRAPH__V1__READ_FILE_RESPONSE__INIT;
+    int fd;
+    ngd_status_t status = open_model_file(&call->daemon->options, q->path, &fd, diag);
+
+    if (status != NGD_OK)
+        return status;
+    status = read_piece(call, fd, q->offset, &r, diag);
+    close(fd);
+    if (status == NGD_OK)
+        ngd_call_reply(call, &r.base);
+    return status;
+}
+
+static void read_file(struct ngd_call *call, const void *msg)
+{
+    struct ngd_diag diag = {0};
+    const ngd_status_t status = check_file_request(msg, &diag);
+
+    if (status != NGD_OK)
+        ngd_call_fail(call, status, &diag);
+    else
+        ngd_call_job_add(call->daemon->loads, call, msg, run_read_file, 0);
+}
+
+const struct ngd_rpc_ops ngd_rpc_memory_read_file = {.request = read_file};
