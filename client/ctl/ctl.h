@@ -93,6 +93,8 @@ void ctl_field_int(struct ctl_fields *f, const char *title, const char *key, uin
 void ctl_field_bytes(struct ctl_fields *f, const char *title, const char *key, uint64_t value);
 void ctl_field_ms(struct ctl_fields *f, const char *title, const char *key, uint64_t value);
 void ctl_field_us(struct ctl_fields *f, const char *title, const char *key, double us);
+void ctl_field_amount(struct ctl_fields *f, const char *title, const char *key, double value, int digits,
+                      const char *unit);
 void ctl_field_rate(struct ctl_fields *f, const char *title, const char *key, double value, const char *unit);
 void ctl_fields_end(struct ctl_fields *f);
 void ctl_flush(struct ctl *ctl);      /* prints the JSON, if any */
@@ -172,6 +174,7 @@ int ctl_cmd_patterns(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_capture(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_replay(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_models(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_perplexity(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_quantize(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_load(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_share(struct ctl *ctl, int argc, char **argv);

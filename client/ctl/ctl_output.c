@@ -429,12 +429,18 @@ void ctl_field_us(struct ctl_fields *f, const char *title, const char *key, doub
     add_field(f, title, key, text, json_real(us));
 }
 
-void ctl_field_rate(struct ctl_fields *f, const char *title, const char *key, double value, const char *unit)
+void ctl_field_amount(struct ctl_fields *f, const char *title, const char *key, double value, int digits,
+                      const char *unit)
 {
     char text[64];
 
-    snprintf(text, sizeof(text), "%.1f %s", value, unit);
+    snprintf(text, sizeof(text), "%.*f%s%s", digits, value, unit[0] != '\0' ? " " : "", unit);
     add_field(f, title, key, text, json_real(value));
+}
+
+void ctl_field_rate(struct ctl_fields *f, const char *title, const char *key, double value, const char *unit)
+{
+    ctl_field_amount(f, title, key, value, 1, unit);
 }
 
 void ctl_fields_end(struct ctl_fields *f)

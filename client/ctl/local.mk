@@ -18,6 +18,7 @@ npugraphctl_SOURCES = \
 	client/ctl/ctl_file.c \
 	client/ctl/ctl_output.c \
 	client/ctl/ctl_patterns.c \
+	client/ctl/ctl_perplexity.c \
 	client/ctl/ctl_quantize.c \
 	client/ctl/ctl_readings.c client/ctl/ctl_readings.h \
 	client/ctl/ctl_replay.c \

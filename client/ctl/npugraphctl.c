@@ -117,6 +117,12 @@ const struct ctl_command ctl_commands[] = {
      "conversation. An answer ends after --tokens (512).\n"
      "With --json each answer is an object on a line.",
      true, ctl_cmd_chat},
+    {"perplexity", "MODEL --text FILE | --ids N,N,... [--tokenizer FILE] [--tokens N] [--window N]",
+     "How well a model foresees a text",
+     "Prints exp of the mean negative log-probability of the first --tokens (512) of a text, which compares two\n"
+     "checkpoints of one model, such as before and after `quantize`. FILE - is standard input. A context has at most\n"
+     "--window (512) tokens; the next one begins with the last token of the one before.",
+     true, ctl_cmd_perplexity},
     {"capture", "FILE [--symbol NAME=N]... [--option NAME=VALUE]... [--dry-run]",
      "Capture a graph file and show its cost",
      "FILE is graph text. --option sets one of `npugraphctl options`. --dry-run only plans: bytes, kernels and guards, "

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """npugraphctl quantize: what it writes is the nearest that the format can say, is loaded and decodes; what it refuses leaves nothing."""
 import json
+import math
+import shutil
 import struct
 
 from harness import *
@@ -70,6 +72,43 @@ def writes(daemon):
         assert out.returncode == 0, out.stderr
         out = ctl(*address, "generate", f"m{bits}", "--tokenizer", MODEL, "--prompt", "In the beginning God created", "--tokens", 6)
         assert out.returncode == 0 and out.stdout.startswith("In the beginning God created "), out
+
+
+def read_expected(name):
+    data = (SOURCE / "tests" / "golden" / name / "expect.safetensors").read_bytes()
+    size = struct.unpack_from("<Q", data)[0]
+    get = lambda t: data[8 + size + t["data_offsets"][0]:8 + size + t["data_offsets"][1]]
+    header = json.loads(data[8:8 + size])
+    prompt = struct.unpack(f"<{header['prompt']['shape'][0]}i", get(header["prompt"]))
+    rows, vocab = header["prompt_logits"]["shape"]
+    flat = struct.unpack(f"<{rows * vocab}f", get(header["prompt_logits"]))
+    return prompt, [flat[r * vocab:(r + 1) * vocab] for r in range(rows)]
+
+
+@test("perplexity is that of the reference's logits, in windows of any size; quantising raises it a little")
+def perplexity(daemon):
+    address = ["--json", "--address", daemon.address]
+    shutil.copytree(SOURCE / "tests" / "golden" / "llama_yarn", MODELS / "tiny")
+    prompt, logits = read_expected("llama_yarn")
+    want = sum(math.log(sum(map(math.exp, row))) - row[t] for row, t in zip(logits, prompt[1:])) / (len(prompt) - 1)
+    assert ctl(*address, "load", MODELS / "tiny", "--max-context", 64).returncode == 0
+    ids = ",".join(map(str, prompt))
+    got = json.loads(ctl(*address, "perplexity", "tiny", "--ids", ids).stdout)
+    assert got["tokens"] == len(prompt) - 1 and math.isclose(got["loss"], want, rel_tol=1e-4), (got, want)
+    assert math.isclose(got["perplexity"], math.exp(want), rel_tol=1e-3)
+    for window, tokens in ((2, 40), (7, 40), (7, 12), (100, 3)):  # each token is counted once
+        assert json.loads(ctl(*address, "perplexity", "tiny", "--ids", ids, "--window", window, "--tokens", tokens).stdout)["tokens"] == tokens
+    shutil.copytree(MODEL, MODELS / "whole")
+    assert ctl(*address, "load", MODELS / "whole", "--max-batch", 1).returncode == 0
+    text = SCRATCH / "text"
+    text.write_text("In the beginning God created the heaven and the earth. And the earth was without form, and void; and darkness "
+                    "was upon the face of the deep. And the Spirit of God moved upon the face of the waters.\n")
+    whole, less = (json.loads(ctl(*address, "perplexity", m, "--text", text).stdout)["loss"] for m in ("whole", "m4"))
+    assert whole < less < 1.2 * whole, (whole, less)
+    for arguments, says in ((("whole", "--ids", "5"), "at least two"), (("whole", "--ids", "5,2048"), "2048"), (("whole", "--ids", "x"), "token ids"),
+                            (("none", "--ids", "5,6"), "none"), (("whole",), "--text or --ids"), (("whole", "--ids", "5,6", "--window", "1"), "window")):
+        got = ctl(*address, "perplexity", *arguments)
+        assert got.returncode != 0 and says in got.stderr, got
 
 
 @test("what cannot be quantised is refused with the tensor and what to do, and nothing is written")

@@ -27,6 +27,7 @@ complete -c npugraphctl -n __fish_use_subcommand -a share -d 'Say who may use a 
 complete -c npugraphctl -n __fish_use_subcommand -a unload -d 'Unload a model'
 complete -c npugraphctl -n __fish_use_subcommand -a generate -d 'Generate text, streamed as it is made'
 complete -c npugraphctl -n __fish_use_subcommand -a chat -d 'Converse with a model, by its checkpoint\'s chat template'
+complete -c npugraphctl -n __fish_use_subcommand -a perplexity -d 'How well a model foresees a text'
 complete -c npugraphctl -n __fish_use_subcommand -a capture -d 'Capture a graph file and show its cost'
 complete -c npugraphctl -n __fish_use_subcommand -a explain -d 'Why replays missed, were padded, evicted, ran eagerly or were refused'
 complete -c npugraphctl -n __fish_use_subcommand -a doctor -d 'Find the step at which a graph\'s results go wrong; or check a device'
@@ -135,6 +136,12 @@ complete -c npugraphctl -n '__fish_seen_subcommand_from chat' -l min-tokens -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from chat' -l logit-bias -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from chat' -l bad-word -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from chat' -l seed -x
+complete -c npugraphctl -n '__fish_seen_subcommand_from perplexity' -a '(__npugraphctl_models)'
+complete -c npugraphctl -n '__fish_seen_subcommand_from perplexity' -l text -r -F
+complete -c npugraphctl -n '__fish_seen_subcommand_from perplexity' -l ids -x
+complete -c npugraphctl -n '__fish_seen_subcommand_from perplexity' -l tokenizer -r -F
+complete -c npugraphctl -n '__fish_seen_subcommand_from perplexity' -l tokens -x
+complete -c npugraphctl -n '__fish_seen_subcommand_from perplexity' -l window -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from capture' -F
 complete -c npugraphctl -n '__fish_seen_subcommand_from capture' -l symbol -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from capture' -l option -x
