@@ -154,6 +154,14 @@ START_TEST(dtypes_and_shapes_are_checked_and_the_right_ones_named)
          "differs from element 0 of sizes"},
         {"input %x : f32[2,4]\ninput %w : f32[3,5]\n%y = ngd.multi_linear(%x, %w) {sizes=[3]}", NGD_ERR_GRAPH_SHAPE,
          "it must be [N,4]"},
+        {"input %x : f32[2,4]\ninput %w : f32[3,4,4]\n%y = ngd.multi_linear(%x, %w) {sizes=[3]}", NGD_ERR_GRAPH_SHAPE,
+         "it must be [N,4]"},
+        {"input %x : f32[2,4]\ninput %w : f32[3,4]\n%y, %z = ngd.multi_linear(%x, %w) {sizes=[3,3]}",
+         NGD_ERR_GRAPH_ARITY, "2 operands, but with 2 sizes it takes 3, or with biases 5"},
+        {"state %k : f32[2,2,1,4]\nstate %v : f32[2,2,1,4]\ninput %x : f32[3,1,4]\ninput %c : f32[3,4]\ninput %s : "
+         "i32[3]\n"
+         "input %g : f32[4]\n%y = ngd.qk_norm_rope_scatter(%x, %x, %x, %c, %c, %s, %k, %v, %g, none)",
+         NGD_ERR_GRAPH_ARITY, "give both or none"},
         {"input %x : f32[2,4]\ninput %w : f32[3,4]\ninput %r : f32[2,4]\n%y = ngd.linear_add(%x, %w, %r)",
          NGD_ERR_GRAPH_SHAPE, "of the result's shape"},
         {"input %x : f32[2,4]\ninput %w : f32[3,4]\ninput %v : f32[2,4]\n%y = ngd.linear_swiglu(%x, %w, %v)",

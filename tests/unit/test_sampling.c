@@ -5,6 +5,7 @@
  */
 #include "base/mem.h"
 #include "devices/host/kernels/k_sample.h"
+#include "scheduler/model/model_int.h"
 #include "scheduler/model/sampling.h"
 #include "tests/unit/unit.h"
 #include <jansson.h>
@@ -418,7 +419,27 @@ START_TEST(copies_have_their_own_lists)
 }
 END_TEST
 
-UNIT_MAIN("scheduler/sampling", draws_have_the_probabilities_of_transformers,
-          penalties_count_what_was_generated_and_repetition_all, bad_words_end_where_the_context_has_their_beginning,
-          stop_tokens_wait_for_min_tokens, masks_leave_what_they_allow_and_may_leave_nothing, odd_logits_give_a_token,
+START_TEST(the_most_probable_tokens_are_those_of_the_largest_logits)
+{
+    /* All negative: an empty place of the list is no logit. */
+    static const float logits[] = {-9, -2, -7, -2.5f, -8, -3};
+    static const int32_t order[] = {1, 3, 5, 2, 4, 0};
+    struct ngd_logprobs lp;
+
+    for (uint32_t top = 0; top <= 6; top++) {
+        memset(&lp, 0, sizeof(lp));
+        ngd_logprobs_of(logits, 6, 4, top, &lp);
+        ck_assert_uint_eq(lp.n_top, top);
+        for (uint32_t i = 0; i < top; i++) {
+            ck_assert_int_eq(lp.top[i].token, order[i]);
+            ck_assert_float_eq_tol(lp.top[i].logprob - lp.logprob, logits[order[i]] - logits[4], 1e-5f);
+        }
+    }
+}
+END_TEST
+
+UNIT_MAIN("scheduler/sampling", the_most_probable_tokens_are_those_of_the_largest_logits,
+          draws_have_the_probabilities_of_transformers, penalties_count_what_was_generated_and_repetition_all,
+          bad_words_end_where_the_context_has_their_beginning, stop_tokens_wait_for_min_tokens,
+          masks_leave_what_they_allow_and_may_leave_nothing, odd_logits_give_a_token,
           values_outside_their_ranges_are_refused_by_name, copies_have_their_own_lists)

@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "base/metrics.h"
 #include "graphs/store.h"
+#include "graphs/store_int.h"
 #include "tests/unit/store_util.h"
 #include <fcntl.h>
 #include <signal.h>
@@ -512,6 +513,27 @@ START_TEST(full_store_takes_from_nobody_and_then_from_who_has_most)
 }
 END_TEST
 
+START_TEST(store_is_full_where_the_next_bytes_pass_the_budget_or_the_limit)
+{
+    const struct ngd_store_payer free_of = {"uid:1", 0}, limited = {"uid:1", 5000};
+    static struct thing one;
+    struct ngd_store *store;
+    uint64_t has;
+
+    setup_dir();
+    store = open_store(6000);
+    put_for(store, &one, 1, "uid:1", 0);
+    has = stored(store);
+    ck_assert_uint_gt(has, 0);
+    ck_assert(!ngd_store_is_full(store, &free_of, 6000 - has));
+    ck_assert(ngd_store_is_full(store, &free_of, 6001 - has));
+    ck_assert(!ngd_store_is_full(store, &limited, 5000 - has));
+    ck_assert(ngd_store_is_full(store, &limited, 5001 - has));
+    ngd_store_close(store);
+    teardown_dir();
+}
+END_TEST
+
 START_TEST(large_entry_takes_nothing_from_who_has_less)
 {
     static struct thing small[2], large[2];
@@ -848,6 +870,7 @@ UNIT_MAIN("graphs/store", entry_comes_back_also_for_the_next_process, every_chan
           entry_that_does_not_load_is_set_aside_by_its_user, bad_directories_are_refused_in_words,
           links_inside_are_refused_and_not_followed, full_disk_is_counted_and_leaves_no_trace,
           least_recently_used_entries_go_when_the_budget_is_full,
+          store_is_full_where_the_next_bytes_pass_the_budget_or_the_limit,
           entry_larger_than_the_budget_is_refused_and_evicts_nothing, owner_at_the_limit_loses_the_oldest_of_its_own,
           full_store_takes_from_nobody_and_then_from_who_has_most, large_entry_takes_nothing_from_who_has_less,
           entry_of_another_owner_is_neither_taken_over_nor_set_aside,
