@@ -85,6 +85,21 @@ static ngd_dtype_t parse_dtype(const char *name, bool weights)
     return t;
 }
 
+/* Gives quantised weights offsets that are integers, as zero points are. */
+static void add_offsets(struct set *s)
+{
+    struct ngd_gemm_quant *q = &s->g.quant;
+    uint16_t *offsets = (void *)bench_memory((uint64_t)(s->g.n * q->scale_n) * 2, NGD_F16);
+
+    for (int64_t i = 0; i < s->g.n * q->scale_n; i++)
+        offsets[i] = ngd_f32_to_f16((float)(i % 17 - 8));
+    s->d.offset = (const char *)offsets;
+    q->offset_type = NGD_F16;
+    q->offset_g = q->scale_g;
+    q->offset_n = q->scale_n;
+    q->i_offset = 3;
+}
+
 /* Describes rows of K of quantised weights, and gives them scales. Returns the bytes of a weight's copy. */
 static uint64_t quantise(struct set *s, int64_t group)
 {
@@ -120,6 +135,7 @@ int main(int argc, char **argv)
     uint32_t threads = ngd_cpu_count();
     int64_t rows[64], max_rows = 1, group = 0;
     int n_rows = 0, rounds = 7;
+    bool offsets = false;
     ngd_isa_t isa = ngd_cpu_isa();
     struct ngd_team *team;
 
@@ -138,6 +154,8 @@ int main(int argc, char **argv)
             s.g.xt = parse_dtype(v, false), i++;
         else if (strcmp(argv[i], "--group") == 0)
             group = atoll(v), i++;
+        else if (strcmp(argv[i], "--offsets") == 0)
+            offsets = true;
         else if (strcmp(argv[i], "--threads") == 0)
             threads = (uint32_t)atoi(v), i++;
         else if (strcmp(argv[i], "--rounds") == 0)
@@ -159,6 +177,8 @@ int main(int argc, char **argv)
     s.bytes = (uint64_t)s.g.n * (uint64_t)s.g.k * ngd_dtype_bytes(s.g.wt);
     if (!ngd_dtype_is_float(s.g.wt))
         s.bytes = quantise(&s, group);
+    if (offsets && !ngd_dtype_is_float(s.g.wt))
+        add_offsets(&s);
     s.copies = (uint32_t)((256u << 20) / s.bytes + 1);
     s.d.w = bench_memory(s.bytes * s.copies, ngd_dtype_is_float(s.g.wt) ? s.g.wt : NGD_BF16);
     s.d.x = bench_memory((uint64_t)(max_rows * s.g.k) * 4, s.g.xt);

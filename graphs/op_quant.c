@@ -326,8 +326,6 @@ ngd_status_t ngd_shape_weight_quant_matmul(struct ngd_graph *graph, struct ngd_n
         status = check_antiquant(graph, node, 2, "antiquant_scale", group, n, diag);
     if (!status && ngd_node_has(node, 3))
         status = check_antiquant(graph, node, 3, "antiquant_offset", group, n, diag);
-    if (!status && ngd_node_has(node, 3))
-        status = ngd_op_dtype_is(graph, node, 3, "antiquant_offset", ngd_node_in(graph, node, 2)->dtype, diag);
     if (!status)
         status = check_quant_bias(graph, node, n, diag);
     if (status)

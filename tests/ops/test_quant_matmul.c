@@ -12,11 +12,11 @@
 enum stored { ROWS, AS_IS, BY_N };
 
 struct product {
-    ngd_dtype_t xt, st; /* of x, and of scales and offsets */
+    ngd_dtype_t xt, st, ot; /* of x, of scales, and of offsets */
     bool int4;
     enum stored stored;
-    int64_t m, n, k, group; /* group -1: one scale for all */
-    bool offset, bias;
+    int64_t m, n, k, group;   /* group -1: one scale for all */
+    bool offset, whole, bias; /* whole: offsets are integers, as zero points are */
 };
 
 struct operands {
@@ -45,12 +45,12 @@ static void put_dims(struct ngd_strbuf *sb, const char *name, const char *type, 
                       (long long)(turned ? rows : cols));
 }
 
-static void put_scales(struct ngd_strbuf *sb, const struct product *p, const char *name)
+static void put_scales(struct ngd_strbuf *sb, const struct product *p, const char *name, ngd_dtype_t type)
 {
     if (p->group < 0)
-        ngd_strbuf_printf(sb, "param %%%s : %s[1]\n", name, ngd_dtype_name(p->st));
+        ngd_strbuf_printf(sb, "param %%%s : %s[1]\n", name, ngd_dtype_name(type));
     else
-        put_dims(sb, name, ngd_dtype_name(p->st), groups_of(p), p->n, by_rows(p));
+        put_dims(sb, name, ngd_dtype_name(type), groups_of(p), p->n, by_rows(p));
 }
 
 static void put_graph(struct ngd_strbuf *sb, const struct product *p)
@@ -61,9 +61,9 @@ static void put_graph(struct ngd_strbuf *sb, const struct product *p)
 
     ngd_strbuf_append(sb, "npugraph 1\ngraph \"product\" {\n");
     put_dims(sb, "q", p->int4 ? "i32" : "i8", k, n, by_rows(p));
-    put_scales(sb, p, "s");
+    put_scales(sb, p, "s", p->st);
     if (p->offset)
-        put_scales(sb, p, "o");
+        put_scales(sb, p, "o", p->ot);
     if (p->bias)
         ngd_strbuf_printf(sb, "param %%b : f32[%lld]\n", (long long)p->n);
     ngd_strbuf_printf(sb, "input %%x : %s[%lld,%lld]\n", xt, (long long)p->m, (long long)p->k);
@@ -137,7 +137,9 @@ static void operands_open(struct operands *o, const struct product *p, struct ra
     *o = (struct operands){.w_bytes = (uint64_t)(p->n * p->k) / (p->int4 ? 2 : 1)};
     numbers_random(&o->x, p->xt, p->m * p->k, 1, r);
     numbers_random(&o->scale, p->st, scales, 0.01, r);
-    numbers_random(&o->offset, p->st, scales, p->int4 ? 8 : 100, r);
+    numbers_random(&o->offset, p->ot, scales, p->int4 ? 8 : 128, r);
+    for (int64_t i = 0; p->whole && i < scales; i++)
+        numbers_put(&o->offset, i, nearbyint(o->offset.value[i]));
     numbers_random(&o->bias, NGD_F32, p->n, 2, r);
     o->q = calloc((size_t)(p->n * p->k) + 1, sizeof(int));
     o->w = calloc(o->w_bytes + 1, 1);
@@ -236,8 +238,12 @@ static void check_product(const struct product *p, struct random *r)
 }
 
 static const struct {
-    ngd_dtype_t x, s;
-} types[] = {{NGD_F32, NGD_F32}, {NGD_F32, NGD_BF16}, {NGD_F32, NGD_F16}, {NGD_F16, NGD_F16}, {NGD_BF16, NGD_BF16}};
+    ngd_dtype_t x, s, o;
+} types[] = {{NGD_F32, NGD_F32, NGD_F16},
+             {NGD_F32, NGD_BF16, NGD_F16},
+             {NGD_F32, NGD_F16, NGD_F32},
+             {NGD_F16, NGD_F16, NGD_F16},
+             {NGD_BF16, NGD_BF16, NGD_BF16}};
 #define N_TYPES (sizeof(types) / sizeof(types[0]))
 
 /* M, N, K, group. int4 takes those whose K is a multiple of 8, and whose group is one of 32. */
@@ -256,13 +262,14 @@ static void check_sizes(bool int4, enum stored stored, uint64_t seed)
 
     for (size_t s = 0; s < N_SIZES; s++)
         for (size_t t = 0; t < N_TYPES; t++) {
-            struct product p = {.xt = types[t].x, .st = types[t].s, .int4 = int4, .stored = stored};
+            struct product p = {.xt = types[t].x, .st = types[t].s, .ot = types[t].o, .int4 = int4, .stored = stored};
 
             p.m = sizes[s][0];
             p.n = stored == BY_N ? (sizes[s][1] + 7) / 8 * 8 : sizes[s][1];
             p.k = sizes[s][2];
             p.group = sizes[s][3];
             p.offset = (s + t) % 2;
+            p.whole = (s + t) % 4 == 1;
             p.bias = (s + t) % 3 == 1;
             if (int4 && p.group > 0 && p.group % 32 != 0)
                 continue;
@@ -299,7 +306,8 @@ START_TEST(a_row_has_the_same_bits_among_others)
 
     benches_open();
     for (size_t s = 0; s < 7; s++) { /* the last one is i8 alone */
-        struct product p = {.xt = types[s % N_TYPES].x, .st = types[s % N_TYPES].s, .int4 = s % 2 == 1};
+        struct product p = {
+            .xt = types[s % N_TYPES].x, .st = types[s % N_TYPES].s, .ot = types[s % N_TYPES].o, .int4 = s % 2 == 1};
         struct operands o;
         char *all, *y;
         size_t row;
@@ -345,7 +353,7 @@ START_TEST(sums_of_the_largest_numbers_do_not_overflow)
     benches_open();
     for (size_t i = 0; i < 8; i++) {
         const ngd_dtype_t t = i % 2 ? NGD_F32 : NGD_BF16; /* f16 has no number as large as the results */
-        struct product p = {.xt = t, .st = t, .m = 3, .n = 3, .k = 520, .offset = true};
+        struct product p = {.xt = t, .st = t, .ot = t, .m = 3, .n = 3, .k = 520, .offset = true};
         struct operands o;
 
         operands_open(&o, &p, &r);
@@ -371,7 +379,12 @@ START_TEST(small_elements_beside_a_large_one_are_within_their_bound)
 
     benches_open();
     for (size_t i = 0; i < 2 * N_TYPES; i++) {
-        struct product p = {.xt = types[i % N_TYPES].x, .st = types[i % N_TYPES].s, .m = 2, .n = 5, .k = 256};
+        struct product p = {.xt = types[i % N_TYPES].x,
+                            .st = types[i % N_TYPES].s,
+                            .ot = types[i % N_TYPES].o,
+                            .m = 2,
+                            .n = 5,
+                            .k = 256};
         struct operands o;
 
         p.int4 = i >= N_TYPES;
@@ -402,7 +415,12 @@ START_TEST(what_is_not_finite_spoils_its_row_only)
 
     benches_open();
     for (size_t i = 0; i < 3 * N_TYPES; i++) {
-        struct product p = {.xt = types[i % N_TYPES].x, .st = types[i % N_TYPES].s, .m = 3, .n = 20, .k = 300};
+        struct product p = {.xt = types[i % N_TYPES].x,
+                            .st = types[i % N_TYPES].s,
+                            .ot = types[i % N_TYPES].o,
+                            .m = 3,
+                            .n = 20,
+                            .k = 300};
         char before[3 * 20 * 4], after[3 * 20 * 4];
         const size_t row = (size_t)p.n * ngd_dtype_bytes(p.xt);
         struct operands o;

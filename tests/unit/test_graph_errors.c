@@ -172,7 +172,7 @@ START_TEST(dtypes_and_shapes_are_checked_and_the_right_ones_named)
          NGD_ERR_GRAPH_SHAPE, "it must be [K,N]"},
         {"input %x : f32[2,60]\ninput %w : i32[8,7]\ninput %s : f32[7]\n%y = npu.weight_quant_batchmatmul(%x, %w, %s)",
          NGD_ERR_GRAPH_SHAPE, "[K/8,N] or [K,N/8]"},
-        {"input %x : f32[2,64]\ninput %w : i8[64,7]\ninput %s : f32[7]\ninput %o : f16[7]\n"
+        {"input %x : f32[2,64]\ninput %w : i8[64,7]\ninput %s : f32[7]\ninput %o : i8[7]\n"
          "%y = npu.weight_quant_batchmatmul(%x, %w, %s, %o)",
          NGD_ERR_GRAPH_DTYPE, "antiquant_offset %o"},
         {"input %x : f32[2,64]\ninput %w : u8[64,7]\ninput %s : f32[7]\n%y = npu.weight_quant_batchmatmul(%x, %w, %s)",

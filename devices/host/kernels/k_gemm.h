@@ -43,7 +43,7 @@ struct ngd_gemm_quant {
     int segment;                                  /* of dot: k_gemm_quant.h */
     bool int4, by_n;                              /* by_n: an i32 has eight weights along N, not along K */
     bool streamed;                                /* rows of K are contiguous, so that dot can read them */
-    ngd_dtype_t type;                             /* of scales and offsets */
+    ngd_dtype_t type, offset_type;                /* of scales, of offsets */
     int64_t w_n, w_k;                             /* strides of w, in elements as they are stored: i8 or i32 */
     int64_t scale_n, scale_g, offset_n, offset_g; /* elements from column to column and from group to group */
     uint8_t i_scale, i_offset;                    /* indices in ptrs; offset 0xff = none */

@@ -44,6 +44,7 @@ void ngd_gemm_of_quant(const struct ngd_plan *plan, const struct ngd_plan_call *
     g->quant.group = group ? group : g->k ? g->k : 1;
     g->quant.type = ngd_call_in(plan, call, 2)->dtype;
     g->quant.i_scale = 2;
+    g->quant.offset_type = offset ? offset->dtype : g->quant.type;
     g->quant.i_offset = offset ? 3 : 0xff;
     antiquant_strides(ngd_call_in(plan, call, 2), &g->quant.scale_n, &g->quant.scale_g);
     if (offset)
@@ -73,8 +74,7 @@ uint64_t ngd_quant_area(const struct ngd_gemm *g, char *workspace, struct ngd_qu
     a.x_sums = take_area(workspace, &used, rows * segments, sizeof(float));
     a.x_evens = take_area(workspace, &used, rows * segments, sizeof(*a.x_evens));
     a.scales = take_area(workspace, &used, NGD_QUANT_COLUMNS * segments, sizeof(float));
-    a.fractions = take_area(workspace, &used, NGD_QUANT_COLUMNS * segments, sizeof(float));
-    a.shifts = take_area(workspace, &used, NGD_QUANT_COLUMNS * segments, sizeof(*a.shifts));
+    a.offsets = take_area(workspace, &used, NGD_QUANT_COLUMNS * segments, sizeof(float));
     a.row = take_area(workspace, &used, NGD_QUANT_SEGMENT, sizeof(float));
     if (area)
         *area = a;
@@ -172,7 +172,7 @@ static void put_segment(const struct ngd_gemm *g, const struct ngd_quant_area *a
     int16_t *to = a->x + (p->first * segments + s * p->rows) * g->quant.segment + p->row * NGD_QUANT_LANES;
 
     a->x_scales[at] = scale;
-    a->x_sums[at] = sum;
+    a->x_sums[(p->first + p->row) * segments + s] = sum;
     a->x_evens[at] = 0;
     for (int i = 0; i < g->quant.segment; i += 2)
         a->x_evens[at] += q[i];
@@ -220,42 +220,31 @@ void ngd_quant_lay_out(const struct ngd_gemm *g, const struct ngd_gemm_data *d, 
         lay_out_row(g, d, &area, rows, m);
 }
 
-static float antiquant(const struct ngd_gemm *g, const char *p, int64_t i)
+static float antiquant(ngd_dtype_t type, const char *p, int64_t i)
 {
-    if (g->quant.type == NGD_F32)
+    if (type == NGD_F32)
         return ((const float *)(const void *)p)[i];
-    if (g->quant.type == NGD_F16)
+    if (type == NGD_F16)
         return ngd_f16_to_f32(((const uint16_t *)(const void *)p)[i]);
     return ngd_bf16_to_f32(((const uint16_t *)(const void *)p)[i]);
 }
 
 /* Widens the scales or offsets of columns [n, n + cols) to dst, as the area has them. */
-static void widen_antiquant(const struct ngd_gemm *g, const char *p, int64_t n, int64_t cols, int64_t step_n,
-                            int64_t step_g, float *dst)
+static void widen_antiquant(const struct ngd_gemm *g, ngd_dtype_t type, const char *p, int64_t n, int64_t cols,
+                            int64_t step_n, int64_t step_g, float *dst)
 {
     const int64_t column = ngd_quant_column(g), each = column > 1 ? g->quant.group / g->quant.segment : 1;
 
     if (column > 1 && each == 1 && step_g == 1) {
-        p += n * step_n * (int64_t)ngd_dtype_bytes(g->quant.type);
-        g->table->widen[g->quant.type](p, step_n, cols, column, dst, column);
+        p += n * step_n * (int64_t)ngd_dtype_bytes(type);
+        g->table->widen[type](p, step_n, cols, column, dst, column);
     } else if (column == 1 && step_n == 1) {
-        g->table->widen[g->quant.type](p + n * (int64_t)ngd_dtype_bytes(g->quant.type), 0, 1, cols, dst, 0);
+        g->table->widen[type](p + n * (int64_t)ngd_dtype_bytes(type), 0, 1, cols, dst, 0);
     } else {
         for (int64_t c = 0; c < cols; c++)
             for (int64_t s = 0; s < column; s++)
-                dst[c * column + s] = antiquant(g, p, (n + c) * step_n + s / each * step_g);
+                dst[c * column + s] = antiquant(type, p, (n + c) * step_n + s / each * step_g);
     }
-}
-
-/* Splits an offset into an integer that fits the sums, and the rest. */
-static int16_t split_offset(float offset, float *rest_p)
-{
-    const float limit = NGD_QUANT_SHIFT, whole = !(offset > -limit)  ? -limit
-                                                 : !(offset < limit) ? limit
-                                                                     : (float)nearest_integer(offset);
-
-    *rest_p = offset - whole;
-    return (int16_t)whole;
 }
 
 /* Prepares scales and offsets of columns [n, n + cols). */
@@ -264,14 +253,9 @@ static void prepare_columns(const struct ngd_gemm *g, const struct ngd_gemm_data
 {
     const struct ngd_gemm_quant *q = &g->quant;
 
-    widen_antiquant(g, d->scale, n, cols, q->scale_n, q->scale_g, a->scales);
-    if (!d->offset)
-        return;
-    widen_antiquant(g, d->offset, n, cols, q->offset_n, q->offset_g, a->fractions);
-    for (int64_t i = 0; i < cols * ngd_quant_column(g); i++) {
-        a->shifts[i] = split_offset(a->fractions[i], &a->fractions[i]);
-        a->fractions[i] *= a->scales[i];
-    }
+    widen_antiquant(g, q->type, d->scale, n, cols, q->scale_n, q->scale_g, a->scales);
+    if (d->offset)
+        widen_antiquant(g, q->offset_type, d->offset, n, cols, q->offset_n, q->offset_g, a->offsets);
 }
 
 void ngd_quant_dot(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1)
@@ -339,9 +323,10 @@ void ngd_gemm_quant_pack(const struct ngd_gemm *g, const struct ngd_gemm_data *d
             const int64_t group = (k + i) / q->group, left = (group + 1) * q->group - k - i;
 
             run = left < depth - i ? left : depth - i;
-            dequantise(g, d->w, n + c, k + i, run, antiquant(g, d->scale, (n + c) * q->scale_n + group * q->scale_g),
-                       d->offset ? antiquant(g, d->offset, (n + c) * q->offset_n + group * q->offset_g) : 0,
-                       room + c * NGD_GEMM_KC + i);
+            dequantise(
+                g, d->w, n + c, k + i, run, antiquant(q->type, d->scale, (n + c) * q->scale_n + group * q->scale_g),
+                d->offset ? antiquant(q->offset_type, d->offset, (n + c) * q->offset_n + group * q->offset_g) : 0,
+                room + c * NGD_GEMM_KC + i);
         }
     }
     g->table->pack_nk[NGD_F32](room, NGD_GEMM_KC, cols, depth, tile);

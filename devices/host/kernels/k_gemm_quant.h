@@ -8,9 +8,9 @@
  * K is cut into segments: of 256 if the weights have no groups, else of 128, 32 or 16, of which a group has a multiple.
  * A row of x is laid out as i16: within a segment, x = scale * q with |q| < 2^15, where the scale is the power of two
  * that the segment's largest element needs. Of f32 rows what is left over goes to a second row of q, which has 16 bits
- * more. The weights are widened to i16 in registers, with the integer part of their offset added. A segment's products
- * are summed up as i32, which cannot overflow (256 * 255 * 32767 < 2^31). The sum is multiplied with both scales and
- * added to the element in f32.
+ * more. The weights are widened to i16 in registers. A segment's products are summed up as i32, which cannot overflow
+ * (256 * 128 * 32767 < 2^31). The sum is multiplied with both scales and added to the element in f32. Offsets are
+ * multiplied with the sums of x's segments.
  *
  * So bf16 and f16 elements are exact that are at least 2^-7 or 2^-4 of the largest of their segment; the error of
  * others is below 2^-15 of it at most. f32 elements have 30 bits of the largest. A segment of x with a NaN or an
@@ -23,18 +23,16 @@
 #define NGD_QUANT_LANES   16  /* i16 in a vector */
 #define NGD_QUANT_SEGMENT 256 /* the largest one */
 #define NGD_QUANT_COLUMNS 16  /* whose scales are prepared at once */
-#define NGD_QUANT_SHIFT   127 /* largest integer part of an offset; the rest counts as its fraction */
 
 /* A thread's workspace. Rows are laid-out rows: two for a row of f32. */
 struct ngd_quant_area {
     int16_t *x; /* blocks of 8, 4, 2, 1 rows as [K / 32][2][rows][16], or [K / 16][rows][16]; int4: even elements, then
                    odd ones */
     float *x_scales;  /* of each block: [segments][rows] */
-    float *x_sums;    /* likewise: sums of the segments' elements */
-    int32_t *x_evens; /* likewise: sums of q of even elements */
+    float *x_sums;    /* sums of the segments' elements: [rows][segments] */
+    int32_t *x_evens; /* sums of q of even elements, as the scales */
     float *scales;    /* of the weights, by column: of each segment, or one (ngd_quant_column) */
-    float *fractions; /* likewise: what is left of the offsets, times the scale */
-    int16_t *shifts;  /* likewise: the integer parts of the offsets */
+    float *offsets;   /* likewise */
     float *row;       /* [segment] */
 };
 

@@ -35,10 +35,6 @@ SIMD_INLINE quant_w quant_load_half(const int8_t *p)
 {
     return _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)p));
 }
-SIMD_INLINE quant_w quant_shift(quant_w w, int16_t by)
-{
-    return _mm256_add_epi16(w, _mm256_set1_epi16(by));
-}
 SIMD_INLINE quant_w quant_load_x(const int16_t *p)
 {
     return _mm256_loadu_si256((const void *)p);
@@ -103,12 +99,6 @@ SIMD_INLINE quant_w quant_load_half(const int8_t *p)
         w.v[i] = p[i];
     return w;
 }
-SIMD_INLINE quant_w quant_shift(quant_w w, int16_t by)
-{
-    for (int i = 0; i < QW; i++)
-        w.v[i] = (int16_t)(w.v[i] + by);
-    return w;
-}
 SIMD_INLINE quant_w quant_load_x(const int16_t *p)
 {
     quant_w x;
@@ -156,17 +146,12 @@ SIMD_INLINE float quant_total(quant_f v)
 #endif
 
 /* As quant_segment_i8, for a segment of one vector. */
-SIMD_INLINE void quant_half_segment(const int16_t *x, const int8_t *w, int64_t ldw, const int16_t *shifts,
-                                    int64_t column, const bool shifted, const int mb, const int nr, quant_i *sums)
+SIMD_INLINE void quant_half_segment(const int16_t *x, const int8_t *w, int64_t ldw, const int mb, const int nr,
+                                    quant_i *sums)
 {
     quant_w a[4];
 
-    NGD_UNROLL for (int r = 0; r < nr; r++)
-    {
-        a[r] = quant_load_half(w + r * ldw);
-        if (shifted)
-            a[r] = quant_shift(a[r], shifts[r * column]);
-    }
+    NGD_UNROLL for (int r = 0; r < nr; r++) a[r] = quant_load_half(w + r * ldw);
     NGD_UNROLL for (int m = 0; m < mb; m++)
     {
         const quant_w xv = quant_load_x(x + m * QW);
@@ -177,93 +162,106 @@ SIMD_INLINE void quant_half_segment(const int16_t *x, const int8_t *w, int64_t l
 
 /*
  * Computes mb x nr sums of laid-out rows of x, whose scales are [segments][mb], with rows of w, ldw bytes apart, whose
- * scales and shifts are those of columns of the area; shifts are used if `shifted`. Requests a line from `next` on for
- * each that it reads; NULL: none. shifted, mb, nr are constants.
+ * scales are those of columns of the area. Requests a line from `next` on for each that it reads; NULL: none. mb and nr
+ * are constants.
  */
-#define QUANT_TILE(W)                                                                                                  \
-    SIMD_INLINE void quant_segment_##W(const int16_t *x, const int8_t *w, int64_t ldw, const int16_t *shifts,          \
-                                       int64_t column, const char *next, const int segment, const bool shifted,        \
-                                       const int mb, const int nr, quant_i *sums)                                      \
-    {                                                                                                                  \
-        const int bytes = QUANT_BYTES_##W(QSTEP);                                                                      \
-        quant_w a[4], b[4];                                                                                            \
-                                                                                                                       \
-        if (segment < QSTEP) {                                                                                         \
-            if (next)                                                                                                  \
-                __builtin_prefetch(next, 0, 3);                                                                        \
-            quant_half_segment(x, w, ldw, shifts, column, shifted, mb, nr, sums);                                      \
-            return;                                                                                                    \
-        }                                                                                                              \
-        for (int i = 0; i < segment; i += QSTEP, x += 2 * mb * QW, w += bytes) {                                       \
-            if (next) {                                                                                                \
-                NGD_UNROLL for (int l = 0; l < nr * bytes; l += LINE) __builtin_prefetch(next + l, 0, 3);              \
-                next += nr * bytes;                                                                                    \
-            }                                                                                                          \
-            NGD_UNROLL for (int r = 0; r < nr; r++)                                                                    \
-            {                                                                                                          \
-                quant_load_##W(w + r * ldw, &a[r], &b[r]);                                                             \
-                if (shifted) {                                                                                         \
-                    a[r] = quant_shift(a[r], shifts[r * column]);                                                      \
-                    b[r] = quant_shift(b[r], shifts[r * column]);                                                      \
-                }                                                                                                      \
-            }                                                                                                          \
-            NGD_UNROLL for (int m = 0; m < mb; m++)                                                                    \
-            {                                                                                                          \
-                const quant_w xv = quant_load_x(x + m * QW);                                                           \
-                NGD_UNROLL for (int r = 0; r < nr; r++) sums[m * nr + r] =                                             \
-                    quant_add_products(sums[m * nr + r], a[r], xv);                                                    \
-            }                                                                                                          \
-            NGD_UNROLL for (int j = 0; j < mb * nr; j++) QUANT_KEEP(sums[j]);                                          \
-            NGD_UNROLL for (int m = 0; m < mb; m++)                                                                    \
-            {                                                                                                          \
-                const quant_w xv = quant_load_x(x + (mb + m) * QW);                                                    \
-                NGD_UNROLL for (int r = 0; r < nr; r++) sums[m * nr + r] =                                             \
-                    quant_add_products(sums[m * nr + r], b[r], xv);                                                    \
-            }                                                                                                          \
-            NGD_UNROLL for (int j = 0; j < mb * nr; j++) QUANT_KEEP(sums[j]);                                          \
-        }                                                                                                              \
-    }                                                                                                                  \
-    SIMD_INLINE void quant_tile_##W(const struct ngd_gemm *g, const int16_t *x, const float *x_scales,                 \
-                                    const int32_t *evens, const int8_t *w, const float *scales, const int16_t *shifts, \
-                                    const char *next, const bool shifted, const int mb, const int nr, float *out)      \
-    {                                                                                                                  \
-        const int64_t segments = ngd_quant_segments(g), segment = g->quant.segment, bytes = QUANT_BYTES_##W(segment),  \
-                      column = ngd_quant_column(g), each = column > 1;                                                 \
-        int8_t cut[4][QUANT_BYTES_##W(NGD_QUANT_SEGMENT)];                                                             \
-        int64_t ldw = g->ldw;                                                                                          \
-        quant_f acc[8];                                                                                                \
-                                                                                                                       \
-        NGD_UNROLL for (int j = 0; j < mb * nr; j++) acc[j] = quant_zero();                                            \
-        for (int64_t s = 0; s < segments; s++, x += mb * segment, w += bytes) {                                        \
-            quant_i sums[8];                                                                                           \
-                                                                                                                       \
-            if ((s + 1) * segment > g->k) { /* no rows of zeros are behind the last row */                             \
-                memset(cut, 0, sizeof(cut));                                                                           \
-                for (int r = 0; r < nr; r++)                                                                           \
-                    memcpy(cut[r], w + r * ldw, (size_t)QUANT_BYTES_##W(g->k - s * segment));                          \
-                w = cut[0];                                                                                            \
-                ldw = sizeof(cut[0]);                                                                                  \
-            }                                                                                                          \
-            NGD_UNROLL for (int j = 0; j < mb * nr; j++) sums[j] = quant_begin_##W(evens + s * mb + j / nr);           \
-            quant_segment_##W(x, w, ldw, shifts + s * each, column, next, (int)segment, shifted, mb, nr, sums);        \
-            if (next)                                                                                                  \
-                next += bytes * nr;                                                                                    \
-            NGD_UNROLL for (int j = 0; j < mb * nr; j++) acc[j] =                                                      \
-                quant_add_segment(acc[j], sums[j], x_scales[s * mb + j / nr], scales[j % nr * column + s * each]);     \
-        }                                                                                                              \
-        NGD_UNROLL for (int j = 0; j < mb * nr; j++) out[j] = quant_total(acc[j]);                                     \
+#define QUANT_TILE(W)                                                                                                 \
+    SIMD_INLINE void quant_segment_##W(const int16_t *x, const int8_t *w, int64_t ldw, const char *next,              \
+                                       const int segment, const int mb, const int nr, quant_i *sums)                  \
+    {                                                                                                                 \
+        const int bytes = QUANT_BYTES_##W(QSTEP);                                                                     \
+        quant_w a[4], b[4];                                                                                           \
+                                                                                                                      \
+        if (segment < QSTEP) {                                                                                        \
+            if (next)                                                                                                 \
+                __builtin_prefetch(next, 0, 3);                                                                       \
+            quant_half_segment(x, w, ldw, mb, nr, sums);                                                              \
+            return;                                                                                                   \
+        }                                                                                                             \
+        for (int i = 0; i < segment; i += QSTEP, x += 2 * mb * QW, w += bytes) {                                      \
+            if (next) {                                                                                               \
+                NGD_UNROLL for (int l = 0; l < nr * bytes; l += LINE) __builtin_prefetch(next + l, 0, 3);             \
+                next += nr * bytes;                                                                                   \
+            }                                                                                                         \
+            NGD_UNROLL for (int r = 0; r < nr; r++) quant_load_##W(w + r * ldw, &a[r], &b[r]);                        \
+            NGD_UNROLL for (int m = 0; m < mb; m++)                                                                   \
+            {                                                                                                         \
+                const quant_w xv = quant_load_x(x + m * QW);                                                          \
+                NGD_UNROLL for (int r = 0; r < nr; r++) sums[m * nr + r] =                                            \
+                    quant_add_products(sums[m * nr + r], a[r], xv);                                                   \
+            }                                                                                                         \
+            NGD_UNROLL for (int j = 0; j < mb * nr; j++) QUANT_KEEP(sums[j]);                                         \
+            NGD_UNROLL for (int m = 0; m < mb; m++)                                                                   \
+            {                                                                                                         \
+                const quant_w xv = quant_load_x(x + (mb + m) * QW);                                                   \
+                NGD_UNROLL for (int r = 0; r < nr; r++) sums[m * nr + r] =                                            \
+                    quant_add_products(sums[m * nr + r], b[r], xv);                                                   \
+            }                                                                                                         \
+            NGD_UNROLL for (int j = 0; j < mb * nr; j++) QUANT_KEEP(sums[j]);                                         \
+        }                                                                                                             \
+    }                                                                                                                 \
+    SIMD_INLINE void quant_tile_##W(const struct ngd_gemm *g, const int16_t *x, const float *x_scales,                \
+                                    const int32_t *evens, const int8_t *w, const float *scales, const char *next,     \
+                                    const int mb, const int nr, float *out)                                           \
+    {                                                                                                                 \
+        const int64_t segments = ngd_quant_segments(g), segment = g->quant.segment, bytes = QUANT_BYTES_##W(segment), \
+                      column = ngd_quant_column(g), each = column > 1;                                                \
+        int8_t cut[4][QUANT_BYTES_##W(NGD_QUANT_SEGMENT)];                                                            \
+        int64_t ldw = g->ldw;                                                                                         \
+        quant_f acc[8];                                                                                               \
+                                                                                                                      \
+        NGD_UNROLL for (int j = 0; j < mb * nr; j++) acc[j] = quant_zero();                                           \
+        for (int64_t s = 0; s < segments; s++, x += mb * segment, w += bytes) {                                       \
+            quant_i sums[8];                                                                                          \
+                                                                                                                      \
+            if ((s + 1) * segment > g->k) { /* no rows of zeros are behind the last row */                            \
+                memset(cut, 0, sizeof(cut));                                                                          \
+                for (int r = 0; r < nr; r++)                                                                          \
+                    memcpy(cut[r], w + r * ldw, (size_t)QUANT_BYTES_##W(g->k - s * segment));                         \
+                w = cut[0];                                                                                           \
+                ldw = sizeof(cut[0]);                                                                                 \
+            }                                                                                                         \
+            NGD_UNROLL for (int j = 0; j < mb * nr; j++) sums[j] = quant_begin_##W(evens + s * mb + j / nr);          \
+            quant_segment_##W(x, w, ldw, next, (int)segment, mb, nr, sums);                                           \
+            if (next)                                                                                                 \
+                next += bytes * nr;                                                                                   \
+            NGD_UNROLL for (int j = 0; j < mb * nr; j++) acc[j] =                                                     \
+                quant_add_segment(acc[j], sums[j], x_scales[s * mb + j / nr], scales[j % nr * column + s * each]);    \
+        }                                                                                                             \
+        NGD_UNROLL for (int j = 0; j < mb * nr; j++) out[j] = quant_total(acc[j]);                                    \
     }
 
-/* Adds what the fractions of the offsets contribute. */
-SIMD_INLINE void quant_add_fractions(const struct ngd_gemm *g, const float *x_sums, const float *fractions,
-                                     const int mb, const int nr, float *out)
+/* Returns the sum over segments of x's sum, offset and scale. */
+SIMD_INLINE float quant_offset_sum(const struct ngd_gemm *g, const float *x_sums, const float *offsets,
+                                   const float *scales)
 {
-    const int64_t segments = ngd_quant_segments(g), column = ngd_quant_column(g), each = column > 1;
+    const int64_t segments = ngd_quant_segments(g), column = ngd_quant_column(g);
+    simd_f sum = simd_zero();
 
-    for (int m = 0; m < mb; m++)
-        for (int r = 0; r < nr; r++)
-            for (int64_t s = 0; s < segments; s++)
-                out[m * nr + r] += x_sums[s * mb + m] * fractions[r * column + s * each];
+    for (int64_t s = 0; s < segments; s += SIMD_W) {
+        const simd_f x = simd_load_any(x_sums, NGD_F32, s, segments - s);
+
+        if (column == 1)
+            sum = simd_add(sum, x);
+        else
+            sum = simd_fma(x,
+                           simd_mul(simd_load_any(offsets, NGD_F32, s, segments - s),
+                                    simd_load_any(scales, NGD_F32, s, segments - s)),
+                           sum);
+    }
+    return column == 1 ? simd_hsum(sum) * (offsets[0] * scales[0]) : simd_hsum(sum);
+}
+
+/* Adds what the offsets contribute to mb laid-out rows. Of two that are one row of f32, the first has all. */
+SIMD_INLINE void quant_add_offsets(const struct ngd_gemm *g, const struct ngd_quant_area *a, int64_t row, const int mb,
+                                   int64_t cols, float (*out)[NGD_QUANT_COLUMNS])
+{
+    const int64_t segments = ngd_quant_segments(g), column = ngd_quant_column(g);
+
+    for (int m = 0; m < mb; m += (int)ngd_quant_terms(g))
+        for (int64_t c = 0; c < cols; c++)
+            out[m][c] +=
+                quant_offset_sum(g, a->x_sums + (row + m) * segments, a->offsets + c * column, a->scales + c * column);
 }
 
 /* Stores mb laid-out rows. Rows of f32 are laid out as two, the second of which has what the first one's i16 could not
@@ -286,59 +284,50 @@ SIMD_INLINE void quant_put(const struct ngd_gemm *g, const struct ngd_gemm_data 
 /* Computes mb laid-out rows for columns [n0, n1), which are columns 0 and up of the area, nr at a time. */
 #define QUANT_ROWS(W)                                                                                                  \
     SIMD_INLINE void quant_columns_##W(const struct ngd_gemm *g, const int8_t *w, const struct ngd_quant_area *a,      \
-                                       const char *next, const bool shifted, int64_t row, const int mb, int64_t col,   \
-                                       const int nr, float(*out)[NGD_QUANT_COLUMNS])                                   \
+                                       const char *next, int64_t row, const int mb, int64_t col, const int nr,         \
+                                       float(*out)[NGD_QUANT_COLUMNS])                                                 \
     {                                                                                                                  \
         const int64_t at = row * ngd_quant_segments(g), own = col * ngd_quant_column(g);                               \
         float t[8];                                                                                                    \
                                                                                                                        \
-        quant_tile_##W(g, a->x + at * g->quant.segment, a->x_scales + at, a->x_evens + at, w, a->scales + own,         \
-                       a->shifts + own, next, shifted, mb, nr, t);                                                     \
-        if (shifted)                                                                                                   \
-            quant_add_fractions(g, a->x_sums + at, a->fractions + own, mb, nr, t);                                     \
+        quant_tile_##W(g, a->x + at * g->quant.segment, a->x_scales + at, a->x_evens + at, w, a->scales + own, next,   \
+                       mb, nr, t);                                                                                     \
         NGD_UNROLL for (int j = 0; j < mb * nr; j++) out[j / nr][col + j % nr] = t[j];                                 \
     }                                                                                                                  \
     SIMD_INLINE void quant_rows_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d,                           \
-                                    const struct ngd_quant_area *a, const bool shifted, int64_t row, const int mb,     \
-                                    const int nr, int64_t n0, int64_t n1, int64_t ahead)                               \
+                                    const struct ngd_quant_area *a, int64_t row, const int mb, const int nr,           \
+                                    int64_t n0, int64_t n1, int64_t ahead)                                             \
     {                                                                                                                  \
         const int8_t *w = (const int8_t *)d->w + n0 * g->ldw;                                                          \
         float out[8][NGD_QUANT_COLUMNS];                                                                               \
         int64_t col = 0;                                                                                               \
                                                                                                                        \
         for (; col + nr <= n1 - n0; col += nr, w += nr * g->ldw)                                                       \
-            quant_columns_##W(g, w, a, ahead ? (const char *)w + ahead : NULL, shifted, row, mb, col, nr, out);        \
+            quant_columns_##W(g, w, a, ahead ? (const char *)w + ahead : NULL, row, mb, col, nr, out);                 \
         for (; col < n1 - n0; col++, w += g->ldw)                                                                      \
-            quant_columns_##W(g, w, a, NULL, shifted, row, mb, col, 1, out);                                           \
+            quant_columns_##W(g, w, a, NULL, row, mb, col, 1, out);                                                    \
+        if (d->offset)                                                                                                 \
+            quant_add_offsets(g, a, row, mb, n1 - n0, out);                                                            \
         quant_put(g, d, row, n0, n1 - n0, mb, out);                                                                    \
     }                                                                                                                  \
-    SIMD_INLINE void quant_any_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d,                            \
-                                   const struct ngd_quant_area *a, const bool shifted, int64_t rows, int64_t n0,       \
-                                   int64_t n1)                                                                         \
+    static void quant_dot_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const struct ngd_quant_area *a, \
+                              int64_t rows, int64_t n0, int64_t n1)                                                    \
     {                                                                                                                  \
         const int64_t ahead = rows <= 2 ? STREAM_AHEAD : GROUP * g->ldw;                                               \
         int64_t row = 0;                                                                                               \
                                                                                                                        \
         for (; row + 8 <= rows; row += 8)                                                                              \
-            quant_rows_##W(g, d, a, shifted, row, 8, 1, n0, n1, row ? 0 : ahead);                                      \
+            quant_rows_##W(g, d, a, row, 8, 1, n0, n1, row ? 0 : ahead);                                               \
         if (row + 4 <= rows) {                                                                                         \
-            quant_rows_##W(g, d, a, shifted, row, 4, 2, n0, n1, row ? 0 : ahead);                                      \
+            quant_rows_##W(g, d, a, row, 4, 2, n0, n1, row ? 0 : ahead);                                               \
             row += 4;                                                                                                  \
         }                                                                                                              \
         if (row + 2 <= rows) {                                                                                         \
-            quant_rows_##W(g, d, a, shifted, row, 2, 4, n0, n1, row ? 0 : ahead);                                      \
+            quant_rows_##W(g, d, a, row, 2, 4, n0, n1, row ? 0 : ahead);                                               \
             row += 2;                                                                                                  \
         }                                                                                                              \
         if (row < rows)                                                                                                \
-            quant_rows_##W(g, d, a, shifted, row, 1, 4, n0, n1, row ? 0 : ahead);                                      \
-    }                                                                                                                  \
-    static void quant_dot_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const struct ngd_quant_area *a, \
-                              int64_t rows, int64_t n0, int64_t n1)                                                    \
-    {                                                                                                                  \
-        if (d->offset)                                                                                                 \
-            quant_any_##W(g, d, a, true, rows, n0, n1);                                                                \
-        else                                                                                                           \
-            quant_any_##W(g, d, a, false, rows, n0, n1);                                                               \
+            quant_rows_##W(g, d, a, row, 1, 4, n0, n1, row ? 0 : ahead);                                               \
     }
 
 QUANT_TILE(i8)
