@@ -6,6 +6,7 @@
  * One load: the tensors that a client wants from a file, and what became of them. loader.h runs it.
  * Memory: the inputs are borrowed; the rest belongs to the load until ngd_load_fini.
  */
+#include "daemon/load_change.h"
 #include "daemon/object.h"
 #include "daemon/safetensors.h"
 
@@ -16,13 +17,15 @@ struct ngd_load_slice {
     const char *name;
     uint32_t dim;
     int64_t begin, end;
-    int64_t of;       /* what the tensor's size in dim must be; 0: any */
-    bool offset_int4; /* eight 4-bit numbers n + 8 in each i32: they become n in two's complement */
+    int64_t of;                      /* what the tensor's size in dim must be; 0: any */
+    const struct ngd_change *change; /* NULL: none; else the slice is one of what the tensor becomes */
 };
 
 struct ngd_loaded {
     const struct ngd_safetensor *tensor;
-    const struct ngd_load_slice *slice; /* NULL: the whole tensor */
+    const struct ngd_load_slice *slice; /* NULL: the whole tensor, unchanged */
+    ngd_dtype_t dtype;
+    int64_t whole[NGD_SAFETENSORS_MAX_RANK]; /* the shape without the slice */
     int64_t shape[NGD_SAFETENSORS_MAX_RANK];
     uint64_t bytes;
     struct ngd_charge charge;         /* until a buffer takes it over */

@@ -12,7 +12,7 @@
 struct part {
     uint32_t dim;
     int64_t begin, end;
-    bool offset_int4;
+    const struct ngd_change *change;
 };
 
 /* One loaded tensor. */
@@ -60,8 +60,8 @@ static struct ngd_buffer_object *make_shared_object(struct ngd_loaded *t, struct
 
 static struct part part_of_tensor(const struct ngd_loaded *t)
 {
-    return t->slice ? (struct part){t->slice->dim, t->slice->begin, t->slice->end, t->slice->offset_int4}
-                    : (struct part){0, 0, 0, false};
+    return t->slice ? (struct part){t->slice->dim, t->slice->begin, t->slice->end, t->slice->change}
+                    : (struct part){0, 0, 0, NULL};
 }
 
 struct ngd_buffer_object *ngd_load_share_find(struct ngd_load_share *share, struct ngd_device *dev,
@@ -75,7 +75,7 @@ struct ngd_buffer_object *ngd_load_share_find(struct ngd_load_share *share, stru
     for (const struct shared *s = *bucket(share, file, offset); s && !buffer; s = s->next)
         if (ngd_file_id_equal(&s->file, file) && s->offset == offset && s->plane == t->tensor->plane &&
             s->part.dim == part.dim && s->part.begin == part.begin && s->part.end == part.end &&
-            s->part.offset_int4 == part.offset_int4 && ngd_buffer_device(s->buffer) == dev &&
+            s->part.change == part.change && ngd_buffer_device(s->buffer) == dev &&
             ngd_buffer_bytes(s->buffer) == (t->bytes ? t->bytes : 1))
             buffer = ngd_buffer_ref(s->buffer);
     ngd_mutex_unlock(&share->lock);

@@ -6,24 +6,20 @@
 #include <inttypes.h>
 #include <string.h>
 
-static ngd_status_t check_slice(const struct ngd_load *load, const struct ngd_safetensor *t,
+/* Checks a slice of a tensor that has the shape `whole` once it is loaded. */
+static ngd_status_t check_slice(const struct ngd_load *load, const struct ngd_safetensor *t, const int64_t *whole,
                                 const struct ngd_load_slice *s, struct ngd_diag *diag)
 {
-    if (s->of != 0 && s->dim < t->rank && t->shape[s->dim] != s->of)
+    if (s->of != 0 && s->dim < t->rank && whole[s->dim] != s->of)
         return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT,
-                            "%.300s: dimension %" PRIu32 " of tensor %.200s is %" PRId64 "; it must be %" PRId64,
-                            load->path, s->dim, t->name, t->shape[s->dim], s->of);
-    if (s->offset_int4 && t->dtype != NGD_I32)
-        return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT,
-                            "%.300s: tensor %.200s is %s; tensors of packed int4 numbers are i32", load->path, t->name,
-                            ngd_dtype_name(t->dtype));
-    if (s->dim < t->rank && s->begin >= 0 && s->begin < s->end && s->end <= t->shape[s->dim])
+                            "%.300s: dimension %" PRIu32 " of tensor %.200s is %" PRId64 "%s; it must be %" PRId64,
+                            load->path, s->dim, t->name, whole[s->dim], s->change ? " when it is loaded" : "", s->of);
+    if (s->dim < t->rank && s->begin >= 0 && s->begin < s->end && s->end <= whole[s->dim])
         return NGD_OK;
     return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
                         "%.300s: tensor %.200s has no slice %" PRId64 " to %" PRId64 " of dimension %" PRIu32
                         ": it has %" PRIu32 " dimensions, and the size of this one is %" PRId64,
-                        load->path, t->name, s->begin, s->end, s->dim, t->rank,
-                        s->dim < t->rank ? t->shape[s->dim] : 0);
+                        load->path, t->name, s->begin, s->end, s->dim, t->rank, s->dim < t->rank ? whole[s->dim] : 0);
 }
 
 /* A slice of columns of a plane begins and ends with a block. */
@@ -40,22 +36,56 @@ static ngd_status_t check_blocks(const struct ngd_load *load, const struct ngd_l
                         load->path, x->name, t->slice->begin, t->slice->end, t->slice->dim);
 }
 
+/* Sets what the whole tensor becomes. */
+static ngd_status_t choose_change(const struct ngd_load *load, struct ngd_loaded *t, const struct ngd_change *change,
+                                  struct ngd_diag *diag)
+{
+    struct ngd_diag why = {0};
+    ngd_status_t status = NGD_OK;
+
+    memcpy(t->whole, t->tensor->shape, sizeof(t->whole));
+    t->dtype = t->tensor->dtype;
+    t->bytes = t->tensor->bytes;
+    if (!change)
+        return NGD_OK;
+    status = ngd_change_check(change, t->tensor, t->whole, &t->dtype, &why);
+    if (status != NGD_OK)
+        return ngd_diag_set(diag, status, "%.300s: %.400s", load->path, why.text);
+    t->bytes = (uint64_t)t->whole[0] * (uint64_t)t->whole[1] * ngd_dtype_bytes(t->dtype);
+    return NGD_OK;
+}
+
+static ngd_status_t check_cut(const struct ngd_load *load, const struct ngd_loaded *t, struct ngd_diag *diag)
+{
+    const struct ngd_load_slice *s = t->slice;
+    struct ngd_change_part part;
+
+    if (!s->change || ngd_change_in_place(s->change) ||
+        ngd_change_source(s->change, t->tensor, s->dim, s->begin, s->end, &part))
+        return check_blocks(load, t, diag);
+    return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                        "%.300s: tensor %.200s has packed numbers, and %" PRId64 " to %" PRId64 " of dimension %" PRIu32
+                        " cut an i32",
+                        load->path, t->tensor->name, s->begin, s->end, s->dim);
+}
+
 /* Sets the shape and bytes of the whole tensor, or of slice s. */
 static ngd_status_t choose_part(const struct ngd_load *load, struct ngd_loaded *t, const struct ngd_load_slice *s,
                                 struct ngd_diag *diag)
 {
-    ngd_status_t status = s ? check_slice(load, t->tensor, s, diag) : NGD_OK;
+    ngd_status_t status = choose_change(load, t, s ? s->change : NULL, diag);
 
+    if (status == NGD_OK && s)
+        status = check_slice(load, t->tensor, t->whole, s, diag);
     if (status != NGD_OK)
         return status;
-    memcpy(t->shape, t->tensor->shape, sizeof(t->shape));
-    t->bytes = t->tensor->bytes;
-    if (!s || (s->end - s->begin == t->shape[s->dim] && !s->offset_int4))
+    memcpy(t->shape, t->whole, sizeof(t->shape));
+    if (!s || (s->end - s->begin == t->shape[s->dim] && !s->change))
         return NGD_OK;
     t->slice = s;
     t->bytes = t->bytes / (uint64_t)t->shape[s->dim] * (uint64_t)(s->end - s->begin);
     t->shape[s->dim] = s->end - s->begin;
-    return check_blocks(load, t, diag);
+    return check_cut(load, t, diag);
 }
 
 /* Chooses the wanted tensors, in the order of their names, or of the file. */
@@ -137,9 +167,9 @@ struct ngd_load_runs ngd_load_runs(const struct ngd_loaded *t)
     if (!t->slice || x->bytes == 0)
         return r;
     for (uint32_t i = 0; i < t->slice->dim; i++)
-        r.n *= (uint64_t)x->shape[i];
+        r.n *= (uint64_t)t->whole[i];
     r.stride = x->bytes / r.n;
     r.bytes = t->bytes / r.n;
-    r.offset += r.stride / (uint64_t)x->shape[t->slice->dim] * (uint64_t)t->slice->begin;
+    r.offset += r.stride / (uint64_t)t->whole[t->slice->dim] * (uint64_t)t->slice->begin;
     return r;
 }

@@ -105,13 +105,13 @@ static ngd_status_t read_index(int fd, uint64_t size, struct ngd_load *load, str
     return status;
 }
 
-/* The numbers are n + 8: flipping the top bit of four makes n of them, in two's complement. */
-static void turn_int4(const struct ngd_loaded *t, void *bytes, uint64_t n)
+static void flip_bits(const struct ngd_loaded *t, void *bytes, uint64_t n)
 {
+    const uint8_t flip = t->slice && t->slice->change ? ngd_change_flip(t->slice->change) : 0;
     uint8_t *p = bytes;
 
-    for (uint64_t i = 0; t->slice && t->slice->offset_int4 && i < n; i++)
-        p[i] ^= 0x88;
+    for (uint64_t i = 0; flip && i < n; i++)
+        p[i] ^= flip;
 }
 
 /* Reads a chunk, directly into device memory if the CPU can address it. */
@@ -126,7 +126,7 @@ static ngd_status_t read_chunk(int fd, const struct ngd_loaded *t, struct ngd_bu
     to = direct ? direct + at : *bounce;
     status = ngd_read_at(fd, to, n, offset, diag);
     if (status == NGD_OK)
-        turn_int4(t, to, n);
+        flip_bits(t, to, n);
     return status == NGD_OK && !direct ? ngd_buffer_write(buffer, at, to, n, diag) : status;
 }
 
@@ -184,7 +184,7 @@ static ngd_status_t read_rows(struct ngd_load *load, int fd, const struct ngd_lo
         status = ngd_read_at(fd, rows, (n - 1) * r->stride + r->bytes, r->offset + at * r->stride, diag);
         for (uint64_t i = 1; i < n && status == NGD_OK; i++)
             memmove(rows + i * r->bytes, rows + i * r->stride, r->bytes);
-        turn_int4(t, rows, n * r->bytes);
+        flip_bits(t, rows, n * r->bytes);
         if (status == NGD_OK)
             status = ngd_buffer_write(buffer, at * r->bytes, rows, n * r->bytes, diag);
         if (status == NGD_OK)
@@ -209,7 +209,7 @@ static ngd_status_t read_blocks(int fd, const struct ngd_loaded *t, struct ngd_b
     if (status != NGD_OK)
         return status;
     ngd_gguf_unpack(plane, (const uint8_t *)blocks, n, (uint8_t *)out);
-    turn_int4(t, out, n * plane->bytes);
+    flip_bits(t, out, n * plane->bytes);
     return direct ? NGD_OK : ngd_buffer_write(buffer, to, out, n * plane->bytes, diag);
 }
 
@@ -239,12 +239,118 @@ static ngd_status_t read_plane(struct ngd_load *load, int fd, const struct ngd_l
     return status;
 }
 
+/* ---- changed tensors ----------------------------------------------------------------------------- */
+
+/*
+ * Moves elements of the file to where a change puts them: panels of columns, a few rows at a time. The bounce buffer
+ * has the elements in its first half. The other half has whole rows of the result, unless the CPU can address the
+ * device's memory.
+ */
+struct mover {
+    int fd;
+    const struct ngd_loaded *t;
+    const struct ngd_change *change;
+    struct ngd_buffer *buffer;
+    uint8_t *from, *room;
+    struct ngd_change_part target; /* what becomes of the slice's elements: rows, and bytes of a row */
+    uint64_t columns, rows;        /* of a panel, and that are moved at a time */
+};
+
+static ngd_status_t begin_move(struct mover *m, const struct ngd_change_part *whole, struct meter *meter)
+{
+    const uint64_t size = ngd_dtype_bytes(m->t->tensor->dtype), half = CHUNK_BYTES / 2;
+    const struct ngd_change_part row = {.rows = 1, .columns = whole->columns},
+                                 column = {.rows = whole->rows, .columns = 1};
+    const struct ngd_change_part of_row = ngd_change_target(m->change, m->t->tensor, &row),
+                                 of_column = ngd_change_target(m->change, m->t->tensor, &column);
+    const uint64_t room =
+        m->change->transposed ? half / (of_column.rows * of_column.columns) : half / (of_row.rows * of_row.columns);
+
+    if (!meter->bounce && !(meter->bounce = ngd_malloc(CHUNK_BYTES)))
+        return NGD_ERR_NO_MEMORY;
+    m->from = meter->bounce;
+    m->room = m->from + half;
+    m->target = ngd_change_target(m->change, m->t->tensor, whole);
+    m->columns = whole->columns;
+    if (m->change->transposed && m->columns > half / (NGD_CHANGE_ROWS * size))
+        m->columns = half / (NGD_CHANGE_ROWS * size);
+    if (m->change->transposed && !ngd_buffer_host_ptr(m->buffer) && m->columns > room)
+        m->columns = room;
+    m->rows = half / (m->columns * size);
+    if (m->rows >= NGD_CHANGE_ROWS)
+        m->rows -= m->rows % NGD_CHANGE_ROWS;
+    if (!m->change->transposed && m->rows > room)
+        m->rows = room;
+    return NGD_OK;
+}
+
+/* Reads the elements of a part, so that its rows lie side by side. */
+static ngd_status_t read_part(const struct mover *m, const struct ngd_change_part *part, struct ngd_diag *diag)
+{
+    const struct ngd_safetensor *x = m->t->tensor;
+    const uint64_t size = ngd_dtype_bytes(x->dtype), stride = (uint64_t)x->shape[1] * size, run = part->columns * size;
+    const uint64_t at = x->offset + part->row * stride + part->column * size;
+    ngd_status_t status = NGD_OK;
+
+    if (run == stride)
+        return ngd_read_at(m->fd, m->from, part->rows * run, at, diag);
+    for (uint64_t r = 0; r < part->rows && status == NGD_OK; r++)
+        status = ngd_read_at(m->fd, m->from + r * run, run, at + r * stride, diag);
+    return status;
+}
+
+/* Reads and moves a part. Writes the room when it has whole rows of the result. */
+static ngd_status_t move_part(const struct mover *m, const struct ngd_change_part *part, bool last,
+                              struct ngd_diag *diag)
+{
+    const struct ngd_change_part at = ngd_change_target(m->change, m->t->tensor, part);
+    const uint64_t stride = m->target.columns, row = (at.row - m->target.row) * stride;
+    const uint64_t column = at.column - m->target.column;
+    uint8_t *direct = ngd_buffer_host_ptr(m->buffer);
+    ngd_status_t status = read_part(m, part, diag);
+
+    if (status != NGD_OK)
+        return status;
+    ngd_change_move(m->change, m->t->tensor, part, m->from, (direct ? direct + row : m->room) + column, stride);
+    if (direct || (m->change->transposed && !last))
+        return NGD_OK;
+    return ngd_buffer_write(m->buffer, row, m->room, at.rows * stride, diag);
+}
+
+static ngd_status_t read_changed(struct ngd_load *load, int fd, const struct ngd_loaded *t, struct ngd_buffer *buffer,
+                                 struct meter *meter, struct ngd_diag *diag)
+{
+    const struct ngd_load_slice *s = t->slice;
+    struct mover m = {.fd = fd, .t = t, .change = s->change, .buffer = buffer};
+    struct ngd_change_part whole, part;
+    ngd_status_t status;
+
+    if (t->bytes == 0)
+        return NGD_OK;
+    ngd_change_source(s->change, t->tensor, s->dim, s->begin, s->end, &whole); /* choosing has checked that it fits */
+    status = begin_move(&m, &whole, meter);
+    for (uint64_t c = 0; c < whole.columns && status == NGD_OK; c += m.columns)
+        for (uint64_t r = 0; r < whole.rows && status == NGD_OK; r += m.rows) {
+            const uint64_t rows = whole.rows - r, columns = whole.columns - c;
+
+            part = (struct ngd_change_part){whole.row + r, rows < m.rows ? rows : m.rows, whole.column + c,
+                                            columns < m.columns ? columns : m.columns};
+            status = move_part(&m, &part, rows <= m.rows, diag);
+            part = ngd_change_target(m.change, t->tensor, &part);
+            if (status == NGD_OK)
+                status = count_loaded(load, meter, part.rows * part.columns, diag);
+        }
+    return status;
+}
+
 static ngd_status_t read_tensor(struct ngd_load *load, int fd, const struct ngd_loaded *t, struct ngd_buffer *buffer,
                                 struct meter *m, struct ngd_diag *diag)
 {
     const struct ngd_load_runs r = ngd_load_runs(t);
     ngd_status_t status = NGD_OK;
 
+    if (t->slice && t->slice->change && !ngd_change_in_place(t->slice->change))
+        return read_changed(load, fd, t, buffer, m, diag);
     if (t->tensor->plane)
         return read_plane(load, fd, t, buffer, m, diag);
     if (r.n > 1 && r.stride <= CHUNK_BYTES)

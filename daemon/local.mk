@@ -33,6 +33,8 @@ libngddaemon_la_SOURCES = \
 	daemon/jobs.c \
 	daemon/jobs.h \
 	daemon/load.h \
+	daemon/load_change.c \
+	daemon/load_change.h \
 	daemon/load_share.c \
 	daemon/load_share.h \
 	daemon/load_slices.c \

@@ -187,8 +187,10 @@ static void choose_tensors(const struct load *l, const char *file, const char **
             w->kind == NPUGRAPH__INT4) {
             uint32_t dim = w->split == NPUGRAPH__COLUMNS;
 
-            slices[q->n_slices++] = (struct npugraph_slice){
-                w->stored, dim, w->begin, w->begin + w->shape[dim], w->full[dim], w->kind == NPUGRAPH__INT4};
+            slices[q->n_slices++] =
+                (struct npugraph_slice){w->stored,    dim,
+                                        w->begin,     w->begin + w->shape[dim],
+                                        w->full[dim], w->kind == NPUGRAPH__INT4 ? "offset_int4" : NULL};
         }
     }
     q->names = names;

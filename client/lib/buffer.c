@@ -266,23 +266,34 @@ static int follow_load(struct npugraph__stream *st, npugraph_progress_fn progres
     }
 }
 
-static Npugraph__V1__TensorSlice **slice_messages(const struct npugraph_load *load)
+static int slice_messages(const struct npugraph_load *load, Npugraph__V1__TensorSlice ***list_p,
+                          struct npugraph_error *err)
 {
     Npugraph__V1__TensorSlice **list = calloc(load->n_slices + 1, sizeof(*list) + sizeof(Npugraph__V1__TensorSlice));
     Npugraph__V1__TensorSlice *items = (Npugraph__V1__TensorSlice *)(void *)(list + load->n_slices + 1);
 
-    for (size_t i = 0; list != NULL && i < load->n_slices; i++) {
+    if (list == NULL)
+        return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+    for (size_t i = 0; i < load->n_slices; i++) {
+        const struct npugraph_slice *s = &load->slices[i];
+        int change = s->change != NULL ? ngd_word_value(&npugraph__v1__tensor_change__descriptor, s->change) : 0;
+
+        if (s->change != NULL && change == 0) {
+            free(list);
+            return npugraph__error(err, 3, "INVALID_ARGUMENT", "tensor %.200s: there is no change %.40s", s->name,
+                                   s->change);
+        }
         npugraph__v1__tensor_slice__init(&items[i]);
-        items[i].name = (char *)load->slices[i].name;
-        items[i].dim = load->slices[i].dim;
-        items[i].begin = load->slices[i].begin;
-        items[i].end = load->slices[i].end;
-        items[i].of = load->slices[i].of;
-        if (load->slices[i].offset_int4)
-            items[i].change = NGD_PB(TENSOR_CHANGE, OFFSET_INT4);
+        items[i].name = (char *)s->name;
+        items[i].dim = s->dim;
+        items[i].begin = s->begin;
+        items[i].end = s->end;
+        items[i].of = s->of;
+        items[i].change = (Npugraph__V1__TensorChange)change;
         list[i] = &items[i];
     }
-    return list;
+    *list_p = list;
+    return 0;
 }
 
 int npugraph_load_safetensors(struct npugraph_client *client, const struct npugraph_load *load,
@@ -299,9 +310,9 @@ int npugraph_load_safetensors(struct npugraph_client *client, const struct npugr
     req.tensors = (char **)load->names;
     req.n_tensors = load->n_names;
     req.n_slices = load->n_slices;
-    req.slices = slice_messages(load);
-    if (req.slices == NULL)
-        return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+    rc = slice_messages(load, &req.slices, err);
+    if (rc != 0)
+        return rc;
     rc = npugraph__stream_open(client, "/npugraph.v1.Memory/LoadSafetensors", &st, err);
     if (rc != 0) {
         free(req.slices);

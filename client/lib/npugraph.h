@@ -117,8 +117,9 @@ struct npugraph_slice {
     const char *name;
     uint32_t dim;
     int64_t begin, end;
-    int64_t of;       /* what the whole tensor's size in dim must be; 0: any */
-    bool offset_int4; /* the tensor is i32 with eight 4-bit numbers n + 8: load them as n in two's complement */
+    int64_t of;         /* what the whole tensor's size in dim must be; 0: any */
+    const char *change; /* NULL: none; else a word of the protocol's TensorChange ("gptq_int4"), and the slice is one of
+                           what the tensor becomes */
 };
 struct npugraph_load {
     const char *path;

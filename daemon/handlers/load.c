@@ -45,7 +45,7 @@ static ngd_status_t add_objects(struct load_call *l, Npugraph__V1__LoadDone *don
             return NGD_ERR_NO_MEMORY;
         npugraph__v1__loaded_tensor__init(m);
         m->name = t->tensor->name;
-        m->dtype = (char *)(uintptr_t)ngd_dtype_name(t->tensor->dtype);
+        m->dtype = (char *)(uintptr_t)ngd_dtype_name(t->dtype);
         m->n_shape = t->tensor->rank;
         m->shape = t->shape;
         m->bytes = t->bytes;
@@ -97,11 +97,11 @@ static ngd_status_t read_slices(struct ngd_call *call, const Npugraph__V1__LoadS
 {
     struct ngd_load_slice *slices = ngd_arena_calloc(&call->life, q->n_slices + 1, sizeof(*slices));
 
-    for (size_t i = 0; slices && i < q->n_slices; i++)
-        slices[i] = (struct ngd_load_slice){
-            q->slices[i]->name, q->slices[i]->dim, q->slices[i]->begin,
-            q->slices[i]->end,  q->slices[i]->of,  q->slices[i]->change == NGD_PB(TENSOR_CHANGE, OFFSET_INT4),
-        };
+    for (size_t i = 0; slices && i < q->n_slices; i++) {
+        const Npugraph__V1__TensorSlice *s = q->slices[i];
+
+        slices[i] = (struct ngd_load_slice){s->name, s->dim, s->begin, s->end, s->of, ngd_change_find((int)s->change)};
+    }
     load->slices = slices;
     load->n_slices = q->n_slices;
     return slices ? NGD_OK : NGD_ERR_NO_MEMORY;

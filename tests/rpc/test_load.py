@@ -3,6 +3,7 @@
 """LoadSafetensors: good files, files with wrong contents, and paths that lead elsewhere."""
 import json
 import os
+import random
 import struct
 import threading
 
@@ -99,26 +100,168 @@ def slices(daemon):
     until("everything is freed", lambda: daemon.used_bytes() <= before)
 
 
-@test("int4 numbers plus 8 become two's complement when they are loaded: whole, rows and columns; never shared with those as they lie")
-def int4(daemon):
-    packed = os.urandom(4 * 6 * 8)
-    turned = bytes(b ^ 0x88 for b in packed)
-    path = safetensors(MODELS / "int4.safetensors", {"w": ("I32", [6, 8], packed), "f": ("F32", [2], bytes(8))})
+# ---- changes -----------------------------------------------------------------------------------------------------------------
 
-    def load(c, name, dim, begin, end, change):
-        request = pb.LoadSafetensorsRequest(path=str(path), tensors=[name])
-        request.slices.add(name=name, dim=dim, begin=begin, end=end, change=change)
-        done = list(c.call("Memory/LoadSafetensors", request))[-1].done
-        return c.read(done.tensors[0].buffer), done.shared
+AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
+# word: how numbers lie in the i32s of a tensor, their bits, whether the result is transposed; what zero points are less
+WEIGHTS = {"OFFSET_INT4": ("columns", 4, False), "OFFSET_INT8": ("columns", 8, False), "GPTQ_INT4": ("rows", 4, True),
+           "GPTQ_INT8": ("rows", 8, True), "AWQ_INT4": ("awq", 4, True)}
+ZEROS = {"OFFSET_INT4_ZEROS": ("rows", 4, False, 0), "OFFSET_INT8_ZEROS": ("rows", 8, False, 0), "I8_ZEROS": ("i8", 8, False, 0),
+         "GPTQ_INT4_ZEROS": ("columns", 4, True, 0x11111111), "GPTQ_INT8_ZEROS": ("columns", 8, True, 0x01010101),
+         "GPTQ_V2_INT4_ZEROS": ("columns", 4, True, 0), "GPTQ_V2_INT8_ZEROS": ("columns", 8, True, 0),
+         "AWQ_INT4_ZEROS": ("awq", 4, True, 0)}
 
+
+def change_value(name):
+    return getattr(pb, "TENSOR_CHANGE_" + name)
+
+
+def numbers_of(content, rows, columns, lies, bits, more=0):
+    """Returns the matrix of unsigned numbers that a tensor of rows x columns elements has."""
+    if lies == "i8":
+        return [[b ^ 0x80 for b in content[r * columns:r * columns + columns]] for r in range(rows)]
+    words = [(w + more) & 0xffffffff for w in struct.unpack(f"<{rows * columns}I", content)]
+    each = 32 // bits
+    parts = [[w >> bits * i & (1 << bits) - 1 for i in range(each)] for w in words]
+    if lies == "awq":
+        parts = [[p[AWQ_ORDER.index(i)] for i in range(8)] for p in parts]
+    if lies == "rows":
+        return [[parts[r // each * columns + c][r % each] for c in range(columns)] for r in range(rows * each)]
+    return [sum(parts[r * columns:r * columns + columns], []) for r in range(rows)]
+
+
+def packed_row(row, bits):
+    """A row of weights: numbers less their middle, in two's complement."""
+    if bits == 8:
+        return bytes(n ^ 0x80 for n in row)
+    return bytes(a ^ 8 | (b ^ 8) << 4 for a, b in zip(row[::2], row[1::2]))
+
+
+def wanted_matrix(name, content, rows, columns):
+    """Returns the dtype, the elements of a row, and rows of bytes that a change makes of a tensor."""
+    if name == "TRANSPOSE":
+        size = len(content) // (rows * columns)
+        return None, rows, [b"".join(content[(r * columns + c) * size:][:size] for r in range(rows)) for c in range(columns)]
+    lies, bits, transposed, *more = {**WEIGHTS, **ZEROS}[name]
+    m = numbers_of(content, rows, columns, lies, bits, *more)
+    m = [list(row) for row in zip(*m)] if transposed else m
+    if name in ZEROS:
+        return "f16", len(m[0]), [struct.pack(f"<{len(row)}e", *((1 << bits - 1) - z for z in row)) for row in m]
+    return "i32" if bits == 4 else "i8", len(m[0]) // (8 if bits == 4 else 1), [packed_row(row, bits) for row in m]
+
+
+def load_slice(c, path, name, dim, begin, end, change, of=0, device=""):
+    request = pb.LoadSafetensorsRequest(path=str(path), tensors=[name], device=device)
+    request.slices.add(name=name, dim=dim, begin=begin, end=end, of=of, change=change)
+    done = list(c.call("Memory/LoadSafetensors", request))[-1].done
+    t = done.tensors[0]
+    return t.dtype, list(t.shape), c.read(t.buffer), done.shared
+
+
+def check_change(c, path, name, content, rows, columns, dtype=None, step=1, device="", change=None):
+    """step: what a slice must be a multiple of, by dimension of the result."""
+    wanted_dtype, elements, wanted = wanted_matrix(name, content, rows, columns)
+    wanted_dtype = wanted_dtype or dtype
+    size = len(wanted[0]) // elements
+    shape = [len(wanted), elements]
+    for dim in (0, 1):
+        n, by = shape[dim], step[dim]
+        for begin, end in {(0, n), (0, by), (n - by, n), (by, n - by)}:
+            if begin >= end:
+                continue
+            part = wanted[begin:end] if dim == 0 else [row[begin * size:end * size] for row in wanted]
+            got = load_slice(c, path, change or name, dim, begin, end, change_value(name), n, device)[:3]
+            assert got == (wanted_dtype, [end - begin if d == dim else shape[d] for d in (0, 1)], b"".join(part)), (name, dim, begin, end)
+        if by > 1:
+            said = refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", load_slice, c, path, change or name, dim, 1, n, change_value(name)).text
+            assert "cut an i32" in said, said
+
+
+def changes_on(daemon, device):
+    """Each change, on a device; GPTQ and AWQ also with more than the loader moves at once."""
+    rng = random.Random(1)
+    tensors, checks = {}, []
+    for name in [*WEIGHTS, *ZEROS, "TRANSPOSE"]:
+        lies, bits = {**WEIGHTS, **ZEROS}.get(name, ("floats", 0))[:2]
+        rows, columns = {"awq": (24, 3), "i8": (9, 5)}.get(lies, (7, 5)) if name != "OFFSET_INT8" else (5, 6)
+        content = rng.randbytes(rows * columns * (1 if lies == "i8" else 4))
+        tensors[name] = ("I8" if lies == "i8" else "I32" if bits else "F32", [rows, columns], content)
+        each = 1 if lies in ("i8", "floats") else 32 // bits
+        step = [each, 1] if name in ZEROS or lies == "awq" else [1, 4] if name == "GPTQ_INT8" else [1, 1]
+        checks.append((name, content, rows, columns, "f32" if not bits else None, step))
+    half = rng.randbytes(2 * 11 * 3)
+    tensors["half"] = ("BF16", [11, 3], half)
+    wide, broad = rng.randbytes(4 * 1000 * 1100), rng.randbytes(4 * 9 * 131_200)
+    tensors["wide"], tensors["broad"] = ("I32", [1000, 1100], wide), ("I32", [9, 131_200], broad)
+    path = safetensors(MODELS / f"changes{device.replace(':', '')}.safetensors", tensors)
     with Client(daemon) as c:
-        for change, content in ((0, packed), (pb.TENSOR_CHANGE_OFFSET_INT4, turned)):
-            assert load(c, "w", 0, 0, 6, change) == (content, False)
-            assert load(c, "w", 0, 2, 5, change) == (content[64:160], False)
-            assert load(c, "w", 1, 3, 5, change) == (b"".join(content[32 * r + 12:32 * r + 20] for r in range(6)), False)
-        for change, content in ((0, packed), (pb.TENSOR_CHANGE_OFFSET_INT4, turned)):
-            assert load(c, "w", 0, 0, 6, change) == (content, True)
-        assert "packed int4" in refused("FILE_CORRUPT", "INVALID_ARGUMENT", load, c, "f", 0, 0, 2, 1).text
+        for name, content, rows, columns, dtype, step in checks:
+            check_change(c, path, name, content, rows, columns, dtype, step, device)
+        check_change(c, path, "TRANSPOSE", half, 11, 3, "bf16", [1, 1], device, "half")
+        dtype, shape, got, _ = load_slice(c, path, "wide", 0, 0, 1100, change_value("GPTQ_INT4"), 1100, device)
+        words = memoryview(bytes(b ^ 0x88 for b in wide)).cast("I")
+        assert shape == [1100, 1000] and got == b"".join(bytes(words[n::1100]) for n in range(1100))
+        got = load_slice(c, path, "broad", 0, 10, 131_200, change_value("GPTQ_INT4"), 131_200, device)[2]
+        words = memoryview(bytes(b ^ 0x88 for b in broad)).cast("I")
+        assert got == b"".join(bytes(words[n::131_200]) for n in range(10, 131_200))
+        dtype, shape, got, _ = load_slice(c, path, "wide", 0, 800, 8000, change_value("AWQ_INT4"), 8800, device)
+        assert shape == [7200, 125]
+        for n in (0, 1, 7, 5000, 7199):
+            column = (800 + n) // 8
+            row = numbers_of(b"".join(wide[4 * (k * 1100 + column):][:4] for k in range(1000)), 1000, 1, "awq", 4)
+            assert got[500 * n:500 * n + 500] == packed_row([r[(800 + n) % 8] for r in row], 4), n
+
+
+@test("weights and zero points of GPTQ, AWQ and compressed-tensors become the operator's, whole and in slices")
+def changes(daemon):
+    changes_on(daemon, "")
+
+
+@test("the same on a device whose memory the CPU cannot address")
+def changes_elsewhere():
+    libs = BUILD / "devices" / "ascend" / "sim" / ".libs"
+    if not (libs / "libascendcl.so").exists():
+        raise Skip("the simulator was not built")
+    with Daemon(f"--ascend-libs={libs}", "--device=ascend:0", f"--models-dir={MODELS}", env={"NGD_ACLSIM_DEVICES": "1"}) as d:
+        changes_on(d, "ascend:0")
+
+
+@test("a tensor that does not fit its change is refused before anything is allocated; changed tensors are not shared with others")
+def changes_refused(daemon):
+    content = os.urandom(4 * 6 * 8)
+    path = safetensors(MODELS / "wrong.safetensors", {
+        "w": ("I32", [6, 8], content), "f": ("F32", [6, 8], content), "cube": ("I32", [6, 4, 2], content), "line": ("I32", [48], content),
+        "none": ("I32", [0, 5], b""), "tall": ("I8", [2**20, 1], bytes(2**20)), "long": ("F16", [2**19, 1], bytes(2**20)),
+        "z": ("I8", [1, 2**20], bytes(2**20)), "vast": ("I32", [2**62, 0], b"")})
+    before = daemon.used_bytes()
+    with Client(daemon) as c:
+        def says(reason, name, change, what, dim=0, begin=0, end=1, of=0):
+            got = refused(reason, "INVALID_ARGUMENT", load_slice, c, path, name, dim, begin, end, change_value(change), of)
+            assert what in got.text and name in got.text, got.text
+
+        for change in [*WEIGHTS, *ZEROS]:
+            says("FILE_CORRUPT", "f", change, "f32")
+            if change != "I8_ZEROS":
+                says("FILE_CORRUPT", "cube", change, "3 dimensions")
+                says("FILE_CORRUPT", "line", change, "1 dimensions")
+        says("FILE_CORRUPT", "w", "TRANSPOSE", "must be f32, f16 or bf16")
+        says("FILE_CORRUPT", "w", "AWQ_INT4", "multiple of 8")
+        says("FILE_CORRUPT", "w", "GPTQ_INT4", "it must be 9", of=9)
+        says("INVALID_ARGUMENT", "w", "GPTQ_INT4", "no slice", end=9)
+        says("INVALID_ARGUMENT", "w", "GPTQ_INT4", "no slice", dim=1, end=7)
+        says("INVALID_ARGUMENT", "none", "GPTQ_INT4", "no slice", dim=1)
+        says("FILE_UNSUPPORTED", "long", "TRANSPOSE", "262144")
+        says("FILE_UNSUPPORTED", "z", "I8_ZEROS", "262144")
+        says("FILE_CORRUPT", "vast", "GPTQ_INT4", "too large")
+        for value in (99, -1):
+            got = refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", load_slice, c, path, "w", 0, 0, 1, value)
+            assert f"TensorSlice.change is {value}" in got.text, got.text
+        assert load_slice(c, path, "none", 0, 0, 5, change_value("GPTQ_INT4"))[1] == [5, 0]
+        assert not load_slice(c, path, "w", 0, 0, 8, change_value("GPTQ_INT4"))[3]
+        assert not load_slice(c, path, "w", 0, 0, 8, change_value("GPTQ_INT8"))[3]
+        assert not load_slice(c, path, "w", 0, 0, 48, change_value("OFFSET_INT4_ZEROS"))[3]
+        assert load_slice(c, path, "w", 0, 0, 8, change_value("GPTQ_INT4"))[3]
+    until("everything is freed", lambda: daemon.used_bytes() <= before)
 
 
 @test("progress is told, and ends at the total")

@@ -68,7 +68,7 @@ class npugraph_slice(Structure):
         ("begin", c_int64),
         ("end", c_int64),
         ("of", c_int64),
-        ("offset_int4", c_bool),
+        ("change", c_char_p),
     ]
 
 
