@@ -26,23 +26,27 @@ enum npugraph__split {
     NPUGRAPH__FIRST,   /* only rank 0 has it, since it would be added once for each rank otherwise */
 };
 
-/* What a weight's elements are. */
-enum npugraph__kind {
-    NPUGRAPH__FLOAT, /* f32, f16 or bf16, as the file has it */
-    NPUGRAPH__I8,
-    NPUGRAPH__INT4, /* eight n + 8 in an i32 of the file; two's complement in the graph */
+/* What a weight's elements are, and what is done with them when they are loaded. */
+struct npugraph__kind {
+    const char *name;   /* for families */
+    const char *dtype;  /* of the loaded tensor; NULL: f32, f16 or bf16, as the file has it */
+    const char *change; /* struct npugraph_slice has it; NULL: none */
+    uint32_t numbers;   /* that an element has; 0: it is no parameter of the model */
+    bool group_index;   /* the tensor is checked, and no part of the graph */
 };
+/* Returns the kind with a name; NULL: there is none. */
+const struct npugraph__kind *npugraph__kind_find(const char *name);
 
 /* A weight of the model, as a rank of a tensor-parallel group has it. A single device has all of it. */
 struct npugraph__weight {
     char name[96];
     char stored[96];  /* its name in the file */
     uint32_t rank;    /* dimensions: 1 or 2 */
-    int64_t full[2];  /* shape in the file */
+    int64_t full[2];  /* shape of all ranks' together */
     int64_t shape[2]; /* shape on this rank */
     int64_t begin;    /* where the rank's slice begins in the dimension that is divided */
     enum npugraph__split split;
-    enum npugraph__kind kind;
+    const struct npugraph__kind *kind;
     bool absent;      /* this rank does not have it */
     const char *file; /* shard, below the directory */
     char dtype[8];    /* of floats after loading; the graph's text needs it */

@@ -157,19 +157,14 @@ static int call_object(lua_State *lua)
     return 1;
 }
 
-/* list(KEY): numbers, strings and booleans as a table; nil if the field is absent. */
-static int call_list(lua_State *lua)
+/* Pushes a list as a table. It may have lists in it if `nested`. */
+static int push_list(lua_State *lua, const char *key, const json_t *v, bool nested)
 {
-    const char *key = luaL_checkstring(lua, 1);
-    json_t *v = find_config_field(lua, key), *item;
+    json_t *item;
     size_t i;
 
-    if (v == NULL)
-        return 0;
-    if (!json_is_array(v))
-        return corrupt_field(lua, key, "must be a list");
     lua_createtable(lua, 0, 0);
-    json_array_foreach(v, i, item)
+    json_array_foreach((json_t *)v, i, item)
     {
         if (json_is_integer(item))
             lua_pushinteger(lua, json_integer_value(item));
@@ -179,9 +174,45 @@ static int call_list(lua_State *lua)
             lua_pushstring(lua, json_string_value(item));
         else if (json_is_boolean(item))
             lua_pushboolean(lua, json_is_true(item));
+        else if (json_is_array(item) && nested)
+            push_list(lua, key, item, false);
         else
             return corrupt_field(lua, key, "must be a list of numbers, strings or booleans");
         lua_rawseti(lua, -2, (lua_Integer)i + 1);
+    }
+    return 1;
+}
+
+/* list(KEY[, NESTED]): numbers, strings and booleans as a table, and with NESTED lists of these; nil if the field is
+ * absent. */
+static int call_list(lua_State *lua)
+{
+    const char *key = luaL_checkstring(lua, 1);
+    json_t *v = find_config_field(lua, key);
+
+    if (v == NULL)
+        return 0;
+    if (!json_is_array(v))
+        return corrupt_field(lua, key, "must be a list");
+    return push_list(lua, key, v, lua_toboolean(lua, 2));
+}
+
+/* keys(KEY): the names of an object's fields, as a table; nil if the field is absent. */
+static int call_keys(lua_State *lua)
+{
+    const char *key = luaL_checkstring(lua, 1), *name;
+    json_t *v = find_config_field(lua, key), *value;
+    lua_Integer n = 0;
+
+    if (v == NULL)
+        return 0;
+    if (!json_is_object(v))
+        return corrupt_field(lua, key, "must be an object");
+    lua_createtable(lua, 0, 0);
+    json_object_foreach(v, name, value)
+    {
+        lua_pushstring(lua, name);
+        lua_rawseti(lua, -2, ++n);
     }
     return 1;
 }
@@ -248,8 +279,37 @@ static void *make_room(lua_State *lua, void *items, size_t n, size_t max, size_t
     return more;
 }
 
+/* The kinds of weights. Their changes are words of TensorChange (proto/npugraph.proto). */
+static const struct npugraph__kind weight_kinds[] = {
+    {"float", NULL, NULL, 1, false},
+    {"i8", "i8", NULL, 1, false},
+    {"int4", "i32", "offset_int4", 8, false},
+    {"int8", "i8", "offset_int8", 1, false},
+    {"gptq_int4", "i32", "gptq_int4", 8, false},
+    {"gptq_int8", "i8", "gptq_int8", 1, false},
+    {"awq_int4", "i32", "awq_int4", 8, false},
+    {"int4_zeros", "f16", "offset_int4_zeros", 0, false},
+    {"int8_zeros", "f16", "offset_int8_zeros", 0, false},
+    {"i8_zeros", "f16", "i8_zeros", 0, false},
+    {"gptq_int4_zeros", "f16", "gptq_int4_zeros", 0, false},
+    {"gptq_int8_zeros", "f16", "gptq_int8_zeros", 0, false},
+    {"gptq_v2_int4_zeros", "f16", "gptq_v2_int4_zeros", 0, false},
+    {"gptq_v2_int8_zeros", "f16", "gptq_v2_int8_zeros", 0, false},
+    {"awq_int4_zeros", "f16", "awq_int4_zeros", 0, false},
+    {"transpose", NULL, "transpose", 1, false},
+    {"group_index", "i32", NULL, 0, true},
+};
+
+const struct npugraph__kind *npugraph__kind_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof(weight_kinds) / sizeof(weight_kinds[0]); i++)
+        if (strcmp(weight_kinds[i].name, name) == 0)
+            return &weight_kinds[i];
+    return NULL;
+}
+
 static struct npugraph__weight *declare_weight(lua_State *lua, const char *name, uint32_t rank, const int64_t *shape,
-                                               enum npugraph__split split, enum npugraph__kind kind)
+                                               enum npugraph__split split, const struct npugraph__kind *kind)
 {
     struct npugraph__checkpoint *ck = npugraph__family_of(lua)->ck;
     struct npugraph__weights *w = &ck->weights;
@@ -258,8 +318,8 @@ static struct npugraph__weight *declare_weight(lua_State *lua, const char *name,
     w->items = make_room(lua, w->items, w->n, WEIGHTS_MAX, sizeof(*w->items), "weights");
     x = &w->items[w->n++];
     *x = (struct npugraph__weight){.rank = rank, .split = split, .kind = kind};
-    if (kind != NPUGRAPH__FLOAT)
-        snprintf(x->dtype, sizeof(x->dtype), "%s", kind == NPUGRAPH__I8 ? "i8" : "i32");
+    if (kind->dtype != NULL)
+        snprintf(x->dtype, sizeof(x->dtype), "%s", kind->dtype);
     snprintf(x->name, sizeof(x->name), "%s", name);
     for (uint32_t d = 0; d < rank; d++)
         x->shape[d] = x->full[d] = shape[d];
@@ -272,6 +332,8 @@ static struct npugraph__weight *declare_weight(lua_State *lua, const char *name,
 
 static void put_weight(struct npugraph__family_run *run, const struct npugraph__weight *x)
 {
+    if (x->kind->group_index)
+        return;
     ngd_strbuf_printf(&run->params, "  param %%%s : %s[%" PRId64, x->name, x->dtype, x->shape[0]);
     if (x->rank == 2)
         ngd_strbuf_printf(&run->params, ",%" PRId64, x->shape[1]);
@@ -280,21 +342,21 @@ static void put_weight(struct npugraph__family_run *run, const struct npugraph__
 
 /*
  * weight(NAME, ROWS[, COLUMNS[, SPLIT[, KIND]]]): a tensor of the checkpoint, with the shape that a rank has. SPLIT is
- * "rows", "columns" or "first"; KIND "i8" or "int4". Returns the value; nil if this rank does not have it.
+ * "rows", "columns" or "first"; KIND one of weight_kinds. Returns the value; nil if this rank does not have it.
  */
 static int call_weight(lua_State *lua)
 {
     static const char *const splits[] = {"whole", "rows", "columns", "first", NULL};
-    static const char *const kinds[] = {"float", "i8", "int4", NULL};
     struct npugraph__family_run *run = npugraph__family_of(lua);
     const char *name = luaL_checkstring(lua, 1);
     uint32_t rank = lua_isnoneornil(lua, 3) ? 1 : 2;
     int64_t shape[2] = {check_dim(lua, 2), rank == 2 ? check_dim(lua, 3) : 0};
     enum npugraph__split split = (enum npugraph__split)luaL_checkoption(lua, 4, "whole", splits);
-    enum npugraph__kind kind = (enum npugraph__kind)luaL_checkoption(lua, 5, "float", kinds);
+    const struct npugraph__kind *kind = npugraph__kind_find(luaL_optstring(lua, 5, "float"));
     struct npugraph__weight *x = npugraph__weights_find(&run->ck->weights, name);
     bool again = x != NULL && (run->shape == NULL || x < run->ck->weights.items + run->n_weights);
 
+    luaL_argcheck(lua, kind != NULL, 5, "there is no such kind");
     luaL_argcheck(lua, strlen(name) < sizeof(x->name), 1, "the name of a tensor is too long");
     luaL_argcheck(lua, split != NPUGRAPH__COLUMNS || rank == 2, 4, "a vector has no columns");
     if (x == NULL && run->shape == NULL)
@@ -495,7 +557,7 @@ void npugraph__family_calls(lua_State *lua)
         {"has", call_has},       {"given", call_given},     {"object", call_object}, {"list", call_list},
         {"refuse", call_refuse}, {"corrupt", call_corrupt}, {"divide", call_divide}, {"one_device", call_one_device},
         {"weight", call_weight}, {"dtype", call_dtype},     {"cache", call_cache},   {"rope", call_rope},
-        {"emit", call_emit},     {"stored", call_stored},
+        {"emit", call_emit},     {"stored", call_stored},   {"keys", call_keys},
     };
     struct npugraph__family_run *run = npugraph__family_of(lua);
 

@@ -73,6 +73,8 @@ dist_families_DATA = \
 	client/hf/families/SmolLM3ForCausalLM.lua \
 	client/hf/families/decoder.lua \
 	client/hf/families/gguf.lua \
+	client/hf/families/gptq.lua \
+	client/hf/families/patterns.lua \
 	client/hf/families/quantised.lua
 CLEANFILES += client/hf/families_text.inc
 client/hf/families_text.inc: $(dist_families_DATA)

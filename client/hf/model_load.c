@@ -97,7 +97,7 @@ static const char *float_dtype(const struct load *l)
 {
     const struct npugraph__weight *w = &l->ck->weights.items[0];
 
-    return w->kind == NPUGRAPH__FLOAT ? w->dtype : "f16";
+    return w->kind->dtype == NULL ? w->dtype : "f16";
 }
 
 static const char *device_of_rank(const struct load *l, uint32_t rank)
@@ -147,6 +147,28 @@ static void total_progress(void *user, uint64_t done, uint64_t total)
                     l->bytes_total > l->bytes_before + total ? l->bytes_total : l->bytes_before + total);
 }
 
+/* Checks that GPTQ's g_idx says that column i is in group i / size, whatever the size. It does not after act-order,
+ * which puts columns into groups by another order. */
+static int check_group_index(struct load *l, const struct npugraph__weight *w)
+{
+    size_t n = (size_t)w->shape[0], size = 0, i = 0;
+    int32_t *index = calloc(n, sizeof(*index));
+    int rc = index != NULL ? npugraph_buffer_read(l->client, w->buffer, 0, index, n * sizeof(*index), l->err)
+                           : npugraph__error(l->err, 8, "NO_MEMORY", "out of memory");
+
+    while (rc == 0 && size < n && index[size] == 0)
+        size++;
+    while (rc == 0 && i < n && size > 0 && index[i] == (int32_t)(i / size))
+        i++;
+    if (rc == 0 && i < n)
+        rc = npugraph__error(l->err, 3, "FILE_UNSUPPORTED",
+                             "%s: %s has column %zu in group %d: groups in another order than that of columns "
+                             "(act-order, desc_act) are not supported",
+                             w->file, w->stored, i, index[i]);
+    free(index);
+    return rc;
+}
+
 static int check_tensor(struct load *l, const struct npugraph_tensor *t)
 {
     struct npugraph__weight *w = npugraph__weights_stored(&l->ck->weights, t->name);
@@ -159,18 +181,18 @@ static int check_tensor(struct load *l, const struct npugraph_tensor *t)
                                "%s: %s has rank %u and %" PRId64 " rows, %s means rank %u, [%" PRId64 ",%" PRId64 "]",
                                w->file, w->stored, t->rank, t->rank > 0 ? t->shape[0] : 0, npugraph__config_name(l->ck),
                                w->rank, w->shape[0], w->shape[1]);
-    if (w->kind != NPUGRAPH__FLOAT && strcmp(t->dtype, w->dtype) != 0)
+    if (w->kind->dtype != NULL && strcmp(t->dtype, w->dtype) != 0)
         return npugraph__error(l->err, 3, "FILE_CORRUPT",
                                "%s: %s is %s, but config.json's quantization_config means %s", w->file, w->name,
                                t->dtype, w->dtype);
-    if (w->kind == NPUGRAPH__FLOAT && strcmp(t->dtype, "f32") != 0 && strcmp(t->dtype, "f16") != 0 &&
+    if (w->kind->dtype == NULL && strcmp(t->dtype, "f32") != 0 && strcmp(t->dtype, "f16") != 0 &&
         strcmp(t->dtype, "bf16") != 0)
         return npugraph__error(l->err, 3, "FILE_UNSUPPORTED", "%s: %s is %s; weights must be f32, f16 or bf16", w->file,
                                w->name, t->dtype);
     snprintf(w->dtype, sizeof(w->dtype), "%s", t->dtype);
     w->buffer = t->buffer;
     w->bytes = t->bytes;
-    return 0;
+    return w->kind->group_index ? check_group_index(l, w) : 0;
 }
 
 /* Chooses the rank's weights in a file. */
@@ -184,13 +206,11 @@ static void choose_tensors(const struct load *l, const char *file, const char **
             continue;
         names[q->n_names++] = w->stored;
         if (((w->split == NPUGRAPH__ROWS || w->split == NPUGRAPH__COLUMNS) && l->ranks > 1) ||
-            w->kind == NPUGRAPH__INT4) {
+            w->kind->change != NULL) {
             uint32_t dim = w->split == NPUGRAPH__COLUMNS;
 
-            slices[q->n_slices++] =
-                (struct npugraph_slice){w->stored,    dim,
-                                        w->begin,     w->begin + w->shape[dim],
-                                        w->full[dim], w->kind == NPUGRAPH__INT4 ? "offset_int4" : NULL};
+            slices[q->n_slices++] = (struct npugraph_slice){
+                w->stored, dim, w->begin, w->begin + w->shape[dim], w->full[dim], w->kind->change};
         }
     }
     q->names = names;
@@ -263,7 +283,8 @@ static int load_weights(struct load *l)
             continue;
         if (w->buffer == 0)
             rc = npugraph__error(l->err, 5, "TENSOR_MISSING", "%s: %s was not loaded", w->file, w->name);
-        l->bindings[l->n_bindings++] = (struct npugraph_binding){w->name, w->buffer};
+        if (!w->kind->group_index)
+            l->bindings[l->n_bindings++] = (struct npugraph_binding){w->name, w->buffer};
     }
     return rc;
 }
@@ -374,7 +395,7 @@ static uint64_t count_parameters(const struct load *l)
     for (size_t i = 0; i < l->ck->weights.n; i++) {
         const struct npugraph__weight *w = &l->ck->weights.items[i];
 
-        n += (uint64_t)w->full[0] * (w->rank == 2 ? (uint64_t)w->full[1] : 1) * (w->kind == NPUGRAPH__INT4 ? 8 : 1);
+        n += (uint64_t)w->full[0] * (w->rank == 2 ? (uint64_t)w->full[1] : 1) * w->kind->numbers;
     }
     return n;
 }

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints with quantised weights in the form of compressed-tensors, and what their weights mean.
+"""Checkpoints with quantised weights in the forms of compressed-tensors, GPTQ and AWQ, and what their weights mean.
 
 quantise() replaces each linear's weight of a state by the values that the stored numbers stand for, so that transformers
 computes with exactly these. rewrite() puts the numbers into the file that save_pretrained wrote.
+
+Definitions: AutoGPTQ's and GPTQModel's torch kernels, AutoAWQ's packing_utils, compressed_tensors' pack_quantized. With
+these libraries installed, compare_with_libraries() has them unpack what is written here.
 """
 
 import os
@@ -28,40 +31,121 @@ def meaning(q, scale, group):
     return (q.float().unflatten(1, (-1, group)) * scale.float()[..., None]).reshape(q.shape)
 
 
-def pack(q):
-    """Eight n + 8 in an i32, the first in the low bits."""
-    words = ((q.long() + 8).unflatten(1, (-1, 8)) << torch.arange(0, 32, 4)).sum(-1)
-    return torch.where(words >= 1 << 31, words - (1 << 32), words).to(torch.int32)
+def numbers_with_zeros(w, bits, group, scale_dtype):
+    """Round to nearest between the least and the largest of a group: n in [0, 2^bits - 1], (n - zero) * scale."""
+    most = (1 << bits) - 1
+    groups = w.unflatten(1, (-1, group))
+    low, high = groups.amin(-1).clamp(max=0), groups.amax(-1).clamp(min=0)
+    scale = ((high - low) / most).to(scale_dtype)
+    zero = (-low / scale.float()).round().clamp(1, most)  # AutoGPTQ cannot store 0
+    n = ((groups / scale.float()[..., None]).round() + zero[..., None]).clamp(0, most)
+    return n.reshape(w.shape).long(), zero.long(), scale
+
+
+def meaning_with_zeros(n, zero, scale, group):
+    return ((n.unflatten(1, (-1, group)) - zero[..., None]).float() * scale.float()[..., None]).reshape(n.shape)
+
+
+def words(n, bits, order=None):
+    """Packs neighbours in a row into i32, the first in the low bits; order: the columns that are there instead."""
+    each = 32 // bits
+    n = n.long().unflatten(1, (-1, each))
+    w = (n[..., order or list(range(each))] << torch.arange(0, 32, bits)).sum(-1)
+    return torch.where(w >= 1 << 31, w - (1 << 32), w).to(torch.int32)
+
+
+AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
+
+
+def store(base, how, n, zero, scale):
+    """n, zero [rows, ...], unsigned. Returns the tensors of a format."""
+    bits, form, middle = how["bits"], how["form"], 1 << how["bits"] - 1
+    if form == "awq":
+        return {base + "qweight": words(n.t(), 4, AWQ_ORDER), base + "qzeros": words(zero.t(), 4, AWQ_ORDER),
+                base + "scales": scale.t().contiguous()}
+    if form in ("gptq", "gptq_v2"):
+        group = n.shape[1] // scale.shape[1]
+        return {base + "qweight": words(n, bits).t().contiguous(), base + "qzeros": words(zero.t() - int(form == "gptq"), bits),
+                base + "scales": scale.t().contiguous(), base + "g_idx": (torch.arange(n.shape[1]) // group).to(torch.int32)}
+    tensors = {base + "weight_scale": scale}
+    if how.get("naive"):
+        tensors[base + "weight"] = (n - middle).to(torch.int8)
+    else:
+        tensors |= {base + "weight_packed": words(n, bits), base + "weight_shape": torch.tensor(n.shape)}
+    if how["zeros"]:
+        tensors[base + "weight_zero_point"] = ((zero - middle).to(torch.int8) if how.get("naive")
+                                               else words(zero.t(), bits).t().contiguous())
+    return tensors
 
 
 def quantise(state, how):
-    """how: bits, group (0: a scale for each row), scales (dtype). Returns the new state, and the tensors to store."""
+    """how: form, bits, group (0: a scale for each row), scales (dtype), zeros (or symmetric), naive: compressed-tensors'
+    int-quantized. Returns the new state, and the tensors to store."""
     meant, stored = dict(state), {}
     for name, w in state.items():
         if not is_linear(name):
             continue
-        group = how["group"] or w.shape[1]
-        q, scale = numbers_of(w, how["bits"], group, how["scales"])
-        meant[name] = meaning(q, scale, group)
-        base = name[: -len("weight")]
-        stored[base + "weight_scale"] = scale
-        if how["bits"] == 8:
-            stored[name] = q
+        group, middle = how["group"] or w.shape[1], 1 << how["bits"] - 1
+        if how["zeros"]:
+            n, zero, scale = numbers_with_zeros(w, how["bits"], group, how["scales"])
+            meant[name] = meaning_with_zeros(n, zero, scale, group)
         else:
-            stored[base + "weight_packed"] = pack(q)
-            stored[base + "weight_shape"] = torch.tensor(w.shape)
+            q, scale = numbers_of(w, how["bits"], group, how["scales"])
+            meant[name] = meaning(q, scale, group)
+            n, zero = q.long() + middle, torch.full(scale.shape, middle)
+        stored |= store(name[: -len("weight")], how, n, zero, scale)
     return meant, stored
 
 
+def compare_with_libraries(state, how):
+    """Has AutoAWQ's and compressed_tensors' own functions unpack what is stored, for each linear; of AutoGPTQ, the layer that
+    computes on the CPU."""
+    meant, stored = quantise(state, how)
+    for name in filter(is_linear, state):
+        base, group = name[: -len("weight")], how["group"] or state[name].shape[1]
+        if how["form"] == "awq":
+            from awq.utils.packing_utils import dequantize_gemm
+            got = dequantize_gemm(stored[base + "qweight"], stored[base + "qzeros"], stored[base + "scales"].float(), 4, group).t()
+        elif how["form"] == "ct" and not how.get("naive"):
+            from compressed_tensors.compressors.pack_quantized.helpers import unpack_from_int32
+            n = unpack_from_int32(stored[base + "weight_packed"], how["bits"], state[name].shape)
+            zero = torch.zeros_like(stored[base + "weight_scale"])
+            if how["zeros"]:
+                zero = unpack_from_int32(stored[base + "weight_zero_point"], how["bits"], zero.shape, packed_dim=0)
+            got = meaning_with_zeros(n.float(), zero.float(), stored[base + "weight_scale"], group)
+        elif how["form"] == "gptq":
+            from auto_gptq.nn_modules.qlinear.qlinear_cuda_old import QuantLinear
+            rows, columns = state[name].shape
+            layer = QuantLinear(how["bits"], group, columns, rows, False)
+            layer.qweight, layer.qzeros, layer.scales = (stored[base + t] for t in ("qweight", "qzeros", "scales"))
+            layer.scales, layer.autogptq_cuda_available = layer.scales.float(), False
+            got = layer(torch.eye(columns)).t()
+        else:
+            continue
+        assert torch.equal(got, meant[name]), name
+
+
+def packed_config(how):
+    common = {"bits": how["bits"], "group_size": how["group"] or -1}
+    if how["form"] == "awq":
+        return {**common, "quant_method": "awq", "version": "gemm", "zero_point": True, "backend": "autoawq",
+                "modules_to_not_convert": None}
+    return {**common, "quant_method": "gptq", "checkpoint_format": how["form"], "sym": not how["zeros"], "desc_act": False,
+            "static_groups": False, "true_sequential": True, "damp_percent": 0.1, "lm_head": False, "dynamic": None}
+
+
 def config_of(how):
+    if how["form"] != "ct":
+        return packed_config(how)
     weights = {
-        "num_bits": how["bits"], "type": "int", "symmetric": True, "dynamic": False, "actorder": None,
+        "num_bits": how["bits"], "type": "int", "symmetric": not how["zeros"], "dynamic": False, "actorder": None,
         "strategy": "group" if how["group"] else "channel", "group_size": how["group"] or None,
         "block_structure": None, "observer": "minmax", "observer_kwargs": {},
     }
     return {
         "quant_method": "compressed-tensors", "quantization_status": "compressed", "kv_cache_scheme": None,
-        "format": "int-quantized" if how["bits"] == 8 else "pack-quantized", "ignore": ["lm_head"],
+        "format": "int-quantized" if how.get("naive") else "pack-quantized",
+        "ignore": ["re:.*lm_head"] if how["zeros"] else ["lm_head"],
         "global_compression_ratio": None,
         "config_groups": {"group_0": {
             "targets": ["Linear"], "input_activations": None, "output_activations": None, "weights": weights}},
@@ -79,14 +163,26 @@ SIZES = dict(num_attention_heads=4, num_key_value_heads=2, vocab_size=120)
 CASES = [
     ("qwen3_int8_channel", "qwen3", "f32", "i8 weights with a scale for each row, odd sizes, tied", dict(
         SIZES, hidden_size=36, head_dim=12, intermediate_size=52, tie_word_embeddings=True, rope_theta=10000.0,
-        rms_norm_eps=1e-6, quantise=dict(bits=8, group=0, scales=torch.float32))),
+        rms_norm_eps=1e-6, quantise=dict(form="ct", bits=8, group=0, scales=torch.float32, zeros=False, naive=True))),
     ("llama_int4_group32", "llama", "f32", "int4 weights in groups of 32, bf16 scales, biases, untied", dict(
         SIZES, hidden_size=64, intermediate_size=128, attention_bias=True, mlp_bias=True, tie_word_embeddings=False,
-        rope_theta=10000.0, rms_norm_eps=1e-5, quantise=dict(bits=4, group=32, scales=torch.bfloat16))),
+        rope_theta=10000.0, rms_norm_eps=1e-5, quantise=dict(form="ct", bits=4, group=32, scales=torch.bfloat16, zeros=False))),
     ("phi3_int4_group64", "phi3", "f32", "int4 weights in groups of 64, f16 scales, fused weights", dict(
         SIZES, hidden_size=64, intermediate_size=64, tie_word_embeddings=False, rope_theta=10000.0, rms_norm_eps=1e-5,
-        sliding_window=None, quantise=dict(bits=4, group=64, scales=torch.float16))),
+        sliding_window=None, quantise=dict(form="ct", bits=4, group=64, scales=torch.float16, zeros=False))),
     ("qwen2_int4_channel", "qwen2", "f32", "int4 weights with a scale for each row, biases, tied", dict(
         SIZES, hidden_size=48, intermediate_size=64, tie_word_embeddings=True, rope_theta=10000.0, rms_norm_eps=1e-6,
-        quantise=dict(bits=4, group=0, scales=torch.float32))),
+        quantise=dict(form="ct", bits=4, group=0, scales=torch.float32, zeros=False))),
+    ("llama_int4_zeros", "llama", "f32", "int4 weights in groups of 32 with zero points, bf16 scales, a pattern in ignore", dict(
+        SIZES, hidden_size=64, intermediate_size=128, tie_word_embeddings=False, rope_theta=10000.0, rms_norm_eps=1e-5,
+        quantise=dict(form="ct", bits=4, group=32, scales=torch.bfloat16, zeros=True))),
+    ("qwen2_gptq_int4", "qwen2", "f32", "GPTQ: int4 weights in groups of 32 with zero points, biases, tied", dict(
+        SIZES, hidden_size=64, intermediate_size=128, tie_word_embeddings=True, rope_theta=10000.0, rms_norm_eps=1e-6,
+        quantise=dict(form="gptq", bits=4, group=32, scales=torch.float16, zeros=True))),
+    ("qwen3_gptq_int8", "qwen3", "f32", "GPTQ: symmetric int8 weights with a scale for each row", dict(
+        SIZES, hidden_size=36, head_dim=12, intermediate_size=56, tie_word_embeddings=True, rope_theta=10000.0,
+        rms_norm_eps=1e-6, quantise=dict(form="gptq", bits=8, group=0, scales=torch.float16, zeros=False))),
+    ("llama_awq_int4", "llama", "f32", "AWQ: int4 weights in groups of 64 with zero points, untied", dict(
+        SIZES, hidden_size=64, head_dim=32, intermediate_size=128, tie_word_embeddings=False, rope_theta=10000.0,
+        rms_norm_eps=1e-5, quantise=dict(form="awq", bits=4, group=64, scales=torch.float16, zeros=True))),
 ]

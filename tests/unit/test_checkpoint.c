@@ -243,8 +243,9 @@ static void expect_quantised_refused(const char *format_and_ignore, const char *
 
 START_TEST(quantised_weights_that_are_not_supported_are_refused_with_their_field)
 {
-#define INT8 "\"format\":\"int-quantized\",\"ignore\":[\"lm_head\"]"
-#define INT4 "\"format\":\"pack-quantized\",\"ignore\":[\"lm_head\"]"
+#define INT8     "\"format\":\"int-quantized\",\"ignore\":[\"lm_head\"]"
+#define INT8_BUT "\"format\":\"int-quantized\",\"ignore\":[\"lm_head\","
+#define INT4     "\"format\":\"pack-quantized\",\"ignore\":[\"lm_head\"]"
     static const struct {
         const char *format, *weights, *group;
         uint32_t ranks;
@@ -253,8 +254,11 @@ START_TEST(quantised_weights_that_are_not_supported_are_refused_with_their_field
         {INT8, "\"num_bits\":8,\"strategy\":\"channel\"", "", 1, NULL},
         {INT8, "\"num_bits\":8,\"strategy\":\"tensor\",\"actorder\":\"static\"", "", 1, NULL},
         {INT4, "\"num_bits\":4,\"strategy\":\"group\",\"group_size\":32", "", 1, NULL},
-        {INT4, "\"num_bits\":8", "", 1, "num_bits must be 4"},
-        {INT8, "\"num_bits\":8,\"symmetric\":false", "", 1, "symmetric is false"},
+        {INT4, "\"num_bits\":8,\"symmetric\":false", "", 1, NULL},
+        {INT8, "\"num_bits\":8,\"symmetric\":false", "", 1, NULL},
+        {INT4, "\"num_bits\":2", "", 1, "num_bits must be 4 or 8"},
+        {INT8, "\"num_bits\":4", "", 1, "num_bits must be 8"},
+        {INT8, "\"num_bits\":8,\"symmetric\":false,\"strategy\":\"tensor\"", "", 1, "symmetric is false"},
         {INT8, "\"num_bits\":8,\"dynamic\":true", "", 1, "dynamic is true"},
         {INT4, "\"num_bits\":4,\"actorder\":\"group\"", "", 1, "actorder must be"},
         {INT4, "\"num_bits\":4,\"strategy\":\"block\"", "", 1, "strategy must be"},
@@ -265,13 +269,105 @@ START_TEST(quantised_weights_that_are_not_supported_are_refused_with_their_field
         {INT8, "\"num_bits\":8", ",\"weights\":{\"num_bits\":8}},\"group_1\":{\"targets\":[]", 1, "group_1 is set"},
         {"\"format\":\"float-quantized\"", "\"num_bits\":8", "", 1, "format must be int-quantized or pack-quantized"},
         {"\"format\":\"int-quantized\"", "\"num_bits\":8", "", 1, "must have lm_head"},
-        {"\"format\":\"int-quantized\",\"ignore\":[\"re:.*gate\"]", "\"num_bits\":8", "", 1, "has a pattern"},
+        {"\"format\":\"int-quantized\",\"ignore\":[\"re:.*gate\"]", "\"num_bits\":8", "", 1, "must have lm_head"},
+        {"\"format\":\"int-quantized\",\"ignore\":[\"re:^lm_h.*d$\"]", "\"num_bits\":8", "", 1, NULL},
+        {"\"format\":\"int-quantized\",\"ignore\":[\"re:lm_h$\"]", "\"num_bits\":8", "", 1, "must have lm_head"},
+        {INT8_BUT "\"re:.*(gate|up)\"]", "\"num_bits\":8", "", 1, "has the pattern .*(gate|up)"},
+        {INT8_BUT "\"re:a+\"]", "\"num_bits\":8", "", 1, "has the pattern"},
+        {INT8_BUT "\"re:a*\"]", "\"num_bits\":8", "", 1, "has the pattern"},
+        {INT8_BUT "\"re:.*?\"]", "\"num_bits\":8", "", 1, "has the pattern"},
+        {INT8_BUT "\"re:\\\\d\"]", "\"num_bits\":8", "", 1, "has the pattern"},
+        {INT8_BUT "\"re:a$b\"]", "\"num_bits\":8", "", 1, "has the pattern"},
+        {INT8_BUT "\"re:\\\\\"]", "\"num_bits\":8", "", 1, "has the pattern"},
         {INT8 ",\"kv_cache_scheme\":{}", "\"num_bits\":8", "", 1, "kv_cache_scheme is set"},
         {INT8 ",\"sparsity_config\":{\"format\":\"marlin\"}", "\"num_bits\":8", "", 1, "sparsity_config.format"},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         expect_quantised_refused(cases[i].format, cases[i].weights, cases[i].group, cases[i].ranks, cases[i].says);
+}
+END_TEST
+
+/* Returns how many tensors with this ending a Qwen3 with this quantization_config has; err says why it is refused. */
+static size_t count_packed(const char *quantisation, uint32_t ranks, const char *ending, struct npugraph_error *err)
+{
+    struct npugraph__checkpoint *ck = NULL;
+    char config[2048];
+    size_t found = 0,
+           n = (size_t)snprintf(config, sizeof(config),
+                                "{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"quantization_config\":{%s}}",
+                                quantisation);
+
+    *err = (struct npugraph_error){0};
+    if (npugraph__checkpoint_parse(config, n, ranks, &ck, err) != 0)
+        return 0;
+    for (size_t i = 0; i < ck->weights.n; i++) {
+        const char *name = ck->weights.items[i].name;
+
+        found += strlen(name) > strlen(ending) && strcmp(name + strlen(name) - strlen(ending), ending) == 0;
+    }
+    npugraph__checkpoint_free(ck);
+    return found;
+}
+
+START_TEST(gptq_and_awq_are_taken_or_refused_with_their_field)
+{
+#define GPTQ "\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":32"
+#define AWQ  "\"quant_method\":\"awq\",\"bits\":4,\"group_size\":32"
+    static const struct {
+        const char *config;
+        uint32_t ranks;
+        size_t weights, zeros; /* of two layers of seven linears */
+        const char *says;      /* NULL: it is taken */
+    } cases[] = {
+        {GPTQ, 1, 14, 0, NULL},
+        {GPTQ, 2, 0, 0, "group_size is 32, which must divide the 48 columns of model.layers.0.mlp.down_proj"},
+        {GPTQ ",\"sym\":false,\"checkpoint_format\":\"gptq_v2\"", 1, 14, 14, NULL},
+        {GPTQ ",\"sym\":false,\"dynamic\":{\"-:.*mlp\":{}}", 1, 8, 8, NULL},
+        {GPTQ ",\"modules_in_block_to_quantize\":[[\"mlp.up_proj\"],[]]", 1, 2, 0, NULL},
+        {GPTQ ",\"modules_in_block_to_quantize\":[\"mlp.up_proj\"]", 1, 2, 0, NULL},
+        {"\"quant_method\":\"gptq\",\"bits\":8,\"group_size\":-1,\"desc_act\":true", 1, 14, 0, NULL},
+        {"\"quant_method\":\"gptq\"", 1, 0, 0, "bits is missing"},
+        {"\"quant_method\":\"gptq\",\"bits\":3", 1, 0, 0, "bits must be 4 or 8"},
+        {"\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":16", 1, 0, 0, "group_size must be -1 or a multiple"},
+        {"\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":0", 1, 0, 0, "group_size must be -1 or a multiple"},
+        {"\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":1e300", 1, 0, 0, "group_size must be -1 or a multiple"},
+        {"\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":32.5", 1, 0, 0, "group_size must be -1 or a multiple"},
+        {"\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":\"32\"", 1, 0, 0, "group_size must be a number"},
+        {"\"quant_method\":\"gptq\",\"bits\":4", 1, 0, 0, "group_size is 128, which must divide the 64 columns"},
+        {GPTQ ",\"desc_act\":true", 1, 0, 0, "desc_act is true"},
+        {GPTQ ",\"checkpoint_format\":\"marlin\"", 1, 0, 0, "checkpoint_format must be gptq or gptq_v2"},
+        {GPTQ ",\"is_marlin_format\":true", 1, 0, 0, "is_marlin_format is true"},
+        {GPTQ ",\"pack_dtype\":\"int16\"", 1, 0, 0, "pack_dtype must be int32"},
+        {GPTQ ",\"lm_head\":true", 1, 0, 0, "lm_head is true"},
+        {GPTQ ",\"block_name_to_quantize\":\"transformer.h\"", 1, 0, 0, "block_name_to_quantize must be"},
+        {GPTQ ",\"dynamic\":{\"+:.*mlp\":{\"bits\":8}}", 1, 0, 0, "dynamic has +:.*mlp"},
+        {GPTQ ",\"dynamic\":{\"-:.*(up|down)\":{}}", 1, 0, 0, "dynamic has the pattern"},
+        {GPTQ ",\"dynamic\":[]", 1, 0, 0, "dynamic must be an object"},
+        {GPTQ ",\"modules_in_block_to_quantize\":[[[]]]", 1, 0, 0, "must be a list of"},
+        {GPTQ ",\"modules_in_block_to_quantize\":[[1]]", 1, 0, 0, "must have lists of names"},
+        {AWQ, 1, 14, 14, NULL},
+        {"\"quant_method\":\"awq\",\"w_bit\":4,\"q_group_size\":64,\"version\":\"GEMM\"", 1, 0, 0,
+         "group_size is 64, which must divide the 96 columns"},
+        {AWQ ",\"modules_to_not_convert\":[\"self_attn\",\"0.mlp\"]", 1, 3, 3, NULL},
+        {AWQ ",\"modules_to_not_convert\":[\"\"]", 1, 0, 0, "modules_to_not_convert must be a list of names"},
+        {AWQ ",\"modules_to_not_convert\":[3]", 1, 0, 0, "modules_to_not_convert must be a list of names"},
+        {AWQ ",\"version\":\"gemv\"", 1, 0, 0, "version must be gemm"},
+        {AWQ ",\"backend\":\"llm-awq\"", 1, 0, 0, "backend must be autoawq"},
+        {AWQ ",\"zero_point\":false", 1, 0, 0, "zero_point is false"},
+        {"\"quant_method\":\"awq\",\"bits\":8", 1, 0, 0, "bits must be 4"},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct npugraph_error err;
+
+        ck_assert_msg(count_packed(cases[i].config, cases[i].ranks, ".qweight", &err) == cases[i].weights, "%s: %s",
+                      cases[i].config, err.message);
+        ck_assert_uint_eq(count_packed(cases[i].config, cases[i].ranks, ".qzeros", &err), cases[i].zeros);
+        ck_assert_msg(cases[i].says ? strstr(err.message, cases[i].says) && strstr(err.message, "quantization_config.")
+                                    : err.code == 0,
+                      "%s: \"%s\" does not say \"%s\"", cases[i].config, err.message, cases[i].says);
+    }
 }
 END_TEST
 
@@ -405,6 +501,7 @@ UNIT_MAIN("client/checkpoint", defaults_are_those_of_transformers, qwen3_has_hea
           longrope_has_the_same_tables_in_the_old_and_in_the_new_form,
           rotary_tables_hold_cosine_and_sine_of_position_times_frequency, what_is_not_supported_is_refused_by_name,
           quantised_weights_that_are_not_supported_are_refused_with_their_field,
-          values_that_contradict_each_other_are_refused, a_directory_without_a_config_says_which_file_is_missing,
+          gptq_and_awq_are_taken_or_refused_with_their_field, values_that_contradict_each_other_are_refused,
+          a_directory_without_a_config_says_which_file_is_missing,
           shards_come_from_the_index_and_a_gap_in_it_names_the_tensor, mistakes_of_a_family_are_told_with_their_line,
           families_have_bounds_and_nothing_to_reach_the_machine_with)

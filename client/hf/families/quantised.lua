@@ -1,13 +1,20 @@
 -- SPDX-License-Identifier: Apache-2.0
 --
 -- Linears with quantised weights, as compressed-tensors writes them (compressed_tensors/quantization of vLLM's project):
--- `int-quantized` has i8 weights, `pack-quantized` int4 ones, eight in an i32. Both have NAME.weight_scale: [out, groups],
--- or [out, 1] with a scale for each row, or [1]. decoder.lua includes this file and calls quantised_linear.
+-- `int-quantized` has i8 weights, `pack-quantized` int4 or int8 ones in an i32. Both have NAME.weight_scale: [out, groups],
+-- or [out, 1] with a scale for each row, or [1]; and NAME.weight_zero_point, if they are not symmetric.
+-- decoder.lua includes this file and calls quantised_linear.
 
-local bits          -- 8 or 4; nil: weights are not quantised
+include "patterns"
+include "gptq"
+
+local bits          -- 8 or 4; nil: weights are not quantised so
+local packs         -- numbers are packed, as `pack-quantized`
+local zeros         -- the kind of the zero points; nil: there are none
 local strategy      -- "group", "channel", "tensor"
 local group         -- columns that share a scale, with "group"
 local ignored = {}  -- names of linears that are not quantised
+local is_ignored    -- the same for patterns
 
 local WEIGHTS = "quantization_config.config_groups.group_0.weights"
 
@@ -17,15 +24,13 @@ local function is_absent(key, what)
   if has(key) then refuse(key, what) end
 end
 
--- The names in `ignore`. A pattern may match any linear, and Lua has no regular expressions.
 local function read_ignored()
+  local patterns = {}
   for _, name in ipairs(list "quantization_config.ignore" or {}) do
     if type(name) ~= "string" then corrupt("quantization_config.ignore", "must be a list of names") end
-    if sub(name, 1, 3) == "re:" then
-      refuse("quantization_config.ignore", "has a pattern (re:...): list the names of the linears instead")
-    end
-    ignored[name] = true
+    if sub(name, 1, 3) == "re:" then insert(patterns, sub(name, 4)) else ignored[name] = true end
   end
+  is_ignored = matcher(patterns, "quantization_config.ignore")
 end
 
 local function read_targets()
@@ -40,7 +45,6 @@ end
 
 local function read_weights()
   expect(field "type", "int", "must be int")
-  if not bool(field "symmetric", true) then refuse(field "symmetric", "is false: zero points are not supported") end
   if bool(field "dynamic", false) then refuse(field "dynamic", "is true: scales must be in the checkpoint") end
   local order = has(field "actorder") and text(field "actorder")
   if order and order ~= "weight" and order ~= "static" then
@@ -53,20 +57,29 @@ local function read_weights()
   elseif strategy ~= "channel" and strategy ~= "tensor" then
     refuse(field "strategy", "must be group, channel or tensor")
   end
+  if not bool(field "symmetric", true) then
+    if strategy == "tensor" then refuse(field "symmetric", "is false: zero points need the strategy group or channel") end
+    zeros = packs and format("int%d_zeros", bits) or "i8_zeros"
+  end
 end
 
 -- Reads quantization_config, if there is one.
 function read_quantisation()
   if not has "quantization_config" then return end
-  if text "quantization_config.quant_method" ~= "compressed-tensors" then
-    refuse("quantization_config.quant_method", "must be compressed-tensors")
+  local method = text "quantization_config.quant_method"
+  if read_packed(method) then return end
+  if method ~= "compressed-tensors" then
+    refuse("quantization_config.quant_method", "must be compressed-tensors, gptq or awq")
   end
-  local forms = {["int-quantized"] = 8, ["pack-quantized"] = 4}
-  bits = forms[text "quantization_config.format"]
-  if not bits then refuse("quantization_config.format", "must be int-quantized or pack-quantized") end
+  local form = text "quantization_config.format"
+  packs = form == "pack-quantized"
+  if form ~= "int-quantized" and not packs then
+    refuse("quantization_config.format", "must be int-quantized or pack-quantized")
+  end
   if not object(WEIGHTS) then corrupt(WEIGHTS, "is missing") end
-  if int(field "num_bits") ~= bits then
-    refuse(field "num_bits", format("must be %d with this quantization_config.format", bits))
+  bits = int(field "num_bits")
+  if bits ~= 8 and not (packs and bits == 4) then
+    refuse(field "num_bits", packs and "must be 4 or 8" or "must be 8 with this quantization_config.format")
   end
   is_absent("quantization_config.kv_cache_scheme", "is set: a quantised KV cache is not supported")
   expect("quantization_config.sparsity_config.format", "dense", "must be dense: sparse weights are not supported")
@@ -75,25 +88,45 @@ function read_quantisation()
   read_ignored()
 end
 
-function is_quantised(from) return bits ~= nil and not ignored[from] end
+function is_quantised(from)
+  if bits then return not ignored[from] and not is_ignored(from) end
+  return is_packed(from)
+end
+
+-- The product with a weight of rows of K: the values of its numbers, of its scales, [out, groups] or [1] (per_tensor), and
+-- of its offsets or nil.
+function antiquant_linear(name, x, q, s, z, bias, group, per_tensor)
+  if not per_tensor then s = node(name .. "_scale", "aten.t", {s}) end
+  z = z and node(name .. "_offset", "aten.t", {z})
+  return node(name, "npu.weight_quant_batchmatmul",
+    {x, node(name .. "_w", "aten.t", {q}), s, z or "none", "none", "none", bias or "none"},
+    format("antiquant_group_size=%d", group or 0))
+end
 
 -- y = x * w^T (+ the value of a bias), as linear() of decoder.lua has it. split: "rows" or "columns".
 function quantised_linear(name, x, from, out, features, bias, split)
+  if is_packed(from) then return packed_linear(name, x, from, out, features, bias, split) end
   local each = ranks > 1 and split == "columns" and " on each device" or ""
-  if bits == 4 and features % 8 ~= 0 then
-    refuse("quantization_config.format", format("packs eight columns; %s has %d%s", from, features, each))
+  local numbers = 32 // bits
+  if packs and features % numbers ~= 0 then
+    refuse("quantization_config.format", format("packs %d columns; %s has %d%s", numbers, from, features, each))
+  end
+  if packs and zeros and out % numbers ~= 0 then
+    refuse("quantization_config.format", format("packs zero points of %d rows; %s has %d on a device", numbers, from, out))
   end
   if group and features % group ~= 0 then
     refuse(field "group_size", format("is %d, which must divide the %d columns of %s%s", group, features, from, each))
   end
-  local q = bits == 8 and weight(from .. ".weight", out, features, split, "i8")
-    or weight(from .. ".weight_packed", out, features // 8, split, "int4")
-  local s
-  if strategy == "tensor" then s = weight(from .. ".weight_scale", 1)
-  elseif group then s = weight(from .. ".weight_scale", out, features // group, split)
-  else s = weight(from .. ".weight_scale", out, 1, split == "rows" and split or nil) end
-  if strategy ~= "tensor" then s = node(name .. "_scale", "aten.t", {s}) end
-  return node(name, "npu.weight_quant_batchmatmul",
-    {x, node(name .. "_w", "aten.t", {q}), s, "none", "none", "none", bias or "none"},
-    format("antiquant_group_size=%d", group or 0))
+  local q
+  if not packs then q = weight(from .. ".weight", out, features, split, "i8")
+  elseif bits == 8 then q = weight(from .. ".weight_packed", out, features, split, "int8")
+  else q = weight(from .. ".weight_packed", out, features // 8, split, "int4") end
+  if strategy == "tensor" then
+    return antiquant_linear(name, x, q, weight(from .. ".weight_scale", 1), nil, bias, nil, true)
+  end
+  local groups, scale_split = 1, split == "rows" and split or nil
+  if group then groups, scale_split = features // group, split end
+  local s = weight(from .. ".weight_scale", out, groups, scale_split)
+  local z = zeros and weight(from .. ".weight_zero_point", out, groups, scale_split, zeros)
+  return antiquant_linear(name, x, q, s, z, bias, group)
 end

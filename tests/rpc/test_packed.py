@@ -1,0 +1,286 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints of GPTQ, AWQ and compressed-tensors: they compute what the values of their numbers compute as f32, with each size of
+groups, with and without zero points, on one device and two; lists of names count, and what does not fit is refused. The packing
+here is written from the formats' definitions."""
+import json
+import random
+import struct
+
+from harness import *
+
+MODELS = SCRATCH / "models"
+MODELS.mkdir()
+AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
+VOCAB = 48
+
+if CTL is None:
+    skip_all("npugraphctl is missing")
+
+
+# ---- files -------------------------------------------------------------------------------------------------------------
+
+def save(name, config, tensors):
+    """tensors: {name: (dtype, shape, bytes)}."""
+    path, at, head = MODELS / name, 0, {}
+    path.mkdir(exist_ok=True)
+    for key, (dtype, shape, content) in tensors.items():
+        head[key] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(content)]}
+        at += len(content)
+    head = json.dumps(head).encode()
+    content = struct.pack("<Q", len(head)) + head + b"".join(t[2] for t in tensors.values())
+    (path / "model.safetensors").write_bytes(content)
+    (path / "config.json").write_text(json.dumps(config))
+    return path
+
+
+def floats(values, shape, dtype="F32"):
+    if dtype == "BF16":
+        return dtype, shape, b"".join(struct.pack("<f", v)[2:] for v in values)
+    return dtype, shape, struct.pack(f"<{len(values)}{'e' if dtype == 'F16' else 'f'}", *values)
+
+
+def rounded(v, dtype):
+    """The nearest number of the dtype; of BF16 the one towards 0."""
+    if dtype == "BF16":
+        return struct.unpack("<f", b"\0\0" + struct.pack("<f", v)[2:])[0]
+    return struct.unpack("<e" if dtype == "F16" else "<f", struct.pack("<e" if dtype == "F16" else "<f", v))[0]
+
+
+def pack_words(numbers, bits, order=None):
+    """Neighbours in a list in one i32, the first in the low bits."""
+    each = 32 // bits
+    order = order or range(each)
+    return [sum(numbers[i + o] << bits * k for k, o in enumerate(order)) for i in range(0, len(numbers), each)]
+
+
+def transposed(m):
+    return [list(row) for row in zip(*m)]
+
+
+def i32(rows):
+    return "I32", [len(rows), len(rows[0])], b"".join(struct.pack(f"<{len(r)}I", *r) for r in rows)
+
+
+# ---- a linear in each format ----------------------------------------------------------------------------------------------
+
+class Form:
+    """How a checkpoint stores its linears. form: gptq, gptq_v2, awq, pack or naive (both of compressed-tensors)."""
+
+    def __init__(self, form, bits, group, zeros, scales="F16"):
+        self.form, self.bits, self.group, self.zeros, self.scales = form, bits, group, zeros, scales
+
+    def __repr__(self):
+        return f"{self.form} int{self.bits} group {self.group}, {'with' if self.zeros else 'without'} zero points, {self.scales}"
+
+    def config(self):
+        if self.form == "awq":
+            return {"quant_method": "awq", "bits": 4, "group_size": self.group, "version": "gemm", "zero_point": True}
+        if self.form.startswith("gptq"):
+            return {"quant_method": "gptq", "bits": self.bits, "group_size": self.group, "sym": not self.zeros, "desc_act": False,
+                    "checkpoint_format": self.form}
+        weights = {"num_bits": self.bits, "type": "int", "symmetric": not self.zeros, "strategy": "group" if self.group > 0 else "channel"}
+        if self.group > 0:
+            weights["group_size"] = self.group
+        return {"quant_method": "compressed-tensors", "format": "int-quantized" if self.form == "naive" else "pack-quantized",
+                "ignore": ["re:.*lm_head"], "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}}}
+
+    def store(self, base, n, z, s):
+        """n[rows][columns], z and s[rows][groups]; numbers and zero points are unsigned."""
+        bits, middle = self.bits, 1 << self.bits - 1
+        groups = len(s[0])
+        if self.form == "awq":
+            return {base + "qweight": i32([pack_words(r, 4, AWQ_ORDER) for r in transposed(n)]),
+                    base + "qzeros": i32([pack_words(r, 4, AWQ_ORDER) for r in transposed(z)]),
+                    base + "scales": floats(sum(transposed(s), []), [groups, len(s)], self.scales)}
+        if self.form.startswith("gptq"):
+            less = 0 if self.form == "gptq_v2" else 0x11111111 if bits == 4 else 0x01010101
+            qzeros = [[w - less & 0xffffffff for w in pack_words(r, bits)] for r in transposed(z)]
+            size = len(n[0]) // groups
+            return {base + "qweight": i32(transposed([pack_words(r, bits) for r in n])), base + "qzeros": i32(qzeros),
+                    base + "scales": floats(sum(transposed(s), []), [groups, len(s)], self.scales),
+                    base + "g_idx": ("I32", [len(n[0])], struct.pack(f"<{len(n[0])}i", *(i // size for i in range(len(n[0])))))}
+        out = {base + "weight_scale": floats(sum(s, []), [len(s), groups], self.scales)}
+        if self.form == "naive":
+            out[base + "weight"] = ("I8", [len(n), len(n[0])], bytes(v ^ 0x80 for r in n for v in r))
+        else:
+            out[base + "weight_packed"] = i32([pack_words(r, bits) for r in n])
+        if self.zeros and self.form == "naive":
+            out[base + "weight_zero_point"] = ("I8", [len(z), groups], bytes(v ^ 0x80 for r in z for v in r))
+        elif self.zeros:
+            out[base + "weight_zero_point"] = i32(transposed([pack_words(r, bits) for r in transposed(z)]))
+        return out
+
+
+LINEARS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
+
+
+def checkpoint(form, hidden=64, ffn=128, floats_of=(), seed=1):
+    """Returns a config, tensors in a form, and the same with all as f32. floats_of: names of linears that are not quantised."""
+    rng = random.Random(f"{form} {seed}")
+    config = {"architectures": ["LlamaForCausalLM"], "vocab_size": VOCAB, "hidden_size": hidden, "num_hidden_layers": 1,
+              "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": hidden // 4, "intermediate_size": ffn,
+              "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": False}
+    rows = {"self_attn.k_proj": hidden // 2, "self_attn.v_proj": hidden // 2, "mlp.gate_proj": ffn, "mlp.up_proj": ffn}
+    common, packed, values = {}, {}, {}
+    for name in ("model.embed_tokens", "lm_head"):
+        common[name + ".weight"] = floats([rng.gauss(0, 0.5) for _ in range(VOCAB * hidden)], [VOCAB, hidden])
+    for name in ("model.norm", "model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm"):
+        common[name + ".weight"] = floats([rng.uniform(0.5, 1.5) for _ in range(hidden)], [hidden])
+    for name in LINEARS:
+        out, features = rows.get(name, hidden), ffn if name == "mlp.down_proj" else hidden
+        groups = features // form.group if form.group > 0 else 1
+        middle, size = 1 << form.bits - 1, features // groups
+        n = [[rng.randrange(2 * middle) for _ in range(features)] for _ in range(out)]
+        z = [[rng.randrange(2 * middle) if form.zeros else middle for _ in range(groups)] for _ in range(out)]
+        s = [[rounded(rng.uniform(0.5, 1.5) / middle / features**0.5, form.scales) for _ in range(groups)] for _ in range(out)]
+        base = f"model.layers.0.{name}."
+        v = floats([(n[r][k] - z[r][k // size]) * s[r][k // size] for r in range(out) for k in range(features)], [out, features])
+        values[base + "weight"] = v
+        packed.update({base + "weight": v} if name in floats_of else form.store(base, n, z, s))
+    return config, {**common, **packed}, {**common, **values}
+
+
+# ---- models ----------------------------------------------------------------------------------------------------------------
+
+def ctl(daemon, *arguments):
+    return subprocess.run([CTL, "--address", daemon.address, *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE)
+
+
+def load(daemon, path, name, *arguments):
+    out = ctl(daemon, "load", path, "--name", name, "--max-batch", 2, "--chunk", 64, "--kv-dtype", "f32", *arguments)
+    assert out.returncode == 0, (name, out.stderr)
+
+
+def logits_of(daemon, model, prompt):
+    with Client(daemon) as c:
+        opened = c.call("Sequences/Open", pb.OpenRequest(model=model, prompt=prompt, want_logits=True))
+        return struct.unpack(f"<{len(opened.logits) // 4}f", opened.logits)
+
+
+def same_models(daemon, a, b):
+    """A prompt of one row goes through the kernel of decode steps, one of 60 through that of prompts."""
+    rng = random.Random(a)
+    for n in (1, 3, 60):
+        prompt = [rng.randrange(VOCAB) for _ in range(n)]
+        wanted, got = logits_of(daemon, a, prompt), logits_of(daemon, b, prompt)
+        worst, top = max(abs(x - y) for x, y in zip(wanted, got)), max(map(abs, wanted))
+        assert worst <= 1e-4 * top and max(wanted) > min(wanted), (b, n, worst, top)
+
+
+def compare(daemon, config, packed, values, quantised, devices=()):
+    load(daemon, save("values", config, values), "values")
+    path = save("packed", {**config, "quantization_config": quantised}, packed)
+    for name, options in (("one", ()), *((("two", ("--devices", ",".join(devices))),) if devices else ())):
+        load(daemon, path, name, *options)
+        same_models(daemon, "values", name)
+        assert ctl(daemon, "unload", name).returncode == 0
+    ctl(daemon, "unload", "values")
+
+
+FORMS = [Form("gptq", 4, 32, True), Form("gptq", 4, -1, False), Form("gptq", 8, 64, True, "BF16"), Form("gptq", 8, 32, False),
+         Form("gptq_v2", 4, 64, True), Form("gptq_v2", 8, -1, True), Form("awq", 4, 32, True), Form("awq", 4, -1, True, "BF16"),
+         Form("pack", 4, 32, True, "BF16"), Form("pack", 8, 64, True, "F32"), Form("pack", 8, -1, False), Form("naive", 8, 32, True),
+         Form("naive", 8, -1, True, "F32")]
+
+
+@test("each format, with each size of groups, gives the logits of its values; on two devices too where the groups allow it")
+def formats(daemon):
+    for form in FORMS:
+        compare(daemon, *checkpoint(form), form.config(), () if form.group == 64 else ("host:0", "host:1"))
+    compare(daemon, *checkpoint(Form("gptq", 4, 128, True), hidden=128), Form("gptq", 4, 128, True).config())
+    compare(daemon, *checkpoint(Form("awq", 4, 128, True), hidden=128), Form("awq", 4, 128, True).config())
+
+
+@test("sizes that are no multiples of vectors: 72 columns in one group, 40 rows")
+def odd_sizes(daemon):
+    for form in (Form("gptq", 4, -1, True), Form("awq", 4, -1, True), Form("pack", 4, -1, True), Form("gptq", 8, -1, True)):
+        compare(daemon, *checkpoint(form, hidden=80, ffn=104), form.config())
+
+
+@test("symmetric GPTQ weights have their zero in the middle, whatever the file stores; a second load is shared")
+def symmetric(daemon):
+    form = Form("gptq", 4, 32, False)
+    config, packed, values = checkpoint(form)
+    for key, (dtype, shape, content) in packed.items():
+        if key.endswith("qzeros"):
+            packed[key] = (dtype, shape, b"\x88" * len(content))  # as Qwen's: 8, where 7 is meant
+    compare(daemon, config, packed, values, form.config())
+    path = MODELS / "packed"
+    load(daemon, path, "a")
+    before = daemon.used_bytes()
+    load(daemon, path, "b", "--kv-bytes", 16384)
+    grown = daemon.used_bytes() - before
+    assert grown < path.joinpath("model.safetensors").stat().st_size, f"the second load takes {grown} bytes"
+    for name in ("a", "b"):
+        ctl(daemon, "unload", name)
+
+
+@test("linears that lists and patterns of names leave out are floats")
+def left_out(daemon):
+    awq, gptq, pack = Form("awq", 4, 32, True), Form("gptq", 4, 32, True), Form("pack", 4, 32, True)
+    up, attention = ["mlp.up_proj", "mlp.down_proj"], [n for n in LINEARS if n.startswith("self_attn")]
+    for form, names, more in (
+            (awq, up, {"modules_to_not_convert": ["lm_head", "mlp.up", "down_proj"]}),
+            (gptq, attention, {"modules_in_block_to_quantize": [["mlp.gate_proj", "mlp.up_proj"], ["mlp.down_proj"]]}),
+            (gptq, up, {"dynamic": {"-:.*up_proj$": {}, "-:model\\.layers\\.0\\.mlp\\.d": {}}}),
+            (pack, attention, {"ignore": ["re:.*self_attn", "re:lm_.ead"]}),
+            (pack, up, {"ignore": ["lm_head", "re:.*mlp.up", "model.layers.0.mlp.down_proj"]})):
+        compare(daemon, *checkpoint(form, floats_of=names), {**form.config(), **more})
+
+
+# ---- checkpoints that do not fit -------------------------------------------------------------------------------------------
+
+def says(daemon, config, tensors, quantised, *words):
+    """Checks that a load is refused with these words, and leaves nothing."""
+    out = ctl(daemon, "load", save("bad", {**config, "quantization_config": quantised}, tensors), "--name", "bad", "--max-batch", 1)
+    assert out.returncode == 1 and all(w in out.stderr for w in words), (words, out)
+
+
+@test("tensors that do not fit the config are refused with the file, the tensor and what it must be; act-order by its name")
+def refusals(daemon):
+    q = "model.layers.0.self_attn.q_proj."
+    for form in (Form("gptq", 4, 32, True), Form("awq", 4, 32, True), Form("pack", 4, 32, True)):
+        config, packed, _ = checkpoint(form)
+        weight = q + ("weight_packed" if form.form == "pack" else "qweight")
+        scales = q + ("weight_scale" if form.form == "pack" else "scales")
+        zeros = q + ("weight_zero_point" if form.form == "pack" else "qzeros")
+        for key in (weight, scales, zeros):
+            dtype, shape, content = packed[key]
+            short = {**packed, key: (dtype, [shape[0] - 1, shape[1]], content[:len(content) // shape[0] * (shape[0] - 1)])}
+            says(daemon, config, short, form.config(), "model.safetensors", key)
+            says(daemon, config, {**packed, key: (dtype, [shape[1], shape[0]], content)}, form.config(), "model.safetensors", key)
+            says(daemon, config, {**packed, key: (dtype, [shape[0] * shape[1]], content)}, form.config(), key)
+        says(daemon, config, {**packed, zeros: ("F32", *packed[zeros][1:])}, form.config(), zeros, "f32", "must be i32")
+        says(daemon, config, {**packed, scales: ("I16" if form.form == "pack" else "I8", [1], b"\0\0"[:2 if form.form == "pack" else 1])},
+             form.config(), scales)
+    form = Form("gptq", 4, 32, True)
+    config, packed, _ = checkpoint(form)
+    index = list(struct.unpack("<64i", packed[q + "g_idx"][2]))
+    for bad in ([1 - i for i in index], [0] * 31 + [1] * 33, [0] * 32 + [2] * 32, index[:40] + [-1] + index[41:], [5] * 64):
+        says(daemon, config, {**packed, q + "g_idx": ("I32", [64], struct.pack("<64i", *bad))}, form.config(), "g_idx", "act-order")
+    says(daemon, config, packed, {**form.config(), "desc_act": True}, "quantization_config.desc_act", "act-order")
+    says(daemon, config, packed, {**form.config(), "group_size": 64}, "model.safetensors")
+    content = (MODELS / "bad" / "model.safetensors").read_bytes()
+    settings = {**config, "quantization_config": form.config()}
+    (MODELS / "bad" / "config.json").write_text(json.dumps(settings))
+    before = daemon.used_bytes()
+    rng = random.Random(3)
+    for n in (0, 7, 100, 5000, len(content) - 1):
+        (MODELS / "bad" / "model.safetensors").write_bytes(content[:n])
+        out = ctl(daemon, "load", MODELS / "bad", "--name", "bad", "--max-batch", 1)
+        assert out.returncode == 1, (n, out)
+    header = struct.unpack("<Q", content[:8])[0]
+    for _ in range(12):  # whatever the header says then, the daemon answers
+        bad = bytearray(content)
+        for _ in range(3):
+            bad[8 + rng.randrange(header)] = rng.choice(b'0123456789{}[],:"')
+        (MODELS / "bad" / "model.safetensors").write_bytes(bad)
+        out = ctl(daemon, "load", MODELS / "bad", "--name", "bad", "--max-batch", 1)
+        assert out.returncode in (0, 1), out
+        ctl(daemon, "unload", "bad")
+    until("everything is freed", lambda: daemon.used_bytes() <= before)
+
+
+if __name__ == "__main__":
+    main(f"--models-dir={MODELS}", "--device=host:0", "--device=host:1", "--threads=1")
