@@ -17,8 +17,9 @@ struct ngd_load_slice {
     const char *name;
     uint32_t dim;
     int64_t begin, end;
-    int64_t of;                      /* what the tensor's size in dim must be; 0: any */
     const struct ngd_change *change; /* NULL: none; else the slice is one of what the tensor becomes */
+    const int64_t *whole;            /* what the shape of the whole tensor must be, once it is changed */
+    size_t rank;                     /* of that shape; 0: any */
 };
 
 struct ngd_loaded {

@@ -2,18 +2,40 @@
 #include "daemon/load_slices.h"
 
 #include "base/mem.h"
+#include "base/strbuf.h"
 #include "daemon/gguf.h"
 #include <inttypes.h>
 #include <string.h>
+
+static void put_shape(struct ngd_strbuf *sb, const int64_t *shape, size_t rank)
+{
+    for (size_t i = 0; i < rank; i++)
+        ngd_strbuf_printf(sb, "%s%" PRId64, i > 0 ? "," : "", shape[i]);
+}
+
+static ngd_status_t refuse_shape(const struct ngd_load *load, const struct ngd_safetensor *t, const int64_t *whole,
+                                 const struct ngd_load_slice *s, struct ngd_diag *diag)
+{
+    struct ngd_strbuf sb;
+    ngd_status_t status;
+
+    ngd_strbuf_init(&sb);
+    ngd_strbuf_append(&sb, "[");
+    put_shape(&sb, whole, t->rank);
+    ngd_strbuf_printf(&sb, "]%s; it must be [", s->change ? " once it is changed" : "");
+    put_shape(&sb, s->whole, s->rank);
+    status = ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "%.300s: tensor %.200s is %s]", load->path, t->name,
+                          ngd_strbuf_str(&sb));
+    ngd_strbuf_fini(&sb);
+    return status;
+}
 
 /* Checks a slice of a tensor that has the shape `whole` once it is loaded. */
 static ngd_status_t check_slice(const struct ngd_load *load, const struct ngd_safetensor *t, const int64_t *whole,
                                 const struct ngd_load_slice *s, struct ngd_diag *diag)
 {
-    if (s->of != 0 && s->dim < t->rank && whole[s->dim] != s->of)
-        return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT,
-                            "%.300s: dimension %" PRIu32 " of tensor %.200s is %" PRId64 "%s; it must be %" PRId64,
-                            load->path, s->dim, t->name, whole[s->dim], s->change ? " when it is loaded" : "", s->of);
+    if (s->rank != 0 && (s->rank != t->rank || memcmp(s->whole, whole, s->rank * sizeof(*whole)) != 0))
+        return refuse_shape(load, t, whole, s, diag);
     if (s->dim < t->rank && s->begin >= 0 && s->begin < s->end && s->end <= whole[s->dim])
         return NGD_OK;
     return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
@@ -93,6 +115,10 @@ static ngd_status_t choose_names(struct ngd_load *load, struct ngd_diag *diag)
 {
     const size_t n = load->n_names ? load->n_names : load->index.n;
 
+    for (size_t i = 0; i < load->n_names && n > load->index.n; i++)
+        if (!ngd_safetensors_find(&load->index, load->names[i]))
+            return ngd_diag_set(diag, NGD_ERR_TENSOR_MISSING, "%.300s has no tensor %.200s", load->path,
+                                load->names[i]);
     if (n > load->index.n || load->n_slices > load->index.n)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
                             "%.300s has %zu tensors; the request has %zu names and %zu slices, but may have at most "

@@ -459,17 +459,27 @@ static ngd_status_t settle_file(struct ngd_load *load, int fd, struct ngd_file_i
     return status;
 }
 
-static ngd_status_t load_open_file(struct ngd_loader *l, struct ngd_load *load, int fd, struct ngd_diag *diag)
+/* Reads the header when the file is complete. */
+static ngd_status_t open_index(struct ngd_load *load, int fd, struct ngd_file_id *file, struct ngd_diag *diag)
 {
-    struct ngd_file_id file;
-    ngd_status_t status = settle_file(load, fd, &file, diag);
+    struct ngd_diag why = {0};
+    ngd_status_t status = settle_file(load, fd, file, &why);
 
     if (status == NGD_OK &&
         ngd_file_is_written(fd)) /* checked after it has settled: a write that begins later changes the id */
-        status = ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT,
+        status = ngd_diag_set(&why, NGD_ERR_FILE_CORRUPT,
                               "a process has the file open for writing; try again when it is complete and closed");
     if (status == NGD_OK)
-        status = read_index(fd, file.size, load, diag);
+        status = read_index(fd, file->size, load, &why);
+    return status == NGD_OK || why.text[0] == '\0' ? status
+                                                   : ngd_diag_set(diag, status, "%.300s: %.600s", load->path, why.text);
+}
+
+static ngd_status_t load_open_file(struct ngd_loader *l, struct ngd_load *load, int fd, struct ngd_diag *diag)
+{
+    struct ngd_file_id file;
+    ngd_status_t status = open_index(load, fd, &file, diag);
+
     if (status == NGD_OK)
         status = ngd_load_choose(load, diag);
     if (status == NGD_OK)

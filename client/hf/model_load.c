@@ -176,11 +176,6 @@ static int check_tensor(struct load *l, const struct npugraph_tensor *t)
     l->buffers[l->n_buffers++] = t->buffer;
     if (w == NULL)
         return 0;
-    if (t->rank != w->rank || t->shape[0] != w->shape[0] || (w->rank == 2 && t->shape[1] != w->shape[1]))
-        return npugraph__error(l->err, 3, "FILE_CORRUPT",
-                               "%s: %s has rank %u and %" PRId64 " rows, %s means rank %u, [%" PRId64 ",%" PRId64 "]",
-                               w->file, w->stored, t->rank, t->rank > 0 ? t->shape[0] : 0, npugraph__config_name(l->ck),
-                               w->rank, w->shape[0], w->shape[1]);
     if (w->kind->dtype != NULL && strcmp(t->dtype, w->dtype) != 0)
         return npugraph__error(l->err, 3, "FILE_CORRUPT",
                                "%s: %s is %s, but config.json's quantization_config means %s", w->file, w->name,
@@ -195,23 +190,20 @@ static int check_tensor(struct load *l, const struct npugraph_tensor *t)
     return w->kind->group_index ? check_group_index(l, w) : 0;
 }
 
-/* Chooses the rank's weights in a file. */
+/* Chooses the rank's weights in a file. Each is a slice, also if that is all of the tensor, so that the daemon checks
+ * the shapes of all before it allocates memory for one. */
 static void choose_tensors(const struct load *l, const char *file, const char **names, struct npugraph_slice *slices,
                            struct npugraph_load *q)
 {
     for (size_t i = 0; i < l->ck->weights.n; i++) {
         const struct npugraph__weight *w = &l->ck->weights.items[i];
+        uint32_t dim = w->split == NPUGRAPH__COLUMNS;
 
         if (w->absent || strcmp(w->file, file) != 0)
             continue;
         names[q->n_names++] = w->stored;
-        if (((w->split == NPUGRAPH__ROWS || w->split == NPUGRAPH__COLUMNS) && l->ranks > 1) ||
-            w->kind->change != NULL) {
-            uint32_t dim = w->split == NPUGRAPH__COLUMNS;
-
-            slices[q->n_slices++] = (struct npugraph_slice){
-                w->stored, dim, w->begin, w->begin + w->shape[dim], w->full[dim], w->kind->change};
-        }
+        slices[q->n_slices++] = (struct npugraph_slice){w->stored, dim,     w->begin,       w->begin + w->shape[dim],
+                                                        w->full,   w->rank, w->kind->change};
     }
     q->names = names;
     q->slices = slices;

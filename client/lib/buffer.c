@@ -288,7 +288,8 @@ static int slice_messages(const struct npugraph_load *load, Npugraph__V1__Tensor
         items[i].dim = s->dim;
         items[i].begin = s->begin;
         items[i].end = s->end;
-        items[i].of = s->of;
+        items[i].shape = (int64_t *)s->shape;
+        items[i].n_shape = s->rank;
         items[i].change = (Npugraph__V1__TensorChange)change;
         list[i] = &items[i];
     }

@@ -117,7 +117,8 @@ struct npugraph_slice {
     const char *name;
     uint32_t dim;
     int64_t begin, end;
-    int64_t of;         /* what the whole tensor's size in dim must be; 0: any */
+    const int64_t *shape; /* what the shape of the whole tensor must be, once it is changed; rank 0: any */
+    uint32_t rank;
     const char *change; /* NULL: none; else a word of the protocol's TensorChange ("gptq_int4"), and the slice is one of
                            what the tensor becomes */
 };

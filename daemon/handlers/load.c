@@ -100,7 +100,8 @@ static ngd_status_t read_slices(struct ngd_call *call, const Npugraph__V1__LoadS
     for (size_t i = 0; slices && i < q->n_slices; i++) {
         const Npugraph__V1__TensorSlice *s = q->slices[i];
 
-        slices[i] = (struct ngd_load_slice){s->name, s->dim, s->begin, s->end, s->of, ngd_change_find((int)s->change)};
+        slices[i] = (struct ngd_load_slice){s->name,  s->dim,    s->begin, s->end, ngd_change_find((int)s->change),
+                                            s->shape, s->n_shape};
     }
     load->slices = slices;
     load->n_slices = q->n_slices;

@@ -62,8 +62,8 @@ def slices(daemon):
 
     def load(c, names, *slices):
         request = pb.LoadSafetensorsRequest(path=str(path), tensors=names)
-        for name, dim, begin, end, *of in slices:
-            request.slices.add(name=name, dim=dim, begin=begin, end=end, of=of[0] if of else 0)
+        for name, dim, begin, end, *shape in slices:
+            request.slices.add(name=name, dim=dim, begin=begin, end=end, shape=shape)
         done = list(c.call("Memory/LoadSafetensors", request))[-1].done
         return {t.name: t for t in done.tensors}, done.shared
 
@@ -75,9 +75,11 @@ def slices(daemon):
             w = w[begin:end] if dim == 0 else [r[begin:end] for r in w]
             assert list(got["w"].shape) == [len(w), len(w[0])] and got["w"].bytes == 4 * len(w) * len(w[0])
             assert c.read(got["w"].buffer) == b"".join(struct.pack(f"<{len(r)}f", *r) for r in w), (dim, begin, end)
-        assert list(load(c, ["w"], ("w", 0, 1, 3, 6))[0]["w"].shape) == [2, 4]
-        for bad in (("w", 0, 1, 3, 5), ("w", 1, 0, 2, 2), ("w", 0, 0, 7, 7), ("w", 0, 0, 1, -1)):
-            assert f"it must be {bad[4]}" in refused("FILE_CORRUPT", "INVALID_ARGUMENT", load, c, ["w"], bad).text
+        assert list(load(c, ["w"], ("w", 0, 1, 3, 6, 4))[0]["w"].shape) == [2, 4]
+        for bad in ((5, 4), (6, 2), (7, 4), (-1, 4), (6,), (6, 4, 1), (6, 4, 1, 1, 1, 1, 1, 1)):
+            got = refused("FILE_CORRUPT", "INVALID_ARGUMENT", load, c, ["w"], ("w", 0, 1, 3, *bad))
+            assert f"tensor w is [6,4]; it must be [{','.join(map(str, bad))}]" in got.text, got.text
+        refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", load, c, ["w"], ("w", 0, 1, 3, *[1] * 9))
         got, shared = load(c, ["wide", "cube", "w"], ("wide", 1, 1000, 299_000), ("cube", 1, 1, 3))
         assert c.read(got["wide"].buffer) == b"".join(wide[i * columns + 1000:i * columns + 299_000] for i in range(rows))
         assert c.read(got["cube"].buffer) == cube[5:15] + cube[20:30] and list(got["cube"].shape) == [2, 2, 5]
@@ -95,6 +97,8 @@ def slices(daemon):
         refused("TENSOR_MISSING", "NOT_FOUND", load, c, ["w"], ("cube", 0, 0, 1))
         got = refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", load, c, ["w"], *[(f"x{i}", 0, 0, 1) for i in range(7)])
         assert "6 tensors" in got.text and "7 slices" in got.text
+        names = ["wide", "cube", "w", "huge", "none", "one", "more"]
+        assert "no tensor more" in refused("TENSOR_MISSING", "NOT_FOUND", load, c, names).text
         got, _ = load(c, ["none"], ("none", 1, 2, 5))
         assert list(got["none"].shape) == [0, 3] and got["none"].bytes == 0
     until("everything is freed", lambda: daemon.used_bytes() <= before)
@@ -150,9 +154,9 @@ def wanted_matrix(name, content, rows, columns):
     return "i32" if bits == 4 else "i8", len(m[0]) // (8 if bits == 4 else 1), [packed_row(row, bits) for row in m]
 
 
-def load_slice(c, path, name, dim, begin, end, change, of=0, device=""):
+def load_slice(c, path, name, dim, begin, end, change, shape=(), device=""):
     request = pb.LoadSafetensorsRequest(path=str(path), tensors=[name], device=device)
-    request.slices.add(name=name, dim=dim, begin=begin, end=end, of=of, change=change)
+    request.slices.add(name=name, dim=dim, begin=begin, end=end, shape=shape, change=change)
     done = list(c.call("Memory/LoadSafetensors", request))[-1].done
     t = done.tensors[0]
     return t.dtype, list(t.shape), c.read(t.buffer), done.shared
@@ -170,7 +174,7 @@ def check_change(c, path, name, content, rows, columns, dtype=None, step=1, devi
             if begin >= end:
                 continue
             part = wanted[begin:end] if dim == 0 else [row[begin * size:end * size] for row in wanted]
-            got = load_slice(c, path, change or name, dim, begin, end, change_value(name), n, device)[:3]
+            got = load_slice(c, path, change or name, dim, begin, end, change_value(name), shape, device)[:3]
             assert got == (wanted_dtype, [end - begin if d == dim else shape[d] for d in (0, 1)], b"".join(part)), (name, dim, begin, end)
         if by > 1:
             said = refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", load_slice, c, path, change or name, dim, 1, n, change_value(name)).text
@@ -198,13 +202,13 @@ def changes_on(daemon, device):
         for name, content, rows, columns, dtype, step in checks:
             check_change(c, path, name, content, rows, columns, dtype, step, device)
         check_change(c, path, "TRANSPOSE", half, 11, 3, "bf16", [1, 1], device, "half")
-        dtype, shape, got, _ = load_slice(c, path, "wide", 0, 0, 1100, change_value("GPTQ_INT4"), 1100, device)
+        dtype, shape, got, _ = load_slice(c, path, "wide", 0, 0, 1100, change_value("GPTQ_INT4"), (1100, 1000), device)
         words = memoryview(bytes(b ^ 0x88 for b in wide)).cast("I")
         assert shape == [1100, 1000] and got == b"".join(bytes(words[n::1100]) for n in range(1100))
-        got = load_slice(c, path, "broad", 0, 10, 131_200, change_value("GPTQ_INT4"), 131_200, device)[2]
+        got = load_slice(c, path, "broad", 0, 10, 131_200, change_value("GPTQ_INT4"), (131_200, 9), device)[2]
         words = memoryview(bytes(b ^ 0x88 for b in broad)).cast("I")
         assert got == b"".join(bytes(words[n::131_200]) for n in range(10, 131_200))
-        dtype, shape, got, _ = load_slice(c, path, "wide", 0, 800, 8000, change_value("AWQ_INT4"), 8800, device)
+        dtype, shape, got, _ = load_slice(c, path, "wide", 0, 800, 8000, change_value("AWQ_INT4"), (8800, 125), device)
         assert shape == [7200, 125]
         for n in (0, 1, 7, 5000, 7199):
             column = (800 + n) // 8
@@ -235,8 +239,8 @@ def changes_refused(daemon):
         "z": ("I8", [1, 2**20], bytes(2**20)), "vast": ("I32", [2**62, 0], b"")})
     before = daemon.used_bytes()
     with Client(daemon) as c:
-        def says(reason, name, change, what, dim=0, begin=0, end=1, of=0):
-            got = refused(reason, "INVALID_ARGUMENT", load_slice, c, path, name, dim, begin, end, change_value(change), of)
+        def says(reason, name, change, what, dim=0, begin=0, end=1, shape=()):
+            got = refused(reason, "INVALID_ARGUMENT", load_slice, c, path, name, dim, begin, end, change_value(change), shape)
             assert what in got.text and name in got.text, got.text
 
         for change in [*WEIGHTS, *ZEROS]:
@@ -246,7 +250,7 @@ def changes_refused(daemon):
                 says("FILE_CORRUPT", "line", change, "1 dimensions")
         says("FILE_CORRUPT", "w", "TRANSPOSE", "must be f32, f16 or bf16")
         says("FILE_CORRUPT", "w", "AWQ_INT4", "multiple of 8")
-        says("FILE_CORRUPT", "w", "GPTQ_INT4", "it must be 9", of=9)
+        says("FILE_CORRUPT", "w", "GPTQ_INT4", "w is [8,6] once it is changed; it must be [8,7]", shape=(8, 7))
         says("INVALID_ARGUMENT", "w", "GPTQ_INT4", "no slice", end=9)
         says("INVALID_ARGUMENT", "w", "GPTQ_INT4", "no slice", dim=1, end=7)
         says("INVALID_ARGUMENT", "none", "GPTQ_INT4", "no slice", dim=1)

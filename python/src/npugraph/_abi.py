@@ -67,7 +67,8 @@ class npugraph_slice(Structure):
         ("dim", c_uint32),
         ("begin", c_int64),
         ("end", c_int64),
-        ("of", c_int64),
+        ("shape", POINTER(c_int64)),
+        ("rank", c_uint32),
         ("change", c_char_p),
     ]
 
