@@ -124,15 +124,13 @@ ngd_status_t ngd_change_check(const struct ngd_change *change, const struct ngd_
         return ngd_diag_set(diag, NGD_ERR_FILE_UNSUPPORTED,
                             "tensor %.200s becomes rows of %" PRId64 " numbers; they may have %" PRId64, t->name,
                             change->transposed ? rows : columns, LONGEST_ROW);
-    shape_p[0] = change->transposed ? columns : rows;
-    shape_p[1] = change->transposed ? rows : columns;
-    if (change->to == NGD_CHANGE_INT4 && shape_p[1] % 8 != 0)
+    if (change->to == NGD_CHANGE_INT4 && (change->transposed ? rows : columns) % 8 != 0)
         return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT,
                             "tensor %.200s has %" PRId64 " rows of numbers; with this change they must be a multiple "
                             "of 8",
                             t->name, rows);
-    if (change->to == NGD_CHANGE_INT4)
-        shape_p[1] /= 8;
+    shape_p[0] = change->transposed ? columns : rows;
+    shape_p[1] = (change->transposed ? rows : columns) / (change->to == NGD_CHANGE_INT4 ? 8 : 1);
     *dtype_p = change->to == NGD_CHANGE_SAME ? t->dtype : dtypes[change->to];
     return NGD_OK;
 }

@@ -244,6 +244,7 @@ static void expect_quantised_refused(const char *format_and_ignore, const char *
 START_TEST(quantised_weights_that_are_not_supported_are_refused_with_their_field)
 {
 #define INT8     "\"format\":\"int-quantized\",\"ignore\":[\"lm_head\"]"
+#define TEN      "\"re:a\",\"re:a\",\"re:a\",\"re:a\",\"re:a\",\"re:a\",\"re:a\",\"re:a\",\"re:a\",\"re:a\","
 #define INT8_BUT "\"format\":\"int-quantized\",\"ignore\":[\"lm_head\","
 #define INT4     "\"format\":\"pack-quantized\",\"ignore\":[\"lm_head\"]"
     static const struct {
@@ -274,6 +275,7 @@ START_TEST(quantised_weights_that_are_not_supported_are_refused_with_their_field
         {"\"format\":\"int-quantized\",\"ignore\":[\"re:lm_h$\"]", "\"num_bits\":8", "", 1, "must have lm_head"},
         {INT8_BUT "\"re:.*(gate|up)\"]", "\"num_bits\":8", "", 1, "has the pattern .*(gate|up)"},
         {INT8_BUT "\"re:a+\"]", "\"num_bits\":8", "", 1, "has the pattern"},
+        {INT8_BUT TEN TEN "\"x\"]", "\"num_bits\":8", "", 1, "has more than 16 patterns"},
         {INT8_BUT "\"re:a*\"]", "\"num_bits\":8", "", 1, "has the pattern"},
         {INT8_BUT "\"re:.*?\"]", "\"num_bits\":8", "", 1, "has the pattern"},
         {INT8_BUT "\"re:\\\\d\"]", "\"num_bits\":8", "", 1, "has the pattern"},

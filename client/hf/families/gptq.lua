@@ -12,6 +12,7 @@ local group         -- columns that share a scale; nil: all of a row do
 local zeros         -- the kind of the zero points; nil: they are in the middle of the range
 local chosen        -- the names of a layer's linears that are quantised; nil: all
 local left_out = {} -- functions that say whether a linear is not quantised
+local known = {}    -- what is_packed has said of names
 
 local function read_group(key)
   local size = number(Q .. key, 128)
@@ -112,8 +113,8 @@ local function name_in_layer(from)
   return sub(from, at + 1)
 end
 
-function is_packed(from)
-  local name = packed and name_in_layer(from)
+local function is_converted(from)
+  local name = name_in_layer(from)
   if not name or chosen and not chosen[name] then return false end
   for _, is_left_out in ipairs(left_out) do
     if is_left_out(from) then return false end
@@ -121,10 +122,14 @@ function is_packed(from)
   return true
 end
 
+function is_packed(from)
+  if packed and known[from] == nil then known[from] = is_converted(from) end
+  return known[from] or false
+end
+
 local function check_sizes(from, out, features)
   local numbers = 32 // bits
-  local along_rows = packed == "gptq"
-  if along_rows and features % numbers ~= 0 then
+  if packed == "gptq" and features % numbers ~= 0 then
     refuse(Q .. "bits", format("packs %d columns; %s has %d on a device", numbers, from, features))
   end
   if zeros and out % numbers ~= 0 then

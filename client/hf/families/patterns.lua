@@ -5,6 +5,7 @@
 -- Python's re.match. There is nothing to nest or to repeat, so that matching takes no more than length times length.
 -- quantised.lua includes this file.
 
+local PATTERNS_MAX = 16 -- a run has a limited number of instructions
 local STAR, ANY = {}, {}
 local literal = {}
 for i = 1, 64 do
@@ -54,6 +55,7 @@ end
 -- Returns a function that says whether a name matches one of the patterns of a field.
 function matcher(patterns, key)
   local all = {}
+  if #patterns > PATTERNS_MAX then refuse(key, format("has more than %d patterns", PATTERNS_MAX)) end
   for k, pattern in ipairs(patterns) do all[k] = items_of(pattern, key) end
   return function(name)
     for _, items in ipairs(all) do
