@@ -281,6 +281,8 @@ START_TEST(quantised_weights_that_are_not_supported_are_refused_with_their_field
         {INT8_BUT "\"re:\\\\d\"]", "\"num_bits\":8", "", 1, "has the pattern"},
         {INT8_BUT "\"re:a$b\"]", "\"num_bits\":8", "", 1, "has the pattern"},
         {INT8_BUT "\"re:\\\\\"]", "\"num_bits\":8", "", 1, "has the pattern"},
+        {INT8 ",\"transform_config\":{}", "\"num_bits\":8", "", 1, NULL},
+        {INT8 ",\"transform_config\":{\"config_groups\":{}}", "\"num_bits\":8", "", 1, "transform_config is set"},
         {INT8 ",\"kv_cache_scheme\":{}", "\"num_bits\":8", "", 1, "kv_cache_scheme is set"},
         {INT8 ",\"sparsity_config\":{\"format\":\"marlin\"}", "\"num_bits\":8", "", 1, "sparsity_config.format"},
     };

@@ -83,6 +83,9 @@ function read_quantisation()
   end
   is_absent("quantization_config.kv_cache_scheme", "is set: a quantised KV cache is not supported")
   expect("quantization_config.sparsity_config.format", "dense", "must be dense: sparse weights are not supported")
+  if #(keys "quantization_config.transform_config" or {}) > 0 then
+    refuse("quantization_config.transform_config", "is set: rotations of activations are not supported")
+  end
   read_targets()
   read_weights()
   read_ignored()
