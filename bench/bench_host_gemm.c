@@ -4,7 +4,9 @@
  * the same bytes, and the arithmetic per second. The product and the read take turns, so that a slow moment of the
  * machine affects both. i32: int4 weights, eight in each. Scales are bf16, one for each row or group.
  *
- *      bench_host_gemm [--k K] [--n N] [--dtype bf16|f16|f32|i8|i32 [--group N]] [--x bf16|f16|f32] [--threads T]
+ * x in i8, with i8 weights, is npu.quant_matmul with a bf16 result; its rows are quantised already.
+ *
+ *      bench_host_gemm [--k K] [--n N] [--dtype bf16|f16|f32|i8|i32 [--group N]] [--x bf16|f16|f32|i8] [--threads T]
  *                      [--rounds R] [--isa NAME] [ROWS...]
  */
 #include "base/clock.h"
@@ -12,6 +14,7 @@
 #include "bench/bench_device.h"
 #include "devices/host/cpu.h"
 #include "devices/host/kernels/k_gemm.h"
+#include "devices/host/kernels/k_quant_matmul.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +22,7 @@
 struct set {
     struct ngd_gemm g;
     struct ngd_gemm_data d;
+    struct ngd_qmm q; /* if x is in i8 */
     int64_t rows;
     uint32_t copies; /* of the weight, used in turn so that it is read from memory each time */
     uint64_t bytes;  /* of one copy */
@@ -30,6 +34,13 @@ static void product_part(const struct ngd_host_call *call, struct ngd_host_run *
     struct ngd_gemm_data d = s->d;
 
     d.w += (uint64_t)call->rows * s->bytes;
+    if (s->g.xt == NGD_I8) {
+        const struct ngd_qmm_data q = {
+            .x1 = (const int8_t *)d.x, .x2 = (const int8_t *)d.w, .scale = d.scale, .row_scale = d.scale, .y = d.y};
+
+        ngd_qmm_run(&s->q, &q, s->rows, part, parts);
+        return;
+    }
     d.workspace += ngd_host_thread * s->g.thread_workspace;
     d.laid_out = ngd_gemm_lays_out(&s->g, s->rows);
     if (d.laid_out && ngd_host_first_part(call, run))
@@ -60,14 +71,18 @@ static void measure_rows(struct ngd_team *team, struct set *s, int64_t rows, ngd
     double product[64], read[64], ratio[64];
 
     s->rows = s->g.m = rows;
-    ngd_gemm_choose(&s->g, isa);
+    if (s->g.xt == NGD_I8)
+        ngd_qmm_choose(&s->q, isa);
+    else
+        ngd_gemm_choose(&s->g, isa);
     for (int i = 0; i < rounds; i++) {
         read[i] = bench_read(team, s->d.w, s->bytes * s->copies);
         product[i] = products(team, s, ngd_host_max_parts(ngd_team_threads(team)));
         ratio[i] = read[i] / product[i];
     }
     printf("%5lld  %-5s %8.1f %8.1f %7.2f %8.1f\n", (long long)rows,
-           s->g.way == NGD_GEMM_WIDE    ? "wide"
+           s->g.xt == NGD_I8            ? "i8"
+           : s->g.way == NGD_GEMM_WIDE  ? "wide"
            : s->g.way == NGD_GEMM_TILES ? "tiles"
            : s->g.way == NGD_GEMM_DOT   ? "dot"
                                         : "axpy",
@@ -80,7 +95,7 @@ static ngd_dtype_t parse_dtype(const char *name, bool weights)
     ngd_dtype_t t;
 
     if (!ngd_dtype_parse(name, strlen(name), &t) ||
-        !(ngd_dtype_is_float(t) || (weights && (t == NGD_I8 || t == NGD_I32))))
+        !(ngd_dtype_is_float(t) || t == NGD_I8 || (weights && t == NGD_I32)))
         bench_fail("%s is not a dtype of %s", name, weights ? "weights" : "x");
     return t;
 }
@@ -179,9 +194,20 @@ int main(int argc, char **argv)
         s.bytes = quantise(&s, group);
     if (offsets && !ngd_dtype_is_float(s.g.wt))
         add_offsets(&s);
+    s.q = (struct ngd_qmm){.n = s.g.n,
+                           .k = s.g.k,
+                           .ldx = s.g.k,
+                           .w_n = s.g.k,
+                           .w_k = 1,
+                           .scale_n = 1,
+                           .scale_type = NGD_BF16,
+                           .out_type = NGD_BF16};
     s.copies = (uint32_t)((256u << 20) / s.bytes + 1);
     s.d.w = bench_memory(s.bytes * s.copies, ngd_dtype_is_float(s.g.wt) ? s.g.wt : NGD_BF16);
-    s.d.x = bench_memory((uint64_t)(max_rows * s.g.k) * 4, s.g.xt);
+    s.d.x = bench_memory((uint64_t)(max_rows * s.g.k) * 4, s.g.xt == NGD_I8 ? NGD_BF16 : s.g.xt);
+    for (int64_t i = 0; s.g.xt == NGD_I8 && i < max_rows * s.g.k; i++) /* npu.dynamic_quant gives no -128 */
+        if (s.d.x[i] == -128)
+            ((char *)(uintptr_t)s.d.x)[i] = -127;
     s.d.y = bench_memory((uint64_t)(max_rows * s.g.n) * 4, NGD_F32);
     s.d.workspace = bench_memory((uint64_t)threads << 22, NGD_F32);
     if (ngd_team_create(threads, "bench", &team))

@@ -78,6 +78,9 @@ libngddevices_kernels_la_SOURCES = \
 	devices/host/kernels/k_kvcache.c \
 	devices/host/kernels/k_linear_fused.c \
 	devices/host/kernels/k_qk_scatter.c \
+	devices/host/kernels/k_quant_matmul.c \
+	devices/host/kernels/k_quant_matmul.h \
+	devices/host/kernels/k_quant_matmul_impl.h \
 	devices/host/kernels/k_sample.c \
 	devices/host/kernels/k_sample.h \
 	devices/host/kernels/k_sample_impl.h \
@@ -125,10 +128,16 @@ libngddevices_avx512_la_CFLAGS = $(NGD_KERNEL_CFLAGS) $(NGD_AVX512_CFLAGS)
 libngddevices_avx512_la_SOURCES = $(NGD_HOST_KERNEL_SOURCES_AVX512)
 libngddevices_la_LIBADD += libngddevices_avx512.la
 endif
+if NGD_AVX512VNNI
+noinst_LTLIBRARIES += libngddevices_vnni.la
+libngddevices_vnni_la_CFLAGS = $(NGD_KERNEL_CFLAGS) $(NGD_AVX512VNNI_CFLAGS)
+libngddevices_vnni_la_SOURCES = devices/host/kernels/k_gemm_vnni.c
+libngddevices_la_LIBADD += libngddevices_vnni.la
+endif
 if NGD_AMX
 noinst_LTLIBRARIES += libngddevices_amx.la
 libngddevices_amx_la_CFLAGS = $(AM_CFLAGS) $(NGD_KERNEL_MODE_CFLAGS) $(NGD_AMX_CFLAGS)
 libngddevices_amx_la_SOURCES = devices/host/kernels/k_gemm_amx.c
 libngddevices_la_LIBADD += libngddevices_amx.la
 endif
-EXTRA_DIST += devices/host/kernels/k_gemm_amx.c
+EXTRA_DIST += devices/host/kernels/k_gemm_amx.c devices/host/kernels/k_gemm_vnni.c

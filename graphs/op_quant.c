@@ -346,3 +346,92 @@ bool ngd_rows_weight_quant_matmul(const struct ngd_graph *graph, const struct ng
     }
     return ngd_rows_leading(graph, node, symbol, why_p);
 }
+
+/* ---- products of quantised rows and weights ---- */
+
+static ngd_status_t check_quantised(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    ngd_status_t status = ngd_op_dtype_is(graph, node, 0, "x1", NGD_I8, diag);
+
+    if (!status && x->rank < 2)
+        status = ngd_op_rank_is(graph, node, 0, "x1", 2, "[...,K]", diag);
+    if (!status)
+        status = ngd_op_dtype_is(graph, node, 1, "x2", NGD_I8, diag);
+    if (!status)
+        status = ngd_op_rank_is(graph, node, 1, "x2", 2, "[K,N]", diag);
+    if (!status)
+        status = ngd_op_shape_is(graph, node, 1, "x2", 2, (ngd_dim_t[]){last(x), ngd_node_in(graph, node, 1)->dims[1]},
+                                 "[K,N]", diag);
+    if (!status && ngd_node_has(node, 3))
+        status =
+            ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ARITY, "offset must be none: use npu.quantize on the result");
+    return status;
+}
+
+/* Checks scale and pertoken_scale. */
+static ngd_status_t check_product_scales(struct ngd_graph *graph, struct ngd_node *node, ngd_dim_t n,
+                                         struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0), *s = ngd_node_in(graph, node, 2);
+    ngd_status_t status = NGD_OK;
+
+    if (s->dtype != NGD_F32 && s->dtype != NGD_BF16)
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_DTYPE, "scale %%%s is %s, but must be f32 or bf16",
+                           ngd_op_in_name(graph, node, 2), ngd_dtype_name(s->dtype));
+    if (s->rank != 1 || s->dims[0] != 1)
+        status = ngd_op_shape_is(graph, node, 2, "scale", 1, &n, "[1] or [N]", diag);
+    if (status || !ngd_node_has(node, 4))
+        return status;
+    if (x->rank != 2)
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_RANK,
+                           "with a pertoken_scale, x1 must be [M,K]: view it and the result");
+    status = ngd_op_dtype_is(graph, node, 4, "pertoken_scale", NGD_F32, diag);
+    return status ? status : ngd_op_shape_is(graph, node, 4, "pertoken_scale", 1, x->dims, "[M]", diag);
+}
+
+static ngd_status_t check_product_result(struct ngd_graph *graph, struct ngd_node *node, ngd_dtype_t dtype, ngd_dim_t n,
+                                         struct ngd_diag *diag)
+{
+    const ngd_dtype_t bias = ngd_node_has(node, 5) ? ngd_node_in(graph, node, 5)->dtype : NGD_I32;
+
+    if (dtype != NGD_I32 && !ngd_dtype_is_float(dtype))
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                           "attribute output_dtype must be f32, f16, bf16 or i32");
+    if (bias != NGD_I32 && !ngd_dtype_is_float(bias))
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_DTYPE, "bias %%%s is %s, but must be i32 or a float dtype",
+                           ngd_op_in_name(graph, node, 5), ngd_dtype_name(bias));
+    if (dtype == NGD_I32 && (bias != NGD_I32 || ngd_node_has(node, 4)))
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ARITY,
+                           "with output_dtype i32 there is no pertoken_scale, and a bias must be i32");
+    return ngd_node_has(node, 5) ? ngd_op_shape_is(graph, node, 5, "bias", 1, &n, "[N]", diag) : NGD_OK;
+}
+
+ngd_status_t ngd_shape_quant_matmul(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    const ngd_dtype_t dtype = (ngd_dtype_t)ngd_op_int(node, "output_dtype");
+    ngd_dim_t dims[NGD_MAX_RANK];
+    ngd_status_t status = check_quantised(graph, node, diag);
+
+    if (status)
+        return status;
+    memcpy(dims, x->dims, sizeof(dims));
+    dims[x->rank - 1] = ngd_node_in(graph, node, 1)->dims[1];
+    status = check_product_scales(graph, node, dims[x->rank - 1], diag);
+    if (!status)
+        status = check_product_result(graph, node, dtype, dims[x->rank - 1], diag);
+    return status ? status : ngd_op_result(graph, node, 0, dtype, x->rank, dims, diag);
+}
+
+bool ngd_rows_quant_matmul(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
+                           const char **why_p)
+{
+    for (uint32_t i = 1; i < node->n_in; i++) {
+        if (i != 4 && ngd_op_in_carries(graph, node, i, symbol)) {
+            *why_p = "the weight, its scales or the bias have rows of it";
+            return false;
+        }
+    }
+    return ngd_rows_leading(graph, node, symbol, why_p);
+}

@@ -35,6 +35,7 @@ const struct ngd_op_traits ngd_op_traits[NGD_OP_MAX] = {
     [NGD_OP_NGD_LINEAR_SWIGLU] = {.flops = ngd_flops_two, .batches = NGD_BATCHES_ALWAYS},
     [NGD_OP_NGD_RMS_NORM_LINEAR_SWIGLU] = {.flops = ngd_flops_two, .batches = NGD_BATCHES_ALWAYS},
     [NGD_OP_NPU_WEIGHT_QUANT_BATCHMATMUL] = {.flops = ngd_flops_mm, .row_operand = 1, .batches = NGD_BATCHES_ALWAYS},
+    [NGD_OP_NPU_QUANT_MATMUL] = {.flops = ngd_flops_mm, .batches = NGD_BATCHES_ALWAYS},
     [NGD_OP_ATEN_LAYER_NORM] = {.batches = NGD_BATCHES_ALWAYS},
     [NGD_OP_ATEN_NATIVE_LAYER_NORM] = {.batches = NGD_BATCHES_ALWAYS},
     [NGD_OP_NPU_RMS_NORM] = {.row_operand = 1, .batches = NGD_BATCHES_ALWAYS},

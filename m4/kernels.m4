@@ -15,6 +15,7 @@ AC_DEFUN([NGD_KERNELS], [
   NGD_KERNEL_ISA([AVX2], [-mavx2 -mfma -mf16c])
   NGD_KERNEL_ISA([AVX512], [-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c], [$with_avx512])
   NGD_KERNEL_ISA([AVX512BF16], [-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mfma -mf16c], [$with_avx512])
+  NGD_KERNEL_ISA([AVX512VNNI], [-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mfma -mf16c], [$with_avx512])
   NGD_KERNEL_ISA([AMX], [-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mamx-tile -mamx-bf16],
     [$with_avx512])
 ])

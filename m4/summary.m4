@@ -12,7 +12,7 @@ AC_DEFUN([NGD_SUMMARY], [
     jemalloc          $have_jemalloc
     libsystemd        $have_systemd
     LIBXSMM           $have_libxsmm
-    kernels           plain C$(test $ngd_have_AVX2 = yes && echo ", AVX2")$(test $ngd_have_AVX512 = yes && echo ", AVX-512")$(test $ngd_have_AVX512BF16 = yes && echo ", AVX-512 bf16")$(test $ngd_have_AMX = yes && echo ", AMX")
+    kernels           plain C$(test $ngd_have_AVX2 = yes && echo ", AVX2")$(test $ngd_have_AVX512 = yes && echo ", AVX-512")$(test $ngd_have_AVX512BF16 = yes && echo ", AVX-512 bf16")$(test $ngd_have_AVX512VNNI = yes && echo ", AVX-512 VNNI")$(test $ngd_have_AMX = yes && echo ", AMX")
     unit tests        $have_check
 "])
 ])

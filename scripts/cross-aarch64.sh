@@ -15,7 +15,7 @@ libraries=(libc6-dev libgrpc-dev libprotobuf-c-dev libevent-dev libjansson-dev l
 # What computes, and what depends on the order of memory accesses. Tests that time out under emulation stay out:
 # the rpc tests are in Python, whose gRPC is the machine's own.
 tests=(tests/unit/test_{dtype,digest,lock,metrics,config,expr,graph,key,gcache,memplan,plan}
-    tests/ops/test_{simd_math,ops})
+    tests/ops/test_{simd_math,ops,i8_matmul})
 
 # Where apt gets the packages of a release: the address of its archive, from apt's own configuration.
 archive_of() { # release, options of apt-get...

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from ops_arithmetic import attention, comparisons, elementwise, fused, matrices, norms, two_operands, unary
 from ops_cases import FLOATS, INF, NAN, ULP, case, cases, counts, f64, randn, rounded, tensors, tolerance, value
 from ops_experts import experts
-from ops_tensors import decoder, indexing, quantised, reductions, updates, weight_quant
+from ops_tensors import decoder, indexing, quantised, reductions, updates, quant_matmul, weight_quant
 from ops_traced import (
     copied_by_index, dense_attention, gemma_norms, joined, quotients, traced_elementwise, traced_makers,
     traced_reductions, traced_views, variances,
@@ -90,6 +90,7 @@ def main():
     native_layer_norms()
     experts()
     weight_quant()
+    quant_matmul()
     save_file(tensors, os.path.join(HERE, "ops.safetensors"))
     os.chmod(os.path.join(HERE, "ops.safetensors"), 0o644)
     with open(os.path.join(HERE, "ops.json"), "w") as f:

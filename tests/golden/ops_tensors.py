@@ -722,3 +722,33 @@ def weight_quant():
                 tol = tolerance(dtype, plain, ulps=16, loose=2e-5)
                 case(op, [x, w, scale], [plain], attrs, tol)
                 case(op, [x, w, scale, offset, None, None, bias], [full], attrs, tolerance(dtype, full, 16, 2e-5))
+
+
+def quant_matmul():
+    """i8 rows and i8 weights; scales of columns and of rows; each dtype of bias and result."""
+    g = torch.Generator().manual_seed(5)
+
+    def draw(*shape, dtype="f32", scale=1.0):
+        return (torch.randn(shape, generator=g, dtype=torch.float64) * scale).to(DTYPES[dtype])
+
+    def whole(*shape):
+        return torch.randint(-128, 128, shape, generator=g, dtype=torch.int8)
+
+    op = "npu.quant_matmul"
+    for m, n, k, scale, rows, bias, out in (
+        (1, 16, 64, "bf16", True, None, "bf16"), (5, 24, 96, "f32", True, "f16", "f16"), (3, 7, 70, "f32", True, "i32", "f32"),
+        (9, 33, 40, "f32", False, "f32", "bf16"), (50, 40, 128, "bf16", True, "bf16", "bf16"), (2, 8, 31, "f32", False, "i32", "i32"),
+        (4, 5, 200, "bf16", False, None, "f32"), (0, 8, 32, "f32", True, None, "f32"),
+    ):
+        x, w = whole(m, k), whole(k, n)
+        s = draw(1 if m == 4 else n, dtype=scale, scale=0.02)
+        r = draw(m, scale=0.02).abs() if rows else None
+        b = None if bias is None else torch.randint(-9999, 9999, (n,), generator=g, dtype=torch.int32) if bias == "i32" else draw(n, dtype=bias)
+        y = x.double() @ w.double()
+        if bias == "i32":
+            y = y + b.double()
+        if out != "i32":
+            y = y * f64(s) * (f64(r)[:, None] if rows else 1)
+            y = rounded(y + f64(b) if bias not in (None, "i32") else y, out)
+        case(op, [x, w, s, None, r, b], [y.to(DTYPES[out])], {"output_dtype": out},
+             (0, 0) if out == "i32" else tolerance(out, y, ulps=8, loose=2e-5))

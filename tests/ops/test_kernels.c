@@ -65,6 +65,11 @@ static const struct {
     {NGD_OP_NPU_WEIGHT_QUANT_BATCHMATMUL,
      "input %x : bf16[B,2,64]\ninput %q : i32[33,8]\ninput %s : bf16[2,33]\n%w = aten.t(%q)\n"
      "%y = npu.weight_quant_batchmatmul(%x, %w, %s) {antiquant_group_size=32}"},
+    {NGD_OP_NPU_QUANT_MATMUL,
+     "input %x : i8[B,70]\ninput %q : i8[33,70]\ninput %s : bf16[33]\ninput %r : f32[B]\n%w = aten.t(%q)\n"
+     "%y = npu.quant_matmul(%x, %w, %s, none, %r) {output_dtype=f32}"},
+    {NGD_OP_NPU_QUANT_MATMUL, "input %x : i8[B,2,40]\ninput %w : i8[40,20]\ninput %s : f32[1]\ninput %b : i32[20]\n"
+                              "%y = npu.quant_matmul(%x, %w, %s, none, none, %b) {output_dtype=f16}"},
     {NGD_OP_NGD_RMS_NORM_LINEAR,
      "input %x : f32[B,2,70]\ninput %g : f32[70]\ninput %w : f16[33,70]\ninput %c : f32[33]\n"
      "%y = ngd.rms_norm_linear(%x, %g, %w, %c) {sizes=[33]}"},

@@ -192,6 +192,23 @@ START_TEST(dtypes_and_shapes_are_checked_and_the_right_ones_named)
         {"input %x : f32[2,64]\ninput %w : i8[64,7]\ninput %s : f32[7]\n%y = npu.weight_quant_batchmatmul(%x, %w, %s, "
          "none, %s)",
          NGD_ERR_GRAPH_ARITY, "must be none"},
+#define I8_OPERANDS "input %x : i8[2,64]\ninput %w : i8[64,7]\ninput %s : f32[7]\ninput %r : f32[2]\n"
+        {I8_OPERANDS "%y = npu.quant_matmul(%r, %w, %s) {output_dtype=f32}", NGD_ERR_GRAPH_DTYPE, "x1 %r"},
+        {I8_OPERANDS "%y = npu.quant_matmul(%x, %x, %s) {output_dtype=f32}", NGD_ERR_GRAPH_SHAPE, "[K,N]"},
+        {I8_OPERANDS "%y = npu.quant_matmul(%x, %w, %r) {output_dtype=f32}", NGD_ERR_GRAPH_SHAPE, "[1] or [N]"},
+        {I8_OPERANDS "%y = npu.quant_matmul(%x, %w, %w) {output_dtype=f32}", NGD_ERR_GRAPH_DTYPE,
+         "must be f32 or bf16"},
+        {I8_OPERANDS "%y = npu.quant_matmul(%x, %w, %s, %s) {output_dtype=f32}", NGD_ERR_GRAPH_ARITY, "npu.quantize"},
+        {I8_OPERANDS "%y = npu.quant_matmul(%x, %w, %s, none, %s) {output_dtype=f32}", NGD_ERR_GRAPH_SHAPE, "[M]"},
+        {I8_OPERANDS "%y = npu.quant_matmul(%x, %w, %s, none, %r, %r) {output_dtype=f32}", NGD_ERR_GRAPH_SHAPE, "[N]"},
+        {I8_OPERANDS "%y = npu.quant_matmul(%x, %w, %s, none, %r, %w) {output_dtype=f32}", NGD_ERR_GRAPH_DTYPE,
+         "i32 or a float"},
+        {I8_OPERANDS "%y = npu.quant_matmul(%x, %w, %s) {output_dtype=i8}", NGD_ERR_GRAPH_ATTRIBUTE, "bf16 or i32"},
+        {I8_OPERANDS "%y = npu.quant_matmul(%x, %w, %s, none, %r) {output_dtype=i32}", NGD_ERR_GRAPH_ARITY,
+         "no pertoken_scale"},
+        {I8_OPERANDS
+         "%v = aten.view(%x) {size=[1,2,64]}\n%y = npu.quant_matmul(%v, %w, %s, none, %r) {output_dtype=f32}",
+         NGD_ERR_GRAPH_RANK, "must be [M,K]"},
         {"input %x : f32[2,3,4]\ninput %w : f32[2,5,6]\n%y = npu.transpose_batchmatmul(%x, %w)", NGD_ERR_GRAPH_SHAPE,
          "must make [B,M,K] and [B,K,N]"},
         {"input %x : f32[4]\ninput %y : f32[3]\n%z = aten.mul.Tensor(%x, %y)", NGD_ERR_GRAPH_SHAPE, "do not broadcast"},

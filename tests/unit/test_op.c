@@ -73,6 +73,12 @@ static const struct {
      "y", "f32[B,7]"},
     {"input %x : f32[B,64]\ninput %w : i32[64,2]\ninput %s : f32[1]\n%y = npu.weight_quant_batchmatmul(%x, %w, %s)",
      "y", "f32[B,16]"},
+    {"input %x : i8[B,64]\ninput %w : i8[64,7]\ninput %s : bf16[7]\ninput %r : f32[B]\ninput %b : i32[7]\n"
+     "%y = npu.quant_matmul(%x, %w, %s, none, %r, %b) {output_dtype=bf16}",
+     "y", "bf16[B,7]"},
+    {"input %x : i8[B,3,64]\ninput %w : i8[64,7]\ninput %s : f32[1]\n"
+     "%y = npu.quant_matmul(%x, %w, %s) {output_dtype=i32}",
+     "y", "i32[B,3,7]"},
     {"input %x : f32[B,3,4]\ninput %w : bf16[3,4,C]\n%y = npu.transpose_batchmatmul(%x, %w) {perm_x1=[1,0,2]}", "y",
      "f32[B,3,C]"},
     {"input %x : f32[B,4]\ninput %w : bf16[C,4]\ninput %v : f16[7,4]\n%a, %y = ngd.multi_linear(%x, %w, %v) "

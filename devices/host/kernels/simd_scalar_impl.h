@@ -16,6 +16,10 @@ SIMD_INLINE simd_f simd_zero(void)
 {
     return 0.0f;
 }
+SIMD_INLINE simd_f simd_cvt_f(simd_i a)
+{
+    return (float)a;
+}
 SIMD_INLINE simd_f simd_load_f32(const ngd_el_f32 *p)
 {
     return *p;
