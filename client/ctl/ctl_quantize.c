@@ -11,8 +11,9 @@ static int quantize_option(const struct ctl_command *command, struct npugraph_qu
     uint64_t v;
 
     if (strcmp(name, "to") == 0) {
-        q->bits = strcmp(value, "int8") == 0 ? 8 : strcmp(value, "int4") == 0 ? 4 : 0;
-        return q->bits != 0 ? 0 : ctl_usage(command, "--to is int8 or int4");
+        q->rows = strcmp(value, "w8a8") == 0;
+        q->bits = q->rows || strcmp(value, "int8") == 0 ? 8 : strcmp(value, "int4") == 0 ? 4 : 0;
+        return q->bits != 0 ? 0 : ctl_usage(command, "--to is int8, int4 or w8a8");
     }
     if (!ctl_parse_uint(value, 1 << 20, &v) || v % 32 != 0)
         return ctl_usage(command, "--group is 0 or a multiple of 32");
@@ -45,7 +46,10 @@ int ctl_cmd_quantize(struct ctl *ctl, int argc, char **argv)
             return 2;
     out = dir != NULL ? ctl_next_argument(&o) : NULL;
     if (out == NULL || ctl_next_argument(&o) != NULL || q.bits == 0)
-        return ctl_usage(o.command, "quantize needs a checkpoint directory, --to int8 or int4, and a new directory");
+        return ctl_usage(o.command,
+                         "quantize needs a checkpoint directory, --to int8, int4 or w8a8, and a new directory");
+    if (q.rows && q.group > 0)
+        return ctl_usage(o.command, "--to w8a8 has a scale for each row: leave out --group");
     if (q.group < 0)
         q.group = q.bits == 4 ? 128 : 0;
     ctl_progress_start(&bar, ctl, "quantizing");

@@ -42,7 +42,7 @@ __attribute__((format(printf, 4, 5))) static int refuse_family(lua_State *lua, i
 
 static int corrupt_field(lua_State *lua, const char *key, const char *what)
 {
-    return refuse_family(lua, 3, "FILE_CORRUPT", "%s: %.64s %.120s",
+    return refuse_family(lua, 3, "FILE_CORRUPT", "%s: %.96s %.120s",
                          npugraph__config_name(npugraph__family_of(lua)->ck), key, what);
 }
 
@@ -219,7 +219,7 @@ static int call_keys(lua_State *lua)
 
 static int call_refuse(lua_State *lua)
 {
-    return refuse_family(lua, 3, "FILE_UNSUPPORTED", "%s: %.64s %.120s",
+    return refuse_family(lua, 3, "FILE_UNSUPPORTED", "%s: %.96s %.120s",
                          npugraph__config_name(npugraph__family_of(lua)->ck), luaL_checkstring(lua, 1),
                          luaL_checkstring(lua, 2));
 }
@@ -238,7 +238,7 @@ static int call_divide(lua_State *lua)
 
     if (n % ranks != 0)
         return refuse_family(lua, 3, "INVALID_ARGUMENT",
-                             "%.64s is %lld, which %u devices cannot divide evenly among them", key, (long long)n,
+                             "%.96s is %lld, which %u devices cannot divide evenly among them", key, (long long)n,
                              ranks);
     lua_pushinteger(lua, n / ranks);
     return 1;

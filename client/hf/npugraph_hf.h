@@ -156,6 +156,7 @@ NPUGRAPH_API void npugraph_stops_destroy(struct npugraph_stops *stops); /* NULL 
 struct npugraph_quantize {
     int bits;                           /* 8 or 4 */
     int64_t group;                      /* columns that share a scale, a multiple of 32; 0: a scale for each row */
+    bool rows;                          /* W8A8: rows are to be quantised too, while the model runs; needs 8 and 0 */
     uint64_t bytes_before, bytes_after; /* out: of all tensors */
     size_t n_tensors;                   /* out: that were quantised */
 };

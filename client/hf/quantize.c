@@ -160,6 +160,14 @@ static int write_index(struct quantising *z)
     return rc;
 }
 
+/* What compressed-tensors writes for rows that are quantised while the model runs; null: they are not. */
+static json_t *rows_settings(const struct npugraph_quantize *q)
+{
+    return q->rows ? json_pack("{s:i, s:s, s:b, s:b, s:s, s:n, s:n, s:n}", "num_bits", 8, "type", "int", "symmetric", 1,
+                               "dynamic", 1, "strategy", "token", "actorder", "group_size", "observer")
+                   : json_null();
+}
+
 /* Adds the section of config.json that compressed-tensors reads. */
 static int write_config(struct quantising *z)
 {
@@ -171,10 +179,10 @@ static int write_config(struct quantising *z)
 
     json_object_set_new(weights, "group_size", q->group != 0 ? json_integer(q->group) : json_null());
     section =
-        json_pack("{s:s, s:s, s:s, s:O, s:n, s:{s:{s:[s], s:n, s:n, s:o}}}", "quant_method", "compressed-tensors",
+        json_pack("{s:s, s:s, s:s, s:O, s:n, s:{s:{s:[s], s:o, s:n, s:o}}}", "quant_method", "compressed-tensors",
                   "quantization_status", "compressed", "format", q->bits == 8 ? "int-quantized" : "pack-quantized",
                   "ignore", z->run.ignored, "kv_cache_scheme", "config_groups", "group_0", "targets", "Linear",
-                  "input_activations", "output_activations", "weights", weights);
+                  "input_activations", rows_settings(q), "output_activations", "weights", weights);
     json_object_set_new(z->config, "quantization_config", section);
     return write_json(z, "config.json", z->config);
 }
@@ -202,9 +210,13 @@ static int quantise_directory(struct quantising *z)
 int npugraph_checkpoint_quantize(const char *dir, const char *out, struct npugraph_quantize *q,
                                  npugraph_progress_fn progress, void *user, struct npugraph_error *err)
 {
-    struct quantising *z = calloc(1, sizeof(*z));
+    struct quantising *z;
     int rc;
 
+    if (q->rows && (q->bits != 8 || q->group != 0))
+        return npugraph__error(err, 3, "INVALID_ARGUMENT",
+                               "rows are quantised beside i8 weights with a scale for each row");
+    z = calloc(1, sizeof(*z));
     if (z == NULL)
         return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
     z->run = (struct npugraph__quantize_run){.q = q, .progress = progress, .user = user, .err = err};

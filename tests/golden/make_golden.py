@@ -50,6 +50,12 @@ RULES = {
     },
 }
 RULES["f16"] = dict(RULES["bf16"])
+RULES["w8a8"] = dict(
+    RULES["bf16"],
+    kl_of_next_token=1e-3,
+    text=RULES["bf16"]["text"] + "; the mean Kullback-Leibler divergence of a row's next token is at most 1e-3: an element "
+    "of a row that lies between two integers may be rounded to either",
+)
 
 # name, architecture, dtype, what is special, arguments of the configuration
 CASES = [
@@ -291,6 +297,12 @@ def margins(rows):
     return (top[:, 0] - top[:, 1]) / (rows.max(-1).values - rows.min(-1).values)
 
 
+def divergence(rows, others):
+    """The largest Kullback-Leibler divergence of a row."""
+    p, q = rows.double().log_softmax(-1), others.double().log_softmax(-1)
+    return (p.exp() * (p - q)).sum(-1).max().item()
+
+
 def load(path):
     return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
 
@@ -397,13 +409,16 @@ def make_tiny(index, name, arch, dtype, about, kw):
     need = 20 * F32_TOLERANCE if dtype == "f32" else LOW_MARGIN
     path = os.path.join(HERE, name)
     quantise = kw.get("quantise")
+    rows_too = bool(quantise and quantise.get("rows"))
+    prepared = quant_cases.quantise_rows if rows_too else lambda model: model
+    need = LOW_MARGIN if rows_too else need
     for seed in range(10000 * index, 10000 * index + 10000):  # the first seed without a close call
         state = draw_weights(shape_only, seed, small)
         state = {k: v.to(TORCH_DTYPE[dtype]).float() for k, v in state.items()}
         if quantise:
             state, stored = quant_cases.quantise(state, quantise)
         prompt = np.random.default_rng(seed + 500).integers(0, config.vocab_size, PROMPT_LENGTH).tolist()
-        model = instantiate(config, state)
+        model = prepared(instantiate(config, state))
         result = run(model, prompt, STEPS, need=need)
         if result is not None and margins(result[2][-1:]) > need and len(set(result[1])) >= 10:
             break
@@ -414,19 +429,24 @@ def make_tiny(index, name, arch, dtype, about, kw):
     loaded = load(path)
     for key, value in loaded.state_dict().items():
         assert torch.equal(value, state[key]), key
+    loaded = prepared(loaded)
     prompt_logits, tokens, rows = run(loaded, prompt, STEPS)
     decided = margins(torch.cat([prompt_logits[-1:], rows]))
 
     # Check that the reference is right: the same without a cache, and close to f64.
     both, scale = torch.cat([prompt_logits, rows]), rows.abs().max().item()
-    noise = (run_once(loaded, prompt + tokens) - both).abs().max().item() / scale
-    exact = (run_once(copy.deepcopy(loaded).double(), prompt + tokens) - both).abs().max().item() / scale
-    assert noise < F32_TOLERANCE / 10 and exact < F32_TOLERANCE / 10, (name, noise, exact)
+    again, double = run_once(loaded, prompt + tokens), run_once(copy.deepcopy(loaded).double(), prompt + tokens)
+    if rows_too:
+        noise, exact = divergence(both, again), divergence(both, double)
+        assert max(noise, exact) < RULES["w8a8"]["kl_of_next_token"] / 2, (name, noise, exact)
+    else:
+        noise, exact = ((other - both).abs().max().item() / scale for other in (again, double))
+        assert noise < F32_TOLERANCE / 10 and exact < F32_TOLERANCE / 10, (name, noise, exact)
 
     # Check that the reference is sharp: every mistake shows in the steps' logits.
     shown = {}
     for mistake, (other, wrong) in mistakes(loaded.config, state):
-        diff = (run(instantiate(other, wrong), prompt, STEPS, forced=tokens)[2] - rows).abs().max().item() / scale
+        diff = (run(prepared(instantiate(other, wrong)), prompt, STEPS, forced=tokens)[2] - rows).abs().max().item() / scale
         shown[mistake] = diff
         # eps cannot show where activations are of size 1
         assert diff > 3 * F32_TOLERANCE or (mistake == "rms_norm_eps" and not small), (name, mistake, diff)
@@ -462,7 +482,7 @@ def make_tiny(index, name, arch, dtype, about, kw):
         "vocab_size": config.vocab_size,
         "seed": seed,
         "smallest_margin_over_range": round(float(decided.min()), 5),
-        "rule": dtype,
+        "rule": "w8a8" if rows_too else dtype,
     }
 
 

@@ -2,7 +2,8 @@
 """Checkpoints with quantised weights in the forms of compressed-tensors, GPTQ and AWQ, and what their weights mean.
 
 quantise() replaces each linear's weight of a state by the values that the stored numbers stand for, so that transformers
-computes with exactly these. rewrite() puts the numbers into the file that save_pretrained wrote.
+computes with exactly these. rewrite() puts the numbers into the file that save_pretrained wrote. quantise_rows() makes a
+model round the inputs of its linears as W8A8 checkpoints ask for.
 
 Definitions: AutoGPTQ's and GPTQModel's torch kernels, AutoAWQ's packing_utils, compressed_tensors' pack_quantized. With
 these libraries installed, compare_with_libraries() has them unpack what is written here.
@@ -134,6 +135,20 @@ def packed_config(how):
             "static_groups": False, "true_sequential": True, "damp_percent": 0.1, "lm_head": False, "dynamic": None}
 
 
+def nearest_rows(module, arguments):
+    """Round each row to i8 in steps of its largest element / 127, as npu_dynamic_quant and vLLM's kernels do."""
+    (x,) = arguments
+    scale = x.abs().amax(-1, keepdim=True) / 127
+    return torch.where(scale > 0, (x / scale).round().clamp(-128, 127) * scale, torch.zeros_like(x))
+
+
+def quantise_rows(model):
+    for name, module in model.named_modules():
+        if is_linear(name + ".weight"):
+            module.register_forward_pre_hook(nearest_rows)
+    return model
+
+
 def config_of(how):
     if how["form"] != "ct":
         return packed_config(how)
@@ -142,13 +157,16 @@ def config_of(how):
         "strategy": "group" if how["group"] else "channel", "group_size": how["group"] or None,
         "block_structure": None, "observer": "minmax", "observer_kwargs": {},
     }
+    rows = {"num_bits": 8, "type": "int", "symmetric": True, "dynamic": True, "actorder": None, "strategy": "token",
+            "group_size": None, "block_structure": None, "observer": None, "observer_kwargs": {}}
     return {
         "quant_method": "compressed-tensors", "quantization_status": "compressed", "kv_cache_scheme": None,
         "format": "int-quantized" if how.get("naive") else "pack-quantized",
         "ignore": ["re:.*lm_head"] if how["zeros"] else ["lm_head"],
         "global_compression_ratio": None,
         "config_groups": {"group_0": {
-            "targets": ["Linear"], "input_activations": None, "output_activations": None, "weights": weights}},
+            "targets": ["Linear"], "input_activations": rows if how.get("rows") else None, "output_activations": None,
+            "weights": weights}},
     }
 
 
@@ -185,4 +203,8 @@ CASES = [
     ("llama_awq_int4", "llama", "f32", "AWQ: int4 weights in groups of 64 with zero points, untied", dict(
         SIZES, hidden_size=64, head_dim=32, intermediate_size=128, tie_word_embeddings=False, rope_theta=10000.0,
         rms_norm_eps=1e-5, quantise=dict(form="awq", bits=4, group=64, scales=torch.float16, zeros=True))),
+    ("llama_w8a8", "llama", "f32", "i8 weights and rows, bf16 scales, biases, untied", dict(
+        SIZES, hidden_size=80, intermediate_size=112, attention_bias=True, mlp_bias=True, tie_word_embeddings=False,
+        rope_theta=10000.0, rms_norm_eps=1e-5,
+        quantise=dict(form="ct", bits=8, group=0, scales=torch.bfloat16, zeros=False, naive=True, rows=True))),
 ]

@@ -46,15 +46,17 @@ def check_rounding(w, numbers, scales, shape, group):
         assert abs(w[i] - numbers[i] * scale) <= scale / 2 + abs(w[i]) / 128, (i, w[i], numbers[i], scale)  # bf16 rounds the scale
 
 
-@test("int8 and int4: numbers, scales and config.json are those of the format, all else is copied, the daemon decodes it")
+@test("int8, int4 and w8a8: numbers, scales and config.json are those of the format, all else is copied, the daemon decodes it")
 def writes(daemon):
     before = tensors(MODEL)
-    for bits, group in ((8, 0), (4, 32)):
-        out = MODELS / f"int{bits}"
-        assert ctl("quantize", MODEL, "--to", f"int{bits}", "--group", group, out).returncode == 0
+    for form, bits, group in (("int8", 8, 0), ("int4", 4, 32), ("w8a8", 8, 0)):
+        out = MODELS / form
+        assert ctl("quantize", MODEL, "--to", form, "--group", group, out).returncode == 0
         after, config = tensors(out), json.loads((out / "config.json").read_text())
         settings = config["quantization_config"]
         assert settings["ignore"] == ["lm_head"] and settings["config_groups"]["group_0"]["weights"]["num_bits"] == bits
+        rows = settings["config_groups"]["group_0"]["input_activations"]
+        assert (rows is not None and rows["dynamic"] and rows["strategy"] == "token") == (form == "w8a8"), rows
         assert (out / "tokenizer.json").read_bytes() == (MODEL / "tokenizer.json").read_bytes()
         for name, t in before.items():
             base = name.removesuffix("weight")
@@ -68,9 +70,9 @@ def writes(daemon):
                     numbers = [(b >> shift & 15) - 8 for b in after[base + "weight_packed"][2] for shift in (0, 4)]
                 check_rounding(widened(t), numbers, widened(after[base + "weight_scale"]), t[1], group or t[1][1])
         address = ["--address", daemon.address]
-        out = ctl(*address, "load", out, "--name", f"m{bits}", "--max-batch", 2, "--max-context", 64)
+        out = ctl(*address, "load", out, "--name", form, "--max-batch", 2, "--max-context", 64)
         assert out.returncode == 0, out.stderr
-        out = ctl(*address, "generate", f"m{bits}", "--tokenizer", MODEL, "--prompt", "In the beginning God created", "--tokens", 6)
+        out = ctl(*address, "generate", form, "--tokenizer", MODEL, "--prompt", "In the beginning God created", "--tokens", 6)
         assert out.returncode == 0 and out.stdout.startswith("In the beginning God created "), out
 
 

@@ -243,10 +243,11 @@ static void expect_quantised_refused(const char *format_and_ignore, const char *
 
 START_TEST(quantised_weights_that_are_not_supported_are_refused_with_their_field)
 {
-#define INT8     "\"format\":\"int-quantized\",\"ignore\":[\"lm_head\"]"
-#define TEN      "\"re:a\",\"re:a\",\"re:a\",\"re:a\",\"re:a\",\"re:a\",\"re:a\",\"re:a\",\"re:a\",\"re:a\","
-#define INT8_BUT "\"format\":\"int-quantized\",\"ignore\":[\"lm_head\","
-#define INT4     "\"format\":\"pack-quantized\",\"ignore\":[\"lm_head\"]"
+#define INT8           "\"format\":\"int-quantized\",\"ignore\":[\"lm_head\"]"
+#define TEN            "\"re:a\",\"re:a\",\"re:a\",\"re:a\",\"re:a\",\"re:a\",\"re:a\",\"re:a\",\"re:a\",\"re:a\","
+#define INT8_BUT       "\"format\":\"int-quantized\",\"ignore\":[\"lm_head\","
+#define INPUTS(fields) ",\"input_activations\":{" fields "}"
+#define INT4           "\"format\":\"pack-quantized\",\"ignore\":[\"lm_head\"]"
     static const struct {
         const char *format, *weights, *group;
         uint32_t ranks;
@@ -266,7 +267,23 @@ START_TEST(quantised_weights_that_are_not_supported_are_refused_with_their_field
         {INT4, "\"num_bits\":4,\"strategy\":\"group\"", "", 1, "group_size is missing"},
         {INT4, "\"num_bits\":4,\"strategy\":\"group\",\"group_size\":48", "", 1, "multiple of 32"},
         {INT4, "\"num_bits\":4,\"strategy\":\"group\",\"group_size\":1048576", "", 1, "which must divide the"},
-        {INT8, "\"num_bits\":8", ",\"input_activations\":{\"num_bits\":8}", 1, "input_activations is set"},
+        {INT8, "\"num_bits\":8", INPUTS("\"num_bits\":8,\"dynamic\":true,\"strategy\":\"token\""), 1, NULL},
+        {INT8, "\"num_bits\":8,\"strategy\":\"tensor\"",
+         INPUTS("\"num_bits\":8,\"dynamic\":true,\"strategy\":\"token\""), 1, NULL},
+        {INT8, "\"num_bits\":8", ",\"input_activations\":null", 1, NULL},
+        {INT8, "\"num_bits\":8", ",\"input_activations\":8", 1, "input_activations must be an object"},
+        {INT8, "\"num_bits\":8", INPUTS("\"num_bits\":4,\"dynamic\":true"), 1, "input_activations.num_bits must be 8"},
+        {INT8, "\"num_bits\":8", INPUTS("\"num_bits\":8"), 1, "input_activations.dynamic is false"},
+        {INT8, "\"num_bits\":8", INPUTS("\"num_bits\":8,\"dynamic\":true,\"symmetric\":false"), 1,
+         "input_activations.symmetric is false"},
+        {INT8, "\"num_bits\":8", INPUTS("\"num_bits\":8,\"dynamic\":true,\"strategy\":\"tensor\""), 1,
+         "input_activations.strategy must be token"},
+        {INT8, "\"num_bits\":8", INPUTS("\"num_bits\":8,\"dynamic\":true,\"type\":\"float\""), 1,
+         "input_activations.type must be int"},
+        {INT4, "\"num_bits\":4", INPUTS("\"num_bits\":8,\"dynamic\":true,\"strategy\":\"token\""), 1,
+         "it needs symmetric i8 weights"},
+        {INT8, "\"num_bits\":8,\"strategy\":\"group\",\"group_size\":32", INPUTS("\"num_bits\":8,\"dynamic\":true"), 1,
+         "it needs symmetric i8 weights"},
         {INT8, "\"num_bits\":8", ",\"weights\":{\"num_bits\":8}},\"group_1\":{\"targets\":[]", 1, "group_1 is set"},
         {"\"format\":\"float-quantized\"", "\"num_bits\":8", "", 1, "format must be int-quantized or pack-quantized"},
         {"\"format\":\"int-quantized\"", "\"num_bits\":8", "", 1, "must have lm_head"},

@@ -2,8 +2,9 @@
 --
 -- Linears with quantised weights, as compressed-tensors writes them (compressed_tensors/quantization of vLLM's project):
 -- `int-quantized` has i8 weights, `pack-quantized` int4 or int8 ones in an i32. Both have NAME.weight_scale: [out, groups],
--- or [out, 1] with a scale for each row, or [1]; and NAME.weight_zero_point, if they are not symmetric.
--- decoder.lua includes this file and calls quantised_linear.
+-- or [out, 1] with a scale for each row, or [1]; and NAME.weight_zero_point, if they are not symmetric. With
+-- input_activations (W8A8) the rows of x are quantised too, while the model runs. decoder.lua includes this file and calls
+-- quantised_linear.
 
 include "patterns"
 include "gptq"
@@ -15,10 +16,13 @@ local strategy      -- "group", "channel", "tensor"
 local group         -- columns that share a scale, with "group"
 local ignored = {}  -- names of linears that are not quantised
 local is_ignored    -- the same for patterns
+local with_rows     -- rows of x are quantised too
 
 local WEIGHTS = "quantization_config.config_groups.group_0.weights"
+local ROWS = "quantization_config.config_groups.group_0.input_activations"
 
 local function field(key) return WEIGHTS .. "." .. key end
+local function rows_field(key) return ROWS .. "." .. key end
 
 local function is_absent(key, what)
   if has(key) then refuse(key, what) end
@@ -39,8 +43,7 @@ local function read_targets()
     refuse("quantization_config.config_groups.group_0.targets", 'must be ["Linear"]')
   end
   is_absent("quantization_config.config_groups.group_1", "is set: one group of settings is supported")
-  is_absent("quantization_config.config_groups.group_0.input_activations", "is set: only weights may be quantised")
-  is_absent("quantization_config.config_groups.group_0.output_activations", "is set: only weights may be quantised")
+  is_absent("quantization_config.config_groups.group_0.output_activations", "is set: only weights and inputs may be quantised")
 end
 
 local function read_weights()
@@ -61,6 +64,25 @@ local function read_weights()
     if strategy == "tensor" then refuse(field "symmetric", "is false: zero points need the strategy group or channel") end
     zeros = packs and format("int%d_zeros", bits) or "i8_zeros"
   end
+end
+
+-- Scales of rows that are computed from the rows, as npu.dynamic_quant does.
+local function read_rows()
+  if not has(ROWS) then return end
+  if not object(ROWS) then corrupt(ROWS, "must be an object") end
+  if bits ~= 8 or group or zeros then
+    refuse(ROWS, "is set: it needs symmetric i8 weights with a scale for each row, or one for all")
+  end
+  expect(rows_field "type", "int", "must be int")
+  if int(rows_field "num_bits") ~= 8 then refuse(rows_field "num_bits", "must be 8") end
+  if not bool(rows_field "symmetric", true) then
+    refuse(rows_field "symmetric", "is false: zero points are not supported")
+  end
+  if not bool(rows_field "dynamic", false) then
+    refuse(rows_field "dynamic", "is false: scales of inputs in the checkpoint are not supported")
+  end
+  expect(rows_field "strategy", "token", "must be token")
+  with_rows = true
 end
 
 -- Reads quantization_config, if there is one.
@@ -88,6 +110,7 @@ function read_quantisation()
   end
   read_targets()
   read_weights()
+  read_rows()
   read_ignored()
 end
 
@@ -104,6 +127,17 @@ function antiquant_linear(name, x, q, s, z, bias, group, per_tensor)
   return node(name, "npu.weight_quant_batchmatmul",
     {x, node(name .. "_w", "aten.t", {q}), s, z or "none", "none", "none", bias or "none"},
     format("antiquant_group_size=%d", group or 0))
+end
+
+local i8_rows = {} -- by the name of x: linears of one x share its rows in i8
+
+-- The product of rows in i8, whose scales are those of the rows and of the weight's rows.
+local function i8_linear(name, x, from, out, q, s, bias)
+  i8_rows[x] = i8_rows[x] or {node({name .. "_x", name .. "_x_scales"}, "npu.dynamic_quant", {x})}
+  if strategy ~= "tensor" then s = node(name .. "_scale", "aten.view", {s}, format("size=[%d]", out)) end
+  if dtype(from .. ".weight_scale") == "f16" then s = node(name .. "_wide", "aten._to_copy", {s}, "dtype=f32") end
+  return node(name, "npu.quant_matmul",
+    {i8_rows[x][1], node(name .. "_w", "aten.t", {q}), s, "none", i8_rows[x][2], bias or "none"}, "output_dtype=f32")
 end
 
 -- y = x * w^T (+ the value of a bias), as linear() of decoder.lua has it. split: "rows" or "columns".
@@ -125,11 +159,14 @@ function quantised_linear(name, x, from, out, features, bias, split)
   elseif bits == 8 then q = weight(from .. ".weight_packed", out, features, split, "int8")
   else q = weight(from .. ".weight_packed", out, features // 8, split, "int4") end
   if strategy == "tensor" then
-    return antiquant_linear(name, x, q, weight(from .. ".weight_scale", 1), nil, bias, nil, true)
+    local one = weight(from .. ".weight_scale", 1)
+    if with_rows then return i8_linear(name, x, from, out, q, one, bias) end
+    return antiquant_linear(name, x, q, one, nil, bias, nil, true)
   end
   local groups, scale_split = 1, split == "rows" and split or nil
   if group then groups, scale_split = features // group, split end
   local s = weight(from .. ".weight_scale", out, groups, scale_split)
+  if with_rows then return i8_linear(name, x, from, out, q, s, bias) end
   local z = zeros and weight(from .. ".weight_zero_point", out, groups, scale_split, zeros)
   return antiquant_linear(name, x, q, s, z, bias, group)
 end

@@ -391,6 +391,7 @@ class npugraph_quantize(Structure):
     _fields_ = [
         ("bits", c_int),
         ("group", c_int64),
+        ("rows", c_bool),
         ("bytes_before", c_uint64),
         ("bytes_after", c_uint64),
         ("n_tensors", c_size_t),
