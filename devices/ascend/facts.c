@@ -2,7 +2,7 @@
 /*
  * Files of facts:
  *
- *   npugraphd device facts 2
+ *   npugraphd device facts 3
  *   made-by npugraphd 0.1.0
  *   date 2026-11-24T13:25:49Z
  *   chip Ascend910B4

@@ -16,6 +16,7 @@ static const struct ascend_op ops[NGD_OP_MAX] = {
 #define HALVES  (1u << NGD_F16 | 1u << NGD_BF16)
 #define NUMBERS (FLOATS | 1u << NGD_I32 | 1u << NGD_I64)
 #define BOOLS   (1u << NGD_BOOL)
+#define BYTES   (1u << NGD_I8)
 #define BITS    (BOOLS | 1u << NGD_I8 | 1u << NGD_U8 | 1u << NGD_I32 | 1u << NGD_I64)
 #define ROUNDED (FLOATS | ASCEND_ROUNDS)
 #define ALL     (NUMBERS | BOOLS | 1u << NGD_I8 | 1u << NGD_U8)

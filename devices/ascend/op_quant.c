@@ -73,16 +73,24 @@ void ngd_ascend_build_quantize(struct ascend_issue *c)
     quantize_view(c, &x, &scale, &zero, ngd_call_int(c->call, "div_mode") != 0, &y);
 }
 
+/* What f32 is rounded to where CANN takes halves: bf16 has the range of f32. */
+static ngd_dtype_t half_of(const struct ascend_issue *c, const char *function, uint32_t operand)
+{
+    return ngd_ascend_takes(c, function, operand, NGD_BF16) ? NGD_BF16 : NGD_F16;
+}
+
 static void dynamic(struct ascend_issue *c, const struct ascend_view *x, const struct ascend_view *smooth,
                     const struct ascend_view *y, const struct ascend_view *scale)
 {
-    const struct ascend_view *const views[] = {x, smooth->rank ? smooth : NULL, y, scale};
+    const ngd_dtype_t dtype = x->dtype == NGD_F32 ? half_of(c, "DynamicQuant", 0) : x->dtype;
+    const struct ascend_view v = ngd_ascend_cast(c, x, dtype),
+                             s = smooth->rank ? ngd_ascend_cast(c, smooth, dtype) : *smooth;
+    const struct ascend_view *const views[] = {&v, s.rank ? &s : NULL, y, scale};
     char text[ASCEND_RULE_ROOM];
 
     if (ngd_ascend_refuses(c->dev, "DynamicQuant", views, 4, text))
         ngd_ascend_refuse(c, "%s", text);
-    ASCEND_RUN(c, DynamicQuant, ngd_ascend_tensor(c, x), smooth->rank ? ngd_ascend_tensor(c, smooth) : NULL,
-               ngd_ascend_tensor(c, y), ngd_ascend_tensor(c, scale));
+    ASCEND_RUN(c, DynamicQuant, T(v), OPT(s), ngd_ascend_tensor(c, y), ngd_ascend_tensor(c, scale));
 }
 
 void ngd_ascend_build_dynamic_quant(struct ascend_issue *c)
@@ -261,6 +269,52 @@ void ngd_ascend_build_weight_quant_matmul(struct ascend_issue *c)
                                                                    NULL, bias.rank ? &bias : NULL, &z},
                                                          .attributes = {group}});
     ASCEND_RUN(c, WeightQuantBatchMatmulV2, T(x), T(w), T(scale), OPT(offset), NULL, NULL, OPT(bias), (int)group, T(z));
+    if (z.dtype != y.dtype)
+        ngd_ascend_store(c, &z, &y);
+}
+
+/* ---- products of quantised rows and weights ------------------------------------------------------ */
+
+static struct ascend_view plain_row(struct ascend_issue *c, uint32_t i)
+{
+    struct ascend_view v = optional(c, i);
+
+    return v.rank ? ngd_ascend_contiguous(c, &v) : v;
+}
+
+/* The dtype that the result is computed in. f32 is computed in a half. */
+static ngd_dtype_t dtype_of_i8_product(const struct ascend_issue *c, const struct ascend_view *y)
+{
+    return y->dtype == NGD_F32 ? half_of(c, "QuantMatmulV4", 6) : y->dtype;
+}
+
+/* Widens what has another half than the result. */
+static struct ascend_view beside_result(struct ascend_issue *c, const struct ascend_view *v, ngd_dtype_t dtype)
+{
+    const bool other = ngd_dtype_is_float(v->dtype) && ngd_dtype_is_float(dtype) && v->dtype != dtype;
+
+    return v->rank && other ? ngd_ascend_cast(c, v, NGD_F32) : *v;
+}
+
+void ngd_ascend_build_quant_matmul(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), w = ngd_ascend_in(c, 1), scale = plain_row(c, 2),
+                       row_scale = plain_row(c, 4), bias = plain_row(c, 5), y = ngd_ascend_out(c, 0), z;
+    const ngd_dtype_t dtype = dtype_of_i8_product(c, &y);
+    const int64_t k = w.dims[0], n = w.dims[1], m = n ? ngd_ascend_count(&y) / n : 0;
+
+    x = ngd_ascend_contiguous(c, &x);
+    x = ngd_ascend_reshape(&x, 2, (const int64_t[]){m, k});
+    w = is_transposed(&w) ? turned_copy(c, &w) : ngd_ascend_contiguous(c, &w);
+    scale = beside_result(c, &scale, dtype);
+    bias = beside_result(c, &bias, dtype);
+    y = ngd_ascend_reshape(&y, 2, (const int64_t[]){m, n});
+    z = y.dtype == dtype ? y : ngd_ascend_temp(c, dtype, 2, y.dims);
+    ngd_ascend_check_rules(
+        c, &(struct ascend_rule_call){
+               .function = "QuantMatmulV4",
+               .views = {&x, &w, &scale, NULL, row_scale.rank ? &row_scale : NULL, bias.rank ? &bias : NULL, &z}});
+    ASCEND_RUN(c, QuantMatmulV4, T(x), T(w), T(scale), NULL, OPT(row_scale), OPT(bias), false, false, T(z));
     if (z.dtype != y.dtype)
         ngd_ascend_store(c, &z, &y);
 }

@@ -61,6 +61,7 @@ static const struct {
 #define FOURTH    (1u << 3)
 #define FIFTH     (1u << 4)
 #define SIXTH     (1u << 5)
+#define SEVENTH   (1u << 6)
 #define EIGHTH    (1u << 7)
 #define BOTH      (SELF | OTHER)
 #define CONDITION SELF
@@ -98,6 +99,7 @@ static const struct ngd_operator_dtypes ngd_operator_dtype_rows[] = {
 #undef FOURTH
 #undef FIFTH
 #undef SIXTH
+#undef SEVENTH
 #undef EIGHTH
 #undef BOTH
 #undef CONDITION

@@ -313,6 +313,30 @@ START_TEST(quantised_products_add_offsets_and_biases)
 }
 END_TEST
 
+/* (x1 * x2 + bias) * scale * row's scale for a bias of int32; a bias of floats is added at the end. */
+START_TEST(products_of_i8_have_scales_of_columns_and_rows)
+{
+    struct aclTensor *x, *w, *scale, *rows, *whole, *bias, *y;
+
+    open_simulator("0");
+    x = PUT(NGD_ACL_INT8, SHAPE(2, 2, 3), 1, 2, 3, -128, 0, 127);
+    w = PUT(NGD_ACL_INT8, ((struct shape){.rank = 2, .dims = {3, 2}, .strides = {1, 3}}), 1, 1, 1, -128, 5, 127);
+    scale = PUT(NGD_ACL_FLOAT, VECTOR(2), 0.5, 2);
+    rows = PUT(NGD_ACL_FLOAT, VECTOR(2), 1, 0.25);
+    whole = PUT(NGD_ACL_INT32, VECTOR(2), 10, -1000);
+    bias = PUT(NGD_ACL_FLOAT, VECTOR(2), 3, 1);
+    y = EMPTY(NGD_ACL_INT32, SHAPE(2, 2, 2));
+    ck_assert_int_eq(CALL(QuantMatmulV4, x, w, scale, NULL, NULL, whole, false, false, y), 0);
+    IS(y, 6 + 10, -128 + 10 + 381 - 1000, -1 + 10, 16384 + 16129 - 1000);
+    y = EMPTY(NGD_ACL_FLOAT16, SHAPE(2, 2, 2));
+    ck_assert_int_eq(CALL(QuantMatmulV4, x, w, scale, NULL, rows, whole, false, false, y), 0);
+    IS(y, 8, -1474, 9 * 0.125, sim_from_f16(sim_to_f16(31513 * 0.5)));
+    ck_assert_int_eq(CALL(QuantMatmulV4, x, w, scale, NULL, rows, bias, false, false, y), 0);
+    IS(y, 6, 527, -0.125 + 3, sim_from_f16(sim_to_f16(32513 * 0.5 + 1)));
+    close_simulator();
+}
+END_TEST
+
 /* With its tensors, which are destroyed at the end else. */
 static void destroy_list(const struct aclTensorList *list)
 {
@@ -529,7 +553,7 @@ END_TEST
 
 UNIT_MAIN("ascend/aclsim_others", operators_in_place_do_what_those_with_a_result_do, activations_have_their_definitions,
           views_are_permuted_sliced_repeated_gathered_and_padded, products_take_several_dtypes_and_groups_of_scales,
-          quantised_products_add_offsets_and_biases, mixtures_of_experts_have_their_definitions,
-          attention_over_tensors_adds_pse_to_its_scores, rotation_turns_halves_or_neighbours_and_repeats_its_angles,
-          lenient_simulator_takes_what_devices_take, lenient_simulator_lets_programs_free_too_early,
-          lenient_simulator_keeps_a_bounded_part_of_what_was_freed)
+          quantised_products_add_offsets_and_biases, products_of_i8_have_scales_of_columns_and_rows,
+          mixtures_of_experts_have_their_definitions, attention_over_tensors_adds_pse_to_its_scores,
+          rotation_turns_halves_or_neighbours_and_repeats_its_angles, lenient_simulator_takes_what_devices_take,
+          lenient_simulator_lets_programs_free_too_early, lenient_simulator_keeps_a_bounded_part_of_what_was_freed)

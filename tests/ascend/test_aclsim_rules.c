@@ -238,6 +238,15 @@ static const struct call quant_matmul = {.function = "WeightQuantBatchMatmulV2",
                                                {H, 2, {3, 4}}},
                                          .n = 8,
                                          .attributes = {32}};
+static const struct call i8_matmul = {.function = "QuantMatmulV4",
+                                      .t = {{NGD_ACL_INT8, 2, {3, 64}},
+                                            {NGD_ACL_INT8, 2, {64, 4}},
+                                            {F, 1, {4}},
+                                            NONE,
+                                            {F, 1, {3}},
+                                            {NGD_ACL_INT32, 1, {4}},
+                                            {B, 2, {3, 4}}},
+                                      .n = 7};
 static const struct call grouped = {
     .function = "GroupedMatmulV4",
     .t = {{H, 2, {6, 32}}, {H, 2, {32, 8}}, {NGD_ACL_INT64, 1, {3}}, {H, 2, {6, 8}}, NONE, NONE},
@@ -339,6 +348,9 @@ static ngd_acl_error_t phase1_of(const struct call *c, struct aclTensor *const t
     else if (strcmp(c->function, "WeightQuantBatchMatmulV2") == 0)
         code = acl->aclnnWeightQuantBatchMatmulV2GetWorkspaceSize(t[0], t[1], t[2], t[3], t[4], t[5], t[6], (int)a[0],
                                                                   t[7], bytes, executor);
+    else if (strcmp(c->function, "QuantMatmulV4") == 0)
+        code = acl->aclnnQuantMatmulV4GetWorkspaceSize(t[0], t[1], t[2], t[3], t[4], t[5], false, false, t[6], bytes,
+                                                       executor);
     else if (strcmp(c->function, "GroupedMatmulV4") == 0)
         code = grouped_phase1(c, t[2], bytes, executor);
     else if (strcmp(c->function, "MoeInitRoutingV2") == 0)
@@ -478,6 +490,54 @@ static void break_quantised_products(void)
     REFUSED(quant_matmul, "RESULT", c.t[4] = scale);
 }
 
+#define WITHOUT(i) c.t[i] = (struct shape)NONE
+
+static void break_i8_products(void)
+{
+    static const struct shape offset = {F, 1, {4}};
+
+    REFUSED(i8_matmul, "SAME", c.t[1].dtype = NGD_ACL_INT32);
+    REFUSED(i8_matmul, "RANK", c.t[6].rank = 1);
+    REFUSED(i8_matmul, "SCALE_RANK", c.t[2] = (struct shape){F, 3, {1, 1, 4}});
+    REFUSED(i8_matmul, "OFFSET", c.t[3] = offset);
+    REFUSED(i8_matmul, "BF16_BIAS", c.t[5].dtype = B, c.t[6].dtype = H);
+    REFUSED(i8_matmul, "BF16_SCALE", c.t[2].dtype = B, c.t[6].dtype = H);
+    REFUSED(i8_matmul, "OF_BF16", c.t[2].dtype = NGD_ACL_INT64);
+    REFUSED(i8_matmul, "OF_INT8", c.t[6].dtype = NGD_ACL_INT8);
+    REFUSED(i8_matmul, "OF_INT32", c.t[2].dtype = NGD_ACL_INT64, c.t[6].dtype = NGD_ACL_INT32);
+    REFUSED(i8_matmul, "INT32_BIAS", WITHOUT(4), c.t[5].dtype = F, c.t[6].dtype = NGD_ACL_INT32);
+    REFUSED(i8_matmul, "TOKEN_RESULT", c.t[6].dtype = NGD_ACL_INT32);
+    REFUSED(i8_matmul, "TOKEN_BIAS", c.t[5].dtype = H);
+    REFUSED(i8_matmul, "TOKEN_SCALE", c.t[2].dtype = NGD_ACL_INT64, c.t[6].dtype = H);
+    REFUSED(i8_matmul, "F16_BIAS", WITHOUT(4), c.t[5].dtype = H);
+    REFUSED(i8_matmul, "F32_BIAS", WITHOUT(4), c.t[2].dtype = NGD_ACL_INT64, c.t[5].dtype = F, c.t[6].dtype = H);
+    REFUSED(i8_matmul, "OF_FLOAT16", WITHOUT(4), c.t[6].dtype = H);
+    REFUSED(i8_matmul, "SCALES", c.t[2].dims[0] = 3);
+    REFUSED(i8_matmul, "OFFSETS", WITHOUT(4), c.t[2].dtype = NGD_ACL_INT64, c.t[3] = offset, c.t[3].dims[0] = 2,
+            c.t[6].dtype = NGD_ACL_INT8);
+    REFUSED(i8_matmul, "TOKENS", c.t[4].dims[0] = 4);
+    REFUSED(i8_matmul, "BIASES", c.t[5].dims[0] = 3);
+    REFUSED(i8_matmul, "SHAPES", c.t[0].dims[1] = 32);
+    REFUSED(i8_matmul, "SHAPES", c.t[6].dims[0] = 4);
+    REFUSED(i8_matmul, "LEAST", c.t[0].dims[1] = c.t[1].dims[0] = 0);
+    REFUSED(i8_matmul, "MOST", WITHOUT(4), c.t[0].dims[1] = c.t[1].dims[0] = 65536);
+}
+
+static void break_chips_of_i8_products(void)
+{
+    simulator_set("soc", "Ascend950PR");
+    REFUSED(i8_matmul, "SCALE_RANK_950", c.t[2] = (struct shape){F, 2, {1, 4}});
+    REFUSED(i8_matmul, "TOKEN_BF16_950", c.t[5].dtype = H);
+    REFUSED(i8_matmul, "TOKEN_F16_950", c.t[2].dtype = B, c.t[6].dtype = H);
+    REFUSED(i8_matmul, "SCALE_950", WITHOUT(4), c.t[6].dtype = H);
+    REFUSED(i8_matmul, "BIAS_950", WITHOUT(4), c.t[5].dtype = H);
+    REFUSED(i8_matmul, "LEAST_950", c.t[0].dims[1] = c.t[1].dims[0] = 0);
+    simulator_set("soc", "Ascend310P3");
+    REFUSED(i8_matmul, "SCALE_310P", WITHOUT(4), c.t[6].dtype = H);
+    REFUSED(i8_matmul, "NZ_310P", c.t[6].dtype = H);
+    simulator_set("soc", "Ascend910B4");
+}
+
 static void break_mixtures(void)
 {
     REFUSED(grouped, "GROUP_TYPE", c.attributes[1] = 1);
@@ -555,9 +615,9 @@ static void break_chips(void)
 
 START_TEST(each_rule_refuses_a_call_that_breaks_it_and_none_that_keeps_all)
 {
-    static const struct call *const kept[] = {&rms,     &gemma,        &add_rms,      &layer,   &rotary,
-                                              &scatter, &quantize,     &ascend_quant, &dynamic, &gate,
-                                              &update,  &quant_matmul, &grouped,      &routing, &finalize};
+    static const struct call *const kept[] = {&rms,      &gemma,        &add_rms,  &layer,    &rotary, &scatter,
+                                              &quantize, &ascend_quant, &dynamic,  &gate,     &update, &quant_matmul,
+                                              &grouped,  &routing,      &finalize, &i8_matmul};
 
     open_acl();
     for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++)
@@ -566,9 +626,11 @@ START_TEST(each_rule_refuses_a_call_that_breaks_it_and_none_that_keeps_all)
     break_decoders();
     break_quantisation();
     break_quantised_products();
+    break_i8_products();
     break_mixtures();
     break_chips();
     break_chips_of_products();
+    break_chips_of_i8_products();
     for (size_t i = 0; i < RULES; i++)
         ck_assert_msg(broken[i], "no call breaks rule %s of %s", rules[i].name, rules[i].function);
     ck_assert_int_eq(simulator_count("operands"), 0);

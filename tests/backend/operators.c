@@ -49,13 +49,25 @@ static bool is_mixed(const struct golden_case *g)
     return wide && half;
 }
 
+/* Rows of f32 and results of f32 are rounded where the operator takes halves alone. */
+static bool has_rounded_f32(const struct golden_case *g)
+{
+    if (g->op->id == NGD_OP_NPU_QUANT_MATMUL)
+        return g->out[0].dtype == NGD_F32;
+    return g->in[0].dtype == NGD_F32 &&
+           (g->op->id == NGD_OP_NPU_DYNAMIC_QUANT || g->op->id == NGD_OP_NPU_ADD_RMS_NORM_DYNAMIC_QUANT);
+}
+
 /* Weights that are dequantised are rounded where the matrix unit takes one dtype. */
 static double allowed_error(const struct conform_backend *backend, const struct golden_case *g)
 {
     if (g->op->id == NGD_OP_NPU_WEIGHT_QUANT_BATCHMATMUL && g->in[0].dtype != NGD_F32)
         return backend->quantised_tolerance;
-    return is_mixed(g) || g->op->id == NGD_OP_NPU_WEIGHT_QUANT_BATCHMATMUL ? backend->mixed_tolerance
-                                                                           : backend->tolerance;
+    if (g->op->id == NGD_OP_NPU_QUANT_MATMUL)
+        return has_rounded_f32(g) ? backend->mixed_tolerance : backend->tolerance;
+    return is_mixed(g) || has_rounded_f32(g) || g->op->id == NGD_OP_NPU_WEIGHT_QUANT_BATCHMATMUL
+               ? backend->mixed_tolerance
+               : backend->tolerance;
 }
 
 /*

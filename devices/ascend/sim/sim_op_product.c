@@ -241,3 +241,83 @@ ngd_acl_error_t aclnnWeightQuantBatchMatmulV2GetWorkspaceSize(
         w->transposed = w->strides[0] == 1 && w->strides[1] == w->dims[0];
     return ngd_aclsim_finish(op, workspace_p, executor_p);
 }
+
+/* ---- quantised rows and weights ------------------------------------------------------------------ */
+
+enum { ROWS, COLUMNS, COLUMN_SCALE, ROW_OFFSET, ROW_SCALE, SUM_BIAS, PRODUCT };
+
+/* A scale or a bias of column j; a scale of one element is that of all columns. */
+static double of_column(const struct sim_view *v, int64_t j)
+{
+    return sim_load(v->p + (v->dims[0] == 1 ? 0 : j * v->strides[0]) * (int64_t)sim_size(v->dtype), v->dtype);
+}
+
+/* The order of ON's kernel quant_batch_matmul_v3_pertoken: the sum with an int32 bias, the column's scale, the row's,
+ * another bias; each step in f32. Results of int32 have no scales. */
+static double dequantised(const struct sim_op *op, int32_t sum, int64_t i, int64_t j)
+{
+    const struct sim_view *bias = &op->t[SUM_BIAS];
+    const bool whole = bias->present && bias->dtype == NGD_ACL_INT32;
+    float v;
+
+    if (whole)
+        sum =
+            (int32_t)((uint32_t)sum + (uint32_t)(int32_t)sim_load_int(bias->p + j * bias->strides[0] * 4, bias->dtype));
+    if (op->t[PRODUCT].dtype == NGD_ACL_INT32)
+        return sum;
+    v = (float)sum * (float)of_column(&op->t[COLUMN_SCALE], j);
+    if (op->t[ROW_SCALE].present)
+        v *= (float)sim_load(op->t[ROW_SCALE].p + i * op->t[ROW_SCALE].strides[0] * 4, NGD_ACL_FLOAT);
+    if (bias->present && !whole)
+        v += (float)of_column(bias, j);
+    return (double)v;
+}
+
+static void run_i8_product(struct sim_op *op)
+{
+    const struct sim_view *x = &op->t[ROWS], *w = &op->t[COLUMNS], *y = &op->t[PRODUCT];
+
+    for (int64_t i = 0; i < y->dims[0]; i++)
+        for (int64_t j = 0; j < y->dims[1]; j++) {
+            uint32_t sum = 0;
+
+            for (int64_t k = 0; k < x->dims[1]; k++)
+                sum += (uint32_t)(x->p[i * x->strides[0] + k * x->strides[1]] *
+                                  w->p[k * w->strides[0] + j * w->strides[1]]);
+            sim_store(y->p + (i * y->strides[0] + j * y->strides[1]) * (int64_t)sim_size(y->dtype), y->dtype,
+                      dequantised(op, (int32_t)sum, i, j));
+        }
+}
+
+ngd_acl_error_t aclnnQuantMatmulV4GetWorkspaceSize(const struct aclTensor *x1, const struct aclTensor *x2,
+                                                   const struct aclTensor *scale, const struct aclTensor *offset,
+                                                   const struct aclTensor *row_scale, const struct aclTensor *bias,
+                                                   bool transpose_x1, bool transpose_x2, const struct aclTensor *out,
+                                                   NGD_ACL_PHASE1)
+{
+    struct sim_op *op;
+
+    SIM_CALL("aclnnQuantMatmulV4GetWorkspaceSize");
+    op = ngd_aclsim_op("aclnnQuantMatmulV4", run_i8_product);
+    ngd_aclsim_operand(op, x1);
+    ngd_aclsim_operand(op, x2);
+    ngd_aclsim_operand(op, scale);
+    ngd_aclsim_optional(op, offset);
+    ngd_aclsim_optional(op, row_scale);
+    ngd_aclsim_optional(op, bias);
+    ngd_aclsim_operand(op, out);
+    op->workspace = WORKSPACE;
+    ngd_aclsim_rules(op);
+    ngd_aclsim_check(op, !transpose_x1 && !transpose_x2, "operands that are named as transposed are not computed here");
+    ngd_aclsim_check(op, op->code || op->t[ROWS].dtype == NGD_ACL_INT8, "int4 is not computed here");
+    ngd_aclsim_check(
+        op,
+        op->code || ((op->t[COLUMN_SCALE].dtype == NGD_ACL_FLOAT || op->t[COLUMN_SCALE].dtype == NGD_ACL_BF16) &&
+                     op->t[COLUMN_SCALE].rank == 1 && op->t[PRODUCT].dtype != NGD_ACL_INT8),
+        "scales that are fixed-point numbers, of several dimensions, and results of int8 are not computed here");
+    ngd_aclsim_check(op,
+                     op->code || (op->t[ROWS].rank == 2 && op->t[COLUMNS].rank == 2 && op->t[PRODUCT].rank == 2 &&
+                                  (!op->t[SUM_BIAS].present || op->t[SUM_BIAS].rank == 1)),
+                     "only matrices are computed here");
+    return ngd_aclsim_finish(op, workspace_p, executor_p);
+}
