@@ -105,7 +105,7 @@ def perplexity(daemon):
     text = SCRATCH / "text"
     text.write_text("In the beginning God created the heaven and the earth. And the earth was without form, and void; and darkness "
                     "was upon the face of the deep. And the Spirit of God moved upon the face of the waters.\n")
-    whole, less = (json.loads(ctl(*address, "perplexity", m, "--text", text).stdout)["loss"] for m in ("whole", "m4"))
+    whole, less = (json.loads(ctl(*address, "perplexity", m, "--text", text).stdout)["loss"] for m in ("whole", "int4"))
     assert whole < less < 1.2 * whole, (whole, less)
     for arguments, says in ((("whole", "--ids", "5"), "at least two"), (("whole", "--ids", "5,2048"), "2048"), (("whole", "--ids", "x"), "token ids"),
                             (("none", "--ids", "5,6"), "none"), (("whole",), "--text or --ids"), (("whole", "--ids", "5,6", "--window", "1"), "window")):
