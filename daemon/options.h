@@ -49,6 +49,7 @@ struct ngd_options {
     uint64_t max_message;
     ngd_nsec_t tcp_keepalive;
     int guard_unix; /* ngd_guard_unix_t */
+    ngd_nsec_t guard_poll;
     int64_t max_connections;
     int64_t max_streams;
     int64_t max_inflight;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the guard in front of gRPC adds to a replay. A graph of one node is replayed over Graphs.ReplayStream, over a
- * Unix socket without and with the guard, and over loopback TCP, where the guard is always on. --other NPUGRAPHD names
+ * Unix socket without and with the guard, and over loopback TCP, where the guard is always on; with the guard also with
+ * guard-poll (--poll TIME). --other NPUGRAPHD names
  * a daemon without a front, for TCP without the guard. The variants take short turns, so that other load on the machine
  * affects all of them.
  */
@@ -17,7 +18,7 @@
 
 #define ELEMENTS 16
 #define TURN     20
-#define KINDS    4
+#define KINDS    6
 
 static const char graph_text[] = "npugraph 1\ngraph \"bench.neg\" {\n  input %x : f32[16]\n  %y = aten.neg(%x)\n"
                                  "  return \"y\" = %y\n}\n";
@@ -47,9 +48,10 @@ static int free_port(void)
     return ntohs(at.sin_port);
 }
 
-static void open_replayer(struct replayer *r, const char *dir, bool tcp, const char *guard, const char *daemon)
+static void open_replayer(struct replayer *r, const char *dir, bool tcp, const char *guard, const char *poll,
+                          const char *daemon)
 {
-    char listen[64], option[64];
+    char listen[64], option[64], polled[64];
     const char *extra[8] = {NULL};
     struct npugraph_error err = {0};
     int n = 0;
@@ -65,6 +67,10 @@ static void open_replayer(struct replayer *r, const char *dir, bool tcp, const c
     if (guard) {
         snprintf(option, sizeof(option), "--guard-unix=%s", guard);
         extra[n++] = option;
+    }
+    if (poll) {
+        snprintf(polled, sizeof(polled), "--guard-poll=%s", poll);
+        extra[n++] = polled;
     }
     live_start(&r->live, dir, extra);
     unsetenv("NPUGRAPHD");
@@ -109,15 +115,18 @@ static void turn(struct replayer *r, bool counts)
 int main(int argc, char **argv)
 {
     int64_t rounds = 8, each = 2000;
-    const char *other = NULL;
+    const char *other = NULL, *poll = "50us";
     bool quick = false;
     const struct bench_option options[] = {{"other", NULL, &other, NULL},
+                                           {"poll", NULL, &poll, NULL},
                                            {"rounds", &rounds, NULL, NULL},
                                            {"each", &each, NULL, NULL},
                                            {"quick", NULL, NULL, &quick}};
     struct replayer all[KINDS] = {{.name = "Unix socket"},
                                   {.name = "Unix socket, guarded"},
                                   {.name = "loopback TCP, guarded"},
+                                  {.name = "Unix socket, guarded, polled"},
+                                  {.name = "loopback TCP, guarded, polled"},
                                   {.name = "loopback TCP, a daemon without a front"}};
     char *dir;
 
@@ -128,11 +137,13 @@ int main(int argc, char **argv)
     for (int64_t k = 0; k < rounds; k++) {
         int n = other ? KINDS : KINDS - 1;
 
-        open_replayer(&all[0], dir, false, "none", NULL);
-        open_replayer(&all[1], dir, false, "all", NULL);
-        open_replayer(&all[2], dir, true, NULL, NULL);
+        open_replayer(&all[0], dir, false, "none", NULL, NULL);
+        open_replayer(&all[1], dir, false, "all", NULL, NULL);
+        open_replayer(&all[2], dir, true, NULL, NULL, NULL);
+        open_replayer(&all[3], dir, false, "all", poll, NULL);
+        open_replayer(&all[4], dir, true, NULL, poll, NULL);
         if (other)
-            open_replayer(&all[3], dir, true, NULL, other);
+            open_replayer(&all[5], dir, true, NULL, NULL, other);
         for (int64_t i = 0; i < each / TURN; i++)
             for (int j = 0; j < n; j++)
                 turn(&all[j], i > 2);

@@ -60,6 +60,7 @@ void ngd_settings_front(const struct ngd_options *o, struct ngd_front_params *pa
     params->max_streams = (uint32_t)o->max_streams;
     params->max_message = o->max_message;
     params->max_age = o->max_connection_age;
+    params->poll = o->guard_poll;
 }
 
 void ngd_settings_tls(const struct ngd_options *o, struct ngd_tls_params *params)

@@ -232,6 +232,19 @@ static int milliseconds(ngd_nsec_t until)
     return left <= 0 ? 0 : (int)((left + NGD_MSEC - 1) / NGD_MSEC);
 }
 
+/* Waits for events until a time. Looks for some until poll_end first: an answer mostly follows a request soon, and who
+ * sleeps is woken late. */
+static int await_events(struct ngd_front *front, struct epoll_event *events, ngd_nsec_t until, ngd_nsec_t poll_end)
+{
+    while (poll_end != 0 && ngd_now() < poll_end) {
+        const int n = epoll_wait(front->epoll, events, EVENTS, 0);
+
+        if (n != 0)
+            return n;
+    }
+    return epoll_wait(front->epoll, events, EVENTS, milliseconds(until));
+}
+
 static void serve_event(struct ngd_front *front, const struct epoll_event *ev)
 {
     struct front_conn *conn = (struct front_conn *)(uintptr_t)(ev->data.u64 & ~(uint64_t)1);
@@ -257,12 +270,13 @@ static void begin_stop(struct ngd_front *front)
 static void *run_front(void *arg)
 {
     struct ngd_front *front = arg;
-    ngd_nsec_t until = NGD_NSEC_NEVER, tick_at = 0, stop_at = NGD_NSEC_NEVER;
+    ngd_nsec_t until = NGD_NSEC_NEVER, tick_at = 0, stop_at = NGD_NSEC_NEVER, poll_end = 0;
     struct epoll_event events[EVENTS];
 
     ngd_wakeup_ask(NGD_WAKEUP_SLICE);
     while (stop_at == NGD_NSEC_NEVER || (!ngd_list_empty(&front->all) && ngd_now() < stop_at)) {
-        int n = epoll_wait(front->epoll, events, EVENTS, milliseconds(until < stop_at ? until : stop_at));
+        int n = await_events(front, events, until < stop_at ? until : stop_at, poll_end);
+        const ngd_nsec_t poll = FRONT_PARAM(front, poll);
 
         while (NGD_FAULT(FRONT_HANG))
             nanosleep(&(struct timespec){.tv_nsec = 10 * NGD_MSEC}, NULL);
@@ -272,6 +286,7 @@ static void *run_front(void *arg)
             stop_at = ngd_now() + STOP_TIME;
             begin_stop(front);
         }
+        poll_end = n > 0 && poll != 0 ? ngd_now() + poll : 0;
         until = look_at_time(front, ngd_now(), &tick_at);
         free_dead(front);
         ngd_beat_answer(&front->beat);
@@ -301,6 +316,7 @@ void ngd_front_set(struct ngd_front *front, const struct ngd_front_params *param
     __atomic_store_n(&front->params.guard_unix, params->guard_unix, __ATOMIC_RELAXED);
     __atomic_store_n(&front->params.max_connections, params->max_connections, __ATOMIC_RELAXED);
     __atomic_store_n(&front->params.max_age, params->max_age, __ATOMIC_RELAXED);
+    __atomic_store_n(&front->params.poll, params->poll, __ATOMIC_RELAXED);
 }
 
 ngd_status_t ngd_front_create(const struct ngd_front_params *params, struct ngd_front **front_p)

@@ -39,6 +39,7 @@ struct ngd_front_params {
     uint32_t max_streams; /* of one connection */
     uint64_t max_message;
     ngd_nsec_t max_age;                /* limit for connections over TCP; 0: none */
+    ngd_nsec_t poll;                   /* the thread looks for more for this long before it sleeps */
     const struct ngd_wire_source *tls; /* makes connections with TLS; NULL: there are none */
 };
 
@@ -52,7 +53,8 @@ struct ngd_front_peer {
 
 ngd_status_t ngd_front_create(const struct ngd_front_params *params, struct ngd_front **front_p);
 ngd_status_t ngd_front_start(struct ngd_front *front);
-/* Changes guard_unix, max_connections and max_age to those of params, for connections from now on. Any thread. */
+/* Changes guard_unix, max_connections, max_age and poll to those of params: poll at once, the others for connections
+ * from now on. Any thread. */
 void ngd_front_set(struct ngd_front *front, const struct ngd_front_params *params);
 /* Takes a connected, nonblocking, close-on-exec descriptor. */
 void ngd_front_add(struct ngd_front *front, int fd, const struct ngd_front_peer *peer);

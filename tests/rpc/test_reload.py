@@ -281,7 +281,7 @@ EFFECTS = {
 QUOTAS = dict(re.findall(r'^NGD_QUOTA\(\w+, "(\w+)", "([\w-]+)"', (SOURCE / "daemon/quotas.def").read_text(), re.M))
 # Those whose effect takes long to see, or chance. Admin.Config shows that they have the new value.
 SHOWN = {"dump-limit", "inline-limit", "max-replay-time", "merge", "merge-wait", "prompt-share", "queue-limit", "static-timeout", "tcp-keepalive",
-         "guard-unix", "max-inflight", "max-connection-age", "may-publish", "group", "share-prefixes", "drain-grace", "stop-grace"}
+         "guard-unix", "guard-poll", "max-inflight", "max-connection-age", "may-publish", "group", "share-prefixes", "drain-grace", "stop-grace"}
 
 
 @test("each option that a reload changes takes effect without a restart")
@@ -312,7 +312,8 @@ def quotas():
 def another_value(name, default, allowed):
     """Returns a value that is allowed, and not the default."""
     special = {"listen": f"unix:{SCRATCH}/all", "device": "host:1", "weight": "uid:7=3", "group": "team=uid:7", "socket-mode": "600",
-               "static-compiler": "off", "static-dir": "/tmp", "stats-listen": "off", "nz-weights": "auto", "isa": "scalar", "log-level": "debug"}
+               "static-compiler": "off", "static-dir": "/tmp", "stats-listen": "off", "nz-weights": "auto", "isa": "scalar", "log-level": "debug",
+               "guard-poll": "1ms"}
     if name.startswith("tls-") and name != "tls-allow-cn":
         return f"{CERTS}/" + {"tls-cert": "server.pem", "tls-key": "server.key", "tls-client-ca": "ca.pem", "tls-crl": "ca.crl"}[name]
     if name in special:
