@@ -10,9 +10,11 @@
 #include "proto/npugraph.pb-c.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 struct chat {
@@ -41,20 +43,38 @@ struct answer {
 };
 
 static volatile sig_atomic_t interrupted;
+static int interrupt_fd = -1; /* readable since ^C: a wait that begins behind the signal ends too */
 
 static void interrupt(int number)
 {
+    const int saved = errno;
+
     (void)number;
     interrupted = 1;
+    eventfd_write(interrupt_fd, 1);
+    errno = saved;
+}
+
+static void forget_interrupts(void)
+{
+    eventfd_t count;
+
+    interrupted = 0;
+    while (eventfd_read(interrupt_fd, &count) != 0 && errno == EINTR)
+        ;
 }
 
 /* ^C ends an answer or a line, and never the chat: calls of the terminal return EINTR. */
-static void catch_interrupts(void)
+static bool catch_interrupts(void)
 {
     struct sigaction action = {.sa_handler = interrupt};
 
+    interrupt_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (interrupt_fd < 0)
+        return ctl_error("no descriptor for ^C: %s", strerror(errno)) == 0;
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
+    return true;
 }
 
 /* ---- the text of a turn ---- */
@@ -318,19 +338,35 @@ static int answer_last_message(struct chat *c)
 
 /* ---- the terminal ---- */
 
+/* Waits on a terminal for a line. False: ^C came first. A terminal gives whole lines, so the next read does not wait.
+ */
+static bool await_line(void)
+{
+    struct pollfd fds[] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = interrupt_fd, .events = POLLIN}};
+
+    while (poll(fds, 2, -1) < 0 && errno == EINTR)
+        ;
+    return fds[1].revents == 0;
+}
+
 /* Reads a line without its end. NULL: the input is over. */
 static char *read_line(const struct chat *c, char **line, size_t *room)
 {
-    for (;;) {
-        ssize_t n;
+    const bool terminal = isatty(STDIN_FILENO);
 
-        interrupted = 0;
-        if (isatty(STDIN_FILENO) && !c->ctl->json) {
+    for (;;) {
+        ssize_t n = -1;
+
+        forget_interrupts();
+        if (terminal && !c->ctl->json) {
             fputs("> ", stdout);
             fflush(stdout);
         }
-        errno = 0;
-        n = getline(line, room, stdin);
+        errno = EINTR;
+        if (!terminal || await_line()) {
+            errno = 0;
+            n = getline(line, room, stdin);
+        }
         if (n < 0 && errno == EINTR) {
             clearerr(stdin);
             putchar('\n');
@@ -455,8 +491,7 @@ static int prepare_chat(struct chat *c)
     if (rc != 0 || !ctl_sampling_words(&c->sampling, c->tok) || !ctl_connect(c->ctl))
         return 1;
     forget_all(c);
-    catch_interrupts();
-    return 0;
+    return catch_interrupts() ? 0 : 1;
 }
 
 int ctl_cmd_chat(struct ctl *ctl, int argc, char **argv)
