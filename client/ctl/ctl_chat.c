@@ -471,6 +471,8 @@ static int open_template(struct chat *c, const char *files)
     if (c->plain)
         return 0;
     rc = npugraph_chat_template_open(files, c->file, &c->chat_template, &err);
+    if (rc != 0 && strcmp(err.reason, "NOT_FOUND") == 0 && c->tokenizer == NULL) /* `files` is a copy's path */
+        snprintf(err.message, sizeof(err.message), "the files of %s have no chat template", c->model);
     if (rc != 0 && strcmp(err.reason, "NOT_FOUND") == 0)
         return ctl_error("%s; --template gives one, and --plain goes on with what you type, as generate does",
                          err.message);

@@ -86,6 +86,8 @@ def away(daemon):
     template.write_text("{{ messages[-1].content }}")
     chat = ctl(daemon, "--json", "chat", "away", "--template", template, "--tokens", 3, "--min-tokens", 3, stdin="And he\n")
     assert chat.returncode == 0 and json.loads(chat.stdout)["finish"] == "length", chat
+    chat = ctl(daemon, "chat", "away", stdin="And he\n")
+    assert chat.returncode == 1 and "the files of away have no chat template; --template" in chat.stderr, chat
     (MODELS / "away" / "chat_template.jinja").write_text("{{ messages[-1].content }}")
     chat = ctl(daemon, "--json", "chat", "away", "--tokens", 3, "--min-tokens", 3, stdin="And he\n")
     assert chat.returncode == 0 and json.loads(chat.stdout)["finish"] == "length", chat
