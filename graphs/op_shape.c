@@ -258,6 +258,11 @@ ngd_status_t ngd_op_shape_is(const struct ngd_graph *graph, const struct ngd_nod
     struct ngd_type want = {.dtype = t->dtype, .rank = (uint8_t)rank};
     char text[NGD_OP_TEXT], right[NGD_OP_TEXT];
 
+    if (rank > NGD_MAX_RANK)
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE,
+                           "%s %%%s is %s, but must be %s, which would have %u dimensions; a tensor has %d at most",
+                           role, ngd_op_in_name(graph, node, i), ngd_op_type_text(graph, t, text), form, rank,
+                           NGD_MAX_RANK);
     if (rank)
         memcpy(want.dims, dims, rank * sizeof(dims[0]));
     if (ngd_type_equal(t, &want))

@@ -154,6 +154,9 @@ START_TEST(dtypes_and_shapes_are_checked_and_the_right_ones_named)
          "differs from element 0 of sizes"},
         {"input %x : f32[2,4]\ninput %w : f32[3,5]\n%y = ngd.multi_linear(%x, %w) {sizes=[3]}", NGD_ERR_GRAPH_SHAPE,
          "it must be [N,4]"},
+        {"input %x : f32[1,1,1,1,1,1,1,4]\ninput %i : i64[2,2]\ninput %v : f32[2,2,1,1,1,1,1,1]\n"
+         "%y = aten.index_put(%x, %i, %v) {accumulate=false}",
+         NGD_ERR_GRAPH_SHAPE, "which would have 9 dimensions; a tensor has 8 at most"},
         {"input %x : f32[2,4]\ninput %w : f32[3,4,4]\n%y = ngd.multi_linear(%x, %w) {sizes=[3]}", NGD_ERR_GRAPH_SHAPE,
          "it must be [N,4]"},
         {"input %x : f32[2,4]\ninput %w : f32[3,4]\n%y, %z = ngd.multi_linear(%x, %w) {sizes=[3,3]}",
