@@ -111,7 +111,7 @@ ngd_status_t ngd_change_check(const struct ngd_change *change, const struct ngd_
 {
     static const ngd_dtype_t dtypes[] = {NGD_I32, NGD_I8, NGD_F16};
     ngd_status_t status = check_changed_elements(change, t, diag);
-    int64_t column, row, rows, columns;
+    int64_t column, row, rows, columns, all;
 
     if (status != NGD_OK)
         return status;
@@ -131,6 +131,9 @@ ngd_status_t ngd_change_check(const struct ngd_change *change, const struct ngd_
                             t->name, rows);
     shape_p[0] = change->transposed ? columns : rows;
     shape_p[1] = (change->transposed ? rows : columns) / (change->to == NGD_CHANGE_INT4 ? 8 : 1);
+    /* A file may be larger than any memory, and numbers become several times as large as they were. */
+    if (__builtin_mul_overflow(shape_p[0], shape_p[1], &all) || all > INT64_MAX / 8)
+        return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "tensor %.200s is too large to be changed", t->name);
     *dtype_p = change->to == NGD_CHANGE_SAME ? t->dtype : dtypes[change->to];
     return NGD_OK;
 }
