@@ -18,7 +18,8 @@ struct ngd_identity;
 struct ngd_models;
 struct ngd_session;
 
-#define NGD_MODEL_NAME_MAX 64
+#define NGD_MODEL_NAME_MAX   64
+#define NGD_MODEL_SOURCE_MAX 4095
 
 ngd_status_t ngd_models_create(struct ngd_daemon *d, struct ngd_models **models_p);
 void ngd_models_destroy(struct ngd_models *models); /* unloads all; NULL is fine */

@@ -66,6 +66,14 @@ static int open_in_dir(const char *dir, const char *path, int *fd_p)
 
 ngd_status_t ngd_sandbox_open(const struct ngd_config_list *dirs, const char *path, int *fd_p, struct ngd_diag *diag)
 {
+    const char *dir;
+
+    return ngd_sandbox_find(dirs, path, fd_p, &dir, diag);
+}
+
+ngd_status_t ngd_sandbox_find(const struct ngd_config_list *dirs, const char *path, int *fd_p, const char **dir_p,
+                              struct ngd_diag *diag)
+{
     ngd_status_t status;
     int why = EXDEV;
     struct stat sb;
@@ -73,6 +81,7 @@ ngd_status_t ngd_sandbox_open(const struct ngd_config_list *dirs, const char *pa
     for (size_t i = 0; i < dirs->n && why != 0 && !is_trouble(why); i++) {
         const int e = open_in_dir(dirs->items[i], path, fd_p);
 
+        *dir_p = dirs->items[i];
         if (e == 0 || is_trouble(e) || finding_of(e) > finding_of(why))
             why = e;
     }

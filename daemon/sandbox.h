@@ -12,5 +12,8 @@
  * about the path.
  */
 ngd_status_t ngd_sandbox_open(const struct ngd_config_list *dirs, const char *path, int *fd_p, struct ngd_diag *diag);
+/* The same; *dir_p is the item of `dirs` below which the file is. */
+ngd_status_t ngd_sandbox_find(const struct ngd_config_list *dirs, const char *path, int *fd_p, const char **dir_p,
+                              struct ngd_diag *diag);
 
 #endif

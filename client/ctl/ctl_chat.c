@@ -59,9 +59,9 @@ static void forget_interrupts(void)
 {
     eventfd_t count;
 
-    interrupted = 0;
     while (eventfd_read(interrupt_fd, &count) != 0 && errno == EINTR)
         ;
+    interrupted = 0; /* the descriptor knows of a ^C between the two */
 }
 
 /* ^C ends an answer or a line, and never the chat: calls of the terminal return EINTR. */

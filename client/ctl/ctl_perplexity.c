@@ -98,13 +98,12 @@ static int fit_window(struct perplexity *p)
 
     if (!ctl_connect(p->ctl))
         return 1;
-    if (npugraph_models_list(p->ctl->client, &models, &err) != 0)
+    if (npugraph_models_find(p->ctl->client, p->model, &models, &err) != 0)
         return ctl_fail(&err);
-    for (size_t i = 0; i < models->n; i++)
-        if (strcmp(models->items[i].name, p->model) == 0 && p->window > models->items[i].max_context)
-            p->window = models->items[i].max_context;
+    if (models->n > 0 && p->window > models->items[0].max_context)
+        p->window = models->items[0].max_context;
     npugraph_models_free(models);
-    return 0;
+    return p->window > 1 ? 0 : ctl_error("a context of %s has one token; two are needed", p->model);
 }
 
 static double negative_logprob(const float *logits, size_t vocab, int32_t token)
@@ -149,15 +148,19 @@ static int run_window(struct perplexity *p, const int32_t *ids, size_t n)
     return rc;
 }
 
-static void report_perplexity(struct perplexity *p)
+static int report_perplexity(struct perplexity *p)
 {
-    struct ctl_fields *f = ctl_fields_new(p->ctl, NULL);
     const double mean = p->sum / (double)p->counted;
+    struct ctl_fields *f;
 
+    if (!isfinite(exp(mean)))
+        return ctl_error("the perplexity is no number: a logit is none, or the mean loss is %g", mean);
+    f = ctl_fields_new(p->ctl, NULL);
     ctl_field_int(f, "Tokens", "tokens", p->counted);
     ctl_field_amount(f, "Loss", "loss", mean, 4, "nats/token");
     ctl_field_amount(f, "Perplexity", "perplexity", exp(mean), 3, "");
     ctl_fields_end(f);
+    return 0;
 }
 
 int ctl_cmd_perplexity(struct ctl *ctl, int argc, char **argv)
@@ -175,7 +178,7 @@ int ctl_cmd_perplexity(struct ctl *ctl, int argc, char **argv)
         rc = run_window(&p, p.ids + at, p.n - at < p.window ? p.n - at : (size_t)p.window);
     ctl_progress_end(&p.bar);
     if (rc == 0)
-        report_perplexity(&p);
+        rc = report_perplexity(&p);
     free(p.ids);
     return rc;
 }

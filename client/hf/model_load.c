@@ -73,8 +73,33 @@ static int find_checkpoint(struct load *l, const char *dir)
     for (char *end = l->place + n - 1; end > l->place && *end == '/'; end--)
         *end = '\0';
     rc = npugraph_checkpoint_copy_open(l->client, l->place, &l->copy, l->err);
-    if (rc == 0)
-        snprintf(l->dir, sizeof(l->dir), "%s", npugraph_checkpoint_copy_path(l->copy));
+    if (rc != 0)
+        return rc;
+    snprintf(l->dir, sizeof(l->dir), "%s", npugraph_checkpoint_copy_path(l->copy));
+    snprintf(l->place, sizeof(l->place), "%s", npugraph_checkpoint_copy_source(l->copy));
+    return 0;
+}
+
+/* Errors about a copy name what it is a copy of. */
+static void name_copied_source(struct load *l)
+{
+    char *at = strstr(l->err->message, l->dir), text[sizeof(l->err->message)];
+
+    if (at == NULL)
+        return;
+    snprintf(text, sizeof(text), "%.*s%.500s%s", (int)(at - l->err->message), l->err->message, l->place,
+             at + strlen(l->dir));
+    memcpy(l->err->message, text, sizeof(text));
+}
+
+static int read_checkpoint(struct load *l)
+{
+    int rc = npugraph__checkpoint_read(l->dir, l->ranks, &l->ck, l->err);
+
+    if (rc != 0 && l->copy != NULL)
+        name_copied_source(l);
+    if (l->copy != NULL)
+        npugraph_checkpoint_copy_remove(l->copy);
     return rc;
 }
 
@@ -173,7 +198,6 @@ static int check_tensor(struct load *l, const struct npugraph_tensor *t)
 {
     struct npugraph__weight *w = npugraph__weights_stored(&l->ck->weights, t->name);
 
-    l->buffers[l->n_buffers++] = t->buffer;
     if (w == NULL)
         return 0;
     if (w->kind->dtype != NULL && strcmp(t->dtype, w->dtype) != 0)
@@ -225,6 +249,8 @@ static int load_file(struct load *l, const char *file)
     }
     if (rc == 0 && q.n_names != 0)
         rc = npugraph_load_safetensors(l->client, &q, total_progress, l, &got, l->err);
+    for (size_t i = 0; got != NULL && i < got->n && i < q.n_names; i++)
+        l->buffers[l->n_buffers++] = got->items[i].buffer;
     for (size_t i = 0; rc == 0 && got != NULL && i < got->n && i < q.n_names; i++) {
         rc = check_tensor(l, &got->items[i]);
         l->bytes_before += got->items[i].bytes;
@@ -242,15 +268,14 @@ static uint64_t count_bytes(struct load *l)
     struct stat sb;
 
     for (size_t i = 0; i < l->ck->weights.n_files; i++) {
-        uint64_t bytes = 0, version;
-        size_t none;
+        struct npugraph_file_piece piece = {0};
 
         snprintf(l->path, sizeof(l->path), "%s/%s", l->place, l->ck->weights.files[i]);
         if (l->copy == NULL)
-            bytes = stat(l->path, &sb) == 0 ? (uint64_t)sb.st_size : 0;
+            piece.bytes = stat(l->path, &sb) == 0 ? (uint64_t)sb.st_size : 0;
         else /* a failure is told when the weights are loaded */
-            npugraph_file_read(l->client, l->path, 0, NULL, 0, &none, &bytes, &version, NULL);
-        files += (double)bytes;
+            npugraph_file_read(l->client, l->path, INT64_MAX, NULL, 0, &piece, NULL);
+        files += (double)piece.bytes;
     }
     for (size_t i = 0; i < l->ck->weights.n; i++) {
         const struct npugraph__weight *w = &l->ck->weights.items[i];
@@ -540,7 +565,7 @@ static int load_all(struct load *l, const char *dir)
 
     l->ranks = l->params->n_devices > 1 ? (uint32_t)l->params->n_devices : 1;
     if (rc == 0)
-        rc = npugraph__checkpoint_read(l->dir, l->ranks, &l->ck, l->err);
+        rc = read_checkpoint(l);
     if (rc != 0)
         return rc;
     choose_name(l);

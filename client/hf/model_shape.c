@@ -45,13 +45,18 @@ int npugraph__check_sizes(const struct npugraph_model_params *p, const struct np
     return 0;
 }
 
-/* The cache has a size of the caller's. */
+/* The cache has a size of the caller's, which bounds a context that nobody asked for. */
 static int take_kv_bytes(const struct npugraph_model_params *p, uint64_t block, uint32_t ranks, uint32_t padding,
-                         uint64_t *blocks_p, struct npugraph_error *err)
+                         struct npugraph__shape *shape, uint64_t *blocks_p, struct npugraph_error *err)
 {
     *blocks_p = p->kv_bytes / (block * ranks);
-    if (*blocks_p > padding)
+    if (*blocks_p > padding) {
+        const uint64_t tokens = (*blocks_p - padding) * shape->block_size;
+
+        if (p->max_context == 0 && tokens < shape->max_context)
+            shape->max_context = (uint32_t)tokens;
         return 0;
+    }
     return npugraph__error(err, 3, "INVALID_ARGUMENT",
                            "kv_bytes %" PRIu64 " make %" PRIu64 " KV blocks of %" PRIu64
                            " bytes, of which the device keeps %" PRIu32,
@@ -82,13 +87,13 @@ static uint64_t enough_memory(const struct npugraph__room *room, uint64_t needed
 static int fill_room(const struct npugraph_model_params *p, const struct npugraph__room *room, uint64_t block,
                      uint32_t padding, struct npugraph__shape *shape, uint64_t *blocks_p, struct npugraph_error *err)
 {
-    const uint32_t each = blocks_of(shape->max_context, shape->block_size);
-    const uint64_t wanted = (uint64_t)each * p->max_batch + padding, fit = npugraph__room_left(room) / block;
+    const uint64_t each = blocks_of(shape->max_context, shape->block_size);
+    const uint64_t wanted = each * p->max_batch + padding, fit = npugraph__room_left(room) / block;
     uint64_t tokens;
     char what[64], advice[160];
 
     *blocks_p = fit < wanted ? fit : wanted;
-    if (fit >= (uint64_t)each + padding)
+    if (fit >= each + padding)
         return 0;
     tokens = fit > padding ? (fit - padding) * shape->block_size : 0;
     if (tokens > 0 && p->max_context == 0) {
@@ -136,7 +141,7 @@ int npugraph__choose_shape(const struct npugraph_model_params *p, const struct n
     shape->max_context = p->max_context != 0                   ? p->max_context
                          : ck->positions < DEFAULT_MAX_CONTEXT ? (uint32_t)ck->positions
                                                                : DEFAULT_MAX_CONTEXT;
-    rc = p->kv_bytes != 0 ? take_kv_bytes(p, block, ck->ranks, padding, &blocks, err)
+    rc = p->kv_bytes != 0 ? take_kv_bytes(p, block, ck->ranks, padding, shape, &blocks, err)
                           : fill_room(p, room, block, padding, shape, &blocks, err);
     if (rc != 0)
         return rc;

@@ -62,10 +62,14 @@ NPUGRAPH_API int npugraph_checkpoint_copy_open(struct npugraph_client *client, c
                                                struct npugraph_checkpoint_copy **copy_p, struct npugraph_error *err);
 NPUGRAPH_API int npugraph_model_copy_open(struct npugraph_client *client, const char *model,
                                           struct npugraph_checkpoint_copy **copy_p, struct npugraph_error *err);
-/* Refuses a checkpoint whose first file (config.json, or the GGUF file) was written or replaced since it was copied. */
+/* Refuses a checkpoint of which a file was written, replaced or removed since it was copied. */
 NPUGRAPH_API int npugraph_checkpoint_copy_check(const struct npugraph_checkpoint_copy *copy,
                                                 struct npugraph_client *client, struct npugraph_error *err);
 NPUGRAPH_API const char *npugraph_checkpoint_copy_path(const struct npugraph_checkpoint_copy *copy);
+/* Where the checkpoint is for the daemon: an absolute path. */
+NPUGRAPH_API const char *npugraph_checkpoint_copy_source(const struct npugraph_checkpoint_copy *copy);
+/* Removes the files, once they were read; npugraph_checkpoint_copy_close does it too. */
+NPUGRAPH_API void npugraph_checkpoint_copy_remove(struct npugraph_checkpoint_copy *copy);
 NPUGRAPH_API void npugraph_checkpoint_copy_close(struct npugraph_checkpoint_copy *copy); /* NULL is fine */
 
 /* ---- tokenizer (no daemon needed) ---------------------------------------------------------------- */

@@ -64,7 +64,7 @@ int npugraph_device_find(struct npugraph_client *client, const char *device, str
 }
 
 int npugraph_file_read(struct npugraph_client *client, const char *path, uint64_t offset, void *data, size_t room,
-                       size_t *n_p, uint64_t *bytes_p, uint64_t *version_p, struct npugraph_error *err)
+                       struct npugraph_file_piece *piece, struct npugraph_error *err)
 {
     Npugraph__V1__ReadFileRequest req = NPUGRAPH__V1__READ_FILE_REQUEST__INIT;
     const Npugraph__V1__ReadFileResponse *r;
@@ -78,13 +78,13 @@ int npugraph_file_read(struct npugraph_client *client, const char *path, uint64_
     if (rc != 0)
         return rc;
     r = (const Npugraph__V1__ReadFileResponse *)reply;
-    *n_p = r->data.len < room ? r->data.len : room;
-    if (*n_p != 0)
-        memcpy(data, r->data.data, *n_p);
-    *bytes_p = r->bytes;
-    *version_p = r->version;
+    *piece = (struct npugraph_file_piece){r->data.len < room ? r->data.len : room, r->bytes, r->version, ""};
+    if (piece->n != 0)
+        memcpy(data, r->data.data, piece->n);
+    if (snprintf(piece->path, sizeof(piece->path), "%s", r->path) >= (int)sizeof(piece->path))
+        rc = npugraph__error(err, 3, "FILE_UNSUPPORTED", "%.500s: its path has more than 4095 bytes", path);
     npugraph__free_message(reply);
-    return 0;
+    return rc;
 }
 
 int npugraph_buffer_alloc(struct npugraph_client *client, const char *device, uint64_t bytes, const char *label,

@@ -137,12 +137,20 @@ static struct npugraph_models *make_model_list(ProtobufCMessage *reply)
 
 int npugraph_models_list(struct npugraph_client *client, struct npugraph_models **models_p, struct npugraph_error *err)
 {
+    return npugraph_models_find(client, "", models_p, err);
+}
+
+int npugraph_models_find(struct npugraph_client *client, const char *name, struct npugraph_models **models_p,
+                         struct npugraph_error *err)
+{
     Npugraph__V1__ListModelsRequest req = NPUGRAPH__V1__LIST_MODELS_REQUEST__INIT;
     struct npugraph_models *models;
     ProtobufCMessage *reply = NULL;
-    int rc = npugraph__unary(client, "/npugraph.v1.Sequences/ListModels", &req.base,
-                             &npugraph__v1__list_models_response__descriptor, &reply, err);
+    int rc;
 
+    req.name = (char *)name;
+    rc = npugraph__unary(client, "/npugraph.v1.Sequences/ListModels", &req.base,
+                         &npugraph__v1__list_models_response__descriptor, &reply, err);
     if (rc != 0)
         return rc;
     models = make_model_list(reply);

@@ -87,16 +87,19 @@ NPUGRAPH_API int npugraph_buffer_read(struct npugraph_client *client, uint64_t b
 NPUGRAPH_API int npugraph_buffer_free(struct npugraph_client *client, const uint64_t *buffers, size_t n,
                                       struct npugraph_error *err);
 
+struct npugraph_file_piece {
+    size_t n;                /* bytes that `data` got; 0 at the end of the file */
+    uint64_t bytes, version; /* of the whole file; another version once it was written or replaced */
+    char path[4096];         /* absolute */
+};
 /*
  * Reads a piece of a file beside weights that the daemon sees: config.json, tokenizer.json, a chat template, a GGUF
  * file's header. path: absolute, or relative to one of the daemon's models-dir; its name ends in .json, .jinja, .gguf
- * or .safetensors. offset: below 128 MiB. Fills the first *n_p bytes of data, which has room for `room` bytes: as many
- * as the daemon sends at once (256 KiB at most); 0 at the end. *bytes_p: of the whole file. *version_p: another number
- * once the file was written or replaced, so that pieces of two files are not taken for one. Threads: any.
+ * or .safetensors. Fills the first piece->n bytes of data, which has room for `room` bytes (it may be 0): as many as
+ * the daemon sends at once, 256 KiB at most. Threads: any.
  */
 NPUGRAPH_API int npugraph_file_read(struct npugraph_client *client, const char *path, uint64_t offset, void *data,
-                                    size_t room, size_t *n_p, uint64_t *bytes_p, uint64_t *version_p,
-                                    struct npugraph_error *err);
+                                    size_t room, struct npugraph_file_piece *piece, struct npugraph_error *err);
 
 struct npugraph_tensor {
     const char *name;
@@ -329,6 +332,9 @@ struct npugraph_models {
 /* Lists the loaded models that this client may use. Free with npugraph_models_free. */
 NPUGRAPH_API int npugraph_models_list(struct npugraph_client *client, struct npugraph_models **models_p,
                                       struct npugraph_error *err);
+/* The model that a name, NAME or OWNER/NAME, means to this client, as a list of one. */
+NPUGRAPH_API int npugraph_models_find(struct npugraph_client *client, const char *name,
+                                      struct npugraph_models **models_p, struct npugraph_error *err);
 NPUGRAPH_API void npugraph_models_free(struct npugraph_models *models); /* NULL is fine */
 
 struct npugraph_logit_bias {

@@ -185,6 +185,16 @@ static ngd_status_t read_audience(struct registration *r, struct ngd_diag *diag)
                              diag);
 }
 
+/* The place of its files is printed for people. */
+static bool valid_source(const char *source)
+{
+    size_t n = 0;
+
+    while (source[n] && (unsigned char)source[n] >= 0x20 && source[n] != 0x7f)
+        n++;
+    return source[n] == '\0' && n <= NGD_MODEL_SOURCE_MAX;
+}
+
 static ngd_status_t check_request(struct registration *r, struct ngd_diag *diag)
 {
     const model_request *q = r->q;
@@ -194,6 +204,10 @@ static ngd_status_t check_request(struct registration *r, struct ngd_diag *diag)
     if (!valid_name(q->name))
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "a model's name has 1 to %d of A-Z a-z 0-9 . _ -",
                             NGD_MODEL_NAME_MAX);
+    if (!valid_source(q->source))
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "the source of a model has at most %d bytes, and no control characters",
+                            NGD_MODEL_SOURCE_MAX);
     if (!q->contract)
         return ngd_diag_set(diag, NGD_ERR_MODEL_CONTRACT, "the request has no decode contract");
     status = ngd_session_get(r->call->session, q->prefill_graph, NGD_OBJECT_GRAPH, &o, diag);
@@ -338,41 +352,48 @@ const struct ngd_rpc_ops ngd_rpc_models_share = {.once = true, .request = share_
 struct listing {
     Npugraph__V1__ListModelsResponse reply;
     struct ngd_arena *arena;
-    const char *me;     /* who asks */
-    size_t room, n_own; /* of the models in the reply, the first n_own are those of who asks */
+    const struct ngd_model *only; /* NULL: all */
+    size_t room;
 };
 
 static void list_one(void *ctx, const struct ngd_model_listed *listed)
 {
     struct listing *l = ctx;
     Npugraph__V1__ModelInfo *m;
-    size_t at;
 
+    if (l->only && listed->model != l->only)
+        return;
     if (l->reply.n_models == l->room || !(m = ngd_model_info(listed->model, l->arena)))
         return;
     m->owner = ngd_arena_strdup(l->arena, listed->owner);
     m->audience = ngd_arena_strdup(l->arena, listed->audience);
-    if (!m->owner || !m->audience)
-        return;
-    at = strcmp(m->owner, l->me) == 0 ? l->n_own++ : l->reply.n_models;
-    memmove(l->reply.models + at + 1, l->reply.models + at, (l->reply.n_models++ - at) * sizeof(m));
-    l->reply.models[at] = m;
+    if (m->owner && m->audience)
+        l->reply.models[l->reply.n_models++] = m;
 }
 
 static void list_models(struct ngd_call *call, const void *msg)
 {
-    struct listing l = {
-        .reply = NPUGRAPH__V1__LIST_MODELS_RESPONSE__INIT, .arena = &call->life, .me = call->identity->name};
+    const Npugraph__V1__ListModelsRequest *q = msg;
+    struct listing l = {.reply = NPUGRAPH__V1__LIST_MODELS_RESPONSE__INIT, .arena = &call->life};
+    struct ngd_diag diag = {0};
+    struct ngd_model *only = NULL;
+    ngd_status_t status =
+        q->name[0] ? ngd_models_get(call->daemon->models, call->identity, q->name, &only, &diag) : NGD_OK;
 
-    (void)msg;
-    l.room = ngd_models_count(call->daemon->models);
-    l.reply.models = ngd_arena_calloc(&call->life, l.room + 1, sizeof(*l.reply.models));
-    if (!l.reply.models) {
-        ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
+    if (status != NGD_OK) {
+        ngd_call_fail(call, status, &diag);
         return;
     }
-    ngd_models_for_each(call->daemon->models, call->identity, list_one, &l);
-    ngd_call_reply(call, &l.reply.base);
+    l.only = only;
+    l.room = ngd_models_count(call->daemon->models);
+    l.reply.models = ngd_arena_calloc(&call->life, l.room + 1, sizeof(*l.reply.models));
+    if (l.reply.models)
+        ngd_models_for_each(call->daemon->models, call->identity, list_one, &l);
+    ngd_model_unref(only);
+    if (l.reply.models)
+        ngd_call_reply(call, &l.reply.base);
+    else
+        ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
 }
 
 const struct ngd_rpc_ops ngd_rpc_models_list = {.request = list_models};

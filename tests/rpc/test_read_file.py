@@ -11,8 +11,10 @@ MODEL = SOURCE / "examples" / "model"
 MODELS = SCRATCH / "models"
 OUTSIDE = SCRATCH / "outside"
 TMP = SCRATCH / "tmp"
-for directory in (MODELS, OUTSIDE, TMP):
+OTHER = SCRATCH / "other"  # a second models-dir, with a part of another checkpoint of the same name
+for directory in (MODELS, OUTSIDE, TMP, OTHER, OTHER / "away"):
     directory.mkdir()
+(OTHER / "away" / "chat_template.jinja").write_text("{{ raise_exception('of another model') }}")
 PIECE = 256 << 10
 
 if CTL is None or not (MODEL / "model.safetensors").exists():
@@ -64,9 +66,8 @@ def checked(daemon):
         refused("FILE_NOT_FOUND", "NOT_FOUND", read, c, "absent.json")
         for path in ("directory.json", "pipe.json"):
             refused("FILE_UNSUPPORTED", "INVALID_ARGUMENT", read, c, path)
-        for offset in (1 << 27, (1 << 64) - 1):
-            refused("OUT_OF_RANGE", "OUT_OF_RANGE", read, c, "away/config.json", offset)
-        assert read(c, "away/config.json", (1 << 27) - 1).data == b""
+        for offset in (1 << 27, (1 << 63) - 1, 1 << 63, (1 << 64) - 1):
+            assert read(c, "away/config.json", offset).data == b""
 
 
 @test("a client without files loads a model by the daemon's path, and its prompts use the model's own tokenizer")
@@ -75,7 +76,14 @@ def away(daemon):
     assert got.returncode == 0 and "away" in got.stdout, got
     with Client(daemon) as c:
         models = c.call("Sequences/ListModels", pb.ListModelsRequest()).models
-        assert [(m.name, m.source) for m in models] == [("away", "away")], models
+        assert [(m.name, m.source) for m in models] == [("away", str(MODELS / "away"))], models
+        assert [m.name for m in c.call("Sequences/ListModels", pb.ListModelsRequest(name="uid:0/away" if os.getuid() == 0 else "away")).models] == ["away"]
+        refused("MODEL_NOT_FOUND", "NOT_FOUND", c.call, "Sequences/ListModels", pb.ListModelsRequest(name="nobody"))
+        graphs = dict(prefill_graph=1, decode_graph=1)
+        for source in ("a\nb", "x" * 4096):
+            got = refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, "Sequences/RegisterModel",
+                          pb.RegisterModelRequest(name="bad", source=source, **graphs))
+            assert "the source of a model" in got.text, got.text
     prompt = ("--prompt", "In the beginning", "--tokens", 8)
     got = ctl(daemon, "generate", "away", *prompt, "--stop", "zzz")
     assert got.returncode == 0 and got.stdout == ctl(daemon, "generate", "away", "--tokenizer", MODEL, *prompt).stdout, got
@@ -100,8 +108,9 @@ def absent(daemon):
     (MODELS / "lies").mkdir()
     (MODELS / "lies" / "config.json").write_text('{"architectures": ["Qwen3ForCausalLM"], "vocab_size": "many"}')
     (MODELS / "cut.gguf").write_bytes(b"GGUF\3\0\0\0" + b"\1" * 40)
+    (MODELS / "empty.gguf").write_bytes(b"")
     for arguments, says in ((("load", "bare"), "bare/config.json"), (("load", "nowhere"), "nowhere/config.json"), (("load", "lies"), "vocab_size"),
-                            (("load", "cut.gguf"), "cut.gguf"), (("load", "none.gguf"), "none.gguf"), (("load", ""), "1 to"),
+                            (("load", "cut.gguf"), f"{MODELS}/cut.gguf"), (("load", "empty.gguf"), f"{MODELS}/empty.gguf"), (("load", "none.gguf"), "none.gguf"), (("load", ""), "1 to"),
                             (("load", "../../outside"), "models-dir"), (("generate", "nobody", "--prompt", "x"), "nobody")):
         got = ctl(daemon, *arguments)
         assert got.returncode == 1 and says in got.stderr, got
@@ -109,4 +118,4 @@ def absent(daemon):
 
 
 if __name__ == "__main__":
-    main(f"--models-dir={MODELS}")
+    main(f"--models-dir={MODELS}", f"--models-dir={OTHER}")

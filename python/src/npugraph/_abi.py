@@ -42,6 +42,15 @@ class npugraph_device(Structure):
     ]
 
 
+class npugraph_file_piece(Structure):
+    _fields_ = [
+        ("n", c_size_t),
+        ("bytes", c_uint64),
+        ("version", c_uint64),
+        ("path", c_char * 4096),
+    ]
+
+
 class npugraph_tensor(Structure):
     _fields_ = [
         ("name", c_char_p),
@@ -430,7 +439,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "npugraph_buffer_write": (c_int, [c_void_p, c_uint64, c_uint64, c_void_p, c_uint64, c_void_p]),
     "npugraph_buffer_read": (c_int, [c_void_p, c_uint64, c_uint64, c_void_p, c_uint64, c_void_p]),
     "npugraph_buffer_free": (c_int, [c_void_p, c_void_p, c_size_t, c_void_p]),
-    "npugraph_file_read": (c_int, [c_void_p, c_char_p, c_uint64, c_void_p, c_size_t, c_void_p, c_void_p, c_void_p, c_void_p]),
+    "npugraph_file_read": (c_int, [c_void_p, c_char_p, c_uint64, c_void_p, c_size_t, c_void_p, c_void_p]),
     "npugraph_load_safetensors": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
     "npugraph_tensors_free": (None, [c_void_p]),
     "npugraph_graph_register": (c_int, [c_void_p, c_void_p, c_char_p, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p]),
@@ -449,6 +458,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "npugraph_model_share": (c_int, [c_void_p, c_char_p, c_void_p, c_size_t, c_bool, c_void_p]),
     "npugraph_model_unload": (c_int, [c_void_p, c_char_p, c_bool, c_void_p]),
     "npugraph_models_list": (c_int, [c_void_p, c_void_p, c_void_p]),
+    "npugraph_models_find": (c_int, [c_void_p, c_char_p, c_void_p, c_void_p]),
     "npugraph_models_free": (None, [c_void_p]),
     "npugraph_open_params_init": (None, [c_void_p]),
     "npugraph_sequence_open": (c_int, [c_void_p, c_char_p, c_void_p, c_size_t, c_void_p, c_void_p, c_void_p, c_void_p]),
@@ -469,6 +479,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "npugraph_model_copy_open": (c_int, [c_void_p, c_char_p, c_void_p, c_void_p]),
     "npugraph_checkpoint_copy_check": (c_int, [c_void_p, c_void_p, c_void_p]),
     "npugraph_checkpoint_copy_path": (c_char_p, [c_void_p]),
+    "npugraph_checkpoint_copy_source": (c_char_p, [c_void_p]),
+    "npugraph_checkpoint_copy_remove": (None, [c_void_p]),
     "npugraph_checkpoint_copy_close": (None, [c_void_p]),
     "npugraph_tokenizer_open": (c_int, [c_char_p, c_void_p, c_void_p]),
     "npugraph_tokenizer_close": (None, [c_void_p]),
