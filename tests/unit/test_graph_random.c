@@ -82,4 +82,75 @@ START_TEST(random_graphs_print_and_parse_to_the_same_digest)
 }
 END_TEST
 
-UNIT_MAIN("graphs/graph random", random_graphs_print_and_parse_to_the_same_digest)
+/* ---- ranks ---- */
+
+#define LONGEST_LIST 12
+
+/* Six tensors of all ranks and of the dtypes that operators ask for. */
+static void make_ranked_inputs(struct maker *m)
+{
+    static const ngd_dtype_t dtypes[] = {NGD_F32, NGD_F32, NGD_BF16, NGD_I64, NGD_I32, NGD_I8, NGD_BOOL};
+
+    for (uint32_t i = 0; i < 6; i++) {
+        struct ngd_type type = {.dtype = dtypes[draw(m, 7)], .rank = (uint8_t)draw(m, NGD_MAX_RANK + 1)};
+        uint32_t value;
+        char label[8];
+
+        for (uint32_t k = 0; k < type.rank; k++)
+            type.dims[k] = draw(m, 4) ? 1 : draw(m, 3);
+        snprintf(label, sizeof(label), "x%u", i);
+        ck_assert_int_eq(ngd_graph_add_input(m->g, NGD_VALUE_INPUT, NULL, label, &type, &value, NULL), NGD_OK);
+        pool_add(m, value);
+    }
+}
+
+static bool try_ranks(const struct ngd_op *op, uint64_t seed)
+{
+    struct maker m = {.seed = seed * 2654435761u + 1};
+    struct ngd_attr_value attrs[NGD_OP_MAX_ATTRS] = {0};
+    int64_t lists[NGD_OP_MAX_ATTRS][LONGEST_LIST];
+    bool set[NGD_OP_MAX_ATTRS];
+    uint32_t in[MAX_OPERANDS], results[16] = {0};
+    const uint32_t most = op->max_in == NGD_OP_VARIADIC ? op->min_in + 4u : op->max_in;
+    ngd_status_t status;
+    uint32_t n_in;
+
+    ck_assert_int_eq(ngd_graph_create("ranks", &m.g), NGD_OK);
+    m.dims[m.n_dims++] = 1;
+    make_ranked_inputs(&m);
+    n_in = op->min_in + draw(&m, most - op->min_in + 1);
+    for (uint32_t i = 0; i < n_in; i++)
+        in[i] = i >= op->min_in && draw(&m, 2) ? NGD_VALUE_NONE : m.pool[draw(&m, draw(&m, 2) ? 2 : m.n_pool)];
+    for (uint32_t i = 0; i < op->n_attrs; i++) {
+        make_attr(&m, &op->attrs[i], &attrs[i], lists[i]);
+        attrs[i].n = draw(&m, LONGEST_LIST + 1);
+        for (uint32_t k = 0; k < attrs[i].n; k++)
+            lists[i][k] = (int64_t)draw(&m, 4) - 1;
+        set[i] = op->attrs[i].required || draw(&m, 2);
+    }
+    status = ngd_graph_add_node(m.g, op, in, n_in, attrs, set, results, 16, NULL);
+    ngd_graph_unref(m.g);
+    return status == NGD_OK;
+}
+
+/* Shapes are computed in arrays of so many dimensions as a tensor may have; the address sanitizer sees who writes more.
+ */
+START_TEST(every_operator_takes_or_refuses_operands_of_all_ranks_and_lists_of_all_lengths)
+{
+    const uint64_t tries = effort(2000, "operands of each operator");
+    uint32_t taken = 0;
+
+    for (uint32_t id = 0; id < NGD_OP_MAX; id++) {
+        const struct ngd_op *op = ngd_op_by_id((ngd_op_id_t)id);
+        bool some = false;
+
+        for (uint64_t i = 0; i < tries && !(op->flags & NGD_OPF_EVENT); i++)
+            some |= try_ranks(op, id * tries + i);
+        taken += some;
+    }
+    ck_assert_uint_gt(taken, NGD_OP_MAX / 2);
+}
+END_TEST
+
+UNIT_MAIN("graphs/graph random", every_operator_takes_or_refuses_operands_of_all_ranks_and_lists_of_all_lengths,
+          random_graphs_print_and_parse_to_the_same_digest)
