@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory.ReadFile: a piece of a small file beside weights. A read may wait for the disk, so it runs as a job, but
  * not behind loads of weights, which take minutes. */
+#include "base/digest.h"
 #include "base/file_id.h"
 #include "base/read_at.h"
 #include "daemon/daemon.h"
@@ -55,17 +56,6 @@ static ngd_status_t open_model_file(struct ngd_call *call, const char *path, int
     return status;
 }
 
-/* Equal for equal ids; FNV-1a. */
-static uint64_t version_of(const struct ngd_file_id *id)
-{
-    const uint8_t *bytes = (const uint8_t *)id;
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
-
-    for (size_t i = 0; i < sizeof(*id); i++)
-        h = (h ^ bytes[i]) * UINT64_C(0x100000001b3);
-    return h;
-}
-
 static ngd_status_t read_piece(struct ngd_call *call, int fd, uint64_t offset, Npugraph__V1__ReadFileResponse *r,
                                struct ngd_diag *diag)
 {
@@ -77,7 +67,7 @@ static ngd_status_t read_piece(struct ngd_call *call, int fd, uint64_t offset, N
         return status;
     left = offset < id.size ? id.size - offset : 0;
     r->bytes = id.size;
-    r->version = version_of(&id);
+    r->version = ngd_hash64(&id, sizeof(id), 0);
     r->data.len = left < PIECE ? left : PIECE;
     r->data.data = ngd_arena_alloc(&call->arena, r->data.len + 1);
     if (!r->data.data)

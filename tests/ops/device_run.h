@@ -7,6 +7,7 @@
 #include "base/strbuf.h"
 #include "devices/device.h"
 #include "devices/host/cpu.h"
+#include "tests/ops/each_isa.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,6 +71,19 @@ RUN void bench_close(struct bench *b)
     ngd_stream_destroy(b->stream);
     ngd_pool_destroy(b->pool);
     ngd_device_close(b->dev);
+}
+
+/* A device for each instruction set, with two threads. */
+RUN void benches_open(struct bench benches[NGD_ISA_MAX])
+{
+    EACH_ISA (isa)
+        bench_open(&benches[isa], (ngd_isa_t)isa, 2);
+}
+
+RUN void benches_close(struct bench benches[NGD_ISA_MAX])
+{
+    EACH_ISA (isa)
+        bench_close(&benches[isa]);
 }
 
 /* A graph that is ready to be replayed. */

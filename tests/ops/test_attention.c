@@ -21,18 +21,6 @@ static void check_shape(struct bench *benches, const struct attention_shape *s, 
     ngd_strbuf_fini(&sb);
 }
 
-static void benches_open(struct bench *benches)
-{
-    EACH_ISA (isa)
-        bench_open(&benches[isa], (ngd_isa_t)isa, 2);
-}
-
-static void benches_close(struct bench *benches)
-{
-    EACH_ISA (isa)
-        bench_close(&benches[isa]);
-}
-
 static const ngd_dtype_t types[][2] = {
     {NGD_F32, NGD_F32}, {NGD_F32, NGD_BF16}, {NGD_F32, NGD_F16}, {NGD_BF16, NGD_BF16}, {NGD_F16, NGD_F16}};
 #define N_TYPES (sizeof(types) / sizeof(types[0]))

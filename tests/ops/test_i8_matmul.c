@@ -122,18 +122,6 @@ static void operands_close(struct operands *o)
 
 static struct bench benches[NGD_ISA_MAX];
 
-static void benches_open(void)
-{
-    EACH_ISA (isa)
-        bench_open(&benches[isa], (ngd_isa_t)isa, 2);
-}
-
-static void benches_close(void)
-{
-    EACH_ISA (isa)
-        bench_close(&benches[isa]);
-}
-
 static void bind(struct ready *r, uint32_t *bound, const void *data, uint64_t bytes)
 {
     struct ngd_diag diag = {0};
@@ -204,7 +192,7 @@ START_TEST(results_have_the_bits_of_the_definition)
 {
     struct random r = {1};
 
-    benches_open();
+    benches_open(benches);
     for (size_t i = 0; i < 2 * N_SIZES * N_FORMS; i++) {
         const size_t s = i / 2 % N_SIZES, f = i / 2 / N_SIZES;
         struct product p = {.m = sizes[s][0], .n = sizes[s][1], .k = sizes[s][2], .by_n = i % 2};
@@ -217,7 +205,7 @@ START_TEST(results_have_the_bits_of_the_definition)
         check_operands(&p, &o);
         operands_close(&o);
     }
-    benches_close();
+    benches_close(benches);
 }
 END_TEST
 
@@ -227,7 +215,7 @@ START_TEST(sums_of_the_largest_numbers_are_exact)
     static const int8_t ends[] = {-128, -127, 127};
     struct random r = {2};
 
-    benches_open();
+    benches_open(benches);
     for (size_t i = 0; i < 9; i++) {
         struct product p = {.m = 5, .n = 6, .k = 2100, .one_scale = true, .scale = NGD_F32, .y = NGD_I32};
         struct operands o;
@@ -239,7 +227,7 @@ START_TEST(sums_of_the_largest_numbers_are_exact)
         check_operands(&p, &o);
         operands_close(&o);
     }
-    benches_close();
+    benches_close(benches);
 }
 END_TEST
 
@@ -248,7 +236,7 @@ START_TEST(a_single_lowest_element_counts)
 {
     struct random r = {3};
 
-    benches_open();
+    benches_open(benches);
     for (int64_t at = 0; at < 70; at++) {
         struct product p = {.m = 4, .n = 3, .k = 70, .one_scale = true, .scale = NGD_F32, .y = NGD_I32};
         struct operands o;
@@ -261,7 +249,7 @@ START_TEST(a_single_lowest_element_counts)
         check_operands(&p, &o);
         operands_close(&o);
     }
-    benches_close();
+    benches_close(benches);
 }
 END_TEST
 

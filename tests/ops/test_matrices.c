@@ -208,18 +208,6 @@ static void check_product(const struct product *p, struct random *r)
     ngd_strbuf_fini(&sb);
 }
 
-static void benches_open(void)
-{
-    EACH_ISA (isa)
-        bench_open(&benches[isa], (ngd_isa_t)isa, 2);
-}
-
-static void benches_close(void)
-{
-    EACH_ISA (isa)
-        bench_close(&benches[isa]);
-}
-
 static const struct {
     ngd_dtype_t x, w;
 } types[] = {{NGD_F32, NGD_F32}, {NGD_F32, NGD_F16}, {NGD_F32, NGD_BF16}, {NGD_F16, NGD_F16}, {NGD_BF16, NGD_BF16}};
@@ -237,7 +225,7 @@ START_TEST(products_of_any_size_and_type_are_right)
 {
     struct random r = {1};
 
-    benches_open();
+    benches_open(benches);
     for (size_t t = 0; t < N_TYPES; t++)
         for (size_t s = 0; s < N_SIZES; s++) {
             struct product p = {.op = "aten.linear",
@@ -256,7 +244,7 @@ START_TEST(products_of_any_size_and_type_are_right)
             p.op = "aten.mm";
             check_product(&p, &r);
         }
-    benches_close();
+    benches_close(benches);
 }
 END_TEST
 
@@ -265,7 +253,7 @@ START_TEST(products_of_turned_and_sliced_operands_are_right)
     static const int64_t some[][3] = {{1, 37, 50}, {3, 64, 33}, {6, 5, 97}, {40, 70, 66}};
     struct random r = {2};
 
-    benches_open();
+    benches_open(benches);
     for (size_t t = 0; t < N_TYPES; t++)
         for (size_t s = 0; s < 4; s++)
             for (int x = PLAIN; x <= SLICED; x++)
@@ -284,7 +272,7 @@ START_TEST(products_of_turned_and_sliced_operands_are_right)
                     p.op = "aten.mm";
                     check_product(&p, &r);
                 }
-    benches_close();
+    benches_close(benches);
 }
 END_TEST
 
@@ -293,7 +281,7 @@ START_TEST(products_of_batches_are_right)
     static const int64_t some[][4] = {{1, 1, 9, 20}, {3, 2, 65, 40}, {2, 5, 16, 130}, {5, 30, 33, 64}};
     struct random r = {3};
 
-    benches_open();
+    benches_open(benches);
     for (size_t t = 0; t < N_TYPES; t++)
         for (size_t s = 0; s < 4; s++)
             for (int w = PLAIN; w <= SLICED; w++) {
@@ -310,7 +298,7 @@ START_TEST(products_of_batches_are_right)
 
                 check_product(&p, &r);
             }
-    benches_close();
+    benches_close(benches);
 }
 END_TEST
 
@@ -320,7 +308,7 @@ START_TEST(products_with_factors_and_any_bias_are_right)
     static const double factors[][2] = {{1, 1}, {0.5, -2}, {-1, 0}, {0, 1}};
     struct random r = {4};
 
-    benches_open();
+    benches_open(benches);
     for (size_t t = 0; t < N_TYPES; t++)
         for (size_t s = 0; s < 4; s++)
             for (int bias = BIAS_COLUMNS; bias <= BIAS_ONE; bias++)
@@ -338,7 +326,7 @@ START_TEST(products_with_factors_and_any_bias_are_right)
 
                     check_product(&p, &r);
                 }
-    benches_close();
+    benches_close(benches);
 }
 END_TEST
 
@@ -348,7 +336,7 @@ START_TEST(products_of_nothing_are_their_bias)
     static const int64_t some[][3] = {{3, 5, 0}, {40, 70, 0}, {0, 5, 7}, {3, 0, 7}, {1, 1, 0}};
     struct random r = {5};
 
-    benches_open();
+    benches_open(benches);
     for (size_t t = 0; t < N_TYPES; t++)
         for (size_t s = 0; s < 5; s++) {
             struct product p = {.op = "aten.addmm",
@@ -363,7 +351,7 @@ START_TEST(products_of_nothing_are_their_bias)
 
             check_product(&p, &r);
         }
-    benches_close();
+    benches_close(benches);
 }
 END_TEST
 
@@ -375,7 +363,7 @@ START_TEST(products_with_large_weights_are_right)
                                       {17, 272, 256}, {40, 299, 225}, {200, 258, 262}};
     struct random r = {6};
 
-    benches_open();
+    benches_open(benches);
     for (size_t t = 0; t < N_TYPES; t++)
         for (size_t s = 0; s < sizeof(some) / sizeof(some[0]); s++) {
             struct product p = {.op = "aten.linear",
@@ -392,7 +380,7 @@ START_TEST(products_with_large_weights_are_right)
 
             check_product(&p, &r);
         }
-    benches_close();
+    benches_close(benches);
 }
 END_TEST
 
@@ -424,7 +412,7 @@ START_TEST(a_row_has_the_same_bits_in_every_gear)
     static const int64_t some[][2] = {{272, 256}, {263, 301}, {70, 65}}, gears[] = {1, 2, 3, 5, 6, 8, 11, 16};
     struct random r = {7};
 
-    benches_open();
+    benches_open(benches);
     for (size_t t = 0; t < N_TYPES; t++)
         for (size_t s = 0; s < 3; s++) {
             struct product p = {
@@ -446,7 +434,7 @@ START_TEST(a_row_has_the_same_bits_in_every_gear)
             free(all);
             free(y);
         }
-    benches_close();
+    benches_close(benches);
 }
 END_TEST
 
@@ -489,11 +477,11 @@ START_TEST(linears_without_rows_write_nothing)
                              *const dims[] = {"1,0", "2,0", "2,S", "N,0", "N,S", "0,2", "S,2", "3,0,2", "3,2,0"},
                              *const floats[] = {"f32", "f16", "bf16"};
 
-    benches_open();
+    benches_open(benches);
     EACH_ISA (isa)
         for (size_t i = 0; i < 6 * 9 * 3; i++)
             run_empty(&benches[isa], (ngd_isa_t)isa, floats[i % 3], dims[i / 3 % 9], nodes[i / 27]);
-    benches_close();
+    benches_close(benches);
 }
 END_TEST
 

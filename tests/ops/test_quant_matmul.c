@@ -168,18 +168,6 @@ static void operands_close(struct operands *o)
 
 static struct bench benches[NGD_ISA_MAX];
 
-static void benches_open(void)
-{
-    EACH_ISA (isa)
-        bench_open(&benches[isa], (ngd_isa_t)isa, 2);
-}
-
-static void benches_close(void)
-{
-    EACH_ISA (isa)
-        bench_close(&benches[isa]);
-}
-
 /* Gives the results of the first p->m rows of x. */
 static void run_rows(struct bench *b, const struct product *p, const struct operands *o, char *y)
 {
@@ -280,20 +268,20 @@ static void check_sizes(bool int4, enum stored stored, uint64_t seed)
 
 START_TEST(weights_in_rows_of_k_are_right)
 {
-    benches_open();
+    benches_open(benches);
     check_sizes(false, ROWS, 1);
     check_sizes(true, ROWS, 2);
-    benches_close();
+    benches_close(benches);
 }
 END_TEST
 
 START_TEST(weights_in_other_layouts_are_right)
 {
-    benches_open();
+    benches_open(benches);
     check_sizes(false, AS_IS, 3);
     check_sizes(true, AS_IS, 4);
     check_sizes(true, BY_N, 5);
-    benches_close();
+    benches_close(benches);
 }
 END_TEST
 
@@ -304,7 +292,7 @@ START_TEST(a_row_has_the_same_bits_among_others)
                          rows[] = {1, 2, 3, 5, 8, 11};
     struct random r = {6};
 
-    benches_open();
+    benches_open(benches);
     for (size_t s = 0; s < 7; s++) { /* the last one is i8 alone */
         struct product p = {
             .xt = types[s % N_TYPES].x, .st = types[s % N_TYPES].s, .ot = types[s % N_TYPES].o, .int4 = s % 2 == 1};
@@ -331,7 +319,7 @@ START_TEST(a_row_has_the_same_bits_among_others)
         free(all);
         free(y);
     }
-    benches_close();
+    benches_close(benches);
 }
 END_TEST
 
@@ -350,7 +338,7 @@ START_TEST(sums_of_the_largest_numbers_do_not_overflow)
     static const double offsets[] = {-1024, -1023.75, -30000, 1e6};
     struct random r = {7};
 
-    benches_open();
+    benches_open(benches);
     for (size_t i = 0; i < 8; i++) {
         const ngd_dtype_t t = i % 2 ? NGD_F32 : NGD_BF16; /* f16 has no number as large as the results */
         struct product p = {.xt = t, .st = t, .ot = t, .m = 3, .n = 3, .k = 520, .offset = true};
@@ -368,7 +356,7 @@ START_TEST(sums_of_the_largest_numbers_do_not_overflow)
         check_operands(&p, &o);
         operands_close(&o);
     }
-    benches_close();
+    benches_close(benches);
 }
 END_TEST
 
@@ -377,7 +365,7 @@ START_TEST(small_elements_beside_a_large_one_are_within_their_bound)
 {
     struct random r = {8};
 
-    benches_open();
+    benches_open(benches);
     for (size_t i = 0; i < 2 * N_TYPES; i++) {
         struct product p = {.xt = types[i % N_TYPES].x,
                             .st = types[i % N_TYPES].s,
@@ -404,7 +392,7 @@ START_TEST(small_elements_beside_a_large_one_are_within_their_bound)
         check_operands(&p, &o);
         operands_close(&o);
     }
-    benches_close();
+    benches_close(benches);
 }
 END_TEST
 
@@ -413,7 +401,7 @@ START_TEST(what_is_not_finite_spoils_its_row_only)
     static const double bad[] = {NAN, INFINITY, -INFINITY};
     struct random r = {9};
 
-    benches_open();
+    benches_open(benches);
     for (size_t i = 0; i < 3 * N_TYPES; i++) {
         struct product p = {.xt = types[i % N_TYPES].x,
                             .st = types[i % N_TYPES].s,
@@ -438,7 +426,7 @@ START_TEST(what_is_not_finite_spoils_its_row_only)
         }
         operands_close(&o);
     }
-    benches_close();
+    benches_close(benches);
 }
 END_TEST
 
