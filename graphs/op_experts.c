@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shape rules of mixtures of experts: rows by expert, products with each expert's weight, and their sum. */
+/* Shape rules of mixtures of experts: experts of a row, rows by expert, products with weights of experts, their sum. */
 #include "graphs/graph_int.h"
 #include "graphs/op_int.h"
 
@@ -11,6 +11,35 @@ static ngd_status_t times(struct ngd_graph *graph, struct ngd_node *node, ngd_di
     const ngd_status_t status = ngd_expr_make(graph->exprs, NGD_EXPR_MUL, a, b, p);
 
     return status ? ngd_op_expr_fail(graph, node, diag, status, "the number of expanded rows") : NGD_OK;
+}
+
+ngd_status_t ngd_shape_moe_gating(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    ngd_dim_t dims[NGD_MAX_RANK];
+    int64_t k;
+    ngd_status_t status = ngd_op_takes(graph, node, 0, "x", NGD_TAKES_FLOAT, diag);
+
+    if (!status && x->rank != 3)
+        status = ngd_op_rank_is(graph, node, 0, "x", 2, "[T,E] or [B,T,E]", diag);
+    if (!status)
+        status = ngd_op_const(graph, node, "k", 1, EXPERTS_MAX, &k, diag);
+    if (status)
+        return status;
+    if (!ngd_expr_always_le(graph->exprs, k, x->dims[x->rank - 1]))
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE,
+                           "attribute k is %lld, but the last dimension of x %%%s may be smaller", (long long)k,
+                           ngd_op_in_name(graph, node, 0));
+    memcpy(dims, x->dims, sizeof(dims));
+    dims[x->rank - 1] = k;
+    status = ngd_op_result(graph, node, 0, x->dtype, x->rank, dims, diag);
+    return status ? status : ngd_op_result(graph, node, 1, NGD_I32, x->rank, dims, diag);
+}
+
+bool ngd_rows_moe_gating(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
+                         const char **why_p)
+{
+    return ngd_op_rows_axis(graph, node, symbol, ngd_node_in(graph, node, 0)->rank - 1, why_p);
 }
 
 ngd_status_t ngd_shape_moe_init_routing(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)

@@ -58,6 +58,7 @@ const struct ngd_op_traits ngd_op_traits[NGD_OP_MAX] = {
     [NGD_OP_NPU_MOE_INIT_ROUTING] = {.indexes = NGD_INDEXES_EXPERTS, .mixture = NGD_MIXTURE_ROUTES},
     [NGD_OP_NPU_GROUPED_MATMUL] = {.flops = ngd_flops_mm, .mixture = NGD_MIXTURE_MULTIPLIES},
     [NGD_OP_NPU_MOE_FINALIZE_ROUTING] = {.mixture = NGD_MIXTURE_SUMS},
+    [NGD_OP_NPU_MOE_GATING_TOP_K_SOFTMAX] = {.chosen = 2, .batches = NGD_BATCHES_ALWAYS},
     [NGD_OP_ATEN_SCALED_DOT_PRODUCT_ATTENTION] = {.flops = ngd_flops_sdpa, .batches = NGD_BATCHES_ALWAYS},
     [NGD_OP_NPU_TOP_K_TOP_P_SAMPLE] = {.batches = NGD_BATCHES_ALL_HAVE_ROWS},
     [NGD_OP_ATEN_SUM] = {.fold = ngd_fold_sum, .batches = NGD_BATCHES_ALWAYS},

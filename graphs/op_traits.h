@@ -99,7 +99,7 @@ struct ngd_op_traits {
     ngd_indexes_t indexes;
     ngd_arithmetic_t arithmetic;
     ngd_mixture_t mixture;
-    uint8_t chosen;      /* 1 + the result that has indices of dimension `dim` of operand 0; 0: none */
+    uint8_t chosen;      /* 1 + the result that has indices of operand 0's dimension `dim` (or last one); 0: none */
     uint8_t row_operand; /* 1 + the operand from whose row i row i of the result is computed; 0: none. Not needed for
                             elementwise operators */
     bool index_writes;   /* it writes at its indices, so equal indices overwrite each other */

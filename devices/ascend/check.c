@@ -140,7 +140,8 @@ static const char *why_not_computed(const struct ascend_exec *exec, const struct
     if (check->kind != ASCEND_CHECK_INDEX)
         return "slots and block tables are read on the CPU before a launch";
     if (check->unguarded)
-        return "of numbers of experts only the results of aten.topk over the experts are sure to be in range";
+        return "of numbers of experts only those that npu.moe_gating_top_k_softmax or aten.topk gives are sure to be "
+               "in range";
     if (check->limit == 0)
         return "there is nothing to index";
     if (writes && plan->tensors[check->tensor].row_sym != NGD_NO_ROW_SYM)

@@ -4,6 +4,45 @@
 
 #define T(v) ngd_ascend_tensor(c, &(v))
 
+#define GATING_COLUMNS 32 /* its kernel pads a row to a multiple of them */
+
+/* Softmax, and the largest of it. */
+static void gate_by_parts(struct ascend_issue *c, struct ascend_view *x, struct ascend_view *y,
+                          struct ascend_view *experts, int64_t k)
+{
+    struct ascend_view shares = ngd_ascend_temp(c, x->dtype, x->rank, x->dims),
+                       chosen = ngd_ascend_temp(c, NGD_I64, y->rank, y->dims);
+
+    ASCEND_RUN(c, Softmax, T(*x), -1, T(shares));
+    ASCEND_RUN(c, Topk, T(shares), k, -1, true, true, T(*y), T(chosen));
+    ngd_ascend_store(c, &chosen, experts);
+}
+
+/*
+ * Where the kernel pads a row, it gives padding a share of -1: smaller than all others but perhaps NaN. So that a row
+ * of NaN has no expert that there isn't, the numbers are limited.
+ */
+void ngd_ascend_build_moe_gating(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0), experts = ngd_ascend_out(c, 1),
+                       rows = ngd_ascend_temp(c, NGD_I32, y.rank, y.dims), to = experts;
+    const int64_t k = ngd_call_int(c->call, "k"), n = x.dims[x.rank - 1];
+    const struct ascend_rule_call call = {
+        .function = "MoeGatingTopKSoftmax", .views = {&x, NULL, &y, &experts, &rows}, .attributes = {k}};
+    char text[ASCEND_RULE_ROOM];
+
+    if (ngd_ascend_breaks(c->dev, &call, text)) {
+        gate_by_parts(c, &x, &y, &experts, k);
+        return;
+    }
+    if (n % GATING_COLUMNS)
+        to = ngd_ascend_temp(c, NGD_I32, y.rank, y.dims);
+    ASCEND_RUN(c, MoeGatingTopKSoftmax, T(x), NULL, k, T(y), T(to), T(rows));
+    if (n % GATING_COLUMNS)
+        ASCEND_RUN(c, Clamp, T(to), ngd_ascend_scalar(c, 0, NGD_I32), ngd_ascend_scalar(c, (double)(n - 1), NGD_I32),
+                   T(experts));
+}
+
 void ngd_ascend_build_moe_init_routing(struct ascend_issue *c)
 {
     struct ascend_view x = ngd_ascend_in(c, 0), experts = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0),

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Numbers in mixtures of experts. CANN follows them without a look at their range, so they must come from where they
- * cannot be wrong: numbers of experts from aten.topk over the experts, or from an input that is read before the launch
- * (check.c); numbers of rows and of groups from npu.moe_init_routing_v2.
+ * cannot be wrong: numbers of experts from npu.moe_gating_top_k_softmax or aten.topk over the experts, or from an input
+ * that is read before the launch (check.c); numbers of rows and of groups from npu.moe_init_routing_v2.
  *
  * Rows of padding have experts too. Their expanded rows stand between those of the others, which `host` has first: so
  * with a bucketed symbol nothing that is in the order of experts may leave the graph.
@@ -39,7 +39,7 @@ bool ngd_ascend_is_chosen(const struct ngd_plan *plan, uint32_t tensor, int64_t 
     if (!maker || ngd_op_traits[maker->op->id].chosen != result + 1)
         return false;
     of = &plan->tensors[maker->in[0]];
-    dim = ngd_call_int(maker, "dim");
+    dim = ngd_op_attr_index(maker->op, "dim", 3) < 0 ? -1 : ngd_call_int(maker, "dim");
     return of->rank > 0 && of->dims[dim < 0 ? dim + of->rank : dim] <= experts;
 }
 

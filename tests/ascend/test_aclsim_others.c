@@ -394,6 +394,28 @@ START_TEST(mixtures_of_experts_have_their_definitions)
 }
 END_TEST
 
+/* Numbers of 3 experts and of rows by columns; a finished row has the number behind the last one. */
+START_TEST(gates_have_their_definition)
+{
+    const double a = 1 / (1 + exp(-1) + exp(-2)), b = a * exp(-1);
+    struct aclTensor *x, *done, *y, *experts, *rows;
+
+    open_simulator("0");
+    x = PUT(NGD_ACL_FLOAT, SHAPE(2, 2, 3), 0, 2, 1, 7, 5, 6);
+    done = PUT(NGD_ACL_BOOL, VECTOR(2), 0, 1);
+    y = EMPTY(NGD_ACL_FLOAT, SHAPE(2, 2, 2));
+    experts = EMPTY(NGD_ACL_INT32, SHAPE(2, 2, 2));
+    rows = EMPTY(NGD_ACL_INT32, SHAPE(2, 2, 2));
+    ck_assert_int_eq(CALL(MoeGatingTopKSoftmax, x, NULL, 2, y, experts, rows), 0);
+    IS(y, a, b, a, b);
+    IS(experts, 1, 2, 0, 2);
+    IS(rows, 0, 2, 1, 3);
+    ck_assert_int_eq(CALL(MoeGatingTopKSoftmax, x, done, 2, y, experts, rows), 0);
+    IS(experts, 1, 2, 3, 3);
+    close_simulator();
+}
+END_TEST
+
 /* One query of two heads over two keys of one head: the scores are made equal by pse, or the first one is masked. */
 START_TEST(attention_over_tensors_adds_pse_to_its_scores)
 {
@@ -554,6 +576,7 @@ END_TEST
 UNIT_MAIN("ascend/aclsim_others", operators_in_place_do_what_those_with_a_result_do, activations_have_their_definitions,
           views_are_permuted_sliced_repeated_gathered_and_padded, products_take_several_dtypes_and_groups_of_scales,
           quantised_products_add_offsets_and_biases, products_of_i8_have_scales_of_columns_and_rows,
-          mixtures_of_experts_have_their_definitions, attention_over_tensors_adds_pse_to_its_scores,
-          rotation_turns_halves_or_neighbours_and_repeats_its_angles, lenient_simulator_takes_what_devices_take,
-          lenient_simulator_lets_programs_free_too_early, lenient_simulator_keeps_a_bounded_part_of_what_was_freed)
+          gates_have_their_definition, mixtures_of_experts_have_their_definitions,
+          attention_over_tensors_adds_pse_to_its_scores, rotation_turns_halves_or_neighbours_and_repeats_its_angles,
+          lenient_simulator_takes_what_devices_take, lenient_simulator_lets_programs_free_too_early,
+          lenient_simulator_keeps_a_bounded_part_of_what_was_freed)

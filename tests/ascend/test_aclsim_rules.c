@@ -252,6 +252,14 @@ static const struct call grouped = {
     .t = {{H, 2, {6, 32}}, {H, 2, {32, 8}}, {NGD_ACL_INT64, 1, {3}}, {H, 2, {6, 8}}, NONE, NONE},
     .lengths = {1, 3, 0, 1},
     .attributes = {3, 0, 1, 0}};
+static const struct call gating = {.function = "MoeGatingTopKSoftmax",
+                                   .t = {{H, 2, {3, 40}},
+                                         {NGD_ACL_BOOL, 1, {3}},
+                                         {H, 2, {3, 2}},
+                                         {NGD_ACL_INT32, 2, {3, 2}},
+                                         {NGD_ACL_INT32, 2, {3, 2}},
+                                         NONE},
+                                   .attributes = {2}};
 static const struct call routing = {.function = "MoeInitRoutingV2",
                                     .t = {{H, 2, {3, 32}},
                                           {NGD_ACL_INT32, 2, {3, 2}},
@@ -353,6 +361,8 @@ static ngd_acl_error_t phase1_of(const struct call *c, struct aclTensor *const t
                                                        executor);
     else if (strcmp(c->function, "GroupedMatmulV4") == 0)
         code = grouped_phase1(c, t[2], bytes, executor);
+    else if (strcmp(c->function, "MoeGatingTopKSoftmax") == 0)
+        code = acl->aclnnMoeGatingTopKSoftmaxGetWorkspaceSize(t[0], t[1], a[0], t[2], t[3], t[4], bytes, executor);
     else if (strcmp(c->function, "MoeInitRoutingV2") == 0)
         code = acl->aclnnMoeInitRoutingV2GetWorkspaceSize(t[0], t[1], a[0], a[1], a[2], a[3], a[4], false, t[2], t[3],
                                                           t[4], NULL, bytes, executor);
@@ -555,6 +565,17 @@ static void break_mixtures(void)
     REFUSED(grouped, "GROUPS", c.t[2].dims[0] = 2);
     REFUSED(grouped, "GROUPS", c.t[2].rank = 9);
     REFUSED(grouped, "GROUP_RANK", c.t[2] = (struct shape){NGD_ACL_INT64, 2, {3, 1}});
+    REFUSED(gating, "SAME", c.t[2].dtype = F);
+    REFUSED(gating, "RANK", c.t[0] = (struct shape){H, 1, {40}});
+    REFUSED(gating, "RANK", c.t[0] = (struct shape){H, 4, {1, 1, 3, 40}});
+    REFUSED(gating, "LEAST", c.t[0].dims[0] = c.t[1].dims[0] = c.t[2].dims[0] = c.t[3].dims[0] = c.t[4].dims[0] = 0);
+    REFUSED(gating, "FINISHED", c.t[1].dims[0] = 2);
+    for (int i = 2; i < 5; i++)
+        REFUSED(gating, "RESULTS", c.t[i].dims[0] = 2);
+    REFUSED(gating, "K", c.attributes[0] = 0);
+    REFUSED(gating, "K", c.attributes[0] = c.t[2].dims[1] = c.t[3].dims[1] = c.t[4].dims[1] = 41);
+    REFUSED(gating, "MOST", c.t[0].dims[1] = 2000,
+            c.attributes[0] = c.t[2].dims[1] = c.t[3].dims[1] = c.t[4].dims[1] = 1025);
     REFUSED(routing, "SAME", c.t[2].dtype = F);
     REFUSED(routing, "RANK", c.t[1].dims[0] = 2);
     REFUSED(routing, "ATTRIBUTES", c.attributes[0] = -1);
@@ -588,6 +609,7 @@ static void break_chips_of_products(void)
     REFUSED(grouped, "SEPARATE_310P", (void)0);
     REFUSED(routing, "DROP_310P", c.attributes[3] = 1);
     REFUSED(finalize, "CHIP_310P", (void)0);
+    REFUSED(gating, "CHIP", (void)0);
     simulator_set("api", "8.3");
     REFUSED(routing, "CHIP_310P", (void)0);
     simulator_set("soc", "Ascend910B4");
@@ -615,9 +637,9 @@ static void break_chips(void)
 
 START_TEST(each_rule_refuses_a_call_that_breaks_it_and_none_that_keeps_all)
 {
-    static const struct call *const kept[] = {&rms,      &gemma,        &add_rms,  &layer,    &rotary, &scatter,
-                                              &quantize, &ascend_quant, &dynamic,  &gate,     &update, &quant_matmul,
-                                              &grouped,  &routing,      &finalize, &i8_matmul};
+    static const struct call *const kept[] = {&rms,      &gemma,        &add_rms,  &layer,     &rotary, &scatter,
+                                              &quantize, &ascend_quant, &dynamic,  &gate,      &update, &quant_matmul,
+                                              &grouped,  &routing,      &finalize, &i8_matmul, &gating};
 
     open_acl();
     for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++)

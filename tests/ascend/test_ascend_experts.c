@@ -63,6 +63,54 @@ START_TEST(rows_of_padding_have_experts_and_do_not_show)
 }
 END_TEST
 
+/* On each chip and with padding of the kernel's own: a row of NaN has experts that there are. */
+START_TEST(gates_are_of_experts_that_there_are_whatever_the_row)
+{
+    static const char *const socs[] = {"Ascend910B4", "Ascend310P3", "Ascend950PR"};
+    static const int64_t widths[] = {1, 8, 32, 40};
+    static float x[3 * 40];
+
+    for (size_t s = 0; s < sizeof(socs) / sizeof(socs[0]); s++) {
+        for (size_t w = 0; w < sizeof(widths) / sizeof(widths[0]); w++) {
+            const int64_t n = widths[w], k = n > 4 ? 4 : n;
+            struct ngd_diag diag = {0};
+            float y[3 * 4];
+            int32_t e[3 * 4];
+            struct ngd_out out[2] = {{y, (size_t)(3 * k) * 4}, {e, (size_t)(3 * k) * 4}};
+            const struct ngd_span in = {x, (size_t)(3 * n) * 4};
+            struct ngd_launch launch = {.inputs = &in, .outputs = out};
+            struct ready r;
+            struct bench b;
+            char text[300];
+
+            for (int64_t i = 0; i < n; i++) {
+                x[i] = (float)(i * 7 % n); /* the largest is where that is n - 1 */
+                x[n + i] = NAN;
+                x[2 * n + i] = i == 0 ? INFINITY : 0;
+            }
+            simulator_set("soc", socs[s]);
+            must(open_device(&b, 0, &diag), &diag);
+            snprintf(text, sizeof(text),
+                     "npugraph 1\ngraph \"g\" {\n input %%x : f32[3,%lld]\n"
+                     " %%y, %%e = npu.moe_gating_top_k_softmax(%%x) {k=%lld}\n return \"y\" = %%y, \"e\" = %%e\n}\n",
+                     (long long)n, (long long)k);
+            must(ready_open(&r, &b, text, NULL, &diag), &diag);
+            must(ngd_stream_run(b.stream, r.inst, &launch), &launch.diag);
+            for (int64_t j = 0; j < k; j++) {
+                ck_assert_int_eq(e[j] * 7 % n, n - 1 - j);
+                ck_assert_float_eq_tol(y[j] / y[0], expf(-(float)j), 1e-5F);
+            }
+            for (int64_t i = 0; i < 3 * k; i++)
+                ck_assert_msg(e[i] >= 0 && e[i] < n, "%s, %lld experts: expert %d", socs[s], (long long)n, e[i]);
+            ready_close(&r);
+            close_device(&b);
+        }
+    }
+    simulator_set("soc", "Ascend910B4");
+    nothing_is_left("after gates");
+}
+END_TEST
+
 #define GATED(experts, k, more)                                                                       \
     "npugraph 1\ngraph \"g\" {\n param %w0 : f32[2,2]\n param %w1 : f32[2,2]\n input %x : f32[4,2]\n" \
     " input %g : f32[4," experts "]\n %s, %e = aten.topk(%g) {k=" k "}\n"                             \
@@ -79,11 +127,19 @@ START_TEST(numbers_that_may_be_wrong_and_padding_that_would_show_are_refused_by_
         const char *text, *words; /* NULL: it is taken */
     } cases[] = {
         {GATED("2", "1", PRODUCT SUM), NULL},
-        {GATED("3", "1", PRODUCT SUM), "only the results of aten.topk over the experts"},
+        {"npugraph 1\ngraph \"g\" {\n input %x : f32[4,2]\n input %g : f32[4,3]\n"
+         " %s, %e = npu.moe_gating_top_k_softmax(%g) {k=1}\n"
+         " %r, %to, %n = npu.moe_init_routing_v2(%x, %e) {expert_num=2}\n return \"r\" = %r\n}\n",
+         "only those that npu.moe_gating_top_k_softmax"},
+        {"npugraph 1\ngraph \"g\" {\n input %x : f32[4,2]\n input %g : f32[4,2]\n"
+         " %s, %e = npu.moe_gating_top_k_softmax(%g) {k=1}\n"
+         " %r, %to, %n = npu.moe_init_routing_v2(%x, %e) {expert_num=2}\n return \"r\" = %r\n}\n",
+         NULL},
+        {GATED("3", "1", PRODUCT SUM), "only those that npu.moe_gating_top_k_softmax or aten.topk gives"},
         {GATED("2", "1",
                " %f = aten.add.Tensor(%e, %e)\n %r2, %to2, %n2 = npu.moe_init_routing_v2(%x, %f) {expert_num=4}\n"
                " return \"r\" = %r2\n"),
-         "only the results of aten.topk over the experts"},
+         "only those that npu.moe_gating_top_k_softmax or aten.topk gives"},
         {GATED("2", "1",
                " %m = aten.add.Tensor(%n, %n)\n %p = npu.grouped_matmul(%r, %m, %w0, %w1) {group_list_type=1}\n" SUM),
          "group_list must be result 2 of npu.moe_init_routing_v2"},
@@ -242,7 +298,8 @@ START_TEST(quantised_weights_are_multiplied_in_any_order_in_which_they_lie)
 }
 END_TEST
 
-UNIT_MAIN("ascend/experts", rows_of_padding_have_experts_and_do_not_show,
+UNIT_MAIN("ascend/experts", gates_are_of_experts_that_there_are_whatever_the_row,
+          rows_of_padding_have_experts_and_do_not_show,
           numbers_that_may_be_wrong_and_padding_that_would_show_are_refused_by_name,
           lists_of_1_and_128_experts_are_multiplied_and_129_are_refused,
           quantised_weights_are_multiplied_in_any_order_in_which_they_lie)

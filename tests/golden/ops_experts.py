@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cases of mixtures of experts."""
 
+import math
+
 import torch
 
 from ops_cases import FLOATS, case, f64, randint, randn, rounded, tolerance
@@ -21,6 +23,19 @@ def routing():
             x, chosen = randn(t, width, dtype=dtype), randint(0, experts, t, places)
             outs = routed(x, chosen, experts)
             case("npu.moe_init_routing_v2", [x, chosen.to(index)], list(outs), {"expert_num": experts})
+
+
+def gates():
+    for dtype in FLOATS:
+        for shape, k in (((5, 8), 2), ((1, 1), 1), ((3, 128), 8), ((2, 4, 33), 3), ((0, 4), 2), ((4, 60), 60)):
+            # Steps of 0.125 in any order: no two of a row are equal, so the choice is sure.
+            order = torch.Generator().manual_seed(11)
+            rows = [torch.randperm(shape[-1], generator=order) for _ in range(math.prod(shape[:-1]))]
+            x = torch.stack(rows) if rows else torch.zeros(0)
+            x = rounded((x.reshape(shape).double() - shape[-1] / 2) * 0.125, dtype)
+            shares, chosen = torch.softmax(f64(x), -1).topk(k)
+            outs = [rounded(shares, dtype), chosen.to(torch.int32)]
+            case("npu.moe_gating_top_k_softmax", [x], outs, {"k": k}, tolerance(dtype, outs[0], ulps=8))
 
 
 def products():
@@ -62,6 +77,7 @@ def sums():
 
 
 def experts():
+    gates()
     routing()
     products()
     sums()

@@ -17,6 +17,8 @@ static const struct {
     ngd_op_id_t op;
     const char *text;
 } row_cases[] = {
+    {NGD_OP_NPU_MOE_GATING_TOP_K_SOFTMAX, "input %x : f32[B,67]\n%y, %i = npu.moe_gating_top_k_softmax(%x) {k=5}"},
+    {NGD_OP_NPU_MOE_GATING_TOP_K_SOFTMAX, "input %x : bf16[B,3,9]\n%y, %i = npu.moe_gating_top_k_softmax(%x) {k=9}"},
     {NGD_OP_NPU_GROUPED_MATMUL,
      "input %x : f32[B,33]\ninput %r : f32[4,33]\ninput %u : bf16[40,33]\ninput %v : bf16[40,33]\n"
      "input %w : bf16[40,33]\n%a = aten.linear(%x, %r)\n%b, %c = aten.topk(%a) {k=2}\n"

@@ -109,6 +109,8 @@ static const struct {
      "i64[5]"},
     {"input %x : f32[B,8]\ninput %n : i64[2]\ninput %w : bf16[8,C]\n%y = npu.grouped_matmul(%x, %n, %w, %w)", "y",
      "f32[B,C]"},
+    {"input %x : bf16[B,8]\n%y, %e = npu.moe_gating_top_k_softmax(%x) {k=3}", "y", "bf16[B,3]"},
+    {"input %x : f32[2,B,8]\n%y, %e = npu.moe_gating_top_k_softmax(%x) {k=8}", "e", "i32[2,B,8]"},
     {"input %x : f16[B*3,8]\ninput %s : f32[B,3]\ninput %i : i32[B*3]\n%y = npu.moe_finalize_routing(%x, %s, %i)", "y",
      "f16[B,8]"},
     {"input %l : f32[B,100]\ninput %t : f32[B]\ninput %k : i32[B]\ninput %p : f32[B]\ninput %s : i64[B]\n"

@@ -218,8 +218,8 @@ end
 -- The sum of the k of n experts that a row's gate gives the largest shares. m: names of tensors (gate; of expert %d: w1
 -- for the gate, w3 up, w2 down); features: of an expert on this rank; normed: the k shares have the sum 1.
 function experts(x, m, n, k, features, normed)
-  local shares = node("shares", "aten.softmax.int", {node("router", "aten.linear", {x, weight(m.gate, n, hidden)})}, "dim=-1")
-  local scales, chosen = node({"scales", "chosen"}, "aten.topk", {shares}, format("k=%d", k))
+  local router = node("router", "aten.linear", {x, weight(m.gate, n, hidden)})
+  local scales, chosen = node({"scales", "chosen"}, "npu.moe_gating_top_k_softmax", {router}, format("k=%d", k))
   if normed then
     local total = node("scales_sum", "aten.sum.dim_IntList", {scales}, "dim=[-1], keepdim=true")
     scales = node("scales_normed", "aten.div.Tensor", {scales, total})

@@ -7,6 +7,7 @@
  * (moe/moe_init_routing_v2/op_kernel), and does not say in which order equal numbers end.
  */
 #include "devices/ascend/sim/sim_op.h"
+#include <math.h>
 #include <stdlib.h>
 
 #define WORKSPACE 4096 /* what a real tiling asks for varies */
@@ -18,6 +19,87 @@ static void *new_room(int64_t n, size_t size)
     if (!p)
         abort();
     return p;
+}
+
+/* ---- aclnnMoeGatingTopKSoftmax ------------------------------------------------------------------- */
+
+enum { GATED, FINISHED, GATES, GATE_EXPERTS, GATE_ROWS };
+
+/* Larger first, and of equal ones the first. NaN is below all: a real sort does not say where it ends. */
+static bool is_before(const float *share, int64_t a, int64_t b)
+{
+    const float x = isnan(share[a]) ? -INFINITY : share[a], y = isnan(share[b]) ? -INFINITY : share[b];
+
+    return x != y ? x > y : a < b;
+}
+
+/* The softmax of n elements; its padding is -1, as in hicann/ops-transformer c29bc106, kernel e_k_fullload, VectorDup
+ * (moe/moe_gating_top_k_softmax/op_kernel). */
+static void make_shares(const struct sim_view *x, int64_t row, int64_t n, float *share, int64_t padded)
+{
+    float top = -INFINITY, sum = 0;
+
+    for (int64_t e = 0; e < n; e++) {
+        share[e] = (float)sim_load(sim_at(x, row * n + e), x->dtype);
+        top = share[e] > top ? share[e] : top;
+    }
+    for (int64_t e = 0; e < n; e++)
+        sum += share[e] = expf(share[e] - top);
+    for (int64_t e = 0; e < n; e++)
+        share[e] /= sum;
+    for (int64_t e = n; e < padded; e++)
+        share[e] = -1;
+}
+
+/* i[0]: k. */
+static void run_gating(struct sim_op *op)
+{
+    const struct sim_view *x = &op->t[GATED], *done = &op->t[FINISHED];
+    const int64_t n = x->dims[x->rank - 1], rows = sim_elements(x) / n, padded = (n + 31) / 32 * 32, k = op->i[0];
+    float *share = new_room(padded, sizeof(*share));
+    bool *taken = new_room(padded, sizeof(*taken));
+
+    for (int64_t r = 0; r < rows; r++) {
+        const bool finished = done->present && sim_load_int(sim_at(done, r), done->dtype);
+
+        make_shares(x, r, n, share, padded);
+        memset(taken, 0, (size_t)padded * sizeof(*taken));
+        for (int64_t j = 0; j < k; j++) {
+            int64_t best = -1;
+
+            for (int64_t e = 0; e < padded; e++)
+                if (!taken[e] && (best < 0 || is_before(share, e, best)))
+                    best = e;
+            taken[best] = true;
+            sim_store(sim_at(&op->t[GATES], r * k + j), op->t[GATES].dtype, (double)share[best]);
+            sim_store_int(sim_at(&op->t[GATE_EXPERTS], r * k + j), NGD_ACL_INT32, finished ? n : best);
+            sim_store_int(sim_at(&op->t[GATE_ROWS], r * k + j), NGD_ACL_INT32, j * rows + r);
+        }
+    }
+    free(share);
+    free(taken);
+}
+
+ngd_acl_error_t aclnnMoeGatingTopKSoftmaxGetWorkspaceSize(const struct aclTensor *x, const struct aclTensor *finished,
+                                                          int64_t k, const struct aclTensor *y,
+                                                          const struct aclTensor *experts, const struct aclTensor *rows,
+                                                          NGD_ACL_PHASE1)
+{
+    struct sim_op *op;
+
+    SIM_CALL("aclnnMoeGatingTopKSoftmaxGetWorkspaceSize");
+    op = ngd_aclsim_op("aclnnMoeGatingTopKSoftmax", run_gating);
+    ngd_aclsim_operand(op, x);
+    ngd_aclsim_optional(op, finished);
+    ngd_aclsim_operand(op, y);
+    ngd_aclsim_operand(op, experts);
+    ngd_aclsim_operand(op, rows);
+    op->i[0] = k;
+    op->workspace = WORKSPACE;
+    ngd_aclsim_rules(op);
+    ngd_aclsim_check(op, op->code || (op->t[GATES].dims[op->t[GATES].rank - 1] == k),
+                     "results have k columns: else their bounds are not known");
+    return ngd_aclsim_finish(op, workspace_p, executor_p);
 }
 
 /* ---- aclnnMoeInitRoutingV2 ----------------------------------------------------------------------- */

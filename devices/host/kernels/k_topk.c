@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * aten.topk along one dimension of a tensor with any strides. The result is always sorted; ties go to the lower index;
- * NaN counts as larger than everything, as in PyTorch.
+ * NaN counts as larger than everything, as in PyTorch. npu.moe_gating_top_k_softmax is the same of a row's softmax,
+ * which each part keeps in its workspace.
  *
  * A heap holds the best k elements so far, with the worst of them on top. Most elements of a long line lose against it,
  * and for contiguous floats a vector scan skips them. Since indices grow, an equal element loses too.
  */
 #include "base/mem.h"
 #include "devices/host/kernels/k_reduce.h"
+#include "devices/host/kernels/k_softmax.h"
 #include "devices/host/kernels/nd.h"
 #include "devices/host/kernels/typed.h"
 
@@ -21,12 +23,13 @@ typedef int64_t (*key_fn)(const char *p);
 struct topk_params {
     struct ngd_nd lines; /* walks the first elements of lines of x, the values and the indices */
     int64_t n, k, x_step, value_step, index_step;
-    uint32_t size;
+    uint32_t size, index_size;
     int64_t flip; /* 0; -1 if the smallest are wanted */
     key_fn key;
     ngd_beyond_fn beyond; /* for contiguous floats, else NULL */
     float (*get)(const char *p);
-    uint64_t part_bytes; /* of the workspace */
+    ngd_softmax_fn softmax; /* of a line, before; else NULL */
+    uint64_t part_bytes;    /* of the workspace: the heap, then the softmax */
 };
 
 /* Converts sign and magnitude to two's complement, so that -0 equals 0. NaN of either sign is the largest. */
@@ -112,15 +115,31 @@ static void one_line(const struct topk_params *t, const char *x, char *values, c
         heap[0] = heap[i];
         sift_down(heap, i, 0);
         memcpy(values + i * t->value_step, x + e.index * t->x_step, t->size);
-        memcpy(indices + i * t->index_step, &e.index, sizeof(e.index));
+        memcpy(indices + i * t->index_step, &e.index, t->index_size); /* little-endian */
     }
+}
+
+static uint64_t heap_bytes(int64_t k)
+{
+    return ((uint64_t)k * sizeof(struct entry) + 63) & ~(uint64_t)63;
+}
+
+/* The line at x, or its softmax in the workspace. */
+static const char *line_of(const struct topk_params *t, const char *x, char *workspace)
+{
+    char *y = workspace + heap_bytes(t->k);
+
+    if (!t->softmax)
+        return x;
+    t->softmax(x, y, t->n, false);
+    return y;
 }
 
 static void run_topk_part(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {
     const struct topk_params *t = call->params;
     const uint32_t last = t->lines.rank - 1;
-    struct entry *heap = (void *)(call->workspace + part * t->part_bytes);
+    char *workspace = call->workspace + part * t->part_bytes;
     int64_t begin, end;
     struct ngd_nd_it it;
 
@@ -128,13 +147,8 @@ static void run_topk_part(const struct ngd_host_call *call, struct ngd_host_run 
         return;
     for (ngd_nd_start(&it, &t->lines, call->ptrs, begin, end); it.run; ngd_nd_next(&it))
         for (int64_t i = 0; i < it.run; i++)
-            one_line(t, it.p[0] + i * t->lines.step[0][last], it.p[1] + i * t->lines.step[1][last],
-                     it.p[2] + i * t->lines.step[2][last], heap);
-}
-
-static uint64_t part_bytes(int64_t k)
-{
-    return ((uint64_t)k * sizeof(struct entry) + 63) & ~(uint64_t)63;
+            one_line(t, line_of(t, it.p[0] + i * t->lines.step[0][last], workspace),
+                     it.p[1] + i * t->lines.step[1][last], it.p[2] + i * t->lines.step[2][last], (void *)workspace);
 }
 
 static void set_lines(struct topk_params *t, const struct ngd_plan_tensor *const *ops, int64_t dim)
@@ -158,16 +172,19 @@ static void nothing(const struct ngd_host_call *call, struct ngd_host_run *run, 
     (void)parts;
 }
 
-static ngd_status_t prepare_topk(struct ngd_host_prepare *p, struct ngd_diag *diag)
+/* n: elements of a softmax, or 0. */
+static uint64_t part_bytes(int64_t k, int64_t n)
+{
+    return heap_bytes(k) + (((uint64_t)n * sizeof(float) + 63) & ~(uint64_t)63);
+}
+
+static ngd_status_t prepare_lines(struct ngd_host_prepare *p, int64_t dim, bool largest, ngd_softmax_fn softmax)
 {
     const struct ngd_plan_tensor *x = ngd_call_in(p->plan, p->call, 0);
     const struct ngd_plan_tensor *ops[] = {x, ngd_call_out(p->plan, p->call, 0), ngd_call_out(p->plan, p->call, 1)};
     const struct ngd_reduce_table *table = NGD_BY_ISA(p->isa, ngd_reduce);
-    const bool largest = ngd_call_int(p->call, "largest") != 0;
     struct topk_params *t = ngd_arena_calloc(p->arena, 1, sizeof(*t));
-    int64_t dim = ngd_call_int(p->call, "dim");
 
-    (void)diag;
     if (!t)
         return NGD_ERR_NO_MEMORY;
     dim += dim < 0 ? x->rank : 0;
@@ -175,9 +192,13 @@ static ngd_status_t prepare_topk(struct ngd_host_prepare *p, struct ngd_diag *di
     t->n = x->dims[dim];
     t->k = ops[1]->dims[dim];
     t->size = (uint32_t)ngd_dtype_bytes(x->dtype);
+    t->index_size = (uint32_t)ngd_dtype_bytes(ops[2]->dtype);
     t->flip = largest ? 0 : -1;
     t->key = keys[x->dtype];
-    t->part_bytes = part_bytes(t->k);
+    t->softmax = softmax;
+    t->part_bytes = part_bytes(t->k, softmax ? t->n : 0);
+    if (softmax)
+        t->x_step = t->size;
     if (ngd_dtype_is_float(x->dtype) && t->x_step == t->size) {
         t->beyond = largest ? table->above[x->dtype] : table->below[x->dtype];
         t->get = gets[x->dtype];
@@ -185,8 +206,23 @@ static ngd_status_t prepare_topk(struct ngd_host_prepare *p, struct ngd_diag *di
     p->fn = t->k ? run_topk_part : nothing;
     p->few_parts = true;
     p->params = t;
-    p->cost_ns = 20 + (double)t->lines.total * (30 + (double)t->k * 30 + (double)t->n * (t->beyond ? 0.3 : 3));
+    p->cost_ns = 20 + (double)t->lines.total * (30 + (double)t->k * 30 + (double)t->n * (t->beyond ? 0.3 : 3) +
+                                                (double)(softmax ? t->n : 0) * (p->isa == NGD_ISA_SCALAR ? 10 : 1));
     return NGD_OK;
+}
+
+static ngd_status_t prepare_topk(struct ngd_host_prepare *p, struct ngd_diag *diag)
+{
+    (void)diag;
+    return prepare_lines(p, ngd_call_int(p->call, "dim"), ngd_call_int(p->call, "largest") != 0, NULL);
+}
+
+static ngd_status_t prepare_gating(struct ngd_host_prepare *p, struct ngd_diag *diag)
+{
+    const ngd_dtype_t dtype = ngd_call_in(p->plan, p->call, 0)->dtype;
+
+    (void)diag;
+    return prepare_lines(p, -1, true, NGD_BY_ISA(p->isa, ngd_softmax)->line[dtype][dtype]);
 }
 
 static ngd_status_t select_topk(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads,
@@ -195,8 +231,21 @@ static ngd_status_t select_topk(const struct ngd_plan *plan, const struct ngd_pl
     (void)plan;
     (void)diag;
     *strided_p = 1;
-    *workspace_p = ngd_host_max_parts(threads) * part_bytes(ngd_call_int(call, "k"));
+    *workspace_p = ngd_host_max_parts(threads) * part_bytes(ngd_call_int(call, "k"), 0);
+    return NGD_OK;
+}
+
+/* Only a line itself must be contiguous. */
+static ngd_status_t select_gating(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads,
+                                  uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag)
+{
+    const struct ngd_plan_tensor *x = ngd_call_in(plan, call, 0);
+
+    (void)diag;
+    *strided_p = x->strides[x->rank - 1] == 1 || x->dims[x->rank - 1] == 1;
+    *workspace_p = ngd_host_max_parts(threads) * part_bytes(ngd_call_int(call, "k"), x->dims[x->rank - 1]);
     return NGD_OK;
 }
 
 const struct ngd_host_kernel ngd_host_topk = {.select = select_topk, .prepare = prepare_topk};
+const struct ngd_host_kernel ngd_host_moe_gating = {.select = select_gating, .prepare = prepare_gating};
