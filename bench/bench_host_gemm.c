@@ -7,7 +7,9 @@
  * x in i8, with i8 weights, is npu.quant_matmul with a bf16 result; its rows are quantised already.
  *
  *      bench_host_gemm [--k K] [--n N] [--dtype bf16|f16|f32|i8|i32 [--group N]] [--x bf16|f16|f32|i8] [--threads T]
- *                      [--rounds R] [--isa NAME] [ROWS...]
+ *                      [--rounds R] [--isa NAME] [--bucket M] [ROWS...]
+ *
+ * --bucket: products are planned for M rows, and run with fewer.
  */
 #include "base/clock.h"
 #include "base/mem.h"
@@ -65,12 +67,13 @@ static double products(struct ngd_team *team, const struct set *s, uint32_t part
     return (double)(ngd_now() - start);
 }
 
-static void measure_rows(struct ngd_team *team, struct set *s, int64_t rows, ngd_isa_t isa, int rounds)
+static void measure_rows(struct ngd_team *team, struct set *s, int64_t rows, int64_t planned, ngd_isa_t isa, int rounds)
 {
     const double bytes = (double)s->bytes * s->copies;
     double product[64], read[64], ratio[64];
 
-    s->rows = s->g.m = rows;
+    s->rows = rows;
+    s->g.m = planned > rows ? planned : rows;
     if (s->g.xt == NGD_I8)
         ngd_qmm_choose(&s->q, isa);
     else
@@ -148,7 +151,7 @@ int main(int argc, char **argv)
                           .xt = NGD_F32,
                           .wt = NGD_BF16}};
     uint32_t threads = ngd_cpu_count();
-    int64_t rows[64], max_rows = 1, group = 0;
+    int64_t rows[64], max_rows = 1, group = 0, bucket = 0;
     int n_rows = 0, rounds = 7;
     bool offsets = false;
     ngd_isa_t isa = ngd_cpu_isa();
@@ -173,6 +176,8 @@ int main(int argc, char **argv)
             offsets = true;
         else if (strcmp(argv[i], "--threads") == 0)
             threads = (uint32_t)atoi(v), i++;
+        else if (strcmp(argv[i], "--bucket") == 0)
+            bucket = atoll(v), i++;
         else if (strcmp(argv[i], "--rounds") == 0)
             rounds = atoi(v) < 64 ? atoi(v) : 64, i++;
         else if (strcmp(argv[i], "--isa") == 0 && ngd_isa_parse(v, &isa))
@@ -185,6 +190,7 @@ int main(int argc, char **argv)
     if (n_rows == 0)
         for (; n_rows < (int)(sizeof(defaults) / sizeof(defaults[0])); n_rows++)
             rows[n_rows] = defaults[n_rows];
+    max_rows = bucket > max_rows ? bucket : max_rows;
     for (int i = 0; i < n_rows; i++)
         max_rows = rows[i] > max_rows ? rows[i] : max_rows;
     s.g.ldx = s.g.ldw = s.g.k;
@@ -216,7 +222,7 @@ int main(int argc, char **argv)
            (long long)s.g.k, (long long)s.g.n, ngd_dtype_name(s.g.wt), ngd_dtype_name(s.g.xt), threads,
            ngd_isa_name(isa));
     for (int i = 0; i < n_rows; i++)
-        measure_rows(team, &s, rows[i], isa, rounds);
+        measure_rows(team, &s, rows[i], bucket, isa, rounds);
     ngd_team_destroy(team);
     return 0;
 }

@@ -241,9 +241,8 @@ static uint64_t io_bytes(const struct ngd_plan_io *io, int64_t rows)
  * Runs first at the bucket with random inputs, for reference; then with inputs of 0xff only (NaN, indices of -1), which
  * stay in the pool; then with the first `rows` rows alone. The padding may not show.
  */
-static void check_rows(struct bench *b, const struct ready *r, int64_t rows, bool eager, const char *text)
+static void check_rows(struct bench *b, const struct ready *r, int64_t full, int64_t rows, bool eager, const char *text)
 {
-    const int64_t full = BUCKET;
     struct io all, some, poison;
     struct ngd_diag diag = {0};
 
@@ -270,7 +269,8 @@ static void check_rows(struct bench *b, const struct ready *r, int64_t rows, boo
         uint64_t bytes = some.out[i].bytes;
 
         ck_assert_msg(memcmp(some.out_room[i], all.out_room[i], bytes) == 0,
-                      "%lld of %d rows on %s differ in output %u\n%s", (long long)rows, BUCKET, b->name, i, text);
+                      "%lld of %lld rows on %s differ in output %u\n%s", (long long)rows, (long long)full, b->name, i,
+                      text);
         for (; bytes < r->plan->outputs[i].bytes; bytes++)
             if (some.out_room[i][bytes] != 0x5a)
                 ck_abort_msg("padding was copied out\n%s", text);
@@ -290,8 +290,8 @@ static void check_body_rows(struct bench *b, const char *body)
     run_text(&text, "sym B 0..8 buckets 8\n", body);
     open_or_abort(&r, b, ngd_strbuf_str(&text), &full);
     for (int64_t rows = 0; rows <= BUCKET; rows += rows ? 3 : 1) {
-        check_rows(b, &r, rows, false, ngd_strbuf_str(&text));
-        check_rows(b, &r, rows, true, ngd_strbuf_str(&text));
+        check_rows(b, &r, full, rows, false, ngd_strbuf_str(&text));
+        check_rows(b, &r, full, rows, true, ngd_strbuf_str(&text));
     }
     ready_close(&r);
     ngd_strbuf_fini(&text);
@@ -360,6 +360,50 @@ START_TEST(rows_of_padding_go_nowhere)
         ngd_strbuf_fini(&text);
     }
     bench_close(&b);
+}
+END_TEST
+
+#define INT4 ", none, none, none, none) {antiquant_group_size=32}"
+
+/* Products of a bucket that takes blocks of many rows, with few: K of one block and a half, N of one tile and a part.
+ */
+START_TEST(few_rows_of_a_large_bucket_have_the_bits_of_many)
+{
+    static const char *const products[] = {
+        "input %x : f32[B,389]\ninput %w : f32[83,389]\n%y = aten.linear(%x, %w)",
+        "input %x : f32[B,389]\ninput %w : f16[83,389]\n%y = aten.linear(%x, %w)",
+        "input %x : f32[B,389]\ninput %w : bf16[83,389]\n%y = aten.linear(%x, %w)",
+        "input %x : f32[B,256]\ninput %w : bf16[64,256]\n%y = aten.linear(%x, %w)",
+        "input %x : f32[B,3]\ninput %w : f16[33,3]\n%y = aten.linear(%x, %w)",
+        "input %x : bf16[B,1031]\ninput %w : bf16[83,1031]\ninput %b : bf16[83]\n%y = aten.linear(%x, %w, %b)",
+        "input %x : f16[B,800]\ninput %w : f16[70,800]\n%y = aten.linear(%x, %w)",
+        "input %x : f32[B,389]\ninput %w : bf16[389,83]\n%y = aten.mm(%x, %w)",
+        "input %x : f32[B,320]\ninput %w : i8[83,320]\ninput %s : f32[83]\n%t = aten.t(%w)\n"
+        "%y = npu.weight_quant_batchmatmul(%x, %t, %s, none, none, none, none)",
+        "input %x : f32[B,320]\ninput %w : i32[83,40]\ninput %s : bf16[83,10]\n%t = aten.t(%w)\n%u = aten.t(%s)\n"
+        "%y = npu.weight_quant_batchmatmul(%x, %t, %u" INT4,
+    };
+    static const int64_t rows[] = {1, 2, 3, 4, 7, 8, 9, 24, 25, 63};
+    const int64_t full = 64;
+
+    EACH_ISA (isa) {
+        struct bench b;
+
+        bench_open(&b, (ngd_isa_t)isa, 2);
+        for (size_t i = 0; i < sizeof(products) / sizeof(products[0]); i++) {
+            struct ngd_strbuf text;
+            struct ready r;
+
+            ngd_strbuf_init(&text);
+            run_text(&text, "sym B 0..64 buckets 64\n", products[i]);
+            open_or_abort(&r, &b, ngd_strbuf_str(&text), &full);
+            for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++)
+                check_rows(&b, &r, full, rows[k], false, ngd_strbuf_str(&text));
+            ready_close(&r);
+            ngd_strbuf_fini(&text);
+        }
+        bench_close(&b);
+    }
 }
 END_TEST
 
@@ -666,7 +710,8 @@ START_TEST(tensors_without_elements_are_fine)
 }
 END_TEST
 
-UNIT_MAIN("ops/kernels", rows_of_padding_go_nowhere, rows_of_a_bucket_that_are_padding_are_invisible,
+UNIT_MAIN("ops/kernels", rows_of_padding_go_nowhere, few_rows_of_a_large_bucket_have_the_bits_of_many,
+          rows_of_a_bucket_that_are_padding_are_invisible,
           every_operator_that_can_meet_a_bucketed_symbol_is_tested_with_padding,
           operands_with_strides_give_what_their_contiguous_copies_give,
           copy_into_a_strided_view_of_a_state_leaves_the_rest, tensors_without_elements_are_fine)

@@ -104,12 +104,40 @@ static void mul_block(const struct ngd_gemm *g, const struct ngd_gemm_data *d, i
 {
     const int64_t size = g->xt == NGD_F32 ? 4 : 2;
     const ngd_gemm_mul_fn *fn = depth == NGD_GEMM_KC ? g->full : g->last;
+    const bool few = rows <= NGD_GEMM_FEW_ROWS && g->alike;
 
     g->table->widen[g->xt](d->x + (m * g->ldx + k) * size, g->ldx, rows, depth, block, NGD_GEMM_KC);
-    if (fn[k > 0])
+    if (fn[k > 0] && !few)
         fn[k > 0](tile, block, sums); /* always computes RB rows; sums of missing rows are not used */
     else
         g->table->mul(tile, block, NGD_GEMM_KC, rows, depth, sums, k > 0);
+}
+
+/* The product of few rows with a weight in rows of K: sums without tiles. */
+static void gemm_few(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t rows, int64_t n0,
+                     int64_t n1)
+{
+    const int64_t xs = g->xt == NGD_F32 ? 4 : 2, ws = g->wt == NGD_F32 ? 4 : 2;
+    const int64_t room = NGD_GEMM_RB * NGD_GEMM_KC / NGD_GEMM_FEW_ROWS, most = g->xt == NGD_F32 ? g->k : room;
+    float *sums = (float *)(void *)(d->workspace + TILE_BYTES);
+    float *block = (float *)(void *)(d->workspace + TILE_BYTES + SUMS_BYTES);
+
+    for (int64_t n = n0; n < n1; n += NGD_GEMM_NT) {
+        const int64_t cols = n1 - n < NGD_GEMM_NT ? n1 - n : NGD_GEMM_NT;
+
+        for (int64_t k = 0; k < g->k; k += most) {
+            const int64_t depth = g->k - k < most ? g->k - k : most;
+            const char *x = d->x + (m0 * g->ldx + k) * xs;
+
+            if (g->xt != NGD_F32)
+                g->table->widen[g->xt](x, g->ldx, rows, depth, block, room);
+            g->table->chain[g->wt](d->w + (n * g->ldw + k) * ws, g->ldw, cols, depth,
+                                   g->xt == NGD_F32 ? (const float *)(const void *)x : block,
+                                   g->xt == NGD_F32 ? g->ldx : room, rows, sums, k > 0);
+        }
+        for (int64_t m = 0; m < rows; m++)
+            ngd_gemm_put(g, d, m0 + m, n, sums + m * NGD_GEMM_NT, cols);
+    }
 }
 
 static void gemm_wide(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
@@ -120,6 +148,10 @@ static void gemm_wide(const struct ngd_gemm *g, const struct ngd_gemm_data *d, i
     float *block = (float *)(void *)(d->workspace + TILE_BYTES + SUMS_BYTES);
     float *room = (float *)(void *)(d->workspace + TILE_BYTES + SUMS_BYTES + ROWS_BYTES);
 
+    if (m1 - m0 <= NGD_GEMM_FEW_ROWS && g->alike && g->nk && !g->quant.group) {
+        gemm_few(g, d, m0, m1 - m0, n0, n1);
+        return;
+    }
     for (int64_t n = n0; n < n1; n += NGD_GEMM_NT) {
         const int64_t cols = n1 - n < NGD_GEMM_NT ? n1 - n : NGD_GEMM_NT;
 
@@ -411,8 +443,52 @@ uint64_t ngd_gemm_workspace(const struct ngd_gemm *g)
     return plain > tiled ? plain : tiled;
 }
 
-/* Gets the LIBXSMM kernels, all or none: the rows of one product must not run in different kernels. */
-static void choose_xsmm(struct ngd_gemm *g)
+/* Numbers of both signs, and zeros. */
+static float test_value(int64_t i)
+{
+    return (float)((i * 2654435761 >> 7) % 31 - 15) * 0.0731F;
+}
+
+/*
+ * Runs LIBXSMM's kernels and the table's on the same numbers. LIBXSMM does not promise the order of its sums; where it
+ * is ours, replays with few rows can be computed by kernels of few rows.
+ */
+static bool run_alike(const struct ngd_gemm_table *table, const ngd_gemm_mul_fn fn[2], int64_t depth, float *tile)
+{
+    const int64_t n_sums = NGD_GEMM_RB * NGD_GEMM_NT;
+    float *x = tile + NGD_GEMM_KC * NGD_GEMM_NT, *sums = x + NGD_GEMM_RB * NGD_GEMM_KC;
+    bool alike = true;
+
+    for (int64_t i = 0; i < sums - tile; i++)
+        tile[i] = test_value(i);
+    for (int add = 0; alike && add < 2; add++) {
+        fn[add](tile, x, sums);
+        table->mul(tile, x, NGD_GEMM_KC, NGD_GEMM_RB, depth, sums + n_sums, add);
+        alike = memcmp(sums, sums + n_sums, (size_t)n_sums * sizeof(float)) == 0;
+    }
+    return alike;
+}
+
+/* The same, once in a process for each depth. */
+static bool are_alike(const struct ngd_gemm *g, const ngd_gemm_mul_fn fn[2], int64_t depth, ngd_isa_t isa)
+{
+    static _Atomic(uint8_t) known[NGD_ISA_MAX][NGD_GEMM_KC + 1]; /* 1: they are, 2: they are not */
+    float *room;
+
+    if (!fn[0])
+        return true;
+    if (known[isa][depth])
+        return known[isa][depth] == 1;
+    room = ngd_aligned_alloc(64, TILE_BYTES + ROWS_BYTES + 2 * NGD_GEMM_RB * NGD_GEMM_NT * sizeof(float));
+    if (!room)
+        return false;
+    known[isa][depth] = run_alike(g->table, fn, depth, room) ? 1 : 2;
+    ngd_free(room);
+    return known[isa][depth] == 1;
+}
+
+/* Gets the LIBXSMM kernels, all or none: the rows of one product must not run in kernels of different sums. */
+static void choose_xsmm(struct ngd_gemm *g, ngd_isa_t isa)
 {
     const int64_t rest = g->k % NGD_GEMM_KC;
     bool ok = true;
@@ -424,6 +500,7 @@ static void choose_xsmm(struct ngd_gemm *g)
     }
     if (!ok)
         memset(g->full, 0, sizeof(g->full)), memset(g->last, 0, sizeof(g->last));
+    g->alike = are_alike(g, g->full, NGD_GEMM_KC, isa) && are_alike(g, g->last, rest, isa);
 }
 
 void ngd_gemm_choose(struct ngd_gemm *g, ngd_isa_t isa)
@@ -435,8 +512,9 @@ void ngd_gemm_choose(struct ngd_gemm *g, ngd_isa_t isa)
     g->table = NGD_BY_ISA(isa, ngd_gemm_table);
     g->plain_y = g->xt == NGD_F32 && g->alpha == 1.0f && g->i_bias == 0xff;
     g->stream = (double)g->n * (double)g->k * weight_bytes(g) > STREAM_BYTES;
+    g->alike = true;
     if (g->way == NGD_GEMM_WIDE && isa != NGD_ISA_SCALAR)
-        choose_xsmm(g);
+        choose_xsmm(g, isa);
 }
 
 /* Estimates the time of reading w at 10 GB/s and of the arithmetic at half of a core's peak. Returns the longer one. */

@@ -13,7 +13,8 @@
  *         folded at the end.
  *   axpy  w in rows of N, few rows of x. Lanes are columns; an element's sum is one chain along K.
  *   wide  many rows of x. Tiles of w are widened (and transposed) to f32 [k][64] in a workspace that stays in the
- *         L2 cache. LIBXSMM, or our own kernel without it, multiplies blocks of NGD_GEMM_RB rows with them.
+ *         L2 cache. LIBXSMM, or our own kernel without it, multiplies blocks of NGD_GEMM_RB rows with them. If a
+ *         replay has few rows, the same sums are computed without a tile, or without rows that nobody needs.
  *   tiles bf16 w in rows of K on a CPU with AMX, any number of rows of x: k_gemm_amx.c. Chosen by N and K alone.
  *
  * Quantised weights (npu.weight_quant_batchmatmul) take `dot` and `wide`: dot has products of integers and lays x out
@@ -30,6 +31,7 @@
 #define NGD_GEMM_MC 192 /* rows per pass over a tile: their sums are 48 KiB */
 #define NGD_GEMM_RB 24  /* rows per call of the multiplying kernel */
 
+#define NGD_GEMM_FEW_ROWS  8  /* actual rows up to which a `wide` product does not fill a block */
 #define NGD_GEMM_WIDE_ROWS 48 /* planned rows from which on `wide` is chosen */
 
 typedef enum ngd_gemm_way { NGD_GEMM_DOT, NGD_GEMM_AXPY, NGD_GEMM_WIDE, NGD_GEMM_TILES } ngd_gemm_way_t;
@@ -82,6 +84,7 @@ struct ngd_gemm {
     const struct ngd_gemm_table *table;
     /* wide: LIBXSMM kernels for a full tile and for the last tile along K, or NULL; [0] overwrites c, [1] adds to it */
     ngd_gemm_mul_fn full[2], last[2];
+    bool alike; /* wide: LIBXSMM's kernels give the bits of the table's `mul`, so that few rows may use that */
 };
 
 /* The functions of an instruction set. They compute columns [n0, n1) of `rows` rows. Arrays are indexed by the dtype of
@@ -103,6 +106,9 @@ struct ngd_gemm_table {
     void (*pack_kn[3])(const void *w, int64_t ldw, int64_t cols, int64_t depth, float *tile);
     /* Multiplies like LIBXSMM, with one chain of sums along K per element. */
     void (*mul)(const float *tile, const float *x, int64_t ldx, int64_t rows, int64_t depth, float *c, bool add);
+    /* The same without a tile, for few rows: of cols <= 64 rows of w, as they lie. */
+    void (*chain[3])(const void *w, int64_t ldw, int64_t cols, int64_t depth, const float *x, int64_t ldx, int64_t rows,
+                     float *c, bool add);
 };
 NGD_ISA_TABLES(struct ngd_gemm_table, ngd_gemm_table);
 

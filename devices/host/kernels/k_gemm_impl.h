@@ -538,6 +538,145 @@ PACK_NK(f32)
 PACK_NK(f16)
 PACK_NK(bf16)
 
+/* ---- wide: few rows ------------------------------------------------------------------------------------- */
+
+/* acc[m] += x[m][i] * v */
+SIMD_INLINE void gemm_chain_add(simd_f *acc, const float *x, int64_t ldx, const int mb, int64_t i, simd_f v)
+{
+    NGD_UNROLL for (int m = 0; m < mb; m++) acc[m] = simd_fma(v, simd_set1(x[m * ldx + i]), acc[m]);
+}
+
+/* The next CHAIN_DEPTH_<dtype> elements along K of SIMD_W rows of w. */
+#define CHAIN_STEP(T)                                                                                                 \
+    SIMD_INLINE void gemm_chain_step_##T(const ngd_el_##T *w, int64_t ldw, const float *x, int64_t ldx, const int mb, \
+                                         simd_f *acc)                                                                 \
+    {                                                                                                                 \
+        simd_f v[SIMD_W];                                                                                             \
+                                                                                                                      \
+        NGD_UNROLL for (int r = 0; r < SIMD_W; r++) v[r] = simd_load_##T(w + r * ldw);                                \
+        gemm_transpose(v);                                                                                            \
+        NGD_UNROLL for (int i = 0; i < SIMD_W; i++) gemm_chain_add(acc, x, ldx, mb, i, v[i]);                         \
+    }
+CHAIN_STEP(f16)
+#if NGD_SIMD == 8
+/* Eight rows of eight words: v[i] gets word i of each. Halves of a vector are loaded each from its own row, which saves
+ * a third of the shuffles. */
+SIMD_INLINE void gemm_load_words(const char *w, int64_t row_bytes, simd_f *v)
+{
+    NGD_UNROLL for (int h = 0; h < 8; h += 4)
+    {
+        simd_f r[4], t[4];
+
+        NGD_UNROLL for (int i = 0; i < 4; i++) r[i] =
+            _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps((const void *)(w + i * row_bytes + h * 4))),
+                                 _mm_loadu_ps((const void *)(w + (i + 4) * row_bytes + h * 4)), 1);
+        NGD_UNROLL for (int i = 0; i < 2; i++)
+        {
+            t[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+            t[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+        }
+        v[h] = _mm256_shuffle_ps(t[0], t[2], 0x44);
+        v[h + 1] = _mm256_shuffle_ps(t[0], t[2], 0xee);
+        v[h + 2] = _mm256_shuffle_ps(t[1], t[3], 0x44);
+        v[h + 3] = _mm256_shuffle_ps(t[1], t[3], 0xee);
+    }
+}
+
+SIMD_INLINE void gemm_chain_step_f32(const float *w, int64_t ldw, const float *x, int64_t ldx, const int mb,
+                                     simd_f *acc)
+{
+    simd_f v[8];
+
+    gemm_load_words((const char *)w, ldw * 4, v);
+    NGD_UNROLL for (int i = 0; i < 8; i++) gemm_chain_add(acc, x, ldx, mb, i, v[i]);
+}
+
+/* A word has two of bf16: each becomes f32 without a shuffle. */
+SIMD_INLINE void gemm_chain_step_bf16(const uint16_t *w, int64_t ldw, const float *x, int64_t ldx, const int mb,
+                                      simd_f *acc)
+{
+    const simd_f high = _mm256_castsi256_ps(_mm256_set1_epi32((int)0xffff0000));
+    simd_f v[8];
+
+    gemm_load_words((const char *)w, ldw * 2, v);
+    NGD_UNROLL for (int i = 0; i < 8; i++)
+    {
+        gemm_chain_add(acc, x, ldx, mb, 2 * i, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(v[i]), 16)));
+        gemm_chain_add(acc, x, ldx, mb, 2 * i + 1, _mm256_and_ps(v[i], high));
+    }
+}
+enum { CHAIN_DEPTH_f32 = 8, CHAIN_DEPTH_f16 = 8, CHAIN_DEPTH_bf16 = 16 };
+#else
+CHAIN_STEP(f32)
+CHAIN_STEP(bf16)
+enum { CHAIN_DEPTH_f32 = SIMD_W, CHAIN_DEPTH_f16 = SIMD_W, CHAIN_DEPTH_bf16 = SIMD_W };
+#endif
+/* Asks for bytes of memory that are needed soon. */
+SIMD_INLINE void gemm_fetch(const char *p, int64_t bytes)
+{
+    NGD_UNROLL for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 2);
+}
+
+enum { CHAIN_GROUPS_f32 = 1, CHAIN_GROUPS_f16 = 2, CHAIN_GROUPS_bf16 = 2 };
+
+/*
+ * One chain of sums along K for each of mb rows of x and of cols rows of w, as gemm_mul has them. groups: SIMD_W
+ * columns each, which take turns, because each step of a chain waits for the one before it. For f32, memory is slower
+ * than one group, and more rows of 4 KiB share lines of the L1 cache. The last group may be a part.
+ */
+#define CHAIN(T)                                                                                                      \
+    SIMD_INLINE void gemm_chain_rows_##T(const float *x, int64_t ldx, const int mb, const int groups,                 \
+                                         const ngd_el_##T *w, int64_t ldw, int64_t cols, int64_t depth, float *c,     \
+                                         bool add)                                                                    \
+    {                                                                                                                 \
+        simd_f acc[2][4], v[SIMD_W];                                                                                  \
+        const char *next = (const char *)(w + groups * SIMD_W * ldw);                                                 \
+        int64_t k = 0;                                                                                                \
+                                                                                                                      \
+        NGD_UNROLL for (int g = 0; g < groups; g++) NGD_UNROLL for (int m = 0; m < mb; m++) acc[g][m] =               \
+            add ? simd_load_f32(c + m * NGD_GEMM_NT + g * SIMD_W) : simd_zero();                                      \
+        for (; cols == groups * SIMD_W && k + CHAIN_DEPTH_##T <= depth; k += CHAIN_DEPTH_##T) {                       \
+            gemm_fetch(next, groups *SIMD_W *CHAIN_DEPTH_##T *(int64_t)sizeof(*w));                                   \
+            next += groups * SIMD_W * CHAIN_DEPTH_##T * (int64_t)sizeof(*w);                                          \
+            NGD_UNROLL for (int g = 0; g < groups; g++)                                                               \
+                gemm_chain_step_##T(w + g * SIMD_W * ldw + k, ldw, x + k, ldx, mb, acc[g]);                           \
+        }                                                                                                             \
+        for (; k < depth; k += SIMD_W) {                                                                              \
+            for (int g = 0; g < groups; g++) {                                                                        \
+                for (int r = 0; r < SIMD_W; r++)                                                                      \
+                    v[r] = g * SIMD_W + r < cols ? simd_load_up_to_##T(w + (g * SIMD_W + r) * ldw + k, depth - k)     \
+                                                 : simd_zero();                                                       \
+                gemm_transpose(v);                                                                                    \
+                for (int i = 0; i < SIMD_W && k + i < depth; i++)                                                     \
+                    gemm_chain_add(acc[g], x + k, ldx, mb, i, v[i]);                                                  \
+            }                                                                                                         \
+        }                                                                                                             \
+        NGD_UNROLL for (int g = 0; g < groups; g++) NGD_UNROLL for (int m = 0; m < mb; m++)                           \
+            simd_store_f32(c + m * NGD_GEMM_NT + g * SIMD_W, acc[g][m]);                                              \
+    }                                                                                                                 \
+    static void gemm_chain_##T(const void *wp, int64_t ldw, int64_t cols, int64_t depth, const float *x, int64_t ldx, \
+                               int64_t rows, float *c, bool add)                                                      \
+    {                                                                                                                 \
+        for (int64_t n = 0; n < cols; n += CHAIN_GROUPS_##T * SIMD_W) {                                               \
+            const ngd_el_##T *w = (const ngd_el_##T *)wp + n * ldw;                                                   \
+            const int64_t some = cols - n < CHAIN_GROUPS_##T * SIMD_W ? cols - n : CHAIN_GROUPS_##T * SIMD_W;         \
+            int64_t m = 0;                                                                                            \
+                                                                                                                      \
+            for (; m + 4 <= rows; m += 4)                                                                             \
+                gemm_chain_rows_##T(x + m * ldx, ldx, 4, CHAIN_GROUPS_##T, w, ldw, some, depth,                       \
+                                    c + m * NGD_GEMM_NT + n, add);                                                    \
+            for (; m + 2 <= rows; m += 2)                                                                             \
+                gemm_chain_rows_##T(x + m * ldx, ldx, 2, CHAIN_GROUPS_##T, w, ldw, some, depth,                       \
+                                    c + m * NGD_GEMM_NT + n, add);                                                    \
+            for (; m < rows; m++)                                                                                     \
+                gemm_chain_rows_##T(x + m * ldx, ldx, 1, CHAIN_GROUPS_##T, w, ldw, some, depth,                       \
+                                    c + m * NGD_GEMM_NT + n, add);                                                    \
+        }                                                                                                             \
+    }
+CHAIN(f32)
+CHAIN(f16)
+CHAIN(bf16)
+
 static void gemm_mul(const float *tile, const float *x, int64_t ldx, int64_t rows, int64_t depth, float *c, bool add)
 {
     for (int64_t n = 0; n < NGD_GEMM_NT; n += 4 * SIMD_W) {
@@ -561,5 +700,6 @@ SIMD_TABLE const struct ngd_gemm_table SIMD_NAME(ngd_gemm_table) = {
     .pack_nk = {gemm_pack_nk_f32, gemm_pack_nk_f16, gemm_pack_nk_bf16},
     .pack_kn = {gemm_pack_kn_f32, gemm_pack_kn_f16, gemm_pack_kn_bf16},
     .mul = gemm_mul,
+    .chain = {gemm_chain_f32, gemm_chain_f16, gemm_chain_bf16},
 };
 #endif
