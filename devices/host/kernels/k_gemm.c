@@ -92,9 +92,10 @@ static void gemm_pack(const struct ngd_gemm *g, const struct ngd_gemm_data *d, i
     const int64_t size = g->wt == NGD_F32 ? 4 : 2, cols = g->n - n < NGD_GEMM_NT ? g->n - n : NGD_GEMM_NT;
     const char *w = d->w + (g->nk ? n * g->ldw + k : k * g->ldw + n) * size;
 
-    if (g->quant.group)
-        ngd_gemm_quant_pack(g, d, n, k, depth, tile, room);
-    else
+    if (g->quant.group) {
+        ngd_gemm_quant_widen(g, d, n, k, depth, room);
+        g->table->pack_nk[NGD_F32](room, NGD_GEMM_KC, cols, depth, tile);
+    } else
         (g->nk ? g->table->pack_nk : g->table->pack_kn)[g->wt](w, g->ldw, cols, depth, tile);
 }
 
@@ -113,12 +114,27 @@ static void mul_block(const struct ngd_gemm *g, const struct ngd_gemm_data *d, i
         g->table->mul(tile, block, NGD_GEMM_KC, rows, depth, sums, k > 0);
 }
 
+/* Adds the products of few rows with `depth` weights of each of cols columns: weights as they lie, or dequantised. */
+static void add_few(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x, int64_t ldx, int64_t rows,
+                    int64_t n, int64_t cols, int64_t k, int64_t depth, float *sums)
+{
+    const int64_t size = g->wt == NGD_F32 ? 4 : 2;
+    float *room = (float *)(void *)(d->workspace + TILE_BYTES + SUMS_BYTES + ROWS_BYTES);
+
+    if (g->quant.group) {
+        ngd_gemm_quant_widen(g, d, n, k, depth, room);
+        g->table->chain[NGD_F32](room, NGD_GEMM_KC, cols, depth, x, ldx, rows, sums, k > 0);
+    } else {
+        g->table->chain[g->wt](d->w + (n * g->ldw + k) * size, g->ldw, cols, depth, x, ldx, rows, sums, k > 0);
+    }
+}
+
 /* The product of few rows with a weight in rows of K: sums without tiles. */
 static void gemm_few(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t rows, int64_t n0,
                      int64_t n1)
 {
-    const int64_t xs = g->xt == NGD_F32 ? 4 : 2, ws = g->wt == NGD_F32 ? 4 : 2;
-    const int64_t room = NGD_GEMM_RB * NGD_GEMM_KC / NGD_GEMM_FEW_ROWS, most = g->xt == NGD_F32 ? g->k : room;
+    const int64_t size = g->xt == NGD_F32 ? 4 : 2, room = NGD_GEMM_RB * NGD_GEMM_KC / NGD_GEMM_FEW_ROWS;
+    const int64_t most = g->quant.group ? NGD_GEMM_KC : g->xt == NGD_F32 ? g->k : room;
     float *sums = (float *)(void *)(d->workspace + TILE_BYTES);
     float *block = (float *)(void *)(d->workspace + TILE_BYTES + SUMS_BYTES);
 
@@ -127,13 +143,12 @@ static void gemm_few(const struct ngd_gemm *g, const struct ngd_gemm_data *d, in
 
         for (int64_t k = 0; k < g->k; k += most) {
             const int64_t depth = g->k - k < most ? g->k - k : most;
-            const char *x = d->x + (m0 * g->ldx + k) * xs;
+            const char *x = d->x + (m0 * g->ldx + k) * size;
 
             if (g->xt != NGD_F32)
                 g->table->widen[g->xt](x, g->ldx, rows, depth, block, room);
-            g->table->chain[g->wt](d->w + (n * g->ldw + k) * ws, g->ldw, cols, depth,
-                                   g->xt == NGD_F32 ? (const float *)(const void *)x : block,
-                                   g->xt == NGD_F32 ? g->ldx : room, rows, sums, k > 0);
+            add_few(g, d, g->xt == NGD_F32 ? (const float *)(const void *)x : block, g->xt == NGD_F32 ? g->ldx : room,
+                    rows, n, cols, k, depth, sums);
         }
         for (int64_t m = 0; m < rows; m++)
             ngd_gemm_put(g, d, m0 + m, n, sums + m * NGD_GEMM_NT, cols);
@@ -148,7 +163,7 @@ static void gemm_wide(const struct ngd_gemm *g, const struct ngd_gemm_data *d, i
     float *block = (float *)(void *)(d->workspace + TILE_BYTES + SUMS_BYTES);
     float *room = (float *)(void *)(d->workspace + TILE_BYTES + SUMS_BYTES + ROWS_BYTES);
 
-    if (m1 - m0 <= NGD_GEMM_FEW_ROWS && g->alike && g->nk && !g->quant.group) {
+    if (m1 - m0 <= NGD_GEMM_FEW_ROWS && g->alike && g->nk) {
         gemm_few(g, d, m0, m1 - m0, n0, n1);
         return;
     }

@@ -98,6 +98,8 @@ struct ngd_gemm_table {
     /* The same for quantised weights, i8 and int4, for up to NGD_QUANT_COLUMNS columns: k_gemm_quant.h. */
     void (*quant_dot[2])(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const struct ngd_quant_area *area,
                          int64_t rows, int64_t n0, int64_t n1);
+    /* Dequantises n weights of a row, i8 and int4 (n is even): dst[i] = (q[i] + offset) * scale. */
+    void (*quant_widen[2])(const int8_t *q, int64_t n, float offset, float scale, float *dst);
     void (*axpy[3])(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1);
     /* Widens rows of x to f32: dst[rows][cols] with rows of ldd. */
     void (*widen[3])(const void *x, int64_t ldx, int64_t rows, int64_t cols, float *dst, int64_t ldd);
@@ -157,13 +159,13 @@ void ngd_gemm_amx_lay_out(const struct ngd_gemm *g, const char *x, int64_t rows,
 void ngd_gemm_amx_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
                       int64_t n1, const char *x);
 
-/* k_gemm_quant.c: describe a product with quantised weights; fill a tile for wide, with `room` for NGD_GEMM_QUANT_ROOM
- * bytes in between. */
+/* k_gemm_quant.c: describe a product with quantised weights; for wide, dequantise `depth` weights from k on of the
+ * columns of a tile that begins at n: to[64][NGD_GEMM_KC]. */
 #define NGD_GEMM_QUANT_ROOM (NGD_GEMM_NT * NGD_GEMM_KC * sizeof(float))
 void ngd_gemm_of_quant(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct ngd_gemm *g,
                        uint32_t *strided_p);
-void ngd_gemm_quant_pack(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t k, int64_t depth,
-                         float *tile, float *room);
+void ngd_gemm_quant_widen(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t k, int64_t depth,
+                          float *to);
 static inline int64_t ngd_gemm_groups(const struct ngd_gemm *g)
 {
     return g->k == 0 ? 0 : (g->k + g->quant.group - 1) / g->quant.group;

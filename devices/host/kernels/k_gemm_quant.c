@@ -301,19 +301,13 @@ static void dequantise(const struct ngd_gemm *g, const char *w, int64_t n, int64
     if (!g->quant.streamed || (g->quant.int4 && (k | depth) % 2 != 0)) {
         for (int64_t i = 0; i < depth; i++)
             to[i] = ((float)quant_at(g, w, n, k + i) + offset) * scale;
-    } else if (g->quant.int4) {
-        for (int64_t i = 0; i < depth / 2; i++) {
-            to[2 * i] = ((float)((int8_t)((uint8_t)row[i] << 4) >> 4) + offset) * scale;
-            to[2 * i + 1] = ((float)(row[i] >> 4) + offset) * scale;
-        }
     } else {
-        for (int64_t i = 0; i < depth; i++)
-            to[i] = ((float)row[i] + offset) * scale;
+        g->table->quant_widen[g->quant.int4](row, depth, offset, scale, to);
     }
 }
 
-void ngd_gemm_quant_pack(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t k, int64_t depth,
-                         float *tile, float *room)
+void ngd_gemm_quant_widen(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t k, int64_t depth,
+                          float *to)
 {
     const struct ngd_gemm_quant *q = &g->quant;
     const int64_t cols = g->n - n < NGD_GEMM_NT ? g->n - n : NGD_GEMM_NT;
@@ -326,8 +320,7 @@ void ngd_gemm_quant_pack(const struct ngd_gemm *g, const struct ngd_gemm_data *d
             dequantise(
                 g, d->w, n + c, k + i, run, antiquant(q->type, d->scale, (n + c) * q->scale_n + group * q->scale_g),
                 d->offset ? antiquant(q->offset_type, d->offset, (n + c) * q->offset_n + group * q->offset_g) : 0,
-                room + c * NGD_GEMM_KC + i);
+                to + c * NGD_GEMM_KC + i);
         }
     }
-    g->table->pack_nk[NGD_F32](room, NGD_GEMM_KC, cols, depth, tile);
 }

@@ -334,3 +334,70 @@ QUANT_TILE(i8)
 QUANT_TILE(i4)
 QUANT_ROWS(i8)
 QUANT_ROWS(i4)
+
+/* ---- wide ---- */
+
+SIMD_INLINE float quant_widened(int q, float offset, float scale)
+{
+    return ((float)q + offset) * scale;
+}
+
+#if NGD_SIMD >= 8
+SIMD_INLINE __m256 quant_widened_words(__m256i q, float offset, float scale)
+{
+    return _mm256_mul_ps(_mm256_add_ps(_mm256_cvtepi32_ps(q), _mm256_set1_ps(offset)), _mm256_set1_ps(scale));
+}
+
+/* Returns how many it widened. */
+SIMD_INLINE int64_t quant_widen_vectors_i8(const int8_t *q, int64_t n, float offset, float scale, float *dst)
+{
+    int64_t i = 0;
+
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(
+            dst + i, quant_widened_words(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(q + i))), offset, scale));
+    return i;
+}
+
+SIMD_INLINE int64_t quant_widen_vectors_i4(const int8_t *q, int64_t n, float offset, float scale, float *dst)
+{
+    int64_t i = 0;
+
+    for (; i + 16 <= n; i += 16) {
+        const __m256i w = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(q + i / 2)));
+        const __m256 even = quant_widened_words(_mm256_srai_epi32(_mm256_slli_epi32(w, 28), 28), offset, scale),
+                     odd = quant_widened_words(_mm256_srai_epi32(_mm256_slli_epi32(w, 24), 28), offset, scale),
+                     low = _mm256_unpacklo_ps(even, odd), high = _mm256_unpackhi_ps(even, odd);
+
+        _mm256_storeu_ps(dst + i, _mm256_permute2f128_ps(low, high, 0x20));
+        _mm256_storeu_ps(dst + i + 8, _mm256_permute2f128_ps(low, high, 0x31));
+    }
+    return i;
+}
+#else
+SIMD_INLINE int64_t quant_widen_vectors_i8(const int8_t *q, int64_t n, float offset, float scale, float *dst)
+{
+    (void)q, (void)n, (void)offset, (void)scale, (void)dst;
+    return 0;
+}
+
+SIMD_INLINE int64_t quant_widen_vectors_i4(const int8_t *q, int64_t n, float offset, float scale, float *dst)
+{
+    (void)q, (void)n, (void)offset, (void)scale, (void)dst;
+    return 0;
+}
+#endif
+
+static void quant_widen_i8(const int8_t *q, int64_t n, float offset, float scale, float *dst)
+{
+    for (int64_t i = quant_widen_vectors_i8(q, n, offset, scale, dst); i < n; i++)
+        dst[i] = quant_widened(q[i], offset, scale);
+}
+
+static void quant_widen_i4(const int8_t *q, int64_t n, float offset, float scale, float *dst)
+{
+    for (int64_t i = quant_widen_vectors_i4(q, n, offset, scale, dst); i < n; i += 2) {
+        dst[i] = quant_widened((int8_t)((uint8_t)q[i / 2] << 4) >> 4, offset, scale);
+        dst[i + 1] = quant_widened(q[i / 2] >> 4, offset, scale);
+    }
+}
