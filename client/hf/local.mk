@@ -70,6 +70,8 @@ dist_families_DATA = \
 	client/hf/families/Qwen2ForCausalLM.lua \
 	client/hf/families/Qwen3ForCausalLM.lua \
 	client/hf/families/Qwen3MoeForCausalLM.lua \
+	client/hf/families/OlmoeForCausalLM.lua \
+	client/hf/families/Qwen2MoeForCausalLM.lua \
 	client/hf/families/SmolLM3ForCausalLM.lua \
 	client/hf/families/decoder.lua \
 	client/hf/families/gguf.lua \

@@ -12,6 +12,8 @@ CLASSES = {
     "llama": (t.LlamaConfig, t.LlamaForCausalLM),
     "qwen2": (t.Qwen2Config, t.Qwen2ForCausalLM),
     "qwen3_moe": (t.Qwen3MoeConfig, t.Qwen3MoeForCausalLM),
+    "qwen2_moe": (t.Qwen2MoeConfig, t.Qwen2MoeForCausalLM),
+    "olmoe": (t.OlmoeConfig, t.OlmoeForCausalLM),
     "mixtral": (t.MixtralConfig, t.MixtralForCausalLM),
     "mistral": (t.MistralConfig, t.MistralForCausalLM),
     "phi3": (t.Phi3Config, t.Phi3ForCausalLM),
@@ -34,6 +36,8 @@ MISTAKES = {
     "gemma2": {"attn_logit_softcapping": None, "final_logit_softcapping": None, "query_pre_attn_scalar": 30},
     "glm4": {"partial_rotary_factor": 1.0},
     "qwen3_moe": {"norm_topk_prob": False, "num_experts_per_tok": 2},
+    "qwen2_moe": {"norm_topk_prob": True, "num_experts_per_tok": 2},
+    "olmoe": {"norm_topk_prob": True, "num_experts_per_tok": 2},
     "mixtral": {"num_experts_per_tok": 1},
     "phi3": {"partial_rotary_factor": 1.0},
     "gemma3_text": {"query_pre_attn_scalar": 30, "rope_local_base_freq": 500.0, "layer_types": ["full_attention"] * 3},
@@ -117,4 +121,17 @@ CASES = [
         hidden_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=24, intermediate_size=48, vocab_size=120,
         num_experts=16, num_experts_per_tok=4, moe_intermediate_size=48, norm_topk_prob=False, tie_word_embeddings=True,
         rope_theta=10000.0, rms_norm_eps=1e-6)),
+]
+
+# Behind those of quant_cases, so that the seeds of all stay what they were.
+LATER = [
+    ("qwen2_moe", "qwen2_moe", "f32", "3 of 7 experts beside an MLP for all rows, the first of three layers is dense", dict(
+        hidden_size=48, num_attention_heads=4, num_key_value_heads=2, intermediate_size=56, vocab_size=120,
+        num_hidden_layers=3, num_experts=7, num_experts_per_tok=3, moe_intermediate_size=20,
+        shared_expert_intermediate_size=28, norm_topk_prob=False, mlp_only_layers=[0], tie_word_embeddings=False,
+        rope_theta=10000.0, rms_norm_eps=1e-6)),
+    ("olmoe_norms", "olmoe", "f32", "3 of 9 experts, norms over all heads", dict(
+        hidden_size=48, num_attention_heads=4, num_key_value_heads=2, intermediate_size=24, vocab_size=120,
+        num_experts=9, num_experts_per_tok=3, norm_topk_prob=False, tie_word_embeddings=False, rope_theta=10000.0,
+        rms_norm_eps=1e-5)),
 ]

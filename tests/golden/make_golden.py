@@ -227,7 +227,7 @@ CASES = [
         ),
     ),
 ]
-CASES += family_cases.CASES + quant_cases.CASES
+CASES += family_cases.CASES + quant_cases.CASES + family_cases.LATER
 TORCH_DTYPE = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
 
@@ -385,7 +385,7 @@ def rewrite_config(path, name, arch, quantise):
     """Write config.json in the form that the case tests, after the reference has read it."""
     with open(os.path.join(path, "config.json")) as f:
         config = json.load(f)
-    if any(case[0] == name for case in family_cases.CASES):  # what a field that is absent means is part of the family
+    if any(case[0] == name for case in family_cases.CASES + family_cases.LATER):  # what a field that is absent means is part of the family
         default = family_cases.CLASSES[arch][0]().to_dict()
         config = {k: v for k, v in config.items() if k not in family_cases.DEFAULTED or default.get(k) != v}
     if quantise:

@@ -5,7 +5,7 @@ read_decoder {max_position_embeddings = 32768}
 local n, k = read_experts("num_experts", 128, "num_experts_per_tok", 8)
 local features = divide("moe_intermediate_size", int("moe_intermediate_size", 768))
 local normed = bool("norm_topk_prob", false)
-local step = int("decoder_sparse_step", 1)
+local is_sparse = read_sparse_layers()
 local window = bool("use_sliding_window", false) and int("sliding_window", 4096)
 function window_of(i) return window end
 qkv_bias = bool("attention_bias", false)
@@ -13,13 +13,8 @@ o_bias = qkv_bias
 qk_norm = true
 read_rope("rope", head_dim)
 
-local dense = {}
-for _, i in ipairs(list "mlp_only_layers" or {}) do dense[i] = true end
-
 local dense_mlp = mlp
 function mlp(i, x)
-  if dense[i] or (i + 1) % step ~= 0 then return dense_mlp(i, x) end
-  local prefix = format("model.layers.%d.mlp.", i)
-  return experts(x, {gate = prefix .. "gate.weight", w1 = prefix .. "experts.%d.gate_proj.weight",
-    w2 = prefix .. "experts.%d.down_proj.weight", w3 = prefix .. "experts.%d.up_proj.weight"}, n, k, features, normed)
+  if not is_sparse(i) then return dense_mlp(i, x) end
+  return experts(x, experts_of(format("model.layers.%d.mlp.", i)), n, k, features, normed)
 end

@@ -187,24 +187,28 @@ mlp_bias = false
 gate_fused = false  -- gate and up are one weight, gate_up_proj
 activation = "silu" -- or "gelu", "gelu_tanh"
 
-local function activated(gate)
-  if activation == "silu" then return node("act", "aten.silu", {gate}) end
-  return node("act", "aten.gelu", {gate}, activation == "gelu_tanh" and 'approximate="tanh"' or nil)
+-- activation(gate) * up
+local function gated(gate, up, tag)
+  local act = activation == "silu" and node(tag .. "act", "aten.silu", {gate}) or
+    node(tag .. "act", "aten.gelu", {gate}, activation == "gelu_tanh" and 'approximate="tanh"' or nil)
+  return node(tag .. "prod", "aten.mul.Tensor", {act, up})
 end
 
-function mlp(i, m)
-  local prefix = format("model.layers.%d.mlp.", i)
+-- The MLP with so many features whose tensors' names begin with prefix. tag: what the names of its nodes begin with.
+function mlp_of(m, prefix, features, tag)
   local gate, up
   if gate_fused then
-    local both = linear("gate_up", m, prefix .. "gate_up_proj", 2 * ffn, hidden, mlp_bias)
-    gate, up = node({"gate", "up"}, "aten.split_with_sizes", {both}, format("split_sizes=[%d, %d], dim=1", ffn, ffn))
+    local both = linear(tag .. "gate_up", m, prefix .. "gate_up_proj", 2 * features, hidden, mlp_bias)
+    gate, up = node({tag .. "gate", tag .. "up"}, "aten.split_with_sizes", {both},
+      format("split_sizes=[%d, %d], dim=1", features, features))
   else
-    gate = linear("gate", m, prefix .. "gate_proj", ffn, hidden, mlp_bias)
-    up = linear("up", m, prefix .. "up_proj", ffn, hidden, mlp_bias)
+    gate = linear(tag .. "gate", m, prefix .. "gate_proj", features, hidden, mlp_bias)
+    up = linear(tag .. "up", m, prefix .. "up_proj", features, hidden, mlp_bias)
   end
-  local product = node("prod", "aten.mul.Tensor", {activated(gate), up})
-  return summed_linear("down", product, prefix .. "down_proj", hidden, ffn, mlp_bias)
+  return summed_linear(tag .. "down", gated(gate, up, tag), prefix .. "down_proj", hidden, features, mlp_bias)
 end
+
+function mlp(i, m) return mlp_of(m, format("model.layers.%d.mlp.", i), ffn, "") end
 
 -- ---- mixture of experts ----
 
@@ -228,11 +232,25 @@ function experts(x, m, n, k, features, normed)
     format("expert_num=%d", n))
   local gate = grouped("gate", rows_by_expert, counts, n, m.w1, features, hidden, "rows")
   local up = grouped("up", rows_by_expert, counts, n, m.w3, features, hidden, "rows")
-  local product = node("prod", "aten.mul.Tensor", {activated(gate), up})
+  local product = gated(gate, up, "")
   return summed("moe", function(part)
     local down = grouped("down", product, counts, n, m.w2, hidden, features, "columns")
     return node(part, "npu.moe_finalize_routing", {down, scales, to})
   end)
+end
+
+-- Names of the tensors of an MLP whose experts have the names of an MLP.
+function experts_of(prefix)
+  return {gate = prefix .. "gate.weight", w1 = prefix .. "experts.%d.gate_proj.weight",
+    w2 = prefix .. "experts.%d.down_proj.weight", w3 = prefix .. "experts.%d.up_proj.weight"}
+end
+
+-- Reads which layers have experts: each decoder_sparse_step-th one that mlp_only_layers does not name. Returns the
+-- function that says so.
+function read_sparse_layers()
+  local step, dense = int("decoder_sparse_step", 1), {}
+  for _, i in ipairs(list "mlp_only_layers" or {}) do dense[i] = true end
+  return function(i) return not dense[i] and (i + 1) % step == 0 end
 end
 
 -- The numbers of experts, and of those that a row has.
