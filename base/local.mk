@@ -31,6 +31,7 @@ libngdbase_la_SOURCES = \
 	base/status.c base/status.h \
 	base/stop.c base/stop.h \
 	base/strbuf.c base/strbuf.h \
+	base/token_file.c base/token_file.h \
 	base/tsan.h \
 	base/utf8.h \
 	base/wakeup.c base/wakeup.h

@@ -45,6 +45,7 @@ typedef enum ngd_lock_rank {
     NGD_RANK_PEERS,         /* daemon: table of connections */
     NGD_RANK_TLS,           /* daemon: the current TLS context */
     NGD_RANK_IDENTITIES,    /* daemon: table of identities */
+    NGD_RANK_TOKENS,        /* daemon: the tokens in use */
     NGD_RANK_OPTIONS,       /* daemon: strings and lists of options that a reload changes */
     NGD_RANK_PATTERNS,      /* daemon: registered patterns */
     NGD_RANK_LISTENERS,     /* daemon: listening sockets and addresses, which a reload changes */

@@ -38,6 +38,7 @@ struct ngd_sdnotify;
 struct ngd_sessions;
 struct ngd_stats_http;
 struct ngd_store;
+struct ngd_tokens;
 struct ngd_stop_guard;
 struct ngd_watchdog;
 
@@ -79,6 +80,7 @@ struct ngd_daemon {
     struct ngd_sessions *sessions;
     struct ngd_loader *loader;
     struct ngd_identities *identities;
+    struct ngd_tokens *tokens;
     struct ngd_patterns *patterns;
     struct ngd_peers *peers;
     struct ngd_front *front;

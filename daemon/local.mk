@@ -68,6 +68,8 @@ libngddaemon_la_SOURCES = \
 	daemon/session.h \
 	daemon/sockets.c \
 	daemon/sockets.h \
+	daemon/tokens.c \
+	daemon/tokens.h \
 	daemon/wire.c \
 	daemon/wire.h
 libngdfront_la_SOURCES = \
@@ -110,6 +112,8 @@ libngdrpc_la_SOURCES = \
 	daemon/rpc/rpc_server.c \
 	daemon/rpc/rpc_server.h \
 	daemon/rpc/rpc_state.h \
+	daemon/rpc/rpc_who.c \
+	daemon/rpc/rpc_who.h \
 	daemon/rpc/turn.c \
 	daemon/rpc/turn.h \
 	daemon/rpc/wire_bounds.def \

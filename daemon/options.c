@@ -203,6 +203,16 @@ const struct ngd_config_option ngd_options_table[] = {
      "devices, and all clients of one address, such as 127.0.0.1, are one identity. A session belongs to whoever has "
      "its token.",
      RELOAD},
+    {"allow-plaintext-tokens", NGD_CONFIG_BOOL, AT(allow_plaintext_tokens), "no", 0, 0, NULL,
+     "yes: bearer tokens are accepted over plaintext TCP from other machines too, where everybody on the path can read "
+     "and use them. no: over plaintext TCP only from loopback addresses.",
+     RELOAD},
+    {"token-file", NGD_CONFIG_STRING, AT(token_file), "", 0, 0, NULL,
+     "File with the hashes of bearer tokens, a line each: NAME sha256:HASH EXPIRES, as npugraphctl tokens writes "
+     "them. A call with metadata \"authorization: Bearer TOKEN\" has the identity token:NAME. Only the file's owner "
+     "may "
+     "write it, and only its group may read it too. It is read at the start and by a reload.",
+     RELOAD},
     {"admin-identities", NGD_CONFIG_LIST, AT(admin_identities), "", 0, 0, NULL,
      "Identity of an administrator: uid:N, tls-uri:NAME, tls-dns:NAME or tls-cn:NAME. An administrator may see, "
      "unload and share what other identities own, and may drain the daemon. Root and the daemon's own user are always "

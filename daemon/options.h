@@ -59,7 +59,8 @@ struct ngd_options {
     char *tls_cert, *tls_key, *tls_client_ca, *tls_crl;
     bool tls_allow_cn;
     ngd_nsec_t max_connection_age;
-    bool allow_plaintext;
+    bool allow_plaintext, allow_plaintext_tokens;
+    char *token_file;
     struct ngd_config_list admin_identities;
     struct ngd_config_list may_publish;
     struct ngd_config_list group; /* NAME=IDENTITY */

@@ -23,6 +23,7 @@
 #include "daemon/identity.h"
 #include "daemon/jobs.h"
 #include "daemon/models.h"
+#include "daemon/tokens.h"
 #include "daemon/client_stream.h"
 #include "proto/npugraph.pb-c.h"
 #include "scheduler/run/sched.h"
@@ -45,6 +46,7 @@ enum state { OPEN, BROKEN, ENDED };
 struct ngd_session {
     struct ngd_sessions *sessions;
     struct ngd_identity *identity;
+    bool has_bearer; /* a bearer token named the identity */
     struct ngd_share *share;
     struct ngd_usage *usage;
     struct ngd_order *orders[NGD_SESSION_STREAMS];
@@ -62,6 +64,7 @@ struct ngd_session {
 
     struct ngd_mutex lock;
     enum state state NGD_GUARDED_BY(lock);
+    struct ngd_token *bearer NGD_GUARDED_BY(lock); /* a reference: that of the client that came last; or NULL */
     ngd_nsec_t broken_at NGD_GUARDED_BY(lock);
     struct ngd_client_stream *stream NGD_GUARDED_BY(lock);  /* a reference */
     bool greeted NGD_GUARDED_BY(lock);                      /* the stream's first message is on its way */
@@ -108,6 +111,7 @@ static void session_free(struct ngd_session *s) NGD_NO_THREAD_SAFETY
     ngd_share_unref(s->share);
     ngd_usage_unref(s->usage);
     ngd_identity_unref(s->identity);
+    ngd_token_unref(s->bearer);
     ngd_mutex_fini(&s->lock);
     ngd_free(s);
 }
@@ -123,7 +127,7 @@ uint64_t ngd_session_id(const struct ngd_session *s)
 {
     return s->id;
 }
-const struct ngd_identity *ngd_session_identity(const struct ngd_session *s)
+struct ngd_identity *ngd_session_identity(const struct ngd_session *s)
 {
     return s->identity;
 }
@@ -169,9 +173,26 @@ static void drop_object(struct ngd_object *object)
     ngd_object_unref(object);
 }
 
-static void end_stream(const struct ngd_session *s, struct ngd_client_stream *stream)
+/* TOKEN_EXPIRED: the session was opened with a token that is over. */
+static ngd_status_t check_bearer(struct ngd_session *s, struct ngd_diag *diag)
 {
-    if (ngd_daemon_state(s->sessions->daemon) == NGD_DAEMON_SERVING)
+    ngd_status_t status;
+
+    if (!s->has_bearer)
+        return NGD_OK;
+    ngd_mutex_lock(&s->lock);
+    status = ngd_token_check(s->bearer, diag);
+    ngd_mutex_unlock(&s->lock);
+    return status;
+}
+
+static void end_stream(struct ngd_session *s, struct ngd_client_stream *stream)
+{
+    struct ngd_diag diag = {0};
+
+    if (check_bearer(s, &diag) != NGD_OK)
+        stream->ops->end(stream, diag.status, diag.text);
+    else if (ngd_daemon_state(s->sessions->daemon) == NGD_DAEMON_SERVING)
         stream->ops->end(stream, NGD_ERR_SESSION_GONE, "the session has ended");
     else /* the session has ended because of the drain */
         stream->ops->end(stream, NGD_ERR_DRAINING, "the daemon is stopping; use another one");
@@ -311,6 +332,12 @@ bool ngd_session_left(struct ngd_session *s, struct ngd_client_stream *stream, b
     return !broken;
 }
 
+static bool is_over(const struct ngd_session *s, ngd_nsec_t now) NGD_REQUIRES(s->lock)
+{
+    return (s->state == BROKEN && now - s->broken_at >= s->grace) ||
+           (s->has_bearer && ngd_token_check(s->bearer, NULL) != NGD_OK);
+}
+
 void ngd_sessions_expire(struct ngd_sessions *all)
 {
     ngd_nsec_t now = ngd_now();
@@ -324,7 +351,7 @@ void ngd_sessions_expire(struct ngd_sessions *all)
             bool over;
 
             ngd_mutex_lock(&s->lock);
-            over = s->state == BROKEN && now - s->broken_at >= s->grace && claim_end(s);
+            over = is_over(s, now) && claim_end(s);
             ngd_mutex_unlock(&s->lock);
             if (over) {
                 late = session_ref(s);
@@ -404,6 +431,10 @@ static ngd_status_t make_session(struct ngd_sessions *all, const struct ngd_sess
     ngd_list_init(&s->streams);
     ngd_list_init(&s->link);
     s->identity = ngd_identity_ref(client->identity);
+    s->has_bearer = client->bearer != NULL;
+    ngd_mutex_lock(&s->lock);
+    s->bearer = ngd_token_ref(client->bearer);
+    ngd_mutex_unlock(&s->lock);
     if (ngd_handle_table_create(OBJECTS_MAX, &s->objects) != NGD_OK || open_streams(s) != NGD_OK ||
         ngd_answers_create(s->identity, &s->answers) != NGD_OK || open_share(s) != NGD_OK ||
         !(s->usage = ngd_usage_create()) || getrandom(&s->id, sizeof(s->id), 0) != sizeof(s->id) ||
@@ -464,22 +495,30 @@ ngd_status_t ngd_session_resume(struct ngd_sessions *all, const struct ngd_sessi
 {
     struct ngd_session *s;
     struct ngd_client_stream *old = NULL;
+    struct ngd_token *old_bearer = NULL;
     /* protobuf-c makes an empty field NULL; it is still a token, a wrong one. */
-    ngd_status_t status =
-        ngd_sessions_find(all, id, client->identity, token ? token : (const uint8_t *)"", n_token, &s, diag);
+    ngd_status_t status = ngd_sessions_find(all, id, &s, diag);
 
     if (status != NGD_OK)
         return status;
+    status = ngd_session_check_user(s, client->identity, token ? token : (const uint8_t *)"", n_token, diag);
+    if (status != NGD_OK) {
+        ngd_session_unref(s);
+        return status;
+    }
     ngd_mutex_lock(&s->lock);
     if (s->state == ENDED) {
         status = NGD_ERR_SESSION_GONE;
     } else {
         old = s->stream;
         s->stream = ngd_client_stream_ref(client->stream);
+        old_bearer = s->bearer;
+        s->bearer = ngd_token_ref(client->bearer);
         s->greeted = s->told = false;
         s->state = OPEN;
     }
     ngd_mutex_unlock(&s->lock);
+    ngd_token_unref(old_bearer);
     if (old) { /* its connection is dead, or the client replaces it */
         old->ops->end(old, NGD_ERR_SESSION_GONE, "the session was taken over by another connection");
         ngd_client_stream_unref(old);
@@ -585,8 +624,8 @@ static bool same_token(const uint8_t *a, const uint8_t *b, size_t n)
 
 /* Checks that the client may use the session. On a transport that proves nothing, many users have one identity; there
  * the token says whose session it is. */
-static ngd_status_t check_user(const struct ngd_session *s, const struct ngd_identity *identity, const uint8_t *token,
-                               size_t n_token, struct ngd_diag *diag)
+ngd_status_t ngd_session_check_user(const struct ngd_session *s, const struct ngd_identity *identity,
+                                    const uint8_t *token, size_t n_token, struct ngd_diag *diag)
 {
     if (s->identity != identity)
         return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED, "session %" PRIu64 " belongs to another identity", s->id);
@@ -599,22 +638,25 @@ static ngd_status_t check_user(const struct ngd_session *s, const struct ngd_ide
     return NGD_OK;
 }
 
-ngd_status_t ngd_sessions_find(struct ngd_sessions *all, uint64_t id, const struct ngd_identity *identity,
-                               const uint8_t *token, size_t n_token, struct ngd_session **session_p,
+struct ngd_token *ngd_session_bearer(struct ngd_session *s, const uint8_t *token, size_t n_token)
+{
+    struct ngd_token *bearer;
+
+    if (!s->has_bearer || !token || !same_token(s->token, token, n_token))
+        return NULL;
+    ngd_mutex_lock(&s->lock);
+    bearer = ngd_token_ref(s->bearer);
+    ngd_mutex_unlock(&s->lock);
+    return bearer;
+}
+
+ngd_status_t ngd_sessions_find(struct ngd_sessions *all, uint64_t id, struct ngd_session **session_p,
                                struct ngd_diag *diag)
 {
-    struct ngd_session *s = find_id(all, id);
-    ngd_status_t status;
-
-    if (!s)
-        return ngd_diag_set(diag, NGD_ERR_SESSION_GONE, "session %" PRIu64 " has ended or never existed; open another",
-                            id);
-    status = check_user(s, identity, token, n_token, diag);
-    if (status == NGD_OK)
-        *session_p = s;
-    else
-        ngd_session_unref(s);
-    return status;
+    *session_p = find_id(all, id);
+    return *session_p ? NGD_OK
+                      : ngd_diag_set(diag, NGD_ERR_SESSION_GONE,
+                                     "session %" PRIu64 " has ended or never existed; open another", id);
 }
 
 /* Holds a few sessions at a time, without a list: a list has to be allocated, and a walk that failed would look as if

@@ -20,6 +20,7 @@ struct ngd_identity;
 struct ngd_session;
 struct ngd_sessions;
 struct ngd_client_stream;
+struct ngd_token;
 
 #define NGD_SESSION_TOKEN_BYTES  16
 #define NGD_SESSION_NAME_MAX     64
@@ -40,7 +41,8 @@ void ngd_sessions_announce_drain(struct ngd_sessions *sessions, uint32_t grace_m
 struct ngd_session_client {
     struct ngd_client_stream *stream;
     struct ngd_identity *identity;
-    const char *peer; /* its address */
+    struct ngd_token *bearer; /* that named the identity; NULL: the connection did */
+    const char *peer;         /* its address */
 };
 /* Opens a session for the client's identity; *session_p is a reference. */
 ngd_status_t ngd_session_open(struct ngd_sessions *sessions, const struct ngd_session_client *client,
@@ -59,18 +61,23 @@ void ngd_session_greeted(struct ngd_session *session);
  */
 bool ngd_session_left(struct ngd_session *session, struct ngd_client_stream *stream, bool broken);
 
-/*
- * Finds the session that a call's metadata names; *session_p is a reference. token: NULL if the metadata has none.
- * SESSION_GONE. PERMISSION_DENIED for another identity's session. SESSION_TOKEN for a wrong token, or if an unproven
- * identity gives none.
- */
-ngd_status_t ngd_sessions_find(struct ngd_sessions *sessions, uint64_t id, const struct ngd_identity *identity,
-                               const uint8_t *token, size_t n_token, struct ngd_session **session_p,
+/* Finds the session that a call's metadata names; *session_p is a reference. SESSION_GONE. Whether the caller may use
+ * it is ngd_session_check_user's. */
+ngd_status_t ngd_sessions_find(struct ngd_sessions *sessions, uint64_t id, struct ngd_session **session_p,
                                struct ngd_diag *diag);
+/*
+ * Returns the bearer token (a reference) of a session that was opened with one, if the session's own token is right: it
+ * then proves who calls, and no bearer token need be looked up. Otherwise NULL.
+ */
+struct ngd_token *ngd_session_bearer(struct ngd_session *session, const uint8_t *token, size_t n_token);
+/* token: NULL if the metadata has none. PERMISSION_DENIED for another identity's session. SESSION_TOKEN for a wrong
+ * token, or if an unproven identity gives none. */
+ngd_status_t ngd_session_check_user(const struct ngd_session *session, const struct ngd_identity *identity,
+                                    const uint8_t *token, size_t n_token, struct ngd_diag *diag);
 struct ngd_session *ngd_session_unref(struct ngd_session *session); /* returns NULL; NULL is fine */
 uint64_t ngd_session_id(const struct ngd_session *session);
-const struct ngd_identity *ngd_session_identity(const struct ngd_session *session); /* the session's reference */
-const uint8_t *ngd_session_token(const struct ngd_session *session);                /* secret: never logged or listed */
+struct ngd_identity *ngd_session_identity(const struct ngd_session *session); /* the session's reference */
+const uint8_t *ngd_session_token(const struct ngd_session *session);          /* secret: never logged or listed */
 #define NGD_SESSION_STREAMS 16
 /* Parts of the session; its reference keeps them. */
 struct ngd_order *ngd_session_order(struct ngd_session *session, uint32_t stream); /* of one stream's replays */

@@ -30,6 +30,7 @@
 #include "daemon/rpc/rpc_server.h"
 #include "daemon/sdnotify.h"
 #include "daemon/session.h"
+#include "daemon/tokens.h"
 #include "graphs/store.h"
 #include "proto/descriptors.h"
 #include "scheduler/run/sched.h"
@@ -250,6 +251,25 @@ static ngd_status_t start_identities(struct ngd_daemon *d, struct ngd_diag *diag
     ngd_settings_identities(&d->options, &params);
     status = ngd_identities_create(&params, &d->identities);
     return status == NGD_OK ? NGD_OK : ngd_diag_set(diag, status, "the table of identities cannot be created");
+}
+
+static ngd_status_t start_tokens(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    struct ngd_token_set *set;
+    ngd_status_t status = ngd_token_set_read(d->options.token_file, &set, diag);
+
+    if (status != NGD_OK)
+        return status;
+    if (*d->options.token_file)
+        ngd_notice("daemon", "%s: %zu tokens", d->options.token_file, ngd_token_set_size(set));
+    status = ngd_tokens_create(set, &d->tokens);
+    return status == NGD_OK ? NGD_OK : ngd_diag_set(diag, status, "no host memory for tokens");
+}
+
+static void stop_tokens(struct ngd_daemon *d)
+{
+    ngd_tokens_destroy(d->tokens);
+    d->tokens = NULL;
 }
 
 static void stop_identities(struct ngd_daemon *d)
@@ -524,6 +544,7 @@ static const struct part parts[] = {
     {"limits", start_limits, NULL},
     {"locks", start_locks, stop_locks},
     {"loop", start_reactor, stop_reactor}, /* blocks the signals, so it starts before any thread */
+    {"tokens", start_tokens, stop_tokens},
     {"identities", start_identities, stop_identities},
     {"devices", ngd_device_list_start, ngd_device_list_stop},
     {"store", start_store, stop_store},

@@ -186,6 +186,7 @@ int ctl_cmd_tokenize(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_cache(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_reload(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_config(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_tokens(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_completion(struct ctl *ctl, int argc, char **argv);
 
 #endif

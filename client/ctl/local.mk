@@ -3,6 +3,7 @@
 bin_PROGRAMS += npugraphctl
 npugraphctl_SOURCES = \
 	client/ctl/ctl.h \
+	client/ctl/ctl_bearer.c \
 	client/ctl/ctl_doctor.c \
 	client/ctl/ctl_doctor_device.c \
 	client/ctl/ctl_explain.c \

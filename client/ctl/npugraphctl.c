@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define GLOBAL_FLAGS  "json quiet"
-#define GLOBAL_VALUED "address timeout tls-ca tls-cert tls-key tls-server-name color"
+#define GLOBAL_VALUED "address timeout tls-ca tls-cert tls-key tls-server-name token-file color"
 
 /* --json was given: errors are JSON too. Not in struct ctl, which mistakes in options have no part in. */
 static bool errors_in_json;
@@ -186,6 +186,16 @@ const struct ctl_command ctl_commands[] = {
      "show tells for each option its value, the file and line that set it, and whether a reload changes it or only a\n"
      "restart. diff compares what runs with what the files and the command line say now. For administrators.",
      false, ctl_cmd_config},
+    {"tokens",
+     "[new NAME [--expires TIME] [--file FILE] | list --file FILE | revoke NAME [--keep-newest] --file FILE | hash]",
+     "Make and revoke bearer tokens; needs no daemon",
+     "FILE is the daemon's token-file, which has hashes of tokens; a reload makes the daemon read it. new prints a "
+     "new\n"
+     "token, once, and adds its line to FILE, or prints that too. TIME is 12h, 30d, 2027-01-31T12:00:00Z or never\n"
+     "(default 90d). Several tokens may have one name. revoke removes them all, or with --keep-newest all but the "
+     "last.\n"
+     "hash prints what FILE has of a token that it reads from standard input.",
+     false, ctl_cmd_tokens},
     {"completion", "bash|zsh|fish", "Print a shell's completion",
      "Packages install it. To try it: source <(npugraphctl completion bash).", false, ctl_cmd_completion},
     {NULL, NULL, NULL, NULL, false, NULL},
@@ -213,6 +223,7 @@ static void print_overview(FILE *to)
                 "  --timeout TIME     bound of each call (default 60s)\n"
                 "  --tls-ca FILE, --tls-cert FILE, --tls-key FILE, --tls-server-name NAME\n"
                 "                     TLS with a client certificate (PEM), for HOST:PORT\n"
+                "  --token-file FILE  bearer token (default $NPUGRAPH_TOKEN_FILE)\n"
                 "  --color WHEN       auto, always, never\n"
                 "  --quiet            no progress bars\n"
                 "  --help, --version\n"
@@ -493,6 +504,8 @@ static int global_option(struct ctl *ctl, const char *name, const char *value)
         ctl->connect.tls_key = value;
     else if (strcmp(name, "tls-server-name") == 0)
         ctl->connect.tls_server_name = value;
+    else if (strcmp(name, "token-file") == 0)
+        ctl->connect.token_file = value;
     else if (strcmp(name, "json") == 0)
         ctl->json = errors_in_json = true;
     else if (strcmp(name, "quiet") == 0)

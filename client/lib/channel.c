@@ -8,6 +8,7 @@
  */
 #include "client/lib/channel.h"
 #include "client/lib/error.h"
+#include "client/lib/token.h"
 
 #include <grpc/byte_buffer.h>
 #include <grpc/byte_buffer_reader.h>
@@ -24,6 +25,7 @@
 #define DEFAULT_ADDRESS "unix:/run/npugraphd/npugraphd.sock"
 #define MAX_MESSAGE     (64 << 20)
 #define MAX_PEM         (1 << 20)
+#define METADATA_MAX    3
 
 struct npugraph__channel {
     grpc_channel *grpc;
@@ -33,6 +35,7 @@ struct npugraph__channel {
     char session_text[24]; /* "": calls carry no session */
     /* Secret: if the transport proves no identity, id and token alone give access to the session. */
     uint8_t token[NPUGRAPH__TOKEN_BYTES];
+    char *bearer; /* secret: the value of metadata authorization, or NULL */
 };
 
 enum { EV_INITIAL = 1, EV_SEND, EV_RECV, EV_STATUS, EV_HALF_CLOSE, EV_MAX };
@@ -174,16 +177,22 @@ static void wait_for_event(struct npugraph__stream *st, int tag)
 }
 
 /* Fills the metadata that calls carry. Returns their number. */
-static size_t put_session(struct npugraph__channel *channel, grpc_metadata md[2])
+static size_t put_metadata(struct npugraph__channel *channel, grpc_metadata md[METADATA_MAX])
 {
-    if (channel->session_text[0] == '\0')
-        return 0;
-    memset(md, 0, 2 * sizeof(md[0]));
-    md[0].key = grpc_slice_from_static_string("npugraph-session");
-    md[0].value = grpc_slice_from_static_string(channel->session_text);
-    md[1].key = grpc_slice_from_static_string("npugraph-session-token-bin");
-    md[1].value = grpc_slice_from_static_buffer(channel->token, sizeof(channel->token));
-    return 2;
+    size_t n = 0;
+
+    memset(md, 0, METADATA_MAX * sizeof(md[0]));
+    if (channel->session_text[0] != '\0') {
+        md[n].key = grpc_slice_from_static_string("npugraph-session");
+        md[n++].value = grpc_slice_from_static_string(channel->session_text);
+        md[n].key = grpc_slice_from_static_string("npugraph-session-token-bin");
+        md[n++].value = grpc_slice_from_static_buffer(channel->token, sizeof(channel->token));
+    }
+    if (channel->bearer != NULL) {
+        md[n].key = grpc_slice_from_static_string("authorization");
+        md[n++].value = grpc_slice_from_static_string(channel->bearer);
+    }
+    return n;
 }
 
 static grpc_op status_op(struct npugraph__stream *st)
@@ -200,13 +209,13 @@ static grpc_op status_op(struct npugraph__stream *st)
 
 static int stream_start(struct npugraph__channel *channel, struct npugraph__stream *st, struct npugraph_error *err)
 {
-    grpc_metadata md[2];
+    grpc_metadata md[METADATA_MAX];
     grpc_op first[2], status = status_op(st);
     int rc;
 
     memset(first, 0, sizeof(first));
     first[0].op = GRPC_OP_SEND_INITIAL_METADATA;
-    first[0].data.send_initial_metadata.count = put_session(channel, md);
+    first[0].data.send_initial_metadata.count = put_metadata(channel, md);
     first[0].data.send_initial_metadata.metadata = md;
     first[1].op = GRPC_OP_RECV_INITIAL_METADATA;
     first[1].data.recv_initial_metadata.recv_initial_metadata = &st->initial_md;
@@ -508,7 +517,7 @@ static int start_followed_recv(struct npugraph__followed *f)
 static int start_followed_call(struct npugraph__followed *f, const ProtobufCMessage *request)
 {
     grpc_byte_buffer *out = NULL;
-    grpc_metadata md[2];
+    grpc_metadata md[METADATA_MAX];
     grpc_op first[4], status = status_op(&f->st);
     int rc = pack_message(request, &out, &f->err);
 
@@ -516,7 +525,7 @@ static int start_followed_call(struct npugraph__followed *f, const ProtobufCMess
         return rc;
     memset(first, 0, sizeof(first));
     first[0].op = GRPC_OP_SEND_INITIAL_METADATA;
-    first[0].data.send_initial_metadata.count = put_session(f->follower->channel, md);
+    first[0].data.send_initial_metadata.count = put_metadata(f->follower->channel, md);
     first[0].data.send_initial_metadata.metadata = md;
     first[1].op = GRPC_OP_SEND_MESSAGE;
     first[1].data.send_message.send_message = out;
@@ -821,6 +830,8 @@ static int open_channel(struct npugraph__channel *c, const struct npugraph_conne
         return npugraph__error(err, GRPC_STATUS_RESOURCE_EXHAUSTED, "NO_MEMORY", "out of memory");
     rc = check_address(c->address, err);
     if (rc == 0)
+        rc = npugraph__token_header(params->token_file, &c->bearer, err);
+    if (rc == 0)
         rc = make_credentials(params, &creds, err);
     if (rc != 0)
         return rc;
@@ -854,6 +865,9 @@ void npugraph__channel_close(struct npugraph__channel *channel)
     if (channel->grpc != NULL)
         grpc_channel_destroy(channel->grpc);
     grpc_shutdown();
+    if (channel->bearer != NULL)
+        explicit_bzero(channel->bearer, strlen(channel->bearer));
+    free(channel->bearer);
     free(channel->address);
     free(channel);
 }

@@ -49,6 +49,9 @@ struct npugraph_connect_params {
     const char *tls_ca, *tls_cert, *tls_key;
     const char *tls_server_name; /* the name to check instead of the address's */
     bool no_session;             /* open no session stream; only calls that read are possible then */
+    /* File with a bearer token, which names the identity that our calls have. NULL = $NPUGRAPH_TOKEN_FILE; "" = none.
+     * It is read once. */
+    const char *token_file;
 };
 
 NPUGRAPH_API void npugraph_connect_params_init(struct npugraph_connect_params *params);

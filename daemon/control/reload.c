@@ -9,11 +9,13 @@
 #include "daemon/daemon.h"
 #include "daemon/reactor.h"
 #include "daemon/session.h"
+#include "daemon/tokens.h"
 #include "graphs/store.h"
 
 struct ngd_reload {
     struct ngd_daemon *daemon;
-    struct ssl_ctx_st *context; /* of new certificates, between prepare and commit */
+    struct ssl_ctx_st *context;   /* of new certificates, between prepare and commit */
+    struct ngd_token_set *tokens; /* the same, of token-file */
     struct ngd_mutex lock;
     struct ngd_list waiting NGD_GUARDED_BY(lock);
     bool stopped NGD_GUARDED_BY(lock);
@@ -47,6 +49,20 @@ static void commit_tls(struct ngd_daemon *d, bool take)
     else
         ngd_tls_abandon(d->reload->context);
     d->reload->context = NULL;
+}
+
+static ngd_status_t prepare_tokens(struct ngd_daemon *d, const struct ngd_options *fresh, struct ngd_diag *diag)
+{
+    return ngd_token_set_read(fresh->token_file, &d->reload->tokens, diag);
+}
+
+static void commit_tokens(struct ngd_daemon *d, bool take)
+{
+    if (take)
+        ngd_tokens_set(d->tokens, d->reload->tokens);
+    else
+        ngd_token_set_free(d->reload->tokens);
+    d->reload->tokens = NULL;
 }
 
 static ngd_status_t prepare_listeners(struct ngd_daemon *d, const struct ngd_options *fresh, struct ngd_diag *diag)
@@ -91,6 +107,7 @@ static void commit_limits(struct ngd_daemon *d, bool take)
 /* In the order in which they are prepared: what is likeliest to fail is first. */
 static const struct reload_part reload_parts[] = {
     {prepare_tls, commit_tls},
+    {prepare_tokens, commit_tokens},
     {ngd_stats_http_prepare, ngd_stats_http_commit},
     {prepare_listeners, commit_listeners},
     {NULL, commit_identities},

@@ -41,7 +41,8 @@ static void log_opened(const struct ngd_call *call, const struct ngd_session *s,
 
 static void open_session(struct ngd_call *call, const Npugraph__V1__SessionOpen *open)
 {
-    const struct ngd_session_client client = {.stream = &call->stream, .identity = call->identity, .peer = call->peer};
+    const struct ngd_session_client client = {
+        .stream = &call->stream, .identity = call->identity, .bearer = call->bearer, .peer = call->peer};
     struct ngd_sessions *all = call->daemon->sessions;
     struct ngd_session *s = NULL;
     struct ngd_diag diag = {0};

@@ -21,6 +21,7 @@
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
 #include "daemon/rpc/rpc_int.h"
+#include "daemon/rpc/rpc_who.h"
 #include "daemon/session.h"
 #include "proto/google_rpc.pb-c.h"
 #include <stdio.h>
@@ -173,10 +174,7 @@ static void scrub(struct rpc_call *call) NGD_NO_THREAD_SAFETY
     call->pub.request_id[0] = '\0';
     call->pub.wrap = NULL;
     call->pub.session = ngd_session_unref(call->pub.session);
-    if (call->withdrawn)
-        atomic_fetch_sub(&call->pub.identity->withdrawn, 1);
-    call->withdrawn = false;
-    call->pub.identity = ngd_identity_unref(call->pub.identity);
+    rpc_who_forget(call);
 }
 
 void rpc_call_unref(struct rpc_call *call)
@@ -468,9 +466,7 @@ static void on_close(struct rpc_call *call, bool ok)
     (void)ok; /* always true; close_flag has the result */
     if (call->close_flag) {
         atomic_store(&call->pub.cancelled, true);
-        call->withdrawn = call->pub.identity != NULL;
-        if (call->withdrawn)
-            atomic_fetch_add(&call->pub.identity->withdrawn, 1);
+        rpc_who_withdrew(call);
         tell_handler(call);
     }
     rpc_call_unref(call);

@@ -40,6 +40,7 @@ struct ngd_daemon;
 struct ngd_identity;
 struct ngd_method;
 struct ngd_session;
+struct ngd_token;
 
 /* Follows a call to its end from outside its handler (repeat.h). Memory: the call's `life`. */
 struct ngd_call_wrap {
@@ -64,6 +65,7 @@ struct ngd_call {
     const struct ngd_method *method;
     struct ngd_session *session;   /* a reference; NULL when none was named */
     struct ngd_identity *identity; /* a reference */
+    struct ngd_token *bearer;      /* a reference to the token that named the identity; NULL: the connection did */
     struct ngd_arena arena, life;
     ngd_nsec_t arrived;     /* arrival of the call; of streams: of the message */
     ngd_nsec_t deadline;    /* NGD_NSEC_NEVER */

@@ -82,7 +82,10 @@ struct rpc_call {
     size_t n_trailing;
 
     bool admitted;  /* counted in flight */
-    bool withdrawn; /* counted as withdrawn for its identity */
+    bool withdrawn; /* counted as withdrawn for its connection's identity */
+    struct ngd_identity
+        *connection; /* a reference to the connection's identity if a token named another one; or NULL */
+    bool counted;    /* among the calls of the token's identity */
 };
 
 static inline struct rpc_call *rpc_call_of(struct ngd_call *call)

@@ -16,10 +16,10 @@
 #include "base/wakeup.h"
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
-#include "daemon/peers.h"
 #include "daemon/rpc/repeat.h"
 #include "daemon/rpc/rpc_beat.h"
 #include "daemon/rpc/rpc_int.h"
+#include "daemon/rpc/rpc_who.h"
 #include "daemon/session.h"
 #include <grpc/compression.h>
 #include <grpc/grpc_posix.h>
@@ -128,74 +128,6 @@ static void post_owed(struct rpc_cq *cq)
     }
 }
 
-/* NULL if there is none; the slice stays the call's. */
-static const grpc_slice *metadata_value(const struct rpc_call *call, const char *key)
-{
-    for (size_t i = 0; i < call->metadata.count; i++)
-        if (grpc_slice_str_cmp(call->metadata.metadata[i].key, key) == 0)
-            return &call->metadata.metadata[i].value;
-    return NULL;
-}
-
-static bool metadata_text(const struct rpc_call *call, const char *key, char *to, size_t room)
-{
-    const grpc_slice *value = metadata_value(call, key);
-    const size_t n = value ? GRPC_SLICE_LENGTH(*value) : 0;
-
-    if (n >= room)
-        return false;
-    if (n)
-        memcpy(to, GRPC_SLICE_START_PTR(*value), n);
-    to[n] = '\0';
-    return true;
-}
-
-static ngd_status_t find_identity(struct rpc_call *call, struct ngd_diag *diag)
-{
-    struct ngd_daemon *d = call->pub.daemon;
-    char *text = grpc_call_get_peer(call->core);
-    struct ngd_peer peer = {0};
-    int fd = -1;
-
-    snprintf(call->pub.peer, sizeof(call->pub.peer), "%s", text);
-    gpr_free(text);
-    if (strncmp(call->pub.peer, "fd:", 3) == 0)
-        fd = (int)strtol(call->pub.peer + 3, NULL, 10);
-    if (fd >= 0 && ngd_peers_get(d->peers, fd, &peer) == NGD_OK) {
-        snprintf(call->pub.peer, sizeof(call->pub.peer), "%s", peer.address);
-        call->pub.identity = peer.identity;
-    }
-    return call->pub.identity ? NGD_OK : ngd_diag_set(diag, NGD_ERR_UNAUTHENTICATED, "the connection has no identity");
-}
-
-static ngd_status_t find_session(struct rpc_call *call, struct ngd_diag *diag)
-{
-    const struct ngd_method *method = call->pub.method;
-    const grpc_slice *token;
-    char text[32], *end;
-    uint64_t id;
-
-    if (method->session == NGD_RPC_SESSION_NONE)
-        return NGD_OK;
-    if (!metadata_text(call, "npugraph-session", text, sizeof(text)))
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "metadata npugraph-session is not a session's number");
-    if (text[0] == '\0')
-        return method->session == NGD_RPC_SESSION_OPTIONAL
-                   ? NGD_OK
-                   : ngd_diag_set(
-                         diag, NGD_ERR_SESSION_REQUIRED,
-                         "%s needs a session: open one with Sessions.Open and send its id as metadata npugraph-session",
-                         method->path);
-    id = strtoull(text, &end, 10);
-    if (*end != '\0' || id == 0)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                            "metadata npugraph-session is \"%s\"; a session's number is decimal", text);
-    token = metadata_value(call, "npugraph-session-token-bin");
-    return ngd_sessions_find(call->pub.daemon->sessions, id, call->pub.identity,
-                             token ? GRPC_SLICE_START_PTR(*token) : NULL, token ? GRPC_SLICE_LENGTH(*token) : 0,
-                             &call->pub.session, diag);
-}
-
 static ngd_status_t admit(struct rpc_call *call, struct ngd_diag *diag)
 {
     const struct ngd_method *method = call->pub.method;
@@ -208,7 +140,7 @@ static ngd_status_t admit(struct rpc_call *call, struct ngd_diag *diag)
         return ngd_diag_set(diag, state == NGD_DAEMON_STARTING ? NGD_ERR_UNAVAILABLE : NGD_ERR_DRAINING,
                             state == NGD_DAEMON_STARTING ? "the daemon is starting; try again"
                                                          : "the daemon is draining; use another one");
-    status = ngd_identity_check_calls(call->pub.identity, diag);
+    status = rpc_who_count(call, diag);
     if (status != NGD_OK || method->class == NGD_RPC_CONTROL)
         return status;
     max = ngd_identity_room(call->pub.identity, (uint64_t)ngd_config_get(d->options.max_inflight));
@@ -238,7 +170,7 @@ static ngd_nsec_t deadline_of(gpr_timespec t)
 
 static ngd_status_t prepare_call(struct rpc_call *call, struct ngd_diag *diag)
 {
-    ngd_status_t status = find_identity(call, diag);
+    ngd_status_t status = rpc_who_connected(call, diag);
     char path[200];
 
     if (status != NGD_OK)
@@ -249,10 +181,7 @@ static ngd_status_t prepare_call(struct rpc_call *call, struct ngd_diag *diag)
         return ngd_diag_set(diag, NGD_ERR_UNIMPLEMENTED, "there is no method %s; the reflection service lists them",
                             path);
     }
-    if (!metadata_text(call, "npugraph-request-id", call->pub.request_id, sizeof(call->pub.request_id)))
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "metadata npugraph-request-id is longer than %d characters",
-                            NGD_REQUEST_ID_MAX);
-    status = find_session(call, diag);
+    status = rpc_who_calls(call, diag);
     /* A drain ends sessions: a client that has not heard of it yet is told of the drain, which is why its session is
      * gone. */
     if (status == NGD_ERR_SESSION_GONE && ngd_daemon_state(call->pub.daemon) != NGD_DAEMON_SERVING &&

@@ -325,8 +325,8 @@ def encode(message):
 class Client:
     """Opens a channel, and a session on it unless session=False."""
 
-    def __init__(self, daemon, session=True, name="test", grace_ms=0, resume=None, address=None, **kwargs):
-        self.daemon = daemon
+    def __init__(self, daemon, session=True, name="test", grace_ms=0, resume=None, address=None, bearer=None, **kwargs):
+        self.daemon, self.bearer = daemon, bearer
         self.channel = daemon.channel(address, **kwargs)
         self.id, self.token, self.stream = 0, b"", None
         if session:
@@ -339,7 +339,7 @@ class Client:
     def open_session(self, request):
         self.requests = queue.Queue()
         self.requests.put(pb.SessionRequest(open=request))
-        self.stream = self.method("Sessions/Open")(iter(self.requests.get, None))
+        self.stream = self.method("Sessions/Open")(iter(self.requests.get, None), metadata=self.metadata())
         self.opened = next(self.stream).opened
         self.id, self.token = self.opened.session, self.opened.token
 
@@ -355,6 +355,8 @@ class Client:
             data.append(("npugraph-session-token-bin", self.token))
         if request_id:
             data.append(("npugraph-request-id", request_id))
+        if self.bearer:
+            data.append(("authorization", f"Bearer {self.bearer}"))
         return tuple(data)
 
     def call(self, name, request, request_id=None, session=None, timeout=None, **kwargs):

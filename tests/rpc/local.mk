@@ -46,6 +46,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_timeline.py \
 	tests/rpc/test_timing.py \
 	tests/rpc/test_tls.py \
+	tests/rpc/test_tokens.py \
 	tests/rpc/test_top.py \
 	tests/rpc/test_vanish.py \
 	tests/rpc/test_watchdog.py \

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Reloading the configuration: SIGHUP, Admin.Reload, Admin.Config. Each option is tried, as the daemon's own table lists them."""
+import hashlib
 import re
 import socket
 import stat
@@ -264,6 +265,15 @@ def max_connections(d):
     assert connection.recv(100) == b"" and "max-connections is reached" in d.daemon.log()
 
 
+def token_file(d):
+    path, token = SCRATCH / "tokens", "t" * 40
+    path.write_text(f"t sha256:{hashlib.sha256(token.encode()).hexdigest()} never\n")
+    path.chmod(0o600)
+    refused("TOKEN_UNKNOWN", "UNAUTHENTICATED", Client, d.daemon, bearer=token)
+    d.change({"token-file": str(path)})
+    Client(d.daemon, bearer=token).close()
+
+
 def store_budget(d):
     assert d.admin.call("Admin/ListStore", pb.ListStoreRequest()).budget == 1 << 30
     d.change({"store-budget": "5M"})
@@ -275,13 +285,13 @@ EFFECTS = {
     "models-dir": models_dir, "dump-dir": dump_dir, "max-capture-time": max_capture_time, "capture-limit": capture_limit, "weight": weight,
     "max-device-share-per-identity": device_share, "admin-identities": admin_identities, "allow-plaintext": allow_plaintext,
     **dict.fromkeys(("tls-cert", "tls-key", "tls-client-ca", "tls-crl", "tls-allow-cn"), tls),
-    "log-level": log_level, "max-sessions": max_sessions, "max-connections": max_connections, "store-budget": store_budget,
+    "token-file": token_file, "log-level": log_level, "max-sessions": max_sessions, "max-connections": max_connections, "store-budget": store_budget,
 }
 # Limits of one identity: ListShares has them.
 QUOTAS = dict(re.findall(r'^NGD_QUOTA\(\w+, "(\w+)", "([\w-]+)"', (SOURCE / "daemon/quotas.def").read_text(), re.M))
 # Those whose effect takes long to see, or chance. Admin.Config shows that they have the new value.
 SHOWN = {"dump-limit", "inline-limit", "max-replay-time", "merge", "merge-wait", "prompt-share", "queue-limit", "static-timeout", "tcp-keepalive",
-         "guard-unix", "guard-poll", "max-inflight", "max-connection-age", "may-publish", "group", "share-prefixes", "drain-grace", "stop-grace"}
+         "guard-unix", "guard-poll", "max-inflight", "max-connection-age", "may-publish", "group", "allow-plaintext-tokens", "share-prefixes", "drain-grace", "stop-grace"}
 
 
 @test("each option that a reload changes takes effect without a restart")
@@ -316,6 +326,10 @@ def another_value(name, default, allowed):
                "guard-poll": "1ms"}
     if name.startswith("tls-") and name != "tls-allow-cn":
         return f"{CERTS}/" + {"tls-cert": "server.pem", "tls-key": "server.key", "tls-client-ca": "ca.pem", "tls-crl": "ca.crl"}[name]
+    if name == "token-file":
+        path = SCRATCH / "no-tokens"
+        path.touch(0o600)
+        return str(path)
     if name in special:
         return special[name]
     if "yes or no" in allowed:

@@ -19,6 +19,7 @@ NGD_BASE_TESTS = \
 	tests/unit/test_path \
 	tests/unit/test_status \
 	tests/unit/test_strbuf \
+	tests/unit/test_token_file \
 	tests/unit/test_wakeup
 if NGD_UNIT_TESTS
 check_PROGRAMS += $(NGD_BASE_TESTS)
@@ -44,4 +45,5 @@ tests_unit_test_metrics_LDADD = $(NGD_BASE_TEST_LIBS)
 tests_unit_test_path_LDADD = $(NGD_BASE_TEST_LIBS)
 tests_unit_test_status_LDADD = $(NGD_BASE_TEST_LIBS)
 tests_unit_test_strbuf_LDADD = $(NGD_BASE_TEST_LIBS)
+tests_unit_test_token_file_LDADD = $(NGD_BASE_TEST_LIBS)
 tests_unit_test_wakeup_LDADD = $(NGD_BASE_TEST_LIBS)

@@ -39,6 +39,7 @@ complete -c npugraphctl -n __fish_use_subcommand -a cache -d 'Compiled plans tha
 complete -c npugraphctl -n __fish_use_subcommand -a drain -d 'Finish what runs and stop the daemon'
 complete -c npugraphctl -n __fish_use_subcommand -a reload -d 'Read the daemon\'s configuration again'
 complete -c npugraphctl -n __fish_use_subcommand -a config -d 'Options of the daemon: values, where they were set, what changes them'
+complete -c npugraphctl -n __fish_use_subcommand -a tokens -d 'Make and revoke bearer tokens; needs no daemon'
 complete -c npugraphctl -n __fish_use_subcommand -a completion -d 'Print a shell\'s completion'
 complete -c npugraphctl -n __fish_use_subcommand -a help -d 'Explain a command'
 complete -c npugraphctl -l address -x
@@ -48,6 +49,7 @@ complete -c npugraphctl -l tls-ca -r -F
 complete -c npugraphctl -l tls-cert -r -F
 complete -c npugraphctl -l tls-key -r -F
 complete -c npugraphctl -l tls-server-name -x
+complete -c npugraphctl -l token-file -r -F
 complete -c npugraphctl -l color -x -a 'auto always never'
 complete -c npugraphctl -l quiet
 complete -c npugraphctl -l help
@@ -189,4 +191,11 @@ complete -c npugraphctl -n '__fish_seen_subcommand_from drain' -l grace -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from drain' -l stay
 complete -c npugraphctl -n '__fish_seen_subcommand_from config' -a show
 complete -c npugraphctl -n '__fish_seen_subcommand_from config' -a diff
+complete -c npugraphctl -n '__fish_seen_subcommand_from tokens' -a new
+complete -c npugraphctl -n '__fish_seen_subcommand_from tokens' -l expires -x
+complete -c npugraphctl -n '__fish_seen_subcommand_from tokens' -l file -r -F
+complete -c npugraphctl -n '__fish_seen_subcommand_from tokens' -a list
+complete -c npugraphctl -n '__fish_seen_subcommand_from tokens' -a revoke
+complete -c npugraphctl -n '__fish_seen_subcommand_from tokens' -l keep-newest
+complete -c npugraphctl -n '__fish_seen_subcommand_from tokens' -a hash
 complete -c npugraphctl -n '__fish_seen_subcommand_from completion' -x -a 'bash zsh fish'

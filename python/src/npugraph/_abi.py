@@ -27,6 +27,7 @@ class npugraph_connect_params(Structure):
         ("tls_key", c_char_p),
         ("tls_server_name", c_char_p),
         ("no_session", c_bool),
+        ("token_file", c_char_p),
     ]
 
 

@@ -26,6 +26,7 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("--daemon-ca", metavar="FILE", help="authority of the daemon's certificate")
     p.add_argument("--daemon-cert", metavar="FILE", help="our certificate for the daemon")
     p.add_argument("--daemon-key", metavar="FILE", help="and its key")
+    p.add_argument("--daemon-token-file", metavar="FILE", help="bearer token for the daemon (default: $NPUGRAPH_TOKEN_FILE)")
     p.add_argument("--daemon-timeout", type=_positive, default=60.0, metavar="S", help="of a call of the daemon (default: 60)")
     p.add_argument("--max-sequences", type=_count, default=128, metavar="N",
                    help="choices that are generated at the same time; more are refused with 429 (default: %(default)s)")
@@ -86,7 +87,7 @@ def main() -> None:
         sys.exit(f'npugraph-server: {error}; pip install "npugraph[server]"')
     try:
         daemon = {"tls_ca": options.daemon_ca, "tls_cert": options.daemon_cert, "tls_key": options.daemon_key,
-                  "timeout": options.daemon_timeout}
+                  "token_file": options.daemon_token_file, "timeout": options.daemon_timeout}
         models = open_models(read_names(options.models, options.templates),
                              lambda: connect(options.address, name="npugraph-server", **daemon))
         keys = _keys(options.api_keys)
