@@ -28,6 +28,7 @@ libngdbase_la_SOURCES = \
 	base/npy.c base/npy.h \
 	base/read_at.c base/read_at.h \
 	base/relax.h \
+	base/role.c base/role.h \
 	base/status.c base/status.h \
 	base/stop.c base/stop.h \
 	base/strbuf.c base/strbuf.h \
@@ -36,4 +37,4 @@ libngdbase_la_SOURCES = \
 	base/utf8.h \
 	base/wakeup.c base/wakeup.h
 
-EXTRA_DIST += base/dtype.def base/fault.def base/metrics.def base/status.def
+EXTRA_DIST += base/dtype.def base/fault.def base/metrics.def base/role.def base/status.def

@@ -100,7 +100,7 @@ void ngd_token_print_row(const struct ngd_token_row *row, struct ngd_strbuf *sb)
     ngd_digest_hex(&row->hash, hex);
     ngd_strbuf_printf(sb, "%s  " HASH_PREFIX "%s  ", row->name, hex);
     ngd_token_print_time(row->expires, sb);
-    ngd_strbuf_putc(sb, '\n');
+    ngd_strbuf_printf(sb, "%s%s\n", row->role == NGD_ROLE_UNSET ? "" : "  ", ngd_role_name(row->role));
 }
 
 static int hash_digit(char c)
@@ -151,9 +151,10 @@ static size_t split_words(const char *line, size_t n, struct word *words, size_t
 
 static ngd_status_t read_row(const struct word *words, size_t n, struct ngd_token_row *row, struct ngd_diag *diag)
 {
-    *row = (struct ngd_token_row){.expires = 0};
-    if (n != 3)
-        return ngd_diag_set(diag, NGD_ERR_CONFIG, "a line has a name, sha256:HASH and a time or never");
+    *row = (struct ngd_token_row){.role = NGD_ROLE_UNSET};
+    if (n != 3 && n != 4)
+        return ngd_diag_set(diag, NGD_ERR_CONFIG,
+                            "a line has a name, sha256:HASH, a time or never, and perhaps a role");
     if (!ngd_token_name_ok(words[0].at, words[0].n))
         return ngd_diag_set(diag, NGD_ERR_CONFIG, "a name has 1 to %d letters, digits, dots, dashes and underscores",
                             NGD_TOKEN_NAME_MAX);
@@ -162,6 +163,8 @@ static ngd_status_t read_row(const struct word *words, size_t n, struct ngd_toke
     if (!ngd_token_parse_time(words[2].at, words[2].n, &row->expires))
         return ngd_diag_set(diag, NGD_ERR_CONFIG,
                             "the expiry is no time in UTC such as 2027-01-31T12:00:00Z, and not never");
+    if (n == 4 && !ngd_role_parse(words[3].at, words[3].n, &row->role))
+        return ngd_diag_set(diag, NGD_ERR_CONFIG, "the role is not none, viewer, user, operator or admin");
     memcpy(row->name, words[0].at, words[0].n);
     return NGD_OK;
 }
@@ -175,8 +178,8 @@ ngd_status_t ngd_token_file_each(const char *path, const char *text, size_t n, n
         const char *line = text + at, *end = memchr(line, '\n', n - at);
         const size_t len = end ? (size_t)(end - line) : n - at;
         struct ngd_token_row row;
-        struct word words[3];
-        const size_t count = split_words(line, len, words, 3);
+        struct word words[4];
+        const size_t count = split_words(line, len, words, 4);
         ngd_status_t status = NGD_OK;
 
         at += len + 1;

@@ -6,14 +6,14 @@
  * The file of bearer tokens (option token-file), which npugraphd reads and `npugraphctl tokens` writes. It has SHA-256
  * hashes, never a token. A line is a token:
  *
- *   NAME  sha256:HASH  EXPIRES
+ *   NAME  sha256:HASH  EXPIRES  [ROLE]
  *
- * HASH has 64 hexadecimal digits. EXPIRES is a time in UTC, such as 2027-01-31T12:00:00Z, or never. Empty lines, and
- * lines that begin with #, are comments. Lines of one name are tokens of one identity, so that a new token can be used
- * before the old one is removed.
- * Threads: any.
+ * HASH has 64 hexadecimal digits. EXPIRES is a time in UTC, such as 2027-01-31T12:00:00Z, or never. ROLE is a
+ * name of base/role.def. Empty lines, and lines that begin with #, are comments. Lines of one name are tokens of one
+ * identity, so that a new token can be used before the old one is removed. Threads: any.
  */
 #include "base/digest.h"
+#include "base/role.h"
 #include "base/status.h"
 #include "base/strbuf.h"
 #include <stdint.h>
@@ -28,6 +28,7 @@ struct ngd_token_row {
     char name[NGD_TOKEN_NAME_MAX + 1];
     struct ngd_digest hash;
     int64_t expires; /* seconds since 1970; NGD_TOKEN_NEVER */
+    ngd_role_t role; /* NGD_ROLE_UNSET: that of its name */
 };
 
 /* Checks that a name has 1 to NGD_TOKEN_NAME_MAX letters, digits, dots, dashes and underscores. */

@@ -45,7 +45,7 @@ bool ngd_audience_has(struct ngd_options *options, const struct ngd_audience *a,
 
 static bool may_publish(struct ngd_options *options, const struct ngd_identity *who)
 {
-    bool may = who->admin;
+    bool may = who->role >= NGD_ROLE_OPERATOR;
 
     ngd_mutex_lock(&options->live_lock);
     for (size_t i = 0; i < options->may_publish.n && !may; i++)
@@ -80,8 +80,8 @@ static ngd_status_t check_audience(struct ngd_options *options, const struct ngd
                             n);
     if (everybody && !may_publish(options, who))
         return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED,
-                            "%s may not make objects public; only administrators and the identities of the option "
-                            "may-publish may. Share it with identities instead",
+                            "%s may not make objects public; only operators, administrators and the identities of the "
+                            "option may-publish may. Share it with identities instead",
                             who->name);
     for (size_t i = 0; i < n && status == NGD_OK; i++)
         status = check_audience_name(names[i], diag);

@@ -12,8 +12,7 @@
 
 struct ngd_identities {
     _Atomic uint64_t limits[NGD_QUOTA_KINDS], admin_limits[NGD_QUOTA_KINDS];
-    const char *const *admins NGD_GUARDED_BY(lock);
-    size_t n_admins NGD_GUARDED_BY(lock);
+    struct ngd_role_rules roles NGD_GUARDED_BY(lock);
     char own_name[32];  /* the daemon's own user is an admin */
     uint8_t secret[32]; /* of this process: keys of identities are made of it */
     struct ngd_mutex lock;
@@ -86,27 +85,22 @@ void ngd_identities_destroy(struct ngd_identities *table) NGD_NO_THREAD_SAFETY
     ngd_free(table);
 }
 
-static bool is_admin(const struct ngd_identities *table, const char *name) NGD_REQUIRES(table->lock)
+static void set_role(const struct ngd_identities *table, struct ngd_identity *identity) NGD_REQUIRES(table->lock)
 {
-    if (strcmp(name, "uid:0") == 0 || strcmp(name, table->own_name) == 0)
-        return true;
-    for (size_t i = 0; i < table->n_admins; i++)
-        if (strcmp(name, table->admins[i]) == 0)
-            return true;
-    return false;
+    identity->role = (int)ngd_role_of(&table->roles, table->own_name, identity->name);
+    identity->admin = identity->role == NGD_ROLE_ADMIN;
 }
 
 void ngd_identities_set(struct ngd_identities *table, const struct ngd_identities_params *params)
 {
     ngd_mutex_lock(&table->lock);
-    table->admins = params->admins;
-    table->n_admins = params->n_admins;
+    table->roles = params->roles;
     for (int i = 0; i < NGD_QUOTA_KINDS; i++) {
         atomic_store_explicit(&table->limits[i], params->limits[i], memory_order_relaxed);
         atomic_store_explicit(&table->admin_limits[i], params->admin_limits[i], memory_order_relaxed);
     }
     for (struct ngd_identity *identity = table->first; identity; identity = identity->next)
-        identity->admin = is_admin(table, identity->name);
+        set_role(table, identity);
     ngd_mutex_unlock(&table->lock);
 }
 
@@ -140,7 +134,7 @@ struct ngd_identity *ngd_identity_get(struct ngd_identities *table, const char *
         identity->refs++;
     } else if ((identity = NGD_NEW(struct ngd_identity))) {
         snprintf(identity->name, sizeof(identity->name), "%s", name);
-        identity->admin = is_admin(table, name);
+        set_role(table, identity);
         identity->proven = strncmp(name, "tcp:", 4) != 0;
         identity->key = make_key(table, name);
         init_payers(identity);

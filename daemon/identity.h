@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "daemon/answer_pool.h"
 #include "daemon/quotas.h"
+#include "daemon/roles.h"
 #include "scheduler/run/share.h"
 #include <stdatomic.h>
 #include <stdint.h>
@@ -35,10 +36,11 @@ struct ngd_identity_payer {
 
 struct ngd_identity {
     char name[NGD_IDENTITY_MAX];
-    _Atomic bool admin;
-    bool proven;   /* false: plaintext TCP, where others may be this identity too */
-    uint64_t key;  /* never 0; the same for the same name while the daemon lives, and not to be guessed */
-    uint32_t refs; /* the table's lock */
+    _Atomic int role;   /* ngd_role_t: what its calls may do */
+    _Atomic bool admin; /* role is NGD_ROLE_ADMIN */
+    bool proven;        /* false: plaintext TCP, where others may be this identity too */
+    uint64_t key;       /* never 0; the same for the same name while the daemon lives, and not to be guessed */
+    uint32_t refs;      /* the table's lock */
     struct ngd_identities *table;
     struct ngd_identity *next;
     _Atomic uint64_t used[NGD_QUOTA_KINDS], refused[NGD_QUOTA_KINDS];
@@ -51,14 +53,13 @@ struct ngd_identity {
 struct ngd_identities;
 
 struct ngd_identities_params {
-    const char *const *admins; /* names; borrowed while the table lives, or until ngd_identities_set */
-    size_t n_admins;
+    struct ngd_role_rules roles;            /* borrowed while the table lives, or until ngd_identities_set */
     uint64_t limits[NGD_QUOTA_KINDS];       /* 0: none */
     uint64_t admin_limits[NGD_QUOTA_KINDS]; /* of administrators */
 };
 
 ngd_status_t ngd_identities_create(const struct ngd_identities_params *params, struct ngd_identities **table_p);
-/* Changes limits and administrators, also of identities that exist. Nothing is taken from an identity that has more. */
+/* Changes limits and roles, also of identities that exist. Nothing is taken from an identity that has more. */
 void ngd_identities_set(struct ngd_identities *table, const struct ngd_identities_params *params);
 void ngd_identities_destroy(struct ngd_identities *table); /* NULL is fine; nobody may hold an identity */
 /* Finds or makes; NULL when out of memory. */

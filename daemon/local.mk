@@ -58,6 +58,8 @@ libngddaemon_la_SOURCES = \
 	daemon/reactor.h \
 	daemon/reflection.c \
 	daemon/reflection.h \
+	daemon/roles.c \
+	daemon/roles.h \
 	daemon/safetensors.c \
 	daemon/safetensors.h \
 	daemon/sandbox.c \

@@ -2,6 +2,7 @@
 /* The option table, and the command line around it. --help, the sample file, the man pages and the refusal of unknown
  * names are all made from the table. */
 #include "daemon/options.h"
+#include "daemon/roles.h"
 #include "base/log.h"
 #include "scheduler/lineup/policy.h"
 #include <stddef.h>
@@ -208,18 +209,27 @@ const struct ngd_config_option ngd_options_table[] = {
      "and use them. no: over plaintext TCP only from loopback addresses.",
      RELOAD},
     {"token-file", NGD_CONFIG_STRING, AT(token_file), "", 0, 0, NULL,
-     "File with the hashes of bearer tokens, a line each: NAME sha256:HASH EXPIRES, as npugraphctl tokens writes "
+     "File with the hashes of bearer tokens, a line each: NAME sha256:HASH EXPIRES [ROLE], as npugraphctl tokens "
+     "writes "
      "them. A call with metadata \"authorization: Bearer TOKEN\" has the identity token:NAME. Only the file's owner "
      "may "
      "write it, and only its group may read it too. It is read at the start and by a reload.",
      RELOAD},
     {"admin-identities", NGD_CONFIG_LIST, AT(admin_identities), "", 0, 0, NULL,
-     "Identity of an administrator: uid:N, tls-uri:NAME, tls-dns:NAME or tls-cn:NAME. An administrator may see, "
+     "Identity of an administrator: uid:N, tls-uri:NAME, tls-dns:NAME, tls-cn:NAME or token:NAME. It has the role "
+     "admin. An administrator may see, "
      "unload and share what other identities own, and may drain the daemon. Root and the daemon's own user are always "
      "administrators on a Unix socket.",
      RELOAD},
+    {"role", NGD_CONFIG_LIST, AT(role), "", 0, 0, NULL,
+     "IDENTITY=ROLE or group:NAME=ROLE: the role none, viewer, user, operator or admin. An identity's own entry counts "
+     "before the role of its line in token-file, and that before the greatest role of its groups. docs/roles.md lists "
+     "what each role may call.",
+     RELOAD},
+    {"default-role", NGD_CONFIG_ENUM, AT(default_role), "user", 0, 0, "none viewer user",
+     "Role of identities that nothing else gives one.", RELOAD},
     {"may-publish", NGD_CONFIG_LIST, AT(may_publish), "", 0, 0, NULL,
-     "Identity, or group:NAME, that may make its models public. Administrators always may.", RELOAD},
+     "Identity, or group:NAME, that may make its models public. Operators and administrators always may.", RELOAD},
     {"group", NGD_CONFIG_LIST, AT(group), "", 0, 0, NULL,
      "NAME=IDENTITY: makes the identity a member of the group. Models can be shared with a group as group:NAME. Give "
      "one entry for each member.",
@@ -299,6 +309,8 @@ static ngd_status_t check_tls(const struct ngd_options *options, struct ngd_diag
     if (given == 0 && *options->tls_crl)
         return ngd_diag_set(diag, NGD_ERR_CONFIG, "tls-crl needs tls-cert, tls-key and tls-client-ca");
     if (check_old_form("weight", &options->weight, diag) != NGD_OK)
+        return NGD_ERR_CONFIG;
+    if (check_old_form("role", &options->role, diag) != NGD_OK)
         return NGD_ERR_CONFIG;
     return check_old_form("admin-identities", &options->admin_identities, diag);
 }
@@ -397,6 +409,8 @@ static ngd_status_t check_daemon_options(struct ngd_options *options, struct ngd
         status = check_groups(options, diag);
     if (status == NGD_OK)
         status = check_static(options, diag);
+    if (status == NGD_OK)
+        status = ngd_roles_check(&options->role, &options->admin_identities, diag);
     return status == NGD_OK ? check_tls(options, diag) : status;
 }
 

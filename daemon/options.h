@@ -62,7 +62,8 @@ struct ngd_options {
     bool allow_plaintext, allow_plaintext_tokens;
     char *token_file;
     struct ngd_config_list admin_identities;
-    struct ngd_config_list may_publish;
+    struct ngd_config_list may_publish, role;
+    int default_role;             /* index into none, viewer, user: an ngd_role_t */
     struct ngd_config_list group; /* NAME=IDENTITY */
     int share_prefixes;           /* 0: within an identity, 1: all */
     ngd_nsec_t drain_grace;

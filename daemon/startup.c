@@ -248,7 +248,7 @@ static ngd_status_t start_identities(struct ngd_daemon *d, struct ngd_diag *diag
     struct ngd_identities_params params;
     ngd_status_t status;
 
-    ngd_settings_identities(&d->options, &params);
+    ngd_settings_identities(d, &params);
     status = ngd_identities_create(&params, &d->identities);
     return status == NGD_OK ? NGD_OK : ngd_diag_set(diag, status, "the table of identities cannot be created");
 }

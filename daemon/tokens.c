@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/random.h>
@@ -16,6 +17,7 @@
 struct ngd_token {
     _Atomic uint32_t refs;
     _Atomic int64_t expires; /* seconds since 1970, NGD_TOKEN_NEVER or GONE */
+    _Atomic int role;        /* ngd_role_t */
     struct ngd_digest hash;
     char identity[sizeof(NGD_TOKEN_IDENTITY) + NGD_TOKEN_NAME_MAX];
 };
@@ -28,6 +30,7 @@ struct ngd_token_set {
     uint64_t secret;
     struct ngd_token **slots; /* a power of two of them, at most half full; NULL: empty */
     size_t n_slots, n;
+    struct ngd_token **by_name; /* n of them, borrowed from slots */
 };
 
 struct ngd_tokens {
@@ -116,10 +119,39 @@ static ngd_status_t add_row(void *ctx, const struct ngd_token_row *row, const ch
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a token");
     atomic_init(&token->refs, 1);
     atomic_init(&token->expires, row->expires);
+    atomic_init(&token->role, (int)row->role);
     token->hash = row->hash;
     snprintf(token->identity, sizeof(token->identity), NGD_TOKEN_IDENTITY "%s", row->name);
     *slot = token;
     set->n++;
+    return NGD_OK;
+}
+
+static int compare_token_names(const void *a, const void *b)
+{
+    return strcmp((*(struct ngd_token *const *)a)->identity, (*(struct ngd_token *const *)b)->identity);
+}
+
+static void index_names(struct ngd_token_set *set)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < set->n_slots; i++)
+        if (set->slots[i])
+            set->by_name[n++] = set->slots[i];
+    qsort(set->by_name, n, sizeof(set->by_name[0]), compare_token_names);
+}
+
+/* Lines of one name are one identity, which has one role. */
+static ngd_status_t check_token_roles(const struct ngd_token_set *set, const char *path, struct ngd_diag *diag)
+{
+    for (size_t i = 1; i < set->n; i++) {
+        const struct ngd_token *a = set->by_name[i - 1], *b = set->by_name[i];
+
+        if (strcmp(a->identity, b->identity) == 0 && a->role != b->role)
+            return ngd_diag_set(diag, NGD_ERR_CONFIG, "%.300s: the lines of %s differ in their role", path,
+                                a->identity + strlen(NGD_TOKEN_IDENTITY));
+    }
     return NGD_OK;
 }
 
@@ -136,7 +168,14 @@ static ngd_status_t fill_set(struct ngd_token_set *set, const char *path, const 
     set->slots = NGD_NEW_N(struct ngd_token *, set->n_slots);
     if (!set->slots || getrandom(&set->secret, sizeof(set->secret), 0) != sizeof(set->secret))
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for %zu tokens", rows);
-    return ngd_token_file_each(path, text, n, add_row, set, diag);
+    status = ngd_token_file_each(path, text, n, add_row, set, diag);
+    set->by_name = status == NGD_OK ? NGD_NEW_N(struct ngd_token *, set->n + 1) : NULL;
+    if (status != NGD_OK)
+        return status;
+    if (!set->by_name)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for %zu tokens", rows);
+    index_names(set);
+    return check_token_roles(set, path, diag);
 }
 
 ngd_status_t ngd_token_set_read(const char *path, struct ngd_token_set **set_p, struct ngd_diag *diag)
@@ -169,6 +208,7 @@ void ngd_token_set_free(struct ngd_token_set *set)
     for (size_t i = 0; set->slots && i < set->n_slots; i++)
         ngd_token_unref(set->slots[i]);
     ngd_free(set->slots);
+    ngd_free(set->by_name);
     ngd_free(set);
 }
 
@@ -216,6 +256,7 @@ static void carry_over(struct ngd_token *old, struct ngd_token_set *fresh)
         return;
     }
     atomic_store_explicit(&old->expires, atomic_load(&(*slot)->expires), memory_order_relaxed);
+    atomic_store_explicit(&old->role, atomic_load(&(*slot)->role), memory_order_relaxed);
     ngd_token_unref(*slot);
     *slot = ngd_token_ref(old);
 }
@@ -226,12 +267,33 @@ void ngd_tokens_set(struct ngd_tokens *tokens, struct ngd_token_set *set)
 
     ngd_mutex_lock(&tokens->lock);
     old = tokens->set;
+    ngd_mutex_unlock(&tokens->lock);
+    /* Without the lock, since large files take a while; others only read the old set. */
     for (size_t i = 0; i < old->n_slots; i++)
         if (old->slots[i])
             carry_over(old->slots[i], set);
+    index_names(set);
+    ngd_mutex_lock(&tokens->lock);
     tokens->set = set;
     ngd_mutex_unlock(&tokens->lock);
     ngd_token_set_free(old);
+}
+
+ngd_role_t ngd_tokens_role(struct ngd_tokens *tokens, const char *identity)
+{
+    struct ngd_token key, *wanted = &key, **found;
+    int role = NGD_ROLE_UNSET;
+
+    if (strncmp(identity, NGD_TOKEN_IDENTITY, strlen(NGD_TOKEN_IDENTITY)) != 0 ||
+        strlen(identity) >= sizeof(key.identity))
+        return NGD_ROLE_UNSET;
+    snprintf(key.identity, sizeof(key.identity), "%s", identity);
+    ngd_mutex_lock(&tokens->lock);
+    found = bsearch(&wanted, tokens->set->by_name, tokens->set->n, sizeof(found[0]), compare_token_names);
+    if (found)
+        role = atomic_load_explicit(&(*found)->role, memory_order_relaxed);
+    ngd_mutex_unlock(&tokens->lock);
+    return (ngd_role_t)role;
 }
 
 /* Returns what follows "Bearer ", or NULL. The scheme's case does not matter (RFC 9110). */

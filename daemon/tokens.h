@@ -11,6 +11,7 @@
  *
  * Threads: any; prepare and commit on the loop's. Memory: tokens are reference counted. Bounds: NGD_TOKEN_FILE_BYTES.
  */
+#include "base/role.h"
 #include "base/status.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,6 +31,9 @@ ngd_status_t ngd_tokens_create(struct ngd_token_set *set, struct ngd_tokens **to
 void ngd_tokens_destroy(struct ngd_tokens *tokens);                                      /* NULL is fine */
 /* Takes a new set. Tokens that it has too live on, with their new expiry; the others are over. */
 void ngd_tokens_set(struct ngd_tokens *tokens, struct ngd_token_set *set);
+
+/* Returns the role that the lines of an identity's name give it; UNSET: none, or the identity is no token's. */
+ngd_role_t ngd_tokens_role(struct ngd_tokens *tokens, const char *identity);
 
 /*
  * Finds the token of an `authorization` header; *token_p is a reference. TOKEN_MALFORMED, TOKEN_UNKNOWN, TOKEN_EXPIRED.

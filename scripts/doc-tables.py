@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Print a page of docs/ from the .def tables: doc-tables.py reasons|metrics|operators|options|limits.
+"""Print a page of docs/ from the .def tables: doc-tables.py reasons|metrics|operators|options|limits|roles.
 
 `doc-tables.py locks` prints the list of locks in docs/architecture.md, from base/lock_rank.h.
 """
@@ -226,6 +226,28 @@ the option. `npugraphctl quota` shows the use, limits and refusals of each ident
     print(HELD, end="")
 
 
+def roles():
+    order = rows("role.def", r'^NGD_ROLE\((\w+), "(\w+)", "([^"]*)"\)')
+    print("""# Roles
+
+Each identity has a role, and each method asks for the least role that may call it. A call of a lesser role is refused
+with PERMISSION_DENIED and reason `ROLE`. [operations.md](operations.md#roles) says how an identity gets its role. What a
+call may do with an object that another identity owns is in [security.md](security.md#what-belongs-to-whom).
+
+| role | may, besides what the roles above it may |
+| --- | --- |""")
+    for _, name, text in order:
+        print(f"| `{name}` | {text} |")
+    print(f"""
+| service | method | {' | '.join(name for _, name, _ in order)} |
+| --- | --- |{' --- |' * len(order)}""")
+    with open(os.path.join(TOP, "daemon", "handlers", "methods.def"), encoding="utf-8") as f:
+        methods = re.findall(r'^NGD_RPC\("([\w.]+)", "(\w+)", .* (\w+)\)$', f.read(), re.M)
+    ids = [ident for ident, _, _ in order]
+    for service, method, least in methods:
+        print(f"| `{service}` | `{method}` | {' | '.join('yes' if ident >= ids.index(least) else '-' for ident in range(len(ids)))} |")
+
+
 def locks():
     """A line for each run of locks of one folder, in the order in which they may be taken."""
     runs = []
@@ -238,7 +260,7 @@ def locks():
 
 
 pages = {"reasons": reasons, "metrics": metrics, "operators": operators, "options": options, "limits": limits,
-         "locks": locks}
+         "roles": roles, "locks": locks}
 if len(sys.argv) != 2 or sys.argv[1] not in pages:
     sys.exit(__doc__)
 pages[sys.argv[1]]()

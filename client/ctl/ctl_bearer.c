@@ -21,7 +21,7 @@
 
 struct bearer_options {
     const struct ctl_command *command;
-    const char *name, *file, *expires;
+    const char *name, *file, *expires, *role;
     bool keep_newest;
 };
 
@@ -207,7 +207,7 @@ static void show_bearer(struct ctl *ctl, const struct bearer_options *o, const s
 
 static int new_bearer(struct ctl *ctl, const struct bearer_options *o)
 {
-    struct ngd_token_row row = {.expires = (int64_t)time(NULL) + DEFAULT_DAYS * DAY};
+    struct ngd_token_row row = {.expires = (int64_t)time(NULL) + DEFAULT_DAYS * DAY, .role = NGD_ROLE_UNSET};
     char token[NGD_TOKEN_MAX + 1];
     int rc = 0;
 
@@ -218,6 +218,8 @@ static int new_bearer(struct ctl *ctl, const struct bearer_options *o)
                          NGD_TOKEN_NAME_MAX);
     if (o->expires != NULL && !parse_expiry(o->expires, &row.expires))
         return ctl_usage(o->command, "--expires takes a time such as 12h, 30d or 2027-01-31T12:00:00Z, or never");
+    if (o->role != NULL && !ngd_role_parse(o->role, strlen(o->role), &row.role))
+        return ctl_usage(o->command, "--role takes none, viewer, user, operator or admin");
     snprintf(row.name, sizeof(row.name), "%s", o->name);
     if (!make_token(token) || ngd_token_hash(token, strlen(token), &row.hash, NULL) != NGD_OK)
         return ctl_error("no random numbers for a token");
@@ -255,14 +257,18 @@ static ngd_status_t list_row(void *ctx, const struct ngd_token_row *row, const c
     ctl_state(t, row->expires > (int64_t)time(NULL) ? "valid" : "expired", row->expires > (int64_t)time(NULL));
     hex[12] = '\0';
     ctl_str(t, hex);
+    ctl_str(t, row->role == NGD_ROLE_UNSET ? "-" : ngd_role_name(row->role));
     ngd_strbuf_fini(&sb);
     return NGD_OK;
 }
 
 static int list_bearers(struct ctl *ctl, const struct bearer_options *o)
 {
-    static const struct ctl_column columns[] = {
-        {"NAME", "name", false}, {"EXPIRES", "expires", false}, {"STATE", "state", false}, {"HASH", "hash", false}};
+    static const struct ctl_column columns[] = {{"NAME", "name", false},
+                                                {"EXPIRES", "expires", false},
+                                                {"STATE", "state", false},
+                                                {"HASH", "hash", false},
+                                                {"ROLE", "role", false}};
     struct ngd_diag diag = {0};
     struct ctl_table *t;
     size_t n;
@@ -271,7 +277,7 @@ static int list_bearers(struct ctl *ctl, const struct bearer_options *o)
 
     if (text == NULL)
         return 1;
-    t = ctl_table_new(ctl, "tokens", columns, 4);
+    t = ctl_table_new(ctl, "tokens", columns, 5);
     if (ngd_token_file_each(o->file, text, n, list_row, t, &diag) != NGD_OK)
         rc = bad_bearers(&diag);
     ctl_table_end(t, "no tokens");
@@ -393,7 +399,7 @@ static int read_bearer_options(struct bearer_options *b, struct ctl_options *o, 
     size_t n = 0;
 
     for (;;) {
-        name = ctl_next_option(o, "keep-newest", "file expires", &value);
+        name = ctl_next_option(o, "keep-newest", "file expires role", &value);
         if (name == NULL) {
             word = ctl_next_argument(o);
             if (word == NULL)
@@ -409,6 +415,8 @@ static int read_bearer_options(struct bearer_options *b, struct ctl_options *o, 
             b->keep_newest = true;
         else if (strcmp(name, "file") == 0)
             b->file = value;
+        else if (strcmp(name, "role") == 0)
+            b->role = value;
         else
             b->expires = value;
     }

@@ -187,12 +187,14 @@ const struct ctl_command ctl_commands[] = {
      "restart. diff compares what runs with what the files and the command line say now. For administrators.",
      false, ctl_cmd_config},
     {"tokens",
-     "[new NAME [--expires TIME] [--file FILE] | list --file FILE | revoke NAME [--keep-newest] --file FILE | hash]",
+     "[new NAME [--expires TIME] [--role none|viewer|user|operator|admin] [--file FILE] | list --file FILE | revoke "
+     "NAME [--keep-newest] --file FILE | hash]",
      "Make and revoke bearer tokens; needs no daemon",
      "FILE is the daemon's token-file, which has hashes of tokens; a reload makes the daemon read it. new prints a "
      "new\n"
      "token, once, and adds its line to FILE, or prints that too. TIME is 12h, 30d, 2027-01-31T12:00:00Z or never\n"
-     "(default 90d). Several tokens may have one name. revoke removes them all, or with --keep-newest all but the "
+     "(default 90d). Several tokens may have one name, and then have one role. revoke removes them all, or with "
+     "--keep-newest all but the "
      "last.\n"
      "hash prints what FILE has of a token that it reads from standard input.",
      false, ctl_cmd_tokens},

@@ -81,7 +81,7 @@ static void commit_identities(struct ngd_daemon *d, bool take)
 
     if (!take)
         return;
-    ngd_settings_identities(&d->options, &params);
+    ngd_settings_identities(d, &params);
     ngd_identities_set(d->identities, &params);
     ngd_sessions_renew_shares(d->sessions);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/control/settings.h"
 #include "base/log.h"
+#include "daemon/daemon.h"
+#include "daemon/tokens.h"
 #include <sys/resource.h>
 
 /* Descriptors reserved for other uses than connections: gRPC's own, files being loaded, listeners, the log. */
@@ -20,17 +22,27 @@ void ngd_settings_fit_connections(struct ngd_options *o)
                 (long long)o->max_connections, (unsigned long long)limit.rlim_cur);
 }
 
-/* A limit that is not set leaves a quarter of the total to other identities; administrators may take all of it. */
-void ngd_settings_identities(const struct ngd_options *o, struct ngd_identities_params *params)
+static ngd_role_t role_of_token(void *ctx, const char *identity)
 {
+    return ngd_tokens_role(ctx, identity);
+}
+
+/* A limit that is not set leaves a quarter of the total to other identities; administrators may take all of it. */
+void ngd_settings_identities(const struct ngd_daemon *d, struct ngd_identities_params *params)
+{
+    const struct ngd_options *o = &d->options;
     const uint64_t totals[] = {
 #define NGD_QUOTA(ID, name, option, type, def, min, max, total, noun, help) (uint64_t)(total),
 #include "daemon/quotas.def"
 #undef NGD_QUOTA
     };
 
-    params->admins = (const char *const *)o->admin_identities.items;
-    params->n_admins = o->admin_identities.n;
+    params->roles.admins = o->admin_identities;
+    params->roles.roles = o->role;
+    params->roles.groups = o->group;
+    params->roles.of_token = role_of_token;
+    params->roles.ctx = d->tokens;
+    params->roles.unnamed = (ngd_role_t)o->default_role;
     for (int i = 0; i < NGD_QUOTA_KINDS; i++) {
         uint64_t rest = totals[i] - totals[i] / 4;
 

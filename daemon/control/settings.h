@@ -9,10 +9,12 @@
 #include "daemon/options.h"
 #include "scheduler/run/sched.h"
 
+struct ngd_daemon;
+
 /* Lowers max-connections to what leaves descriptors for files and for gRPC. */
 void ngd_settings_fit_connections(struct ngd_options *o);
 /* Fill the parts of the parameters that come from options; strings and lists are borrowed. */
-void ngd_settings_identities(const struct ngd_options *o, struct ngd_identities_params *params);
+void ngd_settings_identities(const struct ngd_daemon *d, struct ngd_identities_params *params);
 void ngd_settings_sched(const struct ngd_options *o, struct ngd_sched_params *params);
 void ngd_settings_front(const struct ngd_options *o, struct ngd_front_params *params);
 void ngd_settings_tls(const struct ngd_options *o, struct ngd_tls_params *params);

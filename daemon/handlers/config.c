@@ -15,23 +15,14 @@ struct config_call {
     struct ngd_call *call;
 };
 
-/* Asks the loop, if the caller is an administrator. */
-static void ask_loop(struct ngd_call *call, ngd_reload_kind_t kind, const char *what,
+/* Asks the loop. */
+static void ask_loop(struct ngd_call *call, ngd_reload_kind_t kind,
                      void (*done)(struct ngd_reload_request *req, ngd_status_t status,
                                   const struct ngd_reload_report *report, const struct ngd_options *fresh,
                                   const struct ngd_diag *diag))
 {
-    struct config_call *c;
-    struct ngd_diag diag;
+    struct config_call *c = ngd_arena_calloc(&call->life, 1, sizeof(*c));
 
-    if (!call->identity->admin) {
-        ngd_diag_set(&diag, NGD_ERR_PERMISSION_DENIED,
-                     "%s may not %s the configuration; the daemon's own user, root and admin-identities may",
-                     call->identity->name, what);
-        ngd_call_fail(call, NGD_ERR_PERMISSION_DENIED, &diag);
-        return;
-    }
-    c = ngd_arena_calloc(&call->life, 1, sizeof(*c));
     if (!c) {
         ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
         return;
@@ -80,9 +71,8 @@ static void reload_config(struct ngd_call *call, const void *msg)
     char identity[NGD_LOG_VALUE_MAX];
 
     (void)msg;
-    if (call->identity->admin)
-        ngd_notice("daemon", "reload requested by identity=%s", ngd_log_value(call->identity->name, identity));
-    ask_loop(call, NGD_RELOAD_APPLY, "reload", reload_done);
+    ngd_notice("daemon", "reload requested by identity=%s", ngd_log_value(call->identity->name, identity));
+    ask_loop(call, NGD_RELOAD_APPLY, reload_done);
 }
 
 /* ---- Config ------------------------------------------------------------------------------------------------ */
@@ -161,7 +151,7 @@ static void show_config(struct ngd_call *call, const void *msg)
 {
     const Npugraph__V1__ConfigRequest *q = msg;
 
-    ask_loop(call, q->compare ? NGD_RELOAD_COMPARE : NGD_RELOAD_SHOW, "see", config_done);
+    ask_loop(call, q->compare ? NGD_RELOAD_COMPARE : NGD_RELOAD_SHOW, config_done);
 }
 
 const struct ngd_rpc_ops ngd_rpc_admin_reload = {.request = reload_config};

@@ -21,28 +21,24 @@
 #define CHUNK_MAX  (256u << 10) /* most bytes of an entry in one message, if max-message allows it */
 #define AHEAD      4            /* chunks that wait to be sent */
 
-/* Checks the right to use the store. False: the call was refused and answered. */
-static bool may_use_store(struct ngd_call *call, bool admin)
+/* Checks that there is a store. False: the call was refused and answered. */
+static bool has_store(struct ngd_call *call)
 {
     struct ngd_diag diag = {0};
 
     if (!call->daemon->store)
         ngd_diag_set(&diag, NGD_ERR_NOT_FOUND, "this daemon keeps no plans on disk; set its option store-dir");
-    else if (admin && !call->identity->admin)
-        ngd_diag_set(&diag, NGD_ERR_PERMISSION_DENIED,
-                     "%s may not do this with the store; the daemon's own user, root and admin-identities may",
-                     call->identity->name);
     if (diag.status)
         ngd_call_fail(call, diag.status, &diag);
     return diag.status == NGD_OK;
 }
 
 /* Allocates a zeroed state with the lifetime of the call. NULL: the call was refused and answered. */
-static void *make_state(struct ngd_call *call, bool admin, size_t size)
+static void *make_state(struct ngd_call *call, size_t size)
 {
     void *state;
 
-    if (!may_use_store(call, admin))
+    if (!has_store(call))
         return NULL;
     state = ngd_arena_calloc(&call->life, 1, size);
     if (!state)
@@ -50,9 +46,9 @@ static void *make_state(struct ngd_call *call, bool admin, size_t size)
     return state;
 }
 
-static void begin_store_job(struct ngd_call *call, const void *msg, bool admin, ngd_call_job_fn *run)
+static void begin_store_job(struct ngd_call *call, const void *msg, ngd_call_job_fn *run)
 {
-    if (may_use_store(call, admin))
+    if (has_store(call))
         ngd_call_job_add(call->daemon->store_jobs, call, msg, run, 0);
 }
 
@@ -127,7 +123,7 @@ static ngd_status_t run_list(struct ngd_call *call, const void *msg, struct ngd_
         return status;
     r.entries = ngd_arena_calloc(&call->life, n + 1u, sizeof(Npugraph__V1__StoreEntry *));
     status = r.entries ? NGD_OK : NGD_ERR_NO_MEMORY;
-    for (uint32_t i = 0; call->identity->admin && i < n && i < LIST_MAX && status == NGD_OK; i++) {
+    for (uint32_t i = 0; call->identity->role >= NGD_ROLE_OPERATOR && i < n && i < LIST_MAX && status == NGD_OK; i++) {
         Npugraph__V1__StoreEntry *e = describe_entry(call, &items[i]);
 
         if (!e || !read_details(call, e))
@@ -139,7 +135,7 @@ static ngd_status_t run_list(struct ngd_call *call, const void *msg, struct ngd_
     if (status != NGD_OK)
         return status;
     ngd_store_stats(store, &stats);
-    r.directory = ngd_borrow(call->identity->admin ? ngd_store_dir(store) : "");
+    r.directory = ngd_borrow(call->identity->role >= NGD_ROLE_OPERATOR ? ngd_store_dir(store) : "");
     r.bytes = stats.bytes;
     r.budget = stats.budget;
     r.hits = stats.hits;
@@ -312,7 +308,7 @@ static void release_entry_read(struct ngd_call *call)
 
 static void begin_entry_read(struct ngd_call *call, const void *msg)
 {
-    struct reading *r = make_state(call, true, sizeof(*r));
+    struct reading *r = make_state(call, sizeof(*r));
 
     if (!r)
         return;
@@ -365,7 +361,7 @@ static void import_chunk(struct ngd_call *call, const void *msg)
     ngd_status_t status = NGD_OK;
 
     if (!im) {
-        if (!may_use_store(call, true))
+        if (!has_store(call))
             return;
         status = begin_import(call, q, &diag);
         im = call->state;
@@ -501,17 +497,17 @@ static ngd_status_t run_clear(struct ngd_call *call, const void *msg, struct ngd
 
 static void list_store(struct ngd_call *call, const void *msg)
 {
-    begin_store_job(call, msg, false, run_list);
+    begin_store_job(call, msg, run_list);
 }
 
 static void verify_store(struct ngd_call *call, const void *msg)
 {
-    begin_store_job(call, msg, true, run_verify);
+    begin_store_job(call, msg, run_verify);
 }
 
 static void clear_store(struct ngd_call *call, const void *msg)
 {
-    begin_store_job(call, msg, true, run_clear);
+    begin_store_job(call, msg, run_clear);
 }
 
 const struct ngd_rpc_ops ngd_rpc_store_list = {.request = list_store};

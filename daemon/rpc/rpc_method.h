@@ -3,6 +3,7 @@
 #define NGD_DAEMON_RPC_RPC_METHOD_H
 
 /* A method, as the server sees it: its name, its kind, its limits and its handler. Constant. */
+#include "base/role.h"
 #include <protobuf-c/protobuf-c.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,6 +35,7 @@ struct ngd_method {
     bool while_draining;
     uint32_t limit;
     ngd_rpc_class_t class;
+    ngd_role_t role; /* the least that may call it */
 };
 
 /* The descriptor of methods whose handlers read the bytes themselves. */

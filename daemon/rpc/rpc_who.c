@@ -13,26 +13,22 @@
 
 /* ---- metadata ------------------------------------------------------------------------------------------------ */
 
-/* Returns the first value of a key, which stays the call's, and sets *n_p to how many there are. */
-static const grpc_slice *metadata_values(const struct rpc_call *call, const char *key, size_t *n_p)
-{
-    const grpc_slice *first = NULL;
-
-    *n_p = 0;
-    for (size_t i = 0; i < call->metadata.count; i++) {
-        if (grpc_slice_str_cmp(call->metadata.metadata[i].key, key) != 0)
-            continue;
-        if ((*n_p)++ == 0)
-            first = &call->metadata.metadata[i].value;
-    }
-    return first;
-}
-
+/* NULL if there is none; the slice stays the call's. */
 static const grpc_slice *metadata_value(const struct rpc_call *call, const char *key)
 {
-    size_t n;
+    for (size_t i = 0; i < call->metadata.count; i++)
+        if (grpc_slice_str_cmp(call->metadata.metadata[i].key, key) == 0)
+            return &call->metadata.metadata[i].value;
+    return NULL;
+}
 
-    return metadata_values(call, key, &n);
+static size_t count_values(const struct rpc_call *call, const char *key)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < call->metadata.count; i++)
+        n += grpc_slice_str_cmp(call->metadata.metadata[i].key, key) == 0;
+    return n;
 }
 
 static bool metadata_text(const struct rpc_call *call, const char *key, char *to, size_t room)
@@ -109,15 +105,14 @@ static ngd_status_t identify_by_header(struct rpc_call *call, struct ngd_diag *d
     struct ngd_daemon *d = call->pub.daemon;
     struct ngd_identity *identity;
     struct ngd_token *bearer;
-    size_t n;
-    const grpc_slice *value = metadata_values(call, "authorization", &n);
+    const grpc_slice *value = metadata_value(call, "authorization");
     ngd_status_t status;
 
     if (!value)
         return NGD_OK;
-    if (n > 1)
-        return ngd_diag_set(diag, NGD_ERR_TOKEN_MALFORMED, "metadata authorization is there %zu times; send one token",
-                            n);
+    if (count_values(call, "authorization") > 1)
+        return ngd_diag_set(diag, NGD_ERR_TOKEN_MALFORMED,
+                            "there are several values of metadata authorization; send one token");
     status = check_transport(call, diag);
     if (status == NGD_OK)
         status = ngd_tokens_find(d->tokens, (const char *)GRPC_SLICE_START_PTR(*value), GRPC_SLICE_LENGTH(*value),
@@ -145,6 +140,19 @@ static ngd_status_t identify_caller(struct rpc_call *call, struct ngd_session *s
         return identify_by_header(call, diag);
     take_identity(call, ngd_identity_ref(ngd_session_identity(s)), bearer);
     return ngd_token_check(bearer, diag);
+}
+
+static ngd_status_t check_role(const struct rpc_call *call, struct ngd_diag *diag)
+{
+    const ngd_role_t role = (ngd_role_t)atomic_load_explicit(&call->pub.identity->role, memory_order_relaxed);
+
+    if (role >= call->pub.method->role)
+        return NGD_OK;
+    return ngd_diag_set(diag, NGD_ERR_ROLE,
+                        "%s has the role %s and may not call %s.%s, which needs the role %s: an administrator can give "
+                        "it by the daemon's option role",
+                        call->pub.identity->name, ngd_role_name(role), call->pub.method->service,
+                        call->pub.method->name, ngd_role_name(call->pub.method->role));
 }
 
 /* ---- session ------------------------------------------------------------------------------------------------- */
@@ -188,6 +196,8 @@ ngd_status_t rpc_who_calls(struct rpc_call *call, struct ngd_diag *diag)
         (void)ngd_sessions_find(call->pub.daemon->sessions, id, &s, &gone);
     }
     status = identify_caller(call, s, token, diag); /* first: a client whose session ended with its token learns that */
+    if (status == NGD_OK)
+        status = check_role(call, diag);
     if (status == NGD_OK && !id && call->pub.method->session == NGD_RPC_SESSION_REQUIRED)
         status =
             ngd_diag_set(diag, NGD_ERR_SESSION_REQUIRED,

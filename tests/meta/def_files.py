@@ -106,7 +106,7 @@ report.check("less_than_ten_places_compare_operators", [place for place, _ in co
 # Pages that list the rows of tables are printed from the tables.
 for script, page in (("scripts/doc-tables.py", "docs/reasons.md"), ("scripts/doc-tables.py", "docs/metrics.md"),
                      ("scripts/doc-tables.py", "docs/operators.md"), ("scripts/doc-tables.py", "docs/options.md"),
-                     ("scripts/doc-tables.py", "docs/limits.md")):
+                     ("scripts/doc-tables.py", "docs/limits.md"), ("scripts/doc-tables.py", "docs/roles.md")):
     run = subprocess.run([sys.executable, os.path.join(meta.TOP, script), os.path.basename(page)[:-3]],
                          capture_output=True, text=True, cwd=meta.TOP)
     name = f"{os.path.basename(page)[:-3]}_page_agrees_with_its_table"

@@ -33,6 +33,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_readme.py \
 	tests/rpc/test_reload.py \
 	tests/rpc/test_repeats.py \
+	tests/rpc/test_roles.py \
 	tests/rpc/test_sequences.py \
 	tests/rpc/test_services.py \
 	tests/rpc/test_sessions.py \

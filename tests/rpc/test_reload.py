@@ -202,7 +202,7 @@ def over_tcp(d, what, before, after):
 
 
 def admin_identities(d):
-    over_tcp(d, lambda c: c.call("Admin/Config", pb.ConfigRequest()), ("PERMISSION_DENIED", "PERMISSION_DENIED"), {"admin-identities": "tcp:127.0.0.1"})
+    over_tcp(d, lambda c: c.call("Admin/Config", pb.ConfigRequest()), ("ROLE", "PERMISSION_DENIED"), {"admin-identities": "tcp:127.0.0.1"})
 
 
 def allow_plaintext(d):
@@ -291,7 +291,7 @@ EFFECTS = {
 QUOTAS = dict(re.findall(r'^NGD_QUOTA\(\w+, "(\w+)", "([\w-]+)"', (SOURCE / "daemon/quotas.def").read_text(), re.M))
 # Those whose effect takes long to see, or chance. Admin.Config shows that they have the new value.
 SHOWN = {"dump-limit", "inline-limit", "max-replay-time", "merge", "merge-wait", "prompt-share", "queue-limit", "static-timeout", "tcp-keepalive",
-         "guard-unix", "guard-poll", "max-inflight", "max-connection-age", "may-publish", "group", "allow-plaintext-tokens", "share-prefixes", "drain-grace", "stop-grace"}
+         "guard-unix", "guard-poll", "max-inflight", "max-connection-age", "may-publish", "group", "role", "default-role", "allow-plaintext-tokens", "share-prefixes", "drain-grace", "stop-grace"}
 
 
 @test("each option that a reload changes takes effect without a restart")
@@ -321,7 +321,7 @@ def quotas():
 
 def another_value(name, default, allowed):
     """Returns a value that is allowed, and not the default."""
-    special = {"listen": f"unix:{SCRATCH}/all", "device": "host:1", "weight": "uid:7=3", "group": "team=uid:7", "socket-mode": "600",
+    special = {"listen": f"unix:{SCRATCH}/all", "device": "host:1", "weight": "uid:7=3", "group": "team=uid:7", "role": "uid:7=viewer", "socket-mode": "600",
                "static-compiler": "off", "static-dir": "/tmp", "stats-listen": "off", "nz-weights": "auto", "isa": "scalar", "log-level": "debug",
                "guard-poll": "1ms"}
     if name.startswith("tls-") and name != "tls-allow-cn":
@@ -409,11 +409,11 @@ def torn():
         assert d.shown()["models-dir"] == [str(SCRATCH)] and (SCRATCH / "torn").exists()
 
 
-@test("Reload and Config are for administrators")
+@test("Reload and Config are for operators")
 def administrators():
     with Daemon("--allow-plaintext=yes", listen="tcp:127.0.0.1:0") as d, Client(d, address=d.listening("tcp")) as c:
         for method, request in (("Admin/Reload", pb.ReloadRequest()), ("Admin/Config", pb.ConfigRequest()), ("Admin/Config", pb.ConfigRequest(compare=True))):
-            refused("PERMISSION_DENIED", "PERMISSION_DENIED", c.call, method, request)
+            refused("ROLE", "PERMISSION_DENIED", c.call, method, request)
         assert "configuration reloaded" not in d.log()
 
 

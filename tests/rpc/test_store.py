@@ -325,7 +325,7 @@ def rights():
         assert not c.call("Admin/ListStore", pb.ListStoreRequest()).entries
         for method, request in (("ReadStore", pb.ReadStoreRequest(name=name)), ("VerifyStore", pb.VerifyStoreRequest()),
                                 ("ClearStore", pb.ClearStoreRequest()), ("ImportStore", iter([pb.ImportStoreRequest(data=b"x", total=1)]))):
-            refused("PERMISSION_DENIED", "PERMISSION_DENIED", c.call, f"Admin/{method}", request)
+            refused("ROLE", "PERMISSION_DENIED", c.call, f"Admin/{method}", request)
     assert len(entries(store)) == 2
 
 

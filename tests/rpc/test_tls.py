@@ -49,8 +49,8 @@ def right():
             c.write(buffer, data)
             assert c.read(buffer) == data
             assert c.call("Admin/ListSessions", pb.ListSessionsRequest()).sessions[0].identity == "tls-uri:spiffe://example.org/worker-1"
-            refused("PERMISSION_DENIED", "PERMISSION_DENIED", c.call, "Admin/Drain", pb.DrainRequest())
-            refused("PERMISSION_DENIED", "PERMISSION_DENIED", c.call, "Admin/DoctorDevice", pb.DoctorDeviceRequest())
+            refused("ROLE", "PERMISSION_DENIED", c.call, "Admin/Drain", pb.DrainRequest())
+            refused("ROLE", "PERMISSION_DENIED", c.call, "Admin/DoctorDevice", pb.DoctorDeviceRequest())
         with client(d, credentials("plain")) as c:
             assert c.call("Admin/ListSessions", pb.ListSessionsRequest()).sessions[0].identity == "tls-dns:plain.example.org"
 

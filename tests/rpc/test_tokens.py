@@ -77,7 +77,7 @@ def identity():
             graph = ca.register(GRAPH).graph
             ca.replay(graph, [DATA])
             assert not cb.call("Graphs/List", pb.ListGraphsRequest()).graphs  # root's connection does not make it an administrator
-            refused("PERMISSION_DENIED", "PERMISSION_DENIED", ca.call, "Admin/Drain", pb.DrainRequest())
+            refused("ROLE", "PERMISSION_DENIED", ca.call, "Admin/Drain", pb.DrainRequest())
             # The session's own token stands for the bearer token; without both, the call is the connection's.
             ca.bearer = None
             ca.replay(graph, [DATA])
@@ -208,7 +208,7 @@ def rotation():
         second.close()
 
 
-BAD = [("a", "a line has a name"), ("a b c d", "a line has a name"), (line("a/b", "x"), "a name has"), (line("a" * 65, "x"), "a name has"),
+BAD = [("a", "a line has a name"), ("a b c d e", "a line has a name"), (line("a", "x", NEVER, "king"), "the role is not"), (line("a/b", "x"), "a name has"), (line("a" * 65, "x"), "a name has"),
        ("a sha256:00 never", "the hash is not"), ("a md5:" + "0" * 64 + " never", "the hash is not"), ("a sha256:" + "g" * 64 + " never", "the hash is not"),
        (line("a", "x", "2027-02-30T00:00:00Z"), "the expiry is no time"), (line("a", "x", "2027-01-01"), "the expiry is no time"),
        (line("a", "x", "2027-01-01T00:00:00+01:00"), "the expiry is no time"), (line("a", "x", "tomorrow"), "the expiry is no time"),
@@ -367,7 +367,7 @@ def command():
         assert "opened by token:a" in d.log()
         ctl("--address", d.address, "replay", graph, env={"NPUGRAPH_TOKEN_FILE": str(mine)})
         assert d.log().count("opened by token:a") == 2
-        assert "drain" in ctl("--address", d.address, "drain", env={"NPUGRAPH_TOKEN_FILE": str(mine)}, rc=1).stderr
+        assert "Admin.Drain" in ctl("--address", d.address, "drain", env={"NPUGRAPH_TOKEN_FILE": str(mine)}, rc=1).stderr
         for text in ("", "two words\n", "x" * 600, "é" * 30, a + "\0"):
             mine.write_text(text)
             out = ctl("--address", d.address, "--token-file", mine, "status", rc=1)

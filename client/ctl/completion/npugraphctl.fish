@@ -193,6 +193,7 @@ complete -c npugraphctl -n '__fish_seen_subcommand_from config' -a show
 complete -c npugraphctl -n '__fish_seen_subcommand_from config' -a diff
 complete -c npugraphctl -n '__fish_seen_subcommand_from tokens' -a new
 complete -c npugraphctl -n '__fish_seen_subcommand_from tokens' -l expires -x
+complete -c npugraphctl -n '__fish_seen_subcommand_from tokens' -l role -x -a 'none viewer user operator admin'
 complete -c npugraphctl -n '__fish_seen_subcommand_from tokens' -l file -r -F
 complete -c npugraphctl -n '__fish_seen_subcommand_from tokens' -a list
 complete -c npugraphctl -n '__fish_seen_subcommand_from tokens' -a revoke
