@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+struct ngd_audit;
 struct ngd_device;
 struct ngd_drain;
 struct ngd_front;
@@ -61,6 +62,7 @@ struct ngd_daemon {
     struct ngd_stop_guard *stop_guard; /* while it stops */
 
     struct ngd_locks *locks;
+    struct ngd_audit *audit; /* NULL: no log */
     struct ngd_device **devices;
     size_t n_devices;
     struct ngd_refused_device *refused; /* device_list.h: those that did not open */

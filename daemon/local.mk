@@ -13,6 +13,8 @@ noinst_LTLIBRARIES += libngddaemon.la libngdfront.la libngdrpc.la libngdcontrol.
 libngddaemon_la_SOURCES = \
 	daemon/access.c \
 	daemon/access.h \
+	daemon/audit.c \
+	daemon/audit.h \
 	daemon/answer_pool.h \
 	daemon/answers.c \
 	daemon/answers.h \

@@ -244,6 +244,12 @@ const struct ngd_config_option ngd_options_table[] = {
     {"stop-grace", NGD_CONFIG_TIME, AT(stop_grace), "10s", NGD_MSEC, 3600 * NGD_SEC, NULL,
      "Time that the process then has to stop. After it, the daemon logs what is stuck and exits with status 4.",
      RELOAD},
+    {"audit-log", NGD_CONFIG_STRING, AT(audit_log), "", 0, 0, NULL,
+     "File that gets a line of JSON for each call that changes something, and for each that was refused for its token, "
+     "role or owner. Its mode must be 0600. A reload opens it again. Empty: none.",
+     RESTART},
+    {"audit-log-max", NGD_CONFIG_SIZE, AT(audit_log_max), "64M", 0, INT64_C(1) << 50, NULL,
+     "Size beyond which audit-log is renamed to FILE.1, which is replaced, and begun again. 0: no limit.", RESTART},
     {"log-level", NGD_CONFIG_ENUM, AT(log_level), "info", 0, 0, "error warning notice info debug",
      "Lowest severity that is logged.", RELOAD},
     NGD_CONFIG_END(AT(sources)),

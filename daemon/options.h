@@ -60,7 +60,8 @@ struct ngd_options {
     bool tls_allow_cn;
     ngd_nsec_t max_connection_age;
     bool allow_plaintext, allow_plaintext_tokens;
-    char *token_file;
+    char *token_file, *audit_log;
+    uint64_t audit_log_max;
     struct ngd_config_list admin_identities;
     struct ngd_config_list may_publish, role;
     int default_role;             /* index into none, viewer, user: an ngd_role_t */

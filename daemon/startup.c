@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/metrics.h"
+#include "daemon/audit.h"
 #include "daemon/control/drain.h"
 #include "daemon/control/listener.h"
 #include "daemon/control/reload.h"
@@ -69,6 +70,17 @@ static ngd_status_t start_limits(struct ngd_daemon *d, struct ngd_diag *diag)
     return NGD_OK;
 }
 
+static ngd_status_t start_audit(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    return ngd_audit_create(d->options.audit_log, d->options.audit_log_max, &d->audit, diag);
+}
+
+static void stop_audit(struct ngd_daemon *d)
+{
+    ngd_audit_destroy(d->audit);
+    d->audit = NULL;
+}
+
 static ngd_status_t start_locks(struct ngd_daemon *d, struct ngd_diag *diag)
 {
     ngd_status_t status = ngd_locks_create(&d->locks);
@@ -89,14 +101,18 @@ static void stop_locks(struct ngd_daemon *d)
 static void take_signal_of_loop(void *arg, int signo)
 {
     struct ngd_daemon *d = arg;
+    struct ngd_audit_event event = {.identity = "signal", .method = strsignal(signo)};
     struct ngd_reload_report report;
     struct ngd_diag diag = {0};
 
     if (signo == SIGHUP) {
-        (void)ngd_reload_run(d->reload, &report, &diag); /* the log has the result */
+        event.status = ngd_reload_run(d->reload, &report, &diag); /* the log has the result */
+        event.text = diag.text;
+        ngd_audit_write(d->audit, &event);
         return;
     }
     ngd_notice("daemon", "%s", strsignal(signo));
+    ngd_audit_write(d->audit, &event);
     /* A second signal ends the grace period at once. */
     if (d->drain)
         ngd_drain_begin(d->drain, ngd_daemon_state(d) == NGD_DAEMON_DRAINING ? NGD_MSEC : 0, false);
@@ -544,6 +560,7 @@ static const struct part parts[] = {
     {"limits", start_limits, NULL},
     {"locks", start_locks, stop_locks},
     {"loop", start_reactor, stop_reactor}, /* blocks the signals, so it starts before any thread */
+    {"audit log", start_audit, stop_audit},
     {"tokens", start_tokens, stop_tokens},
     {"identities", start_identities, stop_identities},
     {"devices", ngd_device_list_start, ngd_device_list_stop},

@@ -3,6 +3,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "daemon/audit.h"
 #include "daemon/control/listener.h"
 #include "daemon/control/settings.h"
 #include "daemon/control/stats_http.h"
@@ -189,6 +190,7 @@ ngd_status_t ngd_reload_run(struct ngd_reload *reload, struct ngd_reload_report 
     ngd_status_t status = NGD_OK;
 
     report->n_changed = report->n_kept = 0;
+    ngd_audit_reopen(d->audit);
     if (ngd_daemon_state(d) == NGD_DAEMON_STARTING)
         status = ngd_diag_set(diag, NGD_ERR_CONFIG, "the daemon is starting; reload it once it is ready");
     if (status == NGD_OK)

@@ -6,7 +6,7 @@
 #include "daemon/rpc/rpc_call.h"
 #include "daemon/rpc/rpc_method.h"
 
-#define NGD_RPC(service, method, kind, ops, request, session, states, limit, class, role) \
+#define NGD_RPC(service, method, kind, ops, request, session, states, limit, class, audit, role) \
     extern const struct ngd_rpc_ops ngd_rpc_##ops;
 #include "daemon/handlers/methods.def"
 #undef NGD_RPC

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "daemon/audit.h"
 #include "daemon/daemon.h"
 #include "daemon/handlers/methods.h"
 #include "daemon/identity.h"
@@ -39,6 +40,16 @@ static void log_opened(const struct ngd_call *call, const struct ngd_session *s,
                     call->identity->name);
 }
 
+static void audit_opened(const struct ngd_call *call, const struct ngd_session *s)
+{
+    const struct ngd_audit_event event = {.identity = call->identity->name,
+                                          .peer = call->peer,
+                                          .method = call->method->path + 1,
+                                          .session = ngd_session_id(s)};
+
+    ngd_audit_write(call->daemon->audit, &event);
+}
+
 static void open_session(struct ngd_call *call, const Npugraph__V1__SessionOpen *open)
 {
     const struct ngd_session_client client = {
@@ -67,6 +78,7 @@ static void open_session(struct ngd_call *call, const Npugraph__V1__SessionOpen 
     }
     call->state = s;
     log_opened(call, s, open->resume ? "resumed" : "opened");
+    audit_opened(call, s);
     if (NGD_FAULT(OPEN_LATE))
         nanosleep(&(struct timespec){.tv_nsec = 500 * NGD_MSEC}, NULL);
     status = answer_opened(call, s, open->resume != NULL);

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/tsan.h"
+#include "daemon/audit.h"
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
 #include "daemon/rpc/rpc_int.h"
@@ -173,6 +174,7 @@ static void scrub(struct rpc_call *call) NGD_NO_THREAD_SAFETY
     call->pub.state = NULL;
     call->pub.request_id[0] = '\0';
     call->pub.wrap = NULL;
+    call->pub.object = NULL;
     call->pub.session = ngd_session_unref(call->pub.session);
     rpc_who_forget(call);
 }
@@ -239,10 +241,48 @@ static void log_failure(struct rpc_call *call, ngd_status_t status, const char *
                     ngd_log_value(call->pub.peer, peer), text);
 }
 
+/* Whether a refusal is one that the audit log has whatever the method. */
+static bool is_refusal(ngd_status_t status)
+{
+    switch (status) {
+    case NGD_ERR_TOKEN_MALFORMED:
+    case NGD_ERR_TOKEN_UNKNOWN:
+    case NGD_ERR_TOKEN_EXPIRED:
+    case NGD_ERR_TOKEN_PLAINTEXT:
+    case NGD_ERR_ROLE:
+    case NGD_ERR_PERMISSION_DENIED:
+    case NGD_ERR_SESSION_TOKEN:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* The opening of a session is written when it is opened; its end only if that is an error. */
+static void audit_call(struct rpc_call *call, ngd_status_t status, const char *text)
+{
+    const struct ngd_method *method = call->pub.method;
+    const bool ended = method && method->kind == NGD_RPC_DUPLEX && (status == NGD_OK || status == NGD_ERR_CANCELLED);
+    const struct ngd_audit_event event = {
+        .identity = call->pub.identity ? call->pub.identity->name : NULL,
+        .peer = call->pub.peer,
+        .method = method ? method->path + 1 : NULL,
+        .object = call->pub.object,
+        .text = text,
+        .status = status,
+        .session = call->pub.session ? ngd_session_id(call->pub.session) : 0,
+    };
+
+    if (is_refusal(status) || (method && method->audit && !ended))
+        ngd_audit_write(call->pub.daemon->audit, &event);
+}
+
 static void account_call(struct rpc_call *call, ngd_status_t status, const char *text)
 {
     const struct ngd_method *method = call->pub.method;
 
+    if (call->pub.daemon->audit)
+        audit_call(call, status, text);
     ngd_metric_row_add(call->calls->rows[call->method_index], 1);
     if (method && method->kind == NGD_RPC_UNARY)
         ngd_metric_observe(NGD_M_RPC_SECONDS, ngd_now() - call->pub.arrived);

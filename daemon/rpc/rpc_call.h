@@ -74,6 +74,7 @@ struct ngd_call {
     char peer[128];
     void *state;                     /* the handler's; usually in `life` */
     struct ngd_client_stream stream; /* as one of its session's streams */
+    const char *object;              /* what an audited call is about, in `life`; or NULL */
     struct ngd_call_wrap *wrap;      /* NULL: none; set before the handler gets the call */
 };
 

@@ -35,6 +35,8 @@ struct ngd_method {
     bool while_draining;
     uint32_t limit;
     ngd_rpc_class_t class;
+    const char
+        *audit;      /* NULL: the audit log has refusals only; else "", or the request's field that names the object */
     ngd_role_t role; /* the least that may call it */
 };
 

@@ -7,6 +7,8 @@
 #include "daemon/rpc/wire_check.h"
 #include <string.h>
 
+#define OBJECT_MAX 512 /* bytes of a name in the audit log */
+
 /* Stands in the place of a request's descriptor for methods whose handlers read the bytes themselves. */
 const ProtobufCMessageDescriptor ngd_rpc_raw__descriptor;
 
@@ -116,6 +118,36 @@ static ngd_status_t prepare_request(struct rpc_call *call, struct ngd_raw_messag
     return status;
 }
 
+/* Copies a client's name, cut between two characters: lines of the audit log wait in memory. */
+static const char *copy_object(struct ngd_arena *arena, const char *name)
+{
+    size_t n = strnlen(name, OBJECT_MAX + 1);
+    char *copy;
+
+    if (n > OBJECT_MAX)
+        for (n = OBJECT_MAX; n > 0 && ((uint8_t)name[n] & 0xc0) == 0x80;)
+            n--;
+    copy = ngd_arena_alloc(arena, n + 1);
+    if (!copy)
+        return NULL;
+    memcpy(copy, name, n);
+    copy[n] = '\0';
+    return copy;
+}
+
+/* Keeps the name of what an audited call is about, for the time when it is answered. */
+static void note_object(struct rpc_call *call, const void *msg)
+{
+    const struct ngd_method *method = call->pub.method;
+    const ProtobufCFieldDescriptor *field;
+
+    if (!call->pub.daemon->audit || !method->audit || !*method->audit)
+        return;
+    field = protobuf_c_message_descriptor_get_field_by_name(method->request, method->audit);
+    if (field && field->type == PROTOBUF_C_TYPE_STRING && field->label != PROTOBUF_C_LABEL_REPEATED)
+        call->pub.object = copy_object(&call->pub.life, *(char *const *)((const char *)msg + field->offset));
+}
+
 void rpc_deliver(struct rpc_call *call)
 {
     struct ngd_raw_message raw = {0};
@@ -133,6 +165,7 @@ void rpc_deliver(struct rpc_call *call)
         call->pub.method->ops->refused(&call->pub, status, &diag);
         return;
     }
+    note_object(call, msg);
     if (call->calls->begin(&call->pub, &raw, msg))
         call->pub.method->ops->request(&call->pub, msg);
 }

@@ -2,6 +2,7 @@
 # Black-box tests against a live daemon; each file starts its own.
 NGD_RPC_TESTS = \
 	tests/rpc/test_ascend.py \
+	tests/rpc/test_audit.py \
 	tests/rpc/test_diagnosis.py \
 	tests/rpc/test_chat.py \
 	tests/rpc/test_ctl.py \
