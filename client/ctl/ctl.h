@@ -14,8 +14,15 @@
 #include <jansson.h>
 #include <stdio.h>
 
+/* How to reach a daemon, in a file of the user's. Owned strings; "" is not set. */
+struct ctl_context {
+    char *address, *tls_ca, *tls_cert, *tls_key, *tls_server_name, *token_file;
+};
+
 struct ctl {
     struct npugraph_connect_params connect;
+    const char *context_name; /* --context */
+    struct ctl_context context;
     struct npugraph_client *client; /* ctl_connect */
     bool json;
     bool colour;
@@ -186,6 +193,7 @@ int ctl_cmd_tokenize(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_cache(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_reload(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_config(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_contexts(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_tokens(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_completion(struct ctl *ctl, int argc, char **argv);
 

@@ -10,8 +10,8 @@
 #include <string.h>
 
 /* The global options, in the form of a command's usage. */
-#define GLOBALS                                                                                      \
-    "[--address ADDR] [--json] [--timeout TIME] [--tls-ca FILE] [--tls-cert FILE] [--tls-key FILE] " \
+#define GLOBALS                                                                                                       \
+    "[--address ADDR] [--context NAME] [--json] [--timeout TIME] [--tls-ca FILE] [--tls-cert FILE] [--tls-key FILE] " \
     "[--tls-server-name NAME] [--token-file FILE] [--color auto|always|never] [--quiet] [--help] [--version]"
 
 typedef enum usage_value {

@@ -4,6 +4,7 @@
 #include "base/config.h"
 #include "base/strbuf.h"
 #include "client/ctl/ctl.h"
+#include "client/ctl/ctl_context.h"
 #include "client/ctl/ctl_readings.h"
 #include "proto/npugraph.pb-c.h"
 
@@ -19,6 +20,8 @@ static Npugraph__V1__StatusResponse *wait_until_serving(struct ctl *ctl)
     struct npugraph_error err = {0};
     ProtobufCMessage *reply = NULL;
 
+    if (!ctl_context_use(ctl))
+        return NULL;
     for (;;) {
         if (npugraph_connect(&ctl->connect, &ctl->client, &err) == 0 &&
             npugraph__unary(ctl->client, "/npugraph.v1.Admin/Status", &req.base,

@@ -4,6 +4,8 @@ bin_PROGRAMS += npugraphctl
 npugraphctl_SOURCES = \
 	client/ctl/ctl.h \
 	client/ctl/ctl_bearer.c \
+	client/ctl/ctl_context.c \
+	client/ctl/ctl_context.h \
 	client/ctl/ctl_doctor.c \
 	client/ctl/ctl_doctor_device.c \
 	client/ctl/ctl_explain.c \

@@ -3,6 +3,7 @@
 #include "base/config.h"
 #include "base/nearest.h"
 #include "client/ctl/ctl.h"
+#include "client/ctl/ctl_context.h"
 
 #include <errno.h>
 #include <locale.h>
@@ -13,7 +14,7 @@
 #include <unistd.h>
 
 #define GLOBAL_FLAGS  "json quiet"
-#define GLOBAL_VALUED "address timeout tls-ca tls-cert tls-key tls-server-name token-file color"
+#define GLOBAL_VALUED "address context timeout tls-ca tls-cert tls-key tls-server-name token-file color"
 
 /* --json was given: errors are JSON too. Not in struct ctl, which mistakes in options have no part in. */
 static bool errors_in_json;
@@ -198,6 +199,12 @@ const struct ctl_command ctl_commands[] = {
      "last.\n"
      "hash prints what FILE has of a token that it reads from standard input.",
      false, ctl_cmd_tokens},
+    {"contexts", "", "Daemons that --context names",
+     "Context NAME is the file ~/.config/npugraph/contexts/NAME.conf, with lines such as address = HOST:PORT, and\n"
+     "tls-ca, tls-cert, tls-key, tls-server-name and token-file as the options are called. --context NAME, or\n"
+     "NPUGRAPH_CONTEXT, chooses one; options of the command line come before its own. Without either, and without\n"
+     "an address, the context default is used, if there is one.",
+     false, ctl_cmd_contexts},
     {"completion", "bash|zsh|fish", "Print a shell's completion",
      "Packages install it. To try it: source <(npugraphctl completion bash).", false, ctl_cmd_completion},
     {NULL, NULL, NULL, NULL, false, NULL},
@@ -221,6 +228,7 @@ static void print_overview(FILE *to)
     fprintf(to, "\nOptions:\n"
                 "  --address ADDR     unix:PATH or HOST:PORT (default $NPUGRAPH_ADDRESS, then\n"
                 "                     unix:/run/npugraphd/npugraphd.sock)\n"
+                "  --context NAME     a daemon that a file of yours describes: help contexts\n"
                 "  --json             print JSON instead of tables\n"
                 "  --timeout TIME     bound of each call (default 60s)\n"
                 "  --tls-ca FILE, --tls-cert FILE, --tls-key FILE, --tls-server-name NAME\n"
@@ -323,7 +331,11 @@ bool ctl_connect(struct ctl *ctl)
 {
     struct npugraph_error err = {0};
 
-    if (ctl->client != NULL || npugraph_connect(&ctl->connect, &ctl->client, &err) == 0)
+    if (ctl->client != NULL)
+        return true;
+    if (!ctl_context_use(ctl))
+        return false;
+    if (npugraph_connect(&ctl->connect, &ctl->client, &err) == 0)
         return true;
     ctl_fail(&err);
     return false;
@@ -498,6 +510,8 @@ static int global_option(struct ctl *ctl, const char *name, const char *value)
 
     if (strcmp(name, "address") == 0)
         ctl->connect.address = value;
+    else if (strcmp(name, "context") == 0)
+        ctl->context_name = value;
     else if (strcmp(name, "tls-ca") == 0)
         ctl->connect.tls_ca = value;
     else if (strcmp(name, "tls-cert") == 0)
@@ -578,6 +592,7 @@ static int run_command(struct ctl *ctl, const struct ctl_command *c, int argc, c
     rc = c->run(ctl, argc, argv);
     ctl_flush(ctl);
     npugraph_disconnect(ctl->client);
+    ctl_context_fini(&ctl->context);
     return rc;
 }
 

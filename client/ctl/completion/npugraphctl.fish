@@ -40,9 +40,11 @@ complete -c npugraphctl -n __fish_use_subcommand -a drain -d 'Finish what runs a
 complete -c npugraphctl -n __fish_use_subcommand -a reload -d 'Read the daemon\'s configuration again'
 complete -c npugraphctl -n __fish_use_subcommand -a config -d 'Options of the daemon: values, where they were set, what changes them'
 complete -c npugraphctl -n __fish_use_subcommand -a tokens -d 'Make and revoke bearer tokens; needs no daemon'
+complete -c npugraphctl -n __fish_use_subcommand -a contexts -d 'Daemons that --context names'
 complete -c npugraphctl -n __fish_use_subcommand -a completion -d 'Print a shell\'s completion'
 complete -c npugraphctl -n __fish_use_subcommand -a help -d 'Explain a command'
 complete -c npugraphctl -l address -x
+complete -c npugraphctl -l context -x
 complete -c npugraphctl -l json
 complete -c npugraphctl -l timeout -x
 complete -c npugraphctl -l tls-ca -r -F
