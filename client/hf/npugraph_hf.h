@@ -93,6 +93,8 @@ NPUGRAPH_API int npugraph_tokenizer_encode(const struct npugraph_tokenizer *tok,
  * unknown id. special_p may be NULL. Text for people needs a detokenizer. */
 NPUGRAPH_API const char *npugraph_tokenizer_bytes(const struct npugraph_tokenizer *tok, int32_t id, size_t *n_p,
                                                   bool *special_p);
+/* Whether a token is one of added_tokens, which is cut out of texts as a whole: often a mark, and no text. */
+NPUGRAPH_API bool npugraph_tokenizer_is_added(const struct npugraph_tokenizer *tok, int32_t id);
 NPUGRAPH_API size_t npugraph_tokenizer_size(const struct npugraph_tokenizer *tok);
 
 /*

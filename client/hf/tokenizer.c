@@ -315,6 +315,11 @@ const char *npugraph_tokenizer_bytes(const struct npugraph_tokenizer *tok, int32
     return tok->tokens[id].bytes;
 }
 
+bool npugraph_tokenizer_is_added(const struct npugraph_tokenizer *tok, int32_t id)
+{
+    return id >= 0 && (size_t)id < tok->n_tokens && tok->tokens[id].added;
+}
+
 size_t npugraph_tokenizer_size(const struct npugraph_tokenizer *tok)
 {
     return tok->n_tokens;

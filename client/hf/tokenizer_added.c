@@ -42,6 +42,7 @@ static int set_added_text(const struct npugraph__source *from, struct npugraph_t
         return npugraph__no_memory(from->err);
     t->n = (uint32_t)strlen(content);
     t->special = special;
+    t->added = true;
     return 0;
 }
 

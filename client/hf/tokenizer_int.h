@@ -54,7 +54,7 @@ struct npugraph__token {
     uint32_t n;
     char *bytes; /* what it stands for, alone and not at the beginning; may be the same memory as text */
     uint32_t n_bytes;
-    bool special;
+    bool special, added;
 };
 
 struct npugraph__vocab { /* the model's own tokens; added tokens are not looked for here */

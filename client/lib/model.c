@@ -130,7 +130,9 @@ static struct npugraph_models *make_model_list(ProtobufCMessage *reply)
                                                  .parameters = m->parameters,
                                                  .max_context = m->max_context,
                                                  .vocab = m->vocab,
-                                                 .sequences = m->sequences};
+                                                 .sequences = m->sequences,
+                                                 .stop_tokens = m->stop_tokens,
+                                                 .n_stop_tokens = m->n_stop_tokens};
     }
     return &list->models;
 }

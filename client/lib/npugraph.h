@@ -327,6 +327,8 @@ struct npugraph_model {
     uint32_t max_context; /* tokens per sequence */
     uint32_t vocab;
     uint32_t sequences; /* that are open */
+    const int32_t *stop_tokens;
+    size_t n_stop_tokens;
 };
 struct npugraph_models {
     struct npugraph_model *items;

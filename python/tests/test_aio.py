@@ -55,6 +55,8 @@ def test_tokens_are_those_of_the_sync_client(daemon: Daemon, client: npugraph.Cl
                 assert [t.id async for t in copy.generate(2)]  # the sequence goes on
             with pytest.raises(npugraph.Error, match="closed"):
                 sequence.generate()
+            with pytest.raises(npugraph.Error, match="closed"):
+                await sequence.step()
             with pytest.raises(npugraph.NotFound):
                 await aclient.open("nothing", PROMPT)
         with pytest.raises(npugraph.Error, match="closed"):
@@ -62,6 +64,44 @@ def test_tokens_are_those_of_the_sync_client(daemon: Daemon, client: npugraph.Cl
         with pytest.raises(npugraph.Unreachable):
             await npugraph.aio.connect("unix:/nonexistent", timeout=5)
 
+    asyncio.run(main())
+
+
+def mask(*tokens: int) -> bytes:
+    return sum(1 << token for token in tokens).to_bytes(2048 // 8, "little")
+
+
+def test_steps_keep_to_masks(daemon: Daemon, client: npugraph.Client) -> None:
+    with client.open("bible", PROMPT, allowed=mask(9), logprobs=0) as sequence:
+        assert sequence.token == sequence.last.logprobs.token == 9
+        assert sequence.step(allowed=mask(7, 8)).token in (7, 8) and sequence.step(logprobs=3).logprobs.top[2]
+        with pytest.raises(npugraph.InvalidArgument):
+            sequence.step(allowed=b"\xff")
+        with pytest.raises(npugraph.Error) as caught:
+            sequence.step(allowed=mask())
+        assert caught.value.reason == "SAMPLING" and sequence.step(allowed=mask(5)).token == 5
+
+    async def main() -> None:
+        def fail() -> bytes:
+            raise LookupError("no mask")
+
+        async with await npugraph.aio.connect(daemon.address, threads=4) as aclient:
+            assert (await aclient.models("bible"))[0].stop_tokens == (2045, 2047)
+            sequences = [await aclient.open("bible", PROMPT, allowed=mask(40 + i)) for i in range(8)]
+            for round_ in range(3):
+                want = [50 * round_ + i for i in range(8)]
+                steps = await asyncio.gather(*[s.step(allowed=lambda t=t: mask(t)) for s, t in zip(sequences, want, strict=True)])
+                assert [step.token for step in steps] == want
+            with pytest.raises(LookupError):
+                await sequences[0].step(allowed=fail)
+            begun = asyncio.ensure_future(sequences[0].step(allowed=mask(3)))
+            await asyncio.sleep(0)
+            with pytest.raises(npugraph.Error, match="another"):
+                sequences[0].generate()
+            begun.cancel()
+            await asyncio.gather(begun, return_exceptions=True)
+            await asyncio.gather(*[sequence.close() for sequence in sequences])  # the step that was left behind too
+            await until_no_sequences(aclient)
     asyncio.run(main())
 
 

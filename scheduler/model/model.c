@@ -412,6 +412,8 @@ void ngd_model_stats(struct ngd_model *model, struct ngd_model_stats *stats_p)
         .max_context = p->max_context,
         .vocab = p->vocab,
         .max_batch = model->max_batch,
+        .stop_tokens = p->stop_tokens,
+        .n_stop_tokens = p->n_stop_tokens,
         .sequences = sequences,
         .tokens_prefill = atomic_load_explicit(&model->tokens_prefill, memory_order_relaxed),
         .preemptions = atomic_load_explicit(&model->preemptions, memory_order_relaxed),

@@ -77,6 +77,8 @@ struct ngd_model_stats {
     uint64_t tokens_prefill, tokens_shared, tokens_decode, batches, preemptions;
     struct ngd_program *prefill, *decode; /* borrowed from the model */
     struct ngd_group *group;              /* on whose devices it runs, borrowed; NULL: one device */
+    const int32_t *stop_tokens;           /* borrowed from the model */
+    uint32_t n_stop_tokens;
 };
 void ngd_model_stats(struct ngd_model *model, struct ngd_model_stats *stats_p);
 

@@ -107,6 +107,8 @@ START_TEST(special_tokens_are_recognised_only_when_asked_for)
     ck_assert_uint_eq(n, 1);
     ck_assert_ptr_nonnull(npugraph_tokenizer_bytes(tok, ids[0], &n, &special));
     ck_assert(special);
+    ck_assert(npugraph_tokenizer_is_added(tok, ids[0]) && !npugraph_tokenizer_is_added(tok, 0));
+    ck_assert(!npugraph_tokenizer_is_added(tok, -1) && !npugraph_tokenizer_is_added(tok, INT32_MAX));
     free(ids);
     ck_assert_int_eq(npugraph_tokenizer_encode(tok, text, strlen(text), false, &ids, &n, NULL), 0);
     ck_assert_uint_gt(n, 1);

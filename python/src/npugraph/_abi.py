@@ -236,6 +236,8 @@ class npugraph_model(Structure):
         ("max_context", c_uint32),
         ("vocab", c_uint32),
         ("sequences", c_uint32),
+        ("stop_tokens", POINTER(c_int32)),
+        ("n_stop_tokens", c_size_t),
     ]
 
 
@@ -487,6 +489,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "npugraph_tokenizer_close": (None, [c_void_p]),
     "npugraph_tokenizer_encode": (c_int, [c_void_p, c_char_p, c_size_t, c_uint, c_void_p, c_void_p, c_void_p]),
     "npugraph_tokenizer_bytes": (c_char_p, [c_void_p, c_int32, c_void_p, c_void_p]),
+    "npugraph_tokenizer_is_added": (c_bool, [c_void_p, c_int32]),
     "npugraph_tokenizer_size": (c_size_t, [c_void_p]),
     "npugraph_detokenizer_create": (c_int, [c_void_p, c_void_p, c_size_t, c_bool, c_void_p, c_void_p]),
     "npugraph_detokenizer_add": (c_int, [c_void_p, c_int32, c_void_p, c_void_p, c_void_p]),

@@ -38,6 +38,7 @@ class Client:
     def __init__(self, client: sync.Client, threads: int) -> None:
         self._client = client
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, "npugraph")
+        self._steps = concurrent.futures.ThreadPoolExecutor(threads, "npugraph-step")  # not behind prompts that take long
         self._sequences: set[Sequence] = set()
         self._generations = _Generations(client)
         self._closing = False
@@ -65,18 +66,20 @@ class Client:
             future.add_done_callback(take_back)
             raise
 
-    async def models(self) -> list[Model]:
-        """Returns the loaded models that this client may use."""
-        return await self._run(self._client.models)
+    async def models(self, name: str = "") -> list[Model]:
+        """Returns the loaded models that this client may use, or the one that a name means to it."""
+        return await self._run(self._client.models, name)
 
     async def open(self, model: str, prompt: Iterable[int], sampling: Sampling | None = None, *,
-                   logprobs: int | None = None) -> Sequence:
+                   logprobs: int | None = None, allowed: bytes | None = None) -> Sequence:
         """Opens a sequence: computes the prompt and chooses a first token; greedily without `sampling`.
 
         `logprobs`: how many of the most probable first tokens get log-probabilities; None: not even the chosen one.
+        `allowed`: tokens that the first one may be, as in npugraph.Sequence.step.
         """
         self.check_open()
-        opened = await self._run(lambda: self._client.open(model, prompt, sampling, logprobs=logprobs), undo=SyncSequence.close)
+        opened = await self._run(lambda: self._client.open(model, prompt, sampling, logprobs=logprobs, allowed=allowed),
+                                 undo=SyncSequence.close)
         return Sequence(self, opened)
 
     async def close(self) -> None:
@@ -85,10 +88,12 @@ class Client:
         await asyncio.gather(*[sequence.close() for sequence in self._sequences])
         self._generations.stop_reading()
         self._pool.shutdown(wait=False)
+        self._steps.shutdown(wait=False)
         await asyncio.to_thread(self._shut)
 
     def _shut(self) -> None:
         self._pool.shutdown()
+        self._steps.shutdown()
         self._generations.destroy()
         self._client.close()
 
@@ -114,6 +119,7 @@ class Sequence:
         self.client = client
         self._sequence = opened
         self._generation: Generation | None = None
+        self._step: asyncio.Future[Step] | None = None
         self._closed: asyncio.Future[None] | None = None
         client._sequences.add(self)
 
@@ -125,12 +131,36 @@ class Sequence:
     def generate(self, max_tokens: int | None = None, *, stop_tokens: Iterable[int] = (), ignore_stop: bool = False,
                  logprobs: int | None = None) -> Generation:
         """Generates tokens, the one that was chosen last first. `logprobs`: as in Client.open."""
-        self.client.check_open()
-        if self._closed is not None or (self._generation is not None and self._generation.running):
-            raise Error("BUSY", "the sequence is closed, or another generation of it runs")
+        self._check_idle()
         params = generate_params(max_tokens, stop_tokens, ignore_stop, logprobs)
         self._generation = self.client._generations.start(self._sequence, params)
         return self._generation
+
+    def _check_idle(self) -> None:
+        self.client.check_open()
+        if self._closed is not None or (self._generation is not None and self._generation.running) \
+                or (self._step is not None and not self._step.done()):
+            raise Error("BUSY", "the sequence is closed, or another generation or step of it runs")
+
+    async def step(self, token: int | None = None, *, logprobs: int | None = None,
+                   allowed: bytes | Callable[[], bytes | None] | None = None) -> Step:
+        """Makes a decode step: appends a token, by default the one that was chosen last, and chooses the next.
+
+        `allowed`: as in npugraph.Sequence.step, or a function that returns it. The function is called in the thread that
+        waits for the step, so it may take its time; what it raises is raised here, and no step is made.
+        """
+        self._check_idle()
+
+        def work() -> Step:
+            mask = allowed() if callable(allowed) else allowed
+            return self._sequence.step(token, logprobs=logprobs, allowed=mask)
+
+        try:
+            self._step = asyncio.wrap_future(self.client._steps.submit(work))
+        except RuntimeError:
+            raise Error("SESSION_GONE", "the client is closed") from None
+        self._step.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may have gone
+        return await asyncio.shield(self._step)
 
     async def fork(self, sampling: Sampling | None = None, *, logprobs: int | None = None) -> Sequence:
         """Copies an idle sequence; full blocks of its context are shared. The next token is drawn again."""
@@ -150,6 +180,8 @@ class Sequence:
     async def _close(self) -> None:
         if self._generation is not None:
             await self._generation.ended()
+        if self._step is not None:
+            await asyncio.wait([self._step])
         self.client._sequences.discard(self)
         await self.client._run(self._sequence.close)
 

@@ -42,6 +42,7 @@ class Model:
     max_context: int  # tokens for each sequence
     vocab: int
     sequences: int  # that are open
+    stop_tokens: tuple[int, ...]  # that end a generation
 
 
 class Buffer:
@@ -210,24 +211,25 @@ class Client:
         """Unloads a model. `force` closes its sequences; without it a model in use is refused with BUSY."""
         call(library().npugraph_model_unload, self._handle, text(name), force)
 
-    def models(self) -> list[Model]:
-        """Returns the loaded models that this client may use."""
+    def models(self, name: str = "") -> list[Model]:
+        """Returns the loaded models that this client may use, or the one that a name means to it."""
         found = ctypes.POINTER(_abi.npugraph_models)()
-        call(library().npugraph_models_list, self._handle, ctypes.byref(found))
+        call(library().npugraph_models_find, self._handle, text(name), ctypes.byref(found))
         try:
             models = [found.contents.items[i] for i in range(found.contents.n)]
             return [Model(m.name.decode(), m.description.decode(), m.source.decode(), m.owner.decode(), m.parameters,
-                          m.max_context, m.vocab, m.sequences) for m in models]
+                          m.max_context, m.vocab, m.sequences, tuple(m.stop_tokens[:m.n_stop_tokens])) for m in models]
         finally:
             library().npugraph_models_free(found)
 
     def open(self, model: str, prompt: Iterable[int], sampling: Sampling | None = None, *,
-             logprobs: int | None = None) -> Sequence:
+             logprobs: int | None = None, allowed: bytes | None = None) -> Sequence:
         """Opens a sequence: computes the prompt and chooses a first token; greedily without `sampling`.
 
         `logprobs`: how many of the most probable first tokens get log-probabilities; None: not even the chosen one.
+        `allowed`: tokens that the first one may be, as in Sequence.step.
         """
-        return open_sequence(self, model, prompt, sampling, logprobs)
+        return open_sequence(self, model, prompt, sampling, logprobs, allowed)
 
 
 def _progress(function: Progress | None) -> Any:

@@ -82,6 +82,11 @@ def _step(c: _abi.npugraph_step) -> Step:
     return Step(c.token, c.position, c.stop, c.accepted, logits, logprobs)
 
 
+def _mask(allowed: bytes | None) -> tuple[Any, int]:
+    """Returns pointer and size of a mask. The pointer keeps the bytes."""
+    return ctypes.cast(ctypes.c_char_p(allowed), ctypes.POINTER(ctypes.c_uint8)), len(allowed or b"")
+
+
 def _tokens(values: Iterable[int]) -> Any:
     return np.ascontiguousarray(list(values), np.int32)
 
@@ -113,10 +118,13 @@ class Sequence:
         """Tokens in the context."""
         return self.last.position
 
-    def step(self, token: int | None = None, *, draft: Iterable[int] = (), want_logits: bool = False) -> Step:
+    def step(self, token: int | None = None, *, draft: Iterable[int] = (), want_logits: bool = False,
+             logprobs: int | None = None, allowed: bytes | None = None) -> Step:
         """Makes a decode step: appends a token, by default the one that was chosen last, and chooses the next.
 
-        The longest beginning of `draft` that steps without it would have chosen is appended too.
+        The longest beginning of `draft` that steps without it would have chosen is appended too. `logprobs`: as in
+        Client.open. `allowed`: tokens that the chosen one may be, a bit for each of the vocabulary, the first in the
+        lowest bit of the first byte; not with a draft.
         """
         params = _abi.npugraph_step_params()
         library().npugraph_step_params_init(ctypes.byref(params))
@@ -124,6 +132,8 @@ class Sequence:
         params.draft, params.n_draft = guesses.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)), len(guesses)
         params.forced = -1 if token is None else token
         params.want_logits = want_logits
+        params.want_logprobs, params.top = logprobs is not None, logprobs or 0
+        params.allowed, params.allowed_bytes = _mask(allowed)
         result = _abi.npugraph_step()
         call(library().npugraph_sequence_step, self._handle, ctypes.byref(params), ctypes.byref(result))
         self.last = _step(result)
@@ -213,7 +223,8 @@ class _Generation:
             raise self.error
 
 
-def open_sequence(client: Client, model: str, prompt: Iterable[int], sampling: Sampling | None, logprobs: int | None) -> Sequence:
+def open_sequence(client: Client, model: str, prompt: Iterable[int], sampling: Sampling | None, logprobs: int | None,
+                  allowed: bytes | None) -> Sequence:
     """Opens a sequence; see Client.open."""
     tokens = _tokens(prompt)
     params = _abi.npugraph_open_params()
@@ -222,6 +233,7 @@ def open_sequence(client: Client, model: str, prompt: Iterable[int], sampling: S
     if chosen is not None:
         params.sampling = ctypes.pointer(chosen)
     params.want_logprobs, params.top = logprobs is not None, logprobs or 0
+    params.allowed, params.allowed_bytes = _mask(allowed)
     handle, first = ctypes.c_void_p(), _abi.npugraph_step()
     call(library().npugraph_sequence_open, client._handle, text(model), tokens.ctypes.data, len(tokens),
          ctypes.byref(params), ctypes.byref(handle), ctypes.byref(first))

@@ -44,6 +44,10 @@ class Tokenizer:
         at = _bytes_function()(self._handle, token, ctypes.byref(n), None)
         return ctypes.string_at(at, n.value) if at is not None else b""
 
+    def is_added(self, token: int) -> bool:
+        """Returns whether a token is one of added_tokens: often a mark, and no text."""
+        return bool(_added_function()(self._handle, token))
+
     def stream(self, prompt: Iterable[int] = (), *, special: bool = False) -> TextStream:
         """Turns ids into text as they come, behind a prompt whose text is not repeated."""
         return TextStream(self, prompt, special)
@@ -88,6 +92,11 @@ def _bytes_function() -> Any:
     function = hf_library()["npugraph_tokenizer_bytes"]
     function.restype, function.argtypes = ctypes.c_void_p, _abi.FUNCTIONS["npugraph_tokenizer_bytes"][1]
     return function
+
+
+@functools.cache
+def _added_function() -> Any:
+    return hf_library()["npugraph_tokenizer_is_added"]
 
 
 def _free(memory: ctypes.c_void_p) -> None:
