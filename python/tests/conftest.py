@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon for the tests: NPUGRAPHD, on a private socket, with the bundled model's folder as models-dir."""
+"""A daemon for the tests: NPUGRAPHD, on a private socket, with the bundled model's folder as models-dir; and a server."""
 from __future__ import annotations
 
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import tempfile
 import time
@@ -64,3 +65,22 @@ def daemon() -> Iterator[Daemon]:
 def client(daemon: Daemon) -> Iterator[npugraph.Client]:
     with npugraph.connect(daemon.address) as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def folder(daemon: Daemon) -> Iterator[pathlib.Path]:
+    with tempfile.TemporaryDirectory(prefix="npugraph-server-") as made, npugraph.connect(daemon.address) as client:
+        from serving import TEMPLATE
+        path = pathlib.Path(made)
+        shutil.copytree(MODEL, path / "model")
+        (path / "model" / "chat_template.jinja").write_text(TEMPLATE)
+        client.load_model(str(MODEL), name="bible", max_batch=64, keep=False)
+        yield path
+
+
+@pytest.fixture(scope="module")
+def server(daemon: Daemon, folder: pathlib.Path) -> Iterator[Any]:
+    from serving import Server
+    running = Server(daemon.address, folder)
+    yield running
+    running.stop()

@@ -8,7 +8,6 @@ import http.client
 import json
 import os
 import pathlib
-import shutil
 import signal
 import socket
 import subprocess
@@ -16,102 +15,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import openai
 import pytest
 from conftest import MODEL, PATIENCE, SOURCE, Daemon
+from serving import CHAT, PROMPT, TOKENIZER, Server, await_no_sequences, sequences
 
 import npugraph
 from npugraph.server.cli import main
-
-PROMPT = "In the beginning"
-CHAT = [{"role": "user", "content": "Who made the heaven?"}]
-TOKENIZER = npugraph.Tokenizer(str(MODEL))
-TEMPLATE = json.loads((SOURCE / "tests" / "golden" / "chat.json").read_text())["templates"]["chatml"]
-
-
-class Server:
-    """A server's process. It ends with the tests."""
-
-    def __init__(self, address: str, folder: pathlib.Path, *options: str) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        self.log = folder / f"log-{self.port}"
-        own = any(option.startswith("--model") for option in options)
-        command = ["setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-m", "npugraph.server", f"--address={address}",
-                   f"--listen=127.0.0.1:{self.port}", *([] if own else [f"--model=bible={folder / 'model'}"]), *options]
-        with open(self.log, "wb") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-        self.wait(lambda: "Uvicorn running" in self.text())
-
-    def text(self) -> str:
-        return self.log.read_text(errors="replace")
-
-    def wait(self, ready: Any) -> None:
-        end = time.monotonic() + PATIENCE
-        while not ready():
-            assert self.process.poll() is None and time.monotonic() < end, self.text()
-            time.sleep(0.02)
-
-    def ask(self, method: str, path: str, body: bytes | str | None = None, **headers: str) -> tuple[int, Any, dict[str, str]]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
-        connection.request(method, path, body, headers)
-        answer = connection.getresponse()
-        data = answer.read()
-        connection.close()
-        is_json = answer.headers.get_content_type() == "application/json"
-        return answer.status, json.loads(data) if is_json else data, {k.lower(): v for k, v in answer.getheaders()}
-
-    def post(self, path: str, **fields: Any) -> tuple[int, Any, dict[str, str]]:
-        return self.ask("POST", path, json.dumps({"model": "bible"} | fields))
-
-    def events(self, path: str, **fields: Any) -> list[Any]:
-        """Returns the data of the events of a stream, without the last one."""
-        status, data, headers = self.post(path, stream=True, **fields)
-        assert status == 200 and headers["content-type"].startswith("text/event-stream")
-        events = [line.removeprefix("data: ") for line in data.decode().split("\n\n") if line]
-        assert events.pop() == "[DONE]"
-        return [json.loads(event) for event in events]
-
-    def client(self, key: str = "none") -> openai.OpenAI:
-        return openai.OpenAI(base_url=f"http://127.0.0.1:{self.port}/v1", api_key=key, max_retries=0, timeout=PATIENCE)
-
-    def stop(self) -> None:
-        self.process.terminate()
-        assert self.process.wait(PATIENCE) in (0, -signal.SIGTERM), self.text()
-        assert "Traceback" not in self.text() and "never retrieved" not in self.text(), self.text()
-
-
-@pytest.fixture(scope="module")
-def folder(daemon: Daemon) -> Iterator[pathlib.Path]:
-    with tempfile.TemporaryDirectory(prefix="npugraph-server-") as made, npugraph.connect(daemon.address) as client:
-        path = pathlib.Path(made)
-        shutil.copytree(MODEL, path / "model")
-        (path / "model" / "chat_template.jinja").write_text(TEMPLATE)
-        client.load_model(str(MODEL), name="bible", max_batch=64, keep=False)
-        yield path
-
-
-@pytest.fixture(scope="module")
-def server(daemon: Daemon, folder: pathlib.Path) -> Iterator[Server]:
-    running = Server(daemon.address, folder)
-    yield running
-    running.stop()
-
-
-def sequences(daemon: Daemon) -> int:
-    with npugraph.connect(daemon.address) as client:
-        return sum(model.sequences for model in client.models())
-
-
-def await_no_sequences(daemon: Daemon) -> None:
-    end = time.monotonic() + PATIENCE
-    while sequences(daemon):
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def greedy(daemon: Daemon, prompt: str, n: int, *, template: bool = True) -> tuple[str, list[int]]:
@@ -398,6 +311,52 @@ def test_keys_and_limits(daemon: Daemon, folder: pathlib.Path) -> None:
                  "requests_abandoned_total 1.0"):
         assert name in text, text
     server.stop()
+
+
+def test_headers_may_take_so_long(daemon: Daemon, folder: pathlib.Path) -> None:
+    server = Server(daemon.address, folder, "--header-timeout=0.5")
+    request = b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 31\r\n\r\n" + b'{"model":"bible","prompt":"abc"}'[:31]
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as silent, \
+            socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as slow, \
+            socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as kept:
+        slow.sendall(b"GET /version HTTP/1.1\r\nX-Slow: ")
+        kept.sendall(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert kept.recv(16).startswith(b"HTTP/1.1 200")
+        begin = time.monotonic()
+        with contextlib.suppress(OSError):
+            while time.monotonic() < begin + 5:  # a byte now and then does not help
+                slow.sendall(b"x")
+                time.sleep(0.05)
+        assert time.monotonic() - begin < 4 and slow.recv(16).startswith(b"HTTP/1.1 408")
+        assert silent.recv(16) == b""
+        kept.sendall(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n")  # between requests the time does not run
+        while not (data := kept.recv(4096)).startswith(b"HTTP/1.1"):
+            assert data
+        kept.sendall(request[:30])
+        assert any(b"HTTP/1.1 408" in kept.recv(4096) for _ in range(3))
+    long = server.client().completions.create(model="bible", prompt=PROMPT, max_tokens=900, stream=True,
+                                              extra_body={"ignore_eos": True})
+    assert list(long)[-1].choices[0].finish_reason == "length"  # answers have their own time
+    server.stop()
+
+
+def test_health_costs_little(server: Server, daemon: Daemon) -> None:
+    def calls() -> int:
+        return sum(n for method, n in daemon.stats()["requests"]["by_method"].items() if method.endswith("ListModels"))
+
+    before = calls()
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        assert {status for status, *_ in pool.map(lambda _: server.ask("GET", "/health"), range(200))} == {200}
+    assert calls() - before < 20
+
+
+def test_tokenizing_has_a_gate(server: Server) -> None:
+    text = "heaven and earth " * 30000
+    with concurrent.futures.ThreadPoolExecutor(48) as pool:
+        answers = list(pool.map(lambda _: server.post("/tokenize", prompt=text), range(48)))
+    counts = {status: sum(answer[0] == status for answer in answers) for status in (200, 429)}
+    assert counts[200] >= 16 and counts[429] > 0 and sum(counts.values()) == 48, counts
+    assert all(answer[2]["retry-after"] for answer in answers if answer[0] == 429)
 
 
 def test_answers_may_take_so_long(daemon: Daemon, folder: pathlib.Path) -> None:

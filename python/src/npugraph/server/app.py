@@ -20,10 +20,12 @@ from .. import Error, __version__
 from .bodies import Gone, gone, parse, read_body
 from .fields import read
 from .generate import Generator, failure_event
-from .link import Gate, Link
+from .link import Gate, Link, Pulse
 from .metrics import Metrics
 from .models import ServedModel
 from .problems import Problem, problem_of
+
+TEXTS_MAX = 16  # requests of /tokenize at the same time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,6 +113,7 @@ class Server:
 
     def __init__(self, link: Link, models: dict[str, ServedModel], limits: Limits, sequences: int, metrics: Metrics) -> None:
         self._link, self._models, self._limits, self._metrics = link, models, limits, metrics
+        self._pulse, self._texts = Pulse(link), Gate(TEXTS_MAX, "texts to tokenize")
         self._generator = Generator(link, Gate(sequences), models, metrics)
 
     def _generates(self, kind: str) -> Endpoint:
@@ -128,13 +131,17 @@ class Server:
         model = self._generator.model(values["model"])
         if (values["prompt"] is None) == (values["messages"] is None):
             raise Problem(400, "give one of prompt and messages", param="prompt", code="invalid_value")
+        with self._texts.pass_with(1):
+            tokens = await self._tokens(model, values)
+        await _send_json(send, json.dumps({"count": len(tokens), "tokens": tokens}).encode())
+
+    async def _tokens(self, model: ServedModel, values: dict[str, Any]) -> list[int]:
         text, special = values["prompt"], True
         if text is None:
             text, special = await model.render(values["messages"], generation_prompt=values["add_generation_prompt"]), False
         if values["add_special_tokens"] is not None:
             special = values["add_special_tokens"]
-        tokens = await model.encode(text, template=special)
-        await _send_json(send, json.dumps({"count": len(tokens), "tokens": tokens}).encode())
+        return await model.encode(text, template=special)
 
     async def _loaded(self) -> list[dict[str, Any]]:
         """Returns the served models that are loaded."""
@@ -154,7 +161,7 @@ class Server:
 
     async def _health(self, request: HttpRequest) -> Response:
         """Answers 200 if the daemon answers, else 503."""
-        await self._link.call(lambda client: client.models())
+        await self._pulse.check()
         return PlainTextResponse("ok\n")
 
     async def _show_metrics(self, request: HttpRequest) -> Response:

@@ -31,6 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("--max-sequences", type=_count, default=128, metavar="N",
                    help="choices that are generated at the same time; more are refused with 429 (default: %(default)s)")
     p.add_argument("--max-body", type=_count, default=4 << 20, metavar="BYTES", help="of a request (default: %(default)s)")
+    p.add_argument("--header-timeout", type=_positive, default=10.0, metavar="S", help="for the headers of a request (default: 10)")
     p.add_argument("--body-timeout", type=_positive, default=30.0, metavar="S", help="for a body to arrive (default: 30)")
     p.add_argument("--request-timeout", type=_positive, default=600.0, metavar="S", help="for a whole answer (default: 600)")
     p.add_argument("--drain-timeout", type=_count, default=60, metavar="S",
@@ -83,6 +84,7 @@ def main() -> None:
         from .link import Link
         from .metrics import Metrics
         from .models import open_models, read_names
+        from .protocol import http_with
     except ImportError as error:
         sys.exit(f'npugraph-server: {error}; pip install "npugraph[server]"')
     try:
@@ -100,5 +102,5 @@ def main() -> None:
     more: dict[str, Any] = {}
     if "timeout_graceful_shutdown" in inspect.signature(uvicorn.Config.__init__).parameters:  # since 0.22
         more["timeout_graceful_shutdown"] = options.drain_timeout
-    uvicorn.run(Guard(server.app(), keys), log_level="info", access_log=False, server_header=False, ws="none",
-                ssl_certfile=options.tls_cert, ssl_keyfile=options.tls_key, **listener, **more)
+    uvicorn.run(Guard(server.app(), keys), http=http_with(options.header_timeout), log_level="info", access_log=False,
+                server_header=False, ws="none", ssl_certfile=options.tls_cert, ssl_keyfile=options.tls_key, **listener, **more)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ from .problems import Problem
 
 _T = TypeVar("_T")
 CONNECT_SECONDS = 5.0
+PULSE_SECONDS = 1.0
 THREADS = 64  # for prompts that are computed at the same time, and for short calls
 _LOST = frozenset(("SESSION_GONE", "SESSION_TOKEN", "SESSION_REQUIRED"))
 
@@ -79,11 +81,33 @@ class Link:
             await asyncio.wait(self._closing)
 
 
-class Gate:
-    """Bounds the sequences that requests have at the same time. What does not fit is refused, not queued."""
+class Pulse:
+    """Whether the daemon answers. All who ask at the same time share a call, and a good answer holds for a while."""
 
-    def __init__(self, most: int) -> None:
-        self.most, self.taken = most, 0
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._asking: asyncio.Task[None] | None = None
+        self._good_until = 0.0
+
+    async def check(self) -> None:
+        """Returns if the daemon answers, and raises why not."""
+        if time.monotonic() < self._good_until:
+            return
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.ensure_future(self._ask())
+            self._asking.add_done_callback(lambda done: done.cancelled() or done.exception())  # those who asked may have gone
+        await asyncio.shield(self._asking)
+
+    async def _ask(self) -> None:
+        await self._link.call(lambda client: client.models())
+        self._good_until = time.monotonic() + PULSE_SECONDS
+
+
+class Gate:
+    """Bounds what requests have at the same time. What does not fit is refused, not queued."""
+
+    def __init__(self, most: int, what: str = "sequences") -> None:
+        self.most, self.taken, self._what = most, 0, what
 
     @contextlib.contextmanager
     def pass_with(self, sequences: int) -> Iterator[None]:
@@ -91,7 +115,7 @@ class Gate:
             raise Problem(400, f"the request needs {sequences} sequences; this server serves at most {self.most}",
                           param="n", code="invalid_value")
         if self.taken + sequences > self.most:
-            raise Problem(429, f"the server has {self.taken} of {self.most} sequences; try again later", code="server_busy")
+            raise Problem(429, f"the server has {self.taken} of {self.most} {self._what}; try again later", code="server_busy")
         self.taken += sequences
         try:
             yield
