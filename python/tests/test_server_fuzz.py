@@ -42,7 +42,7 @@ def test_fields() -> None:
         except Problem as problem:
             assert problem.status == 400 and problem.param, body
             continue
-        assert Ask.of(values).max_tokens != 0 and sampling_of(values, 1)._c().seed >= 0
+        assert Ask.of(values, {}).max_tokens != 0 and sampling_of(values, 1)._c().seed >= 0
         taken += 1
     assert ROUNDS / 20 < taken < ROUNDS / 2
 

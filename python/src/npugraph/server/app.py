@@ -138,7 +138,9 @@ class Server:
     async def _tokens(self, model: ServedModel, values: dict[str, Any]) -> list[int]:
         text, special = values["prompt"], True
         if text is None:
-            text, special = await model.render(values["messages"], generation_prompt=values["add_generation_prompt"]), False
+            tools = [tool.shown for tool in values["tools"] or []] or None
+            text, special = await model.render(values["messages"], tools=tools,
+                                               generation_prompt=values["add_generation_prompt"]), False
         if values["add_special_tokens"] is not None:
             special = values["add_special_tokens"]
         return await model.encode(text, template=special)

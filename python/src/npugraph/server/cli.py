@@ -18,6 +18,8 @@ def _parser() -> argparse.ArgumentParser:
                    help="serve the loaded model NAME, with tokenizer and chat template of its own files, or of DIR; repeatable")
     p.add_argument("--chat-template", action="append", default=[], metavar="NAME=FILE", dest="templates",
                    help="use this template for the model")
+    p.add_argument("--tool-format", action="append", default=[], metavar="NAME=FORMAT", dest="formats",
+                   help="hermes, mistral or llama3: how the model writes calls of tools (default: what its template shows)")
     p.add_argument("--listen", default="127.0.0.1:8000", metavar="HOST:PORT", help="or unix:PATH (default: %(default)s)")
     p.add_argument("--tls-cert", metavar="FILE", help="serve HTTPS with this certificate (PEM)")
     p.add_argument("--tls-key", metavar="FILE", help="and this key")
@@ -90,7 +92,7 @@ def main() -> None:
     try:
         daemon = {"tls_ca": options.daemon_ca, "tls_cert": options.daemon_cert, "tls_key": options.daemon_key,
                   "token_file": options.daemon_token_file, "timeout": options.daemon_timeout}
-        models = open_models(read_names(options.models, options.templates),
+        models = open_models(read_names(options.models, options.templates, options.formats),
                              lambda: connect(options.address, name="npugraph-server", **daemon))
         keys = _keys(options.api_keys)
         listener = _listener(options.listen)

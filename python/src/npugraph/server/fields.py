@@ -10,7 +10,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from .bodies import parse
 from .problems import Problem, bad
+from .rules import guided, response_format, structured_outputs
+from .tools import TOOLS_MAX, read_choice, read_tools
 
 Check = Callable[[str, Any], Any]  # takes name and value; returns the value to use
 
@@ -93,11 +96,6 @@ def _stream_options(name: str, value: Any) -> bool:
     return _boolean(f"{name}.include_usage", value.get("include_usage", False))
 
 
-def _response_format(name: str, value: Any) -> None:
-    if value != {"type": "text"}:
-        raise Problem(400, f'{name} can only be {{"type": "text"}} on this server', param=name, code="unsupported")
-
-
 def _prompt(name: str, value: Any) -> list[str | list[int]]:
     """Returns the prompts: a string, strings, token ids, or lists of token ids."""
     prompts = value if isinstance(value, list) and value and not isinstance(value[0], int) else [value]
@@ -122,21 +120,52 @@ def _content(name: str, value: Any) -> str:
     return "".join(part["text"] for part in value)
 
 
-def _messages(name: str, value: Any) -> list[dict[str, str]]:
+def _tool_calls(name: str, value: Any) -> list[dict[str, Any]]:
+    """Returns the calls of an earlier answer as templates take them: their arguments are objects, not texts."""
+    if not isinstance(value, list) or len(value) > TOOLS_MAX:
+        raise bad(name, f"must be a list of at most {TOOLS_MAX} calls")
+    calls = []
+    for i, call in enumerate(value):
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict) or call.get("type", "function") != "function":
+            raise bad(f"{name}[{i}]", "must have the type function, an id and a function")
+        at = f"{name}[{i}].function"
+        try:
+            arguments = parse(_text(f"{at}.arguments", function.get("arguments")).encode() or b"{}")
+        except Problem as problem:
+            raise problem if problem.param else bad(f"{at}.arguments", "is no JSON") from None
+        if not isinstance(arguments, dict):
+            raise bad(f"{at}.arguments", "must be an object as JSON")
+        calls.append({"id": _text(f"{name}[{i}].id", call.get("id")), "type": "function",
+                      "function": {"name": _text(f"{at}.name", function.get("name")), "arguments": arguments}})
+    return calls
+
+
+_MESSAGE_FIELDS = {"role", "content", "name"}
+_ROLE_FIELDS = {"assistant": {"tool_calls"}, "tool": {"tool_call_id"}}
+
+
+def _messages(name: str, value: Any) -> list[dict[str, Any]]:
     if not isinstance(value, list) or not value:
         raise bad(name, "must be a list of at least one message")
-    messages = []
-    for i, message in enumerate(value):
-        at = f"{name}[{i}]"
-        if not isinstance(message, dict):
-            raise bad(at, "must be an object")
-        given = {k: v for k, v in message.items() if v is not None}
-        if more := given.keys() - {"role", "content", "name"}:
-            field = f"{at}.{min(more)[:100]}"
-            raise Problem(400, f"{field} is not supported by this server", param=field, code="unsupported")
-        one = {"role": _text(f"{at}.role", given.get("role")), "content": _content(f"{at}.content", given.get("content"))}
-        messages.append(one | ({"name": _text(f"{at}.name", given["name"])} if "name" in given else {}))
-    return messages
+    return [_message(f"{name}[{i}]", message) for i, message in enumerate(value)]
+
+
+def _message(at: str, message: Any) -> dict[str, Any]:
+    if not isinstance(message, dict):
+        raise bad(at, "must be an object")
+    given = {k: v for k, v in message.items() if v is not None}
+    role = _text(f"{at}.role", given.get("role"))
+    if more := given.keys() - _MESSAGE_FIELDS - _ROLE_FIELDS.get(role, set()):
+        field = f"{at}.{min(more)[:100]}"
+        raise Problem(400, f"{field} is not supported by this server", param=field, code="unsupported")
+    calls = _tool_calls(f"{at}.tool_calls", given["tool_calls"]) if "tool_calls" in given else []
+    content = _content(f"{at}.content", given.get("content", "" if calls else None))
+    made: dict[str, Any] = {"role": role, "content": content}
+    for key in ("name", "tool_call_id"):
+        if key in given:
+            made[key] = _text(f"{at}.{key}", given[key])
+    return made | ({"tool_calls": calls} if calls else {})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,10 +199,10 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     "user": (Field(_text),),  # a label
     "best_of": (Field(_only(1), None, _C),),
     "suffix": (Field(_only(""), None, _C),),
-    "response_format": (Field(_response_format),),
-    "tools": (Field(_only([]), None, _H),),
-    "tool_choice": (Field(_only("none"), None, _H),),
-    "parallel_tool_calls": (Field(_boolean, None, _H),),  # without tools both say the same
+    "response_format": (Field(response_format),),
+    "tools": (Field(read_tools, None, ("chat", "tokenize")),),
+    "tool_choice": (Field(read_choice, None, _H),),
+    "parallel_tool_calls": (Field(_boolean, None, _H),),  # true, if left out
     "functions": (Field(_only([]), None, _H),),
     "function_call": (Field(_only("none"), None, _H),),
     "modalities": (Field(_only(["text"]), None, _H),),
@@ -187,6 +216,11 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     "min_tokens": (Field(_integer(0, 1 << 31), 0),),
     "ignore_eos": (Field(_boolean, False),),
     "stop_token_ids": (Field(_stop_tokens, []),),
+    "structured_outputs": (Field(structured_outputs),),
+    "guided_json": (Field(guided("json")),),
+    "guided_regex": (Field(guided("regex")),),
+    "guided_choice": (Field(guided("choice")),),
+    "guided_grammar": (Field(guided("grammar")),),
     "add_generation_prompt": (Field(_boolean, True, _T),),
     "add_special_tokens": (Field(_boolean, None, _T),),
 }

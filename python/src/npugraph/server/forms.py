@@ -11,7 +11,7 @@ from .. import Logprobs
 from .models import ServedModel
 from .texts import Piece
 
-_json = json.JSONEncoder(separators=(",", ":")).encode
+encode_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def _shown(data: bytes) -> str:
@@ -34,10 +34,10 @@ class Form:
         self.model, self.wants_logprobs, self.wants_usage = model, wants_logprobs, wants_usage
         self.head = {"id": f"{self.prefix}-{secrets.token_hex(12)}", "object": self.object, "created": int(time.time()),
                      "model": model.name}
-        self._chunk_head = _json(self.head | {"object": self.chunk_object})[:-1]
+        self._chunk_head = encode_json(self.head | {"object": self.chunk_object})[:-1]
 
     def whole(self, choices: list[dict[str, Any]], usage: dict[str, int]) -> bytes:
-        return _json(self.head | {"choices": choices, "usage": usage}).encode()
+        return encode_json(self.head | {"choices": choices, "usage": usage}).encode()
 
     def chunk(self, choices: str, usage: str = "null") -> bytes:
         """Returns an event. Its choices and its usage are JSON."""
@@ -45,7 +45,7 @@ class Form:
         return f'data: {self._chunk_head},"choices":[{choices}]{tail}}}\n\n'.encode()
 
     def usage_chunk(self, usage: dict[str, int]) -> bytes:
-        return self.chunk("", _json(usage))
+        return self.chunk("", encode_json(usage))
 
     def first(self, index: int, echo: str) -> bytes:
         """Returns what precedes the pieces of a choice; empty if nothing does."""
@@ -63,11 +63,11 @@ class ChatForm(Form):
 
     def first(self, index: int, echo: str) -> bytes:
         delta = {"role": "assistant", "content": ""}
-        return self.chunk(_json({"index": index, "delta": delta, "logprobs": None, "finish_reason": None}))
+        return self.chunk(encode_json({"index": index, "delta": delta, "logprobs": None, "finish_reason": None}))
 
     def piece(self, index: int, piece: Piece) -> bytes:
         delta = {"content": piece.text} if piece.text or piece.logprobs else {}
-        return self.chunk(_json({"index": index, "delta": delta, "logprobs": self._logprobs(piece.logprobs),
+        return self.chunk(encode_json({"index": index, "delta": delta, "logprobs": self._logprobs(piece.logprobs),
                                       "finish_reason": piece.finish}))
 
     def choice(self, index: int, echo: str, text: str, logprobs: list[Logprobs], finish: str | None) -> dict[str, Any]:
@@ -90,10 +90,10 @@ class CompletionForm(Form):
 
     def first(self, index: int, echo: str) -> bytes:
         self._offsets[index] = len(echo)
-        return self.chunk(_json(self._choice(index, echo, [], None))) if echo else b""
+        return self.chunk(encode_json(self._choice(index, echo, [], None))) if echo else b""
 
     def piece(self, index: int, piece: Piece) -> bytes:
-        return self.chunk(_json(self._choice(index, piece.text, piece.logprobs, piece.finish)))
+        return self.chunk(encode_json(self._choice(index, piece.text, piece.logprobs, piece.finish)))
 
     def choice(self, index: int, echo: str, text: str, logprobs: list[Logprobs], finish: str | None) -> dict[str, Any]:
         self._offsets[index] = len(echo)

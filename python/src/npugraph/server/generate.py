@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 
 from .. import aio
 from ..errors import Error
+from .calls import ToolForm
 from .fields import read
 from .forms import ChatForm, CompletionForm, Form
+from .guided import Compiled, GuidedGeneration, Guides
 from .link import Gate, Link
 from .metrics import Metrics, Watch
 from .models import ServedModel
 from .problems import Problem, problem_of
-from .texts import Answer, Ask, Piece, sampling_of
+from .rules import Rule, rule_of
+from .texts import Answer, Ask, Piece, Tokens, sampling_of
+from .tools import Offer, offer_of
 
 
 @dataclasses.dataclass
@@ -30,6 +35,7 @@ class Generator:
 
     def __init__(self, link: Link, gate: Gate, models: dict[str, ServedModel], metrics: Metrics) -> None:
         self.link, self.gate, self.models, self.metrics = link, gate, models, metrics
+        self._guides = Guides()
 
     def model(self, name: str) -> ServedModel:
         if name not in self.models:
@@ -42,16 +48,25 @@ class Generator:
         """Checks a request and opens its sequences. They are closed at the end of the block, however it ends."""
         values = read(body, kind)
         model = self.model(values["model"])
+        rule = rule_of(values)
+        offer = offer_of(values, model.name, model.tool_format, model.tokenizer) if kind == "chat" else None
+        if offer is not None:
+            rule = offer.rule(rule)
         watch = Watch(self.metrics, model.name)
         choices = values["n"] * len(values.get("prompt", [""]))
         with self.gate.pass_with(choices), self.metrics.running.labels(model.name).track_inprogress():
-            prompts = await _prompts(model, values)
+            prompts = await _prompts(model, values, offer)
+            grammar = await self._compiled(model, rule) if rule is not None else None
             async with contextlib.AsyncExitStack() as stack:
-                ask = Ask.of(values)
-                answers = await self._open(model, values, prompts, ask, stack)
-                yield Request(model, values, prompts, answers, watch, kind)
+                ask = Ask.of(values, offer.marks if offer else {})
+                answers = await self._open(model, values, prompts, ask, grammar, stack)
+                yield Request(model, values, prompts, answers, watch, _form(model, values, kind, offer))
 
-    async def _open(self, model: ServedModel, values: dict[str, Any], prompts: list[Prompt], ask: Ask,
+    async def _compiled(self, model: ServedModel, rule: Rule) -> Compiled:
+        found = await self.link.call(lambda client: client.models(model.name))
+        return await self._guides.compiled(model, found[0], rule)
+
+    async def _open(self, model: ServedModel, values: dict[str, Any], prompts: list[Prompt], ask: Ask, grammar: Compiled | None,
                     stack: contextlib.AsyncExitStack) -> list[Answer]:
         """Opens a sequence for each choice. The choices of a prompt are copies, which share its KV blocks."""
         async def keep(sequence: aio.Sequence) -> aio.Sequence:
@@ -62,9 +77,11 @@ class Generator:
             prompt, n = prompts[at], values["n"]
             how = [sampling_of(values, at * n + i) for i in range(n)]
             first = await keep(await self.link.call(
-                lambda client: client.open(model.name, prompt.tokens, how[0], logprobs=ask.logprobs)))
+                lambda client: client.open(model.name, prompt.tokens, how[0], logprobs=ask.logprobs,
+                                           allowed=grammar.mask if grammar else None)))
             sequences = [first, *[await keep(await first.fork(one, logprobs=ask.logprobs)) for one in how[1:]]]
-            return [Answer(model, prompt.tokens, sequence, ask) for sequence in sequences]
+            return [Answer(model, prompt.tokens, sequence, ask, functools.partial(_start, sequence, ask, grammar))
+                    for sequence in sequences]
 
         tasks = [asyncio.ensure_future(open_prompt(at)) for at in range(len(prompts))]
         try:
@@ -77,9 +94,22 @@ class Generator:
         return [answer for answers in opened for answer in answers]
 
 
-async def _prompts(model: ServedModel, values: dict[str, Any]) -> list[Prompt]:
+def _start(sequence: aio.Sequence, ask: Ask, grammar: Compiled | None) -> Tokens:
+    if grammar is not None:
+        return GuidedGeneration(sequence, grammar.guide(), ask)
+    return sequence.generate(ask.max_tokens, stop_tokens=ask.stop_tokens, ignore_stop=ask.ignore_eos, logprobs=ask.logprobs)
+
+
+def _form(model: ServedModel, values: dict[str, Any], kind: str, offer: Offer | None) -> Form:
+    logprobs, usage = bool(values["logprobs"] is not None and values["logprobs"] is not False), values["stream_options"]
+    if offer is not None:
+        return ToolForm(model, logprobs, usage, offer)
+    return (ChatForm if kind == "chat" else CompletionForm)(model, logprobs, usage)
+
+
+async def _prompts(model: ServedModel, values: dict[str, Any], offer: Offer | None) -> list[Prompt]:
     if "messages" in values:
-        text = await model.render(values["messages"])
+        text = await model.render(values["messages"], tools=[tool.shown for tool in values["tools"]] if offer else None)
         return [Prompt(await model.encode(text, template=False), "")]
     prompts = []
     for given in values["prompt"]:
@@ -95,14 +125,12 @@ class Request:
     """A request whose sequences are open."""
 
     def __init__(self, model: ServedModel, values: dict[str, Any], prompts: Sequence[Prompt], answers: list[Answer], watch: Watch,
-                 kind: str) -> None:
+                 form: Form) -> None:
         self.stream: bool = values["stream"]
         self._answers, self._watch = answers, watch
         self._echoes = [prompt.echo for prompt in prompts for _ in range(values["n"])]
         self._prompt_tokens = sum(len(prompt.tokens) for prompt in prompts)
-        form = ChatForm if kind == "chat" else CompletionForm
-        self._form: Form = form(model, bool(values["logprobs"] is not None and values["logprobs"] is not False),
-                                values["stream_options"])
+        self._form = form
 
     def _usage(self) -> dict[str, int]:
         made = sum(answer.tokens for answer in self._answers)
@@ -139,7 +167,7 @@ class Request:
                     if piece.finish:
                         finishes.append(piece.finish)
                     yield self._form.piece(index, piece)
-        except Error as error:
+        except (Error, Problem) as error:
             yield failure_event(problem_of(error))
             return
         self._end(finishes)

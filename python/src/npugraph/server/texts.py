@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Protocol
 
 from .. import Logprobs, Sampling, Stops
 from ..aio import Sequence, Token
@@ -23,15 +23,16 @@ class Ask:
     stops: list[str]
     stop_tokens: list[int]
     ignore_eos: bool
+    marks: dict[int, str]  # of tools: tokens that are text though they are special
     logprobs: int | None  # how many of the most probable tokens are shown beside each; None: none at all
 
     @classmethod
-    def of(cls, values: dict[str, Any]) -> Ask:
+    def of(cls, values: dict[str, Any], marks: dict[int, str]) -> Ask:
         wanted = values["logprobs"]
         if isinstance(wanted, bool):  # of chats
             wanted = (values["top_logprobs"] or 0) if wanted else None
         most = values.get("max_completion_tokens") or values["max_tokens"]
-        return cls(most, values["stop"], values["stop_token_ids"], values["ignore_eos"], wanted)
+        return cls(most, values["stop"], values["stop_token_ids"], values["ignore_eos"], marks, wanted)
 
 
 def sampling_of(values: dict[str, Any], index: int) -> Sampling:
@@ -53,22 +54,33 @@ class Piece:
     finish: str | None = None
 
 
+class Tokens(Protocol):
+    """A generation: npugraph.aio's, or one that keeps to a constraint, which may end because it is complete."""
+
+    @property
+    def finish(self) -> str | None: ...
+
+    async def batch(self) -> list[Token]: ...
+
+    def cancel(self) -> None: ...
+
+
 class Answer:
     """An answer while it is made."""
 
-    def __init__(self, model: ServedModel, prompt: list[int], sequence: Sequence, ask: Ask) -> None:
+    def __init__(self, model: ServedModel, prompt: list[int], sequence: Sequence, ask: Ask,
+                 start: Callable[[], Tokens]) -> None:
         self.tokens = 0
         self._ask = ask
         self._sequence = sequence
+        self._start = start
         self._text = model.tokenizer.stream(prompt)
         self._stops = Stops(ask.stops) if ask.stops else None
         self._held: list[Logprobs] = []  # of tokens whose text has not come, such as parts of a character
 
     async def pieces(self) -> AsyncIterator[Piece]:
         """Yields the answer. The last piece, and no other, says why it ended: stop or length."""
-        ask = self._ask
-        generation = self._sequence.generate(ask.max_tokens, stop_tokens=ask.stop_tokens, ignore_stop=ask.ignore_eos,
-                                             logprobs=ask.logprobs)
+        generation = self._start()
         while tokens := await generation.batch():
             text, met, logprobs = "", False, []
             for token in tokens:
@@ -86,7 +98,7 @@ class Answer:
                 yield Piece(text, logprobs)
         if generation.finish == "cancelled":
             raise Error("CANCELLED", "the answer was ended before its time: the server closed its session")
-        yield self._end(generation.finish == "stop")
+        yield self._end(generation.finish == "stop", generation.finish == "complete")
 
     def _take_logprobs(self) -> list[Logprobs]:
         taken, self._held = self._held, []
@@ -101,9 +113,12 @@ class Answer:
         if token.id in self._ask.stop_tokens:
             return "", False  # it ends the answer and is no part of its text
         text = self._text.add(token.id)
+        mark = self._ask.marks.get(token.id, "")
+        if mark and not text.endswith(mark):
+            text += mark
         return (text, False) if self._stops is None else self._stops.add(text)
 
-    def _end(self, stopped: bool) -> Piece:
+    def _end(self, stopped: bool, complete: bool) -> Piece:
         """Returns what was held back. stopped: the last token was a stop token, which is not shown."""
         text, met = self._text.end(), False
         if self._stops is not None:
@@ -113,4 +128,4 @@ class Answer:
                 text += rest
         if stopped and self._held:
             del self._held[-1]
-        return Piece(text, self._take_logprobs(), "stop" if met or stopped else "length")
+        return Piece(text, self._take_logprobs(), "stop" if met or stopped or complete else "length")
