@@ -58,7 +58,7 @@ def test_random_schemas_are_kept_to(server: Server, daemon: Daemon) -> None:
         ends = [end for ends in pool.map(ask, made) for end in ends]
     counts = {end: ends.count(end) for end in ("stop", "length", "refused")}
     print(f"seed {SEED}: {SCHEMAS} schemas, {len(ends)} answers: {counts}")
-    assert counts["stop"] > len(ends) // 2 and counts["refused"] < len(ends) // 10, counts
+    assert counts["stop"] > len(ends) // 4 and counts["refused"] <= len(ends) // 5, counts
     await_no_sequences(daemon)
 
 
