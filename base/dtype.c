@@ -5,7 +5,7 @@ static const struct {
     const char *name;
     const char *safetensors;
     size_t bytes;
-    char kind; /* F I U B */
+    char kind; /* F I U B S */
 } types[] = {
 #define NGD_DTYPE(ID, name, bytes, kind, torch, st) [NGD_##ID] = {name, st, bytes, #kind[0]},
 #include "base/dtype.def"
@@ -54,9 +54,34 @@ bool ngd_dtype_is_float(ngd_dtype_t t)
     return valid(t) && types[t].kind == 'F';
 }
 
+bool ngd_dtype_is_stored(ngd_dtype_t t)
+{
+    return valid(t) && types[t].kind == 'S';
+}
+
 bool ngd_dtype_is_int(ngd_dtype_t t)
 {
     return valid(t) && (types[t].kind == 'I' || types[t].kind == 'U');
+}
+
+uint8_t ngd_f32_to_f8(float f)
+{
+    uint32_t u, sign, mag;
+    float a;
+
+    memcpy(&u, &f, 4);
+    sign = u >> 24 & 0x80u;
+    mag = u & 0x7fffffffu;
+    if (mag > 0x43e80000u) /* 464, the middle of 448 and 480, goes to 448, which is even */
+        return (uint8_t)(sign | 0x7fu);
+    if (mag < 0x3c800000u) { /* below 2^-6: multiples of 2^-9, which the sum's rounding finds */
+        memcpy(&a, &mag, 4);
+        a += 0x1p14f;
+        memcpy(&mag, &a, 4);
+        return (uint8_t)(sign | (mag & 0xfu));
+    }
+    mag += 0x7ffffu + (mag >> 20 & 1u);
+    return (uint8_t)(sign | ((mag >> 20) - (120u << 3)));
 }
 
 float ngd_f16_to_f32(uint16_t h)

@@ -13,6 +13,7 @@ static const char *descr(ngd_dtype_t dtype)
     switch (dtype) {
     case NGD_F32:
     case NGD_BF16:
+    case NGD_F8_E4M3FN:
         return "<f4";
     case NGD_F16:
         return "<f2";
@@ -63,9 +64,14 @@ static size_t make_header(const char *type, const int64_t *dims, uint32_t rank, 
     return len;
 }
 
+static bool is_widened(ngd_dtype_t dtype)
+{
+    return dtype == NGD_BF16 || dtype == NGD_F8_E4M3FN;
+}
+
 static void put_elements(ngd_dtype_t dtype, const void *data, uint64_t n, uint8_t *to)
 {
-    if (dtype != NGD_BF16) {
+    if (!is_widened(dtype)) {
         memcpy(to, data, n * ngd_dtype_bytes(dtype));
         return;
     }
@@ -73,8 +79,12 @@ static void put_elements(ngd_dtype_t dtype, const void *data, uint64_t n, uint8_
         uint16_t half;
         float wide;
 
-        memcpy(&half, (const uint8_t *)data + 2 * i, sizeof(half));
-        wide = ngd_bf16_to_f32(half);
+        if (dtype == NGD_BF16) {
+            memcpy(&half, (const uint8_t *)data + 2 * i, sizeof(half));
+            wide = ngd_bf16_to_f32(half);
+        } else {
+            wide = ngd_f8_to_f32(((const uint8_t *)data)[i]);
+        }
         memcpy(to + 4 * i, &wide, sizeof(wide));
     }
 }
@@ -95,7 +105,7 @@ ngd_status_t ngd_npy_make(ngd_dtype_t dtype, const int64_t *dims, uint32_t rank,
     if (status)
         return status;
     len = make_header(type, dims, rank, header, sizeof(header));
-    bytes = n * (dtype == NGD_BF16 ? 4 : ngd_dtype_bytes(dtype));
+    bytes = n * (is_widened(dtype) ? 4 : ngd_dtype_bytes(dtype));
     file = ngd_malloc(sizeof(MAGIC) - 1 + 2 + len + bytes);
     if (!file)
         return NGD_ERR_NO_MEMORY;

@@ -6,8 +6,8 @@
  *
  * x in i8, with i8 weights, is npu.quant_matmul with a bf16 result; its rows are quantised already.
  *
- *      bench_host_gemm [--k K] [--n N] [--dtype bf16|f16|f32|i8|i32 [--group N]] [--x bf16|f16|f32|i8] [--threads T]
- *                      [--rounds R] [--isa NAME] [--bucket M] [ROWS...]
+ *      bench_host_gemm [--k K] [--n N] [--dtype bf16|f16|f32|i8|i32|f8_e4m3fn [--group N]] [--x bf16|f16|f32|i8]
+ *                      [--threads T] [--rounds R] [--isa NAME] [--bucket M] [ROWS...]
  *
  * --bucket: products are planned for M rows, and run with fewer.
  */
@@ -93,12 +93,26 @@ static void measure_rows(struct ngd_team *team, struct set *s, int64_t rows, int
            2.0 * (double)s->g.n * (double)s->g.k * (double)rows * s->copies / bench_median(product, rounds));
 }
 
+/* Fills in weights whose sums of 12 are those of a bell curve, with a largest of about 448. */
+static void fill_bell(uint8_t *bell, size_t n)
+{
+    uint32_t r = 1;
+
+    for (size_t i = 0; i < n; i++) {
+        float sum = -6;
+
+        for (int j = 0; j < 12; j++, r = r * 1664525u + 1013904223u)
+            sum += (float)(r >> 8) * 0x1p-24f;
+        bell[i] = ngd_f32_to_f8(sum * 100);
+    }
+}
+
 static ngd_dtype_t parse_dtype(const char *name, bool weights)
 {
     ngd_dtype_t t;
 
     if (!ngd_dtype_parse(name, strlen(name), &t) ||
-        !(ngd_dtype_is_float(t) || t == NGD_I8 || (weights && t == NGD_I32)))
+        !(ngd_dtype_is_float(t) || t == NGD_I8 || (weights && (t == NGD_I32 || t == NGD_F8_E4M3FN))))
         bench_fail("%s is not a dtype of %s", name, weights ? "weights" : "x");
     return t;
 }
@@ -125,6 +139,8 @@ static uint64_t quantise(struct set *s, int64_t group)
     const uint64_t weights = (uint64_t)s->g.n * (uint64_t)s->g.k;
 
     *q = (struct ngd_gemm_quant){.group = group ? group : s->g.k,
+                                 .columns = 1,
+                                 .f8 = s->g.wt == NGD_F8_E4M3FN,
                                  .int4 = s->g.wt == NGD_I32,
                                  .streamed = true,
                                  .type = NGD_BF16,
@@ -155,6 +171,7 @@ int main(int argc, char **argv)
     int n_rows = 0, rounds = 7;
     bool offsets = false;
     ngd_isa_t isa = ngd_cpu_isa();
+    static uint8_t bell[65536];
     struct ngd_team *team;
 
     s.g.k = 1024;
@@ -210,6 +227,9 @@ int main(int argc, char **argv)
                            .out_type = NGD_BF16};
     s.copies = (uint32_t)((256u << 20) / s.bytes + 1);
     s.d.w = bench_memory(s.bytes * s.copies, ngd_dtype_is_float(s.g.wt) ? s.g.wt : NGD_BF16);
+    fill_bell(bell, sizeof(bell));
+    for (uint64_t i = 0; s.g.wt == NGD_F8_E4M3FN && i < s.bytes * s.copies; i++) /* as checkpoints: a bell curve */
+        ((uint8_t *)(uintptr_t)s.d.w)[i] = bell[(i * 2654435761u >> 7) % sizeof(bell)];
     s.d.x = bench_memory((uint64_t)(max_rows * s.g.k) * 4, s.g.xt == NGD_I8 ? NGD_BF16 : s.g.xt);
     for (int64_t i = 0; s.g.xt == NGD_I8 && i < max_rows * s.g.k; i++) /* npu.dynamic_quant gives no -128 */
         if (s.d.x[i] == -128)

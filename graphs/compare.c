@@ -43,6 +43,8 @@ static double element_value(ngd_dtype_t dtype, const void *data, uint64_t i)
         return (double)l;
     case NGD_I8:
         return ((const int8_t *)data)[i];
+    case NGD_F8_E4M3FN:
+        return (double)ngd_f8_to_f32(((const uint8_t *)data)[i]);
     default:
         return ((const uint8_t *)data)[i];
     }

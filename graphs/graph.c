@@ -755,6 +755,10 @@ static ngd_status_t copy_attr(struct ngd_graph *graph, const struct ngd_node *no
     case NGD_ATTR_DTYPE:
         if (from->i < -1 || from->i >= NGD_DTYPE_MAX)
             return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE, "attribute %s is no dtype", schema->name);
+        if (from->i >= 0 && ngd_dtype_is_stored((ngd_dtype_t)from->i))
+            return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                               "attribute %s is %s, which no operator computes", schema->name,
+                               ngd_dtype_name((ngd_dtype_t)from->i));
         return NGD_OK;
     case NGD_ATTR_FLOAT: /* i is set only for an integer that f64 does not have, and f must be the nearest f64 */
         if (from->i && (ngd_scalar_of_int(from->i).i != from->i || ngd_scalar_of_int(from->i).f != from->f))
@@ -850,6 +854,8 @@ ngd_status_t ngd_graph_append(struct ngd_graph *graph, const struct ngd_node_spe
         status = add_results(graph, node, spec, diag);
     if (!status)
         status = set_operands(graph, node, spec, diag);
+    if (!status)
+        status = ngd_op_check_stored(graph, node, diag);
     if (!status)
         status = spec->op->shape(graph, node, diag);
     if (status) {

@@ -162,7 +162,7 @@ ngd_status_t ngd_graph_parse_expr(struct ngd_graph_parser *p, ngd_dim_t *dim_p)
 ngd_status_t ngd_graph_parse_dtype(struct ngd_graph_parser *p, ngd_dtype_t *dtype_p)
 {
     if (p->lex.tok.kind != NGD_GRAPH_TOK_WORD || !ngd_dtype_parse(p->lex.tok.text.p, p->lex.tok.text.n, dtype_p))
-        return ngd_graph_lex_expected(&p->lex, "a dtype (f32, f16, bf16, i8, u8, i32, i64, bool)");
+        return ngd_graph_lex_expected(&p->lex, "a dtype (f32, f16, bf16, f8_e4m3fn, i8, u8, i32, i64, bool)");
     return ngd_graph_lex_advance(&p->lex);
 }
 

@@ -89,6 +89,9 @@ ngd_status_t ngd_op_takes(const struct ngd_graph *graph, const struct ngd_node *
                           unsigned takes, struct ngd_diag *diag);
 ngd_status_t ngd_op_dtype_is(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t i, const char *role,
                              ngd_dtype_t dtype, struct ngd_diag *diag);
+/* Checks that operands have a dtype that is only stored (ngd_dtype_is_stored) where the operator is a view or has
+ * weights. Before the shape rule. */
+ngd_status_t ngd_op_check_stored(const struct ngd_graph *graph, const struct ngd_node *node, struct ngd_diag *diag);
 /* Checks that operand i has operand 0's dtype, or is a narrower float while operand 0 is f32. */
 ngd_status_t ngd_op_same_or_narrower(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t i,
                                      const char *role, struct ngd_diag *diag);

@@ -220,7 +220,7 @@ bool ngd_rows_swiglu_quant(const struct ngd_graph *graph, const struct ngd_node 
 #define INT4_OF_I32     8
 /* The host's vectors divide groups. CANN asks for 32; groups of 16 i8 are Q6_K's, of GGUF files. */
 #define GROUP_STEP_I8   16
-#define GROUP_STEP_INT4 32
+#define GROUP_STEP_WIDE 32
 
 /* Gives the weight's K and N. An i32 has eight weights along K or along N: the side that has K elements says which. */
 static ngd_status_t weight_sizes(struct ngd_graph *graph, struct ngd_node *node, ngd_dim_t *n_p, struct ngd_diag *diag)
@@ -249,9 +249,9 @@ static ngd_status_t weight_sizes(struct ngd_graph *graph, struct ngd_node *node,
     return status ? ngd_op_expr_fail(graph, node, diag, status, "the weight's size") : NGD_OK;
 }
 
-/* Checks that operand i has one element, one for each column, or one for each group and column. */
+/* Checks that operand i has one element, one for each column, or one for each group of rows and columns. */
 static ngd_status_t check_antiquant(struct ngd_graph *graph, struct ngd_node *node, uint32_t i, const char *role,
-                                    int64_t group, ngd_dim_t n, struct ngd_diag *diag)
+                                    int64_t group, int64_t columns, ngd_dim_t n, struct ngd_diag *diag)
 {
     const struct ngd_type *s = ngd_node_in(graph, node, i);
     ngd_dim_t dims[2] = {1, n};
@@ -265,9 +265,15 @@ static ngd_status_t check_antiquant(struct ngd_graph *graph, struct ngd_node *no
         return ngd_op_shape_is(graph, node, i, role, 1, &n, "[1], [N] or [1,N]", diag);
     if (group != 0)
         status = ngd_op_range_length(graph, 0, last(ngd_node_in(graph, node, 0)), group, &dims[0]);
+    if (!status)
+        status = ngd_op_range_length(graph, 0, n, columns, &dims[1]);
     if (status)
         return ngd_op_expr_fail(graph, node, diag, status, "the number of groups");
-    return ngd_op_shape_is(graph, node, i, role, 2, dims, group ? "[ceil(K/antiquant_group_size),N]" : "[1,N]", diag);
+    return ngd_op_shape_is(graph, node, i, role, 2, dims,
+                           columns > 1 ? "[ceil(K/antiquant_group_size),ceil(N/antiquant_group_columns)]"
+                           : group     ? "[ceil(K/antiquant_group_size),N]"
+                                       : "[1,N]",
+                           diag);
 }
 
 static ngd_status_t check_quant_operands(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
@@ -277,9 +283,13 @@ static ngd_status_t check_quant_operands(struct ngd_graph *graph, struct ngd_nod
 
     if (!status)
         status = ngd_op_rank_is(graph, node, 1, "weight", 2, "[K,N]", diag);
-    if (!status && w->dtype != NGD_I8 && w->dtype != NGD_I32)
-        status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_DTYPE, "weight %%%s is %s, but must be i8 or i32",
-                             ngd_op_in_name(graph, node, 1), ngd_dtype_name(w->dtype));
+    if (!status && w->dtype != NGD_I8 && w->dtype != NGD_I32 && w->dtype != NGD_F8_E4M3FN)
+        status =
+            ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_DTYPE, "weight %%%s is %s, but must be i8, i32 or f8_e4m3fn",
+                        ngd_op_in_name(graph, node, 1), ngd_dtype_name(w->dtype));
+    if (!status && w->dtype == NGD_F8_E4M3FN && ngd_node_has(node, 3))
+        status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ARITY,
+                             "antiquant_offset must be none for a weight of f8_e4m3fn");
     if (!status && (ngd_node_has(node, 4) || ngd_node_has(node, 5)))
         status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ARITY,
                              "quant_scale and quant_offset must be none: use npu.quantize on the result");
@@ -310,22 +320,27 @@ ngd_status_t ngd_shape_weight_quant_matmul(struct ngd_graph *graph, struct ngd_n
 {
     const struct ngd_type *x = ngd_node_in(graph, node, 0);
     ngd_dim_t n = 0, dims[NGD_MAX_RANK];
-    int64_t group = 0, step = GROUP_STEP_I8;
+    int64_t group = 0, columns = 1, step = GROUP_STEP_I8;
     ngd_status_t status = check_quant_operands(graph, node, diag);
 
     if (!status)
         status = ngd_op_const(graph, node, "antiquant_group_size", 0, INT32_MAX, &group, diag);
+    if (!status)
+        status = ngd_op_const(graph, node, "antiquant_group_columns", 1, INT32_MAX, &columns, diag);
+    if (!status && columns > 1 && group == 0)
+        status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                             "attribute antiquant_group_columns must be 1 without antiquant_group_size");
     if (!status && ngd_node_in(graph, node, 1)->dtype != NGD_I8)
-        step = GROUP_STEP_INT4;
+        step = GROUP_STEP_WIDE;
     if (!status && group % step != 0)
         status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
                              "attribute antiquant_group_size must be 0 or a multiple of %d", (int)step);
     if (!status)
         status = weight_sizes(graph, node, &n, diag);
     if (!status)
-        status = check_antiquant(graph, node, 2, "antiquant_scale", group, n, diag);
+        status = check_antiquant(graph, node, 2, "antiquant_scale", group, columns, n, diag);
     if (!status && ngd_node_has(node, 3))
-        status = check_antiquant(graph, node, 3, "antiquant_offset", group, n, diag);
+        status = check_antiquant(graph, node, 3, "antiquant_offset", group, columns, n, diag);
     if (!status)
         status = check_quant_bias(graph, node, n, diag);
     if (status)

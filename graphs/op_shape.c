@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Helpers of the shape rules: diagnoses, attributes, operand checks, broadcasting, rows. */
 #include "graphs/graph_int.h"
+#include "graphs/op_traits.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -212,6 +213,22 @@ ngd_status_t ngd_op_takes(const struct ngd_graph *graph, const struct ngd_node *
     return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_DTYPE,
                        "%s %%%s is %s, but must be %s: cast it with aten._to_copy", role,
                        ngd_op_in_name(graph, node, i), ngd_dtype_name(t), what[takes]);
+}
+
+ngd_status_t ngd_op_check_stored(const struct ngd_graph *graph, const struct ngd_node *node, struct ngd_diag *diag)
+{
+    const uint32_t first = node->op->flags & NGD_OPF_VIEW ? 0 : ngd_op_traits[node->op->id].first_weight;
+
+    for (uint32_t i = 0; i < node->n_in; i++) {
+        const ngd_dtype_t t = ngd_node_has(node, i) ? ngd_node_in(graph, node, i)->dtype : NGD_F32;
+
+        if (ngd_dtype_is_stored(t) && (i < first || (first == 0 && !(node->op->flags & NGD_OPF_VIEW))))
+            return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_DTYPE,
+                               "operand %%%s is %s: only views and the weights of npu.weight_quant_batchmatmul and "
+                               "npu.grouped_matmul may be",
+                               ngd_op_in_name(graph, node, i), ngd_dtype_name(t));
+    }
+    return NGD_OK;
 }
 
 ngd_status_t ngd_op_dtype_is(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t i, const char *role,

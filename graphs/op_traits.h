@@ -99,17 +99,18 @@ struct ngd_op_traits {
     ngd_indexes_t indexes;
     ngd_arithmetic_t arithmetic;
     ngd_mixture_t mixture;
-    uint8_t chosen;      /* 1 + the result that has indices of operand 0's dimension `dim` (or last one); 0: none */
-    uint8_t row_operand; /* 1 + the operand from whose row i row i of the result is computed; 0: none. Not needed for
-                            elementwise operators */
-    bool index_writes;   /* it writes at its indices, so equal indices overwrite each other */
-    bool gathers;        /* it reads as many bytes of operand 0 as it writes */
-    bool reshapes;       /* a view with all elements of operand 0 in the same row-major order */
-    bool repeats;        /* a view that shows elements of operand 0 more than once */
-    bool adds_dimension; /* its axes count the dimensions of the result, which has one more than operand 0 */
-    bool counts;         /* it makes start, start + step, ... up to end */
-    bool concatenates;   /* its operands lie one behind the other in the result */
-    bool copies_into;    /* it writes operand 1 over operand 0 */
+    uint8_t chosen;       /* 1 + the result that has indices of operand 0's dimension `dim` (or last one); 0: none */
+    uint8_t row_operand;  /* 1 + the operand from whose row i row i of the result is computed; 0: none. Not needed for
+                             elementwise operators */
+    uint8_t first_weight; /* operands from this one on may have a dtype that is only stored; 0: none. op_shape.c */
+    bool index_writes;    /* it writes at its indices, so equal indices overwrite each other */
+    bool gathers;         /* it reads as many bytes of operand 0 as it writes */
+    bool reshapes;        /* a view with all elements of operand 0 in the same row-major order */
+    bool repeats;         /* a view that shows elements of operand 0 more than once */
+    bool adds_dimension;  /* its axes count the dimensions of the result, which has one more than operand 0 */
+    bool counts;          /* it makes start, start + step, ... up to end */
+    bool concatenates;    /* its operands lie one behind the other in the result */
+    bool copies_into;     /* it writes operand 1 over operand 0 */
 };
 extern const struct ngd_op_traits ngd_op_traits[NGD_OP_MAX];
 

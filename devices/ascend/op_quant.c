@@ -254,8 +254,13 @@ void ngd_ascend_build_weight_quant_matmul(struct ascend_issue *c)
     const int64_t k = x.dims[x.rank - 1], n = y.dims[y.rank - 1], m = n ? ngd_ascend_count(&y) / n : 0;
     const int64_t size = ngd_call_int(c->call, "antiquant_group_size"), group = size < k ? size : 0;
     bool is_turned = false;
-    struct ascend_view w = quantised_weight(c, k, &is_turned);
+    struct ascend_view w = ngd_ascend_in(c, 1);
 
+    if (w.dtype == NGD_F8_E4M3FN || ngd_call_int(c->call, "antiquant_group_columns") > 1) {
+        ngd_ascend_refuse(c, "aclnnWeightQuantBatchMatmulV2 takes weights in i8 and int4, with groups of one column");
+        return;
+    }
+    w = quantised_weight(c, k, &is_turned);
     x = ngd_ascend_contiguous(c, &x);
     x = ngd_ascend_reshape(&x, 2, (const int64_t[]){m, k});
     x = ngd_ascend_cast(c, &x, dtype);

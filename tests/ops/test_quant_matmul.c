@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Compares npu.weight_quant_batchmatmul with its definition in double, on every instruction set: i8 and int4 weights,
- * as rows of K (a checkpoint's) and in every other layout, with a scale for all, for each column and for each group,
- * with and without offsets and bias, in sizes around those of vectors and tiles.
+ * Compares npu.weight_quant_batchmatmul with its definition in double, on every instruction set: i8, int4 and f8
+ * weights, as rows of K (a checkpoint's) and in every other layout, with a scale for all, for each column and for each
+ * group, with and without offsets and bias, in sizes around those of vectors and tiles.
  */
 #include "tests/ops/each_isa.h"
 #include "tests/ops/reference.h"
@@ -13,15 +13,16 @@ enum stored { ROWS, AS_IS, BY_N };
 
 struct product {
     ngd_dtype_t xt, st, ot; /* of x, of scales, and of offsets */
-    bool int4;
+    bool int4, f8;
     enum stored stored;
     int64_t m, n, k, group;   /* group -1: one scale for all */
+    int64_t columns;          /* that share a scale, with groups; 0: none do */
     bool offset, whole, bias; /* whole: offsets are integers, as zero points are */
 };
 
 struct operands {
     struct numbers x, scale, offset, bias;
-    int *q; /* [N][K] */
+    int *q; /* [N][K]; f8: bytes */
     char *w;
     uint64_t w_bytes;
     double *want, *allowed;
@@ -32,6 +33,17 @@ struct operands {
 static int64_t groups_of(const struct product *p)
 {
     return p->group > 0 ? (p->k + p->group - 1) / p->group : 1;
+}
+
+static int64_t columns_of(const struct product *p)
+{
+    return p->group > 0 && p->columns > 1 ? p->columns : 1;
+}
+
+/* Returns the number of columns of groups. */
+static int64_t scales_across(const struct product *p)
+{
+    return (p->n + columns_of(p) - 1) / columns_of(p);
 }
 
 static bool by_rows(const struct product *p)
@@ -50,7 +62,7 @@ static void put_scales(struct ngd_strbuf *sb, const struct product *p, const cha
     if (p->group < 0)
         ngd_strbuf_printf(sb, "param %%%s : %s[1]\n", name, ngd_dtype_name(type));
     else
-        put_dims(sb, name, ngd_dtype_name(type), groups_of(p), p->n, by_rows(p));
+        put_dims(sb, name, ngd_dtype_name(type), groups_of(p), scales_across(p), by_rows(p));
 }
 
 static void put_graph(struct ngd_strbuf *sb, const struct product *p)
@@ -60,7 +72,7 @@ static void put_graph(struct ngd_strbuf *sb, const struct product *p)
     const char *xt = ngd_dtype_name(p->xt), *w = "%q", *s = "%s", *o = p->offset ? "%o" : "none";
 
     ngd_strbuf_append(sb, "npugraph 1\ngraph \"product\" {\n");
-    put_dims(sb, "q", p->int4 ? "i32" : "i8", k, n, by_rows(p));
+    put_dims(sb, "q", p->f8 ? "f8_e4m3fn" : p->int4 ? "i32" : "i8", k, n, by_rows(p));
     put_scales(sb, p, "s", p->st);
     if (p->offset)
         put_scales(sb, p, "o", p->ot);
@@ -81,8 +93,8 @@ static void put_graph(struct ngd_strbuf *sb, const struct product *p)
     }
     ngd_strbuf_printf(sb, "%%y = npu.weight_quant_batchmatmul(%%x, %s, %s, %s, none, none, %s)", w, s, o,
                       p->bias ? "%b" : "none");
-    ngd_strbuf_printf(sb, " {antiquant_group_size=%lld}\nreturn \"y\" = %%y\n}\n",
-                      (long long)(p->group > 0 ? p->group : 0));
+    ngd_strbuf_printf(sb, " {antiquant_group_size=%lld, antiquant_group_columns=%lld}\nreturn \"y\" = %%y\n}\n",
+                      (long long)(p->group > 0 ? p->group : 0), (long long)columns_of(p));
 }
 
 /* ---- operands and the definition ---- */
@@ -109,7 +121,18 @@ static double antiquant(const struct product *p, const struct numbers *t, int64_
 {
     const int64_t g = p->group > 0 ? k / p->group : 0;
 
-    return p->group < 0 ? t->value[0] : t->value[by_rows(p) ? n * groups_of(p) + g : g * p->n + n];
+    n /= columns_of(p);
+    return p->group < 0 ? t->value[0] : t->value[by_rows(p) ? n * groups_of(p) + g : g * scales_across(p) + n];
+}
+
+/* The value of an f8 by its definition. */
+static double f8_value(int byte)
+{
+    const int e = byte >> 3 & 15, m = byte & 7;
+
+    if (e == 15 && m == 7)
+        return (double)NAN;
+    return (byte & 0x80 ? -1 : 1) * (e ? ldexp(8 + m, e - 10) : ldexp(m, -9));
 }
 
 static void define(struct operands *o, const struct product *p)
@@ -122,8 +145,10 @@ static void define(struct operands *o, const struct product *p)
                 const double shift = p->offset ? antiquant(p, &o->offset, j, k) : 0,
                              v = o->x.value[i * p->k + k] * antiquant(p, &o->scale, j, k);
 
-                sum += v * (o->q[j * p->k + k] + shift);
-                size += fabs(v) * (fabs(shift) + abs(o->q[j * p->k + k]));
+                const double q = p->f8 ? f8_value(o->q[j * p->k + k]) : o->q[j * p->k + k];
+
+                sum += v * (q + shift);
+                size += fabs(v) * (fabs(shift) + fabs(q));
             }
             o->want[i * p->n + j] = sum;
             o->allowed[i * p->n + j] = (6 + 4 * sqrt((double)p->k)) * 0x1p-24 * size + 1.01 * rounding_of(p->xt, sum);
@@ -132,7 +157,7 @@ static void define(struct operands *o, const struct product *p)
 
 static void operands_open(struct operands *o, const struct product *p, struct random *r)
 {
-    const int64_t scales = p->group < 0 ? 1 : p->n * groups_of(p);
+    const int64_t scales = p->group < 0 ? 1 : scales_across(p) * groups_of(p);
 
     *o = (struct operands){.w_bytes = (uint64_t)(p->n * p->k) / (p->int4 ? 2 : 1)};
     numbers_random(&o->x, p->xt, p->m * p->k, 1, r);
@@ -144,7 +169,9 @@ static void operands_open(struct operands *o, const struct product *p, struct ra
     o->q = calloc((size_t)(p->n * p->k) + 1, sizeof(int));
     o->w = calloc(o->w_bytes + 1, 1);
     for (int64_t i = 0; i < p->n * p->k; i++) {
-        o->q[i] = p->int4 ? (int)random_below(r, 16) - 8 : (int)random_below(r, 256) - 128;
+        o->q[i] = p->int4 ? (int)random_below(r, 16) - 8 : (int)random_below(r, 256) - (p->f8 ? 0 : 128);
+        if (p->f8 && (o->q[i] & 0x7f) == 0x7f)
+            o->q[i] ^= 0x40; /* no NaN */
         store(o, p, i / p->k, i % p->k, o->q[i]);
     }
     o->want = calloc((size_t)(p->m * p->n) + 1, sizeof(double));
@@ -208,9 +235,12 @@ static void check_operands(const struct product *p, const struct operands *o)
             if (!(fabs(got - o->want[i]) <= o->allowed[i]))
                 ck_abort_msg("%s, %s, %lld x %lld x %lld, group %lld, layout %d: element %lld is %.9g, should be %.9g, "
                              "and may be %.3g off",
-                             benches[isa].name, p->int4 ? "int4" : "i8", (long long)p->m, (long long)p->n,
-                             (long long)p->k, (long long)p->group, p->stored, (long long)i, got, o->want[i],
-                             o->allowed[i]);
+                             benches[isa].name,
+                             p->f8     ? "f8"
+                             : p->int4 ? "int4"
+                                       : "i8",
+                             (long long)p->m, (long long)p->n, (long long)p->k, (long long)p->group, p->stored,
+                             (long long)i, got, o->want[i], o->allowed[i]);
         }
     }
     free(y);
@@ -244,22 +274,24 @@ static const int64_t sizes[][4] = {
     {48, 40, 64, 16}};
 #define N_SIZES (sizeof(sizes) / sizeof(sizes[0]))
 
-static void check_sizes(bool int4, enum stored stored, uint64_t seed)
+static void check_sizes(bool int4, bool f8, enum stored stored, uint64_t seed)
 {
     struct random r = {seed};
 
     for (size_t s = 0; s < N_SIZES; s++)
         for (size_t t = 0; t < N_TYPES; t++) {
-            struct product p = {.xt = types[t].x, .st = types[t].s, .ot = types[t].o, .int4 = int4, .stored = stored};
+            struct product p = {
+                .xt = types[t].x, .st = types[t].s, .ot = types[t].o, .int4 = int4, .f8 = f8, .stored = stored};
 
             p.m = sizes[s][0];
             p.n = stored == BY_N ? (sizes[s][1] + 7) / 8 * 8 : sizes[s][1];
             p.k = sizes[s][2];
             p.group = sizes[s][3];
-            p.offset = (s + t) % 2;
+            p.columns = (int64_t)((s + t) % 3) * 16;
+            p.offset = !f8 && (s + t) % 2;
             p.whole = (s + t) % 4 == 1;
             p.bias = (s + t) % 3 == 1;
-            if (int4 && p.group > 0 && p.group % 32 != 0)
+            if ((int4 || f8) && p.group > 0 && p.group % 32 != 0)
                 continue;
             if (stored == BY_N ? p.k > 0 : !int4 || p.k % 8 == 0) /* i32[0,N] has N columns */
                 check_product(&p, &r);
@@ -269,8 +301,9 @@ static void check_sizes(bool int4, enum stored stored, uint64_t seed)
 START_TEST(weights_in_rows_of_k_are_right)
 {
     benches_open(benches);
-    check_sizes(false, ROWS, 1);
-    check_sizes(true, ROWS, 2);
+    check_sizes(false, false, ROWS, 1);
+    check_sizes(true, false, ROWS, 2);
+    check_sizes(false, true, ROWS, 12);
     benches_close(benches);
 }
 END_TEST
@@ -278,14 +311,33 @@ END_TEST
 START_TEST(weights_in_other_layouts_are_right)
 {
     benches_open(benches);
-    check_sizes(false, AS_IS, 3);
-    check_sizes(true, AS_IS, 4);
-    check_sizes(true, BY_N, 5);
+    check_sizes(false, false, AS_IS, 3);
+    check_sizes(true, false, AS_IS, 4);
+    check_sizes(true, false, BY_N, 5);
+    check_sizes(false, true, AS_IS, 13);
     benches_close(benches);
 }
 END_TEST
 
 /* A sequence's bits are what they are alone: the number of rows of a step changes no row. */
+/* As check_operands, where columns 127 and 255 are NaN. */
+static void check_f8_columns(const struct product *p, const struct operands *o)
+{
+    char *y = malloc((size_t)(p->m * p->n) * ngd_dtype_bytes(p->xt) + 1);
+
+    EACH_ISA (isa) {
+        run_rows(&benches[isa], p, o, y);
+        for (int64_t i = 0; i < p->m * p->n; i++) {
+            const double got = numbers_got(p->xt, y, i);
+            const bool right = i % 128 == 127 ? isnan(got) : fabs(got - o->want[i]) <= o->allowed[i];
+
+            ck_assert_msg(right, "%s, %lld rows: the byte %lld gives %g instead of %g", benches[isa].name,
+                          (long long)p->m, (long long)i % 256, got, o->want[i]);
+        }
+    }
+    free(y);
+}
+
 START_TEST(a_row_has_the_same_bits_among_others)
 {
     static const int64_t some[][3] = {{70, 264, 0}, {33, 256, 32}, {16, 136, 64}, {40, 264, 16}},
@@ -293,32 +345,60 @@ START_TEST(a_row_has_the_same_bits_among_others)
     struct random r = {6};
 
     benches_open(benches);
-    for (size_t s = 0; s < 7; s++) { /* the last one is i8 alone */
-        struct product p = {
-            .xt = types[s % N_TYPES].x, .st = types[s % N_TYPES].s, .ot = types[s % N_TYPES].o, .int4 = s % 2 == 1};
+    for (size_t i = 0; i < 10; i++) { /* the seventh is i8 alone; then f8 */
+        const size_t s = i < 7 ? i : 2 * (i - 7);
+        struct product p = {.xt = types[i % N_TYPES].x,
+                            .st = types[i % N_TYPES].s,
+                            .ot = types[i % N_TYPES].o,
+                            .int4 = i < 7 && i % 2 == 1,
+                            .f8 = i >= 7};
         struct operands o;
         char *all, *y;
         size_t row;
 
         p.m = 16, p.n = some[s / 2][0], p.k = some[s / 2][1], p.group = some[s / 2][2];
-        p.offset = s > 3;
+        p.offset = i > 3 && i < 7;
         row = (size_t)p.n * ngd_dtype_bytes(p.xt);
         all = malloc(16 * row), y = malloc(16 * row);
         operands_open(&o, &p, &r);
         EACH_ISA (isa) {
             p.m = 16;
             run_rows(&benches[isa], &p, &o, all);
-            for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-                p.m = rows[i];
+            for (size_t j = 0; j < sizeof(rows) / sizeof(rows[0]); j++) {
+                p.m = rows[j];
                 run_rows(&benches[isa], &p, &o, y);
                 ck_assert_msg(memcmp(all, y, (size_t)p.m * row) == 0, "%s, case %zu: %lld rows differ from 16",
-                              benches[isa].name, s, (long long)p.m);
+                              benches[isa].name, i, (long long)p.m);
             }
         }
         operands_close(&o);
         free(all);
         free(y);
     }
+    benches_close(benches);
+}
+END_TEST
+
+/* Each byte as a weight, alone in its row: by its definition, and NaN for two of them, whose neighbours stay. */
+START_TEST(each_f8_is_what_it_should_be)
+{
+    struct random r = {14};
+
+    benches_open(benches);
+    for (int64_t m = 1; m < 60; m += 29)
+        for (size_t t = 0; t < N_TYPES; t++) {
+            struct product p = {.xt = types[t].x, .st = NGD_BF16, .f8 = true, .m = m, .n = 256, .k = 70};
+            struct operands o;
+
+            if (p.xt == NGD_F16)
+                p.st = NGD_F16;
+            operands_open(&o, &p, &r);
+            for (int64_t i = 0; i < p.n * p.k; i++)
+                store(&o, &p, i / p.k, i % p.k, o.q[i] = i % p.k == 65 - i / p.k % 40 ? (int)(i / p.k) : 0);
+            define(&o, &p);
+            check_f8_columns(&p, &o);
+            operands_close(&o);
+        }
     benches_close(benches);
 }
 END_TEST
@@ -432,4 +512,5 @@ END_TEST
 
 UNIT_MAIN("ops/quant_matmul", sums_of_the_largest_numbers_do_not_overflow,
           small_elements_beside_a_large_one_are_within_their_bound, what_is_not_finite_spoils_its_row_only,
-          weights_in_rows_of_k_are_right, weights_in_other_layouts_are_right, a_row_has_the_same_bits_among_others)
+          weights_in_rows_of_k_are_right, weights_in_other_layouts_are_right, a_row_has_the_same_bits_among_others,
+          each_f8_is_what_it_should_be)

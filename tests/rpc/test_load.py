@@ -375,7 +375,7 @@ ENTRIES = {  # what is wrong: (reason, entries, bytes of data)
     "shape that overflows": ("OVERFLOW", {"t": entry(0, 8, shape=[1 << 40, 1 << 40])}, 8),
     "negative size": ("FILE_CORRUPT", {"t": entry(0, 8, shape=[-2])}, 8),
     "rank 9": ("FILE_CORRUPT", {"t": entry(0, 4, shape=[1] * 9)}, 4),
-    "unknown dtype": ("FILE_UNSUPPORTED", {"t": entry(0, 8, dtype="F8_E4M3", shape=[8])}, 8),
+    "unknown dtype": ("FILE_UNSUPPORTED", {"t": entry(0, 8, dtype="F8_E5M2", shape=[8])}, 8),
     "no dtype": ("FILE_CORRUPT", {"t": {"shape": [2], "data_offsets": [0, 8]}}, 8),
     "an entry that is a number": ("FILE_CORRUPT", {"t": 5}, 8),
 }

@@ -132,6 +132,43 @@ START_TEST(narrowing_keeps_nan_infinity_zero_and_sign)
 }
 END_TEST
 
+/* The value of each f8 is that of its definition, and it is the nearest f8 of itself. */
+START_TEST(every_f8_widens_to_its_exact_value_and_back)
+{
+    for (int b = 0; b < 256; b++) {
+        const int e = b >> 3 & 15, m = b & 7;
+        const float want = (b & 0x80 ? -1.0f : 1.0f) * (e ? ldexpf((float)(8 + m), e - 10) : ldexpf((float)m, -9));
+
+        if ((b & 0x7f) == 0x7f) {
+            ck_assert(isnan(ngd_f8_to_f32((uint8_t)b)));
+        } else {
+            const float got = ngd_f8_to_f32((uint8_t)b);
+
+            ck_assert_msg(memcmp(&got, &want, sizeof(got)) == 0, "byte %d is %g, should be %g", b, (double)got,
+                          (double)want);
+        }
+        ck_assert_int_eq(ngd_f32_to_f8(ngd_f8_to_f32((uint8_t)b)), b);
+    }
+}
+END_TEST
+
+/* Between two neighbours the nearer one is chosen, and in the middle the even one. */
+START_TEST(a_float_becomes_the_nearest_f8)
+{
+    for (int b = 0; b < 0x7e; b++) {
+        const float low = ngd_f8_to_f32((uint8_t)b), high = ngd_f8_to_f32((uint8_t)(b + 1)), middle = (low + high) / 2;
+
+        ck_assert_int_eq(ngd_f32_to_f8(middle), b % 2 ? b + 1 : b);
+        ck_assert_int_eq(ngd_f32_to_f8(nextafterf(middle, 0)), b);
+        ck_assert_int_eq(ngd_f32_to_f8(-nextafterf(middle, 1000)), 0x80 | (b + 1));
+    }
+    ck_assert_int_eq(ngd_f32_to_f8(464), 0x7e);
+    ck_assert_int_eq(ngd_f32_to_f8(nextafterf(464, 1000)), 0x7f);
+    ck_assert_int_eq(ngd_f32_to_f8(-INFINITY), 0xff);
+    ck_assert_int_eq(ngd_f32_to_f8(NAN) & 0x7f, 0x7f);
+}
+END_TEST
+
 START_TEST(every_type_parses_from_its_own_names)
 {
     for (int t = 0; t < NGD_DTYPE_MAX; t++) {
@@ -173,11 +210,16 @@ START_TEST(kinds_are_disjoint_and_bool_is_neither)
     ck_assert(ngd_dtype_is_int(NGD_U8));
     ck_assert(!ngd_dtype_is_int(NGD_BOOL));
     ck_assert(!ngd_dtype_is_float(NGD_BOOL));
+    for (int t = 0; t < NGD_DTYPE_MAX; t++)
+        ck_assert_int_eq(ngd_dtype_is_stored((ngd_dtype_t)t), t == NGD_F8_E4M3FN);
+    ck_assert(!ngd_dtype_is_float(NGD_F8_E4M3FN));
+    ck_assert(!ngd_dtype_is_int(NGD_F8_E4M3FN));
     ck_assert_uint_eq(ngd_dtype_bytes(NGD_DTYPE_MAX), 0);
 }
 END_TEST
 
-UNIT_MAIN("base/dtype", every_half_widens_to_its_exact_value, every_half_survives_the_way_to_f32_and_back,
+UNIT_MAIN("base/dtype", every_half_widens_to_its_exact_value, every_f8_widens_to_its_exact_value_and_back,
+          a_float_becomes_the_nearest_f8, every_half_survives_the_way_to_f32_and_back,
           every_bfloat_survives_the_way_to_f32_and_back, f16_rounds_to_nearest_even_between_all_neighbours,
           bf16_rounds_to_nearest_even_between_all_neighbours, narrowing_keeps_nan_infinity_zero_and_sign,
           every_type_parses_from_its_own_names, names_that_are_nearly_right_do_not_parse,

@@ -179,7 +179,26 @@ START_TEST(dtypes_and_shapes_are_checked_and_the_right_ones_named)
          "%y = npu.weight_quant_batchmatmul(%x, %w, %s, %o)",
          NGD_ERR_GRAPH_DTYPE, "antiquant_offset %o"},
         {"input %x : f32[2,64]\ninput %w : u8[64,7]\ninput %s : f32[7]\n%y = npu.weight_quant_batchmatmul(%x, %w, %s)",
-         NGD_ERR_GRAPH_DTYPE, "must be i8 or i32"},
+         NGD_ERR_GRAPH_DTYPE, "must be i8, i32 or f8_e4m3fn"},
+        {"input %x : f32[2,64]\ninput %w : f8_e4m3fn[64,7]\ninput %s : f32[7]\n"
+         "%y = npu.weight_quant_batchmatmul(%x, %w, %s, %s)",
+         NGD_ERR_GRAPH_ARITY, "antiquant_offset must be none"},
+        {"input %x : f32[2,64]\ninput %w : i8[64,7]\ninput %s : f8_e4m3fn[7]\n"
+         "%y = npu.weight_quant_batchmatmul(%x, %w, %s)",
+         NGD_ERR_GRAPH_DTYPE, "antiquant_scale %s"},
+        {"input %x : f8_e4m3fn[2,64]\ninput %w : i8[64,7]\ninput %s : f32[7]\n"
+         "%y = npu.weight_quant_batchmatmul(%x, %w, %s)",
+         NGD_ERR_GRAPH_DTYPE, "operand %x is f8_e4m3fn"},
+        {"input %x : f8_e4m3fn[2,64]\n%y = aten.neg(%x)", NGD_ERR_GRAPH_DTYPE, "operand %x is f8_e4m3fn"},
+        {"input %x : f8_e4m3fn[2,64]\n%y = aten.clone(%x)", NGD_ERR_GRAPH_DTYPE, "operand %x is f8_e4m3fn"},
+        {"input %x : f32[2,64]\n%y = aten._to_copy(%x) {dtype=f8_e4m3fn}", NGD_ERR_GRAPH_ATTRIBUTE,
+         "which no operator computes"},
+        {"input %x : f32[2,64]\ninput %w : i8[64,7]\ninput %s : f32[2,7]\n%y = npu.weight_quant_batchmatmul(%x, %w, "
+         "%s) {antiquant_group_size=32, antiquant_group_columns=4}",
+         NGD_ERR_GRAPH_SHAPE, "[ceil(K/antiquant_group_size),ceil(N/antiquant_group_columns)]"},
+        {"input %x : f32[2,64]\ninput %w : i8[64,7]\ninput %s : f32[7]\n%y = npu.weight_quant_batchmatmul(%x, %w, "
+         "%s) {antiquant_group_columns=4}",
+         NGD_ERR_GRAPH_ATTRIBUTE, "antiquant_group_columns must be 1"},
         {"input %x : f32[2,64]\ninput %w : i8[64,7]\ninput %s : f32[3,7]\n%y = npu.weight_quant_batchmatmul(%x, %w, "
          "%s) "
          "{antiquant_group_size=32}",

@@ -18,7 +18,8 @@
  *   tiles bf16 w in rows of K on a CPU with AMX, any number of rows of x: k_gemm_amx.c. Chosen by N and K alone.
  *
  * Quantised weights (npu.weight_quant_batchmatmul) take `dot` and `wide`: dot has products of integers and lays x out
- * for them (k_gemm_quant.h); wide multiplies each weight with its scale when it fills a tile.
+ * for them (k_gemm_quant.h), but for f8 products of f32; wide multiplies each weight with its scale when it fills a
+ * tile.
  *
  * In each way, an element depends only on its row of x, its column of w and K: not on M, and not on the split.
  * wide serves NGD_GEMM_WIDE_ROWS planned rows and more (of at least NGD_GEMM_NT / 2 columns), dot and axpy serve the
@@ -39,11 +40,13 @@ typedef enum ngd_gemm_way { NGD_GEMM_DOT, NGD_GEMM_AXPY, NGD_GEMM_WIDE, NGD_GEMM
 /* c[rows][64] (+)= x[rows][k], rows of ldx elements, times w[k][64]. */
 typedef void (*ngd_gemm_mul_fn)(const float *w, const float *x, float *c);
 
-/* Quantised weights: w = (q + offset) * scale. q is in i8, or, int4, in nibbles: two a byte, the low one first. */
+/* Quantised weights: w = (q + offset) * scale. q is in i8, or, int4, in nibbles: two a byte, the low one first; or in
+ * f8_e4m3fn, without offsets. */
 struct ngd_gemm_quant {
     int64_t group;                                /* rows of K that share a scale; K if all do; 0: w is not quantised */
+    int64_t columns;                              /* of N that share a scale, with groups */
     int segment;                                  /* of dot: k_gemm_quant.h */
-    bool int4, by_n;                              /* by_n: an i32 has eight weights along N, not along K */
+    bool f8, int4, by_n;                          /* by_n: an i32 has eight weights along N, not along K */
     bool streamed;                                /* rows of K are contiguous, so that dot can read them */
     ngd_dtype_t type, offset_type;                /* of scales, of offsets */
     int64_t w_n, w_k;                             /* strides of w, in elements as they are stored: i8 or i32 */
@@ -95,12 +98,14 @@ struct ngd_gemm_table {
     void (*interleave[3])(const void *x, int64_t ldx, int64_t rows, int64_t k, bool pairs, float *dst);
     void (*dot[3])(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x, int64_t rows, int64_t n0,
                    int64_t n1);
-    /* The same for quantised weights, i8 and int4, for up to NGD_QUANT_COLUMNS columns: k_gemm_quant.h. */
-    void (*quant_dot[2])(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const struct ngd_quant_area *area,
+    /* The same for quantised weights, i8, int4 and f8, for up to NGD_QUANT_COLUMNS columns: k_gemm_quant.h. */
+    void (*quant_dot[3])(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const struct ngd_quant_area *area,
                          int64_t rows, int64_t n0, int64_t n1);
     /* Dequantises n weights of a row, i8 and int4 (n is even): dst[i] = (q[i] + offset) * scale. */
     void (*quant_widen[2])(const int8_t *q, int64_t n, float offset, float scale, float *dst);
     void (*axpy[3])(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1);
+    /* Widens n weights of f8_e4m3fn, and multiplies them with a scale. */
+    void (*widen_f8)(const uint8_t *w, int64_t n, float scale, float *dst);
     /* Widens rows of x to f32: dst[rows][cols] with rows of ldd. */
     void (*widen[3])(const void *x, int64_t ldx, int64_t rows, int64_t cols, float *dst, int64_t ldd);
     /* Pack a tile of w: cols <= 64 columns, depth <= NGD_GEMM_KC. Missing columns are zero. */

@@ -21,6 +21,7 @@ static void quant_strides(const struct ngd_plan_tensor *w, struct ngd_gemm *g)
 {
     struct ngd_gemm_quant *q = &g->quant;
 
+    q->f8 = w->dtype == NGD_F8_E4M3FN;
     q->int4 = w->dtype == NGD_I32;
     q->by_n = q->int4 && w->dims[0] * 8 != g->k;
     g->n = q->by_n ? w->dims[1] * 8 : w->dims[1];
@@ -42,6 +43,7 @@ void ngd_gemm_of_quant(const struct ngd_plan *plan, const struct ngd_plan_call *
     quant_strides(ngd_call_in(plan, call, 1), g);
     g->ldy = g->n;
     g->quant.group = group ? group : g->k ? g->k : 1;
+    g->quant.columns = ngd_call_int(call, "antiquant_group_columns");
     g->quant.type = ngd_call_in(plan, call, 2)->dtype;
     g->quant.i_scale = 2;
     g->quant.offset_type = offset ? offset->dtype : g->quant.type;
@@ -63,13 +65,24 @@ static void *take_area(char *workspace, uint64_t *used_p, int64_t n, uint64_t si
     return p;
 }
 
+/* Returns the floats of a laid-out row. */
+static int64_t f8_row(const struct ngd_gemm *g)
+{
+    return (g->k + NGD_F8_STEP - 1) / NGD_F8_STEP * NGD_F8_STEP;
+}
+
 uint64_t ngd_quant_area(const struct ngd_gemm *g, char *workspace, struct ngd_quant_area *area)
 {
     const int64_t rows = g->m * ngd_quant_terms(g), segments = ngd_quant_segments(g);
     struct ngd_quant_area a;
     uint64_t used = 0;
 
-    a.x = take_area(workspace, &used, rows * segments * g->quant.segment, sizeof(*a.x));
+    a.x = NULL;
+    a.x_f8 = NULL;
+    if (g->quant.f8)
+        a.x_f8 = take_area(workspace, &used, rows * f8_row(g), sizeof(float));
+    else
+        a.x = take_area(workspace, &used, rows * segments * g->quant.segment, sizeof(*a.x));
     a.x_scales = take_area(workspace, &used, rows * segments, sizeof(float));
     a.x_sums = take_area(workspace, &used, rows * segments, sizeof(float));
     a.x_evens = take_area(workspace, &used, rows * segments, sizeof(*a.x_evens));
@@ -211,13 +224,29 @@ static void lay_out_row(const struct ngd_gemm *g, const struct ngd_gemm_data *d,
     }
 }
 
+static void lay_out_f8_row(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const struct ngd_quant_area *a,
+                           int64_t rows, int64_t m)
+{
+    const struct place p = laid_out_place(m, rows);
+    const int64_t size = g->xt == NGD_F32 ? 4 : 2;
+    float *to = a->x_f8 + p.first * f8_row(g) + p.row * NGD_QUANT_LANES;
+
+    for (int64_t i = 0; i < f8_row(g); i += NGD_QUANT_LANES, to += p.rows * NGD_QUANT_LANES) {
+        const int64_t left = g->k - i, n = left < NGD_QUANT_LANES ? left > 0 ? left : 0 : NGD_QUANT_LANES;
+
+        if (n > 0)
+            g->table->widen[g->xt](d->x + (m * g->ldx + i) * size, 0, 1, n, to, 0);
+        memset(to + n, 0, (size_t)(NGD_QUANT_LANES - n) * sizeof(float));
+    }
+}
+
 void ngd_quant_lay_out(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows)
 {
     struct ngd_quant_area area;
 
     ngd_quant_area(g, d->workspace, &area);
     for (int64_t m = 0; m < rows; m++)
-        lay_out_row(g, d, &area, rows, m);
+        (g->quant.f8 ? lay_out_f8_row : lay_out_row)(g, d, &area, rows, m);
 }
 
 static float antiquant(ngd_dtype_t type, const char *p, int64_t i)
@@ -233,17 +262,21 @@ static float antiquant(ngd_dtype_t type, const char *p, int64_t i)
 static void widen_antiquant(const struct ngd_gemm *g, ngd_dtype_t type, const char *p, int64_t n, int64_t cols,
                             int64_t step_n, int64_t step_g, float *dst)
 {
-    const int64_t column = ngd_quant_column(g), each = column > 1 ? g->quant.group / g->quant.segment : 1;
+    const int64_t column = ngd_quant_column(g), each = column > 1 ? g->quant.group / g->quant.segment : 1,
+                  shared = g->quant.columns;
 
-    if (column > 1 && each == 1 && step_g == 1) {
+    if (column > 1 && each == 1 && step_g == 1 && shared == 1) {
         p += n * step_n * (int64_t)ngd_dtype_bytes(type);
         g->table->widen[type](p, step_n, cols, column, dst, column);
-    } else if (column == 1 && step_n == 1) {
+    } else if (column == 1 && step_n == 1 && shared == 1) {
         g->table->widen[type](p + n * (int64_t)ngd_dtype_bytes(type), 0, 1, cols, dst, 0);
     } else {
         for (int64_t c = 0; c < cols; c++)
-            for (int64_t s = 0; s < column; s++)
-                dst[c * column + s] = antiquant(type, p, (n + c) * step_n + s / each * step_g);
+            if (c > 0 && (n + c) % shared != 0)
+                memcpy(dst + c * column, dst + (c - 1) * column, (size_t)column * sizeof(*dst));
+            else
+                for (int64_t s = 0; s < column; s++)
+                    dst[c * column + s] = antiquant(type, p, (n + c) / shared * step_n + s / each * step_g);
     }
 }
 
@@ -267,7 +300,7 @@ void ngd_quant_dot(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int6
         const int64_t cols = n1 - n < NGD_QUANT_COLUMNS ? n1 - n : NGD_QUANT_COLUMNS;
 
         prepare_columns(g, d, &area, n, cols);
-        g->table->quant_dot[g->quant.int4](g, d, &area, rows * ngd_quant_terms(g), n, n + cols);
+        g->table->quant_dot[g->quant.f8 ? 2 : g->quant.int4](g, d, &area, rows * ngd_quant_terms(g), n, n + cols);
     }
 }
 
@@ -280,16 +313,18 @@ static int nibble(uint32_t word, int64_t i)
     return v < 8 ? v : v - 16;
 }
 
-static int quant_at(const struct ngd_gemm *g, const char *w, int64_t n, int64_t k)
+static float quant_at(const struct ngd_gemm *g, const char *w, int64_t n, int64_t k)
 {
     const struct ngd_gemm_quant *q = &g->quant;
     const uint32_t *words = (const void *)w;
 
+    if (q->f8)
+        return ngd_f8_to_f32(((const uint8_t *)w)[n * q->w_n + k * q->w_k]);
     if (!q->int4)
         return ((const int8_t *)w)[n * q->w_n + k * q->w_k];
     if (q->by_n)
-        return nibble(words[n / 8 * q->w_n + k * q->w_k], n);
-    return nibble(words[n * q->w_n + k / 8 * q->w_k], k);
+        return (float)nibble(words[n / 8 * q->w_n + k * q->w_k], n);
+    return (float)nibble(words[n * q->w_n + k / 8 * q->w_k], k);
 }
 
 /* Dequantises `depth` weights of column n, which have one scale. */
@@ -300,7 +335,9 @@ static void dequantise(const struct ngd_gemm *g, const char *w, int64_t n, int64
 
     if (!g->quant.streamed || (g->quant.int4 && (k | depth) % 2 != 0)) {
         for (int64_t i = 0; i < depth; i++)
-            to[i] = ((float)quant_at(g, w, n, k + i) + offset) * scale;
+            to[i] = (quant_at(g, w, n, k + i) + offset) * scale;
+    } else if (g->quant.f8) {
+        g->table->widen_f8((const uint8_t *)row, depth, scale, to);
     } else {
         g->table->quant_widen[g->quant.int4](row, depth, offset, scale, to);
     }
@@ -313,14 +350,15 @@ void ngd_gemm_quant_widen(const struct ngd_gemm *g, const struct ngd_gemm_data *
     const int64_t cols = g->n - n < NGD_GEMM_NT ? g->n - n : NGD_GEMM_NT;
 
     for (int64_t c = 0; c < cols; c++) {
+        const int64_t at = (n + c) / q->columns;
+
         for (int64_t i = 0, run; i < depth; i += run) {
             const int64_t group = (k + i) / q->group, left = (group + 1) * q->group - k - i;
 
             run = left < depth - i ? left : depth - i;
-            dequantise(
-                g, d->w, n + c, k + i, run, antiquant(q->type, d->scale, (n + c) * q->scale_n + group * q->scale_g),
-                d->offset ? antiquant(q->offset_type, d->offset, (n + c) * q->offset_n + group * q->offset_g) : 0,
-                to + c * NGD_GEMM_KC + i);
+            dequantise(g, d->w, n + c, k + i, run, antiquant(q->type, d->scale, at * q->scale_n + group * q->scale_g),
+                       d->offset ? antiquant(q->offset_type, d->offset, at * q->offset_n + group * q->offset_g) : 0,
+                       to + c * NGD_GEMM_KC + i);
         }
     }
 }

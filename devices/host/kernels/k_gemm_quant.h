@@ -16,6 +16,9 @@
  * others is below 2^-15 of it at most. f32 elements have 30 bits of the largest. A segment of x with a NaN or an
  * infinity makes its results NaN.
  *
+ * Weights in f8_e4m3fn are no integers: rows of x stay f32, weights are widened to f32, and the sum over a group is
+ * multiplied with its scale. Sums of a segment, here a group, run in eight lanes along K. A column with a NaN is NaN.
+ *
  * An element depends only on its row of x, its column of w and K.
  */
 #include "devices/host/kernels/k_gemm.h"
@@ -23,11 +26,13 @@
 #define NGD_QUANT_LANES   16  /* i16 in a vector */
 #define NGD_QUANT_SEGMENT 256 /* the largest one */
 #define NGD_QUANT_COLUMNS 16  /* whose scales are prepared at once */
+#define NGD_F8_STEP       32  /* weights in f8 that are read at once; rows of x end in zeros up to a multiple of it */
 
 /* A thread's workspace. Rows are laid-out rows: two for a row of f32. */
 struct ngd_quant_area {
-    int16_t *x; /* blocks of 8, 4, 2, 1 rows as [K / 32][2][rows][16], or [K / 16][rows][16]; int4: even elements, then
-                   odd ones */
+    int16_t *x;  /* blocks of 8, 4, 2, 1 rows as [K / 32][2][rows][16], or [K / 16][rows][16]; int4: even elements, then
+                    odd ones */
+    float *x_f8; /* f8: as x, [K / 16][rows][16] of each block */
     float *x_scales;  /* of each block: [segments][rows] */
     float *x_sums;    /* sums of the segments' elements: [rows][segments] */
     int32_t *x_evens; /* sums of q of even elements, as the scales */
@@ -38,6 +43,8 @@ struct ngd_quant_area {
 
 static inline int ngd_quant_segment(const struct ngd_gemm *g)
 {
+    if (g->quant.f8 && g->quant.group < g->k)
+        return (int)g->quant.group; /* an attribute, INT32_MAX at most */
     return g->quant.group >= g->k                        ? NGD_QUANT_SEGMENT
            : g->quant.group % 128 == 0                   ? 128
            : g->quant.group % (2 * NGD_QUANT_LANES) == 0 ? 2 * NGD_QUANT_LANES
@@ -58,7 +65,7 @@ static inline int64_t ngd_quant_column(const struct ngd_gemm *g)
 /* Returns the laid-out rows that a row of x takes. */
 static inline int64_t ngd_quant_terms(const struct ngd_gemm *g)
 {
-    return g->xt == NGD_F32 ? 2 : 1;
+    return g->xt == NGD_F32 && !g->quant.f8 ? 2 : 1;
 }
 
 /* Returns the number of laid-out rows that make the next block, of those that are left. */
