@@ -49,7 +49,7 @@ struct npugraph__weight {
     const struct npugraph__kind *kind;
     bool absent;      /* this rank does not have it */
     const char *file; /* shard, below the directory */
-    char dtype[8];    /* of floats after loading; the graph's text needs it */
+    char dtype[16];   /* of floats after loading; the graph's text needs it */
     uint64_t buffer;  /* after loading; 0 = not yet */
     uint64_t bytes;
 };

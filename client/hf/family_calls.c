@@ -217,6 +217,13 @@ static int call_keys(lua_State *lua)
     return 1;
 }
 
+/* contains(TEXT, PART): whether PART is somewhere in TEXT. A loop over characters would take a run's instructions. */
+static int call_contains(lua_State *lua)
+{
+    lua_pushboolean(lua, strstr(luaL_checkstring(lua, 1), luaL_checkstring(lua, 2)) != NULL);
+    return 1;
+}
+
 static int call_refuse(lua_State *lua)
 {
     return refuse_family(lua, 3, "FILE_UNSUPPORTED", "%s: %.96s %.120s",
@@ -283,6 +290,7 @@ static void *make_room(lua_State *lua, void *items, size_t n, size_t max, size_t
 static const struct npugraph__kind weight_kinds[] = {
     {"float", NULL, NULL, 1, false},
     {"i8", "i8", NULL, 1, false},
+    {"f8", "f8_e4m3fn", NULL, 1, false},
     {"int4", "i32", "offset_int4", 8, false},
     {"int8", "i8", "offset_int8", 1, false},
     {"gptq_int4", "i32", "gptq_int4", 8, false},
@@ -557,7 +565,7 @@ void npugraph__family_calls(lua_State *lua)
         {"has", call_has},       {"given", call_given},     {"object", call_object}, {"list", call_list},
         {"refuse", call_refuse}, {"corrupt", call_corrupt}, {"divide", call_divide}, {"one_device", call_one_device},
         {"weight", call_weight}, {"dtype", call_dtype},     {"cache", call_cache},   {"rope", call_rope},
-        {"emit", call_emit},     {"stored", call_stored},   {"keys", call_keys},
+        {"emit", call_emit},     {"stored", call_stored},   {"keys", call_keys},     {"contains", call_contains},
     };
     struct npugraph__family_run *run = npugraph__family_of(lua);
 

@@ -75,6 +75,7 @@ dist_families_DATA = \
 	client/hf/families/SmolLM3ForCausalLM.lua \
 	client/hf/families/decoder.lua \
 	client/hf/families/gguf.lua \
+	client/hf/families/fp8.lua \
 	client/hf/families/gptq.lua \
 	client/hf/families/patterns.lua \
 	client/hf/families/quantised.lua

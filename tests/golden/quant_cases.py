@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints with quantised weights in the forms of compressed-tensors, GPTQ and AWQ, and what their weights mean.
+"""Checkpoints with quantised weights in the forms of compressed-tensors, GPTQ, AWQ and FP8 (blocks), and what their weights mean.
 
 quantise() replaces each linear's weight of a state by the values that the stored numbers stand for, so that transformers
 computes with exactly these. rewrite() puts the numbers into the file that save_pretrained wrote. quantise_rows() makes a
@@ -79,9 +79,36 @@ def store(base, how, n, zero, scale):
     return tensors
 
 
+def largest_of_blocks(w, rows, columns):
+    """The largest magnitude of each block, the last ones of which may be cut."""
+    padded = torch.nn.functional.pad(w.abs(), (0, -w.shape[1] % columns, 0, -w.shape[0] % rows))
+    return padded.unflatten(1, (-1, columns)).unflatten(0, (-1, rows)).amax((1, 3))
+
+
+def floats_of(w, how):
+    """f8 weights with a scale for each block, each row, or all; and what they mean. FineGrainedFP8 of transformers 5 and
+    compressed_tensors' dequantize multiply a weight with its scale."""
+    rows, columns = {"block": how.get("block"), "channel": (1, w.shape[1]), "tensor": tuple(w.shape)}[how["strategy"]]
+    scale = (largest_of_blocks(w, rows, columns) / 448).to(how["scales"])
+    each = scale.float().repeat_interleave(rows, 0)[: w.shape[0]].repeat_interleave(columns, 1)[:, : w.shape[1]]
+    q = (w / each).clamp(-448, 448).to(torch.float8_e4m3fn)
+    return q, scale.reshape(1) if how["strategy"] == "tensor" else scale, q.float() * each
+
+
+def quantise_floats(state, how):
+    meant, stored = dict(state), {}
+    for name in filter(is_linear, state):
+        q, scale, meant[name] = floats_of(state[name], how)
+        base = name[: -len("weight")]
+        stored |= {name: q, base + ("weight_scale_inv" if how["form"] == "fp8" else "weight_scale"): scale}
+    return meant, stored
+
+
 def quantise(state, how):
     """how: form, bits, group (0: a scale for each row), scales (dtype), zeros (or symmetric), naive: compressed-tensors'
     int-quantized. Returns the new state, and the tensors to store."""
+    if "strategy" in how:
+        return quantise_floats(state, how)
     meant, stored = dict(state), {}
     for name, w in state.items():
         if not is_linear(name):
@@ -149,7 +176,19 @@ def quantise_rows(model):
     return model
 
 
+def floats_config(how):
+    if how["form"] == "fp8":
+        return {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": list(how["block"]),
+                "modules_to_not_convert": ["lm_head", "model.layers.0.input_layernorm", "mlp.gate."]}
+    number = {"num_bits": 8, "type": "float", "symmetric": True}
+    return {"quant_method": "compressed-tensors", "format": "float-quantized", "ignore": ["lm_head"], "config_groups": {"group_0": {
+        "targets": ["Linear"], "weights": {**number, "dynamic": False, "strategy": how["strategy"]}, "output_activations": None,
+        "input_activations": {**number, "dynamic": True, "strategy": "token"}}}}
+
+
 def config_of(how):
+    if "strategy" in how:
+        return floats_config(how)
     if how["form"] != "ct":
         return packed_config(how)
     weights = {
@@ -207,4 +246,14 @@ CASES = [
         SIZES, hidden_size=80, intermediate_size=112, attention_bias=True, mlp_bias=True, tie_word_embeddings=False,
         rope_theta=10000.0, rms_norm_eps=1e-5,
         quantise=dict(form="ct", bits=8, group=0, scales=torch.bfloat16, zeros=False, naive=True, rows=True))),
+    ("qwen3_fp8_blocks", "qwen3", "f32", "FP8: f8 weights in blocks of 32 rows and 64 columns, the last ones cut, bf16 scales", dict(
+        SIZES, hidden_size=80, head_dim=32, intermediate_size=128, tie_word_embeddings=False, rope_theta=10000.0,
+        rms_norm_eps=1e-6, quantise=dict(form="fp8", strategy="block", block=(32, 64), scales=torch.bfloat16))),
+    ("llama_fp8_channel", "llama", "f32", "f8 weights with a scale for each row, biases, f32 scales, tied", dict(
+        SIZES, hidden_size=36, head_dim=12, intermediate_size=52, attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
+        rope_theta=10000.0, rms_norm_eps=1e-5,
+        quantise=dict(form="ct", strategy="channel", scales=torch.float32))),
+    ("qwen2_fp8_tensor", "qwen2", "f32", "f8 weights with one scale each, bf16", dict(
+        SIZES, hidden_size=48, intermediate_size=72, tie_word_embeddings=True, rope_theta=10000.0, rms_norm_eps=1e-6,
+        quantise=dict(form="ct", strategy="tensor", scales=torch.bfloat16))),
 ]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints of GPTQ, AWQ and compressed-tensors: they compute what the values of their numbers compute as f32, with each size of
+"""Checkpoints of GPTQ, AWQ, FP8 and compressed-tensors: they compute what the values of their numbers compute as f32, with each size of
 groups, with and without zero points, on one device and two; lists of names count, and what does not fit is refused. The packing
 here is written from the formats' definitions."""
 import json
@@ -141,6 +141,41 @@ def checkpoint(form, hidden=64, ffn=128, floats_of=(), seed=1):
     return config, {**common, **packed}, {**common, **values}
 
 
+def f8(byte):
+    """The value of a byte in e4m3fn, but for NaN."""
+    e, m = byte >> 3 & 15, byte & 7
+    return (-1 if byte & 128 else 1) * ((8 + m) * 2.0 ** (e - 10) if e else m * 2.0**-9)
+
+
+def f8_checkpoint(rows, columns, scales="F32", floats_of=(), **sizes):
+    """As checkpoint(), with f8 weights and a scale for each block of rows and columns, some of which are cut."""
+    config, tensors, values = checkpoint(Form("naive", 8, -1, False), **sizes)
+    rng, name = random.Random(rows * columns), "weight_scale" if rows == 1 else "weight_scale_inv"
+    for base in (f"model.layers.0.{n}." for n in LINEARS):
+        _, (out, features), content = tensors[base + "weight"]
+        stored = bytes(rng.choice([b for b in range(256) if b & 0x78 < 0x70]) for _ in content)
+        blocks = [[rounded(rng.uniform(0.5, 1.5) / 60 / features**0.5, scales) for _ in range(0, features, columns)]
+                  for _ in range(0, out, rows)]
+        del tensors[base + "weight_scale"]
+        values[base + "weight"] = floats([f8(stored[r * features + k]) * blocks[r // rows][k // columns] for r in range(out)
+                                          for k in range(features)], [out, features])
+        tensors[base + "weight"] = ("F8_E4M3", [out, features], stored)
+        tensors[base + name] = floats(sum(blocks, []), [len(blocks), len(blocks[0])], scales)
+        if base[len("model.layers.0."):-1] in floats_of:
+            tensors[base + "weight"] = values[base + "weight"]
+            del tensors[base + name]
+    return config, tensors, values
+
+
+def f8_config(rows, columns, **more):
+    if rows == 1:
+        number = {"num_bits": 8, "type": "float", "symmetric": True}
+        return {"quant_method": "compressed-tensors", "format": "float-quantized", "ignore": ["lm_head"], "config_groups": {"group_0": {
+            "targets": ["Linear"], "weights": {**number, "strategy": "channel"},
+            "input_activations": {**number, "dynamic": True, "strategy": "token"}}}, **more}
+    return {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [rows, columns], **more}
+
+
 # ---- models ----------------------------------------------------------------------------------------------------------------
 
 def ctl(daemon, *arguments):
@@ -230,6 +265,46 @@ def left_out(daemon):
             (pack, attention, {"ignore": ["re:.*self_attn", "re:lm_.ead"]}),
             (pack, up, {"ignore": ["lm_head", "re:.*mlp.up", "model.layers.0.mlp.down_proj"]})):
         compare(daemon, *checkpoint(form, floats_of=names), {**form.config(), **more})
+
+
+@test("f8 weights give the logits of their values: in blocks, of which the last may be cut, in rows, and on two devices")
+def eights(daemon):
+    compare(daemon, *f8_checkpoint(128, 128, hidden=160, ffn=192), f8_config(128, 128))
+    compare(daemon, *f8_checkpoint(1, 100, hidden=80, ffn=100), f8_config(1, 100))
+    compare(daemon, *f8_checkpoint(16, 32, "BF16"), f8_config(16, 32), ("host:0", "host:1"))
+    left = ["mlp.up_proj", "self_attn.q_proj"]
+    compare(daemon, *f8_checkpoint(16, 32, floats_of=left),
+            f8_config(16, 32, modules_to_not_convert=["lm_head", "model.layers.0.mlp.up_proj", "q_proj"]))
+
+
+@test("f8 weights that do not fit the config, or the devices, are refused with the field or the tensor")
+def eights_refused(daemon):
+    w, s = (f"model.layers.0.mlp.down_proj.weight{x}" for x in ("", "_scale_inv"))
+    config, tensors, _ = f8_checkpoint(64, 64)
+    fits = f8_config(64, 64)
+    for key, field in ((w, tensors[w]), (s, tensors[s])):
+        dtype, shape, content = field
+        cut = content[: len(content) // shape[1] * (shape[1] - 1)]
+        says(daemon, config, {**tensors, key: (dtype, [shape[0], shape[1] - 1], cut)}, fits, "model.safetensors", key, "must be")
+        says(daemon, config, {k: t for k, t in tensors.items() if k != key}, fits, key)
+    says(daemon, config, {**tensors, w: ("I8", *tensors[w][1:])}, fits, w, "i8", "f8_e4m3fn")
+    says(daemon, config, {**tensors, w: ("F8_E5M2", *tensors[w][1:])}, fits, w)
+    says(daemon, config, {**tensors, s: ("I32", *tensors[s][1:])}, fits, s)
+    for more, field in (({"weight_block_size": [64]}, "weight_block_size"), ({"weight_block_size": [0, 64]}, "weight_block_size"),
+                        ({"weight_block_size": [64, 40]}, "weight_block_size"), ({"weight_block_size": [64, 1e300]}, "weight_block_size"),
+                        ({"weight_block_size": None}, "weight_block_size"), ({"weight_block_size": ["64", 64]}, "weight_block_size"),
+                        ({"activation_scheme": "static"}, "activation_scheme"), ({"fmt": "e5m2"}, "fmt"),
+                        ({"modules_to_not_convert": [1]}, "modules_to_not_convert")):
+        says(daemon, config, tensors, {**fits, **more}, "quantization_config." + field)
+    says(daemon, config, tensors, f8_config(32, 64), "weight_scale_inv", "must be")
+    path = save("bad", {**config, "quantization_config": fits}, tensors)
+    out = ctl(daemon, "load", path, "--name", "bad", "--devices", "host:0,host:1")
+    assert out.returncode == 1 and "weight_block_size" in out.stderr and "q_proj" in out.stderr, out
+    config, tensors, _ = f8_checkpoint(1, 64, ffn=64)
+    for more, field in (({"symmetric": False}, "symmetric"), ({"num_bits": 4}, "num_bits"), ({"type": "int"}, "type")):
+        bad = f8_config(1, 64)
+        bad["config_groups"]["group_0"]["weights"].update(more)
+        says(daemon, config, tensors, bad, "weights." + field)
 
 
 # ---- checkpoints that do not fit -------------------------------------------------------------------------------------------

@@ -70,13 +70,6 @@ end
 
 -- ---- AWQ ----
 
-local function contains(name, part)
-  for i = 1, #name - #part + 1 do
-    if sub(name, i, i + #part - 1) == part then return true end
-  end
-  return false
-end
-
 local function read_awq()
   local key = has(Q .. "w_bit") and "w_bit" or "bits"
   bits = int(Q .. key, 4)

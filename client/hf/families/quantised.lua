@@ -3,14 +3,17 @@
 -- Linears with quantised weights, as compressed-tensors writes them (compressed_tensors/quantization of vLLM's project):
 -- `int-quantized` has i8 weights, `pack-quantized` int4 or int8 ones in an i32. Both have NAME.weight_scale: [out, groups],
 -- or [out, 1] with a scale for each row, or [1]; and NAME.weight_zero_point, if they are not symmetric. With
--- input_activations (W8A8) the rows of x are quantised too, while the model runs. decoder.lua includes this file and calls
+-- input_activations (W8A8) the rows of x are quantised too, while the model runs. `float-quantized` has f8_e4m3fn weights;
+-- there rows stay floats, which is more exact than what input_activations ask for. decoder.lua includes this file and calls
 -- quantised_linear.
 
 include "patterns"
 include "gptq"
+include "fp8"
 
 local bits          -- 8 or 4; nil: weights are not quantised so
 local packs         -- numbers are packed, as `pack-quantized`
+local floats        -- weights are f8, as `float-quantized`
 local zeros         -- the kind of the zero points; nil: there are none
 local strategy      -- "group", "channel", "tensor"
 local group         -- columns that share a scale, with "group"
@@ -47,7 +50,7 @@ local function read_targets()
 end
 
 local function read_weights()
-  expect(field "type", "int", "must be int")
+  expect(field "type", floats and "float" or "int", "must be " .. (floats and "float" or "int"))
   if bool(field "dynamic", false) then refuse(field "dynamic", "is true: scales must be in the checkpoint") end
   local order = has(field "actorder") and text(field "actorder")
   if order and order ~= "weight" and order ~= "static" then
@@ -61,6 +64,7 @@ local function read_weights()
     refuse(field "strategy", "must be group, channel or tensor")
   end
   if not bool(field "symmetric", true) then
+    if floats then refuse(field "symmetric", "is false: f8 weights have no zero points") end
     if strategy == "tensor" then refuse(field "symmetric", "is false: zero points need the strategy group or channel") end
     zeros = packs and format("int%d_zeros", bits) or "i8_zeros"
   end
@@ -70,6 +74,11 @@ end
 local function read_rows()
   if not has(ROWS) then return end
   if not object(ROWS) then corrupt(ROWS, "must be an object") end
+  if floats then
+    expect(rows_field "type", "float", "must be float")
+    if int(rows_field "num_bits") ~= 8 then refuse(rows_field "num_bits", "must be 8") end
+    return
+  end
   if bits ~= 8 or group or zeros then
     refuse(ROWS, "is set: it needs symmetric i8 weights with a scale for each row, or one for all")
   end
@@ -89,14 +98,14 @@ end
 function read_quantisation()
   if not has "quantization_config" then return end
   local method = text "quantization_config.quant_method"
-  if read_packed(method) then return end
+  if read_packed(method) or read_fp8(method) then return end
   if method ~= "compressed-tensors" then
-    refuse("quantization_config.quant_method", "must be compressed-tensors, gptq or awq")
+    refuse("quantization_config.quant_method", "must be compressed-tensors, fp8, gptq or awq")
   end
   local form = text "quantization_config.format"
-  packs = form == "pack-quantized"
-  if form ~= "int-quantized" and not packs then
-    refuse("quantization_config.format", "must be int-quantized or pack-quantized")
+  packs, floats = form == "pack-quantized", form == "float-quantized"
+  if form ~= "int-quantized" and not packs and not floats then
+    refuse("quantization_config.format", "must be int-quantized, pack-quantized or float-quantized")
   end
   if not object(WEIGHTS) then corrupt(WEIGHTS, "is missing") end
   bits = int(field "num_bits")
@@ -116,17 +125,17 @@ end
 
 function is_quantised(from)
   if bits then return not ignored[from] and not is_ignored(from) end
-  return is_packed(from)
+  return is_packed(from) or is_fp8(from)
 end
 
 -- The product with a weight of rows of K: the values of its numbers, of its scales, [out, groups] or [1] (per_tensor), and
--- of its offsets or nil.
-function antiquant_linear(name, x, q, s, z, bias, group, per_tensor)
+-- of its offsets or nil. rows: how many rows share a scale; nil: none do.
+function antiquant_linear(name, x, q, s, z, bias, group, per_tensor, rows)
   if not per_tensor then s = node(name .. "_scale", "aten.t", {s}) end
   z = z and node(name .. "_offset", "aten.t", {z})
   return node(name, "npu.weight_quant_batchmatmul",
     {x, node(name .. "_w", "aten.t", {q}), s, z or "none", "none", "none", bias or "none"},
-    format("antiquant_group_size=%d", group or 0))
+    format("antiquant_group_size=%d", group or 0) .. (rows and format(", antiquant_group_columns=%d", rows) or ""))
 end
 
 local i8_rows = {} -- by the name of x: linears of one x share its rows in i8
@@ -143,6 +152,7 @@ end
 -- y = x * w^T (+ the value of a bias), as linear() of decoder.lua has it. split: "rows" or "columns".
 function quantised_linear(name, x, from, out, features, bias, split)
   if is_packed(from) then return packed_linear(name, x, from, out, features, bias, split) end
+  if is_fp8(from) then return fp8_linear(name, x, from, out, features, bias, split) end
   local each = ranks > 1 and split == "columns" and " on each device" or ""
   local numbers = 32 // bits
   if packs and features % numbers ~= 0 then
@@ -155,7 +165,7 @@ function quantised_linear(name, x, from, out, features, bias, split)
     refuse(field "group_size", format("is %d, which must divide the %d columns of %s%s", group, features, from, each))
   end
   local q
-  if not packs then q = weight(from .. ".weight", out, features, split, "i8")
+  if not packs then q = weight(from .. ".weight", out, features, split, floats and "f8" or "i8")
   elseif bits == 8 then q = weight(from .. ".weight_packed", out, features, split, "int8")
   else q = weight(from .. ".weight_packed", out, features // 8, split, "int4") end
   if strategy == "tensor" then
