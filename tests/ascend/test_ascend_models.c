@@ -215,6 +215,27 @@ static void check_model(struct npugraph_client *client, const json_t *m)
     ck_assert_msg(r.worst <= most_difference(name, dtype), "%s: logits differ by %.2e of the largest", name, r.worst);
 }
 
+/* CANN has no product for weights in f8 on the chip. */
+static bool is_refused(const char *name)
+{
+    return strstr(name, "_fp8_") != NULL;
+}
+
+static void check_refusal(struct npugraph_client *client, const json_t *m)
+{
+    struct npugraph_model_params params;
+    struct npugraph_error err = {0};
+    char path[1100];
+
+    snprintf(path, sizeof(path), "%s/tests/golden/%s", source_dir(),
+             json_string_value(json_object_get(m, "checkpoint")));
+    npugraph_model_params_init(&params);
+    params.name = "model";
+    params.kv_dtype = "f16";
+    ck_assert_int_ne(npugraph_model_load(client, path, &params, NULL, NULL, &err), 0);
+    ck_assert_msg(strstr(err.message, "takes weights in i8 and int4") != NULL, "%s: %s", path, err.message);
+}
+
 START_TEST(checkpoints_give_the_tokens_of_transformers_on_the_npu)
 {
     char path[1024];
@@ -228,7 +249,13 @@ START_TEST(checkpoints_give_the_tokens_of_transformers_on_the_npu)
     snprintf(path, sizeof(path), "%s/tests/golden/manifest.json", source_dir());
     manifest = json_load_file(path, 0, NULL);
     ck_assert_ptr_nonnull(manifest);
-    json_array_foreach(json_object_get(manifest, "models"), i, m) check_model(client, m);
+    json_array_foreach(json_object_get(manifest, "models"), i, m)
+    {
+        if (is_refused(json_string_value(json_object_get(m, "name"))))
+            check_refusal(client, m);
+        else
+            check_model(client, m);
+    }
     json_decref(manifest);
     npugraph_disconnect(client);
     ck_assert_int_eq(live_stop(&live), 0);
