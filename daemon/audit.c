@@ -17,18 +17,25 @@
 #include <unistd.h>
 
 #define AUDIT_QUEUE 1024
+#define REFUSALS_WAITING \
+    256 /* waiting lines from which on refusals are dropped: the rest is for what changes something */
+#define REFUSALS_A_SECOND 10
+#define ROTATE_AGAIN      (60 * NGD_SEC) /* after a rename that failed */
 
 struct ngd_audit {
     char path[PATH_MAX];
     uint64_t max_bytes;
     pthread_t thread;
-    int fd;         /* the thread's; -1: it could not be opened */
-    uint64_t bytes; /* of the file */
+    int fd;               /* the thread's; -1: it could not be opened */
+    uint64_t bytes;       /* of the file */
+    ngd_nsec_t rotate_at; /* the thread's: not before that */
     struct ngd_mutex lock;
     struct ngd_cond wake;
     char *lines[AUDIT_QUEUE] NGD_GUARDED_BY(lock);
     size_t first NGD_GUARDED_BY(lock), n NGD_GUARDED_BY(lock);
-    uint64_t dropped NGD_GUARDED_BY(lock); /* since the log last said so */
+    uint64_t dropped NGD_GUARDED_BY(lock);  /* since the log last said so */
+    ngd_nsec_t second NGD_GUARDED_BY(lock); /* began then, and has so many refusals */
+    uint32_t refusals NGD_GUARDED_BY(lock);
     bool stop NGD_GUARDED_BY(lock), reopen NGD_GUARDED_BY(lock);
 };
 
@@ -72,6 +79,18 @@ static char *make_line(const struct ngd_audit_event *e)
     return ngd_strbuf_steal(&sb);
 }
 
+/* Who is refused again and again may not push out what others have changed, from the queue or from the file. */
+static bool takes_refusal(struct ngd_audit *a) NGD_REQUIRES(a->lock)
+{
+    const ngd_nsec_t now = ngd_now();
+
+    if (now - a->second >= NGD_SEC) {
+        a->second = now;
+        a->refusals = 0;
+    }
+    return a->n < REFUSALS_WAITING && a->refusals++ < REFUSALS_A_SECOND;
+}
+
 void ngd_audit_write(struct ngd_audit *a, const struct ngd_audit_event *event)
 {
     char *line = a ? make_line(event) : NULL;
@@ -80,12 +99,13 @@ void ngd_audit_write(struct ngd_audit *a, const struct ngd_audit_event *event)
     if (!a)
         return;
     ngd_mutex_lock(&a->lock);
-    full = !line || a->n == AUDIT_QUEUE;
+    full = !line || a->n == AUDIT_QUEUE || (event->refused && !takes_refusal(a));
     if (full)
         a->dropped++;
     else
         a->lines[(a->first + a->n++) % AUDIT_QUEUE] = line;
-    ngd_cond_signal(&a->wake);
+    if (!full)
+        ngd_cond_signal(&a->wake);
     ngd_mutex_unlock(&a->lock);
     if (!full)
         return;
@@ -105,12 +125,16 @@ static ngd_status_t open_file(struct ngd_audit *a, struct ngd_diag *diag)
         ngd_diag_set(diag, NGD_ERR_CONFIG, "audit-log: %.300s: %s", a->path, strerror(errno));
     } else if (!S_ISREG(st.st_mode) || (st.st_mode & 077)) {
         ngd_diag_set(diag, NGD_ERR_CONFIG, "audit-log: %.300s: not a regular file with mode 0600", a->path);
-        close(fd);
-        fd = -1;
+    } else {
+        a->fd = fd;
+        a->bytes = (uint64_t)st.st_size;
+        return NGD_OK;
     }
-    a->fd = fd;
-    a->bytes = fd < 0 ? 0 : (uint64_t)st.st_size;
-    return fd < 0 ? NGD_ERR_CONFIG : NGD_OK;
+    if (fd >= 0)
+        close(fd);
+    a->fd = -1;
+    a->bytes = 0;
+    return NGD_ERR_CONFIG;
 }
 
 static void close_file(struct ngd_audit *a)
@@ -132,11 +156,16 @@ static void open_again(struct ngd_audit *a)
 
 static void rotate_audit(struct ngd_audit *a)
 {
+    static struct ngd_log_limit limit;
     char old[PATH_MAX + 4];
 
     snprintf(old, sizeof(old), "%s.1", a->path);
-    if (rename(a->path, old) < 0)
-        ngd_error("audit", "%s cannot become %s: %s", a->path, old, strerror(errno));
+    if (rename(a->path, old) < 0) {
+        ngd_log_limited(&limit, NGD_LOG_ERROR, "audit", "%s cannot become %s: %s; it grows meanwhile", a->path, old,
+                        strerror(errno));
+        a->rotate_at = ngd_now() + ROTATE_AGAIN;
+        return;
+    }
     open_again(a);
 }
 
@@ -144,20 +173,24 @@ static void rotate_audit(struct ngd_audit *a)
 static bool append_line(struct ngd_audit *a, const char *line)
 {
     const size_t n = strlen(line);
+    struct stat st;
     ssize_t done;
 
-    if (a->max_bytes && a->bytes && a->bytes + n > a->max_bytes)
+    if (a->max_bytes && a->bytes && a->bytes + n > a->max_bytes && ngd_now() >= a->rotate_at)
         rotate_audit(a);
     if (a->fd < 0)
         open_again(a);
     if (a->fd < 0)
         return false;
-    done = write(a->fd, line, n);
+    do
+        done = write(a->fd, line, n);
+    while (done < 0 && errno == EINTR);
     if (done == (ssize_t)n) {
         a->bytes += n;
         return true;
     }
-    if (done > 0 && ftruncate(a->fd, (off_t)a->bytes) < 0)
+    /* By its size, not by ours: others may have cut it. */
+    if (done > 0 && (fstat(a->fd, &st) < 0 || st.st_size < done || ftruncate(a->fd, st.st_size - done) < 0))
         a->bytes += (uint64_t)done;
     return false;
 }
@@ -195,9 +228,9 @@ static bool next_audit_line(struct ngd_audit *a, char **line_p, uint64_t *droppe
     while (a->n == 0 && !a->stop && !a->reopen)
         ngd_cond_wait(&a->wake, &a->lock);
     *reopen_p = a->reopen;
-    *dropped_p = a->dropped;
+    *dropped_p = a->n > 0 || a->stop ? a->dropped : 0; /* with the next line: drops alone write nothing */
+    a->dropped -= *dropped_p;
     a->reopen = false;
-    a->dropped = 0;
     go_on = a->n > 0 || !a->stop || *dropped_p;
     if (a->n > 0) {
         *line_p = a->lines[a->first];

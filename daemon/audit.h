@@ -13,6 +13,7 @@
  * Threads: any. All functions take NULL, which is no log.
  */
 #include "base/status.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 struct ngd_audit;
@@ -23,6 +24,7 @@ struct ngd_audit_event {
     const char *method, *object; /* what was asked for, and of what */
     const char *text;            /* why it failed */
     ngd_status_t status;
+    bool refused;     /* for its token, role or owner: at most 10 such lines a second are written */
     uint64_t session; /* 0: none */
 };
 

@@ -270,10 +270,11 @@ static void audit_call(struct rpc_call *call, ngd_status_t status, const char *t
         .object = call->pub.object,
         .text = text,
         .status = status,
+        .refused = is_refusal(status),
         .session = call->pub.session ? ngd_session_id(call->pub.session) : 0,
     };
 
-    if (is_refusal(status) || (method && method->audit && !ended))
+    if (event.refused || (method && method->audit && !ended))
         ngd_audit_write(call->pub.daemon->audit, &event);
 }
 

@@ -115,4 +115,18 @@ def bad_files():
         assert d.wait() == 2 and f"audit-log: {bad}: " in d.log(), d.log()
 
 
+
+@test("who is refused again and again does not push out what others change")
+def refusals():
+    with Audited() as a:
+        for i in range(60):
+            refused("TOKEN_UNKNOWN", "UNAUTHENTICATED", Client, a.daemon, bearer=TOKEN + "y")
+        with Client(a.daemon) as c:
+            refused("MODEL_NOT_FOUND", "NOT_FOUND", c.call, "Sequences/UnloadModel", pb.UnloadModelRequest(name="seen"))
+        a.wait(object="seen")
+        lines = a.lines()
+        written = sum(one.get("answer") == "TOKEN_UNKNOWN" for one in lines)
+        assert written < 60 and written + sum(one.get("dropped", 0) for one in lines) >= 60, (written, lines[-3:])
+
+
 main(shared=False)
