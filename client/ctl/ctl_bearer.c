@@ -155,6 +155,31 @@ static bool make_token(char token[NGD_TOKEN_MAX + 1])
     return true;
 }
 
+static ngd_status_t accept_row(void *ctx, const struct ngd_token_row *row, const char *line, size_t n,
+                               struct ngd_diag *diag)
+{
+    (void)ctx;
+    (void)row;
+    (void)line;
+    (void)n;
+    (void)diag;
+    return NGD_OK;
+}
+
+/* Refuses a text that the daemon's next reload would refuse. */
+static int check_bearers(const char *path, const struct ngd_strbuf *text)
+{
+    struct ngd_diag diag = {0};
+
+    if (text->failed)
+        return ctl_error("out of memory");
+    if (text->len > NGD_TOKEN_FILE_BYTES)
+        return ctl_error("%s would have more than %d MiB", path, (int)(NGD_TOKEN_FILE_BYTES >> 20));
+    if (ngd_token_file_each(path, text->data, text->len, accept_row, NULL, &diag) != NGD_OK)
+        return ctl_error("%s", diag.text);
+    return 0;
+}
+
 static int add_bearer(const struct bearer_options *o, const struct ngd_token_row *row)
 {
     struct bearer_file f;
@@ -167,7 +192,9 @@ static int add_bearer(const struct bearer_options *o, const struct ngd_token_row
         if (f.n > 0 && f.text[f.n - 1] != '\n')
             ngd_strbuf_putc(&sb, '\n');
         ngd_token_print_row(row, &sb);
-        rc = sb.failed ? ctl_error("out of memory") : replace_bearers(&f, sb.data, sb.len);
+        rc = check_bearers(o->file, &sb);
+        if (rc == 0)
+            rc = replace_bearers(&f, sb.data, sb.len);
     }
     ngd_strbuf_fini(&sb);
     close_bearers(&f);

@@ -102,14 +102,16 @@ static bool find_context(const char *name, struct ngd_strbuf *path)
     return access(ngd_strbuf_str(path), F_OK) == 0;
 }
 
+/* The token is for the context's own daemon: another address does not get it. */
 static void take_all(const struct ctl_context *context, struct npugraph_connect_params *p)
 {
+    if (p->address == NULL)
+        take(&p->token_file, context->token_file);
     take(&p->address, context->address);
     take(&p->tls_ca, context->tls_ca);
     take(&p->tls_cert, context->tls_cert);
     take(&p->tls_key, context->tls_key);
     take(&p->tls_server_name, context->tls_server_name);
-    take(&p->token_file, context->token_file);
 }
 
 bool ctl_context_use(struct ctl *ctl)

@@ -181,11 +181,13 @@ const struct ctl_command ctl_commands[] = {
      "--grace bounds the wait (500ms, 10s, ...). --stay only stops taking work in.", false, ctl_cmd_drain},
     {"reload", "", "Read the daemon's configuration again",
      "As SIGHUP and `systemctl reload npugraphd`: takes every option that changed and that a reload can change, and\n"
-     "names those that need a restart. If a file has a mistake, nothing changes. For administrators.",
+     "names those that need a restart. If a file has a mistake, nothing changes. For operators and\n"
+     "administrators.",
      false, ctl_cmd_reload},
     {"config", "[show [OPTION] | diff]", "Options of the daemon: values, where they were set, what changes them",
      "show tells for each option its value, the file and line that set it, and whether a reload changes it or only a\n"
-     "restart. diff compares what runs with what the files and the command line say now. For administrators.",
+     "restart. diff compares what runs with what the files and the command line say now. For operators\n"
+     "and administrators.",
      false, ctl_cmd_config},
     {"tokens",
      "[new NAME [--expires TIME] [--role none|viewer|user|operator|admin] [--file FILE] | list --file FILE | revoke "

@@ -832,6 +832,8 @@ static int open_channel(struct npugraph__channel *c, const struct npugraph_conne
     if (rc == 0)
         rc = npugraph__token_header(params->token_file, &c->bearer, err);
     if (rc == 0)
+        rc = npugraph__token_check(c->bearer, c->address, c->tls, err);
+    if (rc == 0)
         rc = make_credentials(params, &creds, err);
     if (rc != 0)
         return rc;

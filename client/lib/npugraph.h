@@ -50,7 +50,8 @@ struct npugraph_connect_params {
     const char *tls_server_name; /* the name to check instead of the address's */
     bool no_session;             /* open no session stream; only calls that read are possible then */
     /* File with a bearer token, which names the identity that our calls have. NULL = $NPUGRAPH_TOKEN_FILE; "" = none.
-     * It is read once. */
+     * It is read once. It is not sent over plaintext TCP to other machines: connecting fails with TOKEN_PLAINTEXT,
+     * unless $NPUGRAPH_PLAINTEXT_TOKENS is yes. */
     const char *token_file;
 };
 

@@ -2,6 +2,7 @@
 #include "client/lib/token.h"
 #include "client/lib/error.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,4 +64,37 @@ int npugraph__token_header(const char *path, char **header_p, struct npugraph_er
         snprintf(*header_p, strlen(SCHEME) + len + 1, SCHEME "%.*s", (int)len, text + at);
     explicit_bzero(text, sizeof(text));
     return rc;
+}
+
+/* Whether a checked address is of this machine: a socket, localhost, or a loopback address. Other names may lead
+ * anywhere. */
+static bool is_near(const char *address)
+{
+    const char *colon = strrchr(address, ':');
+    struct in6_addr six;
+    struct in_addr four;
+    char host[64];
+
+    if (strncmp(address, "unix", 4) == 0 && (address[4] == ':' || strncmp(address + 4, "-abstract:", 10) == 0))
+        return true;
+    if (colon == NULL || (size_t)(colon - address) >= sizeof(host))
+        return false;
+    snprintf(host, sizeof(host), "%.*s", (int)(colon - address), address);
+    if (strcmp(host, "localhost") == 0 || strcmp(host, "[::1]") == 0)
+        return true;
+    if (inet_pton(AF_INET, host, &four) == 1)
+        return ntohl(four.s_addr) >> 24 == 127;
+    return inet_pton(AF_INET6, host, &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six);
+}
+
+int npugraph__token_check(const char *header, const char *address, bool tls, struct npugraph_error *err)
+{
+    const char *allowed = getenv("NPUGRAPH_PLAINTEXT_TOKENS");
+
+    if (header == NULL || tls || is_near(address) || (allowed != NULL && strcmp(allowed, "yes") == 0))
+        return 0;
+    return npugraph__error(err, 3, "TOKEN_PLAINTEXT",
+                           "a token would go to %.200s without TLS; give certificates, or set "
+                           "NPUGRAPH_PLAINTEXT_TOKENS=yes where nobody can read the network",
+                           address);
 }

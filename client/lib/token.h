@@ -10,5 +10,7 @@
  * name the file and never its contents.
  */
 int npugraph__token_header(const char *path, char **header_p, struct npugraph_error *err);
+/* Refuses to send a header, if there is one, to an address of another machine without TLS, where it would be seen. */
+int npugraph__token_check(const char *header, const char *address, bool tls, struct npugraph_error *err);
 
 #endif

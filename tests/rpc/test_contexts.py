@@ -60,6 +60,10 @@ def test_what_is_wrong_is_told():
         rows = json.loads(ctl("contexts", "--json").stdout)["contexts"]
         assert any(r["name"] == "bad" and words in r["error"] for r in rows), rows
     (FILES / "bad.conf").unlink()
+    # A context's token is for its own daemon.
+    write("two.conf", "address = unix:/absent\ntoken-file = /absent/token\n")
+    assert "/absent/token" in ctl("status", "--context", "two").stderr
+    assert "/absent/token" not in ctl("status", "--context", "two", "--address", "unix:/nowhere", "--timeout", "1s").stderr
     write("default.conf", "nonsense\n")
     refusal(ctl("status"), "default.conf")
     assert ctl("completion", "bash").returncode == 0  # needs no daemon

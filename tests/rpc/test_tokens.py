@@ -334,7 +334,10 @@ def command():
 
     a = ctl("tokens", "new", "a", "--file", path).stdout.strip()
     assert len(a) == 9 + 44 and path.stat().st_mode & 0o777 == 0o600 and a not in path.read_text()
-    path.write_text(path.read_text() + "# a comment")
+    right = path.read_text()
+    path.write_text(right + "nonsense\n")
+    assert ":2" in ctl("tokens", "new", "b", "--file", path, rc=1).stderr and path.read_text() == right + "nonsense\n"
+    path.write_text(right + "# a comment")
     b = json.loads(ctl("--json", "tokens", "new", "b", "--expires", "never", "--file", path).stdout)
     c = ctl("tokens", "new", "a", "--expires", "1h", "--file", path).stdout.strip()
     shown = json.loads(ctl("--json", "tokens", "new", "c", "--expires", "2027-01-31T12:00:00Z").stdout)
@@ -376,6 +379,23 @@ def command():
         assert "TOKEN_UNKNOWN" in ctl("--address", d.address, "--token-file", mine, "status", rc=1).stderr
         ctl("--address", d.address, "--token-file", "", "status", env={"NPUGRAPH_TOKEN_FILE": str(mine)})
         assert "No such file" in ctl("--address", d.address, "--token-file", SCRATCH / "absent", "status", rc=1).stderr
+
+
+
+@test("npugraphctl does not send a token to another machine without TLS")
+def plaintext_client():
+    mine = SCRATCH / "mine"
+    mine.write_text(token() + "\n")
+
+    def status(address, **env):
+        return subprocess.run([CTL, "--address", address, "--token-file", mine, "--timeout", "1s", "status"], capture_output=True,
+                              text=True, timeout=60, env={**os.environ, **env}).stderr
+
+    for address in ("192.0.2.1:1", "127.example.org:1", "localhost.example.org:1", "[2001:db8::1]:1", "host:1"):
+        assert "without TLS" in status(address), address
+    for address in ("localhost:1", "127.0.0.9:1", "[::1]:1", f"unix:{SCRATCH}/nobody"):
+        assert "without TLS" not in status(address), address
+    assert "without TLS" not in status("192.0.2.1:1", NPUGRAPH_PLAINTEXT_TOKENS="yes")
 
 
 main(shared=False)
