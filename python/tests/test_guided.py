@@ -183,6 +183,7 @@ def crossed(n: int) -> dict[str, Any]:
     ({"guided_regex": "a", "guided_choice": ["a"]}, "guided_choice"),
     ({"response_format": {"type": "json_object"}, "guided_regex": "a"}, "guided_regex"),
     ({"guided_regex": "a", "ignore_eos": True}, "ignore_eos"),
+    ({"guided_grammar": "\n" * 60000}, "guided_grammar"), ({"guided_grammar": " \n" * 30000}, "guided_grammar"),
 ])
 def test_what_cannot_be_kept_to_is_refused(server: Server, daemon: Daemon, fields: dict[str, Any], param: str) -> None:
     begin = time.monotonic()

@@ -18,7 +18,7 @@ from .guided import Compiled, GuidedGeneration, Guides
 from .link import Gate, Link
 from .metrics import Metrics, Watch
 from .models import ServedModel
-from .problems import Problem, problem_of
+from .problems import Problem, bad, problem_of
 from .rules import Rule, rule_of
 from .texts import Answer, Ask, Piece, Tokens, sampling_of
 from .tools import Offer, offer_of
@@ -52,6 +52,8 @@ class Generator:
         offer = offer_of(values, model.name, model.tool_format, model.tokenizer) if kind == "chat" else None
         if offer is not None:
             rule = offer.rule(rule)
+        if rule is not None and values["ignore_eos"]:
+            raise bad("ignore_eos", f"cannot be true with {rule.param}: the answer ends where the constraint ends")
         watch = Watch(self.metrics, model.name)
         choices = values["n"] * len(values.get("prompt", [""]))
         with self.gate.pass_with(choices), self.metrics.running.labels(model.name).track_inprogress():

@@ -10,6 +10,7 @@ import asyncio
 import collections
 import concurrent.futures
 import dataclasses
+import re
 from typing import Any
 
 from .. import Model, Tokenizer
@@ -22,13 +23,14 @@ from .texts import Ask
 
 try:
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper, grammar_from
+    from llguidance.gbnf_to_lark import gbnf_to_lark
     MISSING = False
 except ImportError:
     MISSING = True
 
 THREADS = 2
 WAITING_MAX = 32  # compilations that wait or run; more are refused
-KEPT = 64  # compiled grammars
+KEPT = 16  # compiled grammars, of which a hostile one may take 50 MB
 COMPILE_SECONDS = 10.0  # that a request waits for one
 LEXER_STATES_MAX = 20000  # about 2 KB each
 SYMBOLS_MAX = 50000  # of a grammar; so many take about 10 MB
@@ -64,12 +66,30 @@ class _Environment:
         self.tokens = LLTokenizer(TokenizerWrapper(vocabulary), n_vocab=len(vocabulary.tokens), eos_token=stops)
 
 
+# llguidance's own look for a Lark grammar takes quadratic time on empty lines, and holds the interpreter's lock meanwhile.
+_LARK = re.compile(r"(?m)^[ \t]*(%llguidance\b|start[ \t]*:)")
+
+
+def _lark(text: str) -> str:
+    """Returns a grammar of either kind as Lark's."""
+    if _LARK.search(text):
+        return text
+    try:
+        return str(gbnf_to_lark(text))
+    except RecursionError:
+        raise
+    except Exception as error:  # of no class of its own
+        raise ValueError(str(error)) from None
+
+
 def _grammar(rule: Rule) -> str:
     if rule.kind == "json":
         return LLMatcher.grammar_from_json_schema(rule.text, overrides={"whitespace_pattern": JSON_SPACE, "lenient": rule.lenient})
     if rule.kind == "lark":
         return LLMatcher.grammar_from_lark(rule.text)
-    return grammar_from("regex" if rule.kind == "regex" else "grammar", rule.text)
+    if rule.kind == "regex":
+        return grammar_from("regex", rule.text)
+    return LLMatcher.grammar_from_lark(_lark(rule.text))
 
 
 def _refused(rule: Rule, why: str) -> Problem:
@@ -134,7 +154,7 @@ class Guides:
                           'pip install "npugraph[guided]"', param=rule.param, code="unsupported")
         key = (served.name, model.vocab, model.stop_tokens, rule)
         future = self._kept.get(key)
-        if future is None:
+        if future is None or (future.done() and (future.cancelled() or future.exception() is not None)):
             future = self._start(served, model, rule)
             self._kept[key] = future
             while len(self._kept) > KEPT:
@@ -154,7 +174,9 @@ class Guides:
     def _start(self, served: ServedModel, model: Model, rule: Rule) -> asyncio.Future[Compiled | Problem]:
         if sum(not future.done() for future in self._kept.values()) >= WAITING_MAX:
             raise Problem(429, f"{WAITING_MAX} grammars wait to be compiled; try again later", param=rule.param, code="server_busy")
-        return asyncio.ensure_future(self._make(served, model, rule))
+        future = asyncio.ensure_future(self._make(served, model, rule))
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())  # who asked may be gone
+        return future
 
     async def _environment(self, served: ServedModel, model: Model) -> _Environment:
         """Returns the model's tokens. They are made again if the model was loaded with others."""

@@ -63,7 +63,7 @@ def _text(kind: str) -> Any:
 def _choice(param: str, value: Any) -> Rule:
     if not isinstance(value, list) or not 0 < len(value) <= CHOICES_MAX or not all(isinstance(v, str) and v for v in value):
         raise bad(param, f"must be a list of 1 to {CHOICES_MAX} strings that are not empty")
-    return _rule("grammar", "start: " + " | ".join(json.dumps(v, ensure_ascii=False) for v in value), param)
+    return _rule("lark", "start: " + " | ".join(json.dumps(v, ensure_ascii=False) for v in value), param)
 
 
 _KINDS = {"json": json_rule, "json_object": _json_object, "regex": _text("regex"), "grammar": _text("grammar"), "choice": _choice}
@@ -121,6 +121,4 @@ def rule_of(values: dict[str, Any]) -> Rule | None:
     rules = [values[name] for name in FIELDS if values[name] is not None]
     if len(rules) > 1:
         raise bad(rules[1].param, f"is a second constraint beside {rules[0].param}; give one of them")
-    if rules and values["ignore_eos"]:
-        raise bad("ignore_eos", f"cannot be true with {rules[0].param}: the answer ends where the constraint ends")
     return rules[0] if rules else None
