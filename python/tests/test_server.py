@@ -142,7 +142,7 @@ def test_characters_are_whole_in_streams(server: Server) -> None:
         choice = server.post("/v1/completions", **fields)[1]["choices"][0]
         assert choice["text"] == text and len(choice["logprobs"]["tokens"]) == count
         pieces = [event["choices"][0] for event in server.events("/v1/completions", **fields)]
-        assert [p["text"] for p in pieces if p["text"]] == list(text)  # no part of a character comes alone
+        assert "".join(p["text"] for p in pieces) == text  # a part of a character alone would be a mark of its own
         assert sum(len(p["logprobs"]["tokens"]) for p in pieces if p["logprobs"]) == count
 
 
@@ -314,7 +314,7 @@ def test_keys_and_limits(daemon: Daemon, folder: pathlib.Path) -> None:
 
 
 def test_headers_may_take_so_long(daemon: Daemon, folder: pathlib.Path) -> None:
-    server = Server(daemon.address, folder, "--header-timeout=0.5")
+    server = Server(daemon.address, folder, "--header-timeout=2")
     request = b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 31\r\n\r\n" + b'{"model":"bible","prompt":"abc"}'[:31]
     with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as silent, \
             socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as slow, \
@@ -324,10 +324,10 @@ def test_headers_may_take_so_long(daemon: Daemon, folder: pathlib.Path) -> None:
         assert kept.recv(16).startswith(b"HTTP/1.1 200")
         begin = time.monotonic()
         with contextlib.suppress(OSError):
-            while time.monotonic() < begin + 5:  # a byte now and then does not help
+            while time.monotonic() < begin + 20:  # a byte now and then does not help
                 slow.sendall(b"x")
                 time.sleep(0.05)
-        assert time.monotonic() - begin < 4
+        assert time.monotonic() - begin < 15
         with contextlib.suppress(ConnectionError):  # what was sent behind the answer may have reset the connection
             assert slow.recv(16) in (b"HTTP/1.1 408 Req", b"")
         assert silent.recv(16) == b""
@@ -353,12 +353,18 @@ def test_health_costs_little(server: Server, daemon: Daemon) -> None:
 
 
 def test_tokenizing_has_a_gate(server: Server) -> None:
-    text = "heaven and earth " * 30000
-    with concurrent.futures.ThreadPoolExecutor(48) as pool:
-        answers = list(pool.map(lambda _: server.post("/tokenize", prompt=text), range(48)))
-    counts = {status: sum(answer[0] == status for answer in answers) for status in (200, 429)}
+    body = json.dumps({"model": "bible", "prompt": "heaven and earth " * 30000}).encode()
+    head = f"POST /tokenize HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)) for _ in range(48)]
+        for client in clients:
+            client.sendall(head + body[:-1])
+        for client in clients:  # all end at once, however slow the machine is
+            client.sendall(body[-1:])
+        answers = [client.makefile("rb").read() for client in clients]
+    counts = {status: sum(answer.startswith(f"HTTP/1.1 {status}".encode()) for answer in answers) for status in (200, 429)}
     assert counts[200] >= 16 and counts[429] > 0 and sum(counts.values()) == 48, counts
-    assert all(answer[2]["retry-after"] for answer in answers if answer[0] == 429)
+    assert all(b"retry-after:" in answer.lower() for answer in answers if answer.startswith(b"HTTP/1.1 429"))
 
 
 def test_answers_may_take_so_long(daemon: Daemon, folder: pathlib.Path) -> None:
