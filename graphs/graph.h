@@ -46,7 +46,7 @@
 #define NGD_GRAPH_MAX_VALUES       262144
 #define NGD_GRAPH_MAX_SYMBOLS      16
 #define NGD_GRAPH_MAX_RELATIONS    64
-#define NGD_GRAPH_MAX_OPERANDS     256
+#define NGD_GRAPH_MAX_OPERANDS     1040 /* weights, scales and offsets of 256 experts */
 #define NGD_GRAPH_MAX_TEXT         (64u << 20)
 #define NGD_GRAPH_MAX_TENSOR_BYTES ((uint64_t)1 << 46)
 #define NGD_GRAPH_MAX_STREAMS      16 /* including the main one */

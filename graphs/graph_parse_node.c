@@ -77,7 +77,7 @@ static ngd_status_t parse_node_operands(struct ngd_graph_parser *p, struct ngd_g
     while (!status && !ngd_graph_lex_at_punct(&p->lex, ')')) {
         if (node->spec.n_in == NGD_GRAPH_MAX_OPERANDS)
             return ngd_graph_lex_fail_at(&p->lex, &p->lex.tok, NGD_ERR_GRAPH_TOO_LARGE,
-                                         "a node has more than 256 operands");
+                                         "a node has more than 1040 operands");
         if (node->spec.n_in)
             status = ngd_graph_lex_take_punct(&p->lex, ',');
         if (status)
@@ -328,7 +328,7 @@ static ngd_status_t parse_node_results(struct ngd_graph_parser *p, struct ngd_gr
     do {
         if (node->spec.n_names == NGD_GRAPH_MAX_OPERANDS)
             return ngd_graph_lex_fail_at(&p->lex, &p->lex.tok, NGD_ERR_GRAPH_TOO_LARGE,
-                                         "a node has more than 256 results");
+                                         "a node has more than 1040 results");
         if (node->spec.n_names)
             status = ngd_graph_lex_advance(&p->lex); /* the comma */
         if (!status && !at_result(p))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shape rules of mixtures of experts: experts of a row, rows by expert, products with weights of experts, their sum. */
+#include "graphs/experts.h"
 #include "graphs/graph_int.h"
 #include "graphs/op_int.h"
 
@@ -81,49 +82,201 @@ bool ngd_rows_moe_init_routing(const struct ngd_graph *graph, const struct ngd_n
     return ngd_op_attrs_free(graph, node, symbol, NULL, why_p);
 }
 
-static ngd_status_t check_expert_weight(struct ngd_graph *graph, struct ngd_node *node, uint32_t i,
+/* ---- npu.grouped_matmul ---- */
+
+/* What the rule knows of the operands. Shapes have `lead` dimensions in front: 1 if a tensor has all groups. */
+struct grouped {
+    struct ngd_expert_lists lists;
+    uint32_t lead;
+    ngd_dim_t groups, n, k;
+    int64_t group, columns; /* attributes of quantised weights */
+};
+
+static ngd_status_t check_lists(struct ngd_graph *graph, struct ngd_node *node, struct grouped *p,
+                                struct ngd_diag *diag)
+{
+    const bool bias = ngd_op_bool(node, "bias"), scale = ngd_op_bool(node, "antiquant_scale"),
+               offset = ngd_op_bool(node, "antiquant_offset");
+
+    p->lists = ngd_expert_lists(node->n_in, bias, scale, offset);
+    if (p->lists.n == 0)
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ARITY,
+                           "%u operands behind group_list do not make %u lists of one length",
+                           node->n_in - NGD_EXPERTS_FIRST, 1u + bias + scale + offset);
+    if (offset && !scale)
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ARITY, "antiquant_offset needs antiquant_scale");
+    p->lead = p->lists.n == 1 && ngd_node_in(graph, node, NGD_EXPERTS_FIRST)->rank == 3;
+    p->groups = p->lead ? ngd_node_in(graph, node, NGD_EXPERTS_FIRST)->dims[0] : (ngd_dim_t)p->lists.n;
+    return NGD_OK;
+}
+
+/* Checks that all tensors of a list have the dtype of the first one, and this shape. */
+static ngd_status_t check_expert_list(struct ngd_graph *graph, struct ngd_node *node, const struct grouped *p,
+                                      uint32_t first, const char *role, uint32_t rank, const ngd_dim_t *dims,
+                                      const char *form, struct ngd_diag *diag)
+{
+    ngd_dim_t all[4] = {p->groups};
+    ngd_status_t status = NGD_OK;
+
+    memcpy(all + p->lead, dims, rank * sizeof(*dims));
+    for (uint32_t i = first; i < first + p->lists.n && !status; i++) {
+        status = ngd_op_dtype_is(graph, node, i, role, ngd_node_in(graph, node, first)->dtype, diag);
+        if (!status)
+            status = ngd_op_shape_is(graph, node, i, role, rank + p->lead, all, form, diag);
+    }
+    return status;
+}
+
+/* Checks the first weight, and gives N. `columns`: of a row of K, as it is stored. */
+static ngd_status_t check_first_weight(struct ngd_graph *graph, struct ngd_node *node, struct grouped *p,
+                                       ngd_dim_t columns, const char *form, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0), *w = ngd_node_in(graph, node, NGD_EXPERTS_FIRST);
+    const bool rows = ngd_op_bool(node, "transpose_weight");
+    char tx[NGD_OP_TEXT], tw[NGD_OP_TEXT];
+
+    if (w->rank != 2 + p->lead)
+        return ngd_op_rank_is(graph, node, NGD_EXPERTS_FIRST, "weight", 2, form, diag);
+    p->n = w->dims[p->lead + (rows ? 0 : 1)];
+    if (w->dims[p->lead + (rows ? 1 : 0)] == columns)
+        return NGD_OK;
+    return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE,
+                       "x %%%s is %s and weight %%%s is %s: it must be %s with K, x's dimension 1",
+                       ngd_op_in_name(graph, node, 0), ngd_op_type_text(graph, x, tx),
+                       ngd_op_in_name(graph, node, NGD_EXPERTS_FIRST), ngd_op_type_text(graph, w, tw), form);
+}
+
+static ngd_status_t check_float_experts(struct ngd_graph *graph, struct ngd_node *node, struct grouped *p,
                                         struct ngd_diag *diag)
 {
-    const struct ngd_type *first = ngd_node_in(graph, node, 2);
-    ngd_status_t status = ngd_op_dtype_is(graph, node, i, "weight", first->dtype, diag);
+    const bool rows = ngd_op_bool(node, "transpose_weight");
+    const char *form = rows ? "[N,K]" : "[K,N]";
+    ngd_status_t status = ngd_op_same_or_narrower(graph, node, NGD_EXPERTS_FIRST, "weight", diag);
 
-    return status ? status
-                  : ngd_op_shape_is(graph, node, i, "weight", 2, first->dims, "of the first weight's shape", diag);
+    if (!status)
+        status = check_first_weight(graph, node, p, p->k, form, diag);
+    if (!status)
+        status = check_expert_list(graph, node, p, NGD_EXPERTS_FIRST, "weight", 2,
+                                   rows ? (ngd_dim_t[]){p->n, p->k} : (ngd_dim_t[]){p->k, p->n}, form, diag);
+    return status;
+}
+
+/* Gives the columns of a row of K as it is stored. */
+static ngd_status_t stored_columns(struct ngd_graph *graph, struct ngd_node *node, struct grouped *p,
+                                   ngd_dim_t *columns_p, const char **form_p, struct ngd_diag *diag)
+{
+    const struct ngd_type *w = ngd_node_in(graph, node, NGD_EXPERTS_FIRST);
+    const int each = w->dtype == NGD_I32 ? 8 : w->dtype == NGD_U8 ? 2 : 1;
+    char text[NGD_OP_TEXT];
+    bool exact = true;
+    ngd_status_t status = NGD_OK;
+
+    if (w->dtype != NGD_I8 && w->dtype != NGD_I32 && w->dtype != NGD_U8 && w->dtype != NGD_F8_E4M3FN)
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_DTYPE,
+                           "weight %%%s is %s, but with antiquant_scale it must be i8, i32, u8 or f8_e4m3fn",
+                           ngd_op_in_name(graph, node, NGD_EXPERTS_FIRST), ngd_dtype_name(w->dtype));
+    *form_p = each == 8 ? "[N,K/8]" : each == 2 ? "[N,K/2]" : "[N,K]";
+    *columns_p = p->k;
+    if (each > 1)
+        status = ngd_expr_divide(graph->exprs, p->k, each, &exact, columns_p);
+    if (status)
+        return ngd_op_expr_fail(graph, node, diag, status, "the columns of a weight");
+    if (!exact)
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE, "K, %s, does not divide by %d",
+                           ngd_op_dim_text(graph, p->k, text), each);
+    return NGD_OK;
+}
+
+/* Checks scales or offsets: [1], or [N,1], or with groups [ceil(N/columns),ceil(K/group)]. */
+static ngd_status_t check_antiquant_list(struct ngd_graph *graph, struct ngd_node *node, const struct grouped *p,
+                                         uint32_t first, const char *role, struct ngd_diag *diag)
+{
+    const struct ngd_type *s = ngd_node_in(graph, node, first);
+    const bool e8m0 = ngd_node_in(graph, node, NGD_EXPERTS_FIRST)->dtype == NGD_U8;
+    ngd_dim_t dims[2] = {p->n, 1};
+    ngd_status_t status = e8m0 ? ngd_op_dtype_is(graph, node, first, role, NGD_U8, diag)
+                               : ngd_op_same_or_narrower(graph, node, first, role, diag);
+
+    if (status)
+        return status;
+    if (p->group == 0 && s->rank == 1 + p->lead)
+        return check_expert_list(graph, node, p, first, role, 1, (ngd_dim_t[]){1}, "[1] or [N,1]", diag);
+    if (p->group != 0)
+        status = ngd_op_range_length(graph, 0, p->k, p->group, &dims[1]);
+    if (!status)
+        status = ngd_op_range_length(graph, 0, p->n, p->columns, &dims[0]);
+    if (status)
+        return ngd_op_expr_fail(graph, node, diag, status, "the number of groups");
+    return check_expert_list(
+        graph, node, p, first, role, 2, dims,
+        p->group ? "[ceil(N/antiquant_group_columns),ceil(K/antiquant_group_size)]" : "[1] or [N,1]", diag);
+}
+
+static ngd_status_t check_quant_experts(struct ngd_graph *graph, struct ngd_node *node, struct grouped *p,
+                                        struct ngd_diag *diag)
+{
+    const ngd_dtype_t dtype = ngd_node_in(graph, node, NGD_EXPERTS_FIRST)->dtype;
+    const char *form = NULL;
+    ngd_dim_t columns = 0;
+    ngd_status_t status = stored_columns(graph, node, p, &columns, &form, diag);
+
+    if (!status && !ngd_op_bool(node, "transpose_weight"))
+        status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                             "attribute transpose_weight must be true for quantised weights");
+    if (!status && p->lists.offset && (dtype == NGD_U8 || dtype == NGD_F8_E4M3FN))
+        status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ARITY,
+                             "antiquant_offset must be false for weights of u8 or f8_e4m3fn");
+    if (!status)
+        status = ngd_op_antiquant_groups(graph, node, dtype, &p->group, &p->columns, diag);
+    if (!status)
+        status = check_first_weight(graph, node, p, columns, form, diag);
+    if (!status)
+        status =
+            check_expert_list(graph, node, p, NGD_EXPERTS_FIRST, "weight", 2, (ngd_dim_t[]){p->n, columns}, form, diag);
+    if (!status)
+        status = check_antiquant_list(graph, node, p, p->lists.scale, "antiquant_scale", diag);
+    if (!status && p->lists.offset)
+        status = check_antiquant_list(graph, node, p, p->lists.offset, "antiquant_offset", diag);
+    return status;
+}
+
+static ngd_status_t check_biases(struct ngd_graph *graph, struct ngd_node *node, const struct grouped *p,
+                                 struct ngd_diag *diag)
+{
+    ngd_status_t status = NGD_OK;
+
+    if (!p->lists.bias)
+        return NGD_OK;
+    if (ngd_node_in(graph, node, p->lists.bias)->dtype != NGD_F32)
+        status = ngd_op_same_or_narrower(graph, node, p->lists.bias, "bias", diag);
+    return status ? status : check_expert_list(graph, node, p, p->lists.bias, "bias", 1, &p->n, "[N]", diag);
 }
 
 ngd_status_t ngd_shape_grouped_matmul(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
-    const struct ngd_type *x = ngd_node_in(graph, node, 0), *w = ngd_node_in(graph, node, 2);
-    const bool transposed = ngd_op_bool(node, "transpose_weight");
-    char tx[NGD_OP_TEXT], tw[NGD_OP_TEXT];
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    struct grouped p = {.k = 0};
     int64_t type;
     ngd_status_t status = ngd_op_takes(graph, node, 0, "x", NGD_TAKES_FLOAT, diag);
 
     if (!status)
         status = ngd_op_rank_is(graph, node, 0, "x", 2, "[M,K]", diag);
     if (!status)
-        status = ngd_op_rank_is(graph, node, 2, "weight", 2, transposed ? "[N,K]" : "[K,N]", diag);
+        status = check_lists(graph, node, &p, diag);
+    p.k = x->dims[1];
     if (!status)
-        status = ngd_op_same_or_narrower(graph, node, 2, "weight", diag);
-    for (uint32_t i = 3; i < node->n_in && !status; i++)
-        status = check_expert_weight(graph, node, i, diag);
+        status = (p.lists.scale ? check_quant_experts : check_float_experts)(graph, node, &p, diag);
+    if (!status)
+        status = check_biases(graph, node, &p, diag);
     if (!status)
         status = ngd_op_const(graph, node, "group_list_type", 0, 1, &type, diag);
     if (!status)
         status = ngd_op_dtype_is(graph, node, 1, "group_list", NGD_I64, diag);
+    if (!status && !ngd_dim_is_const(p.groups))
+        status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE, "the number of weights must be a constant");
     if (!status)
-        status = ngd_op_shape_is(graph, node, 1, "group_list", 1, (const ngd_dim_t[]){node->n_in - 2},
-                                 "of one number for each weight", diag);
-    if (status)
-        return status;
-    if (w->dims[transposed ? 1 : 0] != x->dims[1])
-        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE,
-                           "x %%%s is %s and weight %%%s is %s: it must be %s with K, x's dimension 1",
-                           ngd_op_in_name(graph, node, 0), ngd_op_type_text(graph, x, tx),
-                           ngd_op_in_name(graph, node, 2), ngd_op_type_text(graph, w, tw),
-                           transposed ? "[N,K]" : "[K,N]");
-    return ngd_op_result(graph, node, 0, x->dtype, 2, (const ngd_dim_t[]){x->dims[0], w->dims[transposed ? 0 : 1]},
-                         diag);
+        status = ngd_op_shape_is(graph, node, 1, "group_list", 1, &p.groups, "of one number for each weight", diag);
+    return status ? status : ngd_op_result(graph, node, 0, x->dtype, 2, (const ngd_dim_t[]){x->dims[0], p.n}, diag);
 }
 
 bool ngd_rows_grouped_matmul(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,

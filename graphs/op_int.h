@@ -137,6 +137,10 @@ ngd_status_t ngd_op_check_rotary(struct ngd_graph *graph, struct ngd_node *node,
 /* Checks x1, x2 and gamma (operands 0 to 2) of an add_rms_norm. */
 ngd_status_t ngd_op_check_add_norm(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag);
 
+/* Gives antiquant_group_size and antiquant_group_columns, checked for weights of that dtype. */
+ngd_status_t ngd_op_antiquant_groups(struct ngd_graph *graph, struct ngd_node *node, ngd_dtype_t weight,
+                                     int64_t *group_p, int64_t *columns_p, struct ngd_diag *diag);
+
 /* Helpers of row rules. */
 bool ngd_op_carries(const struct ngd_graph *graph, uint32_t value, uint32_t symbol); /* its type uses the symbol */
 bool ngd_op_in_carries(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t i, uint32_t symbol);

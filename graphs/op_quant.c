@@ -221,28 +221,34 @@ bool ngd_rows_swiglu_quant(const struct ngd_graph *graph, const struct ngd_node 
 /* The host's vectors divide groups. CANN asks for 32; groups of 16 i8 are Q6_K's, of GGUF files. */
 #define GROUP_STEP_I8   16
 #define GROUP_STEP_WIDE 32
+#define GROUP_F4        32 /* of MXFP4 */
 
-/* Gives the weight's K and N. An i32 has eight weights along K or along N: the side that has K elements says which. */
+/* Gives the weight's K and N. An i32 has eight weights along K or along N: the side that has K elements says which. A
+ * u8 has two along K. */
 static ngd_status_t weight_sizes(struct ngd_graph *graph, struct ngd_node *node, ngd_dim_t *n_p, struct ngd_diag *diag)
 {
     const struct ngd_type *x = ngd_node_in(graph, node, 0), *w = ngd_node_in(graph, node, 1);
     const ngd_dim_t k = last(x);
     char text[NGD_OP_TEXT], dim[NGD_OP_TEXT];
-    bool packed = w->dtype == NGD_I32, exact = false;
+    const bool packed = w->dtype == NGD_I32, pairs = w->dtype == NGD_U8;
+    bool exact = false;
     ngd_dim_t words = 0;
     ngd_status_t status = NGD_OK;
 
-    if (packed)
-        status = ngd_expr_divide(graph->exprs, k, INT4_OF_I32, &exact, &words);
+    if (packed || pairs)
+        status = ngd_expr_divide(graph->exprs, k, packed ? INT4_OF_I32 : 2, &exact, &words);
     if (!status && exact && w->dims[0] == words) {
         *n_p = w->dims[1];
         return NGD_OK;
     }
-    if (!status && w->dims[0] != k)
+    if (!status && (pairs || w->dims[0] != k))
         return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE,
                            "weight %%%s is %s, but %%%s has %s columns: it must be %s", ngd_op_in_name(graph, node, 1),
                            ngd_op_type_text(graph, w, text), ngd_op_in_name(graph, node, 0),
-                           ngd_op_dim_text(graph, k, dim), packed ? "[K/8,N] or [K,N/8]" : "[K,N]");
+                           ngd_op_dim_text(graph, k, dim),
+                           packed  ? "[K/8,N] or [K,N/8]"
+                           : pairs ? "[K/2,N]"
+                                   : "[K,N]");
     *n_p = w->dims[1];
     if (!status && packed)
         status = ngd_expr_make(graph->exprs, NGD_EXPR_MUL, w->dims[1], INT4_OF_I32, n_p);
@@ -255,7 +261,9 @@ static ngd_status_t check_antiquant(struct ngd_graph *graph, struct ngd_node *no
 {
     const struct ngd_type *s = ngd_node_in(graph, node, i);
     ngd_dim_t dims[2] = {1, n};
-    ngd_status_t status = ngd_op_same_or_narrower(graph, node, i, role, diag);
+    ngd_status_t status = ngd_node_in(graph, node, 1)->dtype == NGD_U8
+                              ? ngd_op_dtype_is(graph, node, i, role, NGD_U8, diag)
+                              : ngd_op_same_or_narrower(graph, node, i, role, diag);
 
     if (status)
         return status;
@@ -283,13 +291,13 @@ static ngd_status_t check_quant_operands(struct ngd_graph *graph, struct ngd_nod
 
     if (!status)
         status = ngd_op_rank_is(graph, node, 1, "weight", 2, "[K,N]", diag);
-    if (!status && w->dtype != NGD_I8 && w->dtype != NGD_I32 && w->dtype != NGD_F8_E4M3FN)
-        status =
-            ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_DTYPE, "weight %%%s is %s, but must be i8, i32 or f8_e4m3fn",
-                        ngd_op_in_name(graph, node, 1), ngd_dtype_name(w->dtype));
-    if (!status && w->dtype == NGD_F8_E4M3FN && ngd_node_has(node, 3))
-        status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ARITY,
-                             "antiquant_offset must be none for a weight of f8_e4m3fn");
+    if (!status && w->dtype != NGD_I8 && w->dtype != NGD_I32 && w->dtype != NGD_U8 && w->dtype != NGD_F8_E4M3FN)
+        status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_DTYPE,
+                             "weight %%%s is %s, but must be i8, i32, u8 or f8_e4m3fn", ngd_op_in_name(graph, node, 1),
+                             ngd_dtype_name(w->dtype));
+    if (!status && (w->dtype == NGD_F8_E4M3FN || w->dtype == NGD_U8) && ngd_node_has(node, 3))
+        status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ARITY, "antiquant_offset must be none for a weight of %s",
+                             ngd_dtype_name(w->dtype));
     if (!status && (ngd_node_has(node, 4) || ngd_node_has(node, 5)))
         status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ARITY,
                              "quant_scale and quant_offset must be none: use npu.quantize on the result");
@@ -316,25 +324,36 @@ static ngd_status_t check_quant_bias(struct ngd_graph *graph, struct ngd_node *n
     return ngd_op_shape_is(graph, node, 6, "bias", row ? 2 : 1, row ? dims : &n, "[N] or [1,N]", diag);
 }
 
+ngd_status_t ngd_op_antiquant_groups(struct ngd_graph *graph, struct ngd_node *node, ngd_dtype_t weight,
+                                     int64_t *group_p, int64_t *columns_p, struct ngd_diag *diag)
+{
+    const int64_t step = weight == NGD_I8 ? GROUP_STEP_I8 : GROUP_STEP_WIDE;
+    ngd_status_t status = ngd_op_const(graph, node, "antiquant_group_size", 0, INT32_MAX, group_p, diag);
+
+    if (!status)
+        status = ngd_op_const(graph, node, "antiquant_group_columns", 1, INT32_MAX, columns_p, diag);
+    if (!status && *columns_p > 1 && (*group_p == 0 || weight == NGD_U8))
+        status =
+            ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE, "attribute antiquant_group_columns must be 1 %s",
+                        weight == NGD_U8 ? "for a weight of u8" : "without antiquant_group_size");
+    if (!status && weight == NGD_U8 && *group_p != GROUP_F4)
+        status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                             "attribute antiquant_group_size must be %d for a weight of u8", GROUP_F4);
+    if (!status && *group_p % step != 0)
+        status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                             "attribute antiquant_group_size must be 0 or a multiple of %d", (int)step);
+    return status;
+}
+
 ngd_status_t ngd_shape_weight_quant_matmul(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     const struct ngd_type *x = ngd_node_in(graph, node, 0);
     ngd_dim_t n = 0, dims[NGD_MAX_RANK];
-    int64_t group = 0, columns = 1, step = GROUP_STEP_I8;
+    int64_t group = 0, columns = 1;
     ngd_status_t status = check_quant_operands(graph, node, diag);
 
     if (!status)
-        status = ngd_op_const(graph, node, "antiquant_group_size", 0, INT32_MAX, &group, diag);
-    if (!status)
-        status = ngd_op_const(graph, node, "antiquant_group_columns", 1, INT32_MAX, &columns, diag);
-    if (!status && columns > 1 && group == 0)
-        status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
-                             "attribute antiquant_group_columns must be 1 without antiquant_group_size");
-    if (!status && ngd_node_in(graph, node, 1)->dtype != NGD_I8)
-        step = GROUP_STEP_WIDE;
-    if (!status && group % step != 0)
-        status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
-                             "attribute antiquant_group_size must be 0 or a multiple of %d", (int)step);
+        status = ngd_op_antiquant_groups(graph, node, ngd_node_in(graph, node, 1)->dtype, &group, &columns, diag);
     if (!status)
         status = weight_sizes(graph, node, &n, diag);
     if (!status)

@@ -59,7 +59,7 @@ const struct ngd_op_traits ngd_op_traits[NGD_OP_MAX] = {
     [NGD_OP_NPU_SCATTER_PA_KV_CACHE] = {.indexes = NGD_INDEXES_SLOTS},
     [NGD_OP_NPU_FUSED_INFER_ATTENTION_SCORE] = {.flops = ngd_flops_attention, .indexes = NGD_INDEXES_BLOCKS},
     [NGD_OP_NPU_MOE_INIT_ROUTING] = {.indexes = NGD_INDEXES_EXPERTS, .mixture = NGD_MIXTURE_ROUTES},
-    [NGD_OP_NPU_GROUPED_MATMUL] = {.flops = ngd_flops_mm, .mixture = NGD_MIXTURE_MULTIPLIES},
+    [NGD_OP_NPU_GROUPED_MATMUL] = {.flops = ngd_flops_mm, .first_weight = 2, .mixture = NGD_MIXTURE_MULTIPLIES},
     [NGD_OP_NPU_MOE_FINALIZE_ROUTING] = {.mixture = NGD_MIXTURE_SUMS},
     [NGD_OP_NPU_MOE_GATING_TOP_K_SOFTMAX] = {.chosen = 2, .batches = NGD_BATCHES_ALWAYS},
     [NGD_OP_ATEN_SCALED_DOT_PRODUCT_ATTENTION] = {.flops = ngd_flops_sdpa, .batches = NGD_BATCHES_ALWAYS},

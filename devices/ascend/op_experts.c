@@ -82,13 +82,23 @@ static struct aclTensorList *list_of(struct ascend_issue *c, const struct ascend
     return ngd_ascend_list(c, v, 1);
 }
 
+/* Other lists than weights. */
+static bool has_lists(const struct ngd_plan_call *call)
+{
+    return ngd_call_int(call, "bias") != 0 || ngd_call_int(call, "antiquant_scale") != 0;
+}
+
 void ngd_ascend_build_grouped_matmul(struct ascend_issue *c)
 {
-    struct ascend_view x = ngd_ascend_in(c, 0), groups = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0),
-                       weight = expert_weight(c, 0), z = y;
+    struct ascend_view x = ngd_ascend_in(c, 0), groups = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0), z = y, weight;
     const uint32_t experts = c->call->n_in - 2;
     const int64_t type = ngd_call_int(c->call, "group_list_type");
 
+    if (has_lists(c->call) || ngd_ascend_in(c, 2).rank != 2) {
+        ngd_ascend_refuse(c, "weights of experts must be floats, a tensor each, without biases");
+        return;
+    }
+    weight = expert_weight(c, 0);
     if (type != 1)
         ngd_ascend_refuse(c,
                           "group_list_type must be 1: what npu.moe_init_routing_v2 gives are the rows of each expert");

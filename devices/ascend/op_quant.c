@@ -256,7 +256,7 @@ void ngd_ascend_build_weight_quant_matmul(struct ascend_issue *c)
     bool is_turned = false;
     struct ascend_view w = ngd_ascend_in(c, 1);
 
-    if (w.dtype == NGD_F8_E4M3FN || ngd_call_int(c->call, "antiquant_group_columns") > 1) {
+    if (w.dtype == NGD_F8_E4M3FN || w.dtype == NGD_U8 || ngd_call_int(c->call, "antiquant_group_columns") > 1) {
         ngd_ascend_refuse(c, "aclnnWeightQuantBatchMatmulV2 takes weights in i8 and int4, with groups of one column");
         return;
     }

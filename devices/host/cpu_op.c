@@ -44,8 +44,8 @@ ngd_status_t ngd_cpu_op_prepare(const struct ngd_plan *plan, const struct ngd_pl
     op->name = call->op->name;
     op->call = (struct ngd_host_call){.fn = p.fn,
                                       .params = p.params,
-                                      .n_in = (uint8_t)call->n_in,
-                                      .n_out = (uint8_t)call->n_out,
+                                      .n_in = (uint16_t)call->n_in,
+                                      .n_out = (uint16_t)call->n_out,
                                       .n_ptrs = call->n_in + call->n_out,
                                       .node = call->node,
                                       .shared = 1,

@@ -157,7 +157,7 @@ static ngd_status_t prepare_host_call(const struct host_exec *exec, const struct
     };
     ngd_status_t status;
 
-    if (!kernel || call->n_in > UINT8_MAX || call->n_out > UINT8_MAX)
+    if (!kernel || call->n_in > UINT16_MAX || call->n_out > UINT16_MAX)
         return ngd_diag_set(diag, NGD_ERR_OP_UNSUPPORTED, "device host has no kernel for %s with %u operands",
                             call->op->name, call->n_in);
     status = kernel->prepare(&p, diag);
@@ -166,8 +166,8 @@ static ngd_status_t prepare_host_call(const struct host_exec *exec, const struct
     memset(hc, 0, sizeof(*hc));
     hc->fn = p.fn;
     hc->params = p.params;
-    hc->n_in = (uint8_t)call->n_in;
-    hc->n_out = (uint8_t)call->n_out;
+    hc->n_in = (uint16_t)call->n_in;
+    hc->n_out = (uint16_t)call->n_out;
     hc->n_ptrs = call->n_in + call->n_out;
     hc->node = call->node;
     *cost = (struct ngd_host_cost){p.cost_ns, p.serial, p.few_parts};

@@ -111,9 +111,10 @@ START_TEST(gates_are_of_experts_that_there_are_whatever_the_row)
 }
 END_TEST
 
-#define GATED(experts, k, more)                                                                       \
-    "npugraph 1\ngraph \"g\" {\n param %w0 : f32[2,2]\n param %w1 : f32[2,2]\n input %x : f32[4,2]\n" \
-    " input %g : f32[4," experts "]\n %s, %e = aten.topk(%g) {k=" k "}\n"                             \
+#define GATED(experts, k, more)                                                                          \
+    "npugraph 1\ngraph \"g\" {\n param %w0 : f32[2,2]\n param %w1 : f32[2,2]\n param %w2 : f32[2,2,2]\n" \
+    " param %b0 : f32[2]\n param %b1 : f32[2]\n input %x : f32[4,2]\n"                                   \
+    " input %g : f32[4," experts "]\n %s, %e = aten.topk(%g) {k=" k "}\n"                                \
     " %r, %to, %n = npu.moe_init_routing_v2(%x, %e) {expert_num=2}\n" more "}\n"
 #define PRODUCT  " %p = npu.grouped_matmul(%r, %n, %w0, %w1) {group_list_type=1}\n"
 #define SUM      " %y = npu.moe_finalize_routing(%p, %s, %to)\n return \"y\" = %y\n"
@@ -144,6 +145,9 @@ START_TEST(numbers_that_may_be_wrong_and_padding_that_would_show_are_refused_by_
                " %m = aten.add.Tensor(%n, %n)\n %p = npu.grouped_matmul(%r, %m, %w0, %w1) {group_list_type=1}\n" SUM),
          "group_list must be result 2 of npu.moe_init_routing_v2"},
         {GATED("2", "1", " %p = npu.grouped_matmul(%r, %n, %w0, %w1)\n" SUM), "group_list_type must be 1"},
+        {GATED("2", "1", " %p = npu.grouped_matmul(%r, %n, %w0, %w1, %b0, %b1) {group_list_type=1, bias=true}\n" SUM),
+         "without biases"},
+        {GATED("2", "1", " %p = npu.grouped_matmul(%r, %n, %w2) {group_list_type=1}\n" SUM), "a tensor each"},
         {GATED("2", "1",
                PRODUCT " %u = aten.add.Tensor(%to, %to)\n %y = npu.moe_finalize_routing(%p, %s, %u)\n"
                        " return \"y\" = %y\n"),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Compares npu.weight_quant_batchmatmul with its definition in double, on every instruction set: i8, int4 and f8
+ * Compares npu.weight_quant_batchmatmul with its definition in double, on every instruction set: i8, int4, f8 and f4
  * weights, as rows of K (a checkpoint's) and in every other layout, with a scale for all, for each column and for each
  * group, with and without offsets and bias, in sizes around those of vectors and tiles.
  */
@@ -13,7 +13,7 @@ enum stored { ROWS, AS_IS, BY_N };
 
 struct product {
     ngd_dtype_t xt, st, ot; /* of x, of scales, and of offsets */
-    bool int4, f8;
+    bool int4, f8, f4;
     enum stored stored;
     int64_t m, n, k, group;   /* group -1: one scale for all */
     int64_t columns;          /* that share a scale, with groups; 0: none do */
@@ -22,7 +22,7 @@ struct product {
 
 struct operands {
     struct numbers x, scale, offset, bias;
-    int *q; /* [N][K]; f8: bytes */
+    int *q; /* [N][K]; f8: bytes; f4: nibbles */
     char *w;
     uint64_t w_bytes;
     double *want, *allowed;
@@ -67,12 +67,13 @@ static void put_scales(struct ngd_strbuf *sb, const struct product *p, const cha
 
 static void put_graph(struct ngd_strbuf *sb, const struct product *p)
 {
-    const int64_t n = p->int4 && p->stored == BY_N ? p->n / 8 : p->n,
-                  k = p->int4 && p->stored != BY_N ? p->k / 8 : p->k;
+    const int64_t n = p->int4 && p->stored == BY_N ? p->n / 8 : p->n, k = p->f4                          ? p->k / 2
+                                                                          : p->int4 && p->stored != BY_N ? p->k / 8
+                                                                                                         : p->k;
     const char *xt = ngd_dtype_name(p->xt), *w = "%q", *s = "%s", *o = p->offset ? "%o" : "none";
 
     ngd_strbuf_append(sb, "npugraph 1\ngraph \"product\" {\n");
-    put_dims(sb, "q", p->f8 ? "f8_e4m3fn" : p->int4 ? "i32" : "i8", k, n, by_rows(p));
+    put_dims(sb, "q", p->f4 ? "u8" : p->f8 ? "f8_e4m3fn" : p->int4 ? "i32" : "i8", k, n, by_rows(p));
     put_scales(sb, p, "s", p->st);
     if (p->offset)
         put_scales(sb, p, "o", p->ot);
@@ -105,6 +106,11 @@ static void store(struct operands *o, const struct product *p, int64_t n, int64_
     const int64_t along = p->stored == BY_N ? n : k, cols = p->stored == BY_N ? p->n : p->k;
     int64_t at;
 
+    if (p->f4) {
+        at = by_rows(p) ? n * (p->k / 2) + k / 2 : k / 2 * p->n + n;
+        o->w[at] = (char)(o->w[at] | q << (k % 2 * 4));
+        return;
+    }
     if (!p->int4) {
         o->w[by_rows(p) ? n * p->k + k : k * p->n + n] = (char)q;
         return;
@@ -135,33 +141,64 @@ static double f8_value(int byte)
     return (byte & 0x80 ? -1 : 1) * (e ? ldexp(8 + m, e - 10) : ldexp(m, -9));
 }
 
+/* The value of an f4 by its definition: a sign, two bits of exponent, one of mantissa. */
+static double f4_value(int nibble)
+{
+    const int e = nibble >> 1 & 3, m = nibble & 1;
+
+    return (nibble & 8 ? -1 : 1) * (e ? ldexp(2 + m, e - 2) : m * 0.5);
+}
+
+static double weight_value(const struct product *p, int q)
+{
+    return p->f4 ? f4_value(q) : p->f8 ? f8_value(q) : q;
+}
+
 static void define(struct operands *o, const struct product *p)
 {
     for (int64_t i = 0; i < p->m; i++)
         for (int64_t j = 0; j < p->n; j++) {
-            double sum = p->bias ? o->bias.value[j] : 0, size = fabs(sum);
+            double sum = p->bias ? o->bias.value[j] : 0, size = fabs(sum), weights = 0;
 
             for (int64_t k = 0; k < p->k; k++) {
                 const double shift = p->offset ? antiquant(p, &o->offset, j, k) : 0,
                              v = o->x.value[i * p->k + k] * antiquant(p, &o->scale, j, k);
 
-                const double q = p->f8 ? f8_value(o->q[j * p->k + k]) : o->q[j * p->k + k];
+                const double q = weight_value(p, o->q[j * p->k + k]);
 
                 sum += v * (q + shift);
                 size += fabs(v) * (fabs(shift) + fabs(q));
+                weights += fabs(q * antiquant(p, &o->scale, j, k));
             }
             o->want[i * p->n + j] = sum;
             o->allowed[i * p->n + j] = (6 + 4 * sqrt((double)p->k)) * 0x1p-24 * size + 1.01 * rounding_of(p->xt, sum);
+            if (p->f4 && p->xt != NGD_F32) /* the scales differ so much that what x loses shows; x is 1 at most */
+                o->allowed[i * p->n + j] += 0x1p-16 * weights;
         }
+}
+
+/* Scales in f8_e8m0fnu, from 2^-12 to 2^3. */
+static void scales_e8m0(struct numbers *t, int64_t n, struct random *r)
+{
+    numbers_open(t, NGD_U8, n);
+    for (int64_t i = 0; i < n; i++) {
+        const int e = (int)random_below(r, 16) - 12;
+
+        t->data[i] = (char)(127 + e);
+        t->value[i] = ldexp(1, e);
+    }
 }
 
 static void operands_open(struct operands *o, const struct product *p, struct random *r)
 {
     const int64_t scales = p->group < 0 ? 1 : scales_across(p) * groups_of(p);
 
-    *o = (struct operands){.w_bytes = (uint64_t)(p->n * p->k) / (p->int4 ? 2 : 1)};
+    *o = (struct operands){.w_bytes = (uint64_t)(p->n * p->k) / (p->int4 || p->f4 ? 2 : 1)};
     numbers_random(&o->x, p->xt, p->m * p->k, 1, r);
-    numbers_random(&o->scale, p->st, scales, 0.01, r);
+    if (p->f4)
+        scales_e8m0(&o->scale, scales, r);
+    else
+        numbers_random(&o->scale, p->st, scales, 0.01, r);
     numbers_random(&o->offset, p->ot, scales, p->int4 ? 8 : 128, r);
     for (int64_t i = 0; p->whole && i < scales; i++)
         numbers_put(&o->offset, i, nearbyint(o->offset.value[i]));
@@ -169,7 +206,9 @@ static void operands_open(struct operands *o, const struct product *p, struct ra
     o->q = calloc((size_t)(p->n * p->k) + 1, sizeof(int));
     o->w = calloc(o->w_bytes + 1, 1);
     for (int64_t i = 0; i < p->n * p->k; i++) {
-        o->q[i] = p->int4 ? (int)random_below(r, 16) - 8 : (int)random_below(r, 256) - (p->f8 ? 0 : 128);
+        o->q[i] = p->f4     ? (int)random_below(r, 16)
+                  : p->int4 ? (int)random_below(r, 16) - 8
+                            : (int)random_below(r, 256) - (p->f8 ? 0 : 128);
         if (p->f8 && (o->q[i] & 0x7f) == 0x7f)
             o->q[i] ^= 0x40; /* no NaN */
         store(o, p, i / p->k, i % p->k, o->q[i]);
@@ -236,7 +275,8 @@ static void check_operands(const struct product *p, const struct operands *o)
                 ck_abort_msg("%s, %s, %lld x %lld x %lld, group %lld, layout %d: element %lld is %.9g, should be %.9g, "
                              "and may be %.3g off",
                              benches[isa].name,
-                             p->f8     ? "f8"
+                             p->f4     ? "f4"
+                             : p->f8   ? "f8"
                              : p->int4 ? "int4"
                                        : "i8",
                              (long long)p->m, (long long)p->n, (long long)p->k, (long long)p->group, p->stored,
@@ -298,12 +338,34 @@ static void check_sizes(bool int4, bool f8, enum stored stored, uint64_t seed)
         }
 }
 
+/* The same sizes with f4, whose groups have 32. */
+static void check_f4_sizes(enum stored stored, uint64_t seed)
+{
+    struct random r = {seed};
+
+    for (size_t s = 0; s < N_SIZES; s++)
+        for (size_t t = 0; t < N_TYPES; t++) {
+            const struct product p = {.xt = types[t].x,
+                                      .st = NGD_U8,
+                                      .f4 = true,
+                                      .stored = stored,
+                                      .m = sizes[s][0],
+                                      .n = sizes[s][1],
+                                      .k = (sizes[s][2] + 1) / 2 * 2,
+                                      .group = 32,
+                                      .bias = (s + t) % 3 == 1};
+
+            check_product(&p, &r);
+        }
+}
+
 START_TEST(weights_in_rows_of_k_are_right)
 {
     benches_open(benches);
     check_sizes(false, false, ROWS, 1);
     check_sizes(true, false, ROWS, 2);
     check_sizes(false, true, ROWS, 12);
+    check_f4_sizes(ROWS, 15);
     benches_close(benches);
 }
 END_TEST
@@ -315,6 +377,7 @@ START_TEST(weights_in_other_layouts_are_right)
     check_sizes(true, false, AS_IS, 4);
     check_sizes(true, false, BY_N, 5);
     check_sizes(false, true, AS_IS, 13);
+    check_f4_sizes(AS_IS, 16);
     benches_close(benches);
 }
 END_TEST
@@ -345,13 +408,14 @@ START_TEST(a_row_has_the_same_bits_among_others)
     struct random r = {6};
 
     benches_open(benches);
-    for (size_t i = 0; i < 10; i++) { /* the seventh is i8 alone; then f8 */
-        const size_t s = i < 7 ? i : 2 * (i - 7);
+    for (size_t i = 0; i < 11; i++) { /* the seventh is i8 alone; then f8, and f4 */
+        const size_t s = i < 7 ? i : i < 10 ? 2 * (i - 7) : 2;
         struct product p = {.xt = types[i % N_TYPES].x,
-                            .st = types[i % N_TYPES].s,
+                            .st = i == 10 ? NGD_U8 : types[i % N_TYPES].s,
                             .ot = types[i % N_TYPES].o,
                             .int4 = i < 7 && i % 2 == 1,
-                            .f8 = i >= 7};
+                            .f8 = i >= 7 && i < 10,
+                            .f4 = i == 10};
         struct operands o;
         char *all, *y;
         size_t row;
@@ -476,6 +540,39 @@ START_TEST(small_elements_beside_a_large_one_are_within_their_bound)
 }
 END_TEST
 
+/* The smallest and the largest scales, which are powers of two that f32 has; and 255, which makes its column NaN. */
+START_TEST(each_e8m0_is_what_it_should_be)
+{
+    struct random r = {17};
+
+    benches_open(benches);
+    for (int64_t m = 1; m < 60; m += 29) {
+        struct product p = {.xt = NGD_F32, .st = NGD_U8, .f4 = true, .m = m, .n = 256, .k = 64, .group = 32};
+        char *y = malloc((size_t)(p.m * p.n) * 4);
+        struct operands o;
+
+        operands_open(&o, &p, &r);
+        memset(o.w, 0x22, o.w_bytes); /* each weight is 1 */
+        for (int64_t i = 0; i < p.m * p.k; i++)
+            numbers_put(&o.x, i, i % p.k == 33);
+        for (int64_t i = 0; i < 2 * p.n; i++)
+            o.scale.data[i] = i % 2 ? (char)(i / 2) : 127;
+        EACH_ISA (isa) {
+            run_rows(&benches[isa], &p, &o, y);
+            for (int64_t i = 0; i < p.m * p.n; i++) {
+                const double got = numbers_got(NGD_F32, y, i), want = ldexp(1, (int)(i % 256) - 127);
+
+                ck_assert_msg(i % 256 == 255 ? isnan(got) : fabs(got - want) <= 0, "%s, %lld rows: scale %lld is %g",
+                              benches[isa].name, (long long)m, (long long)(i % 256), got);
+            }
+        }
+        operands_close(&o);
+        free(y);
+    }
+    benches_close(benches);
+}
+END_TEST
+
 START_TEST(what_is_not_finite_spoils_its_row_only)
 {
     static const double bad[] = {NAN, INFINITY, -INFINITY};
@@ -513,4 +610,4 @@ END_TEST
 UNIT_MAIN("ops/quant_matmul", sums_of_the_largest_numbers_do_not_overflow,
           small_elements_beside_a_large_one_are_within_their_bound, what_is_not_finite_spoils_its_row_only,
           weights_in_rows_of_k_are_right, weights_in_other_layouts_are_right, a_row_has_the_same_bits_among_others,
-          each_f8_is_what_it_should_be)
+          each_f8_is_what_it_should_be, each_e8m0_is_what_it_should_be)

@@ -96,7 +96,7 @@ static inline void check_says(const char *text, const char *says, const char *di
         ck_assert(n < sizeof(word));
         memcpy(word, says, n);
         word[n] = '\0';
-        ck_assert_msg(strstr(diagnosis, word) != NULL, "no \"%s\" in \"%s\"\n%s", word, diagnosis, text);
+        ck_assert_msg(strstr(diagnosis, word) != NULL, "no \"%s\" in \"%s\"\n%.600s", word, diagnosis, text);
         says += n + (says[n] == '|');
     }
 }

@@ -127,6 +127,9 @@ END_TEST
 
 START_TEST(dtypes_and_shapes_are_checked_and_the_right_ones_named)
 {
+#define F4(x, w, s, attrs)                                      \
+    "input %x : f32" x "\ninput %w : " w "\ninput %s : " s "\n" \
+    "%y = npu.weight_quant_batchmatmul(%x, %w, %s) {" attrs "}"
     static const struct refusal refusals[] = {
         {"param %w : f32[64,128]\ninput %x : f32[2,32]\n%y = aten.linear(%x, %w)", NGD_ERR_GRAPH_SHAPE,
          "node %y (aten.linear, line 5)|weight %w is f32[64,128]|%x has 32 columns|[N,32]"},
@@ -178,8 +181,15 @@ START_TEST(dtypes_and_shapes_are_checked_and_the_right_ones_named)
         {"input %x : f32[2,64]\ninput %w : i8[64,7]\ninput %s : f32[7]\ninput %o : i8[7]\n"
          "%y = npu.weight_quant_batchmatmul(%x, %w, %s, %o)",
          NGD_ERR_GRAPH_DTYPE, "antiquant_offset %o"},
-        {"input %x : f32[2,64]\ninput %w : u8[64,7]\ninput %s : f32[7]\n%y = npu.weight_quant_batchmatmul(%x, %w, %s)",
-         NGD_ERR_GRAPH_DTYPE, "must be i8, i32 or f8_e4m3fn"},
+        {"input %x : f32[2,64]\ninput %w : f32[64,7]\ninput %s : f32[7]\n%y = npu.weight_quant_batchmatmul(%x, %w, %s)",
+         NGD_ERR_GRAPH_DTYPE, "must be i8, i32, u8 or f8_e4m3fn"},
+        {F4("[2,64]", "u8[32,7]", "u8[7]", ""), NGD_ERR_GRAPH_ATTRIBUTE, "antiquant_group_size must be 32"},
+        {F4("[2,64]", "u8[64,7]", "u8[2,7]", "antiquant_group_size=32"), NGD_ERR_GRAPH_SHAPE, "[K/2,N]"},
+        {F4("[2,65]", "u8[32,7]", "u8[3,7]", "antiquant_group_size=32"), NGD_ERR_GRAPH_SHAPE, "[K/2,N]"},
+        {F4("[2,64]", "u8[32,7]", "f32[2,7]", "antiquant_group_size=32"), NGD_ERR_GRAPH_DTYPE, "antiquant_scale %s"},
+        {F4("[2,64]", "u8[32,7]", "u8[3,7]", "antiquant_group_size=32"), NGD_ERR_GRAPH_SHAPE, "antiquant_scale %s"},
+        {F4("[2,64]", "u8[32,7]", "u8[2,1]", "antiquant_group_size=32, antiquant_group_columns=7"),
+         NGD_ERR_GRAPH_ATTRIBUTE, "antiquant_group_columns must be 1"},
         {"input %x : f32[2,64]\ninput %w : f8_e4m3fn[64,7]\ninput %s : f32[7]\n"
          "%y = npu.weight_quant_batchmatmul(%x, %w, %s, %s)",
          NGD_ERR_GRAPH_ARITY, "antiquant_offset must be none"},
@@ -519,7 +529,32 @@ START_TEST(mixtures_of_experts_name_what_does_not_fit)
     "}\nreturn %y"
 #define ROUTED(x, e, attrs) \
     "input %x : " x "\ninput %e : " e "\n%y, %z, %s = npu.moe_init_routing_v2(%x, %e) {" attrs "}\nreturn %y"
+#define LISTS(w, more, attrs)                                                                               \
+    "input %x : f32[2,64]\ninput %n : i64[2]\ninput %w : " w "\ninput %v : i8[3,64]\ninput %s : f32[3,2]\n" \
+    "input %b : f32[3]\n%y = npu.grouped_matmul(%x, %n" more ") {transpose_weight=true" attrs "}\nreturn %y"
+#define QUANT ", antiquant_scale=true"
+#define BY_32 QUANT ", antiquant_group_size=32"
     static const struct refusal refusals[] = {
+        {LISTS("i8[3,64]", ", %v, %w", ""), NGD_ERR_GRAPH_DTYPE, "weight %v"},
+        {LISTS("i8[3,64]", ", %v, %w, %s", BY_32), NGD_ERR_GRAPH_ARITY, "3 operands behind group_list|2 lists"},
+        {LISTS("i8[3,64]", ", %v, %w, %s, %b", BY_32), NGD_ERR_GRAPH_SHAPE, "antiquant_scale %b"},
+        {LISTS("i8[4,64]", ", %v, %w, %s, %s", BY_32), NGD_ERR_GRAPH_SHAPE, "weight %w"},
+        {LISTS("i32[3,8]", ", %v, %w, %s, %s", BY_32), NGD_ERR_GRAPH_DTYPE, "weight %w"},
+        {LISTS("i32[3,9]", ", %w, %w, %s, %s", BY_32), NGD_ERR_GRAPH_SHAPE, "[N,K/8]"},
+        {LISTS("u8[3,32]", ", %w, %w, %s, %s", BY_32), NGD_ERR_GRAPH_DTYPE, "antiquant_scale %s"},
+        {LISTS("u8[3,32]", ", %w, %w, %s, %s", QUANT), NGD_ERR_GRAPH_ATTRIBUTE, "antiquant_group_size must be 32"},
+        {LISTS("f32[3,64]", ", %w, %w, %s, %s", BY_32), NGD_ERR_GRAPH_DTYPE, "must be i8, i32, u8 or f8_e4m3fn"},
+        {LISTS("i8[3,64]", ", %w, %w, %s, %s", QUANT), NGD_ERR_GRAPH_SHAPE, "[1] or [N,1]"},
+        {LISTS("i8[3,64]", ", %w, %w, %s, %s", BY_32 ", antiquant_group_columns=2"), NGD_ERR_GRAPH_SHAPE, "scale %s"},
+        {LISTS("i8[3,64]", ", %w, %w, %s, %s", ", antiquant_offset=true"), NGD_ERR_GRAPH_ARITY,
+         "antiquant_offset needs"},
+        {LISTS("f8_e4m3fn[3,64]", ", %w, %w, %s, %s, %s, %s", BY_32 ", antiquant_offset=true"), NGD_ERR_GRAPH_ARITY,
+         "antiquant_offset must be false"},
+        {LISTS("f32[3,64]", ", %w, %w, %s, %s", ", bias=true"), NGD_ERR_GRAPH_SHAPE, "bias %s"},
+        {LISTS("f32[3,3,64]", ", %w", ""), NGD_ERR_GRAPH_SHAPE, "group_list %n"},
+        {LISTS("f32[2,3,64]", ", %w, %b", ", bias=true"), NGD_ERR_GRAPH_SHAPE, "bias %b"},
+        {LISTS("f32[2,3,64]", ", %w, %w", ""), NGD_ERR_GRAPH_SHAPE, "weight %w"},
+        {LISTS("f8_e4m3fn[3,64]", ", %w, %w", ""), NGD_ERR_GRAPH_DTYPE, "weight %w"},
         {ROUTED("f32[2,4]", "i32[3,2]", "expert_num=5"), NGD_ERR_GRAPH_SHAPE, "expert_idx %e"},
         {ROUTED("f32[2,4]", "f32[2,2]", "expert_num=5"), NGD_ERR_GRAPH_DTYPE, "expert_idx %e"},
         {ROUTED("f32[2,4]", "i64[2,0]", "expert_num=5"), NGD_ERR_GRAPH_SHAPE, "1 or more"},
@@ -573,10 +608,10 @@ START_TEST(texts_made_to_hurt_are_refused_cheaply)
         {"npugraph 1\ngraph \"t\" { sym A 0..1000000000 input %x : f32[", "A*", 100, "A]", NGD_ERR_OVERFLOW,
          "overflows"},
         {"npugraph 1\ngraph \"t\" { sym A 0..1 input %x : f32[", "A*", 100, "A]", NGD_ERR_GRAPH_TOO_LARGE, "too large"},
-        {"npugraph 1\ngraph \"t\" { input %x : f32[4] %y = aten.cat(%x", ", %x", 256, ")", NGD_ERR_GRAPH_TOO_LARGE,
-         "256 operands"},
-        {"npugraph 1\ngraph \"t\" { input %x : f32[4] %y", ", %y", 300, " = aten.neg(%x)", NGD_ERR_GRAPH_TOO_LARGE,
-         "256 results"},
+        {"npugraph 1\ngraph \"t\" { input %x : f32[4] %y = aten.cat(%x", ", %x", 1040, ")", NGD_ERR_GRAPH_TOO_LARGE,
+         "1040 operands"},
+        {"npugraph 1\ngraph \"t\" { input %x : f32[4] %y", ", %y", 1100, " = aten.neg(%x)", NGD_ERR_GRAPH_TOO_LARGE,
+         "1040 results"},
         {"npugraph 1\ngraph \"t\" { input %x : f32[4] %y = aten.view(%x) {size=[1", ", 1", 256, "]}",
          NGD_ERR_GRAPH_TOO_LARGE, "256 elements"},
         {"npugraph 1\ngraph \"t\" { input %x", "x", 300, " : f32[4] }", NGD_ERR_GRAPH_TOO_LARGE, "255 bytes"},

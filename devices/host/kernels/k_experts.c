@@ -10,6 +10,7 @@
 #include "devices/host/kernels/k_gemm.h"
 #include "devices/host/kernels/nd.h"
 #include "devices/host/kernels/typed.h"
+#include "graphs/experts.h"
 #include <string.h>
 
 /* ---- npu.moe_init_routing_v2 ------------------------------------------------------------------------- */
@@ -101,38 +102,78 @@ static ngd_status_t prepare_moe_init_routing(struct ngd_host_prepare *p, struct 
 #define BLOCK_ROWS \
     16 /* so few that the product is not `wide`: how many rows are planned must not change a row's bits */
 
+/* A list of tensors: of expert e it is that of operand `first` + e, or part e of the first. */
+struct expert_list {
+    uint32_t first; /* 0: there is none */
+    int64_t part;   /* bytes; 0: each has a tensor of its own */
+};
+
 struct grouped {
     struct ngd_gemm g; /* m: rows of a block */
     int64_t experts;
     bool counts; /* group_list has the rows of each group, else the ends */
+    struct expert_list weights, biases, scales, offsets;
 };
+
+static const char *of_expert(const struct ngd_host_call *call, const struct expert_list *l, int64_t e)
+{
+    if (!l->first)
+        return NULL;
+    return l->part ? call->ptrs[l->first] + e * l->part : call->ptrs[l->first + e];
+}
+
+static struct expert_list list_from(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t first,
+                                    bool stacked)
+{
+    const struct ngd_plan_tensor *t = first ? ngd_call_in(plan, call, first) : NULL;
+    int64_t part = (int64_t)(t ? ngd_dtype_bytes(t->dtype) : 0);
+
+    for (uint32_t i = 1; t && i < t->rank; i++)
+        part *= t->dims[i];
+    return (struct expert_list){.first = first, .part = stacked ? part : 0};
+}
 
 /* Describes the product of a block. */
 static struct grouped grouped_of(const struct ngd_plan *plan, const struct ngd_plan_call *call)
 {
-    const struct ngd_plan_tensor *x = ngd_call_in(plan, call, 0), *w = ngd_call_in(plan, call, 2);
-    const int64_t experts = call->n_in - 2, m = x->dims[0];
+    const struct ngd_expert_lists lists =
+        ngd_expert_lists(call->n_in, ngd_call_int(call, "bias") != 0, ngd_call_int(call, "antiquant_scale") != 0,
+                         ngd_call_int(call, "antiquant_offset") != 0);
+    const struct ngd_plan_tensor *x = ngd_call_in(plan, call, 0), *w = ngd_call_in(plan, call, NGD_EXPERTS_FIRST);
+    const uint32_t lead = w->rank - 2u;
+    const int64_t m = x->dims[0];
     const bool nk = ngd_call_int(call, "transpose_weight") != 0;
-
-    return (struct grouped){
+    struct grouped p = {
         .g = {.m = m < BLOCK_ROWS ? m : BLOCK_ROWS,
-              .n = w->dims[nk ? 0 : 1],
+              .n = w->dims[lead + (nk ? 0 : 1)],
               .k = x->dims[1],
               .batch = 1,
               .ldx = x->dims[1],
-              .ldw = w->dims[1],
-              .ldy = w->dims[nk ? 0 : 1],
+              .ldw = w->dims[lead + 1],
+              .ldy = w->dims[lead + (nk ? 0 : 1)],
+              .bias_col = 1,
               .rows_mult = 1,
               .alpha = 1,
               .beta = 1,
               .xt = x->dtype,
               .wt = w->dtype,
               .nk = nk,
-              .i_w = 2,
-              .i_bias = 0xff},
-        .experts = experts,
+              .i_bias = lists.bias ? 0 : 0xff},
+        .experts = lead ? w->dims[0] : lists.n,
         .counts = ngd_call_int(call, "group_list_type") == 1,
+        .weights = list_from(plan, call, NGD_EXPERTS_FIRST, lead),
+        .biases = list_from(plan, call, lists.bias, lead),
+        .scales = list_from(plan, call, lists.scale, lead),
+        .offsets = list_from(plan, call, lists.offset, lead),
     };
+
+    if (lists.bias)
+        p.g.bias_type = ngd_call_in(plan, call, lists.bias)->dtype;
+    if (lists.scale)
+        ngd_gemm_of_quant_rows(
+            w, ngd_call_in(plan, call, lists.scale), lists.offset ? ngd_call_in(plan, call, lists.offset) : NULL,
+            ngd_call_int(call, "antiquant_group_size"), ngd_call_int(call, "antiquant_group_columns"), &p.g);
+    return p;
 }
 
 /* Returns the end of group e, which begins at `begin`; -1 after ngd_host_fail. */
@@ -163,7 +204,10 @@ static void run_grouped_part(const struct ngd_host_call *call, struct ngd_host_r
             const int64_t n = end - begin < p->g.m ? end - begin : p->g.m;
             const struct ngd_gemm_data d = {
                 .x = call->ptrs[0] + begin * p->g.ldx * size,
-                .w = call->ptrs[2 + e],
+                .w = of_expert(call, &p->weights, e),
+                .bias = of_expert(call, &p->biases, e),
+                .scale = of_expert(call, &p->scales, e),
+                .offset = of_expert(call, &p->offsets, e),
                 .y = call->ptrs[call->n_in] + begin * p->g.ldy * size,
                 .workspace = call->workspace + ngd_host_thread * p->g.thread_workspace,
             };

@@ -415,7 +415,7 @@ static void run_permuted(const struct ngd_host_call *call, struct ngd_host_run *
 static double weight_bytes(const struct ngd_gemm *g)
 {
     if (g->quant.group)
-        return g->quant.int4 ? 0.5 : 1;
+        return ngd_quant_nibbles(g) ? 0.5 : 1;
     return g->wt == NGD_F32 ? 4 : 2;
 }
 

@@ -40,16 +40,25 @@ typedef enum ngd_gemm_way { NGD_GEMM_DOT, NGD_GEMM_AXPY, NGD_GEMM_WIDE, NGD_GEMM
 /* c[rows][64] (+)= x[rows][k], rows of ldx elements, times w[k][64]. */
 typedef void (*ngd_gemm_mul_fn)(const float *w, const float *x, float *c);
 
-/* Quantised weights: w = (q + offset) * scale. q is in i8, or, int4, in nibbles: two a byte, the low one first; or in
- * f8_e4m3fn, without offsets. */
+/* The forms of quantised weights. In nibbles there are two a byte, the low one first. */
+typedef enum ngd_quant_form {
+    NGD_QUANT_I8,
+    NGD_QUANT_I4, /* nibbles */
+    NGD_QUANT_F8, /* f8_e4m3fn, without offsets */
+    NGD_QUANT_F4, /* nibbles of f4_e2m1, without offsets; q is twice the number, an integer, and scales are halved */
+    NGD_QUANT_FORMS
+} ngd_quant_form_t;
+
+/* Quantised weights: w = (q + offset) * scale. */
 struct ngd_gemm_quant {
-    int64_t group;                                /* rows of K that share a scale; K if all do; 0: w is not quantised */
-    int64_t columns;                              /* of N that share a scale, with groups */
-    int segment;                                  /* of dot: k_gemm_quant.h */
-    bool f8, int4, by_n;                          /* by_n: an i32 has eight weights along N, not along K */
+    int64_t group;   /* rows of K that share a scale; K if all do; 0: w is not quantised */
+    int64_t columns; /* of N that share a scale, with groups */
+    int segment;     /* of dot: k_gemm_quant.h */
+    ngd_quant_form_t form;
+    bool by_n;                                    /* an i32 has eight weights along N, not along K */
     bool streamed;                                /* rows of K are contiguous, so that dot can read them */
-    ngd_dtype_t type, offset_type;                /* of scales, of offsets */
-    int64_t w_n, w_k;                             /* strides of w, in elements as they are stored: i8 or i32 */
+    ngd_dtype_t type, offset_type;                /* of scales, of offsets; u8: f8_e8m0fnu */
+    int64_t w_n, w_k;                             /* strides of w, in elements as they are stored */
     int64_t scale_n, scale_g, offset_n, offset_g; /* elements from column to column and from group to group */
     uint8_t i_scale, i_offset;                    /* indices in ptrs; offset 0xff = none */
 };
@@ -98,14 +107,14 @@ struct ngd_gemm_table {
     void (*interleave[3])(const void *x, int64_t ldx, int64_t rows, int64_t k, bool pairs, float *dst);
     void (*dot[3])(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x, int64_t rows, int64_t n0,
                    int64_t n1);
-    /* The same for quantised weights, i8, int4 and f8, for up to NGD_QUANT_COLUMNS columns: k_gemm_quant.h. */
-    void (*quant_dot[3])(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const struct ngd_quant_area *area,
-                         int64_t rows, int64_t n0, int64_t n1);
-    /* Dequantises n weights of a row, i8 and int4 (n is even): dst[i] = (q[i] + offset) * scale. */
-    void (*quant_widen[2])(const int8_t *q, int64_t n, float offset, float scale, float *dst);
+    /* The same for quantised weights, by form, for up to NGD_QUANT_COLUMNS columns: k_gemm_quant.h. */
+    void (*quant_dot[NGD_QUANT_FORMS])(const struct ngd_gemm *g, const struct ngd_gemm_data *d,
+                                       const struct ngd_quant_area *area, int64_t rows, int64_t n0, int64_t n1);
+    /* Dequantises n weights of a row, by form: dst[i] = (q[i] + offset) * scale. Of nibbles n is even. */
+    void (*quant_widen[NGD_QUANT_FORMS])(const void *q, int64_t n, float offset, float scale, float *dst);
+    /* Widens n scales in f8_e8m0fnu for NGD_QUANT_F4: dst[i] = 2^(s[i] - 127) / 2, and NaN for 255. */
+    void (*widen_e8m0)(const uint8_t *s, int64_t n, float *dst);
     void (*axpy[3])(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1);
-    /* Widens n weights of f8_e4m3fn, and multiplies them with a scale. */
-    void (*widen_f8)(const uint8_t *w, int64_t n, float scale, float *dst);
     /* Widens rows of x to f32: dst[rows][cols] with rows of ldd. */
     void (*widen[3])(const void *x, int64_t ldx, int64_t rows, int64_t cols, float *dst, int64_t ldd);
     /* Pack a tile of w: cols <= 64 columns, depth <= NGD_GEMM_KC. Missing columns are zero. */
@@ -169,6 +178,10 @@ void ngd_gemm_amx_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, i
 #define NGD_GEMM_QUANT_ROOM (NGD_GEMM_NT * NGD_GEMM_KC * sizeof(float))
 void ngd_gemm_of_quant(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct ngd_gemm *g,
                        uint32_t *strided_p);
+/* Describes weights, rows of K, and their scales and offsets (or NULL), which are [ceil(N / columns), groups] or [1],
+ * of which g has k. Each may have one more dimension in front. group: rows of K that share a scale; 0: all. */
+void ngd_gemm_of_quant_rows(const struct ngd_plan_tensor *w, const struct ngd_plan_tensor *scale,
+                            const struct ngd_plan_tensor *offset, int64_t group, int64_t columns, struct ngd_gemm *g);
 void ngd_gemm_quant_widen(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t k, int64_t depth,
                           float *to);
 static inline int64_t ngd_gemm_groups(const struct ngd_gemm *g)

@@ -246,10 +246,12 @@ static void f8_dot(const struct ngd_gemm *g, const struct ngd_gemm_data *d, cons
         f8_rows(g, d, a, row, 1, 4, n0, n1, row ? 0 : ahead);
 }
 
-static void f8_widen(const uint8_t *w, int64_t n, float scale, float *dst)
+static void f8_widen(const void *q, int64_t n, float offset, float scale, float *dst)
 {
+    const uint8_t *w = q;
     int64_t i = 0;
 
+    (void)offset;
     for (; i + NGD_F8_STEP <= n; i += NGD_F8_STEP) {
         f8_seen seen;
         f8_v a, b;

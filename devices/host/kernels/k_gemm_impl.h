@@ -695,9 +695,9 @@ static void gemm_mul(const float *tile, const float *x, int64_t ldx, int64_t row
 SIMD_TABLE const struct ngd_gemm_table SIMD_NAME(ngd_gemm_table) = {
     .interleave = {gemm_interleave_f32, gemm_interleave_f16, gemm_interleave_bf16},
     .dot = {gemm_dot_f32, gemm_dot_f16, gemm_dot_bf16},
-    .quant_dot = {quant_dot_i8, quant_dot_i4, f8_dot},
-    .quant_widen = {quant_widen_i8, quant_widen_i4},
-    .widen_f8 = f8_widen,
+    .quant_dot = {quant_dot_i8, quant_dot_i4, f8_dot, quant_dot_f4},
+    .quant_widen = {quant_widen_i8, quant_widen_i4, f8_widen, quant_widen_f4},
+    .widen_e8m0 = quant_widen_e8m0,
     .axpy = {gemm_axpy_f32, gemm_axpy_f16, gemm_axpy_bf16},
     .widen = {gemm_widen_f32, gemm_widen_f16, gemm_widen_bf16},
     .pack_nk = {gemm_pack_nk_f32, gemm_pack_nk_f16, gemm_pack_nk_bf16},

@@ -17,20 +17,27 @@ static void antiquant_strides(const struct ngd_plan_tensor *t, int64_t *n_p, int
     *g_p = t->rank < 2 || t->dims[0] == 1 ? 0 : t->strides[0];
 }
 
+static void set_form(ngd_dtype_t dtype, struct ngd_gemm *g)
+{
+    g->wt = dtype;
+    g->nk = true;
+    g->quant.form = dtype == NGD_F8_E4M3FN ? NGD_QUANT_F8
+                    : dtype == NGD_I32     ? NGD_QUANT_I4
+                    : dtype == NGD_U8      ? NGD_QUANT_F4
+                                           : NGD_QUANT_I8;
+}
+
 static void quant_strides(const struct ngd_plan_tensor *w, struct ngd_gemm *g)
 {
     struct ngd_gemm_quant *q = &g->quant;
 
-    q->f8 = w->dtype == NGD_F8_E4M3FN;
-    q->int4 = w->dtype == NGD_I32;
-    q->by_n = q->int4 && w->dims[0] * 8 != g->k;
+    set_form(w->dtype, g);
+    q->by_n = q->form == NGD_QUANT_I4 && w->dims[0] * 8 != g->k;
     g->n = q->by_n ? w->dims[1] * 8 : w->dims[1];
     q->w_k = w->strides[0];
     q->w_n = w->strides[1];
     q->streamed = !q->by_n && (q->w_k == 1 || w->dims[0] <= 1);
-    g->wt = w->dtype;
-    g->nk = true;
-    g->ldw = q->w_n * (q->int4 ? 4 : 1); /* bytes */
+    g->ldw = q->w_n * (int64_t)ngd_dtype_bytes(w->dtype); /* bytes */
 }
 
 void ngd_gemm_of_quant(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct ngd_gemm *g,
@@ -52,6 +59,34 @@ void ngd_gemm_of_quant(const struct ngd_plan *plan, const struct ngd_plan_call *
     if (offset)
         antiquant_strides(offset, &g->quant.offset_n, &g->quant.offset_g);
     *strided_p |= 1u << 1 | 1u << 2 | 1u << 3;
+}
+
+/* Takes the strides of scales or offsets: [ceil(N / columns), groups] or [1], with `lead` dimensions in front. */
+static void antiquant_row_strides(const struct ngd_plan_tensor *t, uint32_t lead, int64_t groups, int64_t *n_p,
+                                  int64_t *g_p)
+{
+    *n_p = t->rank - lead == 1 ? 0 : groups;
+    *g_p = groups == 1 ? 0 : 1;
+}
+
+void ngd_gemm_of_quant_rows(const struct ngd_plan_tensor *w, const struct ngd_plan_tensor *scale,
+                            const struct ngd_plan_tensor *offset, int64_t group, int64_t columns, struct ngd_gemm *g)
+{
+    const uint32_t lead = w->rank - 2u;
+    struct ngd_gemm_quant *q = &g->quant;
+
+    set_form(w->dtype, g);
+    q->group = group ? group : g->k ? g->k : 1;
+    q->columns = columns;
+    q->w_k = 1;
+    q->w_n = w->dims[w->rank - 1];
+    q->streamed = true;
+    g->ldw = q->w_n * (int64_t)ngd_dtype_bytes(w->dtype); /* bytes */
+    q->type = scale->dtype;
+    q->offset_type = offset ? offset->dtype : scale->dtype;
+    antiquant_row_strides(scale, lead, ngd_gemm_groups(g), &q->scale_n, &q->scale_g);
+    if (offset)
+        antiquant_row_strides(offset, lead, ngd_gemm_groups(g), &q->offset_n, &q->offset_g);
 }
 
 /* ---- dot ---- */
@@ -79,7 +114,7 @@ uint64_t ngd_quant_area(const struct ngd_gemm *g, char *workspace, struct ngd_qu
 
     a.x = NULL;
     a.x_f8 = NULL;
-    if (g->quant.f8)
+    if (g->quant.form == NGD_QUANT_F8)
         a.x_f8 = take_area(workspace, &used, rows * f8_row(g), sizeof(float));
     else
         a.x = take_area(workspace, &used, rows * segments * g->quant.segment, sizeof(*a.x));
@@ -183,6 +218,7 @@ static void put_segment(const struct ngd_gemm *g, const struct ngd_quant_area *a
 {
     const int64_t segments = ngd_quant_segments(g), at = p->first * segments + s * p->rows + p->row;
     int16_t *to = a->x + (p->first * segments + s * p->rows) * g->quant.segment + p->row * NGD_QUANT_LANES;
+    const bool nibbles = ngd_quant_nibbles(g);
 
     a->x_scales[at] = scale;
     a->x_sums[(p->first + p->row) * segments + s] = sum;
@@ -195,8 +231,8 @@ static void put_segment(const struct ngd_gemm *g, const struct ngd_quant_area *a
     }
     for (int i = 0; i < g->quant.segment; i += 2 * NGD_QUANT_LANES, q += 2 * NGD_QUANT_LANES) {
         for (int j = 0; j < NGD_QUANT_LANES; j++) {
-            to[j] = g->quant.int4 ? q[2 * j] : q[j];
-            to[p->rows * NGD_QUANT_LANES + j] = g->quant.int4 ? q[2 * j + 1] : q[NGD_QUANT_LANES + j];
+            to[j] = nibbles ? q[2 * j] : q[j];
+            to[p->rows * NGD_QUANT_LANES + j] = nibbles ? q[2 * j + 1] : q[NGD_QUANT_LANES + j];
         }
         to += 2 * p->rows * NGD_QUANT_LANES;
     }
@@ -246,11 +282,19 @@ void ngd_quant_lay_out(const struct ngd_gemm *g, const struct ngd_gemm_data *d, 
 
     ngd_quant_area(g, d->workspace, &area);
     for (int64_t m = 0; m < rows; m++)
-        (g->quant.f8 ? lay_out_f8_row : lay_out_row)(g, d, &area, rows, m);
+        (g->quant.form == NGD_QUANT_F8 ? lay_out_f8_row : lay_out_row)(g, d, &area, rows, m);
+}
+
+/* Returns half of a scale in f8_e8m0fnu. */
+static float half_of_e8m0(uint8_t s)
+{
+    return s == 255 ? NAN : s >= 2 ? float_of_bits((uint32_t)(s - 1) << 23) : float_of_bits(0x200000U << s);
 }
 
 static float antiquant(ngd_dtype_t type, const char *p, int64_t i)
 {
+    if (type == NGD_U8)
+        return half_of_e8m0(((const uint8_t *)p)[i]);
     if (type == NGD_F32)
         return ((const float *)(const void *)p)[i];
     if (type == NGD_F16)
@@ -265,10 +309,13 @@ static void widen_antiquant(const struct ngd_gemm *g, ngd_dtype_t type, const ch
     const int64_t column = ngd_quant_column(g), each = column > 1 ? g->quant.group / g->quant.segment : 1,
                   shared = g->quant.columns;
 
-    if (column > 1 && each == 1 && step_g == 1 && shared == 1) {
+    if (type == NGD_U8 && column > 1 && each == 1 && step_g == 1 && shared == 1) {
+        for (int64_t c = 0; c < cols; c++)
+            g->table->widen_e8m0((const uint8_t *)p + (n + c) * step_n, column, dst + c * column);
+    } else if (type != NGD_U8 && column > 1 && each == 1 && step_g == 1 && shared == 1) {
         p += n * step_n * (int64_t)ngd_dtype_bytes(type);
         g->table->widen[type](p, step_n, cols, column, dst, column);
-    } else if (column == 1 && step_n == 1 && shared == 1) {
+    } else if (type != NGD_U8 && column == 1 && step_n == 1 && shared == 1) {
         g->table->widen[type](p + n * (int64_t)ngd_dtype_bytes(type), 0, 1, cols, dst, 0);
     } else {
         for (int64_t c = 0; c < cols; c++)
@@ -300,7 +347,7 @@ void ngd_quant_dot(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int6
         const int64_t cols = n1 - n < NGD_QUANT_COLUMNS ? n1 - n : NGD_QUANT_COLUMNS;
 
         prepare_columns(g, d, &area, n, cols);
-        g->table->quant_dot[g->quant.f8 ? 2 : g->quant.int4](g, d, &area, rows * ngd_quant_terms(g), n, n + cols);
+        g->table->quant_dot[g->quant.form](g, d, &area, rows * ngd_quant_terms(g), n, n + cols);
     }
 }
 
@@ -318,10 +365,12 @@ static float quant_at(const struct ngd_gemm *g, const char *w, int64_t n, int64_
     const struct ngd_gemm_quant *q = &g->quant;
     const uint32_t *words = (const void *)w;
 
-    if (q->f8)
+    if (q->form == NGD_QUANT_F8)
         return ngd_f8_to_f32(((const uint8_t *)w)[n * q->w_n + k * q->w_k]);
-    if (!q->int4)
+    if (q->form == NGD_QUANT_I8)
         return ((const int8_t *)w)[n * q->w_n + k * q->w_k];
+    if (q->form == NGD_QUANT_F4)
+        return ngd_quant_f4[((const uint8_t *)w)[n * q->w_n + k / 2 * q->w_k] >> 4 * (k % 2) & 15];
     if (q->by_n)
         return (float)nibble(words[n / 8 * q->w_n + k * q->w_k], n);
     return (float)nibble(words[n * q->w_n + k / 8 * q->w_k], k);
@@ -331,16 +380,14 @@ static float quant_at(const struct ngd_gemm *g, const char *w, int64_t n, int64_
 static void dequantise(const struct ngd_gemm *g, const char *w, int64_t n, int64_t k, int64_t depth, float scale,
                        float offset, float *to)
 {
-    const int8_t *row = (const int8_t *)w + n * g->ldw + (g->quant.int4 ? k / 2 : k);
+    const bool nibbles = ngd_quant_nibbles(g);
 
-    if (!g->quant.streamed || (g->quant.int4 && (k | depth) % 2 != 0)) {
+    if (!g->quant.streamed || (nibbles && (k | depth) % 2 != 0)) {
         for (int64_t i = 0; i < depth; i++)
             to[i] = (quant_at(g, w, n, k + i) + offset) * scale;
-    } else if (g->quant.f8) {
-        g->table->widen_f8((const uint8_t *)row, depth, scale, to);
-    } else {
-        g->table->quant_widen[g->quant.int4](row, depth, offset, scale, to);
+        return;
     }
+    g->table->quant_widen[g->quant.form](w + n * g->ldw + (nibbles ? k / 2 : k), depth, offset, scale, to);
 }
 
 void ngd_gemm_quant_widen(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t k, int64_t depth,

@@ -16,6 +16,8 @@
  * others is below 2^-15 of it at most. f32 elements have 30 bits of the largest. A segment of x with a NaN or an
  * infinity makes its results NaN.
  *
+ * Twice a number of f4_e2m1 is an integer, 12 at most: so nibbles of it are weights of i8 whose scales are halved.
+ *
  * Weights in f8_e4m3fn are no integers: rows of x stay f32, weights are widened to f32, and the sum over a group is
  * multiplied with its scale. Sums of a segment, here a group, run in eight lanes along K. A column with a NaN is NaN.
  *
@@ -30,8 +32,8 @@
 
 /* A thread's workspace. Rows are laid-out rows: two for a row of f32. */
 struct ngd_quant_area {
-    int16_t *x;  /* blocks of 8, 4, 2, 1 rows as [K / 32][2][rows][16], or [K / 16][rows][16]; int4: even elements, then
-                    odd ones */
+    int16_t *x;  /* blocks of 8, 4, 2, 1 rows as [K / 32][2][rows][16], or [K / 16][rows][16]; nibbles: even elements,
+                    then odd ones */
     float *x_f8; /* f8: as x, [K / 16][rows][16] of each block */
     float *x_scales;  /* of each block: [segments][rows] */
     float *x_sums;    /* sums of the segments' elements: [rows][segments] */
@@ -41,9 +43,14 @@ struct ngd_quant_area {
     float *row;       /* [segment] */
 };
 
+static inline bool ngd_quant_nibbles(const struct ngd_gemm *g)
+{
+    return g->quant.form == NGD_QUANT_I4 || g->quant.form == NGD_QUANT_F4;
+}
+
 static inline int ngd_quant_segment(const struct ngd_gemm *g)
 {
-    if (g->quant.f8 && g->quant.group < g->k)
+    if (g->quant.form == NGD_QUANT_F8 && g->quant.group < g->k)
         return (int)g->quant.group; /* an attribute, INT32_MAX at most */
     return g->quant.group >= g->k                        ? NGD_QUANT_SEGMENT
            : g->quant.group % 128 == 0                   ? 128
@@ -65,7 +72,7 @@ static inline int64_t ngd_quant_column(const struct ngd_gemm *g)
 /* Returns the laid-out rows that a row of x takes. */
 static inline int64_t ngd_quant_terms(const struct ngd_gemm *g)
 {
-    return g->xt == NGD_F32 && !g->quant.f8 ? 2 : 1;
+    return g->xt == NGD_F32 && g->quant.form != NGD_QUANT_F8 ? 2 : 1;
 }
 
 /* Returns the number of laid-out rows that make the next block, of those that are left. */
@@ -73,6 +80,9 @@ static inline int64_t ngd_quant_block(int64_t left)
 {
     return left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
 }
+
+/* Twice the numbers of f4_e2m1. */
+static const int8_t ngd_quant_f4[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 /* Returns the number of bytes of a workspace for the planned rows. Fills *area if it is not NULL. */
 uint64_t ngd_quant_area(const struct ngd_gemm *g, char *workspace, struct ngd_quant_area *area);

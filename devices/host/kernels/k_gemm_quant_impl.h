@@ -31,6 +31,14 @@ SIMD_INLINE void quant_load_i4(const int8_t *p, quant_w *a, quant_w *b)
     *a = _mm256_and_si256(_mm256_xor_si256(v, _mm256_set1_epi16(8)), _mm256_set1_epi16(15));
     *b = _mm256_srai_epi16(v, 4);
 }
+SIMD_INLINE void quant_load_f4(const int8_t *p, quant_w *a, quant_w *b)
+{
+    const __m128i v = _mm_loadu_si128((const void *)p), numbers = _mm_loadu_si128((const void *)ngd_quant_f4),
+                  nibble = _mm_set1_epi8(15);
+
+    *a = _mm256_cvtepi8_epi16(_mm_shuffle_epi8(numbers, _mm_and_si128(v, nibble)));
+    *b = _mm256_cvtepi8_epi16(_mm_shuffle_epi8(numbers, _mm_and_si128(_mm_srli_epi16(v, 4), nibble)));
+}
 SIMD_INLINE quant_w quant_load_half(const int8_t *p)
 {
     return _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)p));
@@ -91,6 +99,13 @@ SIMD_INLINE void quant_load_i4(const int8_t *p, quant_w *a, quant_w *b)
         b->v[i] = (int16_t)(p[i] >> 4);
     }
 }
+SIMD_INLINE void quant_load_f4(const int8_t *p, quant_w *a, quant_w *b)
+{
+    for (int i = 0; i < QW; i++) {
+        a->v[i] = ngd_quant_f4[p[i] & 15];
+        b->v[i] = ngd_quant_f4[(uint8_t)p[i] >> 4];
+    }
+}
 SIMD_INLINE quant_w quant_load_half(const int8_t *p)
 {
     quant_w w;
@@ -137,6 +152,8 @@ SIMD_INLINE float quant_total(quant_f v)
 
 #define QUANT_BYTES_i8(n) (n)
 #define QUANT_BYTES_i4(n) ((n) / 2)
+#define QUANT_BYTES_f4(n) ((n) / 2)
+#define quant_begin_f4    quant_begin_i8
 
 /* Keeps the compiler from adding up the products of two vectors first, which takes more registers than there are. */
 #if NGD_SIMD >= 8
@@ -332,8 +349,10 @@ SIMD_INLINE void quant_put(const struct ngd_gemm *g, const struct ngd_gemm_data 
 
 QUANT_TILE(i8)
 QUANT_TILE(i4)
+QUANT_TILE(f4)
 QUANT_ROWS(i8)
 QUANT_ROWS(i4)
+QUANT_ROWS(f4)
 
 /* ---- wide ---- */
 
@@ -374,6 +393,23 @@ SIMD_INLINE int64_t quant_widen_vectors_i4(const int8_t *q, int64_t n, float off
     }
     return i;
 }
+
+SIMD_INLINE int64_t quant_widen_vectors_f4(const int8_t *q, int64_t n, float offset, float scale, float *dst)
+{
+    const __m128i numbers = _mm_loadu_si128((const void *)ngd_quant_f4), nibble = _mm_set1_epi8(15);
+    int64_t i = 0;
+
+    for (; i + 16 <= n; i += 16) {
+        const __m128i v = _mm_loadl_epi64((const void *)(q + i / 2)), low = _mm_and_si128(v, nibble),
+                      high = _mm_and_si128(_mm_srli_epi16(v, 4), nibble),
+                      each = _mm_shuffle_epi8(numbers, _mm_unpacklo_epi8(low, high));
+
+        _mm256_storeu_ps(dst + i, quant_widened_words(_mm256_cvtepi8_epi32(each), offset, scale));
+        _mm256_storeu_ps(dst + i + 8,
+                         quant_widened_words(_mm256_cvtepi8_epi32(_mm_srli_si128(each, 8)), offset, scale));
+    }
+    return i;
+}
 #else
 SIMD_INLINE int64_t quant_widen_vectors_i8(const int8_t *q, int64_t n, float offset, float scale, float *dst)
 {
@@ -386,18 +422,63 @@ SIMD_INLINE int64_t quant_widen_vectors_i4(const int8_t *q, int64_t n, float off
     (void)q, (void)n, (void)offset, (void)scale, (void)dst;
     return 0;
 }
+
+SIMD_INLINE int64_t quant_widen_vectors_f4(const int8_t *q, int64_t n, float offset, float scale, float *dst)
+{
+    (void)q, (void)n, (void)offset, (void)scale, (void)dst;
+    return 0;
+}
 #endif
 
-static void quant_widen_i8(const int8_t *q, int64_t n, float offset, float scale, float *dst)
+static void quant_widen_i8(const void *row, int64_t n, float offset, float scale, float *dst)
 {
+    const int8_t *q = row;
+
     for (int64_t i = quant_widen_vectors_i8(q, n, offset, scale, dst); i < n; i++)
         dst[i] = quant_widened(q[i], offset, scale);
 }
 
-static void quant_widen_i4(const int8_t *q, int64_t n, float offset, float scale, float *dst)
+static void quant_widen_i4(const void *row, int64_t n, float offset, float scale, float *dst)
 {
+    const int8_t *q = row;
+
     for (int64_t i = quant_widen_vectors_i4(q, n, offset, scale, dst); i < n; i += 2) {
         dst[i] = quant_widened((int8_t)((uint8_t)q[i / 2] << 4) >> 4, offset, scale);
         dst[i + 1] = quant_widened(q[i / 2] >> 4, offset, scale);
+    }
+}
+
+static void quant_widen_f4(const void *row, int64_t n, float offset, float scale, float *dst)
+{
+    const int8_t *q = row;
+
+    for (int64_t i = quant_widen_vectors_f4(q, n, offset, scale, dst); i < n; i += 2) {
+        dst[i] = quant_widened(ngd_quant_f4[q[i / 2] & 15], offset, scale);
+        dst[i + 1] = quant_widened(ngd_quant_f4[(uint8_t)q[i / 2] >> 4], offset, scale);
+    }
+}
+
+static void quant_widen_e8m0(const uint8_t *s, int64_t n, float *dst)
+{
+    int64_t i = 0;
+
+#if NGD_SIMD >= 8
+    for (; i + 8 <= n; i += 8) {
+        const __m256i v = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(s + i))),
+                      zero = _mm256_cmpeq_epi32(v, _mm256_setzero_si256()),
+                      nan = _mm256_cmpeq_epi32(v, _mm256_set1_epi32(255));
+        __m256i bits = _mm256_slli_epi32(v, 23);
+
+        bits = _mm256_or_si256(bits, _mm256_and_si256(zero, _mm256_set1_epi32(0x400000)));
+        bits = _mm256_or_si256(bits, _mm256_and_si256(nan, _mm256_set1_epi32(0x400000)));
+        _mm256_storeu_ps(dst + i, _mm256_mul_ps(_mm256_castsi256_ps(bits), _mm256_set1_ps(0.5F)));
+    }
+#endif
+    for (; i < n; i++) {
+        const uint32_t bits = s[i] == 0 || s[i] == 255 ? (uint32_t)s[i] << 23 | 0x400000 : (uint32_t)s[i] << 23;
+        float v;
+
+        memcpy(&v, &bits, sizeof(v));
+        dst[i] = v * 0.5F;
     }
 }

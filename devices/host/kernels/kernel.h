@@ -51,9 +51,9 @@ struct ngd_host_call {
     int64_t rows;       /* of dimension 0, if fixed */
     int64_t row_mult;   /* actual rows = symbols[row_sym] * row_mult */
     uint8_t row_sym;    /* NGD_NO_ROW_SYM = fixed */
-    uint8_t n_in, n_out;
-    bool slow;       /* the clock is read before the call, since it may take long */
-    uint16_t shared; /* parts in which the team runs it; 1: the leader alone */
+    bool slow;          /* the clock is read before the call, since it may take long */
+    uint16_t shared;    /* parts in which the team runs it; 1: the leader alone */
+    uint16_t n_in, n_out;
     uint16_t pieces; /* parts in which a single thread runs it, so that the launch can end in between */
     uint32_t node;   /* of the graph, for diagnoses */
     uint32_t n_ptrs;
