@@ -150,8 +150,9 @@ bool ngd_rows_sdpa(const struct ngd_graph *graph, const struct ngd_node *node, u
 
 /* ---- paged ---- */
 
-ngd_status_t ngd_op_check_caches(struct ngd_graph *graph, struct ngd_node *node, uint32_t i, ngd_dim_t kv_heads,
-                                 ngd_dim_t d, struct ngd_diag *diag)
+/* Checks that operand i is a cache [NB,BS,KH,D] of these heads. */
+static ngd_status_t check_key_cache(struct ngd_graph *graph, struct ngd_node *node, uint32_t i, ngd_dim_t kv_heads,
+                                    ngd_dim_t d, struct ngd_diag *diag)
 {
     const struct ngd_type *cache = ngd_node_in(graph, node, i);
     ngd_status_t status = ngd_op_takes(graph, node, i, "key_cache", NGD_TAKES_FLOAT, diag);
@@ -159,22 +160,39 @@ ngd_status_t ngd_op_check_caches(struct ngd_graph *graph, struct ngd_node *node,
 
     if (!status)
         status = ngd_op_rank_is(graph, node, i, "key_cache", 4, "[NB,BS,KH,D]", diag);
-    if (!status)
-        status = ngd_op_dtype_is(graph, node, i + 1, "value_cache", cache->dtype, diag);
-    if (!status)
-        status = ngd_op_shape_is(graph, node, i + 1, "value_cache", 4, cache->dims, "of key_cache's shape", diag);
+    if (!status && (cache->dims[2] != kv_heads || cache->dims[3] != d))
+        status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE, "key_cache %%%s is %s, but must be [NB,BS,%s,%s]",
+                             ngd_op_in_name(graph, node, i), ngd_op_type_text(graph, cache, text),
+                             ngd_op_dim_text(graph, kv_heads, kh), ngd_op_dim_text(graph, d, dd));
+    return status;
+}
+
+/* Checks that operand i is a cache like operand `key`, with d numbers a head. */
+static ngd_status_t check_cache_beside(struct ngd_graph *graph, struct ngd_node *node, uint32_t key, uint32_t i,
+                                       const char *role, ngd_dim_t d, struct ngd_diag *diag)
+{
+    const struct ngd_type *cache = ngd_node_in(graph, node, key);
+    const ngd_dim_t dims[] = {cache->dims[0], cache->dims[1], cache->dims[2], d};
+    ngd_status_t status = ngd_op_dtype_is(graph, node, i, role, cache->dtype, diag);
+
     if (status)
         return status;
-    if (cache->dims[2] != kv_heads || cache->dims[3] != d)
-        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE, "key_cache %%%s is %s, but must be [NB,BS,%s,%s]",
-                           ngd_op_in_name(graph, node, i), ngd_op_type_text(graph, cache, text),
-                           ngd_op_dim_text(graph, kv_heads, kh), ngd_op_dim_text(graph, d, dd));
-    return NGD_OK;
+    return ngd_op_shape_is(graph, node, i, role, 4, dims,
+                           d == cache->dims[3] ? "of key_cache's shape" : "of key_cache's blocks, rows and heads",
+                           diag);
+}
+
+ngd_status_t ngd_op_check_caches(struct ngd_graph *graph, struct ngd_node *node, uint32_t i, ngd_dim_t kv_heads,
+                                 ngd_dim_t d, struct ngd_diag *diag)
+{
+    ngd_status_t status = check_key_cache(graph, node, i, kv_heads, d, diag);
+
+    return status ? status : check_cache_beside(graph, node, i, i + 1, "value_cache", d, diag);
 }
 
 ngd_status_t ngd_shape_scatter_pa_kv(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
-    const struct ngd_type *key = ngd_node_in(graph, node, 0);
+    const struct ngd_type *key = ngd_node_in(graph, node, 0), *value = ngd_node_in(graph, node, 1);
     ngd_status_t status = ngd_op_takes(graph, node, 0, "key", NGD_TAKES_FLOAT, diag);
 
     if (!status)
@@ -182,12 +200,17 @@ ngd_status_t ngd_shape_scatter_pa_kv(struct ngd_graph *graph, struct ngd_node *n
     if (!status)
         status = ngd_op_dtype_is(graph, node, 1, "value", key->dtype, diag);
     if (!status)
-        status = ngd_op_shape_is(graph, node, 1, "value", 3, key->dims, "of key's shape", diag);
+        status = ngd_op_rank_is(graph, node, 1, "value", 3, "[T,KH,DV]", diag);
+    if (!status)
+        status = ngd_op_shape_is(graph, node, 1, "value", 3, (ngd_dim_t[]){key->dims[0], key->dims[1], value->dims[2]},
+                                 "of key's rows and heads", diag);
     if (!status)
         status = ngd_op_dtype_is(graph, node, 2, "slot_mapping", NGD_I32, diag);
     if (!status)
         status = ngd_op_shape_is(graph, node, 2, "slot_mapping", 1, key->dims, "[T]", diag);
-    return status ? status : ngd_op_check_caches(graph, node, 3, key->dims[1], key->dims[2], diag);
+    if (!status)
+        status = check_key_cache(graph, node, 3, key->dims[1], key->dims[2], diag);
+    return status ? status : check_cache_beside(graph, node, 3, 4, "value_cache", value->dims[2], diag);
 }
 
 /* Checks the mask: sparse_mode 3 is causal, and ignores the other two attributes as CANN does; 4 is a band that ends at
@@ -251,6 +274,28 @@ static ngd_status_t check_attention_attrs(struct ngd_graph *graph, struct ngd_no
     return NGD_OK;
 }
 
+/* Checks the second part of queries and keys, which has sizes of its own and no values. */
+static ngd_status_t check_rope_parts(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *query = ngd_node_in(graph, node, 0), *rope;
+    ngd_status_t status;
+
+    if (!ngd_node_has(node, 6) && !ngd_node_has(node, 7))
+        return NGD_OK;
+    if (!ngd_node_has(node, 6) || !ngd_node_has(node, 7))
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE,
+                           "query_rope and key_rope belong together: give both, or none of them");
+    rope = ngd_node_in(graph, node, 6);
+    status = ngd_op_dtype_is(graph, node, 6, "query_rope", query->dtype, diag);
+    if (!status)
+        status = ngd_op_rank_is(graph, node, 6, "query_rope", 3, "[T,H,R]", diag);
+    if (!status)
+        status = ngd_op_shape_is(graph, node, 6, "query_rope", 3,
+                                 (ngd_dim_t[]){query->dims[0], query->dims[1], rope->dims[2]},
+                                 "of query's rows and heads", diag);
+    return status ? status : check_cache_beside(graph, node, 1, 7, "key_rope", rope->dims[2], diag);
+}
+
 ngd_status_t ngd_shape_fused_attention(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     const struct ngd_type *query = ngd_node_in(graph, node, 0), *table = ngd_node_in(graph, node, 3);
@@ -271,6 +316,8 @@ ngd_status_t ngd_shape_fused_attention(struct ngd_graph *graph, struct ngd_node 
         status = ngd_op_shape_is(graph, node, 4, "actual_seq_lengths", 1, table->dims, "[S]", diag);
     if (!status)
         status = ngd_op_shape_is(graph, node, 5, "actual_seq_lengths_kv", 1, table->dims, "[S]", diag);
+    if (!status)
+        status = check_rope_parts(graph, node, diag);
     return status ? status : ngd_op_result(graph, node, 0, query->dtype, 3, query->dims, diag);
 }
 
@@ -282,7 +329,8 @@ ngd_status_t ngd_shape_fused_attention(struct ngd_graph *graph, struct ngd_node 
 bool ngd_rows_fused_attention(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
                               const char **why_p)
 {
-    if (ngd_op_in_carries(graph, node, 1, symbol) || ngd_op_in_carries(graph, node, 2, symbol)) {
+    if (ngd_op_in_carries(graph, node, 1, symbol) || ngd_op_in_carries(graph, node, 2, symbol) ||
+        (ngd_node_has(node, 7) && ngd_op_in_carries(graph, node, 7, symbol))) {
         *why_p = "the cache may not have rows of it";
         return false;
     }

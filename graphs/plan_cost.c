@@ -55,8 +55,9 @@ double ngd_flops_attention(const struct ngd_cost *c)
 {
     const struct ngd_plan_tensor *cache = in(c, 1), *table = in(c, 3);
     double context = cache->rank > 1 && table->rank > 1 ? (double)cache->dims[1] * (double)table->dims[1] / 2 : 1;
+    double rope = c->call->n_in > 6 && c->call->in[6] != NGD_PLAN_NONE ? (double)ngd_plan_elements(in(c, 6)) : 0;
 
-    return 4 * out_elements(c) * context;
+    return (4 * out_elements(c) + 2 * rope) * context;
 }
 
 /* Counts each query with all keys. */

@@ -306,6 +306,11 @@ static bool is_taken(struct ascend_issue *c, const struct attention *a)
                           ngd_dtype_name(a->k.dtype));
         return false;
     }
+    if (c->call->n_in > 6 && c->call->in[6] != NGD_PLAN_NONE) {
+        ngd_ascend_refuse(c, "query_rope and key_rope, as of a latent KV cache, are not served on NPUs yet: run this "
+                             "model on host");
+        return false;
+    }
     if (strcmp(ngd_call_str(c->call, "input_layout"), "TND") != 0) {
         ngd_ascend_refuse(c, "input_layout must be TND");
         return false;

@@ -20,6 +20,8 @@ struct attention_shape {
     int64_t window;                                     /* keys that a row sees; 0: all */
     bool freed;                                         /* blocks before the window of the first row are no blocks */
     double cap;                                         /* of the scores; 0: none */
+    int64_t rope;                                       /* numbers of the second part of a key in a latent cache, whose
+                                                         * keys are the values too; 0: the cache has keys and values */
 };
 
 RUN int64_t attention_all_rows(const struct attention_shape *s)
@@ -31,20 +33,33 @@ RUN int64_t attention_all_rows(const struct attention_shape *s)
     return n;
 }
 
+/* Appends an operand of the graph: `head` ("param", "input"), its name and type. */
+RUN void attention_operand(struct ngd_strbuf *sb, const char *head, char name, ngd_dtype_t dtype, const int64_t *dims,
+                           int rank)
+{
+    ngd_strbuf_printf(sb, " %s %%%c : %s[", head, name, ngd_dtype_name(dtype));
+    for (int i = 0; i < rank; i++)
+        ngd_strbuf_printf(sb, "%s%lld", i ? "," : "", (long long)dims[i]);
+    ngd_strbuf_append(sb, "]\n");
+}
+
 RUN void attention_text(const struct attention_shape *s, struct ngd_strbuf *sb)
 {
-    for (int i = 0; i < 2; i++)
-        ngd_strbuf_printf(sb, "%s %%%c : %s[%lld,%lld,%lld,%lld]\n", i ? " param" : "npugraph 1\ngraph \"a\" {\n param",
-                          "kv"[i], ngd_dtype_name(s->ct), (long long)s -> blocks, (long long)s -> block_size,
-                          (long long)s -> kv_heads, (long long)s -> d);
+    const int64_t rows = attention_all_rows(s);
+
+    ngd_strbuf_append(sb, "npugraph 1\ngraph \"a\" {\n");
+    attention_operand(sb, "param", 'k', s->ct, (int64_t[]){s->blocks, s->block_size, s->kv_heads, s->d}, 4);
+    attention_operand(sb, "param", s->rope ? 'r' : 'v', s->ct,
+                      (int64_t[]){s->blocks, s->block_size, s->kv_heads, s->rope ? s->rope : s->d}, 4);
+    attention_operand(sb, "input", 'q', s->qt, (int64_t[]){rows, s->heads, s->d}, 3);
+    attention_operand(sb, "input", 't', NGD_I32, (int64_t[]){s->n_seqs, s->table_width}, 2);
+    if (s->rope)
+        attention_operand(sb, "input", 'p', s->qt, (int64_t[]){rows, s->heads, s->rope}, 3);
     ngd_strbuf_printf(sb,
-                      " input %%q : %s[%lld,%lld,%lld]\n input %%t : i32[%lld,%lld]\n host %%ql : i64[%lld]\n"
-                      " host %%kl : i64[%lld]\n",
-                      ngd_dtype_name(s->qt), (long long)attention_all_rows(s), (long long)s->heads, (long long)s->d,
-                      (long long)s->n_seqs, (long long)s->table_width, (long long)s->n_seqs, (long long)s->n_seqs);
-    ngd_strbuf_printf(sb,
-                      " %%y = npu.fused_infer_attention_score(%%q, %%k, %%v, %%t, %%ql, %%kl) {num_heads=%lld, "
+                      " host %%ql : i64[%lld]\n host %%kl : i64[%lld]\n"
+                      " %%y = npu.fused_infer_attention_score(%%q, %%k, %%%c, %%t, %%ql, %%kl%s) {num_heads=%lld, "
                       "num_key_value_heads=%lld, scale=%.17g, block_size=%lld",
+                      (long long)s->n_seqs, (long long)s->n_seqs, s->rope ? 'k' : 'v', s->rope ? ", %p, %r" : "",
                       (long long)s->heads, (long long)s->kv_heads, s->scale, (long long)s->block_size);
     if (s->window)
         ngd_strbuf_printf(sb, ", sparse_mode=4, pre_tokens=%lld, next_tokens=0", (long long)s->window - 1);
@@ -54,7 +69,8 @@ RUN void attention_text(const struct attention_shape *s, struct ngd_strbuf *sb)
 }
 
 struct attention_data {
-    struct numbers q, k, v;
+    struct numbers q, k, v; /* of a latent cache, v has the second parts of the keys, and p those of the queries */
+    struct numbers p;
     int32_t *table;
     int64_t ends[ATTENTION_SEQS];
     double *want, *size; /* size: the largest |v| that an element is a mean of */
@@ -79,25 +95,37 @@ RUN void make_table(const struct attention_shape *s, struct attention_data *d, s
                     : -1 - (int32_t)b;
 }
 
+/* Where a key's numbers begin in a cache with n of them. */
 RUN int64_t slot_of(const struct attention_shape *s, const struct attention_data *d, int64_t seq, int64_t key,
-                    int64_t head)
+                    int64_t head, int64_t n)
 {
     int64_t block = d->table[seq * s->table_width + key / s->block_size];
 
-    return ((block * s->block_size + key % s->block_size) * s->kv_heads + head) * s->d;
+    return ((block * s->block_size + key % s->block_size) * s->kv_heads + head) * n;
+}
+
+RUN double product_of(const struct numbers *a, int64_t at, const struct numbers *b, int64_t begin, int64_t n)
+{
+    double sum = 0;
+
+    for (int64_t e = 0; e < n; e++)
+        sum += a->value[at + e] * b->value[begin + e];
+    return sum;
 }
 
 RUN void attend(const struct attention_shape *s, struct attention_data *d, int64_t seq, int64_t row, int64_t head,
                 int64_t keys)
 {
+    const struct numbers *values = s->rope ? &d->k : &d->v;
     double *score = calloc((size_t)keys, sizeof(double)), top = -INFINITY, sum = 0;
     int64_t at = (row * s->heads + head) * s->d, kv_head = head / (s->heads / s->kv_heads), first = first_seen(s, keys);
 
     for (int64_t j = first; j < keys; j++) {
-        int64_t k = slot_of(s, d, seq, j, kv_head);
-
-        for (int64_t e = 0; e < s->d; e++)
-            score[j] += s->scale * d->q.value[at + e] * d->k.value[k + e];
+        score[j] = product_of(&d->q, at, &d->k, slot_of(s, d, seq, j, kv_head, s->d), s->d);
+        if (s->rope)
+            score[j] += product_of(&d->p, (row * s->heads + head) * s->rope, &d->v,
+                                   slot_of(s, d, seq, j, kv_head, s->rope), s->rope);
+        score[j] *= s->scale;
         score[j] = s->cap > 0 ? s->cap * tanh(score[j] / s->cap) : score[j];
         top = fmax(top, score[j]);
     }
@@ -107,7 +135,7 @@ RUN void attend(const struct attention_shape *s, struct attention_data *d, int64
         double y = 0, size = 0;
 
         for (int64_t j = first; j < keys; j++) {
-            double v = d->v.value[slot_of(s, d, seq, j, kv_head) + e];
+            double v = values->value[slot_of(s, d, seq, j, kv_head, s->d) + e];
 
             y += score[j] / sum * v;
             size = fmax(size, fabs(v));
@@ -120,12 +148,13 @@ RUN void attend(const struct attention_shape *s, struct attention_data *d, int64
 
 RUN void attention_data_open(const struct attention_shape *s, struct attention_data *d, struct random *r)
 {
-    int64_t n = attention_all_rows(s) * s->heads * s->d, cache = s->blocks * s->block_size * s->kv_heads * s->d,
-            row = 0;
+    int64_t heads = attention_all_rows(s) * s->heads, n = heads * s->d, row = 0,
+            slots = s->blocks * s->block_size * s->kv_heads;
 
     numbers_random(&d->q, s->qt, n, 1, r);
-    numbers_random(&d->k, s->ct, cache, 1, r);
-    numbers_random(&d->v, s->ct, cache, 3, r);
+    numbers_random(&d->k, s->ct, slots * s->d, 1, r);
+    numbers_random(&d->v, s->ct, slots * (s->rope ? s->rope : s->d), s->rope ? 1 : 3, r);
+    numbers_random(&d->p, s->qt, heads * s->rope, 1, r);
     make_table(s, d, r);
     d->want = calloc((size_t)n + 1, sizeof(double));
     d->size = calloc((size_t)n + 1, sizeof(double));
@@ -142,6 +171,7 @@ RUN void attention_data_close(struct attention_data *d)
     numbers_close(&d->q);
     numbers_close(&d->k);
     numbers_close(&d->v);
+    numbers_close(&d->p);
     free(d->table);
     free(d->want);
     free(d->size);
@@ -152,7 +182,8 @@ RUN void attention_compute(struct bench *b, const struct attention_shape *s, con
                            const char *text, char *y)
 {
     uint64_t table_bytes = (uint64_t)(s->n_seqs * s->table_width) * 4;
-    struct ngd_span in[2] = {{d->q.data, numbers_bytes(&d->q)}, {d->table, table_bytes}};
+    struct ngd_span in[3] = {
+        {d->q.data, numbers_bytes(&d->q)}, {d->table, table_bytes}, {d->p.data, numbers_bytes(&d->p)}};
     struct ngd_host_value hosts[2] = {{d->ends, (uint32_t)s->n_seqs}, {s->keys, (uint32_t)s->n_seqs}};
     struct ngd_out out = {y, numbers_bytes(&d->q)};
     struct ngd_launch launch = {.inputs = in, .hosts = hosts, .outputs = &out};

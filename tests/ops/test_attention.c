@@ -299,7 +299,70 @@ START_TEST(row_in_a_window_has_the_same_bits_alone)
 }
 END_TEST
 
+/* Keys of two parts of any sizes, whose first part is the values. 40 heads of one key head: more than are computed
+ * together. */
+START_TEST(attention_over_a_latent_cache_is_right)
+{
+    static const int64_t heads[][2] = {{16, 1}, {40, 1}, {1, 1}, {6, 2}, {5, 1}};
+    static const int64_t dims[][2] = {{1, 1}, {16, 8}, {17, 6}, {48, 17}, {128, 64}};
+    struct bench benches[NGD_ISA_MAX];
+    struct random r = {19};
+
+    benches_open(benches);
+    for (size_t h = 0; h < 5; h++)
+        for (size_t d = 0; d < 5; d++) {
+            struct attention_shape s = {.heads = heads[h][0],
+                                        .kv_heads = heads[h][1],
+                                        .d = dims[d][0],
+                                        .rope = dims[d][1],
+                                        .block_size = 1 + random_below(&r, 20),
+                                        .blocks = 40,
+                                        .table_width = 300,
+                                        .qt = types[(h + d) % N_TYPES][0],
+                                        .ct = types[(h + d) % N_TYPES][1],
+                                        .scale = 0.2,
+                                        .n_seqs = 4,
+                                        .rows = {1, 0, 13, 2},
+                                        .keys = {129, 3, 13, 290},
+                                        .window = h % 2 ? 0 : 100,
+                                        .freed = true};
+
+            check_shape(benches, &s, &r);
+        }
+    benches_close(benches);
+}
+END_TEST
+
+/* The sizes of DeepSeek-V2. */
+START_TEST(attention_over_a_latent_cache_of_published_sizes_is_right)
+{
+    struct bench benches[NGD_ISA_MAX];
+    struct random r = {20};
+
+    benches_open(benches);
+    for (size_t t = 0; t < N_TYPES; t++) {
+        struct attention_shape s = {.heads = 16,
+                                    .kv_heads = 1,
+                                    .d = 512,
+                                    .rope = 64,
+                                    .block_size = 16,
+                                    .blocks = 20,
+                                    .table_width = 20,
+                                    .qt = types[t][0],
+                                    .ct = types[t][1],
+                                    .scale = 0.114,
+                                    .n_seqs = 2,
+                                    .rows = {1, 3},
+                                    .keys = {300, 130}};
+
+        check_shape(benches, &s, &r);
+    }
+    benches_close(benches);
+}
+END_TEST
+
 UNIT_MAIN("ops/attention", attention_of_any_group_and_head_size_is_right,
           attention_over_contexts_around_a_chunk_and_far_beyond_is_right, attention_of_prompt_chunks_is_causal,
           attention_of_mixed_sequences_is_right_and_rows_of_nobody_are_zero, attention_with_extreme_scores_is_right,
-          attention_in_a_window_reads_that_window_alone, attention_caps_scores, row_in_a_window_has_the_same_bits_alone)
+          attention_in_a_window_reads_that_window_alone, attention_caps_scores, attention_over_a_latent_cache_is_right,
+          attention_over_a_latent_cache_of_published_sizes_is_right, row_in_a_window_has_the_same_bits_alone)

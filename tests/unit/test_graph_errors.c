@@ -519,6 +519,49 @@ START_TEST(attention_names_what_does_not_fit)
 }
 END_TEST
 
+START_TEST(attention_over_a_latent_names_what_does_not_fit)
+{
+#define LATENT(query_rope, key_rope, operands)                                                                  \
+    "state %kc : bf16[32,16,1,8]\nstate %kr : " key_rope "\ninput %q : f32[4,4,8]\ninput %qr : " query_rope     \
+    "\ninput %t : i32[2,8]\nhost %ql : i64[2]\nhost %kl : i64[2]\n"                                             \
+    "%o = npu.fused_infer_attention_score(%q, %kc, %kc, %t, %ql, %kl, " operands ") {scale=0.35, num_heads=4, " \
+    "num_key_value_heads=1, block_size=16}\nreturn %o"
+    static const struct refusal refusals[] = {
+        {LATENT("f32[4,4,6]", "bf16[32,16,1,6]", "%qr"), NGD_ERR_GRAPH_SHAPE,
+         "query_rope and key_rope belong together"},
+        {LATENT("f32[4,4,6]", "bf16[32,16,1,6]", "none, %kr"), NGD_ERR_GRAPH_SHAPE, "belong together"},
+        {LATENT("bf16[4,4,6]", "bf16[32,16,1,6]", "%qr, %kr"), NGD_ERR_GRAPH_DTYPE, "query_rope %qr is bf16|f32"},
+        {LATENT("f32[4,24]", "bf16[32,16,1,6]", "%qr, %kr"), NGD_ERR_GRAPH_SHAPE, "query_rope %qr|[T,H,R]"},
+        {LATENT("f32[4,2,6]", "bf16[32,16,1,6]", "%qr, %kr"), NGD_ERR_GRAPH_SHAPE, "query_rope %qr|f32[4,4,6]"},
+        {LATENT("f32[4,4,6]", "f32[32,16,1,6]", "%qr, %kr"), NGD_ERR_GRAPH_DTYPE, "key_rope %kr is f32|bf16"},
+        {LATENT("f32[4,4,6]", "bf16[32,16,1,8]", "%qr, %kr"), NGD_ERR_GRAPH_SHAPE, "key_rope %kr|bf16[32,16,1,6]"},
+        {LATENT("f32[4,4,6]", "bf16[16,32,1,6]", "%qr, %kr"), NGD_ERR_GRAPH_SHAPE, "key_rope %kr|bf16[32,16,1,6]"},
+    };
+
+    CHECK_REFUSALS(refusals);
+    ngd_graph_unref(parse_body(LATENT("f32[4,4,6]", "bf16[32,16,1,6]", "%qr, %kr")));
+    ngd_graph_unref(parse_body(LATENT("f32[4,4,6]", "bf16[32,16,1,6]", "none, none")));
+}
+END_TEST
+
+START_TEST(cache_writes_name_what_does_not_fit)
+{
+#define WRITE(value, value_cache)                                                                        \
+    "state %kc : bf16[32,16,1,8]\nstate %vc : " value_cache "\ninput %k : f32[4,1,8]\ninput %v : " value \
+    "\ninput %s : i32[4]\nnpu.scatter_pa_kv_cache(%k, %v, %s, %kc, %vc)"
+    static const struct refusal refusals[] = {
+        {WRITE("f32[4,1,6]", "bf16[32,16,1,8]"), NGD_ERR_GRAPH_SHAPE, "value_cache %vc|bf16[32,16,1,6]"},
+        {WRITE("f32[4,2,6]", "bf16[32,16,1,6]"), NGD_ERR_GRAPH_SHAPE, "value %v|f32[4,1,6]"},
+        {WRITE("f32[4,6]", "bf16[32,16,1,6]"), NGD_ERR_GRAPH_SHAPE, "value %v|[T,KH,DV]"},
+        {WRITE("f32[4,1,6]", "f32[32,16,1,6]"), NGD_ERR_GRAPH_DTYPE, "value_cache %vc"},
+        {WRITE("f32[4,1,6]", "bf16[31,16,1,6]"), NGD_ERR_GRAPH_SHAPE, "value_cache %vc|bf16[32,16,1,6]"},
+    };
+
+    CHECK_REFUSALS(refusals);
+    ngd_graph_unref(parse_body(WRITE("f32[4,1,6]", "bf16[32,16,1,6]")));
+}
+END_TEST
+
 START_TEST(mixtures_of_experts_name_what_does_not_fit)
 {
 #define GROUPED(x, n, w, attrs)                                                   \
@@ -710,5 +753,6 @@ UNIT_MAIN("graphs/graph errors", a_text_that_does_not_parse_says_where,
           sizes_that_overflow_are_refused, what_cannot_be_captured_is_refused_with_a_way_out,
           symbols_are_known_used_and_bounded, only_states_and_their_aliases_are_written,
           a_graph_without_effect_is_refused, attention_names_what_does_not_fit,
+          attention_over_a_latent_names_what_does_not_fit, cache_writes_name_what_does_not_fit,
           mixtures_of_experts_name_what_does_not_fit, texts_made_to_hurt_are_refused_cheaply,
           more_symbols_inputs_or_outputs_than_the_limits_are_refused)

@@ -65,6 +65,13 @@ START_TEST(operators_that_keep_rows_apart_are_accepted)
         "host %kl : i64[S]\nnpu.scatter_pa_kv_cache(%n, %n, %slots, %k, %v)\n"
         "%o = npu.fused_infer_attention_score(%q, %k, %v, %t, %ql, %kl) {num_heads=4, num_key_value_heads=2, scale=1, "
         "block_size=16}\nreturn %o",
+        /* The same over a latent cache. */
+        "sym T 1..64 buckets 64\nsym S 1..8 buckets 8\nstate %k : f32[32,16,1,8]\nstate %r : f32[32,16,1,4]\n"
+        "input %q : f32[T,4,8]\ninput %p : f32[T,4,4]\ninput %n : f32[T,1,8]\ninput %m : f32[T,1,4]\n"
+        "input %slots : i32[T]\ninput %t : i32[S,8]\nhost %ql : i64[S]\nhost %kl : i64[S]\n"
+        "npu.scatter_pa_kv_cache(%n, %m, %slots, %k, %r)\n"
+        "%o = npu.fused_infer_attention_score(%q, %k, %k, %t, %ql, %kl, %p, %r) {num_heads=4, num_key_value_heads=1, "
+        "scale=1, block_size=16}\nreturn %o",
     };
 
     for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++)

@@ -5,8 +5,12 @@
  * The host lists come with every replay and the block table is data, so both are checked here before an address is
  * computed from them. Lengths that do not fit, or a block outside the cache, end the call with INDEX_RANGE.
  *
- * Work is counted in units: a block of rows of one sequence, with one key head. Every part walks the list of sequences,
- * which is short, to find its own units.
+ * Work is counted in units: a block of rows of one sequence, with the query heads of one key head, or, if that makes
+ * fewer units than parts, with a piece of them. Every part walks the list of sequences, which is short, to find its own
+ * units.
+ *
+ * query_rope and key_rope are a second part of queries and keys (k_attention.h). With the latent cache of MLA,
+ * key_cache and value_cache are one tensor with one head.
  */
 #include "devices/host/kernels/k_attention.h"
 #include "base/mem.h"
@@ -16,15 +20,17 @@
 
 struct attention {
     int64_t heads, kv_heads, group, d, dp;
-    int64_t row_block; /* rows of a sequence that are computed together */
+    int64_t rope_d, rope_at; /* of the second parts: k_attention.h */
+    int64_t row_block;       /* rows of a sequence that are computed together */
     int64_t block_size, blocks, table_width, tokens;
-    int64_t q_row, q_head;                       /* bytes */
-    int64_t kv_block[2], kv_slot[2], kv_head[2]; /* bytes; keys, values */
+    int64_t q_row[2], q_head[2];                 /* bytes; query, query_rope */
+    int64_t kv_block[3], kv_slot[3], kv_head[3]; /* bytes; keys, values, key_rope */
     int64_t table_row;                           /* elements */
     int64_t y_row, y_head;                       /* bytes */
     int64_t window;                              /* keys that a row sees, its own among them; 0: all */
     float scale, cap;
     ngd_dtype_t qt, ct;
+    bool latent;                  /* values are the keys: one read gives both */
     uint32_t lengths, lengths_kv; /* host parameters */
     uint64_t thread_workspace;
     const struct ngd_attn_table *table;
@@ -36,6 +42,7 @@ struct unit {
     int64_t row, rows;     /* of the query tensor */
     int64_t keys;          /* up to the first row's own; each later row has one more */
     int64_t head;          /* of the cache */
+    int64_t first, group;  /* query heads: the first one, and how many */
     const int32_t *blocks; /* the sequence's row of the table */
 };
 
@@ -43,7 +50,7 @@ struct unit {
 static bool find_keys(const struct attention *a, const struct ngd_host_call *call, struct ngd_host_run *run,
                       const struct unit *u, int64_t begin, int64_t j, int64_t n, struct ngd_attn_scratch *s)
 {
-    const char *k = call->ptrs[1], *v = call->ptrs[2];
+    const char *k = call->ptrs[1], *v = call->ptrs[2], *rope = a->rope_d ? call->ptrs[7] : NULL;
 
     while (j < n) {
         const int64_t at = begin + j, slot = at % a->block_size, block = u->blocks[at / a->block_size];
@@ -56,6 +63,8 @@ static bool find_keys(const struct attention *a, const struct ngd_host_call *cal
         for (int64_t i = 0; i < run_of; i++, j++) {
             s->k[j] = k + block * a->kv_block[0] + (slot + i) * a->kv_slot[0] + u->head * a->kv_head[0];
             s->v[j] = v + block * a->kv_block[1] + (slot + i) * a->kv_slot[1] + u->head * a->kv_head[1];
+            if (rope)
+                s->rope[j] = rope + block * a->kv_block[2] + (slot + i) * a->kv_slot[2] + u->head * a->kv_head[2];
         }
     }
     return true;
@@ -64,25 +73,25 @@ static bool find_keys(const struct attention *a, const struct ngd_host_call *cal
 static void begin_paged_unit(const struct attention *a, const struct ngd_host_call *call, const struct unit *u,
                              struct ngd_attn_scratch *s)
 {
-    for (int64_t r = 0; r < u->rows; r++) {
-        for (int64_t g = 0; g < a->group; g++) {
-            const int64_t i = r * a->group + g;
-            const char *q = call->ptrs[0] + (u->row + r) * a->q_row + (u->head * a->group + g) * a->q_head;
+    for (int64_t i = 0; i < u->rows * u->group; i++) {
+        const int64_t row = u->row + i / u->group, head = u->first + i % u->group;
+        float *q = s->q + i * a->dp;
 
-            a->table->load[a->qt](q, a->d, a->dp, a->scale, s->q + i * a->dp);
-            memset(s->o + i * a->dp, 0, (size_t)a->dp * sizeof(float));
-            s->max[i] = -INFINITY;
-            s->sum[i] = 0;
-        }
+        a->table->load[a->qt](call->ptrs[0] + row * a->q_row[0] + head * a->q_head[0], a->d, a->rope_at, a->scale, q);
+        if (a->rope_d)
+            a->table->load[a->qt](call->ptrs[6] + row * a->q_row[1] + head * a->q_head[1], a->rope_d,
+                                  a->dp - a->rope_at, a->scale, q + a->rope_at);
+        memset(s->o + i * a->dp, 0, (size_t)a->dp * sizeof(float));
+        s->max[i] = -INFINITY;
+        s->sum[i] = 0;
     }
 }
 
 static void end_unit(const struct attention *a, const struct ngd_host_call *call, const struct unit *u,
                      const struct ngd_attn_scratch *s)
 {
-    for (int64_t i = 0; i < u->rows * a->group; i++) {
-        char *y = call->ptrs[call->n_in] + (u->row + i / a->group) * a->y_row +
-                  (u->head * a->group + i % a->group) * a->y_head;
+    for (int64_t i = 0; i < u->rows * u->group; i++) {
+        char *y = call->ptrs[call->n_in] + (u->row + i / u->group) * a->y_row + (u->first + i % u->group) * a->y_head;
 
         a->table->store[a->qt](s->o + i * a->dp, s->sum[i], a->d, y);
     }
@@ -102,12 +111,14 @@ static int64_t within_chunk(int64_t key, int64_t n)
 static void run_paged_unit(const struct attention *a, const struct ngd_host_call *call, struct ngd_host_run *run,
                            const struct unit *u)
 {
-    const int64_t queries = u->rows * a->group, total = u->keys + u->rows - 1, first = first_key(a, u->keys);
+    const int64_t queries = u->rows * u->group, total = u->keys + u->rows - 1, first = first_key(a, u->keys);
     struct ngd_attn_scratch s;
     int64_t *count = ngd_attn_lay_out(&s, call->workspace + ngd_host_thread * a->thread_workspace,
                                       (uint64_t)(a->row_block * a->group), (uint64_t)a->dp, false, a->window > 0);
 
     s.cap = a->cap;
+    s.rope_d = a->rope_d;
+    s.rope_at = a->rope_at;
     begin_paged_unit(a, call, u, &s);
     for (int64_t at = first / NGD_ATTN_CHUNK * NGD_ATTN_CHUNK; at < total; at += NGD_ATTN_CHUNK) {
         const int64_t n = total - at < NGD_ATTN_CHUNK ? total - at : NGD_ATTN_CHUNK;
@@ -115,9 +126,9 @@ static void run_paged_unit(const struct attention *a, const struct ngd_host_call
         if (!find_keys(a, call, run, u, at, first > at ? first - at : 0, n, &s))
             return;
         for (int64_t i = 0; i < queries; i++) {
-            count[i] = within_chunk(u->keys + i / a->group - at, n);
+            count[i] = within_chunk(u->keys + i / u->group - at, n);
             if (s.from)
-                s.from[i] = within_chunk(first_key(a, u->keys + i / a->group) - at, n);
+                s.from[i] = within_chunk(first_key(a, u->keys + i / u->group) - at, n);
         }
         a->table->chunk[a->ct](&s, a->d, a->d, a->dp, queries, count);
     }
@@ -128,6 +139,7 @@ static void run_paged_unit(const struct attention *a, const struct ngd_host_call
 
 struct sequences {
     int64_t n;
+    int64_t pieces;            /* of the query heads of a key head */
     const int64_t *end, *keys; /* host parameters */
 };
 
@@ -139,7 +151,8 @@ static bool check_sequences(const struct attention *a, const struct ngd_host_cal
     const int64_t rows = ngd_host_rows(call, run);
     int64_t before = 0;
 
-    *q = (struct sequences){.n = end->n < keys->n ? end->n : keys->n, .end = end->values, .keys = keys->values};
+    *q = (struct sequences){
+        .n = end->n < keys->n ? end->n : keys->n, .pieces = 1, .end = end->values, .keys = keys->values};
     for (int64_t i = 0; i < q->n; before = q->end[i++]) {
         if (q->end[i] < before || q->end[i] > rows) {
             ngd_host_fail(call, run, NGD_ERR_INDEX_RANGE, q->end[i]);
@@ -157,7 +170,23 @@ static int64_t units_of(const struct attention *a, const struct sequences *q, in
 {
     const int64_t rows = q->end[i] - (i ? q->end[i - 1] : 0);
 
-    return (rows + a->row_block - 1) / a->row_block * a->kv_heads;
+    return (rows + a->row_block - 1) / a->row_block * a->kv_heads * q->pieces;
+}
+
+/*
+ * Divides the query heads of each key head until there are as many units as parts; a piece has four heads or more,
+ * which are computed together (GROUP of k_attention_impl.h). Each piece reads the keys, so this is for few units only,
+ * as of one sequence with a latent cache. Returns the number of all units.
+ */
+static int64_t divide_heads(const struct attention *a, struct sequences *q, uint32_t parts)
+{
+    int64_t total = 0;
+
+    for (int64_t i = 0; i < q->n; i++)
+        total += units_of(a, q, i);
+    while (total * q->pieces < parts && a->group >= 8 * q->pieces)
+        q->pieces *= 2;
+    return total * q->pieces;
 }
 
 /* Finds a unit of sequence i by its number. Later rows come first: they take longest, and short units fill the gaps at
@@ -166,14 +195,19 @@ static struct unit unit_of(const struct attention *a, const struct ngd_host_call
                            int64_t i, int64_t number)
 {
     const int64_t begin = i ? q->end[i - 1] : 0, rows = q->end[i] - begin;
-    const int64_t blocks = (rows + a->row_block - 1) / a->row_block, block = blocks - 1 - number / a->kv_heads;
-    const int64_t row = block * a->row_block;
+    const int64_t blocks = (rows + a->row_block - 1) / a->row_block, of_block = a->kv_heads * q->pieces;
+    const int64_t row = (blocks - 1 - number / of_block) * a->row_block, head = number % of_block / q->pieces;
+    int64_t first, last;
+
+    ngd_host_split(a->group, 1, (uint32_t)(number % q->pieces), (uint32_t)q->pieces, &first, &last);
 
     return (struct unit){
         .row = begin + row,
         .rows = rows - row < a->row_block ? rows - row : a->row_block,
         .keys = q->keys[i] - rows + row + 1,
-        .head = number % a->kv_heads,
+        .head = head,
+        .first = head * a->group + first,
+        .group = last - first,
         .blocks = (const int32_t *)(const void *)call->ptrs[3] + i * a->table_row,
     };
 }
@@ -192,15 +226,13 @@ static void attend_units(const struct attention *a, const struct ngd_host_call *
                          uint32_t part, uint32_t parts)
 {
     struct sequences q;
-    int64_t total = 0, begin, end, first = 0;
+    int64_t begin, end, first = 0;
 
     if (!check_sequences(a, call, run, &q))
         return;
     if (part == 0)
         clear_rest(a, call, run, &q);
-    for (int64_t i = 0; i < q.n; i++)
-        total += units_of(a, &q, i);
-    ngd_host_split(total, 1, part, parts, &begin, &end);
+    ngd_host_split(divide_heads(a, &q, parts), 1, part, parts, &begin, &end);
     for (int64_t i = 0; i < q.n && first < end; i++) {
         const int64_t units = units_of(a, &q, i);
 
@@ -222,9 +254,9 @@ static void run_paged_attention(const struct ngd_host_call *call, struct ngd_hos
 
 /* ---- capture ----------------------------------------------------------------------------------------- */
 
-static void set_caches(struct attention *a, const struct ngd_plan_tensor *const cache[2])
+static void set_caches(struct attention *a, const struct ngd_plan_tensor *const cache[3])
 {
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3 && cache[i]; i++) {
         const int64_t size = (int64_t)ngd_dtype_bytes(cache[i]->dtype);
 
         a->kv_block[i] = cache[i]->strides[0] * size;
@@ -238,18 +270,20 @@ static void set_caches(struct attention *a, const struct ngd_plan_tensor *const 
 static struct attention attention_of(const struct ngd_plan *plan, const struct ngd_plan_call *call)
 {
     const struct ngd_plan_tensor *q = ngd_call_in(plan, call, 0), *table = ngd_call_in(plan, call, 3);
-    const struct ngd_plan_tensor *cache[2] = {ngd_call_in(plan, call, 1), ngd_call_in(plan, call, 2)};
+    const struct ngd_plan_tensor *rope = ngd_call_in(plan, call, 6);
+    const struct ngd_plan_tensor *cache[3] = {ngd_call_in(plan, call, 1), ngd_call_in(plan, call, 2),
+                                              ngd_call_in(plan, call, 7)};
     const int64_t size = (int64_t)ngd_dtype_bytes(q->dtype);
     struct attention a = {
         .heads = ngd_call_int(call, "num_heads"),
         .kv_heads = ngd_call_int(call, "num_key_value_heads"),
         .d = q->dims[2],
-        .dp = (q->dims[2] + 15) & ~(int64_t)15,
+        .rope_at = (q->dims[2] + 15) & ~(int64_t)15,
         .block_size = ngd_call_int(call, "block_size"),
         .table_width = table->dims[1],
         .tokens = q->dims[0],
-        .q_row = q->strides[0] * size,
-        .q_head = q->strides[1] * size,
+        .q_row = {q->strides[0] * size, rope ? rope->strides[0] * size : 0},
+        .q_head = {q->strides[1] * size, rope ? rope->strides[1] * size : 0},
         .table_row = table->strides[0],
         .y_row = q->dims[1] * q->dims[2] * size,
         .y_head = q->dims[2] * size,
@@ -262,9 +296,12 @@ static struct attention attention_of(const struct ngd_plan *plan, const struct n
 
     if (ngd_call_int(call, "sparse_mode") == 4)
         a.window = ngd_call_int(call, "pre_tokens") + 1;
+    a.rope_d = rope ? rope->dims[2] : 0;
+    a.dp = a.rope_at + ((a.rope_d + 15) & ~(int64_t)15);
     a.group = a.heads / a.kv_heads;
     a.row_block = a.group < NGD_ATTN_QUERIES ? NGD_ATTN_QUERIES / a.group : 1;
     set_caches(&a, cache);
+    a.latent = call->in[1] == call->in[2];
     a.thread_workspace = ngd_attn_scratch_bytes((uint64_t)(a.row_block * a.group), (uint64_t)a.dp, false);
     return a;
 }
@@ -280,9 +317,9 @@ static ngd_status_t attention_select(const struct ngd_plan *plan, const struct n
     struct attention a = attention_of(plan, call);
 
     (void)diag;
-    for (uint32_t i = 0; i < 4; i++)
-        if (last_contiguous(ngd_call_in(plan, call, i)))
-            *strided_p |= 1u << i;
+    for (uint32_t i = 0; i < 8; i++)
+        if (i < 4 || (i > 5 && ngd_call_in(plan, call, i)))
+            *strided_p |= (uint32_t)last_contiguous(ngd_call_in(plan, call, i)) << i;
     *workspace_p = a.thread_workspace * threads;
     return NGD_OK;
 }
@@ -294,8 +331,9 @@ static double attention_cost(const struct attention *a, ngd_isa_t isa)
     const double most = a->window && a->window < 2048 ? (double)a->window : 2048;
     const double limit = (double)a->table_width * (double)a->block_size / 2, context = limit < most ? limit : most;
     const double size = (double)ngd_dtype_bytes(a->ct);
-    const double read = 2 * context * (double)a->kv_heads * (double)a->d * size / 8;
-    const double math = 4 * context * (double)(a->tokens * a->heads * a->d) / (isa == NGD_ISA_SCALAR ? 1.5 : 20);
+    const double read = context * (double)a->kv_heads * (double)((a->latent ? 1 : 2) * a->d + a->rope_d) * size / 8;
+    const double math =
+        2 * context * (double)(a->tokens * a->heads * (2 * a->d + a->rope_d)) / (isa == NGD_ISA_SCALAR ? 1.5 : 20);
 
     return 100 + (read > math ? read : math);
 }
@@ -316,19 +354,13 @@ static ngd_status_t attention_prepare(struct ngd_host_prepare *p, struct ngd_dia
 
 #define FIELD(field) NGD_STATIC_FIELD(struct attention, field)
 static const struct ngd_static_field constants[] = {
-    FIELD(heads),       FIELD(kv_heads),
-    FIELD(group),       FIELD(d),
-    FIELD(dp),          FIELD(row_block),
-    FIELD(block_size),  FIELD(blocks),
-    FIELD(table_width), FIELD(tokens),
-    FIELD(q_row),       FIELD(q_head),
-    FIELD(kv_block),    FIELD(kv_slot),
-    FIELD(kv_head),     FIELD(table_row),
-    FIELD(y_row),       FIELD(y_head),
-    FIELD(scale),       FIELD(qt),
-    FIELD(window),      FIELD(cap),
-    FIELD(ct),          FIELD(lengths),
-    FIELD(lengths_kv),  FIELD(thread_workspace),
+    FIELD(heads),      FIELD(kv_heads),  FIELD(group),       FIELD(d),
+    FIELD(dp),         FIELD(rope_d),    FIELD(rope_at),     FIELD(row_block),
+    FIELD(block_size), FIELD(blocks),    FIELD(table_width), FIELD(tokens),
+    FIELD(q_row),      FIELD(q_head),    FIELD(kv_block),    FIELD(kv_slot),
+    FIELD(kv_head),    FIELD(table_row), FIELD(y_row),       FIELD(y_head),
+    FIELD(scale),      FIELD(qt),        FIELD(window),      FIELD(cap),
+    FIELD(ct),         FIELD(lengths),   FIELD(lengths_kv),  FIELD(thread_workspace),
 };
 
 static bool attention_emit(const struct ngd_host_call *call, struct ngd_strbuf *sb)

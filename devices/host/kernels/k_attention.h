@@ -11,19 +11,25 @@
  * keys, and handles them in order, in chunks that begin at multiples of NGD_ATTN_CHUNK. So its result does not depend
  * on the queries that are computed with it. With a window, chunks before it are left out, and of its first chunk only
  * the keys of the window are read.
+ *
+ * A key may have a second part, the rope part of a latent cache, in a row of its own. Such a cache has its keys as
+ * values too: a chunk's rows come from memory for the scores, and from the L2 cache for the values.
  */
 #include "devices/host/kernels/by_isa.h"
 
 #define NGD_ATTN_CHUNK   128
 #define NGD_ATTN_QUERIES 16
 
-/* Scratch of one thread; rows of queries are dp floats, zero from d on. */
+/* Scratch of one thread; rows of queries are dp floats, zero from d on but for the second part. */
 struct ngd_attn_scratch {
     float *q;            /* [queries][dp], scaled */
     float *o;            /* [queries][dp] */
     float *scores;       /* [queries][CHUNK] */
     float *max, *sum;    /* [queries] */
     const char **k, **v; /* [CHUNK]: rows of the chunk's keys and values */
+    const char **rope;   /* [CHUNK]: rows of the second parts of the keys */
+    int64_t rope_d;      /* numbers of a second part; 0 = none */
+    int64_t rope_at;     /* where a query's second part begins in its row of q; a multiple of 16 */
     float *bias;         /* [queries][CHUNK]: added to the scores, -infinity hides a key; NULL = none */
     int64_t *from;       /* [queries]: the first key of the chunk that a query sees; NULL = 0 for each */
     float cap;           /* scores s become cap * tanh(s / cap), before the bias; 0 = none */
@@ -38,7 +44,7 @@ static inline uint64_t ngd_attn_scratch_bytes(uint64_t queries, uint64_t dp, boo
 {
     return 2 * ngd_attn_lines(queries * dp * sizeof(float)) +
            (biased ? 2 : 1) * ngd_attn_lines(queries * NGD_ATTN_CHUNK * sizeof(float)) +
-           2 * ngd_attn_lines(queries * sizeof(float)) + 2 * ngd_attn_lines(NGD_ATTN_CHUNK * sizeof(char *)) +
+           2 * ngd_attn_lines(queries * sizeof(float)) + 3 * ngd_attn_lines(NGD_ATTN_CHUNK * sizeof(char *)) +
            2 * ngd_attn_lines(queries * sizeof(int64_t));
 }
 
@@ -50,8 +56,8 @@ static inline void *ngd_attn_take(char **at, uint64_t bytes)
     return p;
 }
 
-/* Lays the scratch out from `base` on, without a cap. Returns an array for the end of the keys that each query sees in
- * a chunk. */
+/* Lays the scratch out from `base` on, without a cap or second parts. Returns an array for the end of the keys that
+ * each query sees in a chunk. */
 static inline int64_t *ngd_attn_lay_out(struct ngd_attn_scratch *s, char *base, uint64_t queries, uint64_t dp,
                                         bool biased, bool windowed)
 {
@@ -65,9 +71,11 @@ static inline int64_t *ngd_attn_lay_out(struct ngd_attn_scratch *s, char *base, 
     s->sum = ngd_attn_take(&base, queries * sizeof(float));
     s->k = ngd_attn_take(&base, NGD_ATTN_CHUNK * sizeof(char *));
     s->v = ngd_attn_take(&base, NGD_ATTN_CHUNK * sizeof(char *));
+    s->rope = ngd_attn_take(&base, NGD_ATTN_CHUNK * sizeof(char *));
     count = ngd_attn_take(&base, queries * sizeof(int64_t));
     s->from = windowed ? ngd_attn_take(&base, queries * sizeof(int64_t)) : NULL;
     s->cap = 0;
+    s->rope_d = s->rope_at = 0;
     return count;
 }
 

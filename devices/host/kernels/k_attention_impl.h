@@ -43,33 +43,43 @@ SIMD_INLINE void attn_prefetch(const char *p, int64_t bytes)
  * Computes the scores of nq queries (1, 2 or 4, a constant after inlining). It handles 16 / nq keys at once, so that 16
  * vectors of sums are folded together. It may overwrite scores behind the last key.
  */
-#define SCORES(T)                                                                                               \
-    SIMD_INLINE void attn_scores_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first,    \
-                                     const int nq, int64_t begin, int64_t end)                                  \
-    {                                                                                                           \
-        const int keys = 16 / nq;                                                                               \
-        const float *q = s->q + first * dp;                                                                     \
-        float *out = s->scores + first * NGD_ATTN_CHUNK;                                                        \
-                                                                                                                \
-        for (int64_t j = begin; j < end; j += keys) {                                                           \
-            const ngd_el_##T *k[16];                                                                            \
-            simd_f acc[16], qv[4];                                                                              \
-                                                                                                                \
-            NGD_UNROLL for (int i = 0; i < keys; i++) k[i] = (const void *)s->k[j + i < end ? j + i : end - 1]; \
-            for (int64_t i = j + keys; first == 0 && i < end && i < j + 2 * keys; i++)                          \
-                attn_prefetch(s->k[i], d *(int64_t)sizeof(*k[0]));                                              \
-            NGD_UNROLL for (int i = 0; i < 16; i++) acc[i] = simd_zero();                                       \
-            for (int64_t c = 0; c < d; c += SIMD_W) {                                                           \
-                NGD_UNROLL for (int m = 0; m < nq; m++) qv[m] = simd_load_f32(q + m * dp + c);                  \
-                NGD_UNROLL for (int i = 0; i < keys; i++)                                                       \
-                {                                                                                               \
-                    const simd_f kv = simd_load_up_to_##T(k[i] + c, d - c);                                     \
-                    NGD_UNROLL for (int m = 0; m < nq; m++) acc[m * keys + i] =                                 \
-                        simd_fma(qv[m], kv, acc[m * keys + i]);                                                 \
-                }                                                                                               \
-            }                                                                                                   \
-            attn_put_scores(simd_hsum_each(acc), nq, end - j, NGD_ATTN_CHUNK - j, out + j);                     \
-        }                                                                                                       \
+#define SCORES(T)                                                                                                   \
+    /* Adds the products of nq queries with d numbers of the keys [j, j + 16 / nq) to their sums. */                \
+    SIMD_INLINE void attn_dots_##T(const char *const *rows, int64_t d, const float *q, int64_t dp, const int nq,    \
+                                   int64_t j, int64_t end, simd_f acc[16])                                          \
+    {                                                                                                               \
+        const int keys = 16 / nq;                                                                                   \
+        const ngd_el_##T *k[16];                                                                                    \
+        simd_f qv[4];                                                                                               \
+                                                                                                                    \
+        NGD_UNROLL for (int i = 0; i < keys; i++) k[i] = (const void *)rows[j + i < end ? j + i : end - 1];         \
+        for (int64_t c = 0; c < d; c += SIMD_W) {                                                                   \
+            NGD_UNROLL for (int m = 0; m < nq; m++) qv[m] = simd_load_f32(q + m * dp + c);                          \
+            NGD_UNROLL for (int i = 0; i < keys; i++)                                                               \
+            {                                                                                                       \
+                const simd_f kv = simd_load_up_to_##T(k[i] + c, d - c);                                             \
+                NGD_UNROLL for (int m = 0; m < nq; m++) acc[m * keys + i] = simd_fma(qv[m], kv, acc[m * keys + i]); \
+            }                                                                                                       \
+        }                                                                                                           \
+    }                                                                                                               \
+    SIMD_INLINE void attn_scores_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first,        \
+                                     const int nq, int64_t begin, int64_t end)                                      \
+    {                                                                                                               \
+        const int keys = 16 / nq;                                                                                   \
+        const float *q = s->q + first * dp;                                                                         \
+        float *out = s->scores + first * NGD_ATTN_CHUNK;                                                            \
+                                                                                                                    \
+        for (int64_t j = begin; j < end; j += keys) {                                                               \
+            simd_f acc[16];                                                                                         \
+                                                                                                                    \
+            for (int64_t i = j + keys; first == 0 && i < end && i < j + 2 * keys; i++)                              \
+                attn_prefetch(s->k[i], d *(int64_t)sizeof(ngd_el_##T));                                             \
+            NGD_UNROLL for (int i = 0; i < 16; i++) acc[i] = simd_zero();                                           \
+            attn_dots_##T(s->k, d, q, dp, nq, j, end, acc);                                                         \
+            if (s->rope_d)                                                                                          \
+                attn_dots_##T(s->rope, s->rope_d, q + s->rope_at, dp, nq, j, end, acc);                             \
+            attn_put_scores(simd_hsum_each(acc), nq, end - j, NGD_ATTN_CHUNK - j, out + j);                         \
+        }                                                                                                           \
     }
 /* v has the scores of 16 / nq keys, query by query. room: of a query's row from `out` on; a window may leave less. */
 SIMD_INLINE void attn_put_scores(simd_f v, const int nq, int64_t n, int64_t room, float *out)
@@ -99,30 +109,39 @@ SIMD_INLINE void attn_put_scores(simd_f v, const int nq, int64_t n, int64_t room
 }
 #else
 /* Computes the scores of nq queries (a constant after inlining) with keys [begin, end). */
-#define SCORES(T)                                                                                                     \
-    SIMD_INLINE void attn_scores_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first,          \
-                                     const int nq, int64_t begin, int64_t end)                                        \
-    {                                                                                                                 \
-        const float *q = s->q + first * dp;                                                                           \
-        float *out = s->scores + first * NGD_ATTN_CHUNK;                                                              \
-                                                                                                                      \
-        for (int64_t j = begin; j < end; j++) {                                                                       \
-            const ngd_el_##T *k = (const void *)s->k[j];                                                              \
-            simd_f acc[4];                                                                                            \
-            int64_t i = 0;                                                                                            \
-            if (first == 0 && j + AHEAD < end)                                                                        \
-                attn_prefetch(s->k[j + AHEAD], d *(int64_t)sizeof(*k));                                               \
-            NGD_UNROLL for (int m = 0; m < nq; m++) acc[m] = simd_zero();                                             \
-            for (; i + SIMD_W <= d; i += SIMD_W) {                                                                    \
-                const simd_f kv = simd_load_##T(k + i);                                                               \
-                NGD_UNROLL for (int m = 0; m < nq; m++) acc[m] = simd_fma(simd_load_f32(q + m * dp + i), kv, acc[m]); \
-            }                                                                                                         \
-            if (i < d) {                                                                                              \
-                const simd_f kv = simd_load_up_to_##T(k + i, d - i);                                                  \
-                NGD_UNROLL for (int m = 0; m < nq; m++) acc[m] = simd_fma(simd_load_f32(q + m * dp + i), kv, acc[m]); \
-            }                                                                                                         \
-            attn_sums(acc, nq, out + j, NGD_ATTN_CHUNK);                                                              \
-        }                                                                                                             \
+#define SCORES(T)                                                                                                 \
+    /* Adds the products of nq queries with d numbers of a key to their sums. */                                  \
+    SIMD_INLINE void attn_dots_##T(const ngd_el_##T *k, int64_t d, const float *q, int64_t dp, const int nq,      \
+                                   simd_f acc[4])                                                                 \
+    {                                                                                                             \
+        int64_t i = 0;                                                                                            \
+                                                                                                                  \
+        for (; i + SIMD_W <= d; i += SIMD_W) {                                                                    \
+            const simd_f kv = simd_load_##T(k + i);                                                               \
+            NGD_UNROLL for (int m = 0; m < nq; m++) acc[m] = simd_fma(simd_load_f32(q + m * dp + i), kv, acc[m]); \
+        }                                                                                                         \
+        if (i < d) {                                                                                              \
+            const simd_f kv = simd_load_up_to_##T(k + i, d - i);                                                  \
+            NGD_UNROLL for (int m = 0; m < nq; m++) acc[m] = simd_fma(simd_load_f32(q + m * dp + i), kv, acc[m]); \
+        }                                                                                                         \
+    }                                                                                                             \
+    SIMD_INLINE void attn_scores_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first,      \
+                                     const int nq, int64_t begin, int64_t end)                                    \
+    {                                                                                                             \
+        const float *q = s->q + first * dp;                                                                       \
+        float *out = s->scores + first * NGD_ATTN_CHUNK;                                                          \
+                                                                                                                  \
+        for (int64_t j = begin; j < end; j++) {                                                                   \
+            simd_f acc[4];                                                                                        \
+                                                                                                                  \
+            if (first == 0 && j + AHEAD < end)                                                                    \
+                attn_prefetch(s->k[j + AHEAD], d *(int64_t)sizeof(ngd_el_##T));                                   \
+            NGD_UNROLL for (int m = 0; m < nq; m++) acc[m] = simd_zero();                                         \
+            attn_dots_##T((const void *)s->k[j], d, q, dp, nq, acc);                                              \
+            if (s->rope_d)                                                                                        \
+                attn_dots_##T((const void *)s->rope[j], s->rope_d, q + s->rope_at, dp, nq, acc);                  \
+            attn_sums(acc, nq, out + j, NGD_ATTN_CHUNK);                                                          \
+        }                                                                                                         \
     }
 #endif
 

@@ -9,9 +9,10 @@
 #include <string.h>
 
 struct scatter {
-    int64_t elements, src_size, dst_size; /* of a row; bytes of an element */
-    int64_t src_row[2];                   /* bytes; key, value */
-    int64_t dst_block[2], dst_slot[2];    /* bytes */
+    int64_t elements[2];               /* of a row; key, value */
+    int64_t src_size, dst_size;        /* bytes of an element */
+    int64_t src_row[2];                /* bytes */
+    int64_t dst_block[2], dst_slot[2]; /* bytes */
     int64_t block_size, slots;
     int64_t slot_step; /* elements of slot_mapping */
     ngd_nd_fn cast;    /* NULL: the types are equal */
@@ -33,9 +34,10 @@ static void run_kv_scatter(const struct ngd_host_call *call, struct ngd_host_run
     const struct scatter *s = call->params;
     const int64_t rows = ngd_host_rows(call, run);
     const int32_t *slots = (const void *)call->ptrs[2];
-    int64_t begin, end;
+    int64_t begin[2], end[2];
 
-    ngd_host_split(s->elements, 64, part, parts, &begin, &end);
+    for (int i = 0; i < 2; i++)
+        ngd_host_split(s->elements[i], 64, part, parts, &begin[i], &end[i]);
     for (int64_t t = 0; t < rows; t++) {
         const int64_t slot = slots[t * s->slot_step];
 
@@ -45,11 +47,12 @@ static void run_kv_scatter(const struct ngd_host_call *call, struct ngd_host_run
             ngd_host_fail(call, run, NGD_ERR_INDEX_RANGE, slot);
             return;
         }
-        for (int i = 0; i < 2 && begin < end; i++)
-            put_kv_range(s, call->ptrs[i] + t * s->src_row[i],
-                         call->ptrs[3 + i] + slot / s->block_size * s->dst_block[i] +
-                             slot % s->block_size * s->dst_slot[i],
-                         begin, end);
+        for (int i = 0; i < 2; i++)
+            if (begin[i] < end[i])
+                put_kv_range(s, call->ptrs[i] + t * s->src_row[i],
+                             call->ptrs[3 + i] + slot / s->block_size * s->dst_block[i] +
+                                 slot % s->block_size * s->dst_slot[i],
+                             begin[i], end[i]);
     }
 }
 
@@ -80,13 +83,13 @@ static ngd_status_t scatter_prepare(struct ngd_host_prepare *p, struct ngd_diag 
 
     if (!s)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for the parameters of %s", p->call->op->name);
-    s->elements = key->dims[1] * key->dims[2];
     s->src_size = (int64_t)ngd_dtype_bytes(key->dtype);
     s->dst_size = (int64_t)ngd_dtype_bytes(cache->dtype);
     s->block_size = cache->dims[1];
     s->slots = cache->dims[0] * cache->dims[1];
     s->slot_step = ngd_call_in(p->plan, p->call, 2)->strides[0];
     for (uint32_t i = 0; i < 2; i++) {
+        s->elements[i] = key->dims[1] * ngd_call_in(p->plan, p->call, i)->dims[2];
         s->src_row[i] = ngd_call_in(p->plan, p->call, i)->strides[0] * s->src_size;
         s->dst_block[i] = ngd_call_in(p->plan, p->call, 3 + i)->strides[0] * s->dst_size;
         s->dst_slot[i] = ngd_call_in(p->plan, p->call, 3 + i)->strides[1] * s->dst_size;
@@ -95,7 +98,7 @@ static ngd_status_t scatter_prepare(struct ngd_host_prepare *p, struct ngd_diag 
     p->params = s;
     p->fn = run_kv_scatter;
     p->row_tensor = p->call->in[0];
-    p->cost_ns = 50 + (double)(key->dims[0] * s->elements) * (p->isa == NGD_ISA_SCALAR ? 2 : 0.4);
+    p->cost_ns = 50 + (double)(key->dims[0] * (s->elements[0] + s->elements[1])) * (p->isa == NGD_ISA_SCALAR ? 1 : 0.2);
     return NGD_OK;
 }
 
