@@ -296,6 +296,20 @@ static ngd_status_t check_rope_parts(struct ngd_graph *graph, struct ngd_node *n
     return status ? status : check_cache_beside(graph, node, 1, 7, "key_rope", rope->dims[2], diag);
 }
 
+/* Checks the scores that have no values, one for each head. */
+static ngd_status_t check_sinks(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    ngd_status_t status = NGD_OK;
+
+    if (!ngd_node_has(node, 8))
+        return NGD_OK;
+    if (ngd_node_in(graph, node, 8)->dtype != NGD_F32)
+        status = ngd_op_same_or_narrower(graph, node, 8, "learnable_sink", diag);
+    return status ? status
+                  : ngd_op_shape_is(graph, node, 8, "learnable_sink", 1, &ngd_node_in(graph, node, 0)->dims[1], "[H]",
+                                    diag);
+}
+
 ngd_status_t ngd_shape_fused_attention(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     const struct ngd_type *query = ngd_node_in(graph, node, 0), *table = ngd_node_in(graph, node, 3);
@@ -318,6 +332,8 @@ ngd_status_t ngd_shape_fused_attention(struct ngd_graph *graph, struct ngd_node 
         status = ngd_op_shape_is(graph, node, 5, "actual_seq_lengths_kv", 1, table->dims, "[S]", diag);
     if (!status)
         status = check_rope_parts(graph, node, diag);
+    if (!status)
+        status = check_sinks(graph, node, diag);
     return status ? status : ngd_op_result(graph, node, 0, query->dtype, 3, query->dims, diag);
 }
 

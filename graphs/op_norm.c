@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shape rules of operators that compute within a row: normalisations, softmax, rotary embedding and SwiGLU. */
 #include "graphs/op_int.h"
+#include <math.h>
 #include <string.h>
 
 /* Checks a layer_norm, and sets its first result. */
@@ -278,6 +279,29 @@ ngd_status_t ngd_shape_swiglu(struct ngd_graph *graph, struct ngd_node *node, st
     memcpy(dims, x->dims, sizeof(dims));
     dims[axis] = half;
     return ngd_op_result(graph, node, 0, x->dtype, x->rank, dims, diag);
+}
+
+ngd_status_t ngd_shape_clipped_swiglu(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    static const char *const finite[] = {"alpha", "limit", "bias"};
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    ngd_status_t status = ngd_shape_swiglu(graph, node, diag);
+
+    if (!status && ngd_op_known_axis(node, "dim", x->rank) + 1 != x->rank)
+        status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE, "attribute dim must be the last dimension");
+    for (size_t i = 0; i < 3 && !status; i++)
+        if (!isfinite(ngd_op_float(node, finite[i])))
+            status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE, "attribute %s must be a finite number",
+                                 finite[i]);
+    if (!status && ngd_op_float(node, "limit") <= 0)
+        status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE, "attribute limit must be positive");
+    return status;
+}
+
+bool ngd_rows_clipped_swiglu(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
+                             const char **why_p)
+{
+    return ngd_rows_softmax(graph, node, symbol, why_p);
 }
 
 bool ngd_rows_swiglu(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)

@@ -56,6 +56,7 @@ const struct ngd_op_traits ngd_op_traits[NGD_OP_MAX] = {
     [NGD_OP_ATEN_LOG_SOFTMAX_INT] = {.batches = NGD_BATCHES_ALWAYS},
     [NGD_OP_NPU_ROTARY_MUL] = {.batches = NGD_BATCHES_ALL_HAVE_ROWS},
     [NGD_OP_NPU_SWIGLU] = {.batches = NGD_BATCHES_ALWAYS},
+    [NGD_OP_NPU_CLIPPED_SWIGLU] = {.batches = NGD_BATCHES_ALWAYS},
     [NGD_OP_NPU_SCATTER_PA_KV_CACHE] = {.indexes = NGD_INDEXES_SLOTS},
     [NGD_OP_NPU_FUSED_INFER_ATTENTION_SCORE] = {.flops = ngd_flops_attention, .indexes = NGD_INDEXES_BLOCKS},
     [NGD_OP_NPU_MOE_INIT_ROUTING] = {.indexes = NGD_INDEXES_EXPERTS, .mixture = NGD_MIXTURE_ROUTES},

@@ -311,6 +311,10 @@ static bool is_taken(struct ascend_issue *c, const struct attention *a)
                              "model on host");
         return false;
     }
+    if (c->call->n_in > 8 && c->call->in[8] != NGD_PLAN_NONE) {
+        ngd_ascend_refuse(c, "learnable_sink is not served on NPUs yet: run this model on host");
+        return false;
+    }
     if (strcmp(ngd_call_str(c->call, "input_layout"), "TND") != 0) {
         ngd_ascend_refuse(c, "input_layout must be TND");
         return false;

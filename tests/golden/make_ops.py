@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from ops_arithmetic import attention, comparisons, elementwise, fused, matrices, norms, two_operands, unary
 from ops_cases import FLOATS, INF, NAN, ULP, case, cases, counts, f64, randn, rounded, tensors, tolerance, value
 from ops_experts import experts
+from ops_gptoss import gpt_oss
 from ops_latent import latent
 from ops_tensors import decoder, indexing, quantised, reductions, updates, quant_matmul, weight_quant
 from ops_traced import (
@@ -93,6 +94,7 @@ def main():
     weight_quant()
     quant_matmul()
     latent()
+    gpt_oss()
     save_file(tensors, os.path.join(HERE, "ops.safetensors"))
     os.chmod(os.path.join(HERE, "ops.safetensors"), 0o644)
     with open(os.path.join(HERE, "ops.json"), "w") as f:

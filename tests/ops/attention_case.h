@@ -19,6 +19,7 @@ struct attention_shape {
     int64_t tail;                                       /* rows of the query tensor that belong to no sequence */
     int64_t window;                                     /* keys that a row sees; 0: all */
     bool freed;                                         /* blocks before the window of the first row are no blocks */
+    bool sinks;                                         /* each row has a score without a value, by head */
     double cap;                                         /* of the scores; 0: none */
     int64_t rope;                                       /* numbers of the second part of a key in a latent cache, whose
                                                          * keys are the values too; 0: the cache has keys and values */
@@ -43,6 +44,11 @@ RUN void attention_operand(struct ngd_strbuf *sb, const char *head, char name, n
     ngd_strbuf_append(sb, "]\n");
 }
 
+RUN ngd_dtype_t sink_type(const struct attention_shape *s)
+{
+    return s->qt == NGD_F16 ? NGD_F16 : NGD_BF16;
+}
+
 RUN void attention_text(const struct attention_shape *s, struct ngd_strbuf *sb)
 {
     const int64_t rows = attention_all_rows(s);
@@ -51,16 +57,22 @@ RUN void attention_text(const struct attention_shape *s, struct ngd_strbuf *sb)
     attention_operand(sb, "param", 'k', s->ct, (int64_t[]){s->blocks, s->block_size, s->kv_heads, s->d}, 4);
     attention_operand(sb, "param", s->rope ? 'r' : 'v', s->ct,
                       (int64_t[]){s->blocks, s->block_size, s->kv_heads, s->rope ? s->rope : s->d}, 4);
+    if (s->sinks)
+        attention_operand(sb, "param", 'z', sink_type(s), (int64_t[]){s->heads}, 1);
     attention_operand(sb, "input", 'q', s->qt, (int64_t[]){rows, s->heads, s->d}, 3);
     attention_operand(sb, "input", 't', NGD_I32, (int64_t[]){s->n_seqs, s->table_width}, 2);
     if (s->rope)
         attention_operand(sb, "input", 'p', s->qt, (int64_t[]){rows, s->heads, s->rope}, 3);
     ngd_strbuf_printf(sb,
                       " host %%ql : i64[%lld]\n host %%kl : i64[%lld]\n"
-                      " %%y = npu.fused_infer_attention_score(%%q, %%k, %%%c, %%t, %%ql, %%kl%s) {num_heads=%lld, "
+                      " %%y = npu.fused_infer_attention_score(%%q, %%k, %%%c, %%t, %%ql, %%kl%s%s) {num_heads=%lld, "
                       "num_key_value_heads=%lld, scale=%.17g, block_size=%lld",
-                      (long long)s->n_seqs, (long long)s->n_seqs, s->rope ? 'k' : 'v', s->rope ? ", %p, %r" : "",
-                      (long long)s->heads, (long long)s->kv_heads, s->scale, (long long)s->block_size);
+                      (long long)s->n_seqs, (long long)s->n_seqs, s->rope ? 'k' : 'v',
+                      s->rope    ? ", %p, %r"
+                      : s->sinks ? ", none, none"
+                                 : "",
+                      s->sinks ? ", %z" : "", (long long)s->heads, (long long)s->kv_heads, s->scale,
+                      (long long)s->block_size);
     if (s->window)
         ngd_strbuf_printf(sb, ", sparse_mode=4, pre_tokens=%lld, next_tokens=0", (long long)s->window - 1);
     if (s->cap > 0)
@@ -71,6 +83,7 @@ RUN void attention_text(const struct attention_shape *s, struct ngd_strbuf *sb)
 struct attention_data {
     struct numbers q, k, v; /* of a latent cache, v has the second parts of the keys, and p those of the queries */
     struct numbers p;
+    struct numbers z; /* sinks */
     int32_t *table;
     int64_t ends[ATTENTION_SEQS];
     double *want, *size; /* size: the largest |v| that an element is a mean of */
@@ -129,6 +142,10 @@ RUN void attend(const struct attention_shape *s, struct attention_data *d, int64
         score[j] = s->cap > 0 ? s->cap * tanh(score[j] / s->cap) : score[j];
         top = fmax(top, score[j]);
     }
+    if (s->sinks) {
+        top = fmax(top, d->z.value[head]);
+        sum = exp(d->z.value[head] - top);
+    }
     for (int64_t j = first; j < keys; j++)
         sum += score[j] = exp(score[j] - top);
     for (int64_t e = 0; e < s->d; e++) {
@@ -155,6 +172,9 @@ RUN void attention_data_open(const struct attention_shape *s, struct attention_d
     numbers_random(&d->k, s->ct, slots * s->d, 1, r);
     numbers_random(&d->v, s->ct, slots * (s->rope ? s->rope : s->d), s->rope ? 1 : 3, r);
     numbers_random(&d->p, s->qt, heads * s->rope, 1, r);
+    numbers_open(&d->z, sink_type(s), s->heads);
+    for (int64_t h = 0; s->sinks && h < s->heads; h++)
+        numbers_put(&d->z, h, 4 * random_value(r));
     make_table(s, d, r);
     d->want = calloc((size_t)n + 1, sizeof(double));
     d->size = calloc((size_t)n + 1, sizeof(double));
@@ -172,6 +192,7 @@ RUN void attention_data_close(struct attention_data *d)
     numbers_close(&d->k);
     numbers_close(&d->v);
     numbers_close(&d->p);
+    numbers_close(&d->z);
     free(d->table);
     free(d->want);
     free(d->size);
@@ -193,6 +214,8 @@ RUN void attention_compute(struct bench *b, const struct attention_shape *s, con
     run_check(ready_open(&r, b, text, NULL, &diag), &diag, text);
     run_check(ngd_buffer_write(r.bound[0], 0, d->k.data, numbers_bytes(&d->k), &diag), &diag, "k");
     run_check(ngd_buffer_write(r.bound[1], 0, d->v.data, numbers_bytes(&d->v), &diag), &diag, "v");
+    if (s->sinks)
+        run_check(ngd_buffer_write(r.bound[2], 0, d->z.data, numbers_bytes(&d->z), &diag), &diag, "z");
     run_check(ngd_stream_run(b->stream, r.inst, &launch), &launch.diag, text);
     ready_close(&r);
 }

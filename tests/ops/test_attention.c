@@ -361,8 +361,41 @@ START_TEST(attention_over_a_latent_cache_of_published_sizes_is_right)
 }
 END_TEST
 
+/* A score without a value, beside few keys and many, in a window, and for a row that sees its own key alone. */
+START_TEST(attention_with_sinks_is_right)
+{
+    struct bench benches[NGD_ISA_MAX];
+    struct random r = {21};
+
+    benches_open(benches);
+    for (size_t t = 0; t < 2 * N_TYPES; t++) {
+        struct attention_shape s = {.heads = 6,
+                                    .kv_heads = t % 2 ? 2 : 1,
+                                    .d = 20,
+                                    .rope = t % 3 ? 0 : 6,
+                                    .block_size = 16,
+                                    .blocks = 30,
+                                    .table_width = 20,
+                                    .qt = types[t % N_TYPES][0],
+                                    .ct = types[t % N_TYPES][1],
+                                    .scale = 0.3,
+                                    .n_seqs = 4,
+                                    .rows = {1, 1, 20, 0},
+                                    .keys = {1, 300, 20, 7},
+                                    .tail = 1,
+                                    .window = t < N_TYPES ? 0 : 5,
+                                    .freed = true,
+                                    .sinks = true};
+
+        check_shape(benches, &s, &r);
+    }
+    benches_close(benches);
+}
+END_TEST
+
 UNIT_MAIN("ops/attention", attention_of_any_group_and_head_size_is_right,
           attention_over_contexts_around_a_chunk_and_far_beyond_is_right, attention_of_prompt_chunks_is_causal,
           attention_of_mixed_sequences_is_right_and_rows_of_nobody_are_zero, attention_with_extreme_scores_is_right,
           attention_in_a_window_reads_that_window_alone, attention_caps_scores, attention_over_a_latent_cache_is_right,
-          attention_over_a_latent_cache_of_published_sizes_is_right, row_in_a_window_has_the_same_bits_alone)
+          attention_over_a_latent_cache_of_published_sizes_is_right, attention_with_sinks_is_right,
+          row_in_a_window_has_the_same_bits_alone)

@@ -102,6 +102,8 @@ static const struct {
     {NGD_OP_NPU_ROTARY_MUL,
      "input %x : bf16[B,2,20]\ninput %c : f32[B,1,20]\ninput %s : bf16[B,1,20]\n%y = npu.rotary_mul(%x, %c, %s)"},
     {NGD_OP_NPU_SWIGLU, "input %x : f32[B,66]\n%y = npu.swiglu(%x)"},
+    {NGD_OP_NPU_CLIPPED_SWIGLU, "input %x : f32[B,66]\n%y = npu.clipped_swiglu(%x)"},
+    {NGD_OP_NPU_CLIPPED_SWIGLU, "input %x : bf16[B,3,6]\n%y = npu.clipped_swiglu(%x) {interleaved=false}"},
     {NGD_OP_NPU_SWIGLU, "input %x : f32[B,4,5]\n%y = npu.swiglu(%x) {dim=1}"},
     {NGD_OP_ATEN_SUM, "input %x : f32[B,3,37]\n%y = aten.sum.dim_IntList(%x) {dim=[2]}"},
     {NGD_OP_ATEN_SUM, "input %x : f32[B,37,5]\n%y = aten.sum.dim_IntList(%x) {dim=[1]}"},

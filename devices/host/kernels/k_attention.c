@@ -30,6 +30,8 @@ struct attention {
     int64_t window;                              /* keys that a row sees, its own among them; 0: all */
     float scale, cap;
     ngd_dtype_t qt, ct;
+    bool sinks; /* each row has a score without a value, by head */
+    ngd_dtype_t sink_type;
     bool latent;                  /* values are the keys: one read gives both */
     uint32_t lengths, lengths_kv; /* host parameters */
     uint64_t thread_workspace;
@@ -70,6 +72,16 @@ static bool find_keys(const struct attention *a, const struct ngd_host_call *cal
     return true;
 }
 
+static float sink_at(const char *sinks, ngd_dtype_t t, int64_t head)
+{
+    if (t == NGD_F32)
+        return ((const float *)(const void *)sinks)[head];
+    if (t == NGD_F16)
+        return ngd_f16_to_f32(((const uint16_t *)(const void *)sinks)[head]);
+    return ngd_bf16_to_f32(((const uint16_t *)(const void *)sinks)[head]);
+}
+
+/* A sink is as a key before the first one, without a value. */
 static void begin_paged_unit(const struct attention *a, const struct ngd_host_call *call, const struct unit *u,
                              struct ngd_attn_scratch *s)
 {
@@ -82,8 +94,8 @@ static void begin_paged_unit(const struct attention *a, const struct ngd_host_ca
             a->table->load[a->qt](call->ptrs[6] + row * a->q_row[1] + head * a->q_head[1], a->rope_d,
                                   a->dp - a->rope_at, a->scale, q + a->rope_at);
         memset(s->o + i * a->dp, 0, (size_t)a->dp * sizeof(float));
-        s->max[i] = -INFINITY;
-        s->sum[i] = 0;
+        s->max[i] = a->sinks ? sink_at(call->ptrs[8], a->sink_type, head) : -INFINITY;
+        s->sum[i] = a->sinks ? 1 : 0;
     }
 }
 
@@ -301,6 +313,8 @@ static struct attention attention_of(const struct ngd_plan *plan, const struct n
     a.group = a.heads / a.kv_heads;
     a.row_block = a.group < NGD_ATTN_QUERIES ? NGD_ATTN_QUERIES / a.group : 1;
     set_caches(&a, cache);
+    a.sinks = ngd_call_in(plan, call, 8) != NULL;
+    a.sink_type = a.sinks ? ngd_call_in(plan, call, 8)->dtype : NGD_F32;
     a.latent = call->in[1] == call->in[2];
     a.thread_workspace = ngd_attn_scratch_bytes((uint64_t)(a.row_block * a.group), (uint64_t)a.dp, false);
     return a;
@@ -361,6 +375,7 @@ static const struct ngd_static_field constants[] = {
     FIELD(kv_head),    FIELD(table_row), FIELD(y_row),       FIELD(y_head),
     FIELD(scale),      FIELD(qt),        FIELD(window),      FIELD(cap),
     FIELD(ct),         FIELD(lengths),   FIELD(lengths_kv),  FIELD(thread_workspace),
+    FIELD(sinks),      FIELD(sink_type),
 };
 
 static bool attention_emit(const struct ngd_host_call *call, struct ngd_strbuf *sb)

@@ -82,8 +82,8 @@ static inline int64_t *ngd_attn_lay_out(struct ngd_attn_scratch *s, char *base, 
 struct ngd_attn_table {
     /*
      * Handles one chunk, by the cache's dtype. Keys k[0..] have d numbers, values have dv; neither is more than dp.
-     * Query i sees the keys [from[i], count[i]), perhaps none. Before a query's first chunk, max is -inf, sum and
-     * o are 0. A query whose sum is 0 at the end has seen no key.
+     * Query i sees the keys [from[i], count[i]), perhaps none. Before a query's first chunk, o is 0, and max is
+     * -inf and sum 0, or max a score without a value and sum 1. A query whose sum is 0 at the end has seen nothing.
      */
     void (*chunk[3])(const struct ngd_attn_scratch *s, int64_t d, int64_t dv, int64_t dp, int64_t queries,
                      const int64_t *count);

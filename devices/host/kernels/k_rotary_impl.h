@@ -52,6 +52,28 @@
             simd_store_up_to_##T(y + i, simd_mul(simd_load_##T(t), simd_load_up_to_##T(b + i, n - i)), n - i); \
         }                                                                                                      \
     }
+SIMD_INLINE simd_f clipped(const float *g, const float *u, const struct ngd_clip *clip)
+{
+    const simd_f limit = simd_set1(clip->limit), a = simd_min_nan(simd_load_up_to_f32(g, SIMD_W), limit),
+                 b = simd_max_nan(simd_min_nan(simd_load_up_to_f32(u, SIMD_W), limit), simd_neg(limit));
+
+    return simd_mul(simd_mul(a, simd_sigmoid(simd_mul(simd_set1(clip->alpha), a))), simd_add(b, simd_set1(clip->bias)));
+}
+#define CLIPPED(T)                                                                                               \
+    static void clipped_##T(const void *gp, const void *up, int64_t step, const struct ngd_clip *clip, void *yp, \
+                            int64_t n)                                                                           \
+    {                                                                                                            \
+        const ngd_el_##T *g = gp, *u = up;                                                                       \
+        ngd_el_##T *y = yp;                                                                                      \
+        for (int64_t i = 0; i < n; i += SIMD_W) {                                                                \
+            float a[SIMD_W] = {0}, b[SIMD_W] = {0};                                                              \
+            for (int64_t j = 0; j < SIMD_W && i + j < n; j++) {                                                  \
+                a[j] = ngd_get_##T(g[(i + j) * step]);                                                           \
+                b[j] = ngd_get_##T(u[(i + j) * step]);                                                           \
+            }                                                                                                    \
+            simd_store_up_to_##T(y + i, clipped(a, b, clip), n - i);                                             \
+        }                                                                                                        \
+    }
 ROTARY(f32)
 ROTARY(f16)
 ROTARY(bf16)
@@ -60,9 +82,13 @@ SWIGLU(f16)
 SWIGLU(bf16)
 GATE(f16)
 GATE(bf16)
+CLIPPED(f32)
+CLIPPED(f16)
+CLIPPED(bf16)
 
 SIMD_TABLE const struct ngd_gate_table SIMD_NAME(ngd_gate) = {
     .rotary = {rotary_f32, rotary_f16, rotary_bf16},
     .swiglu = {swiglu_f32, swiglu_f16, swiglu_bf16},
     .gate = {swiglu_f32, swiglu_gate_f16, swiglu_gate_bf16},
+    .clipped = {clipped_f32, clipped_f16, clipped_bf16},
 };
