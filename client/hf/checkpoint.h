@@ -37,14 +37,16 @@ struct npugraph__kind {
 /* Returns the kind with a name; NULL: there is none. */
 const struct npugraph__kind *npugraph__kind_find(const char *name);
 
+#define NPUGRAPH__DIMS 4 /* of a weight, at most */
+
 /* A weight of the model, as a rank of a tensor-parallel group has it. A single device has all of it. */
 struct npugraph__weight {
     char name[96];
-    char stored[96];  /* its name in the file */
-    uint32_t rank;    /* dimensions: 1 or 2 */
-    int64_t full[2];  /* shape of all ranks' together */
-    int64_t shape[2]; /* shape on this rank */
-    int64_t begin;    /* where the rank's slice begins in the dimension that is divided */
+    char stored[96];               /* its name in the file */
+    uint32_t rank;                 /* dimensions */
+    int64_t full[NPUGRAPH__DIMS];  /* shape of all ranks' together */
+    int64_t shape[NPUGRAPH__DIMS]; /* shape on this rank */
+    int64_t begin;                 /* where the rank's slice begins in the dimension that is divided */
     enum npugraph__split split;
     const struct npugraph__kind *kind;
     bool absent;      /* this rank does not have it */
@@ -56,9 +58,12 @@ struct npugraph__weight {
 struct npugraph__weights {
     struct npugraph__weight *items;
     size_t n;
-    char **files; /* distinct shards */
+    json_t *by_name; /* numbers of items */
+    char **files;    /* distinct shards */
     size_t n_files;
 };
+/* Returns the number of elements that all ranks have together. */
+double npugraph__weight_elements(const struct npugraph__weight *w);
 /* Changes the list to what rank `rank` of `ranks` has, without buffers. */
 void npugraph__weights_divide(struct npugraph__weights *weights, uint32_t rank, uint32_t ranks);
 struct npugraph__weight *npugraph__weights_find(const struct npugraph__weights *weights, const char *name);

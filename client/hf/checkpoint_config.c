@@ -76,6 +76,15 @@ static void read_stops(const char *dir, struct npugraph__checkpoint *ck)
 
 /* ---- weights --------------------------------------------------------------------------------------------- */
 
+double npugraph__weight_elements(const struct npugraph__weight *w)
+{
+    double n = 1;
+
+    for (uint32_t d = 0; d < w->rank; d++)
+        n *= (double)w->full[d];
+    return n;
+}
+
 void npugraph__weights_divide(struct npugraph__weights *w, uint32_t rank, uint32_t ranks)
 {
     for (size_t i = 0; i < w->n; i++) {
@@ -130,14 +139,17 @@ static int find_shards(const char *dir, struct npugraph__weights *w, struct npug
 
 struct npugraph__weight *npugraph__weights_find(const struct npugraph__weights *w, const char *name)
 {
-    for (size_t i = 0; i < w->n; i++)
-        if (strcmp(w->items[i].name, name) == 0)
-            return &w->items[i];
-    return NULL;
+    const json_t *i = json_object_get(w->by_name, name);
+
+    return i != NULL ? &w->items[json_integer_value(i)] : NULL;
 }
 
 struct npugraph__weight *npugraph__weights_stored(const struct npugraph__weights *w, const char *name)
 {
+    struct npugraph__weight *same = npugraph__weights_find(w, name);
+
+    if (same != NULL && strcmp(same->stored, name) == 0)
+        return same;
     for (size_t i = 0; i < w->n; i++)
         if (strcmp(w->items[i].stored, name) == 0)
             return &w->items[i];
@@ -302,6 +314,7 @@ void npugraph__checkpoint_free(struct npugraph__checkpoint *ck)
     for (size_t i = 0; i < ck->n_ropes; i++)
         free(ck->ropes[i].factors);
     free(ck->weights.files);
+    json_decref(ck->weights.by_name);
     free(ck->weights.items);
     free(ck->caches);
     free(ck->ropes);

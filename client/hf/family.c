@@ -20,7 +20,7 @@
 #define BYTES_MAX       ((size_t)64 << 20) /* of an interpreter */
 #define SOURCE_MAX      ((size_t)1 << 20)  /* of a file */
 /* Instructions of a run. A decoder of 28 layers needs less than 100,000. */
-#define STEPS_MAX       10000000
+#define STEPS_MAX       100000000
 #define STEPS_AT_A_TIME 50
 /* CPU time of a run: an instruction may be a long copy. */
 #define TIME_MAX        (5 * NGD_SEC)

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #define DIM_MAX     INT32_MAX
+#define LIKE_MAX    4096
 #define ROPE_MAX    65536 /* dimensions of a head that turn */
 #define WEIGHTS_MAX 100000
 #define CACHES_MAX  1024 /* layers with a KV cache */
@@ -224,6 +225,32 @@ static int call_contains(lua_State *lua)
     return 1;
 }
 
+/* like(TEXT, WILDCARDS): whether all of TEXT is as WILDCARDS, where "*" stands for any characters and "?" for one. Only
+ * the last "*" is tried again, so that it takes no more than length times length. */
+static int call_like(lua_State *lua)
+{
+    const char *s = luaL_checkstring(lua, 1), *w = luaL_checkstring(lua, 2), *star = NULL, *from = NULL;
+
+    luaL_argcheck(lua, strlen(s) <= LIKE_MAX, 1, "the text is too long");
+    luaL_argcheck(lua, strlen(w) <= LIKE_MAX, 2, "the pattern is too long");
+    while (*s != '\0') {
+        if (*w == '*') {
+            star = ++w;
+            from = s;
+        } else if (*w == '?' || *w == *s) {
+            w++;
+            s++;
+        } else if (star != NULL) {
+            w = star;
+            s = ++from;
+        } else {
+            break;
+        }
+    }
+    lua_pushboolean(lua, *s == '\0' && w[strspn(w, "*")] == '\0');
+    return 1;
+}
+
 static int call_refuse(lua_State *lua)
 {
     return refuse_family(lua, 3, "FILE_UNSUPPORTED", "%s: %.96s %.120s",
@@ -291,6 +318,8 @@ static const struct npugraph__kind weight_kinds[] = {
     {"float", NULL, NULL, 1, false},
     {"i8", "i8", NULL, 1, false},
     {"f8", "f8_e4m3fn", NULL, 1, false},
+    {"f4", "u8", NULL, 2, false},
+    {"e8m0", "u8", NULL, 0, false},
     {"int4", "i32", "offset_int4", 8, false},
     {"int8", "i8", "offset_int8", 1, false},
     {"gptq_int4", "i32", "gptq_int4", 8, false},
@@ -323,9 +352,13 @@ static struct npugraph__weight *declare_weight(lua_State *lua, const char *name,
     struct npugraph__weights *w = &ck->weights;
     struct npugraph__weight *x;
 
+    if (w->by_name == NULL)
+        w->by_name = json_object();
     w->items = make_room(lua, w->items, w->n, WEIGHTS_MAX, sizeof(*w->items), "weights");
     x = &w->items[w->n++];
     *x = (struct npugraph__weight){.rank = rank, .split = split, .kind = kind};
+    if (json_object_set_new_nocheck(w->by_name, name, json_integer((json_int_t)w->n - 1)) != 0)
+        refuse_family(lua, 8, "NO_MEMORY", "out of memory");
     if (kind->dtype != NULL)
         snprintf(x->dtype, sizeof(x->dtype), "%s", kind->dtype);
     snprintf(x->name, sizeof(x->name), "%s", name);
@@ -342,34 +375,24 @@ static void put_weight(struct npugraph__family_run *run, const struct npugraph__
 {
     if (x->kind->group_index)
         return;
-    ngd_strbuf_printf(&run->params, "  param %%%s : %s[%" PRId64, x->name, x->dtype, x->shape[0]);
-    if (x->rank == 2)
-        ngd_strbuf_printf(&run->params, ",%" PRId64, x->shape[1]);
+    ngd_strbuf_printf(&run->params, "  param %%%s : %s[", x->name, x->dtype);
+    for (uint32_t d = 0; d < x->rank; d++)
+        ngd_strbuf_printf(&run->params, "%s%" PRId64, d > 0 ? "," : "", x->shape[d]);
     ngd_strbuf_append(&run->params, "]\n");
 }
 
-/*
- * weight(NAME, ROWS[, COLUMNS[, SPLIT[, KIND]]]): a tensor of the checkpoint, with the shape that a rank has. SPLIT is
- * "rows", "columns" or "first"; KIND one of weight_kinds. Returns the value; nil if this rank does not have it.
- */
-static int call_weight(lua_State *lua)
+/* Declares a tensor, or finds it again. Returns its value; nil if this rank does not have it. */
+static int push_weight(lua_State *lua, const char *name, uint32_t rank, const int64_t *shape,
+                       enum npugraph__split split, const struct npugraph__kind *kind)
 {
-    static const char *const splits[] = {"whole", "rows", "columns", "first", NULL};
     struct npugraph__family_run *run = npugraph__family_of(lua);
-    const char *name = luaL_checkstring(lua, 1);
-    uint32_t rank = lua_isnoneornil(lua, 3) ? 1 : 2;
-    int64_t shape[2] = {check_dim(lua, 2), rank == 2 ? check_dim(lua, 3) : 0};
-    enum npugraph__split split = (enum npugraph__split)luaL_checkoption(lua, 4, "whole", splits);
-    const struct npugraph__kind *kind = npugraph__kind_find(luaL_optstring(lua, 5, "float"));
     struct npugraph__weight *x = npugraph__weights_find(&run->ck->weights, name);
     bool again = x != NULL && (run->shape == NULL || x < run->ck->weights.items + run->n_weights);
 
-    luaL_argcheck(lua, kind != NULL, 5, "there is no such kind");
     luaL_argcheck(lua, strlen(name) < sizeof(x->name), 1, "the name of a tensor is too long");
-    luaL_argcheck(lua, split != NPUGRAPH__COLUMNS || rank == 2, 4, "a vector has no columns");
     if (x == NULL && run->shape == NULL)
         x = declare_weight(lua, name, rank, shape, split, kind);
-    if (x == NULL || x->rank != rank || x->shape[0] != shape[0] || x->shape[1] != shape[1] || x->split != split ||
+    if (x == NULL || x->rank != rank || memcmp(x->shape, shape, rank * sizeof(*shape)) != 0 || x->split != split ||
         x->kind != kind)
         return luaL_error(lua, "weight %s is declared twice, with different shapes or kinds", name);
     if (!again && run->shape != NULL && x != run->ck->weights.items + run->n_weights)
@@ -383,6 +406,47 @@ static int call_weight(lua_State *lua)
         return 0;
     lua_pushfstring(lua, "%%%s", name);
     return 1;
+}
+
+static const struct npugraph__kind *check_kind(lua_State *lua, int at)
+{
+    const struct npugraph__kind *kind = npugraph__kind_find(luaL_optstring(lua, at, "float"));
+
+    luaL_argcheck(lua, kind != NULL, at, "there is no such kind");
+    return kind;
+}
+
+/*
+ * weight(NAME, ROWS[, COLUMNS[, SPLIT[, KIND]]]): a tensor of the checkpoint, with the shape that a rank has. SPLIT is
+ * "rows", "columns" or "first"; KIND one of weight_kinds.
+ */
+static int call_weight(lua_State *lua)
+{
+    static const char *const splits[] = {"whole", "rows", "columns", "first", NULL};
+    const uint32_t rank = lua_isnoneornil(lua, 3) ? 1 : 2;
+    const int64_t shape[2] = {check_dim(lua, 2), rank == 2 ? check_dim(lua, 3) : 0};
+    const enum npugraph__split split = (enum npugraph__split)luaL_checkoption(lua, 4, "whole", splits);
+
+    luaL_argcheck(lua, split != NPUGRAPH__COLUMNS || rank == 2, 4, "a vector has no columns");
+    return push_weight(lua, luaL_checkstring(lua, 1), rank, shape, split, check_kind(lua, 5));
+}
+
+/* tensor(NAME, {DIM, ...}[, KIND]): a tensor of any rank that each device has whole. */
+static int call_tensor(lua_State *lua)
+{
+    int64_t shape[NPUGRAPH__DIMS] = {0}, all = 1;
+    lua_Integer n;
+
+    luaL_checktype(lua, 2, LUA_TTABLE);
+    n = (lua_Integer)lua_rawlen(lua, 2);
+    luaL_argcheck(lua, n >= 1 && n <= NPUGRAPH__DIMS, 2, "a tensor has 1 to 4 dimensions");
+    for (int i = 0; i < (int)n; i++) {
+        lua_rawgeti(lua, 2, i + 1);
+        shape[i] = check_dim(lua, -1);
+        lua_pop(lua, 1);
+        luaL_argcheck(lua, !__builtin_mul_overflow(all, shape[i], &all), 2, "the tensor is too large");
+    }
+    return push_weight(lua, luaL_checkstring(lua, 1), (uint32_t)n, shape, NPUGRAPH__WHOLE, check_kind(lua, 3));
 }
 
 /* dtype(NAME): of a weight that was declared; "f32" until it is loaded. */
@@ -561,11 +625,14 @@ static int call_emit(lua_State *lua)
 void npugraph__family_calls(lua_State *lua)
 {
     static const luaL_Reg calls[] = {
-        {"int", call_int},       {"number", call_number},   {"bool", call_bool},     {"text", call_text},
-        {"has", call_has},       {"given", call_given},     {"object", call_object}, {"list", call_list},
-        {"refuse", call_refuse}, {"corrupt", call_corrupt}, {"divide", call_divide}, {"one_device", call_one_device},
-        {"weight", call_weight}, {"dtype", call_dtype},     {"cache", call_cache},   {"rope", call_rope},
-        {"emit", call_emit},     {"stored", call_stored},   {"keys", call_keys},     {"contains", call_contains},
+        {"int", call_int},         {"number", call_number}, {"bool", call_bool},
+        {"text", call_text},       {"has", call_has},       {"given", call_given},
+        {"object", call_object},   {"list", call_list},     {"refuse", call_refuse},
+        {"corrupt", call_corrupt}, {"divide", call_divide}, {"one_device", call_one_device},
+        {"weight", call_weight},   {"tensor", call_tensor}, {"dtype", call_dtype},
+        {"cache", call_cache},     {"rope", call_rope},     {"emit", call_emit},
+        {"stored", call_stored},   {"keys", call_keys},     {"contains", call_contains},
+        {"like", call_like},
     };
     struct npugraph__family_run *run = npugraph__family_of(lua);
 

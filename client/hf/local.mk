@@ -61,6 +61,7 @@ dist_families_DATA = \
 	client/hf/families/Gemma3ForCausalLM.lua \
 	client/hf/families/GemmaForCausalLM.lua \
 	client/hf/families/Glm4ForCausalLM.lua \
+	client/hf/families/GptOssForCausalLM.lua \
 	client/hf/families/GraniteForCausalLM.lua \
 	client/hf/families/LlamaForCausalLM.lua \
 	client/hf/families/MistralForCausalLM.lua \

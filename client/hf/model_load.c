@@ -279,7 +279,7 @@ static uint64_t count_bytes(struct load *l)
     }
     for (size_t i = 0; i < l->ck->weights.n; i++) {
         const struct npugraph__weight *w = &l->ck->weights.items[i];
-        double n = (double)w->full[0] * (w->rank == 2 ? (double)w->full[1] : 1);
+        const double n = npugraph__weight_elements(w);
 
         full += n;
         parts += w->split == NPUGRAPH__WHOLE ? n * l->ranks : n;
@@ -407,14 +407,11 @@ static int register_model_graph(struct load *l, bool prefill, uint64_t *graph_p)
 
 static uint64_t count_parameters(const struct load *l)
 {
-    uint64_t n = 0;
+    double n = 0;
 
-    for (size_t i = 0; i < l->ck->weights.n; i++) {
-        const struct npugraph__weight *w = &l->ck->weights.items[i];
-
-        n += (uint64_t)w->full[0] * (w->rank == 2 ? (uint64_t)w->full[1] : 1) * w->kind->numbers;
-    }
-    return n;
+    for (size_t i = 0; i < l->ck->weights.n; i++)
+        n += npugraph__weight_elements(&l->ck->weights.items[i]) * l->ck->weights.items[i].kind->numbers;
+    return (uint64_t)n;
 }
 
 /* What most weights are, for people. */

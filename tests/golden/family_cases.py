@@ -5,6 +5,7 @@ A case: name, family, dtype, what is special, arguments of the configuration. MI
 configuration that its expectation must show.
 """
 
+import torch
 import transformers as t
 
 CLASSES = {
@@ -14,6 +15,7 @@ CLASSES = {
     "qwen3_moe": (t.Qwen3MoeConfig, t.Qwen3MoeForCausalLM),
     "qwen2_moe": (t.Qwen2MoeConfig, t.Qwen2MoeForCausalLM),
     "olmoe": (t.OlmoeConfig, t.OlmoeForCausalLM),
+    "gpt_oss": (t.GptOssConfig, t.GptOssForCausalLM),
     "mixtral": (t.MixtralConfig, t.MixtralForCausalLM),
     "mistral": (t.MistralConfig, t.MistralForCausalLM),
     "phi3": (t.Phi3Config, t.Phi3ForCausalLM),
@@ -39,6 +41,7 @@ MISTAKES = {
     "qwen2_moe": {"norm_topk_prob": True, "num_experts_per_tok": 2},
     "olmoe": {"norm_topk_prob": True, "num_experts_per_tok": 2},
     "mixtral": {"num_experts_per_tok": 1},
+    "gpt_oss": {"num_experts_per_tok": 1, "layer_types": ["full_attention"] * 2},
     "phi3": {"partial_rotary_factor": 1.0},
     "gemma3_text": {"query_pre_attn_scalar": 30, "rope_local_base_freq": 500.0, "layer_types": ["full_attention"] * 3},
 }
@@ -123,6 +126,14 @@ CASES = [
         rope_theta=10000.0, rms_norm_eps=1e-6)),
 ]
 
+GPT_OSS = dict(
+    num_attention_heads=4, num_key_value_heads=2, head_dim=16, vocab_size=120, num_local_experts=6, num_experts_per_tok=3,
+    sliding_window=17, tie_word_embeddings=False, rope_theta=10000.0, rms_norm_eps=1e-5, rope_scaling=dict(
+        YARN, truncate=False))
+MOE = dict(
+    hidden_size=64, num_attention_heads=4, num_key_value_heads=2, intermediate_size=64, moe_intermediate_size=128,
+    vocab_size=120, tie_word_embeddings=False, rope_theta=10000.0, rms_norm_eps=1e-6)
+
 # Behind those of quant_cases, so that the seeds of all stay what they were.
 LATER = [
     ("qwen2_moe", "qwen2_moe", "f32", "3 of 7 experts beside an MLP for all rows, the first of three layers is dense", dict(
@@ -134,4 +145,21 @@ LATER = [
         hidden_size=48, num_attention_heads=4, num_key_value_heads=2, intermediate_size=24, vocab_size=120,
         num_experts=9, num_experts_per_tok=3, norm_topk_prob=False, tie_word_embeddings=False, rope_theta=10000.0,
         rms_norm_eps=1e-5)),
+    ("gpt_oss", "gpt_oss", "f32", "sinks, 3 of 6 experts with biases in one tensor, every other layer has a window, yarn", dict(
+        GPT_OSS, hidden_size=48, intermediate_size=40)),
+    ("gpt_oss_bf16", "gpt_oss", "bf16", "gpt-oss in bf16", dict(GPT_OSS, hidden_size=48, intermediate_size=40)),
+    ("gpt_oss_mxfp4", "gpt_oss", "f32", "gpt-oss with experts in MXFP4", dict(
+        GPT_OSS, hidden_size=64, intermediate_size=96, quantise=dict(form="mxfp4"))),
+    ("qwen3_moe_int4", "qwen3_moe", "f32", "int4 experts in groups of 32 with zero points, the second layer is dense", dict(
+        MOE, num_experts=6, num_experts_per_tok=2, head_dim=32, norm_topk_prob=True, mlp_only_layers=[1], quantise=dict(
+            form="ct", bits=4, group=32, scales=torch.bfloat16, zeros=True))),
+    ("qwen2_moe_gptq", "qwen2_moe", "f32", "GPTQ: int8 experts with a scale for each row, beside an MLP for all rows", dict(
+        MOE, num_experts=5, num_experts_per_tok=2, shared_expert_intermediate_size=64, quantise=dict(
+            form="gptq", bits=8, group=0, scales=torch.float16, zeros=False))),
+    ("qwen3_moe_awq", "qwen3_moe", "f32", "AWQ: int4 experts in groups of 32 with zero points", dict(
+        MOE, num_experts=4, num_experts_per_tok=2, head_dim=32, quantise=dict(
+            form="awq", bits=4, group=32, scales=torch.float16, zeros=True))),
+    ("qwen3_moe_fp8", "qwen3_moe", "f32", "FP8: experts in blocks of 32 rows and 64 columns, the last ones cut", dict(
+        MOE | dict(hidden_size=80), num_experts=6, num_experts_per_tok=3, head_dim=32, quantise=dict(
+            form="fp8", strategy="block", block=(32, 64), scales=torch.float32))),
 ]

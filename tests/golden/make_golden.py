@@ -252,8 +252,10 @@ def draw_weights(model, seed, small):
             value = (0.0 if "gemma" in model.config.model_type else 1.0) + 0.3 * rng.standard_normal(shape)
             if "q_norm" in name or "k_norm" in name:
                 value *= 1.4
-        elif name.endswith(".bias"):
+        elif name.endswith((".bias", "_proj_bias")):
             value = 0.5 * rng.standard_normal(shape)
+        elif name.endswith(".sinks"):
+            value = rng.standard_normal(shape)
         elif "embed_tokens" in name:
             value = rng.standard_normal(shape) * (0.01 if small else 0.3)
             if "gemma" in model.config.model_type:  # it multiplies them
@@ -325,7 +327,8 @@ def mistakes(config, state):
     eps = "layer_norm_eps" if config.model_type.startswith("cohere") else "rms_norm_eps"
     yield "rms_norm_eps", changed(**{eps: getattr(config, eps) * 10})
     act = "hidden_activation" if config.model_type in ("gemma2", "gemma3_text") else "hidden_act"
-    yield act, changed(**{act: "relu"})
+    if config.model_type != "gpt_oss":  # its gate has no name
+        yield act, changed(**{act: "relu"})
     kinds = getattr(config, "layer_types", None)
     if getattr(config, "sliding_window", None) and (kinds is None or "sliding_attention" in kinds):
         yield "sliding_window", changed(sliding_window=config.sliding_window + 1)
@@ -346,9 +349,13 @@ def mistakes(config, state):
         yield "no q_norm", edited("q_norm", torch.ones_like)
         yield "no k_norm", edited("k_norm", torch.ones_like)
     if any(key.endswith(".bias") for key in state):
-        for part in ("q_proj.bias", "v_proj.bias", "o_proj.bias", "gate_proj.bias", "down_proj.bias"):
+        for part in ("q_proj.bias", "v_proj.bias", "o_proj.bias", "gate_proj.bias", "down_proj.bias", "router.bias"):
             if any(part in key for key in state):
                 yield "no " + part, edited(part, torch.zeros_like)
+    if config.model_type == "gpt_oss":
+        for part in ("gate_up_proj_bias", "down_proj_bias"):
+            yield "no " + part, edited(part, torch.zeros_like)
+        yield "no sinks", edited("sinks", lambda x: torch.full_like(x, -50.0))
     if 1 < kv < heads and any("q_proj" in key for key in state):  # query head h reads key head h % kv instead of h // ratio
         order = torch.arange(heads).view(heads // kv, kv).t().reshape(-1)
 
@@ -416,7 +423,8 @@ def make_tiny(index, name, arch, dtype, about, kw):
         state = draw_weights(shape_only, seed, small)
         state = {k: v.to(TORCH_DTYPE[dtype]).float() for k, v in state.items()}
         if quantise:
-            state, stored = quant_cases.quantise(state, quantise)
+            plain = state
+            state, stored = quant_cases.quantise(plain, quantise)
         prompt = np.random.default_rng(seed + 500).integers(0, config.vocab_size, PROMPT_LENGTH).tolist()
         model = prepared(instantiate(config, state))
         result = run(model, prompt, STEPS, need=need)
@@ -463,7 +471,7 @@ def make_tiny(index, name, arch, dtype, about, kw):
     )
     rewrite_config(path, name, arch, quantise)
     if quantise:
-        quant_cases.rewrite(path, stored)
+        quant_cases.rewrite(path, stored, {k for k in plain if state[k] is not plain[k]})
     for file in os.listdir(path):
         os.chmod(os.path.join(path, file), 0o644)
     print(

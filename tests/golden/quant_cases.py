@@ -104,9 +104,30 @@ def quantise_floats(state, how):
     return meant, stored
 
 
+F4 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+
+
+def quantise_experts(state):
+    """MXFP4 as gpt-oss has it: experts [E, K, N] become numbers [E, N, K / 32, 16], two f4_e2m1 a byte, the low bits first,
+    and a power of two for each 32. convert_moe_packed_tensors of transformers' integrations/mxfp4.py reads it so."""
+    meant, stored = dict(state), {}
+    for name, w in state.items():
+        if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            continue
+        blocks = w.transpose(1, 2).unflatten(2, (-1, 32))
+        power = blocks.abs().amax(-1).clamp(min=2.0**-100).log2().floor() - 2
+        n = (blocks[..., None] / 2.0 ** power[..., None, None] - F4).abs().argmin(-1)
+        meant[name] = (F4[n] * 2.0 ** power[..., None]).flatten(2).transpose(1, 2).contiguous()
+        stored |= {name + "_blocks": (n[..., ::2] | n[..., 1::2] << 4).to(torch.uint8),
+                   name + "_scales": (power + 127).to(torch.uint8)}
+    return meant, stored
+
+
 def quantise(state, how):
     """how: form, bits, group (0: a scale for each row), scales (dtype), zeros (or symmetric), naive: compressed-tensors'
     int-quantized. Returns the new state, and the tensors to store."""
+    if how["form"] == "mxfp4":
+        return quantise_experts(state)
     if "strategy" in how:
         return quantise_floats(state, how)
     meant, stored = dict(state), {}
@@ -187,6 +208,9 @@ def floats_config(how):
 
 
 def config_of(how):
+    if how["form"] == "mxfp4":
+        return {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router",
+                                                                   "model.embed_tokens", "lm_head"]}
     if "strategy" in how:
         return floats_config(how)
     if how["form"] != "ct":
@@ -209,9 +233,9 @@ def config_of(how):
     }
 
 
-def rewrite(path, stored):
+def rewrite(path, stored, replaced):
     file = os.path.join(path, "model.safetensors")
-    kept = {k: v for k, v in load_file(file).items() if not is_linear(k)}
+    kept = {k: v for k, v in load_file(file).items() if k not in replaced}
     save_file({**kept, **stored}, file, metadata={"format": "pt"})
 
 

@@ -394,6 +394,49 @@ START_TEST(gptq_and_awq_are_taken_or_refused_with_their_field)
 }
 END_TEST
 
+#define MOE                                               \
+    "{\"architectures\":[\"Qwen3MoeForCausalLM\"]," SIZES \
+    ",\"num_experts\":4,\"num_experts_per_tok\":2,\"moe_intermediate_size\":32"
+#define GPT_OSS "{\"architectures\":[\"GptOssForCausalLM\"]," SIZES ",\"num_local_experts\":4"
+#define MXFP4   ",\"quantization_config\":{\"quant_method\":\"mxfp4\"}"
+#define QUANT_EXPERTS(ignore)                                                                                       \
+    ",\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"ignore\":"   \
+    "[" ignore "\"lm_head\"],\"config_groups\":{\"group_0\":{\"targets\":[\"Linear\"],\"weights\":{\"num_bits\":4," \
+    "\"type\":\"int\",\"strategy\":\"group\",\"group_size\":32}}}}"
+
+START_TEST(experts_may_be_quantised_all_of_a_layer_or_none)
+{
+    static const struct {
+        const char *config;
+        size_t weights;
+    } taken[] = {
+        {MOE "}", 2 * (2 + 6 + 1 + 12) + 3},
+        {MOE QUANT_EXPERTS("") "}", 2 * (2 + 4 * 2 + 2 + 1 + 12 * 2) + 3},
+        {MOE QUANT_EXPERTS("\"re:.*layers.0.mlp.experts\",") "}", 2 * (2 + 4 * 2 + 2 + 1) + 12 + 12 * 2 + 3},
+        {GPT_OSS "}", 2 * (2 + 4 * 2 + 1 + 2 + 4) + 3},
+        {GPT_OSS MXFP4 "}", 2 * (2 + 4 * 2 + 1 + 2 + 6) + 3},
+    };
+    struct npugraph_error err = {0};
+
+    for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++) {
+        struct npugraph__checkpoint *ck = read_config(taken[i].config, &err);
+
+        ck_assert_msg(ck != NULL, "%s: %s", taken[i].config, err.message);
+        ck_assert_uint_eq(ck->weights.n, taken[i].weights);
+        npugraph__checkpoint_free(ck);
+    }
+    expect_refused(MOE QUANT_EXPERTS("\"model.layers.1.mlp.experts.2.up_proj\",") "}", "FILE_UNSUPPORTED",
+                   "quantization_config must quantise all experts");
+    expect_refused(MOE QUANT_EXPERTS("\"model.layers.1.mlp.experts.0.up_proj\",") "}", "FILE_UNSUPPORTED",
+                   "quantization_config must quantise all experts");
+    expect_refused(MOE ",\"num_experts\":257}", "FILE_UNSUPPORTED", "num_experts is larger than 256");
+    expect_refused(MOE MXFP4 "}", "FILE_UNSUPPORTED", "quant_method must be compressed-tensors, fp8, gptq or awq");
+    expect_refused(GPT_OSS ",\"hidden_size\":80" MXFP4 "}", "FILE_UNSUPPORTED", "must be multiples of 32");
+    expect_refused(GPT_OSS ",\"swiglu_limit\":0}", "FILE_CORRUPT", "swiglu_limit must be positive");
+    expect_refused(GPT_OSS ",\"hidden_act\":\"gelu\"}", "FILE_UNSUPPORTED", "hidden_act must be silu");
+}
+END_TEST
+
 START_TEST(values_that_contradict_each_other_are_refused)
 {
     expect_refused("{\"architectures\":[\"Qwen3ForCausalLM\"]}", "FILE_CORRUPT", "vocab_size is missing");
@@ -511,6 +554,16 @@ START_TEST(families_have_bounds_and_nothing_to_reach_the_machine_with)
     expect_invalid("t = {}\nfor i = 1, 1000000 do insert(t, 1, i) end\n", "runs for too long");
     expect_invalid("function f() return f() + 1 end\nf()\n", "64 MiB");
     expect_invalid("vocab = ('x').rep\n", "index a string value");
+    expect_invalid("x = 'a'\nfor i = 1, 13 do x = x .. x end\nlike('b', x)\n", "too long");
+    expect_invalid("tensor('a', 3)\n", "table expected");
+    expect_invalid("tensor('a', {})\n", "1 to 4 dimensions");
+    expect_invalid("tensor('a', {1, 2, 3, 4, 5})\n", "1 to 4 dimensions");
+    expect_invalid("tensor('a', {2, 0})\n", "1 or more");
+    expect_invalid("tensor('a', {2, 'b'})\n", "number expected");
+    expect_invalid("tensor('a', {2147483647, 2147483647, 2147483647})\n", "too large");
+    expect_invalid("tensor('a', {2}, 'i3')\n", "no such kind");
+    expect_invalid("tensor('a', {2, 3})\ntensor('a', {2, 4})\n", "declared twice");
+    expect_invalid("tensor('a', {2, 3})\nweight('a', 2)\n", "declared twice");
     for (size_t i = 0; i < sizeof(absent) / sizeof(absent[0]); i++) {
         snprintf(text, sizeof(text), "vocab = %s\n", absent[i]);
         expect_invalid(text, "unknown variable");
@@ -524,7 +577,7 @@ UNIT_MAIN("client/checkpoint", defaults_are_those_of_transformers, qwen3_has_hea
           longrope_has_the_same_tables_in_the_old_and_in_the_new_form,
           rotary_tables_hold_cosine_and_sine_of_position_times_frequency, what_is_not_supported_is_refused_by_name,
           quantised_weights_that_are_not_supported_are_refused_with_their_field,
-          gptq_and_awq_are_taken_or_refused_with_their_field, values_that_contradict_each_other_are_refused,
-          a_directory_without_a_config_says_which_file_is_missing,
+          gptq_and_awq_are_taken_or_refused_with_their_field, experts_may_be_quantised_all_of_a_layer_or_none,
+          values_that_contradict_each_other_are_refused, a_directory_without_a_config_says_which_file_is_missing,
           shards_come_from_the_index_and_a_gap_in_it_names_the_tensor, mistakes_of_a_family_are_told_with_their_line,
           families_have_bounds_and_nothing_to_reach_the_machine_with)

@@ -113,6 +113,7 @@ qkv_fused = false     -- q, k and v are one weight, qkv_proj
 rotary_dim = false    -- how many of a head's dimensions turn; false: all
 rotary_pairs = false  -- true: a pair is two dimensions side by side, not one in each half
 attention_scale = false -- false: 1 / sqrt(head_dim)
+attention_sinks = false -- true: each row has a score without a value, by head
 attention_cap = false -- scores s become cap * tanh(s / cap); false: they stay
 
 -- How many keys a row of layer i sees, itself among them; nil: all.
@@ -173,8 +174,11 @@ function attention(i, n, rope)
   local window = window_of(i)
   if window and window < positions then options = format(", sparse_mode=4, pre_tokens=%d, next_tokens=0", window - 1) end
   if attention_cap then options = options .. format(", soft_cap=%.17g", attention_cap) end
-  local att = node("att", "npu.fused_infer_attention_score",
-    {q, keys, values, "%block_table", "%query_lens", "%context_lens"},
+  local operands = {q, keys, values, "%block_table", "%query_lens", "%context_lens"}
+  if attention_sinks then
+    for _, operand in ipairs {"none", "none", weight(prefix .. "sinks", heads, nil, "rows")} do insert(operands, operand) end
+  end
+  local att = node("att", "npu.fused_infer_attention_score", operands,
     format("num_heads=%d, num_key_value_heads=%d, scale=%.17g, block_size=%d", heads, kv_heads,
       attention_scale or 1 / sqrt(head_dim), block_size) .. options)
   att = reshape("flat", att, heads * head_dim)
@@ -212,24 +216,62 @@ function mlp(i, m) return mlp_of(m, format("model.layers.%d.mlp.", i), ffn, "") 
 
 -- ---- mixture of experts ----
 
--- y = x * w_e^T for the rows of each expert e. from: a format of the weights' names.
-local function grouped(name, x, counts, n, from, out, features, split)
-  local operands = {x, counts}
-  for e = 0, n - 1 do insert(operands, weight(format(from, e), out, features, split)) end
-  return node(name, "npu.grouped_matmul", operands, "group_list_type=1, transpose_weight=true")
+local GROUPED = "group_list_type=1, transpose_weight=true"
+
+-- The weights of n experts as one of quantised_parts each. from: a format of their names.
+local function expert_parts(n, from, out, features, split)
+  local parts = {}
+  for e = 0, n - 1 do
+    local name = format(from, e)
+    if not is_quantised(name) then refuse("quantization_config", "must quantise all experts of a layer, or none") end
+    parts[e + 1] = quantised_parts(name, out, features, split)
+  end
+  return parts
 end
 
--- The sum of the k of n experts that a row's gate gives the largest shares. m: names of tensors (gate; of expert %d: w1
--- for the gate, w3 up, w2 down); features: of an expert on this rank; normed: the k shares have the sum 1.
-function experts(x, m, n, k, features, normed)
-  local router = node("router", "aten.linear", {x, weight(m.gate, n, hidden)})
-  local scales, chosen = node({"scales", "chosen"}, "npu.moe_gating_top_k_softmax", {router}, format("k=%d", k))
+local function insert_all(operands, parts, key)
+  for _, w in ipairs(parts) do insert(operands, w[key]) end
+end
+
+-- y = x * w_e^T for the rows of each expert e. from: a format of the weights' names, without ".weight".
+local function grouped(name, x, counts, n, from, out, features, split)
+  local operands, attributes = {x, counts}, GROUPED
+  if is_quantised(format(from, 0)) then
+    local parts = expert_parts(n, from, out, features, split)
+    local first = parts[1]
+    insert_all(operands, parts, "q")
+    insert_all(operands, parts, "s")
+    insert_all(operands, parts, "z")
+    attributes = format("%s, antiquant_scale=true, antiquant_offset=%s, antiquant_group_size=%d, antiquant_group_columns=%d",
+      GROUPED, first.z and "true" or "false", first.group or 0, first.rows or 1)
+  else
+    for e = 0, n - 1 do
+      local expert = format(from, e)
+      if is_quantised(expert) then refuse("quantization_config", "must quantise all experts of a layer, or none") end
+      insert(operands, weight(expert .. ".weight", out, features, split))
+    end
+  end
+  return node(name, "npu.grouped_matmul", operands, attributes)
+end
+
+-- Brings the rows of x into the order of the k of n experts that the logits give the largest shares. Returns them, how
+-- many each expert has, the shares, and where each went. normed: the k shares of a row have the sum 1.
+function route(x, logits, n, k, normed)
+  local scales, chosen = node({"scales", "chosen"}, "npu.moe_gating_top_k_softmax", {logits}, format("k=%d", k))
   if normed then
     local total = node("scales_sum", "aten.sum.dim_IntList", {scales}, "dim=[-1], keepdim=true")
     scales = node("scales_normed", "aten.div.Tensor", {scales, total})
   end
   local rows_by_expert, to, counts = node({"routed", "routed_to", "routed_n"}, "npu.moe_init_routing_v2", {x, chosen},
     format("expert_num=%d", n))
+  return rows_by_expert, counts, scales, to
+end
+
+-- The sum of the k of n experts that a row's gate gives the largest shares. m: names of modules (gate; of expert %d: w1
+-- for the gate, w3 up, w2 down); features: of an expert on this rank; normed: the k shares have the sum 1.
+function experts(x, m, n, k, features, normed)
+  local router = node("router", "aten.linear", {x, weight(m.gate .. ".weight", n, hidden)})
+  local rows_by_expert, counts, scales, to = route(x, router, n, k, normed)
   local gate = grouped("gate", rows_by_expert, counts, n, m.w1, features, hidden, "rows")
   local up = grouped("up", rows_by_expert, counts, n, m.w3, features, hidden, "rows")
   local product = gated(gate, up, "")
@@ -239,10 +281,10 @@ function experts(x, m, n, k, features, normed)
   end)
 end
 
--- Names of the tensors of an MLP whose experts have the names of an MLP.
+-- Names of the modules of an MLP whose experts have the names of an MLP.
 function experts_of(prefix)
-  return {gate = prefix .. "gate.weight", w1 = prefix .. "experts.%d.gate_proj.weight",
-    w2 = prefix .. "experts.%d.down_proj.weight", w3 = prefix .. "experts.%d.up_proj.weight"}
+  return {gate = prefix .. "gate", w1 = prefix .. "experts.%d.gate_proj", w2 = prefix .. "experts.%d.down_proj",
+    w3 = prefix .. "experts.%d.up_proj"}
 end
 
 -- Reads which layers have experts: each decoder_sparse_step-th one that mlp_only_layers does not name. Returns the
@@ -256,8 +298,7 @@ end
 -- The numbers of experts, and of those that a row has.
 function read_experts(number_key, number, chosen_key, chosen)
   local n, k = int(number_key, number), int(chosen_key, chosen)
-  if has "quantization_config" then refuse("quantization_config", "is set: experts must have floats") end
-  if n > 254 then refuse(number_key, "is larger than 254") end
+  if n > 256 then refuse(number_key, "is larger than 256") end
   if k > n then corrupt(chosen_key, "is larger than " .. number_key) end
   return n, k
 end

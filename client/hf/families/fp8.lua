@@ -51,11 +51,11 @@ local function check_blocks(from, size, n, what)
   end
 end
 
--- As quantised_linear.
-function fp8_linear(name, x, from, out, features, bias, split)
+-- As quantised_parts.
+function fp8_parts(from, out, features, split)
   if ranks > 1 and split == "rows" then check_blocks(from, rows, out, "rows") end
   if ranks > 1 and split == "columns" then check_blocks(from, columns, features, "columns") end
   local q = weight(from .. ".weight", out, features, split, "f8")
   local s = weight(from .. ".weight_scale_inv", (out + rows - 1) // rows, (features + columns - 1) // columns, split)
-  return antiquant_linear(name, x, q, s, nil, bias, columns, false, rows)
+  return {q = q, s = s, group = columns, rows = rows}
 end

@@ -136,8 +136,8 @@ local function check_sizes(from, out, features)
   end
 end
 
--- As quantised_linear.
-function packed_linear(name, x, from, out, features, bias, split)
+-- As quantised_parts.
+function packed_parts(from, out, features, split)
   check_sizes(from, out, features)
   local q = weight(from .. ".qweight", out, bits == 4 and features // 8 or features, split, format("%s_int%d", packed, bits))
   local groups, scale_split = 1, split == "rows" and split or nil
@@ -147,5 +147,5 @@ function packed_linear(name, x, from, out, features, bias, split)
   if packed == "gptq" then
     weight(from .. ".g_idx", split == "columns" and features * ranks or features, nil, nil, "group_index")
   end
-  return antiquant_linear(name, x, q, s, z, bias, group)
+  return {q = q, s = s, z = z or nil, group = group}
 end

@@ -11,6 +11,9 @@ include "patterns"
 include "gptq"
 include "fp8"
 
+takes_mxfp4 = false -- true: the family takes quant_method mxfp4
+has_mxfp4 = false   -- the checkpoint has it
+
 local bits          -- 8 or 4; nil: weights are not quantised so
 local packs         -- numbers are packed, as `pack-quantized`
 local floats        -- weights are f8, as `float-quantized`
@@ -99,6 +102,10 @@ function read_quantisation()
   if not has "quantization_config" then return end
   local method = text "quantization_config.quant_method"
   if read_packed(method) or read_fp8(method) then return end
+  if method == "mxfp4" and takes_mxfp4 then
+    has_mxfp4 = true
+    return
+  end
   if method ~= "compressed-tensors" then
     refuse("quantization_config.quant_method", "must be compressed-tensors, fp8, gptq or awq")
   end
@@ -128,31 +135,28 @@ function is_quantised(from)
   return is_packed(from) or is_fp8(from)
 end
 
--- The product with a weight of rows of K: the values of its numbers, of its scales, [out, groups] or [1] (per_tensor), and
--- of its offsets or nil. rows: how many rows share a scale; nil: none do.
-function antiquant_linear(name, x, q, s, z, bias, group, per_tensor, rows)
-  if not per_tensor then s = node(name .. "_scale", "aten.t", {s}) end
-  z = z and node(name .. "_offset", "aten.t", {z})
+-- The product with a weight of rows of K, as quantised_parts gives it, for all products that are not of experts.
+function antiquant_linear(name, x, w, bias)
+  local s = w.one and w.s or node(name .. "_scale", "aten.t", {w.s})
+  local z = w.z and node(name .. "_offset", "aten.t", {w.z})
   return node(name, "npu.weight_quant_batchmatmul",
-    {x, node(name .. "_w", "aten.t", {q}), s, z or "none", "none", "none", bias or "none"},
-    format("antiquant_group_size=%d", group or 0) .. (rows and format(", antiquant_group_columns=%d", rows) or ""))
+    {x, node(name .. "_w", "aten.t", {w.q}), s, z or "none", "none", "none", bias or "none"},
+    format("antiquant_group_size=%d", w.group or 0) .. (w.rows and format(", antiquant_group_columns=%d", w.rows) or ""))
 end
 
 local i8_rows = {} -- by the name of x: linears of one x share its rows in i8
 
 -- The product of rows in i8, whose scales are those of the rows and of the weight's rows.
-local function i8_linear(name, x, from, out, q, s, bias)
+local function i8_linear(name, x, from, out, w, bias)
+  local s = w.s
   i8_rows[x] = i8_rows[x] or {node({name .. "_x", name .. "_x_scales"}, "npu.dynamic_quant", {x})}
-  if strategy ~= "tensor" then s = node(name .. "_scale", "aten.view", {s}, format("size=[%d]", out)) end
+  if not w.one then s = node(name .. "_scale", "aten.view", {s}, format("size=[%d]", out)) end
   if dtype(from .. ".weight_scale") == "f16" then s = node(name .. "_wide", "aten._to_copy", {s}, "dtype=f32") end
   return node(name, "npu.quant_matmul",
-    {i8_rows[x][1], node(name .. "_w", "aten.t", {q}), s, "none", i8_rows[x][2], bias or "none"}, "output_dtype=f32")
+    {i8_rows[x][1], node(name .. "_w", "aten.t", {w.q}), s, "none", i8_rows[x][2], bias or "none"}, "output_dtype=f32")
 end
 
--- y = x * w^T (+ the value of a bias), as linear() of decoder.lua has it. split: "rows" or "columns".
-function quantised_linear(name, x, from, out, features, bias, split)
-  if is_packed(from) then return packed_linear(name, x, from, out, features, bias, split) end
-  if is_fp8(from) then return fp8_linear(name, x, from, out, features, bias, split) end
+local function check_parts(from, out, features, split)
   local each = ranks > 1 and split == "columns" and " on each device" or ""
   local numbers = 32 // bits
   if packs and features % numbers ~= 0 then
@@ -164,19 +168,32 @@ function quantised_linear(name, x, from, out, features, bias, split)
   if group and features % group ~= 0 then
     refuse(field "group_size", format("is %d, which must divide the %d columns of %s%s", group, features, from, each))
   end
-  local q
-  if not packs then q = weight(from .. ".weight", out, features, split, floats and "f8" or "i8")
-  elseif bits == 8 then q = weight(from .. ".weight_packed", out, features, split, "int8")
-  else q = weight(from .. ".weight_packed", out, features // 8, split, "int4") end
-  if strategy == "tensor" then
-    local one = weight(from .. ".weight_scale", 1)
-    if with_rows then return i8_linear(name, x, from, out, q, one, bias) end
-    return antiquant_linear(name, x, q, one, nil, bias, nil, true)
+end
+
+-- The values of a quantised weight, rows of K: q, its numbers; s, their scales, [out, groups], or [1] (one); z, their
+-- offsets, or nil; group: columns that share a scale, or nil for all; rows that share one, or nil.
+function quantised_parts(from, out, features, split)
+  if is_packed(from) then return packed_parts(from, out, features, split) end
+  if is_fp8(from) then return fp8_parts(from, out, features, split) end
+  check_parts(from, out, features, split)
+  local w = {group = group, one = strategy == "tensor"}
+  if not packs then w.q = weight(from .. ".weight", out, features, split, floats and "f8" or "i8")
+  elseif bits == 8 then w.q = weight(from .. ".weight_packed", out, features, split, "int8")
+  else w.q = weight(from .. ".weight_packed", out, features // 8, split, "int4") end
+  if w.one then
+    w.s = weight(from .. ".weight_scale", 1)
+    return w
   end
   local groups, scale_split = 1, split == "rows" and split or nil
   if group then groups, scale_split = features // group, split end
-  local s = weight(from .. ".weight_scale", out, groups, scale_split)
-  if with_rows then return i8_linear(name, x, from, out, q, s, bias) end
-  local z = zeros and weight(from .. ".weight_zero_point", out, groups, scale_split, zeros)
-  return antiquant_linear(name, x, q, s, z, bias, group)
+  w.s = weight(from .. ".weight_scale", out, groups, scale_split)
+  w.z = zeros and weight(from .. ".weight_zero_point", out, groups, scale_split, zeros) or nil
+  return w
+end
+
+-- y = x * w^T (+ the value of a bias), as linear() of decoder.lua has it. split: "rows" or "columns".
+function quantised_linear(name, x, from, out, features, bias, split)
+  local w = quantised_parts(from, out, features, split)
+  if with_rows and bits then return i8_linear(name, x, from, out, w, bias) end
+  return antiquant_linear(name, x, w, bias)
 end
