@@ -2,11 +2,11 @@
 /*
  * Matrix products of the host device by number of rows: the weight bytes read per second compared with a plain read of
  * the same bytes, and the arithmetic per second. The product and the read take turns, so that a slow moment of the
- * machine affects both. i32: int4 weights, eight in each. Scales are bf16, one for each row or group.
+ * machine affects both. i32: int4 weights, eight in each; u8: MXFP4. Scales are bf16, one for each row or group.
  *
  * x in i8, with i8 weights, is npu.quant_matmul with a bf16 result; its rows are quantised already.
  *
- *      bench_host_gemm [--k K] [--n N] [--dtype bf16|f16|f32|i8|i32|f8_e4m3fn [--group N]] [--x bf16|f16|f32|i8]
+ *      bench_host_gemm [--k K] [--n N] [--dtype bf16|f16|f32|i8|i32|u8|f8_e4m3fn [--group N]] [--x bf16|f16|f32|i8]
  *                      [--threads T] [--rounds R] [--isa NAME] [--bucket M] [ROWS...]
  *
  * --bucket: products are planned for M rows, and run with fewer.
@@ -112,7 +112,7 @@ static ngd_dtype_t parse_dtype(const char *name, bool weights)
     ngd_dtype_t t;
 
     if (!ngd_dtype_parse(name, strlen(name), &t) ||
-        !(ngd_dtype_is_float(t) || t == NGD_I8 || (weights && (t == NGD_I32 || t == NGD_F8_E4M3FN))))
+        !(ngd_dtype_is_float(t) || t == NGD_I8 || (weights && (t == NGD_I32 || t == NGD_U8 || t == NGD_F8_E4M3FN))))
         bench_fail("%s is not a dtype of %s", name, weights ? "weights" : "x");
     return t;
 }
@@ -137,22 +137,27 @@ static uint64_t quantise(struct set *s, int64_t group)
 {
     struct ngd_gemm_quant *q = &s->g.quant;
     const uint64_t weights = (uint64_t)s->g.n * (uint64_t)s->g.k;
+    const bool f4 = s->g.wt == NGD_U8, nibbles = f4 || s->g.wt == NGD_I32;
 
-    *q = (struct ngd_gemm_quant){.group = group ? group : s->g.k,
+    *q = (struct ngd_gemm_quant){.group = f4      ? 32
+                                          : group ? group
+                                                  : s->g.k,
                                  .columns = 1,
-                                 .f8 = s->g.wt == NGD_F8_E4M3FN,
-                                 .int4 = s->g.wt == NGD_I32,
+                                 .form = f4                         ? NGD_QUANT_F4
+                                         : nibbles                  ? NGD_QUANT_I4
+                                         : s->g.wt == NGD_F8_E4M3FN ? NGD_QUANT_F8
+                                                                    : NGD_QUANT_I8,
                                  .streamed = true,
-                                 .type = NGD_BF16,
+                                 .type = f4 ? NGD_U8 : NGD_BF16,
                                  .i_scale = 2,
                                  .i_offset = 0xff};
     q->scale_g = 1;
     q->scale_n = ngd_gemm_groups(&s->g);
-    s->g.ldw = s->g.k / (q->int4 ? 2 : 1);
+    s->g.ldw = s->g.k / (nibbles ? 2 : 1);
     q->w_k = 1;
-    q->w_n = s->g.ldw / (q->int4 ? 4 : 1);
+    q->w_n = s->g.ldw / (s->g.wt == NGD_I32 ? 4 : 1);
     s->d.scale = bench_memory((uint64_t)(s->g.n * q->scale_n) * 2, NGD_BF16);
-    return weights / (q->int4 ? 2 : 1);
+    return weights / (nibbles ? 2 : 1);
 }
 
 int main(int argc, char **argv)

@@ -214,50 +214,65 @@ static int check_tensor(struct load *l, const struct npugraph_tensor *t)
     return w->kind->group_index ? check_group_index(l, w) : 0;
 }
 
-/* Chooses the rank's weights in a file. Each is a slice, also if that is all of the tensor, so that the daemon checks
- * the shapes of all before it allocates memory for one. */
-static void choose_tensors(const struct load *l, const char *file, const char **names, struct npugraph_slice *slices,
+/* Tensors of a request, so that it stays far below what a message may have. */
+#define LOAD_TENSORS 4096
+
+struct chosen {
+    const char *names[LOAD_TENSORS];
+    struct npugraph_slice slices[LOAD_TENSORS];
+};
+
+/* Chooses the next of the rank's weights in a file, from number *next_p on. Each is a slice, also if that is all of the
+ * tensor, so that the daemon checks the shapes of all before it allocates memory for one. */
+static void choose_tensors(const struct load *l, const char *file, size_t *next_p, struct chosen *c,
                            struct npugraph_load *q)
 {
-    for (size_t i = 0; i < l->ck->weights.n; i++) {
-        const struct npugraph__weight *w = &l->ck->weights.items[i];
+    q->names = c->names;
+    q->slices = c->slices;
+    q->n_names = q->n_slices = 0;
+    for (; *next_p < l->ck->weights.n && q->n_names < LOAD_TENSORS; ++*next_p) {
+        const struct npugraph__weight *w = &l->ck->weights.items[*next_p];
         uint32_t dim = w->split == NPUGRAPH__COLUMNS;
 
         if (w->absent || strcmp(w->file, file) != 0)
             continue;
-        names[q->n_names++] = w->stored;
-        slices[q->n_slices++] = (struct npugraph_slice){w->stored, dim,     w->begin,       w->begin + w->shape[dim],
-                                                        w->full,   w->rank, w->kind->change};
+        c->names[q->n_names++] = w->stored;
+        c->slices[q->n_slices++] = (struct npugraph_slice){w->stored, dim,     w->begin,       w->begin + w->shape[dim],
+                                                           w->full,   w->rank, w->kind->change};
     }
-    q->names = names;
-    q->slices = slices;
 }
 
-static int load_file(struct load *l, const char *file)
+static int load_chosen(struct load *l, const struct npugraph_load *q)
 {
-    const char **names = calloc(l->ck->weights.n, sizeof(*names));
-    struct npugraph_slice *slices = calloc(l->ck->weights.n, sizeof(*slices));
-    struct npugraph_load q = {.path = l->path, .device = l->device};
     struct npugraph_tensors *got = NULL;
-    int rc = 0;
+    int rc = npugraph_load_safetensors(l->client, q, total_progress, l, &got, l->err);
 
-    if (names == NULL || slices == NULL)
-        rc = npugraph__error(l->err, 8, "NO_MEMORY", "out of memory");
-    if (rc == 0) {
-        choose_tensors(l, file, names, slices, &q);
-        snprintf(l->path, sizeof(l->path), "%s/%s", l->place, file);
-    }
-    if (rc == 0 && q.n_names != 0)
-        rc = npugraph_load_safetensors(l->client, &q, total_progress, l, &got, l->err);
-    for (size_t i = 0; got != NULL && i < got->n && i < q.n_names; i++)
+    for (size_t i = 0; got != NULL && i < got->n && i < q->n_names; i++)
         l->buffers[l->n_buffers++] = got->items[i].buffer;
-    for (size_t i = 0; rc == 0 && got != NULL && i < got->n && i < q.n_names; i++) {
+    for (size_t i = 0; rc == 0 && got != NULL && i < got->n && i < q->n_names; i++) {
         rc = check_tensor(l, &got->items[i]);
         l->bytes_before += got->items[i].bytes;
     }
     npugraph_tensors_free(got);
-    free(names);
-    free(slices);
+    return rc;
+}
+
+static int load_file(struct load *l, const char *file)
+{
+    struct chosen *c = malloc(sizeof(*c));
+    struct npugraph_load q = {.path = l->path, .device = l->device};
+    size_t next = 0;
+    int rc = 0;
+
+    if (c == NULL)
+        return npugraph__error(l->err, 8, "NO_MEMORY", "out of memory");
+    snprintf(l->path, sizeof(l->path), "%s/%s", l->place, file);
+    while (rc == 0 && next < l->ck->weights.n) {
+        choose_tensors(l, file, &next, c, &q);
+        if (q.n_names != 0)
+            rc = load_chosen(l, &q);
+    }
+    free(c);
     return rc;
 }
 

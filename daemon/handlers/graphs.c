@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define INLINE_TEXT (64u << 10) /* longer texts are parsed on a job thread */
-#define MAX_TEXT    (4u << 20)
+#define MAX_TEXT    (12u << 20)
 
 /* ---- register ------------------------------------------------------------------------------------ */
 
