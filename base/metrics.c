@@ -31,6 +31,7 @@ static const ngd_nsec_t bounds[] = {
     1 * NGD_SEC,    2 * NGD_SEC,    5 * NGD_SEC,    10 * NGD_SEC,
 };
 #define N_BOUNDS (sizeof(bounds) / sizeof(bounds[0]))
+_Static_assert(NGD_METRIC_BUCKETS == N_BOUNDS + 1, "one bucket is above all bounds");
 
 enum kind { KIND_COUNTER, KIND_TIME_COUNTER, KIND_GAUGE, KIND_HISTOGRAM };
 
@@ -151,7 +152,7 @@ uint64_t ngd_metric_get(ngd_metric_t m)
         return sum;
     ngd_mutex_lock(&lock);
     for (struct ngd_metric_row *row = state[m].rows; row; row = row->next)
-        sum += row_value(row);
+        sum += row->hidden && families[m].kind == KIND_GAUGE ? 0 : row_value(row);
     ngd_mutex_unlock(&lock);
     return sum;
 }
@@ -413,15 +414,19 @@ void ngd_metrics_render(struct ngd_strbuf *sb, const struct ngd_metric_view *vie
         put_metric_family(sb, (ngd_metric_t)m, view ? view : &all);
 }
 
-double ngd_metric_quantile(ngd_metric_t m, double q)
+void ngd_metric_buckets(ngd_metric_t m, uint64_t count_p[NGD_METRIC_BUCKETS])
 {
-    uint64_t count[N_BOUNDS + 1], total = 0;
+    for (size_t i = 0; i <= N_BOUNDS; i++)
+        count_p[i] = atomic_load_explicit(&state[m].hist.bucket[i], memory_order_relaxed);
+}
+
+double ngd_metric_buckets_quantile(const uint64_t count[NGD_METRIC_BUCKETS], double q)
+{
+    uint64_t total = 0;
     double rank, below = 0;
 
-    for (size_t i = 0; i <= N_BOUNDS; i++) {
-        count[i] = atomic_load_explicit(&state[m].hist.bucket[i], memory_order_relaxed);
+    for (size_t i = 0; i <= N_BOUNDS; i++)
         total += count[i];
-    }
     if (total == 0)
         return 0;
     rank = (q < 0 ? 0 : q > 1 ? 1 : q) * (double)total;
@@ -433,4 +438,12 @@ double ngd_metric_quantile(ngd_metric_t m, double q)
         below += n;
     }
     return (double)bounds[N_BOUNDS - 1] / (double)NGD_SEC; /* the last bucket has no upper bound */
+}
+
+double ngd_metric_quantile(ngd_metric_t m, double q)
+{
+    uint64_t count[NGD_METRIC_BUCKETS];
+
+    ngd_metric_buckets(m, count);
+    return ngd_metric_buckets_quantile(count, q);
 }

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #define NGD_METRIC_ROWS_MAX 256
+#define NGD_METRIC_BUCKETS  23 /* of each histogram; the last one is above all bounds */
 
 typedef enum ngd_metric {
 #define NGD_METRIC(ID, kind, name, label, help) NGD_M_##ID,
@@ -32,7 +33,7 @@ void ngd_metric_set(ngd_metric_t m, int64_t v);        /* gauge without label */
 void ngd_metric_inc(ngd_metric_t m);                   /* counter or gauge +1 */
 void ngd_metric_dec(ngd_metric_t m);                   /* gauge -1 */
 void ngd_metric_observe(ngd_metric_t m, ngd_nsec_t t); /* histogram of seconds, µs buckets */
-uint64_t ngd_metric_get(ngd_metric_t m);               /* sum over rows; histograms: count */
+uint64_t ngd_metric_get(ngd_metric_t m); /* sum over rows, without gauges of what is gone; histograms: count */
 
 /* Returns the row of that label value and makes it on first use. Never NULL; the pointer stays valid for ever. */
 struct ngd_metric_row *ngd_metric_row(ngd_metric_t m, const char *label_value);
@@ -58,5 +59,9 @@ struct ngd_metric_view {
 void ngd_metrics_render(struct ngd_strbuf *sb, const struct ngd_metric_view *view);
 /* Returns the quantile q (0..1) of a histogram in seconds, interpolated in its bucket; 0 if it is empty. */
 double ngd_metric_quantile(ngd_metric_t m, double q);
+/* Copies the counts of a histogram's buckets, which are not cumulative. Counts of two times may be subtracted. */
+void ngd_metric_buckets(ngd_metric_t m, uint64_t count_p[NGD_METRIC_BUCKETS]);
+/* As ngd_metric_quantile, of such counts. */
+double ngd_metric_buckets_quantile(const uint64_t count[NGD_METRIC_BUCKETS], double q);
 
 #endif

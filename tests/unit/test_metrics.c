@@ -153,6 +153,7 @@ START_TEST(rows_of_owners_are_apart_and_a_view_shows_only_its_own)
     ngd_metric_row_hide(blocks);
     ck_assert(has_in(&nobody, replays_of_others(before + 12)));
     ck_assert(has_in(&nobody, "npugraphd_kv_blocks_used{model=\"other\",owner=\"other\"} 0"));
+    ck_assert_uint_eq(ngd_metric_get(NGD_M_KV_BLOCKS_USED), 0);
 }
 END_TEST
 
@@ -187,6 +188,8 @@ END_TEST
 
 START_TEST(quantile_interpolates_inside_its_bucket)
 {
+    uint64_t count[NGD_METRIC_BUCKETS];
+
     ck_assert(ngd_metric_quantile(NGD_M_QUEUE_SECONDS, 0.5) == 0);
     for (int i = 0; i < 100; i++)
         ngd_metric_observe(NGD_M_QUEUE_SECONDS, 15 * NGD_USEC); /* bucket 10..20 µs */
@@ -194,6 +197,11 @@ START_TEST(quantile_interpolates_inside_its_bucket)
     ck_assert_double_eq_tol(ngd_metric_quantile(NGD_M_QUEUE_SECONDS, 1), 20e-6, 1e-9);
     ngd_metric_observe(NGD_M_QUEUE_SECONDS, 100 * NGD_SEC);
     ck_assert_double_eq_tol(ngd_metric_quantile(NGD_M_QUEUE_SECONDS, 1), 10, 1e-9);
+    ngd_metric_buckets(NGD_M_QUEUE_SECONDS, count);
+    ck_assert_uint_eq(count[4], 100);
+    ck_assert_uint_eq(count[NGD_METRIC_BUCKETS - 1], 1);
+    count[NGD_METRIC_BUCKETS - 1] = 0; /* a difference of two times is such an array too */
+    ck_assert_double_eq_tol(ngd_metric_buckets_quantile(count, 1), 20e-6, 1e-9);
 }
 END_TEST
 
