@@ -2,6 +2,7 @@
 #include "daemon/http_request.h"
 
 #include <arpa/inet.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -175,11 +176,23 @@ static int check_host(const struct fields *f, const struct ngd_http_hosts *hosts
     return 200;
 }
 
+/* Ends the target behind its path. Returns the query. */
+static const char *cut_target(char *head, const struct fields *f)
+{
+    char *path = head + (f->target - head), *query;
+
+    path[strcspn(path, "#")] = '\0';
+    query = path + strcspn(path, "?");
+    if (*query == '?')
+        *query++ = '\0';
+    return query;
+}
+
 int ngd_http_request_read(char *head, size_t n, const struct ngd_http_hosts *hosts, struct ngd_http_request *request_p,
                           const char **why_p)
 {
     struct fields f = {0};
-    const char *path;
+    const char *path, *query;
     int status = read_lines(head, n, &f, why_p);
 
     if (status != 200)
@@ -190,9 +203,98 @@ int ngd_http_request_read(char *head, size_t n, const struct ngd_http_hosts *hos
         return refuse_request(405, "only GET and HEAD are allowed", why_p);
     if (f.body)
         return refuse_request(413, "a request must not have a body", why_p);
-    head[f.target - head + (ptrdiff_t)strcspn(f.target, "?#")] = '\0';
+    query = cut_target(head, &f);
     status = check_host(&f, hosts, &path, why_p);
     if (status == 200)
-        *request_p = (struct ngd_http_request){.path = path, .head = strcmp(f.method, "HEAD") == 0};
+        *request_p = (struct ngd_http_request){.path = path, .query = query, .head = strcmp(f.method, "HEAD") == 0};
     return status;
+}
+
+/* ---- queries ---------------------------------------------------------------------------------------------- */
+
+/* Moves *at_p behind the next parameter. Returns the parameter, and its length in *n_p; NULL: there is none. */
+static const char *take_parameter(const char **at_p, size_t *n_p)
+{
+    const char *at = *at_p + strspn(*at_p, "&");
+
+    *n_p = strcspn(at, "&");
+    *at_p = at + *n_p;
+    return *n_p ? at : NULL;
+}
+
+static bool is_parameter(const char *text, size_t n, const char *name)
+{
+    const size_t length = strlen(name);
+
+    return n >= length && strncmp(text, name, length) == 0 && (n == length || text[length] == '=');
+}
+
+/* Finds the value of a parameter. False: it is given twice, or without "=". NULL: it is absent. */
+static bool find_value(const char *query, const char *name, const char **value_p, size_t *n_p)
+{
+    const size_t skip = strlen(name) + 1;
+    const char *text;
+    size_t n;
+
+    *value_p = NULL;
+    while ((text = take_parameter(&query, &n))) {
+        if (!is_parameter(text, n, name))
+            continue;
+        if (*value_p || n < skip)
+            return false;
+        *value_p = text + skip;
+        *n_p = n - skip;
+    }
+    return true;
+}
+
+bool ngd_http_query_number(const char *query, const char *name, uint64_t most, uint64_t *value_p)
+{
+    const char *text;
+    uint64_t value = 0;
+    size_t n;
+
+    if (!find_value(query, name, &text, &n))
+        return false;
+    if (!text)
+        return true;
+    if (n == 0 || n > 19 || strspn(text, "0123456789") < n) /* any 19 digits fit */
+        return false;
+    for (size_t i = 0; i < n; i++)
+        value = value * 10 + (uint64_t)(text[i] - '0');
+    if (value > most)
+        return false;
+    *value_p = value;
+    return true;
+}
+
+bool ngd_http_query_hash(const char *query, const char *name, uint64_t *value_p)
+{
+    const char *text;
+    size_t n;
+
+    if (!find_value(query, name, &text, &n))
+        return false;
+    if (!text)
+        return true;
+    if (n != 16 || strspn(text, "0123456789abcdef") < n)
+        return false;
+    *value_p = strtoull(text, NULL, 16); /* ends at "&" or at the query's end */
+    return true;
+}
+
+const char *ngd_http_query_unknown(const char *query, const char *const *names)
+{
+    const char *text;
+    size_t n;
+
+    while ((text = take_parameter(&query, &n))) {
+        size_t i = 0;
+
+        while (names[i] && !is_parameter(text, n, names[i]))
+            i++;
+        if (!names[i])
+            return text;
+    }
+    return NULL;
 }

@@ -12,6 +12,7 @@
  */
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Host names that requests may use, besides IP addresses and localhost. Case does not matter. */
 struct ngd_http_hosts {
@@ -21,8 +22,9 @@ struct ngd_http_hosts {
 };
 
 struct ngd_http_request {
-    const char *path; /* points into the head; without scheme, host and query; begins with "/" */
-    bool head;        /* HEAD: the answer has no body */
+    const char *path;  /* points into the head; without scheme, host and query; begins with "/" */
+    const char *query; /* points into the head; what is between "?" and "#"; "" if there is none */
+    bool head;         /* HEAD: the answer has no body */
 };
 
 /*
@@ -32,5 +34,15 @@ struct ngd_http_request {
  */
 int ngd_http_request_read(char *head, size_t n, const struct ngd_http_hosts *hosts, struct ngd_http_request *request_p,
                           const char **why_p);
+
+/*
+ * Reads the number of a query's parameter: "since=7&step=60". Absent: *value_p stays as it is. False: the parameter is
+ * given twice, or is not a decimal number of at most `most`.
+ */
+bool ngd_http_query_number(const char *query, const char *name, uint64_t most, uint64_t *value_p);
+/* Likewise for a number of 16 hexadecimal digits. */
+bool ngd_http_query_hash(const char *query, const char *name, uint64_t *value_p);
+/* Returns a parameter of the query that is not among `names`, which NULL ends; NULL: there is none. */
+const char *ngd_http_query_unknown(const char *query, const char *const *names);
 
 #endif

@@ -26,6 +26,19 @@ static bool names_evil(const uint8_t *data, size_t n)
     return memmem(data, n, evil, sizeof(evil) - 1) != NULL;
 }
 
+static void check_query(const char *query)
+{
+    static const char *const names[] = {"step", "since", NULL};
+    const char *unknown = ngd_http_query_unknown(query, names);
+    uint64_t value = 7;
+
+    fuzz_demand(!unknown || (unknown >= query && *unknown), "an unknown parameter is not one of the query");
+    fuzz_demand(ngd_http_query_number(query, "step", 100, &value) ? value <= 100 : value == 7,
+                "a refused number is written, or one is too large");
+    value = 7;
+    fuzz_demand(ngd_http_query_hash(query, "since", &value) || value == 7, "a refused hash is written");
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     static char name[] = "node7.example.org";
@@ -39,6 +52,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     if (status == 200) {
         fuzz_demand(request.path && request.path[0] == '/', "a path does not begin with /");
         fuzz_demand(strcspn(request.path, "?#\r\n ") == strlen(request.path), "a path has what is none of it");
+        fuzz_demand(request.query && strcspn(request.query, "#\r\n ") == strlen(request.query),
+                    "a query has what is none of it");
+        check_query(request.query);
         fuzz_demand(n > 2 && data[n - 1] == '\n' && data[n - 2] == '\r', "a head without an end is taken");
         fuzz_demand(memcmp(data, request.head ? "HEAD " : "GET ", request.head ? 5 : 4) == 0,
                     "another method is taken");
