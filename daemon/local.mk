@@ -26,6 +26,8 @@ libngddaemon_la_SOURCES = \
 	daemon/gguf.h \
 	daemon/health.c \
 	daemon/health.h \
+	daemon/history.c \
+	daemon/history.h \
 	daemon/http.c \
 	daemon/http.h \
 	daemon/http_request.c \
@@ -188,4 +190,4 @@ sbin_PROGRAMS += npugraphd
 npugraphd_SOURCES = daemon/main.c daemon/startup.c daemon/startup.h
 npugraphd_LDADD = $(NGD_DAEMON_LIBS) $(JEMALLOC_LIBS)
 
-EXTRA_DIST += daemon/quotas.def daemon/handlers/methods.def daemon/front/h2_reasons.def
+EXTRA_DIST += daemon/history.def daemon/quotas.def daemon/handlers/methods.def daemon/front/h2_reasons.def

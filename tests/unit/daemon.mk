@@ -5,6 +5,7 @@ NGD_DAEMON_TESTS = \
 	tests/unit/test_front_bytes \
 	tests/unit/test_h2_floods \
 	tests/unit/test_h2_guard \
+	tests/unit/test_history \
 	tests/unit/test_http_request \
 	tests/unit/test_jobs \
 	tests/unit/test_rpc_state \
@@ -17,6 +18,7 @@ tests_unit_test_answers_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_front_bytes_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_h2_floods_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_h2_guard_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
+tests_unit_test_history_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_http_request_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_jobs_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_rpc_state_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
