@@ -37,6 +37,7 @@ struct ngd_rpc_server;
 struct ngd_sched;
 struct ngd_sdnotify;
 struct ngd_sessions;
+struct ngd_stats_history;
 struct ngd_stats_http;
 struct ngd_store;
 struct ngd_tokens;
@@ -93,6 +94,7 @@ struct ngd_daemon {
     struct ngd_reflection *reflection;
     struct ngd_health *health;
     struct ngd_rpc_server *rpc;
+    struct ngd_stats_history *stats_history;
     struct ngd_stats_http *stats_http;
     struct ngd_watchdog *watchdog;
     _Atomic bool hangs; /* the watchdog's last result */

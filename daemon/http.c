@@ -24,6 +24,7 @@
 
 #define ACCEPT_PAUSE (100 * NGD_MSEC)
 #define TYPE_TEXT    "text/plain; charset=utf-8"
+#define NO_MEMORY    "out of memory\n"
 
 enum state { READING, ANSWERING, LINGERING, BROKEN };
 
@@ -80,53 +81,62 @@ static const char *phrase(int code)
     return "Unknown";
 }
 
-/* Answers with the body, which it takes. */
-static void answer_http(struct connection *c, int code, const char *type, struct ngd_strbuf *body, bool head)
+/* Appends what is sent after the head. Bytes that outlive the server are not copied. */
+static bool put_http_body(struct evbuffer *out, const struct ngd_http_answer *answer)
+{
+    if (answer->fixed)
+        return evbuffer_add_reference(out, answer->fixed, answer->n_fixed, NULL, NULL) == 0;
+    return evbuffer_add(out, ngd_strbuf_str(&answer->body), answer->body.len) == 0;
+}
+
+/* Sends the answer, whose body it takes. */
+static void answer_http(struct connection *c, int code, struct ngd_http_answer *answer, bool head)
 {
     struct evbuffer *out = bufferevent_get_output(c->bev);
-    const char *text = ngd_strbuf_str(body);
-    bool failed = body->failed;
 
-    if (failed) {
+    if (answer->body.failed) {
+        ngd_strbuf_fini(&answer->body);
+        *answer = (struct ngd_http_answer){
+            .type = TYPE_TEXT, .headers = "", .fixed = NO_MEMORY, .n_fixed = sizeof(NO_MEMORY) - 1};
         code = 500;
-        type = TYPE_TEXT;
-        text = "out of memory\n";
     }
     const int added =
         evbuffer_add_printf(out,
                             "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nCache-Control: no-store\r\n"
-                            "X-Content-Type-Options: nosniff\r\n%sConnection: close\r\n\r\n",
-                            code, phrase(code), type, strlen(text), code == 405 ? "Allow: GET, HEAD\r\n" : "");
+                            "X-Content-Type-Options: nosniff\r\nCross-Origin-Resource-Policy: same-origin\r\n"
+                            "%s%sConnection: close\r\n\r\n",
+                            code, phrase(code), answer->type, answer->fixed ? answer->n_fixed : answer->body.len,
+                            answer->headers, code == 405 ? "Allow: GET, HEAD\r\n" : "");
 
     /* If the answer is not complete in the buffer, none is sent. */
-    c->state = added >= 0 && (head || evbuffer_add(out, text, strlen(text)) == 0) ? ANSWERING : BROKEN;
-    ngd_strbuf_fini(body);
+    c->state = added >= 0 && (head || put_http_body(out, answer)) ? ANSWERING : BROKEN;
+    ngd_strbuf_fini(&answer->body);
 }
 
 static void refuse_http(struct connection *c, int code, const char *text)
 {
-    struct ngd_strbuf body;
+    struct ngd_http_answer answer = {.type = TYPE_TEXT, .headers = ""};
 
-    ngd_strbuf_init(&body);
-    ngd_strbuf_printf(&body, "%s\n", text);
-    answer_http(c, code, TYPE_TEXT, &body, false);
+    ngd_strbuf_init(&answer.body);
+    ngd_strbuf_printf(&answer.body, "%s\n", text);
+    answer_http(c, code, &answer, false);
 }
 
 /* Serves a request. head: n bytes up to the empty line, and room for one more byte. */
 static void serve_http(struct connection *c, char *head, size_t n)
 {
+    struct ngd_http_answer answer = {.type = TYPE_TEXT, .headers = ""};
     struct ngd_http_request request;
-    const char *type = TYPE_TEXT, *why = "";
-    struct ngd_strbuf body;
+    const char *why = "";
     int code = ngd_http_request_read(head, n, c->http->hosts, &request, &why);
 
     if (code != 200) {
         refuse_http(c, code, why);
         return;
     }
-    ngd_strbuf_init(&body);
-    code = c->http->page(c->http->ctx, request.path, &body, &type);
-    answer_http(c, code, type, &body, request.head);
+    ngd_strbuf_init(&answer.body);
+    code = c->http->page(c->http->ctx, &request, &answer);
+    answer_http(c, code, &answer, request.head);
 }
 
 static void on_read(struct bufferevent *bev, void *arg)

@@ -18,15 +18,23 @@
 
 struct ngd_http;
 struct ngd_http_hosts;
+struct ngd_http_request;
 struct ngd_reactor;
 
 #define NGD_HTTP_CONNECTIONS 64
 #define NGD_HTTP_REQUEST     8192
 #define NGD_HTTP_TIME        (10 * NGD_SEC)
 
-/* Makes the page at `path` (without its query): body and type. Returns the HTTP status; 404 if there is no such
- * page. */
-typedef int (*ngd_http_page_fn)(void *ctx, const char *path, struct ngd_strbuf *body, const char **type_p);
+struct ngd_http_answer {
+    struct ngd_strbuf body;
+    const char *type;    /* a literal */
+    const char *headers; /* more lines, each with CRLF, which outlive the server; "": none */
+    const void *fixed;   /* n_fixed bytes that outlive the server, sent in the place of body; NULL: body is sent */
+    size_t n_fixed;
+};
+
+/* Makes the page that a request names. Returns the HTTP status; 404 if there is no such page. */
+typedef int (*ngd_http_page_fn)(void *ctx, const struct ngd_http_request *request, struct ngd_http_answer *answer);
 
 /* Takes the listening descriptor, also if it fails. hosts must outlive the server. */
 ngd_status_t ngd_http_start(struct ngd_reactor *reactor, int fd, ngd_http_page_fn page, void *ctx,

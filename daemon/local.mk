@@ -128,6 +128,8 @@ libngdrpc_la_SOURCES = \
 libngdcontrol_la_SOURCES = \
 	daemon/control/drain.c \
 	daemon/control/drain.h \
+	daemon/control/json.c \
+	daemon/control/json.h \
 	daemon/control/listener.c \
 	daemon/control/listener.h \
 	daemon/control/reload.c \
@@ -136,8 +138,14 @@ libngdcontrol_la_SOURCES = \
 	daemon/control/settings.h \
 	daemon/control/stats.c \
 	daemon/control/stats.h \
+	daemon/control/stats_graph.c \
+	daemon/control/stats_graph.h \
+	daemon/control/stats_history.c \
+	daemon/control/stats_history.h \
 	daemon/control/stats_http.c \
 	daemon/control/stats_http.h \
+	daemon/control/stats_pages.c \
+	daemon/control/stats_pages.h \
 	daemon/control/stats_telemetry.c \
 	daemon/control/stats_telemetry.h \
 	daemon/control/stop_guard.c \
@@ -189,5 +197,13 @@ NGD_DAEMON_LIBS = libngdhandlers.la libngdcontrol.la libngdrpc.la libngdfront.la
 sbin_PROGRAMS += npugraphd
 npugraphd_SOURCES = daemon/main.c daemon/startup.c daemon/startup.h
 npugraphd_LDADD = $(NGD_DAEMON_LIBS) $(JEMALLOC_LIBS)
+
+# The page for people, as a C string.
+EXTRA_DIST += daemon/page/index.html
+CLEANFILES += daemon/page/index_text.inc
+daemon/page/index_text.inc: daemon/page/index.html
+	$(AM_V_GEN)$(MKDIR_P) daemon/page && $(SED) -e 's/[\\"]/\\&/g' -e 's/^/"/' -e 's/$$/\\n"/' $(top_srcdir)/daemon/page/index.html > $@.tmp && \
+		mv $@.tmp $@
+daemon/control/stats_pages.lo: daemon/page/index_text.inc
 
 EXTRA_DIST += daemon/history.def daemon/quotas.def daemon/handlers/methods.def daemon/front/h2_reasons.def

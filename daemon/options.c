@@ -33,8 +33,9 @@ const struct ngd_config_option ngd_options_table[] = {
      "appended.",
      RESTART},
     {"stats-listen", NGD_CONFIG_STRING, AT(stats_listen), "127.0.0.1:9400", 0, 0, NULL,
-     "HOST:PORT of the HTTP statistics endpoint, or off. It serves /metrics, /healthz, /readyz, /stats.json and a "
-     "page for people at /. Port 0 picks a free port. The endpoint has no authentication: use an address that only "
+     "HOST:PORT of the HTTP statistics endpoint, or off. It serves /metrics, /healthz, /readyz, /stats.json, "
+     "/history.json and a page for people at /. Port 0 picks a free port. The endpoint has no authentication: use an "
+     "address that only "
      "permitted readers can reach.",
      RELOAD},
     {"stats-hosts", NGD_CONFIG_LIST, AT(stats_hosts), "", 0, 0, NULL,
@@ -44,6 +45,10 @@ const struct ngd_config_option ngd_options_table[] = {
     {"stats-names", NGD_CONFIG_BOOL, AT(stats_names), "no", 0, 0, NULL,
      "yes: the statistics endpoint shows the names of identities, graphs and models to everybody who can reach it. "
      "no: it shows only their sums.",
+     RELOAD},
+    {"stats-graphs", NGD_CONFIG_BOOL, AT(stats_graphs), "no", 0, 0, NULL,
+     "yes: with stats-names, the statistics endpoint also shows what graphs consist of (operators, shapes, labels of "
+     "weights, keys, plans) and the events of the flight recorder. no: an identity's graphs stay its own.",
      RELOAD},
     {"models-dir", NGD_CONFIG_LIST, AT(models_dir), "", 0, 0, NULL,
      "Directory from which clients may load safetensors and GGUF files, subdirectories included. If none is given, no "

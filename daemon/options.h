@@ -19,6 +19,7 @@ struct ngd_options {
     char *stats_listen;
     struct ngd_config_list stats_hosts;
     bool stats_names;
+    bool stats_graphs;
     struct ngd_config_list models_dir;
     struct ngd_config_list dump_dir;
     uint64_t dump_limit;

@@ -9,6 +9,7 @@
 #include "daemon/control/reload.h"
 #include "daemon/control/settings.h"
 #include "daemon/control/stats.h"
+#include "daemon/control/stats_history.h"
 #include "daemon/control/stats_http.h"
 #include "daemon/control/stop_guard.h"
 #include "daemon/control/watchdog.h"
@@ -574,6 +575,7 @@ static const struct part parts[] = {
     {"listeners", start_listeners, stop_listeners},
     {"expiry", start_expiry, stop_expiry},
     {"hot keys", start_hot, stop_hot},
+    {"history", ngd_stats_history_start, ngd_stats_history_stop},
     {"statistics", ngd_stats_http_start, ngd_stats_http_stop},
     {"watchdog", ngd_watchdog_start, ngd_watchdog_stop},
     {"systemd", start_systemd, ngd_sdnotify_stop},

@@ -18,6 +18,7 @@ struct ngd_identity;
  * sums. */
 struct ngd_stats_view {
     bool all;                       /* entries of all identities */
+    bool graphs;                    /* with all: also what graphs consist of, and the flight recorder's events */
     const struct ngd_identity *who; /* entries of this identity, and models that it may use; NULL: none */
 };
 

@@ -2,7 +2,7 @@
 #ifndef NGD_DAEMON_STATS_HTTP_H
 #define NGD_DAEMON_STATS_HTTP_H
 
-/* HTTP for scrapers, probes and people: /metrics, /healthz, /readyz, /stats.json, /. http.h has the bounds. Threads:
+/* The statistics endpoint: listens on stats-listen for HTTP. stats_pages.h has the pages, http.h the bounds. Threads:
  * the loop, unless said otherwise. */
 #include "daemon/sockets.h"
 

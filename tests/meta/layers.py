@@ -38,7 +38,7 @@ INNER = {
     "client/hf": {"client/lib/error.h", "client/lib/npugraph.h"},
     "client/ctl": {"client/lib/client_int.h", "client/hf/npugraph_hf.h"},
     "daemon/rpc": {"daemon"},
-    "daemon/control": {"daemon", "daemon/front", "daemon/rpc"},
+    "daemon/control": {"daemon", "daemon/front", "daemon/page", "daemon/rpc"},
     "daemon/handlers": {"daemon", "daemon/control", "daemon/rpc"},
 }
 # These create all parts of the outer folder.

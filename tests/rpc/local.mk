@@ -30,6 +30,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_merge.py \
 	tests/rpc/test_netns.py \
 	tests/rpc/test_packed.py \
+	tests/rpc/test_page.py \
 	tests/rpc/test_patterns.py \
 	tests/rpc/test_prefix.py \
 	tests/rpc/test_readme.py \

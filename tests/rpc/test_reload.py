@@ -71,9 +71,9 @@ class Live:
     def shown(self):
         return {o.name: list(o.values) for o in self.admin.call("Admin/Config", pb.ConfigRequest()).options}
 
-    def http(self, host=None):
+    def http(self, host=None, path="/metrics"):
         address = self.daemon.log().split("statistics on http://")[-1].split("/")[0]
-        request = urllib.request.Request(f"http://{address}/metrics", headers={"Host": host} if host else {})
+        request = urllib.request.Request(f"http://{address}{path}", headers={"Host": host} if host else {})
         try:
             return urllib.request.urlopen(request, timeout=PATIENCE).read().decode()
         except urllib.error.HTTPError as e:
@@ -139,6 +139,11 @@ def stats_names(d):
         assert f'identity="uid:{os.getuid()}"' not in d.http()
         d.change({"stats-names": "yes"})
         assert f'identity="uid:{os.getuid()}"' in d.http()
+
+
+def stats_graphs(d):
+    d.change({"stats-names": "yes", "stats-graphs": "yes"})
+    assert '"graphs": true' in d.http(path="/stats.json")
 
 
 def models_dir(d):
@@ -281,7 +286,7 @@ def store_budget(d):
 
 
 EFFECTS = {
-    "listen": listen, "socket-mode": socket_mode, "stats-listen": stats_listen, "stats-hosts": stats_hosts, "stats-names": stats_names,
+    "listen": listen, "socket-mode": socket_mode, "stats-listen": stats_listen, "stats-hosts": stats_hosts, "stats-names": stats_names, "stats-graphs": stats_graphs,
     "models-dir": models_dir, "dump-dir": dump_dir, "max-capture-time": max_capture_time, "capture-limit": capture_limit, "weight": weight,
     "max-device-share-per-identity": device_share, "admin-identities": admin_identities, "allow-plaintext": allow_plaintext,
     **dict.fromkeys(("tls-cert", "tls-key", "tls-client-ca", "tls-crl", "tls-allow-cn"), tls),

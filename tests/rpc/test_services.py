@@ -75,7 +75,7 @@ def reflect(daemon):
 @test("HTTP: the pages are there, others are not, and only GET and HEAD are taken")
 def http_pages(daemon):
     assert daemon.http("/healthz") == (200, "ok\n") and daemon.http("/readyz") == (200, "serving\n")
-    assert daemon.http("/")[0] == 200 and "<h1>npugraphd</h1>" in daemon.http("/")[1]
+    assert daemon.http("/")[0] == 200 and "<title>npugraphd</title>" in daemon.http("/")[1]
     assert daemon.http("/metrics", "HEAD") == (200, "")
     assert daemon.http("/nothing")[0] == 404 and daemon.http("/../etc/passwd")[0] == 404 and daemon.http("/metrics/")[0] == 404
     for method in ("POST", "PUT", "DELETE"):
