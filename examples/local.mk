@@ -6,5 +6,5 @@ examples_two_daemons_LDADD = libnpugraph.la
 examples_worker_SOURCES = examples/worker.c
 examples_worker_LDADD = libnpugraph-hf.la libnpugraph.la
 
-EXTRA_DIST += examples/model examples/container examples/train_model.py examples/speculate.py examples/worker.py \
+EXTRA_DIST += examples/model examples/container examples/monitoring examples/train_model.py examples/speculate.py examples/worker.py \
 	examples/compile.py

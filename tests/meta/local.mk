@@ -13,6 +13,7 @@ NGD_META_TESTS = \
 	tests/meta/layers.py \
 	tests/meta/makefiles.py \
 	tests/meta/manual.sh \
+	tests/meta/monitoring.py \
 	tests/meta/names.py \
 	tests/meta/prose.py \
 	tests/meta/python.py \
