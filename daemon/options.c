@@ -32,7 +32,7 @@ const struct ngd_config_option ngd_options_table[] = {
      "File that the daemon locks so that a second daemon cannot start. Empty: the path of each Unix socket with .lock "
      "appended.",
      RESTART},
-    {"stats-listen", NGD_CONFIG_STRING, AT(stats_listen), "127.0.0.1:9400", 0, 0, NULL,
+    {"stats-listen", NGD_CONFIG_STRING, AT(stats_listen), "127.0.0.1:17947", 0, 0, NULL,
      "HOST:PORT of the HTTP statistics endpoint, or off. It serves /metrics, /healthz, /readyz, /stats.json, "
      "/history.json and a page for people at /. Port 0 picks a free port. The endpoint has no authentication: use an "
      "address that only "

@@ -15,7 +15,7 @@ void ngd_stats_http_stop(struct ngd_daemon *d);
 /* The halves of a reload, as in listener.h. commit: true takes what was prepared, false drops it. */
 ngd_status_t ngd_stats_http_prepare(struct ngd_daemon *d, const struct ngd_options *fresh, struct ngd_diag *diag);
 void ngd_stats_http_commit(struct ngd_daemon *d, bool take);
-/* Prints "127.0.0.1:9400"; "" if it is off. Any thread. */
+/* Prints "127.0.0.1:17947"; "" if it is off. Any thread. */
 void ngd_stats_http_address(const struct ngd_daemon *d, char address[NGD_ADDRESS_MAX]);
 
 #endif

@@ -126,7 +126,7 @@ def http_hosts():
             hosts = [f"Host: {h}" for h in ([host] if isinstance(host, str) else host)]
             request = "\r\n".join((f"GET {target} HTTP/{version}", *hosts, *lines, "", ""))
             return int(raw_http(d, request.encode(), PATIENCE).split()[1])
-        for host in ("127.0.0.1", "127.0.0.1:9400", "10.1.2.3:80", "[::1]", "[fe80::1]:9400", "localhost", "LOCALHOST:1", "node7.example.org:9400", "metrics"):
+        for host in ("127.0.0.1", "127.0.0.1:17947", "10.1.2.3:80", "[::1]", "[fe80::1]:9400", "localhost", "LOCALHOST:1", "node7.example.org:9400", "metrics"):
             assert status(host) == 200, host
             assert status(host, f"Origin: http://{host}") == status(host, f"Origin: https://{host}") == 200, host
             assert status("localhost", target=f"http://{host}/healthz") == 200, host
