@@ -246,6 +246,7 @@ static void put_quotas(const struct shares *shares, const struct ngd_share_stats
         ngd_json_u64(shares->sb, "used", usage[i].used);
         ngd_json_u64(shares->sb, "limit", usage[i].limit);
         ngd_json_u64(shares->sb, "refused_total", usage[i].refused);
+        ngd_json_bool(shares->sb, "bytes", ngd_quota_is_bytes((ngd_quota_t)i));
         ngd_json_close_object(shares->sb);
     }
     ngd_json_close_object(shares->sb);

@@ -109,8 +109,13 @@ SHOWN_ROWS = "[...document.querySelectorAll('#graphs tbody tr')].filter((r) => r
 # ---- what holds --------------------------------------------------------------------------------------------------------
 
 def nothing_overflows(page, scene):
+    number = next(g["number"] for g in scene.daemon.stats()["graphs"] if g["name"] == "bible.decode")
     for width, height in WIDTHS.values():
         page.size(width, height)
+        show(page, scene, f"graphs/{number}")
+        page.until("the graph is open", "document.querySelectorAll('#graph .map rect').length > 10")
+        wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert wide <= 0, f"a graph is {wide} pixels wider than {width}"
         for view in ("overview", "devices", "models", "graphs", "identities", "events"):
             show(page, scene, view)
             page.until(f"{view} is shown", f"!document.getElementById('{view}').hidden && document.getElementById('{view}').textContent.length > 40")
