@@ -71,10 +71,10 @@ struct npugraph__weight *npugraph__weights_stored(const struct npugraph__weights
 
 /* ---- what a layer keeps, and tables ---- */
 
-/* The KV cache of a layer: two states of [blocks, rows of a block, heads, head_dim]. The heads are those of a rank. */
+/* The KV cache of a layer: two states of [blocks, rows of a block, heads, dim]. The heads are those of a rank. */
 struct npugraph__cache {
     char label[2][32]; /* of the states for keys and for values */
-    int64_t heads, head_dim;
+    int64_t heads, dim[2];
 };
 
 enum npugraph__rope_kind { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONG };

@@ -478,24 +478,25 @@ static void put_cache(struct npugraph__family_run *run, const struct npugraph__c
 {
     for (int i = 0; i < 2; i++)
         ngd_strbuf_printf(&run->states, "  state %%%s : %s[%u,%u,%" PRId64 ",%" PRId64 "]\n", c->label[i],
-                          run->shape->kv_dtype, run->shape->num_blocks, run->shape->block_size, c->heads, c->head_dim);
+                          run->shape->kv_dtype, run->shape->num_blocks, run->shape->block_size, c->heads, c->dim[i]);
 }
 
-/* cache(HEADS, HEAD_DIM): the KV cache of one more layer. Returns the values of keys and values. */
+/* cache(HEADS, HEAD_DIM[, VALUE_DIM]): the KV cache of one more layer. Returns the values of keys and values. */
 static int call_cache(lua_State *lua)
 {
     struct npugraph__family_run *run = npugraph__family_of(lua);
     struct npugraph__checkpoint *ck = run->ck;
-    struct npugraph__cache cache = {.heads = check_dim(lua, 1), .head_dim = check_dim(lua, 2)};
+    struct npugraph__cache cache = {.heads = check_dim(lua, 1), .dim[0] = check_dim(lua, 2)}, *before;
 
+    cache.dim[1] = lua_isnoneornil(lua, 3) ? cache.dim[0] : check_dim(lua, 3);
     snprintf(cache.label[0], sizeof(cache.label[0]), "kv.%zu.key", run->n_caches);
     snprintf(cache.label[1], sizeof(cache.label[1]), "kv.%zu.value", run->n_caches);
     if (run->shape == NULL) {
         ck->caches = make_room(lua, ck->caches, ck->n_caches, CACHES_MAX, sizeof(cache), "caches");
         ck->caches[ck->n_caches++] = cache;
     }
-    if (run->n_caches >= ck->n_caches || ck->caches[run->n_caches].heads != cache.heads ||
-        ck->caches[run->n_caches].head_dim != cache.head_dim)
+    before = run->n_caches < ck->n_caches ? &ck->caches[run->n_caches] : NULL;
+    if (!before || before->heads != cache.heads || memcmp(before->dim, cache.dim, sizeof(cache.dim)) != 0)
         return luaL_error(lua, "each run must declare the same caches");
     run->n_caches++;
     if (run->shape != NULL)

@@ -373,7 +373,7 @@ static int make_kv(struct load *l)
     for (size_t i = 0; rc == 0 && i < 2 * l->ck->n_caches; i++) {
         const struct npugraph__cache *c = &l->ck->caches[i / 2];
         uint64_t bytes = (uint64_t)l->shape.num_blocks * l->shape.block_size * (uint64_t)c->heads *
-                         (uint64_t)c->head_dim * npugraph__kv_element(&l->shape);
+                         (uint64_t)c->dim[i % 2] * npugraph__kv_element(&l->shape);
 
         rc = make_buffer(l, c->label[i % 2], bytes, c->label[i % 2], &id);
     }

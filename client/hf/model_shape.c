@@ -24,7 +24,7 @@ static uint64_t block_bytes(const struct npugraph__checkpoint *ck, const struct 
     uint64_t row = 0;
 
     for (size_t i = 0; i < ck->n_caches; i++)
-        row += 2 * (uint64_t)ck->caches[i].heads * (uint64_t)ck->caches[i].head_dim;
+        row += (uint64_t)ck->caches[i].heads * ((uint64_t)ck->caches[i].dim[0] + (uint64_t)ck->caches[i].dim[1]);
     return row * shape->block_size * npugraph__kv_element(shape);
 }
 

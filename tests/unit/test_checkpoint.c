@@ -71,7 +71,7 @@ START_TEST(defaults_are_those_of_transformers)
     ck_assert_msg(ck != NULL, "%s", err.message);
     ck_assert_uint_eq(ck->n_caches, 2);
     ck_assert_int_eq(ck->caches[0].heads, 4);
-    ck_assert_int_eq(ck->caches[0].head_dim, 16);
+    ck_assert_int_eq(ck->caches[0].dim[0], 16);
     ck_assert_uint_eq(ck->weights.n, 2 * 9 + 3);
     ck_assert_ptr_nonnull(npugraph__weights_find(&ck->weights, "lm_head.weight"));
     ck_assert_uint_eq(ck->n_ropes, 1);
@@ -89,7 +89,7 @@ START_TEST(qwen3_has_heads_of_128_unless_its_config_says_so)
     struct npugraph__checkpoint *ck = read_config("{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES "}", &err);
 
     ck_assert_msg(ck != NULL, "%s", err.message);
-    ck_assert_int_eq(ck->caches[0].head_dim, 128);
+    ck_assert_int_eq(ck->caches[0].dim[0], 128);
     npugraph__checkpoint_free(ck);
 }
 END_TEST
