@@ -34,10 +34,12 @@ end
 
 -- ---- products ----
 
--- A rank's part of y = x * w^T (+ b), whose weight the ranks divide by rows or columns. from: the tensors' name without
--- ".weight". out, features: rows and columns of the weight.
+-- A rank's part of y = x * w^T (+ b), whose weight the ranks divide by rows or columns, or all have ("whole"). from: the
+-- tensors' name without ".weight". out, features: rows and columns of the weight.
 local function product(name, x, from, out, features, bias, split)
-  local function bias_value() return bias and weight(from .. ".bias", out, nil, split == "rows" and split or "first") or nil end
+  local function bias_value()
+    return bias and weight(from .. ".bias", out, nil, split == "columns" and "first" or split) or nil
+  end
   if blocks_of(from) then return block_linear(name, x, from, out, features, bias_value(), split) end
   if is_quantised(from) then return quantised_linear(name, x, from, out, features, bias_value(), split) end
   return node(name, "aten.linear", {x, weight(from .. ".weight", out, features, split), bias_value()})
@@ -54,6 +56,11 @@ end
 -- The product with rows divided, so that each rank has some features of y.
 function linear(name, x, from, out, features, bias)
   return product(name, x, from, out, features, bias, "rows")
+end
+
+-- The product that each rank makes whole.
+function whole_linear(name, x, from, out, features, bias)
+  return product(name, x, from, out, features, bias, "whole")
 end
 
 -- The product with columns divided: each rank has some features of x, and the ranks' results are summed.
@@ -254,31 +261,42 @@ local function grouped(name, x, counts, n, from, out, features, split)
   return node(name, "npu.grouped_matmul", operands, attributes)
 end
 
--- Brings the rows of x into the order of the k of n experts that the logits give the largest shares. Returns them, how
--- many each expert has, the shares, and where each went. normed: the k shares of a row have the sum 1.
-function route(x, logits, n, k, normed)
+-- The k experts to which the logits of a row give the largest shares: their shares and their numbers. normed: the k
+-- shares have the sum 1.
+function largest_shares(logits, k, normed)
   local scales, chosen = node({"scales", "chosen"}, "npu.moe_gating_top_k_softmax", {logits}, format("k=%d", k))
   if normed then
     local total = node("scales_sum", "aten.sum.dim_IntList", {scales}, "dim=[-1], keepdim=true")
     scales = node("scales_normed", "aten.div.Tensor", {scales, total})
   end
-  local rows_by_expert, to, counts = node({"routed", "routed_to", "routed_n"}, "npu.moe_init_routing_v2", {x, chosen},
-    format("expert_num=%d", n))
-  return rows_by_expert, counts, scales, to
+  return scales, chosen
 end
 
--- The sum of the k of n experts that a row's gate gives the largest shares. m: names of modules (gate; of expert %d: w1
--- for the gate, w3 up, w2 down); features: of an expert on this rank; normed: the k shares have the sum 1.
-function experts(x, m, n, k, features, normed)
-  local router = node("router", "aten.linear", {x, weight(m.gate .. ".weight", n, hidden)})
-  local rows_by_expert, counts, scales, to = route(x, router, n, k, normed)
-  local gate = grouped("gate", rows_by_expert, counts, n, m.w1, features, hidden, "rows")
-  local up = grouped("up", rows_by_expert, counts, n, m.w3, features, hidden, "rows")
+-- The rows of x in the order of the experts that each row has, how many rows each expert has, and where each went.
+function by_expert(x, chosen, n)
+  local routed, to, counts = node({"routed", "routed_to", "routed_n"}, "npu.moe_init_routing_v2", {x, chosen},
+    format("expert_num=%d", n))
+  return routed, counts, to
+end
+
+-- The sum of the chosen experts of n, times their scales. m: names of modules (of expert %d: w1 for the gate, w3 up, w2
+-- down); features: of an expert on this rank.
+function mixture(x, m, n, features, scales, chosen)
+  local routed, counts, to = by_expert(x, chosen, n)
+  local gate = grouped("gate", routed, counts, n, m.w1, features, hidden, "rows")
+  local up = grouped("up", routed, counts, n, m.w3, features, hidden, "rows")
   local product = gated(gate, up, "")
   return summed("moe", function(part)
     local down = grouped("down", product, counts, n, m.w2, hidden, features, "columns")
     return node(part, "npu.moe_finalize_routing", {down, scales, to})
   end)
+end
+
+-- The mixture of the k experts that a softmax over the gate (the module m.gate) chooses.
+function experts(x, m, n, k, features, normed)
+  local router = node("router", "aten.linear", {x, weight(m.gate .. ".weight", n, hidden)})
+  local scales, chosen = largest_shares(router, k, normed)
+  return mixture(x, m, n, features, scales, chosen)
 end
 
 -- Names of the modules of an MLP whose experts have the names of an MLP.
