@@ -57,6 +57,8 @@ familiesdir = $(pkgdatadir)/families
 dist_families_DATA = \
 	client/hf/families/Cohere2ForCausalLM.lua \
 	client/hf/families/CohereForCausalLM.lua \
+	client/hf/families/DeepseekV2ForCausalLM.lua \
+	client/hf/families/DeepseekV3ForCausalLM.lua \
 	client/hf/families/Gemma2ForCausalLM.lua \
 	client/hf/families/Gemma3ForCausalLM.lua \
 	client/hf/families/GemmaForCausalLM.lua \
@@ -75,6 +77,7 @@ dist_families_DATA = \
 	client/hf/families/Qwen2MoeForCausalLM.lua \
 	client/hf/families/SmolLM3ForCausalLM.lua \
 	client/hf/families/decoder.lua \
+	client/hf/families/deepseek.lua \
 	client/hf/families/gguf.lua \
 	client/hf/families/fp8.lua \
 	client/hf/families/gptq.lua \

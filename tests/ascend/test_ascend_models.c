@@ -215,13 +215,16 @@ static void check_model(struct npugraph_client *client, const json_t *m)
     ck_assert_msg(r.worst <= most_difference(name, dtype), "%s: logits differ by %.2e of the largest", name, r.worst);
 }
 
-/* CANN has no product for weights in f8 on the chip. */
-static bool is_refused(const char *name)
+/* What the refusal of a checkpoint says: CANN has no product for weights in f8 on the chip, and the products around a
+ * latent cache are not mapped. NULL: it is served. */
+static const char *refusal_of(const char *name)
 {
-    return strstr(name, "_fp8_") != NULL;
+    return strstr(name, "_fp8_")      ? "takes weights in i8 and int4"
+           : strstr(name, "deepseek") ? "npu.transpose_batchmatmul: there is no operator for it"
+                                      : NULL;
 }
 
-static void check_refusal(struct npugraph_client *client, const json_t *m)
+static void check_refusal(struct npugraph_client *client, const json_t *m, const char *says)
 {
     struct npugraph_model_params params;
     struct npugraph_error err = {0};
@@ -233,7 +236,7 @@ static void check_refusal(struct npugraph_client *client, const json_t *m)
     params.name = "model";
     params.kv_dtype = "f16";
     ck_assert_int_ne(npugraph_model_load(client, path, &params, NULL, NULL, &err), 0);
-    ck_assert_msg(strstr(err.message, "takes weights in i8 and int4") != NULL, "%s: %s", path, err.message);
+    ck_assert_msg(strstr(err.message, says) != NULL, "%s: %s", path, err.message);
 }
 
 START_TEST(checkpoints_give_the_tokens_of_transformers_on_the_npu)
@@ -251,8 +254,10 @@ START_TEST(checkpoints_give_the_tokens_of_transformers_on_the_npu)
     ck_assert_ptr_nonnull(manifest);
     json_array_foreach(json_object_get(manifest, "models"), i, m)
     {
-        if (is_refused(json_string_value(json_object_get(m, "name"))))
-            check_refusal(client, m);
+        const char *says = refusal_of(json_string_value(json_object_get(m, "name")));
+
+        if (says)
+            check_refusal(client, m, says);
         else
             check_model(client, m);
     }

@@ -5,6 +5,8 @@ A case: name, family, dtype, what is special, arguments of the configuration. MI
 configuration that its expectation must show.
 """
 
+import math
+
 import torch
 import transformers as t
 
@@ -28,6 +30,8 @@ CLASSES = {
     "gemma": (t.GemmaConfig, t.GemmaForCausalLM),
     "gemma2": (t.Gemma2Config, t.Gemma2ForCausalLM),
     "gemma3_text": (t.Gemma3TextConfig, t.Gemma3ForCausalLM),
+    "deepseek_v2": (t.DeepseekV2Config, t.DeepseekV2ForCausalLM),
+    "deepseek_v3": (t.DeepseekV3Config, t.DeepseekV3ForCausalLM),
 }
 
 MISTAKES = {
@@ -44,7 +48,33 @@ MISTAKES = {
     "gpt_oss": {"num_experts_per_tok": 1, "layer_types": ["full_attention"] * 2},
     "phi3": {"partial_rotary_factor": 1.0},
     "gemma3_text": {"query_pre_attn_scalar": 30, "rope_local_base_freq": 500.0, "layer_types": ["full_attention"] * 3},
+    "deepseek_v2": {"routed_scaling_factor": 1.3, "num_experts_per_tok": 1, "topk_method": "greedy"},
+    "deepseek_v3": {
+        "routed_scaling_factor": 1.3, "num_experts_per_tok": 2, "norm_topk_prob": False, "topk_group": 4,
+        "rope_interleave": False},
 }
+
+
+def mended(model):
+    """Scale the scores of DeepSeek V2 by mscale_all_dim, as its authors do.
+
+    transformers 4.57 leaves that out, and does it since https://github.com/huggingface/transformers/pull/47435.
+    """
+    scaling = getattr(model.config, "rope_scaling", None) or {}
+    if model.config.model_type == "deepseek_v2" and scaling.get("mscale_all_dim") and scaling["factor"] > 1:
+        mscale = 0.1 * scaling["mscale_all_dim"] * math.log(scaling["factor"]) + 1
+        for layer in model.model.layers:
+            layer.self_attn.scaling = layer.self_attn.qk_head_dim**-0.5 * mscale**2
+    return model
+
+
+def doubled(model):
+    """The model in f64, whose gates of DeepSeek V3 give f32 shares, which it cannot add to."""
+    for layer in model.double().model.layers:
+        if model.config.model_type == "deepseek_v3" and hasattr(layer.mlp, "gate"):
+            layer.mlp.gate.register_forward_hook(lambda gate, given, made: (made[0], made[1].double()))
+    return model
+
 
 # Fields that config.json leaves out where they have the default of the family.
 DEFAULTED = (
@@ -56,6 +86,12 @@ DEFAULTED = (
 # Sizes are odd on purpose: no power of two, heads * head_dim is not hidden_size.
 SIZES = dict(hidden_size=36, num_attention_heads=4, num_key_value_heads=2, head_dim=12, intermediate_size=52, vocab_size=120)
 YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32, beta_fast=8.0, beta_slow=1.0)
+# As DeepSeek's own, where both are equal; here they differ, so that each shows.
+MSCALE = dict(YARN, mscale=1.2, mscale_all_dim=0.8)
+LATENT = dict(
+    hidden_size=48, num_attention_heads=5, num_key_value_heads=5, intermediate_size=56, vocab_size=120, kv_lora_rank=18,
+    qk_nope_head_dim=10, qk_rope_head_dim=6, v_head_dim=7, moe_intermediate_size=20, n_shared_experts=2,
+    tie_word_embeddings=False, rope_theta=10000.0)
 
 CASES = [
     ("qwen2_bias", "qwen2", "f32", "biases of q, k and v, tied", dict(
@@ -162,4 +198,19 @@ LATER = [
     ("qwen3_moe_fp8", "qwen3_moe", "f32", "FP8: experts in blocks of 32 rows and 64 columns, the last ones cut", dict(
         MOE | dict(hidden_size=80), num_experts=6, num_experts_per_tok=3, head_dim=32, quantise=dict(
             form="fp8", strategy="block", block=(32, 64), scales=torch.float32))),
+    ("deepseek_lite", "deepseek_v2", "f32", "queries without a latent, yarn with mscale, the first of three layers is dense", dict(
+        LATENT, num_hidden_layers=3, q_lora_rank=None, first_k_dense_replace=1, n_routed_experts=8, num_experts_per_tok=3,
+        topk_method="greedy", routed_scaling_factor=1.0, rope_scaling=MSCALE, rms_norm_eps=1e-2)),
+    ("deepseek_groups", "deepseek_v2", "f32", "latents of queries, experts of two of three groups, biases", dict(
+        LATENT, num_hidden_layers=2, q_lora_rank=26, n_routed_experts=9, num_experts_per_tok=3, n_group=3, topk_group=2,
+        topk_method="group_limited_greedy", routed_scaling_factor=2.5, attention_bias=True, rms_norm_eps=1e-6)),
+    ("deepseek_bf16", "deepseek_v2", "bf16", "bf16 weights, yarn without mscale, one shared expert, tied", dict(
+        hidden_size=64, num_attention_heads=8, num_key_value_heads=8, intermediate_size=80, vocab_size=120,
+        kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16, q_lora_rank=48, moe_intermediate_size=24,
+        num_hidden_layers=2, first_k_dense_replace=1, n_routed_experts=6, n_shared_experts=1, num_experts_per_tok=2,
+        tie_word_embeddings=True, rope_theta=10000.0, rope_scaling=YARN, rms_norm_eps=1e-6)),
+    ("deepseek_v3", "deepseek_v3", "f32", "sigmoid scores with a bias that moves the choice, two of four groups, yarn with mscale, biases", dict(
+        dict(LATENT, num_attention_heads=6, num_key_value_heads=6), num_hidden_layers=2, q_lora_rank=26, attention_bias=True,
+        first_k_dense_replace=1, n_routed_experts=12, num_experts_per_tok=4,
+        n_group=4, topk_group=2, norm_topk_prob=True, routed_scaling_factor=1.7, rope_scaling=MSCALE, rms_norm_eps=1e-6)),
 ]

@@ -252,7 +252,7 @@ def draw_weights(model, seed, small):
             value = (0.0 if "gemma" in model.config.model_type else 1.0) + 0.3 * rng.standard_normal(shape)
             if "q_norm" in name or "k_norm" in name:
                 value *= 1.4
-        elif name.endswith((".bias", "_proj_bias")):
+        elif name.endswith((".bias", "_proj_bias", "correction_bias")):
             value = 0.5 * rng.standard_normal(shape)
         elif name.endswith(".sinks"):
             value = rng.standard_normal(shape)
@@ -306,7 +306,8 @@ def divergence(rows, others):
 
 
 def load(path):
-    return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager")
+    return family_cases.mended(model).eval()
 
 
 def mistakes(config, state):
@@ -341,15 +342,18 @@ def mistakes(config, state):
         yield "rope scaling's scale", changed(original_max_position_embeddings=500)
     elif getattr(config, "rope_scaling", None):
         yield "no rope scaling", changed(rope_scaling=None)
-        for key in ("factor", "low_freq_factor", "high_freq_factor"):
+        for key in ("factor", "low_freq_factor", "high_freq_factor", "mscale", "mscale_all_dim"):
             if key not in config.rope_scaling:
                 continue
             yield key, changed(rope_scaling=dict(config.rope_scaling, **{key: config.rope_scaling[key] + 1}))
     if any("q_norm" in key for key in state):
         yield "no q_norm", edited("q_norm", torch.ones_like)
         yield "no k_norm", edited("k_norm", torch.ones_like)
-    if any(key.endswith(".bias") for key in state):
-        for part in ("q_proj.bias", "v_proj.bias", "o_proj.bias", "gate_proj.bias", "down_proj.bias", "router.bias"):
+    if any(key.endswith("bias") for key in state):
+        for part in (
+            "q_proj.bias", "v_proj.bias", "o_proj.bias", "gate_proj.bias", "down_proj.bias", "q_a_proj.bias",
+            "kv_a_proj_with_mqa.bias", "correction_bias", "router.bias",
+        ):
             if any(part in key for key in state):
                 yield "no " + part, edited(part, torch.zeros_like)
     if config.model_type == "gpt_oss":
@@ -375,7 +379,7 @@ def mistakes(config, state):
 def instantiate(config, state):
     model = family_cases.CLASSES[config.model_type][1]._from_config(copy.deepcopy(config), attn_implementation="eager", dtype=torch.float32)
     model.load_state_dict(state)
-    return model.eval()
+    return family_cases.mended(model).eval()
 
 
 def save_checkpoint(path, name, config, state, dtype):
@@ -443,7 +447,7 @@ def make_tiny(index, name, arch, dtype, about, kw):
 
     # Check that the reference is right: the same without a cache, and close to f64.
     both, scale = torch.cat([prompt_logits, rows]), rows.abs().max().item()
-    again, double = run_once(loaded, prompt + tokens), run_once(copy.deepcopy(loaded).double(), prompt + tokens)
+    again, double = run_once(loaded, prompt + tokens), run_once(family_cases.doubled(copy.deepcopy(loaded)), prompt + tokens)
     if rows_too:
         noise, exact = divergence(both, again), divergence(both, double)
         assert max(noise, exact) < RULES["w8a8"]["kl_of_next_token"] / 2, (name, noise, exact)

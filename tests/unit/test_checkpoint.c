@@ -217,6 +217,79 @@ START_TEST(what_is_not_supported_is_refused_by_name)
 }
 END_TEST
 
+#define DEEPSEEK(version, fields)                                                                                    \
+    "{\"architectures\":[\"DeepseekV" version "ForCausalLM\"]," SIZES ",\"kv_lora_rank\":24,\"qk_rope_head_dim\":8," \
+    "\"n_routed_experts\":8,\"num_experts_per_tok\":2,\"moe_intermediate_size\":16" fields "}"
+
+/* The cache of a layer is that of one head, whose values are as long as the turned part of a key. */
+START_TEST(deepseek_has_a_latent_cache)
+{
+    struct npugraph_error err = {0};
+    struct npugraph__checkpoint *ck = read_config(DEEPSEEK("2", ",\"q_lora_rank\":null"), &err);
+
+    ck_assert_msg(ck != NULL, "%s", err.message);
+    ck_assert_uint_eq(ck->n_caches, 2);
+    ck_assert_int_eq(ck->caches[1].heads, 1);
+    ck_assert_int_eq(ck->caches[1].dim[0], 24);
+    ck_assert_int_eq(ck->caches[1].dim[1], 8);
+    ck_assert_int_eq(ck->ropes[0].dim, 8);
+    ck_assert_ptr_nonnull(npugraph__weights_find(&ck->weights, "model.layers.0.self_attn.q_proj.weight"));
+    npugraph__checkpoint_free(ck);
+    ck = read_config(DEEPSEEK("2", ""), &err); /* an absent rank is not null */
+    ck_assert_msg(ck != NULL, "%s", err.message);
+    ck_assert_int_eq(npugraph__weights_find(&ck->weights, "model.layers.0.self_attn.q_a_layernorm.weight")->shape[0],
+                     1536);
+    npugraph__checkpoint_free(ck);
+    ck = read_config(DEEPSEEK("3", ",\"n_group\":2,\"topk_group\":1,\"first_k_dense_replace\":1"), &err);
+    ck_assert_msg(ck != NULL, "%s", err.message);
+    ck_assert_ptr_nonnull(npugraph__weights_find(&ck->weights, "model.layers.0.mlp.gate_proj.weight"));
+    ck_assert_ptr_nonnull(npugraph__weights_find(&ck->weights, "model.layers.1.mlp.gate.e_score_correction_bias"));
+    npugraph__checkpoint_free(ck);
+}
+END_TEST
+
+START_TEST(fields_of_deepseek_that_are_not_supported_are_refused)
+{
+    static const struct {
+        const char *config, *reason, *field;
+    } cases[] = {
+        {DEEPSEEK("2", ",\"norm_topk_prob\":true"), "FILE_UNSUPPORTED", "norm_topk_prob"},
+        {DEEPSEEK("2", ",\"topk_method\":\"noaux_tc\""), "FILE_UNSUPPORTED", "topk_method"},
+        {DEEPSEEK("2", ",\"topk_method\":\"group_limited_greedy\""), "FILE_CORRUPT", "n_group"},
+        {DEEPSEEK("2", ",\"topk_method\":\"group_limited_greedy\",\"n_group\":3,\"topk_group\":1"), "FILE_CORRUPT",
+         "n_group"},
+        {DEEPSEEK("2", ",\"topk_method\":\"group_limited_greedy\",\"n_group\":2,\"topk_group\":3"), "FILE_CORRUPT",
+         "topk_group"},
+        {DEEPSEEK("2", ",\"topk_method\":\"group_limited_greedy\",\"n_group\":8,\"topk_group\":1"), "FILE_CORRUPT",
+         "num_experts_per_tok"},
+        {DEEPSEEK("2", ",\"scoring_func\":\"sigmoid\""), "FILE_UNSUPPORTED", "scoring_func"},
+        {DEEPSEEK("2", ",\"num_key_value_heads\":2"), "FILE_UNSUPPORTED", "num_key_value_heads"},
+        {DEEPSEEK("2", ",\"mlp_bias\":true"), "FILE_UNSUPPORTED", "mlp_bias"},
+        {DEEPSEEK("2", ",\"moe_layer_freq\":2"), "FILE_UNSUPPORTED", "moe_layer_freq"},
+        {DEEPSEEK("2", ",\"first_k_dense_replace\":-1"), "FILE_CORRUPT", "first_k_dense_replace"},
+        {DEEPSEEK("2", ",\"first_k_dense_replace\":0.5"), "FILE_CORRUPT", "first_k_dense_replace"},
+        {DEEPSEEK("2", ",\"n_shared_experts\":null"), "FILE_UNSUPPORTED", "n_shared_experts"},
+        {DEEPSEEK("2", ",\"n_routed_experts\":null"), "FILE_UNSUPPORTED", "n_routed_experts"},
+        {DEEPSEEK("2", ",\"n_routed_experts\":257"), "FILE_UNSUPPORTED", "n_routed_experts"},
+        {DEEPSEEK("2", ",\"kv_lora_rank\":0"), "FILE_CORRUPT", "kv_lora_rank"},
+        {DEEPSEEK("2", ",\"q_lora_rank\":\"x\""), "FILE_CORRUPT", "q_lora_rank"},
+        {DEEPSEEK("2", ",\"qk_rope_head_dim\":7"), "FILE_UNSUPPORTED", "qk_rope_head_dim"},
+        {DEEPSEEK("2", ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"mscale_all_dim\":\"1\"}"), "FILE_CORRUPT",
+         "rope_scaling.mscale_all_dim"},
+        {DEEPSEEK("2", ",\"quantization_config\":{\"quant_method\":\"fp8\",\"activation_scheme\":\"dynamic\","
+                       "\"weight_block_size\":[128,128]}"),
+         "FILE_UNSUPPORTED", "quantization_config"},
+        {DEEPSEEK("3", ""), "FILE_CORRUPT", "n_group"}, /* eight groups of one expert */
+        {DEEPSEEK("3", ",\"n_group\":2,\"topk_group\":1,\"topk_method\":\"greedy\""), "FILE_UNSUPPORTED",
+         "topk_method"},
+        {DEEPSEEK("3", ",\"n_group\":2,\"topk_group\":1,\"rope_interleave\":1"), "FILE_CORRUPT", "rope_interleave"},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        expect_refused(cases[i].config, cases[i].reason, cases[i].field);
+}
+END_TEST
+
 /* Says how a Qwen3 with this `quantization_config` is refused; weights and more are appended to one that is right. */
 static void expect_quantised_refused(const char *format_and_ignore, const char *weights, const char *group,
                                      uint32_t ranks, const char *says)
@@ -576,6 +649,7 @@ UNIT_MAIN("client/checkpoint", defaults_are_those_of_transformers, qwen3_has_hea
           rope_settings_are_read_in_the_old_and_in_the_new_place,
           longrope_has_the_same_tables_in_the_old_and_in_the_new_form,
           rotary_tables_hold_cosine_and_sine_of_position_times_frequency, what_is_not_supported_is_refused_by_name,
+          deepseek_has_a_latent_cache, fields_of_deepseek_that_are_not_supported_are_refused,
           quantised_weights_that_are_not_supported_are_refused_with_their_field,
           gptq_and_awq_are_taken_or_refused_with_their_field, experts_may_be_quantised_all_of_a_layer_or_none,
           values_that_contradict_each_other_are_refused, a_directory_without_a_config_says_which_file_is_missing,

@@ -1,0 +1,159 @@
+-- SPDX-License-Identifier: Apache-2.0
+--
+-- What DeepSeek V2 and V3 have in common (models/deepseek_v2 and models/deepseek_v3 of transformers): attention over a
+-- latent (MLA), and layers with a mixture of experts beside an MLP for all rows. A family includes this file, and defines
+-- gate(x, m), which gives the shares and the numbers of the experts of a row.
+--
+-- Attention has the absorbed form (docs/decisions/0044). The keys W_UK c and the values W_UV c of a token's latent c are
+-- not made: a query is multiplied by W_UK, reads latents as keys and as values, and the result is multiplied by W_UV.
+
+include "decoder"
+
+local latent      -- numbers of a latent
+local latent_q    -- the same of queries; false: they have none
+local plain       -- dimensions of a head that do not turn
+local turned      -- those that do
+local value_dim   -- of a head's values
+local features, shared_features, first_sparse, routed_scale
+
+-- ---- config.json ----
+
+-- The scale of scores: yarn's mscale_all_dim widens it.
+local function read_scale()
+  local where = object "rope_parameters" and "rope_parameters" or object "rope_scaling" and "rope_scaling"
+  local widening = where and number(where .. ".mscale_all_dim", 0) or 0
+  local factor = widening ~= 0 and number(where .. ".factor", 1) or 1
+  local mscale = factor > 1 and 0.1 * widening * log(factor) + 1 or 1
+  return mscale * mscale / sqrt(plain + turned)
+end
+
+local function read_latent()
+  latent = int("kv_lora_rank", 512)
+  latent_q = not given "q_lora_rank" and 1536 or has "q_lora_rank" and int "q_lora_rank"
+  plain, turned, value_dim = int("qk_nope_head_dim", 128), head_dim, int("v_head_dim", 128)
+  if kv_heads ~= heads then refuse("num_key_value_heads", "must be num_attention_heads: all heads share a latent") end
+  qkv_bias = bool("attention_bias", false)
+  o_bias = qkv_bias
+  attention_scale = read_scale()
+  read_rope("rope", turned)
+end
+
+-- A count of layers or groups that may be 0.
+local function count(key, default)
+  local v = number(key, default)
+  if v < 0 or v % 1 ~= 0 then corrupt(key, "must be an integer, 0 or more") end
+  return v
+end
+
+local function read_mixture(d)
+  if given "n_routed_experts" and not has "n_routed_experts" then refuse("n_routed_experts", "is null") end
+  if given "n_shared_experts" and not has "n_shared_experts" then refuse("n_shared_experts", "is null") end
+  routed_experts, chosen_experts = read_experts("n_routed_experts", d.n_routed_experts, "num_experts_per_tok", d.num_experts_per_tok)
+  local size = int("moe_intermediate_size", d.moe_intermediate_size)
+  features = divide("moe_intermediate_size", size)
+  shared_features = features * int("n_shared_experts", d.n_shared_experts)
+  first_sparse = count("first_k_dense_replace", d.first_k_dense_replace)
+  routed_scale = number("routed_scaling_factor", d.routed_scaling_factor)
+  if number("moe_layer_freq", 1) ~= 1 then refuse("moe_layer_freq", "must be 1") end
+end
+
+-- The fields of both. defaults: what a config without a field means.
+function read_deepseek(d)
+  d.head_dim = int("qk_rope_head_dim", 64)
+  if d.head_dim % 2 ~= 0 then refuse("qk_rope_head_dim", "must be even") end
+  read_decoder(d)
+  if has "quantization_config" then refuse("quantization_config", "is set: the weights of a latent must be floats") end
+  head_dim = d.head_dim
+  read_latent()
+  expect("mlp_bias", false)
+  read_mixture(d)
+end
+
+-- The number of groups of experts, and of those that a row may choose from.
+function read_groups(groups_default, chosen_default)
+  local groups, chosen = int("n_group", groups_default), int("topk_group", chosen_default)
+  if routed_experts % groups ~= 0 then corrupt("n_group", "must divide n_routed_experts") end
+  if chosen > groups then corrupt("topk_group", "is larger than n_group") end
+  if chosen_experts > chosen * (routed_experts // groups) then
+    corrupt("num_experts_per_tok", "is larger than the experts of topk_group groups")
+  end
+  return groups, chosen
+end
+
+-- ---- attention ----
+
+-- The norms of latents, whose epsilon is no field.
+local function latent_norm(name, x, from, size)
+  return (node({name, name .. "_rstd"}, "npu.rms_norm", {x, weight(from .. ".weight", size)}, "epsilon=1e-06"))
+end
+
+-- The two parts of queries, [rows, heads, plain] and [rows, heads, turned].
+local function queries(x, prefix)
+  local q, size = nil, heads * (plain + turned)
+  if latent_q then
+    local c = whole_linear("q_a", x, prefix .. "q_a_proj", latent_q, hidden, qkv_bias)
+    q = linear("q", latent_norm("q_c", c, prefix .. "q_a_layernorm", latent_q), prefix .. "q_b_proj", size, latent_q)
+  else
+    q = linear("q", x, prefix .. "q_proj", size, hidden)
+  end
+  return node({"q_plain", "q_rope"}, "aten.split_with_sizes", {reshape("qh", q, heads, plain + turned)},
+    format("split_sizes=[%d, %d], dim=2", plain, turned))
+end
+
+-- Writes the latents and the turned parts of keys to the cache. Returns its values.
+local function write_latents(x, prefix, rope)
+  local both = whole_linear("kv_a", x, prefix .. "kv_a_proj_with_mqa", latent + turned, hidden, qkv_bias)
+  local c, k = node({"kv_c", "k_rope"}, "aten.split_with_sizes", {both}, format("split_sizes=[%d, %d], dim=1", latent, turned))
+  c = reshape("c", latent_norm("kv_cn", c, prefix .. "kv_a_layernorm", latent), 1, latent)
+  k = rotated("k", reshape("kh", k, 1, turned), 1, rope)
+  local latents, ropes = cache(1, latent, turned)
+  emit(format("  npu.scatter_pa_kv_cache(%s, %s, %%slots, %s, %s)\n", c, k, latents, ropes))
+  return latents, ropes
+end
+
+-- x of each head, [rows, heads, a], times the head's own matrix. turns: the order of its dimensions for [heads, a, b].
+local function by_head(name, x, w, turns)
+  return node(name, "npu.transpose_batchmatmul", {x, w}, format("perm_x1=[1, 0, 2], perm_x2=[%s], perm_y=[1, 0, 2]", turns))
+end
+
+function attention(i, x, rope)
+  local prefix = format("model.layers.%d.self_attn.", i)
+  local q, q_rope = queries(x, prefix)
+  local latents, ropes = write_latents(x, prefix, rope)
+  local kv_b = weight(prefix .. "kv_b_proj.weight", heads * (plain + value_dim), latent, "rows")
+  kv_b = node("kv_b", "aten.view", {kv_b}, format("size=[%d, %d, %d]", heads, plain + value_dim, latent))
+  local up_k, up_v = node({"up_k", "up_v"}, "aten.split_with_sizes", {kv_b},
+    format("split_sizes=[%d, %d], dim=1", plain, value_dim))
+  local att = node("att", "npu.fused_infer_attention_score",
+    {by_head("q_c_h", q, up_k, "0, 1, 2"), latents, latents, "%block_table", "%query_lens", "%context_lens",
+      rotated("q_rope", q_rope, heads, rope), ropes},
+    format("num_heads=%d, num_key_value_heads=1, scale=%.17g, block_size=%d", heads, attention_scale, block_size))
+  att = reshape("flat", by_head("att_v", att, up_v, "0, 2, 1"), heads * value_dim)
+  return summed_linear("o", att, prefix .. "o_proj", hidden, heads * value_dim, o_bias)
+end
+
+-- ---- experts ----
+
+-- Sets the scores of experts to 0 whose group is not among the `chosen` with the largest sums of their `best` scores.
+function within_groups(scores, groups, chosen, best)
+  local each = routed_experts // groups
+  local by_group = reshape("by_group", scores, groups, each)
+  local tops = node({"tops", "tops_at"}, "aten.topk", {by_group}, format("k=%d", best))
+  local sums = node("group_scores", "aten.sum.dim_IntList", {tops}, "dim=[-1]")
+  local _, at = node({"groups", "groups_at"}, "aten.topk", {sums}, format("k=%d", chosen))
+  local none = node("no_groups", "aten.zeros_like", {sums})
+  local mask = node("group_mask", "aten.scatter.value", {none, at}, "dim=1, value=1")
+  local kept = node("kept", "aten.mul.Tensor", {by_group, reshape("group_mask_e", mask, groups, 1)})
+  return reshape("kept_scores", kept, routed_experts)
+end
+
+local dense_mlp = mlp
+function mlp(i, x)
+  if i < first_sparse then return dense_mlp(i, x) end
+  local prefix = format("model.layers.%d.mlp.", i)
+  local m = experts_of(prefix)
+  local scales, chosen = gate(x, m, prefix)
+  local routed = mixture(x, m, routed_experts, features, scaled("scales_routed", scales, routed_scale), chosen)
+  local shared = mlp_of(x, prefix .. "shared_experts.", shared_features, "shared_")
+  return node("mlp", "aten.add.Tensor", {routed, shared})
+end
