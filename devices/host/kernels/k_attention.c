@@ -48,12 +48,20 @@ struct unit {
     const int32_t *blocks; /* the sequence's row of the table */
 };
 
+/* Computes the addresses of n rows of cache i, from a slot of a block on. */
+static void find_cached_rows(const struct attention *a, const char *cache, int i, const struct unit *u, int64_t block,
+                             int64_t slot, int64_t n, const char **rows)
+{
+    const char *row = cache + block * a->kv_block[i] + slot * a->kv_slot[i] + u->head * a->kv_head[i];
+
+    for (int64_t k = 0; k < n; k++, row += a->kv_slot[i])
+        rows[k] = row;
+}
+
 /* Computes the addresses of keys [begin + j, begin + n). */
 static bool find_keys(const struct attention *a, const struct ngd_host_call *call, struct ngd_host_run *run,
                       const struct unit *u, int64_t begin, int64_t j, int64_t n, struct ngd_attn_scratch *s)
 {
-    const char *k = call->ptrs[1], *v = call->ptrs[2], *rope = a->rope_d ? call->ptrs[7] : NULL;
-
     while (j < n) {
         const int64_t at = begin + j, slot = at % a->block_size, block = u->blocks[at / a->block_size];
         const int64_t run_of = a->block_size - slot < n - j ? a->block_size - slot : n - j;
@@ -62,12 +70,11 @@ static bool find_keys(const struct attention *a, const struct ngd_host_call *cal
             ngd_host_fail(call, run, NGD_ERR_INDEX_RANGE, block);
             return false;
         }
-        for (int64_t i = 0; i < run_of; i++, j++) {
-            s->k[j] = k + block * a->kv_block[0] + (slot + i) * a->kv_slot[0] + u->head * a->kv_head[0];
-            s->v[j] = v + block * a->kv_block[1] + (slot + i) * a->kv_slot[1] + u->head * a->kv_head[1];
-            if (rope)
-                s->rope[j] = rope + block * a->kv_block[2] + (slot + i) * a->kv_slot[2] + u->head * a->kv_head[2];
-        }
+        find_cached_rows(a, call->ptrs[1], 0, u, block, slot, run_of, s->k + j);
+        find_cached_rows(a, call->ptrs[2], 1, u, block, slot, run_of, s->v + j);
+        if (a->rope_d)
+            find_cached_rows(a, call->ptrs[7], 2, u, block, slot, run_of, s->rope + j);
+        j += run_of;
     }
     return true;
 }
