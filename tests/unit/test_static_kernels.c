@@ -193,10 +193,14 @@ static void draw_layer(struct random *r, int rows, struct ngd_strbuf *sb)
                       "%%a = npu.fused_infer_attention_score(%%qr, %%keys, %%values, %%table, %%ql, %%kl) "
                       "{num_heads=%d, num_key_value_heads=%d, scale=0.25, block_size=%d}\n",
                       heads, kv, block);
+    ngd_strbuf_printf(sb,
+                      "%%b = npu.fused_infer_attention_score(%%qr, %%keys, %%keys, %%table, %%ql, %%kl, %%qr, "
+                      "%%values) {num_heads=%d, num_key_value_heads=%d, scale=0.25, block_size=%d}\n",
+                      heads, kv, block);
     ngd_strbuf_printf(sb, "%%af = aten.view(%%a) {size=[%d,%d]}\n%%m = ngd.linear_add(%%af, %%wo, %%x)\n", rows,
                       heads * d);
     ngd_strbuf_append(sb, "%p = ngd.rms_norm_linear_swiglu(%m, %g2, %wg, %wu)\n%y = ngd.linear_add(%p, %wd, %m)\n"
-                          "%z = aten.linear(%y, %wg)\nreturn \"y\" = %y, \"z\" = %z, \"a\" = %a\n}\n");
+                          "%z = aten.linear(%y, %wg)\nreturn \"y\" = %y, \"z\" = %z, \"a\" = %a, \"b\" = %b\n}\n");
 }
 
 /* Returns the results of a replay of r's executable on random data, the same data each time. The caller frees data. */
