@@ -6,8 +6,8 @@
  * computed from them. Lengths that do not fit, or a block outside the cache, end the call with INDEX_RANGE.
  *
  * Work is counted in units: a block of rows of one sequence, with the query heads of one key head, or, if that makes
- * fewer units than parts, with a piece of them. Every part walks the list of sequences, which is short, to find its own
- * units.
+ * fewer units than threads, with a piece of them. Every part walks the list of sequences, which is short, to find its
+ * own units.
  *
  * query_rope and key_rope are a second part of queries and keys (k_attention.h). With the latent cache of MLA,
  * key_cache and value_cache are one tensor with one head.
@@ -33,6 +33,7 @@ struct attention {
     bool sinks; /* each row has a score without a value, by head */
     ngd_dtype_t sink_type;
     bool latent;                  /* values are the keys: one read gives both */
+    uint32_t threads;             /* that may work on a call */
     uint32_t lengths, lengths_kv; /* host parameters */
     uint64_t thread_workspace;
     const struct ngd_attn_table *table;
@@ -193,9 +194,9 @@ static int64_t units_of(const struct attention *a, const struct sequences *q, in
 }
 
 /*
- * Divides the query heads of each key head until there are as many units as parts; a piece has four heads or more,
- * which are computed together (GROUP of k_attention_impl.h). Each piece reads the keys, so this is for few units only,
- * as of one sequence with a latent cache. Returns the number of all units.
+ * Divides the query heads of each key head until there is a unit for each thread; a piece has four heads or more, which
+ * are computed together (GROUP of k_attention_impl.h). Each piece reads the keys, so this is for few units only, as of
+ * one sequence with a latent cache. Returns the number of all units.
  */
 static int64_t divide_heads(const struct attention *a, struct sequences *q, uint32_t parts)
 {
@@ -203,6 +204,7 @@ static int64_t divide_heads(const struct attention *a, struct sequences *q, uint
 
     for (int64_t i = 0; i < q->n; i++)
         total += units_of(a, q, i);
+    parts = parts < a->threads ? parts : a->threads;
     while (total * q->pieces < parts && a->group >= 8 * q->pieces)
         q->pieces *= 2;
     return total * q->pieces;
@@ -366,6 +368,7 @@ static ngd_status_t attention_prepare(struct ngd_host_prepare *p, struct ngd_dia
     if (!a)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for the parameters of %s", p->call->op->name);
     *a = attention_of(p->plan, p->call);
+    a->threads = p->threads;
     a->table = NGD_BY_ISA(p->isa, ngd_attn_table);
     p->params = a;
     p->fn = run_paged_attention;
