@@ -610,7 +610,8 @@ static ngd_status_t take_context(struct ngd_seq *child, const struct ngd_seq *pa
     child->position = have;
     child->draws = parent->draws - 1;
     child->name = parent->name;
-    child->n_named = parent->n_named < whole ? parent->n_named : whole;
+    child->n_named =
+        parent->n_named <= whole ? parent->n_named : 0; /* if more are named, the name is not the child's */
     child->tail_way = parent->n_named == whole ? parent->tail_way : NGD_WAY_MIXED;
     memcpy(child->tokens, parent->tokens, n * sizeof(*child->tokens));
     memcpy(child->blocks, parent->blocks, whole * sizeof(*child->blocks));

@@ -238,6 +238,34 @@ START_TEST(a_fork_with_the_same_sampling_draws_the_same_and_with_another_seed_it
 }
 END_TEST
 
+/* A fork computes its last row again, into a block of its own. Its name must not be that of a block behind it. */
+START_TEST(a_fork_names_the_block_of_its_last_row_as_what_it_is)
+{
+    static struct toy t;
+    const struct ngd_sampling greedy = {0};
+    const int32_t twice[] = {3, 17, 0, 0, 9};
+    struct ngd_diag diag = {0};
+    struct toy_seq a, child = {.seq = NULL}, b;
+
+    toy_bed(&t, 1);
+    t.block = 1;
+    toy_create(&t);
+    toy_seq_open(&t, &a, prompt, 3, NULL);
+    gate_init(&child.answered);
+    if (plain_fork(a.seq, &greedy, false, toy_done, &child, &child.seq, &diag))
+        ck_abort_msg("%s", diag.text);
+    toy_wait(&child);
+    toy_ok(&child);
+    toy_seq_open(&t, &b, twice, 5, NULL);
+    ck_assert_uint_eq(b.shared, 3);
+    ck_assert_int_eq(b.token, toy_next(&t, twice, 5));
+    ngd_seq_close(a.seq);
+    ngd_seq_close(b.seq);
+    ngd_seq_close(child.seq);
+    toy_close(&t);
+}
+END_TEST
+
 START_TEST(a_fork_that_cannot_be_made_changes_nothing)
 {
     static struct toy t;
@@ -332,4 +360,5 @@ UNIT_MAIN("scheduler/prefix", the_same_prompt_is_computed_once, a_prompt_of_whol
           what_a_sequence_said_is_shared_with_who_goes_on_from_it, without_sharing_nothing_is_shared,
           a_fork_goes_its_own_way_and_its_parent_stays,
           a_fork_with_the_same_sampling_draws_the_same_and_with_another_seed_its_own,
-          a_fork_that_cannot_be_made_changes_nothing, a_thousand_operations_say_what_each_would_alone)
+          a_fork_names_the_block_of_its_last_row_as_what_it_is, a_fork_that_cannot_be_made_changes_nothing,
+          a_thousand_operations_say_what_each_would_alone)

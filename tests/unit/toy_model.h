@@ -28,6 +28,7 @@ struct toy {
     struct bed bed;
     struct ngd_model *model;
     uint32_t blocks; /* TOY_BLOCKS, or fewer */
+    uint32_t block;  /* TOY_BLOCK, or less */
     bool no_sharing; /* of prefixes */
     bool preempt;
     uint32_t together;             /* prompts that the prefill graph takes; 0: one, as its shapes say */
@@ -58,11 +59,11 @@ static inline void toy_text(const struct toy *t, struct ngd_strbuf *sb, bool dec
         ngd_strbuf_printf(sb, " param %%e%c : f32[%d,%d]\n", "kvq"[i], TOY_VOCAB, TOY_DIM);
     ngd_strbuf_printf(sb, " param %%pos : f32[%d,%d]\n param %%w : f32[%d,%d]\n", TOY_CONTEXT, TOY_DIM, TOY_VOCAB,
                       TOY_DIM);
-    ngd_strbuf_printf(sb, " state %%kc : f32[%d,%d,1,%d]\n state %%vc : f32[%d,%d,1,%d]\n", t->blocks, TOY_BLOCK,
-                      TOY_DIM, t->blocks, TOY_BLOCK, TOY_DIM);
+    ngd_strbuf_printf(sb, " state %%kc : f32[%u,%u,1,%d]\n state %%vc : f32[%u,%u,1,%d]\n", t->blocks, t->block,
+                      TOY_DIM, t->blocks, t->block, TOY_DIM);
     ngd_strbuf_printf(sb, " input %%tokens : i32[%s]\n input %%positions : i32[%s]\n input %%slots : i32[%s]\n", n, n,
                       n);
-    ngd_strbuf_printf(sb, " input %%table : i32[%s,%d]\n", seqs, (TOY_CONTEXT + TOY_BLOCK - 1) / TOY_BLOCK);
+    ngd_strbuf_printf(sb, " input %%table : i32[%s,%u]\n", seqs, (TOY_CONTEXT + t->block - 1) / t->block);
     if (!decode)
         ngd_strbuf_printf(sb, " input %%rows : i32[%s]\n", seqs);
     if (!t->greedy)
@@ -81,8 +82,8 @@ static inline void toy_text(const struct toy *t, struct ngd_strbuf *sb, bool dec
                       " %%q0 = aten.embedding(%%eq, %%tokens)\n %%q1 = aten.add.Tensor(%%q0, %%p)\n"
                       " %%q = aten.view(%%q1) {size=[%s,1,%d]}\n"
                       " %%a = npu.fused_infer_attention_score(%%q, %%kc, %%vc, %%table, %%ql, %%kl) {num_heads=1, "
-                      "num_key_value_heads=1, scale=1.0, block_size=%d}\n %%a2 = aten.view(%%a) {size=[%s,%d]}\n",
-                      n, TOY_DIM, TOY_BLOCK, n, TOY_DIM);
+                      "num_key_value_heads=1, scale=1.0, block_size=%u}\n %%a2 = aten.view(%%a) {size=[%s,%d]}\n",
+                      n, TOY_DIM, t->block, n, TOY_DIM);
     if (!decode)
         ngd_strbuf_append(sb, " %last = aten.index.Tensor(%a2, %rows)\n");
     ngd_strbuf_printf(sb, " %%logits = aten.linear(%%%s, %%w)\n", decode ? "a2" : "last");
@@ -139,7 +140,7 @@ static inline void toy_params(struct toy *t, struct ngd_model_params *params)
                 .kv_states = toy_states,
                 .n_kv_states = 2,
             },
-        .block_size = TOY_BLOCK,
+        .block_size = t->block,
         .num_blocks = t->blocks,
         .max_context = TOY_CONTEXT,
         .vocab = TOY_VOCAB,
@@ -194,6 +195,7 @@ static inline void toy_bed(struct toy *t, uint32_t slots)
 {
     memset(t, 0, sizeof(*t));
     t->blocks = TOY_BLOCKS;
+    t->block = TOY_BLOCK;
     bed_open(&t->bed, slots, 0);
     toy_weights(t);
 }
