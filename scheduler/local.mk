@@ -110,6 +110,7 @@ libngdscheduler_model_la_SOURCES = \
 	scheduler/model/sampling.c \
 	scheduler/model/sampling.h \
 	scheduler/model/seq.c \
+	scheduler/model/seq_blocks.c \
 	scheduler/model/seq_check.c
 
 noinst_LTLIBRARIES += libngdscheduler_diag.la

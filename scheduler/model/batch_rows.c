@@ -5,19 +5,22 @@
 
 void ngd_rows_put(struct ngd_model_graph *mg, uint32_t row, const struct ngd_seq *seq, uint32_t position, int32_t token)
 {
-    const uint32_t size = seq->model->params.block_size;
+    const uint32_t size = seq->model->params.block_size, at = position / size;
 
     NGD_STAGED(mg, TOKENS, int32_t)[row] = token;
     NGD_STAGED(mg, POSITIONS, int32_t)[row] = (int32_t)position;
-    NGD_STAGED(mg, SLOTS, int32_t)[row] = seq->blocks[position / size] * (int32_t)size + (int32_t)(position % size);
+    for (uint32_t g = 0; g < seq->model->n_groups; g++)
+        ((int32_t *)mg->staging.data[ngd_role_slots(g)])[row] =
+            seq->tables[g].blocks[at] * (int32_t)size + (int32_t)(position % size);
 }
 
-/* Entries of the table's row after the sequence's blocks are never read, since its context ends before them. */
+/* Entries of a table's row after the sequence's blocks are never read, since its context ends before them. */
 void ngd_rows_put_seq(struct ngd_model_graph *mg, uint32_t i, const struct ngd_seq *seq, uint32_t last_row,
                       uint32_t context)
 {
-    memcpy(NGD_STAGED(mg, TABLE, int32_t) + (size_t)i * mg->roles.table_width, seq->blocks,
-           seq->n_blocks * sizeof(int32_t));
+    for (uint32_t g = 0; g < seq->model->n_groups; g++)
+        memcpy((int32_t *)mg->staging.data[ngd_role_table(g)] + (size_t)i * mg->roles.table_width,
+               seq->tables[g].blocks, seq->tables[g].n * sizeof(int32_t));
     NGD_STAGED(mg, QUERY_LENS, int64_t)[i] = (int64_t)last_row + 1;
     NGD_STAGED(mg, CONTEXT_LENS, int64_t)[i] = context;
     if (mg->staging.data[NGD_ROLE_LOGITS_ROWS])

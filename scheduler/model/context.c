@@ -14,6 +14,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "scheduler/model/model_int.h"
+#include <assert.h>
 #include <string.h>
 
 static const struct ngd_symbol *row_symbol(const struct ngd_model *model, int kind)
@@ -65,6 +66,27 @@ uint32_t ngd_model_way(const struct ngd_model *model, int kind, uint32_t rows)
     return wide && planned_rows(model, kind, rows) >= wide;
 }
 
+/* Returns the name of a group's block. Blocks of one place in a context have other layers' keys in each group. */
+static struct ngd_digest name_in_group(const struct ngd_digest *name, uint32_t group)
+{
+    struct ngd_digest own = *name;
+
+    own.b[0] ^= (uint8_t)group;
+    return own;
+}
+
+/* Gives the name seq->name to block n_named of each group, which no window has passed yet. */
+static void publish_block_locked(struct ngd_model *model, struct ngd_seq *seq, const int32_t *tokens)
+    NGD_REQUIRES(model->lock)
+{
+    for (uint32_t g = 0; g < model->n_groups; g++) {
+        const struct ngd_digest name = name_in_group(&seq->name, g);
+
+        assert(seq->n_named >= seq->tables[g].first && seq->n_named < seq->tables[g].n);
+        ngd_kv_publish(model->kv, seq->tables[g].blocks[seq->n_named], &name, tokens);
+    }
+}
+
 /* Names blocks that have become full. way: how the tokens from `from` on were computed. */
 static void name_blocks_locked(struct ngd_model *model, struct ngd_seq *seq, uint32_t from, uint32_t way)
     NGD_REQUIRES(model->lock)
@@ -82,7 +104,7 @@ static void name_blocks_locked(struct ngd_model *model, struct ngd_seq *seq, uin
         const int32_t *tokens = seq->tokens + (size_t)seq->n_named * size;
 
         ngd_kv_name(model->kv, seq->n_named ? &seq->name : &seq->root, tokens, seq->tail_way, &seq->name);
-        ngd_kv_publish(model->kv, seq->blocks[seq->n_named], &seq->name, tokens);
+        publish_block_locked(model, seq, tokens);
         seq->n_named++;
         seq->tail_way = way;
     }
@@ -98,6 +120,8 @@ void ngd_seq_advance(struct ngd_seq *seq, uint32_t rows, uint32_t way)
     if (seq->fill < seq->position)
         seq->fill = seq->position;
     name_blocks_locked(model, seq, from, way);
+    if (seq->position == seq->fill)
+        ngd_seq_slide_locked(model, seq, 1);
     ngd_mutex_unlock(&model->lock);
 }
 
@@ -109,100 +133,68 @@ static uint32_t way_of(const struct ngd_seq *seq, uint32_t position)
     return ngd_model_way(seq->model, NGD_PREFILL, seq->n_prompt - begin < max ? seq->n_prompt - begin : max);
 }
 
+/*
+ * Looks up block i in all groups, whose name is `name`, and notes in runs how many blocks were found in a row up to it.
+ * Returns how many blocks a prefix that ends with this one may have: i + 1, or 0. *goes_on: a longer one is possible.
+ */
+static uint32_t look_up_block(const struct ngd_model *model, struct ngd_seq *seq, const struct ngd_digest *name,
+                              uint32_t i, uint32_t *runs, bool *goes_on)
+{
+    const uint32_t size = model->params.block_size;
+    bool whole = true;
+
+    for (uint32_t g = 0; g < model->n_groups && *goes_on; g++) {
+        const struct ngd_digest own = name_in_group(name, g);
+        const int32_t block = ngd_kv_find(model->kv, &own, seq->tokens + (size_t)i * size);
+
+        seq->tables[g].blocks[i] = block;
+        runs[g] = block < 0 ? 0 : runs[g] + 1;
+        *goes_on = block >= 0 || model->windows[g];
+        whole = whole && runs[g] >= i + 1 - ngd_model_first_block(model, g, (i + 1) * size);
+    }
+    return *goes_on && whole ? i + 1 : 0;
+}
+
+/* Takes the first n blocks, which were looked up, but for those that a window has passed at their end. */
+static void take_prefix_locked(struct ngd_model *model, struct ngd_seq *seq, uint32_t n) NGD_REQUIRES(model->lock)
+{
+    for (uint32_t g = 0; g < model->n_groups; g++) {
+        struct ngd_seq_table *t = &seq->tables[g];
+
+        t->first = ngd_model_first_block(model, g, n * model->params.block_size);
+        t->n = n;
+        for (uint32_t i = 0; i < t->first; i++)
+            t->blocks[i] = model->passed;
+        ngd_kv_ref(model->kv, t->blocks + t->first, n - t->first);
+    }
+    seq->n_named = n;
+    seq->position = n * model->params.block_size;
+}
+
+/*
+ * A prefix may be shared if the blocks are there that its last row needs: in a group with a window, those of the window
+ * before its end, even if others before them are not there any more.
+ */
 void ngd_seq_share_prefix_locked(struct ngd_model *model, struct ngd_seq *seq)
 {
     const uint32_t size = model->params.block_size;
-    struct ngd_digest name;
+    struct ngd_digest name = seq->root;
+    uint32_t runs[NGD_KV_GROUPS_MAX] = {0}, best = 0;
+    bool goes_on = !model->params.no_prefix_sharing;
 
-    if (model->params.no_prefix_sharing)
-        return;
     /* At least one token must be computed, for its logits. */
-    while ((seq->n_named + 1) * size < seq->n_prompt) {
-        const uint32_t at = seq->n_named * size, way = way_of(seq, at);
-        int32_t block;
+    for (uint32_t i = 0; goes_on && (i + 1) * size < seq->n_prompt; i++) {
+        const uint32_t at = i * size, way = way_of(seq, at);
 
         if (way_of(seq, at + size - 1) != way)
             break;
-        ngd_kv_name(model->kv, seq->n_named ? &seq->name : &seq->root, seq->tokens + at, way, &name);
-        block = ngd_kv_find(model->kv, &name, seq->tokens + at);
-        if (block < 0)
-            break;
-        seq->blocks[seq->n_blocks++] = block;
-        seq->name = name;
-        seq->n_named++;
+        ngd_kv_name(model->kv, &name, seq->tokens + at, way, &name);
+        if (look_up_block(model, seq, &name, i, runs, &goes_on)) {
+            best = i + 1;
+            seq->name = name;
+        }
     }
-    seq->position = seq->n_named * size;
-}
-
-/* ---- blocks ------------------------------------------------------------------------------------------- */
-
-uint32_t ngd_model_blocks_for(const struct ngd_model *model, uint32_t tokens)
-{
-    return tokens / model->params.block_size + (tokens % model->params.block_size != 0);
-}
-
-ngd_status_t ngd_seq_reserve_locked(struct ngd_model *model, struct ngd_seq *seq, uint32_t tokens,
-                                    struct ngd_diag *diag)
-{
-    const uint32_t need = ngd_model_blocks_for(model, tokens);
-    ngd_status_t status;
-
-    if (seq->n_blocks >= need)
-        return NGD_OK;
-    status = ngd_kv_alloc(model->kv, need - seq->n_blocks, seq->blocks + seq->n_blocks, diag);
-    if (status == NGD_OK) {
-        if (NGD_FAULT(KV_POISON))
-            ngd_model_poison_blocks(model, seq->blocks + seq->n_blocks, need - seq->n_blocks);
-        seq->n_blocks = need;
-        ngd_model_show_blocks(model);
-    }
-    return status;
-}
-
-ngd_status_t ngd_seq_count_locked(struct ngd_model *model, struct ngd_seq *seq, uint32_t tokens, struct ngd_diag *diag)
-{
-    const uint32_t need = ngd_model_blocks_for(model, tokens);
-    ngd_status_t status = NGD_OK;
-
-    if (need > seq->n_counted)
-        status = ngd_share_take_blocks(seq->share, need - seq->n_counted, diag);
-    if (need > seq->n_counted && !status)
-        seq->n_counted = need;
-    return status;
-}
-
-void ngd_seq_uncount_locked(struct ngd_model *model, struct ngd_seq *seq)
-{
-    const bool over = seq->closed || seq->broken;
-    const uint32_t need = over ? 0 : ngd_model_blocks_for(model, seq->fill);
-
-    if (seq->n_counted > need) {
-        ngd_share_give_blocks(seq->share, seq->n_counted - need);
-        seq->n_counted = need;
-    }
-}
-
-void ngd_seq_trim(struct ngd_seq *seq, uint32_t tokens)
-{
-    struct ngd_model *model = seq->model;
-    const uint32_t need = ngd_model_blocks_for(model, tokens);
-
-    ngd_mutex_lock(&model->lock);
-    if (seq->n_blocks > need) {
-        ngd_kv_unref(model->kv, seq->blocks + need, seq->n_blocks - need);
-        seq->n_blocks = need;
-        ngd_model_show_blocks(model);
-    }
-    ngd_mutex_unlock(&model->lock);
-}
-
-void ngd_seq_release_blocks_locked(struct ngd_model *model, struct ngd_seq *seq)
-{
-    if (seq->n_blocks)
-        ngd_kv_unref(model->kv, seq->blocks, seq->n_blocks);
-    seq->n_blocks = seq->n_named = 0;
-    seq->position = 0;
-    ngd_model_show_blocks(model);
+    take_prefix_locked(model, seq, best);
 }
 
 /* ---- copies ------------------------------------------------------------------------------------------- */

@@ -25,7 +25,20 @@ const struct ngd_role_info ngd_role_infos[NGD_ROLE_MAX] = {
     [NGD_ROLE_OFFSET] = {"offset", NGD_ROLE_INPUT, NGD_PER_RESULT, NGD_I64},
     [NGD_ROLE_TOKEN] = {"token_output", NGD_ROLE_OUTPUT, NGD_PER_RESULT, NGD_I32},
     [NGD_ROLE_LOGITS] = {"logits_output", NGD_ROLE_OUTPUT, NGD_PER_RESULT_VOCAB, NGD_F32},
+#define GROUP(g)                                                                                                       \
+    [NGD_ROLE_GROUPS + 2 * (g) + 0] = {"more_groups[" #g "].slot_mapping", NGD_ROLE_INPUT, NGD_PER_ROW, NGD_I32},      \
+                                 [NGD_ROLE_GROUPS + 2 * (g) + 1] = {"more_groups[" #g "].block_table", NGD_ROLE_INPUT, \
+                                                                    NGD_PER_SEQ_TABLE, NGD_I32}
+    GROUP(0),
+    GROUP(1),
+    GROUP(2),
+    GROUP(3),
+    GROUP(4),
+    GROUP(5),
+    GROUP(6),
+#undef GROUP
 };
+_Static_assert(NGD_KV_GROUPS_MAX == 8, "a row for each group behind the first one");
 
 static const char *const kinds[] = {
     [NGD_ROLE_INPUT] = "user input",
@@ -33,10 +46,19 @@ static const char *const kinds[] = {
     [NGD_ROLE_OUTPUT] = "output",
 };
 
+static const char *label_of_group(const struct ngd_decode_contract *c, uint32_t i)
+{
+    const struct ngd_kv_group_labels *group = &c->more_groups[i / 2];
+
+    if (i / 2 >= c->n_more_groups)
+        return NULL;
+    return i % 2 ? group->block_table : group->slot_mapping;
+}
+
 /* Returns the label that the contract gives to a role; NULL = the role is absent. */
 static const char *label_of(const struct ngd_decode_contract *c, ngd_role_t role)
 {
-    const char *const labels[NGD_ROLE_MAX] = {
+    const char *const labels[NGD_ROLE_GROUPS] = {
         [NGD_ROLE_TOKENS] = c->tokens,
         [NGD_ROLE_POSITIONS] = c->positions,
         [NGD_ROLE_SLOTS] = c->slot_mapping,
@@ -52,8 +74,9 @@ static const char *label_of(const struct ngd_decode_contract *c, ngd_role_t role
         [NGD_ROLE_TOKEN] = c->token_output,
         [NGD_ROLE_LOGITS] = c->logits_output,
     };
+    const char *label = role < NGD_ROLE_GROUPS ? labels[role] : label_of_group(c, role - NGD_ROLE_GROUPS);
 
-    return labels[role] && labels[role][0] ? labels[role] : NULL;
+    return label && label[0] ? label : NULL;
 }
 
 static bool is_sampling(ngd_role_t role)
@@ -61,8 +84,10 @@ static bool is_sampling(ngd_role_t role)
     return role >= NGD_ROLE_TEMPERATURE && role <= NGD_ROLE_OFFSET;
 }
 
-static bool is_optional(ngd_role_t role)
+static bool is_optional(const struct ngd_decode_contract *c, ngd_role_t role)
 {
+    if (role >= NGD_ROLE_GROUPS)
+        return (uint32_t)(role - NGD_ROLE_GROUPS) / 2 >= c->n_more_groups;
     return role == NGD_ROLE_LOGITS_ROWS || role == NGD_ROLE_LOGITS || is_sampling(role);
 }
 
@@ -226,7 +251,7 @@ static ngd_status_t resolve_role(struct check *c, ngd_role_t role)
     int index;
 
     c->roles.index[role] = -1;
-    if (!label && is_optional(role))
+    if (!label && is_optional(&c->params->contract, role))
         return NGD_OK;
     if (!label)
         return ngd_diag_set(c->diag, NGD_ERR_MODEL_CONTRACT, "the contract gives no label for %s, which is required",
@@ -254,10 +279,10 @@ static ngd_status_t check_sampling_roles(const struct check *c)
     return NGD_OK;
 }
 
-static ngd_status_t check_block_table(struct check *c)
+static ngd_status_t check_block_table(struct check *c, uint32_t group)
 {
     const struct ngd_model_params *p = c->params;
-    const struct ngd_value *v = role_value(c, NGD_ROLE_INPUT, c->roles.index[NGD_ROLE_TABLE]);
+    const struct ngd_value *v = role_value(c, NGD_ROLE_INPUT, c->roles.index[ngd_role_table(group)]);
     uint64_t width = (uint64_t)v->type.dims[1];
 
     if (width * p->block_size < p->max_context)
@@ -268,8 +293,22 @@ static ngd_status_t check_block_table(struct check *c)
     if (width > INT32_MAX)
         return ngd_diag_set(c->diag, NGD_ERR_MODEL_CONTRACT, "block_table: \"%.100s\" of the %s graph is too wide",
                             v->label, c->which);
+    if (group && width != c->roles.table_width)
+        return ngd_diag_set(c->diag, NGD_ERR_MODEL_CONTRACT,
+                            "block_table: \"%.100s\" of the %s graph has %" PRIu64 " blocks for each sequence; it must "
+                            "have %" PRIu32 ", as the table of the first group of layers has",
+                            v->label, c->which, width, c->roles.table_width);
     c->roles.table_width = (uint32_t)width;
     return NGD_OK;
+}
+
+static ngd_status_t check_block_tables(struct check *c)
+{
+    ngd_status_t status = NGD_OK;
+
+    for (uint32_t g = 0; g <= c->params->contract.n_more_groups && !status; g++)
+        status = check_block_table(c, g);
+    return status;
 }
 
 /* Checks that exactly one role names each input of a kind. */
@@ -309,6 +348,10 @@ ngd_status_t ngd_contract_resolve(const struct ngd_model_params *params, bool de
     };
     ngd_status_t status = check_symbols(&c);
 
+    if (!status && params->contract.n_more_groups >= NGD_KV_GROUPS_MAX)
+        return ngd_diag_set(diag, NGD_ERR_MODEL_CONTRACT,
+                            "the contract has %" PRIu32 " groups of layers; at most %d are allowed",
+                            params->contract.n_more_groups + 1, NGD_KV_GROUPS_MAX);
     for (ngd_role_t role = 0; role < NGD_ROLE_MAX && !status; role++)
         status = resolve_role(&c, role);
     if (status)
@@ -324,7 +367,7 @@ ngd_status_t ngd_contract_resolve(const struct ngd_model_params *params, bool de
     if (!status)
         status = check_sampling_roles(&c);
     if (!status)
-        status = check_block_table(&c);
+        status = check_block_tables(&c);
     if (!status)
         status = check_cover(&c, NGD_ROLE_INPUT, c.graph->n_inputs);
     if (!status)
@@ -419,24 +462,118 @@ ngd_status_t ngd_contract_check_states(const struct ngd_model_params *params, st
     return status;
 }
 
+/* ---- windows ------------------------------------------------------------------------------------------ */
+
+static bool node_has(const struct ngd_node *node, uint32_t value)
+{
+    for (uint32_t k = 0; k < node->n_in; k++)
+        if (node->in[k] == value)
+            return true;
+    return false;
+}
+
+/* Returns the value of an integer attribute, or -1 if the operator has no such one. */
+static int64_t attribute_of(const struct ngd_node *node, const char *name)
+{
+    const int i = ngd_op_attr_index(node->op, name, strlen(name));
+
+    return i >= 0 && node->op->attrs[i].type == NGD_ATTR_INT ? node->attrs[i].i : -1;
+}
+
+/* Returns the keys that a row of this node sees at most, or 0. */
+static uint32_t window_of_node(const struct ngd_node *node)
+{
+    const int64_t before = attribute_of(node, "pre_tokens");
+
+    return attribute_of(node, "sparse_mode") == 4 && before >= 0 && before < INT32_MAX ? (uint32_t)before + 1 : 0;
+}
+
+/* Returns the widest window of those nodes of a graph that have the table, or 0. */
+static uint32_t window_of_table(const struct ngd_graph *g, uint32_t table)
+{
+    uint32_t widest = 0;
+
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const uint32_t window = window_of_node(&g->nodes[i]);
+
+        if (!node_has(&g->nodes[i], table))
+            continue;
+        if (!window)
+            return 0;
+        widest = window > widest ? window : widest;
+    }
+    return widest;
+}
+
+static const struct ngd_graph *contract_graph(const struct ngd_binding *binding)
+{
+    return ngd_program_graph(ngd_binding_program(binding));
+}
+
+/* Returns the value of the group's input in a graph whose contract was checked. */
+static uint32_t group_value(const struct ngd_graph *g, const struct ngd_decode_contract *c, ngd_role_t role)
+{
+    return g->inputs[find_labelled(g, NGD_ROLE_INPUT, label_of(c, role))];
+}
+
+uint32_t ngd_contract_window(const struct ngd_model_params *params, uint32_t group)
+{
+    const struct ngd_graph *graphs[2] = {contract_graph(params->prefill), contract_graph(params->decode)};
+    uint32_t widest = 0;
+
+    for (int i = 0; i < 2; i++) {
+        const uint32_t window =
+            window_of_table(graphs[i], group_value(graphs[i], &params->contract, ngd_role_table(group)));
+
+        if (!window)
+            return 0;
+        widest = window > widest ? window : widest;
+    }
+    return widest < params->max_context ? widest : 0;
+}
+
 /* ---- drafts ------------------------------------------------------------------------------------------- */
+
+static bool node_mutates_state(const struct ngd_node *node, uint32_t state)
+{
+    for (uint32_t k = 0; k < node->n_in; k++)
+        if (node->in[k] == state)
+            return node->op->mutates >> k & 1;
+    return false;
+}
 
 /* Returns true if the first node that uses the value writes it. */
 static bool written_first(const struct ngd_graph *g, uint32_t value)
 {
     for (uint32_t i = 0; i < g->n_nodes; i++)
-        for (uint32_t k = 0; k < g->nodes[i].n_in; k++)
-            if (g->nodes[i].in[k] == value)
-                return g->nodes[i].op->mutates >> k & 1;
+        if (node_has(&g->nodes[i], value))
+            return node_mutates_state(&g->nodes[i], value);
     return false;
+}
+
+/* The same for a state that layers of several groups use: each group writes its own blocks of it. */
+static bool group_writes_first(const struct ngd_graph *g, const struct ngd_decode_contract *c, uint32_t group,
+                               uint32_t state)
+{
+    const uint32_t slots = group_value(g, c, ngd_role_slots(group)), table = group_value(g, c, ngd_role_table(group));
+
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        if (node_has(&g->nodes[i], state) && (node_has(&g->nodes[i], slots) || node_has(&g->nodes[i], table)))
+            return node_mutates_state(&g->nodes[i], state);
+    return true;
 }
 
 bool ngd_contract_writes_first(const struct ngd_model_params *params)
 {
-    const struct ngd_graph *g = ngd_program_graph(ngd_binding_program(params->decode));
+    const struct ngd_graph *g = contract_graph(params->decode);
+    const struct ngd_decode_contract *c = &params->contract;
 
-    for (uint32_t i = 0; i < g->n_states; i++)
+    for (uint32_t i = 0; i < g->n_states; i++) {
         if (!written_first(g, g->states[i]))
             return false;
+        for (uint32_t group = 0; group <= c->n_more_groups && c->n_more_groups; group++)
+            if (!group_writes_first(g, c, group, g->states[i]))
+                return false;
+    }
     return true;
 }

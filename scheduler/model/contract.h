@@ -23,8 +23,19 @@ typedef enum ngd_role {
     NGD_ROLE_OFFSET,
     NGD_ROLE_TOKEN,
     NGD_ROLE_LOGITS,
-    NGD_ROLE_MAX
+    NGD_ROLE_GROUPS, /* slots and table of the second group of layers, then those of the third, ... */
+    NGD_ROLE_MAX = NGD_ROLE_GROUPS + 2 * (NGD_KV_GROUPS_MAX - 1)
 } ngd_role_t;
+
+/* The roles of a group's slots and of its block table. */
+static inline ngd_role_t ngd_role_slots(uint32_t group)
+{
+    return group ? (ngd_role_t)(NGD_ROLE_GROUPS + 2 * (group - 1)) : NGD_ROLE_SLOTS;
+}
+static inline ngd_role_t ngd_role_table(uint32_t group)
+{
+    return group ? (ngd_role_t)(NGD_ROLE_GROUPS + 2 * (group - 1) + 1) : NGD_ROLE_TABLE;
+}
 
 typedef enum ngd_role_kind { NGD_ROLE_INPUT, NGD_ROLE_HOST, NGD_ROLE_OUTPUT } ngd_role_kind_t;
 
@@ -51,7 +62,7 @@ struct ngd_roles {
     uint32_t n_symbols;      /* 2: the second one is the number of sequences */
     uint32_t max_rows;       /* largest value of the first symbol */
     uint32_t max_seqs;       /* sequences that a replay takes rows of: of a step, max_rows */
-    uint32_t table_width;
+    uint32_t table_width;    /* of each group's block table */
 };
 
 ngd_status_t ngd_contract_resolve(const struct ngd_model_params *params, bool decode, struct ngd_roles *roles_p,
@@ -61,6 +72,11 @@ ngd_status_t ngd_contract_resolve(const struct ngd_model_params *params, bool de
  * sequence: each finds the keys and values of the rows before it.
  */
 bool ngd_contract_writes_first(const struct ngd_model_params *params);
+/*
+ * Returns how many keys a row of the group's layers sees at most, itself among them, in either graph; 0: all. The
+ * graphs say so: every node that has the group's block table must be an attention with a window.
+ */
+uint32_t ngd_contract_window(const struct ngd_model_params *params, uint32_t group);
 /* Checks that the KV states are the same buffers in both bindings. */
 ngd_status_t ngd_contract_check_states(const struct ngd_model_params *params, struct ngd_diag *diag);
 

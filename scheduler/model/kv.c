@@ -184,11 +184,6 @@ int32_t ngd_kv_find(struct ngd_kv *kv, const struct ngd_digest *name, const int3
     i = find_block_locked(kv, name);
     if (i >= 0 && memcmp(kv->tokens + (size_t)i * kv->block_size, tokens, kv->block_size * sizeof(*tokens)) != 0)
         i = -1;
-    if (i >= 0 && kv->blocks[i].refs++ == 0) {
-        ngd_list_remove(&kv->blocks[i].link);
-        atomic_fetch_sub_explicit(&kv->cached, 1, memory_order_relaxed);
-        atomic_fetch_add_explicit(&kv->used, 1, memory_order_relaxed);
-    }
     ngd_mutex_unlock(&kv->lock);
     return i;
 }
@@ -211,6 +206,16 @@ static int32_t take_block_locked(struct ngd_kv *kv) NGD_REQUIRES(kv->lock)
     return i;
 }
 
+static ngd_status_t check_free(const struct ngd_kv *kv, uint32_t n, uint32_t n_free, struct ngd_diag *diag)
+{
+    if (n <= n_free)
+        return NGD_OK;
+    return ngd_diag_set(diag, NGD_ERR_KV_EXHAUSTED,
+                        "%" PRIu32 " KV blocks of %" PRIu32 " tokens are needed, but %" PRIu32 " of %" PRIu32
+                        " are free; close a sequence, or give the model more blocks",
+                        n, kv->block_size, n_free, kv->total);
+}
+
 ngd_status_t ngd_kv_alloc(struct ngd_kv *kv, uint32_t n, int32_t *blocks, struct ngd_diag *diag)
 {
     uint32_t n_free;
@@ -220,20 +225,31 @@ ngd_status_t ngd_kv_alloc(struct ngd_kv *kv, uint32_t n, int32_t *blocks, struct
     for (uint32_t i = 0; i < n && n <= n_free; i++)
         blocks[i] = take_block_locked(kv);
     ngd_mutex_unlock(&kv->lock);
-    if (n <= n_free)
-        return NGD_OK;
-    return ngd_diag_set(diag, NGD_ERR_KV_EXHAUSTED,
-                        "%" PRIu32 " KV blocks of %" PRIu32 " tokens are needed, but %" PRIu32 " of %" PRIu32
-                        " are free; close a sequence, or give the model more blocks",
-                        n, kv->block_size, n_free, kv->total);
+    return check_free(kv, n, n_free, diag);
+}
+
+ngd_status_t ngd_kv_check(struct ngd_kv *kv, uint32_t n, struct ngd_diag *diag)
+{
+    uint32_t n_free;
+
+    ngd_mutex_lock(&kv->lock);
+    n_free = kv->n_free + kv->cached;
+    ngd_mutex_unlock(&kv->lock);
+    return check_free(kv, n, n_free, diag);
 }
 
 void ngd_kv_ref(struct ngd_kv *kv, const int32_t *blocks, uint32_t n)
 {
     ngd_mutex_lock(&kv->lock);
     for (uint32_t i = 0; i < n; i++) {
-        assert(kv->blocks[blocks[i]].refs > 0);
-        kv->blocks[blocks[i]].refs++;
+        struct block *b = &kv->blocks[blocks[i]];
+
+        assert(b->refs > 0 || b->named);
+        if (b->refs++ > 0)
+            continue;
+        ngd_list_remove(&b->link);
+        atomic_fetch_sub_explicit(&kv->cached, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&kv->used, 1, memory_order_relaxed);
     }
     ngd_mutex_unlock(&kv->lock);
 }

@@ -24,6 +24,9 @@ void ngd_kv_destroy(struct ngd_kv *kv);
 void ngd_kv_set_first_aside(struct ngd_kv *kv);
 /* Allocates n blocks or none; the message of NGD_ERR_KV_EXHAUSTED has need, free and total. */
 ngd_status_t ngd_kv_alloc(struct ngd_kv *kv, uint32_t n, int32_t *blocks, struct ngd_diag *diag);
+/* Returns what ngd_kv_alloc of n blocks would, and allocates none. */
+ngd_status_t ngd_kv_check(struct ngd_kv *kv, uint32_t n, struct ngd_diag *diag);
+/* Adds a reference to each block. Each has one, or is named. */
 void ngd_kv_ref(struct ngd_kv *kv, const int32_t *blocks, uint32_t n);
 void ngd_kv_unref(struct ngd_kv *kv, const int32_t *blocks, uint32_t n);
 /*
@@ -46,7 +49,8 @@ void ngd_kv_name(const struct ngd_kv *kv, const struct ngd_digest *before, const
                  struct ngd_digest *name_p);
 /* Names a block that the caller references and will not write again. It stays unnamed if another block has the name. */
 void ngd_kv_publish(struct ngd_kv *kv, int32_t block, const struct ngd_digest *name, const int32_t *tokens);
-/* Returns the block of that name and tokens with a new reference, or -1. */
+/* Returns the block of that name and tokens, or -1. It stays only if ngd_kv_ref follows before the next ngd_kv_alloc.
+ */
 int32_t ngd_kv_find(struct ngd_kv *kv, const struct ngd_digest *name, const int32_t *tokens);
 
 #endif

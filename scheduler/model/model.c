@@ -125,6 +125,37 @@ static ngd_status_t check_model_params(struct ngd_sched *sched, const struct ngd
     return NGD_OK;
 }
 
+/* Blocks that n positions in a row touch at most. */
+static uint32_t blocks_touched(uint64_t n, uint32_t size)
+{
+    const uint64_t touched = n < 2 ? n : (n - 2) / size + 2;
+
+    return touched < UINT32_MAX ? (uint32_t)touched : UINT32_MAX;
+}
+
+/* Finds what the groups of layers have, once the roles and max_batch are known. */
+static ngd_status_t resolve_groups(struct ngd_model *model, const struct ngd_model_params *p, struct ngd_diag *diag)
+{
+    const uint32_t prefill = model->graphs[NGD_PREFILL].roles.max_rows;
+
+    model->n_groups = p->contract.n_more_groups + 1;
+    model->most_rows = prefill > model->max_batch ? prefill : model->max_batch; /* a draft has up to max_batch */
+    model->passed = has_padding_block(model->queue) ? 0 : -1;
+    if ((uint64_t)model->n_groups * p->max_context > UINT32_MAX)
+        return ngd_diag_set(diag, NGD_ERR_MODEL_CONTRACT,
+                            "max_context is %" PRIu32 "; with %" PRIu32
+                            " groups of layers it must be below 2^32 / %" PRIu32,
+                            p->max_context, model->n_groups, model->n_groups);
+    for (uint32_t g = 0; g < model->n_groups; g++) {
+        const uint32_t window = ngd_contract_window(p, g);
+
+        model->windows[g] = window;
+        model->spans[g] = window ? blocks_touched((uint64_t)window + model->most_rows, p->block_size) : UINT32_MAX;
+        model->slides |= window != 0;
+    }
+    return NGD_OK;
+}
+
 static ngd_status_t model_resolve(struct ngd_model *model, const struct ngd_model_params *p, struct ngd_diag *diag)
 {
     ngd_status_t status = ngd_contract_resolve(p, false, &model->graphs[NGD_PREFILL].roles, diag);
@@ -133,8 +164,11 @@ static ngd_status_t model_resolve(struct ngd_model *model, const struct ngd_mode
         status = ngd_contract_resolve(p, true, &model->graphs[NGD_DECODE].roles, diag);
     if (!status)
         status = ngd_contract_check_states(p, diag);
-    model->drafts = !status && ngd_contract_writes_first(p);
+    if (status)
+        return status;
+    model->drafts = ngd_contract_writes_first(p);
     model->max_batch = model->graphs[NGD_DECODE].roles.max_rows;
+    status = resolve_groups(model, p, diag);
     ngd_pace_init(&model->pace, NGD_SCHED_PARAM(model->sched, prompt_share), model->graphs[NGD_PREFILL].roles.max_rows);
     return status;
 }
@@ -422,6 +456,9 @@ void ngd_model_stats(struct ngd_model *model, struct ngd_model_stats *stats_p)
         .batches = atomic_load_explicit(&model->batches, memory_order_relaxed),
         .prefill = ngd_binding_program(model->graphs[NGD_PREFILL].binding),
         .group = ngd_binding_group(model->graphs[NGD_DECODE].binding),
+        .n_groups = model->n_groups,
+        .blocks_per_sequence = ngd_model_blocks_for(model, p->max_context),
         .decode = ngd_binding_program(model->graphs[NGD_DECODE].binding),
     };
+    memcpy(stats_p->windows, model->windows, sizeof(stats_p->windows));
 }

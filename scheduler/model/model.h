@@ -18,6 +18,10 @@
  * Prefix sharing: full blocks of computed tokens are found by their content. Sequences with the same beginning share
  * them, also after the sequence that computed them is closed, until the blocks are needed for others.
  *
+ * Groups and windows: layers that see the same keys form a group with a block table of its own. All groups take blocks
+ * of the same states, each other ones. If all layers of a group have a window, a sequence gives its blocks back when
+ * the window has passed them (decision 0045).
+ *
  * Sampling is part of the graph (temperature, top-k, top-p, seed; offset = number of tokens drawn so far). Penalties
  * and the like are not: sampling.h.
  *
@@ -32,6 +36,12 @@
 struct ngd_model;
 struct ngd_seq;
 
+/* Inputs of a group of layers with block tables of its own. */
+struct ngd_kv_group_labels {
+    const char *slot_mapping, *block_table;
+};
+#define NGD_KV_GROUPS_MAX 8
+
 /* Labels of inputs and outputs; "" = absent. Borrowed during create. Shapes: docs/protocol.md, "The decode contract".
  */
 struct ngd_decode_contract {
@@ -43,6 +53,8 @@ struct ngd_decode_contract {
     const char *logits_output;                               /* optional */
     const char *const *kv_states;
     uint32_t n_kv_states;
+    const struct ngd_kv_group_labels *more_groups; /* groups of layers behind the first one */
+    uint32_t n_more_groups;
 };
 
 struct ngd_model_params {
@@ -77,7 +89,10 @@ struct ngd_model_stats {
     uint64_t tokens_prefill, tokens_shared, tokens_decode, batches, preemptions;
     struct ngd_program *prefill, *decode; /* borrowed from the model */
     struct ngd_group *group;              /* on whose devices it runs, borrowed; NULL: one device */
-    const int32_t *stop_tokens;           /* borrowed from the model */
+    uint32_t windows[NGD_KV_GROUPS_MAX];  /* of each group of layers: keys that a row sees; 0: all */
+    uint32_t n_groups;
+    uint32_t blocks_per_sequence; /* the most that a sequence holds */
+    const int32_t *stop_tokens;   /* borrowed from the model */
     uint32_t n_stop_tokens;
 };
 void ngd_model_stats(struct ngd_model *model, struct ngd_model_stats *stats_p);

@@ -25,6 +25,12 @@ typedef enum ngd_seq_op { NGD_SEQ_NONE, NGD_SEQ_OPEN, NGD_SEQ_STEP, NGD_SEQ_GENE
  */
 typedef enum ngd_seq_state { NGD_SEQ_IDLE, NGD_SEQ_READY, NGD_SEQ_RUNNING, NGD_SEQ_STARVED } ngd_seq_state_t;
 
+/* A sequence's blocks in a group of layers, by number of the block in its context. */
+struct ngd_seq_table {
+    int32_t *blocks;   /* room for max_context tokens */
+    uint32_t first, n; /* it holds [first, n); those before `first` a window has passed */
+};
+
 /* A copy of a mask of allowed tokens, and what it is charged. */
 struct ngd_seq_mask {
     uint8_t *bits; /* NULL: any token is allowed */
@@ -58,10 +64,9 @@ struct ngd_seq {
     uint32_t position; /* tokens whose keys and values are in the blocks */
     uint32_t fill;     /* tokens that must be in the blocks before the next one is chosen */
     uint32_t shared;   /* tokens of the prompt that were found in blocks of other sequences */
-    uint32_t n_blocks;
+    struct ngd_seq_table tables[NGD_KV_GROUPS_MAX];
     uint32_t n_counted;                    /* blocks charged to its share: those of its context, allocated or not */
-    int32_t *blocks;                       /* room for max_context tokens */
-    uint32_t n_named;                      /* the first so many blocks have names */
+    uint32_t n_named;                      /* the first so many blocks of its context have names */
     uint32_t tail_way;                     /* how the tokens behind the named blocks were computed: context.c */
     struct ngd_digest root;                /* name before the first block: of its owner, so owners share no names */
     struct ngd_digest name;                /* of the last named block */
@@ -159,6 +164,12 @@ struct ngd_model {
     int32_t *stop_tokens;
     struct ngd_model_graph graphs[2];
     struct ngd_kv *kv;
+    uint32_t n_groups;
+    uint32_t windows[NGD_KV_GROUPS_MAX]; /* keys that a row sees in the group's layers; 0: all */
+    uint32_t spans[NGD_KV_GROUPS_MAX]; /* blocks that a replay's rows of one sequence and a window before them touch */
+    uint32_t most_rows;                /* that a replay has of one sequence */
+    bool slides;                       /* a group has a window */
+    int32_t passed;                    /* what a table has for a block that a window has passed */
     uint32_t max_batch;
     bool drafts; /* a replay may have several rows of one sequence: contract.c */
     struct ngd_metric_row *blocks_used_row, *blocks_row;
@@ -201,13 +212,34 @@ uint32_t ngd_model_way(const struct ngd_model *model, int kind, uint32_t rows);
 void ngd_seq_advance(struct ngd_seq *seq, uint32_t rows, uint32_t way);
 /* Shares computed blocks that hold the prompt's beginning. The sequence has no blocks yet. */
 void ngd_seq_share_prefix_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock);
-/* Allocates blocks until there is room for `tokens`. KV_EXHAUSTED allocates none. */
-ngd_status_t ngd_seq_reserve_locked(struct ngd_model *model, struct ngd_seq *seq, uint32_t tokens,
-                                    struct ngd_diag *diag) NGD_REQUIRES(model->lock);
+/* Copies keys and values of a block that is read only into one that only the caller uses. */
+ngd_status_t ngd_model_copy_block(struct ngd_model *model, int32_t from, int32_t to, struct ngd_diag *diag);
+/* Fills blocks with ones (NaN), for the fault point kv-poison. */
+void ngd_model_poison_blocks(struct ngd_model *model, const int32_t *blocks, uint32_t n);
+
+/* ---- seq_blocks.c ---- */
+
+/* Blocks that a context of so many tokens holds at most, in all groups. */
+uint32_t ngd_model_blocks_for(const struct ngd_model *model, uint32_t tokens);
+/* Blocks without which a row at `position` could not be computed begin with this one. */
+uint32_t ngd_model_first_block(const struct ngd_model *model, uint32_t group, uint32_t position);
+/* Returns the blocks that the sequence holds. */
+uint32_t ngd_seq_held(const struct ngd_seq *seq);
+/* Returns the blocks that it lacks so that it can compute its context up to `tokens`, and give back others meanwhile.
+ */
+uint32_t ngd_seq_lacks(const struct ngd_seq *seq, uint32_t tokens);
 static inline bool ngd_seq_has_blocks(const struct ngd_seq *seq, uint32_t tokens)
 {
-    return tokens <= (uint64_t)seq->n_blocks * seq->model->params.block_size;
+    return ngd_seq_lacks(seq, tokens) == 0;
 }
+/* Allocates the blocks that it lacks. KV_EXHAUSTED allocates none. */
+ngd_status_t ngd_seq_reserve_locked(struct ngd_model *model, struct ngd_seq *seq, uint32_t tokens,
+                                    struct ngd_diag *diag) NGD_REQUIRES(model->lock);
+/*
+ * Gives back blocks that windows have passed, but for the last `keep` of each group, which the next reservation takes
+ * instead of others.
+ */
+void ngd_seq_slide_locked(struct ngd_model *model, struct ngd_seq *seq, uint32_t keep) NGD_REQUIRES(model->lock);
 /* Frees the blocks behind those that `tokens` need. */
 void ngd_seq_trim(struct ngd_seq *seq, uint32_t tokens);
 /*
@@ -219,11 +251,9 @@ ngd_status_t ngd_seq_count_locked(struct ngd_model *model, struct ngd_seq *seq, 
 void ngd_seq_uncount_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock);
 /* Frees the sequence's blocks and keeps its tokens. */
 void ngd_seq_release_blocks_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock);
-uint32_t ngd_model_blocks_for(const struct ngd_model *model, uint32_t tokens);
-/* Copies keys and values of a block that is read only into one that only the caller uses. */
-ngd_status_t ngd_model_copy_block(struct ngd_model *model, int32_t from, int32_t to, struct ngd_diag *diag);
-/* Fills blocks with ones (NaN), for the fault point kv-poison. */
-void ngd_model_poison_blocks(struct ngd_model *model, const int32_t *blocks, uint32_t n);
+/* The blocks of all groups, for ngd_kv_assume_released and ngd_kv_unassume. */
+uint32_t ngd_seq_assume_released(struct ngd_seq *seq);
+uint32_t ngd_seq_unassume(struct ngd_seq *seq);
 
 /* ---- preempt.c: for models whose policy is `preempt` ---- */
 

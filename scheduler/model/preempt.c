@@ -51,7 +51,7 @@ static bool could_give(const struct ngd_seq *seq, const struct ngd_seq *needy)
 {
     const bool waits = seq->state == NGD_SEQ_READY || seq->state == NGD_SEQ_STARVED;
 
-    return seq != needy && seq->n_blocks && (seq_is_idle(seq) || (waits && has_better_claim(needy, seq)));
+    return seq != needy && ngd_seq_held(seq) && (seq_is_idle(seq) || (waits && has_better_claim(needy, seq)));
 }
 
 /* Returns true if a gives before b. */
@@ -105,20 +105,20 @@ static void let_give_locked(struct ngd_model *model, const struct ngd_seq *needy
     ngd_list_init(&giving);
     while (gain < wanted && (seq = next_giver_locked(model, needy))) {
         ngd_list_push_front(&giving, &seq->giving);
-        gain += ngd_kv_assume_released(model->kv, seq->blocks, seq->n_blocks);
+        gain += ngd_seq_assume_released(seq);
     }
     enough = gain >= wanted;
     ngd_list_for_each_safe (l, next, &giving) {
         seq = ngd_container_of(l, struct ngd_seq, giving);
-        gain -= ngd_kv_unassume(model->kv, seq->blocks, seq->n_blocks);
+        gain -= ngd_seq_unassume(seq);
         if (enough && gain < wanted)
-            gain += ngd_kv_assume_released(model->kv, seq->blocks, seq->n_blocks);
+            gain += ngd_seq_assume_released(seq);
         else
             ngd_list_remove(l);
     }
     while (!ngd_list_empty(&giving)) {
         seq = ngd_container_of(ngd_list_pop_front(&giving), struct ngd_seq, giving);
-        (void)ngd_kv_unassume(model->kv, seq->blocks, seq->n_blocks);
+        (void)ngd_seq_unassume(seq);
         preempt_locked(model, seq);
     }
 }
@@ -149,7 +149,7 @@ bool ngd_seq_is_in_the_way_locked(struct ngd_model *model, const struct ngd_seq 
 {
     const struct ngd_seq *first = ngd_model_first_starved_locked(model);
 
-    return seq->n_blocks && first && has_better_claim(seq, first);
+    return ngd_seq_held(seq) && first && has_better_claim(seq, first);
 }
 
 bool ngd_seq_asks_too_much(const struct ngd_seq *seq)
@@ -160,11 +160,14 @@ bool ngd_seq_asks_too_much(const struct ngd_seq *seq)
 /* Gets all blocks that a sequence needs. KV_EXHAUSTED: it must wait. */
 static ngd_status_t ask_for_blocks_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock)
 {
-    const uint32_t tokens = ngd_seq_tokens_wanted(seq), need = ngd_model_blocks_for(model, tokens) - seq->n_blocks,
-                   spare = ngd_kv_total(model->kv) - ngd_kv_used(model->kv);
+    const uint32_t tokens = ngd_seq_tokens_wanted(seq);
+    uint32_t need, spare;
 
     if (better_one_waits_locked(model, seq))
         return NGD_ERR_KV_EXHAUSTED;
+    ngd_seq_slide_locked(model, seq, 0);
+    need = ngd_seq_lacks(seq, tokens);
+    spare = ngd_kv_total(model->kv) - ngd_kv_used(model->kv);
     if (need > spare)
         let_give_locked(model, seq, need - spare);
     return ngd_seq_reserve_locked(model, seq, tokens, NULL);
@@ -173,7 +176,7 @@ static ngd_status_t ask_for_blocks_locked(struct ngd_model *model, struct ngd_se
 /* spare: only blocks that are free. */
 static bool get_blocks_locked(struct ngd_model *model, struct ngd_seq *seq, bool spare) NGD_REQUIRES(model->lock)
 {
-    const bool had_none = !seq->n_blocks;
+    const bool had_none = !ngd_seq_held(seq);
     ngd_status_t status;
 
     if (ngd_seq_has_blocks(seq, ngd_seq_tokens_wanted(seq)))

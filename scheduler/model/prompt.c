@@ -159,6 +159,25 @@ static void learn_row_time(struct ngd_model *model, ngd_nsec_t t)
     atomic_store_explicit(&model->row_time, old ? old + (t - old) / 8 : t, memory_order_relaxed);
 }
 
+/*
+ * Gets what the next chunk needs in place of the blocks that windows have passed; with preemption, a sequence gets it
+ * in its turn. False: there is none, and the operation has failed and is answered.
+ */
+static bool pass_on(struct ngd_model *model, struct ngd_seq *seq)
+{
+    struct ngd_diag diag;
+    ngd_status_t status;
+
+    if (!model->slides || model->params.preempt)
+        return true;
+    ngd_mutex_lock(&model->lock);
+    status = ngd_seq_reserve_locked(model, seq, ngd_seq_tokens_wanted(seq), &diag);
+    ngd_mutex_unlock(&model->lock);
+    if (status)
+        ngd_seq_fail(seq, status, &diag);
+    return !status;
+}
+
 /* Finishes the chunks, whose rows are in the blocks. */
 static void finish_chunks(struct ngd_model *model)
 {
@@ -178,7 +197,7 @@ static void finish_chunks(struct ngd_model *model)
         ngd_seq_advance(seq, seq->rows, way);
         if (answer)
             finish_prompt(model, seq, n, model->graphs[NGD_PREFILL].roles.result_per_row ? row - 1 : i);
-        else
+        else if (pass_on(model, seq))
             ngd_seq_requeue(seq); /* for its next chunk, or for the step that needed the context again */
     }
 }

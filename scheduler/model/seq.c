@@ -24,7 +24,7 @@ static void seq_free(struct ngd_seq *seq)
     ngd_seq_move_mask(&seq->allowed, NULL);
     ngd_sampling_free(&seq->sampling);
     ngd_free(seq->tokens);
-    ngd_free(seq->blocks);
+    ngd_free(seq->tables[0].blocks); /* of all groups */
     ngd_free(seq);
     ngd_charge_end(&charge);
 }
@@ -54,8 +54,8 @@ static ngd_status_t no_seq_memory(struct ngd_diag *diag)
 static ngd_status_t seq_allocate(struct ngd_model *model, const struct ngd_sampling *sampling, struct ngd_payer *payer,
                                  struct ngd_seq **seq_p, struct ngd_diag *diag)
 {
-    const uint64_t n_tokens = model->params.max_context,
-                   n_blocks = ngd_model_blocks_for(model, model->params.max_context);
+    const uint64_t n_tokens = model->params.max_context, size = model->params.block_size,
+                   each = n_tokens / size + (n_tokens % size != 0), n_blocks = each * model->n_groups;
     struct ngd_charge charge;
     ngd_status_t status = ngd_charge_begin(
         &charge, payer, sizeof(struct ngd_seq) + (n_tokens + n_blocks) * sizeof(int32_t) + ngd_sampling_bytes(sampling),
@@ -72,11 +72,13 @@ static ngd_status_t seq_allocate(struct ngd_model *model, const struct ngd_sampl
     seq->model = model;
     seq->charge = ngd_charge_move(&charge);
     seq->tokens = NGD_NEW_N(int32_t, n_tokens);
-    seq->blocks = NGD_NEW_N(int32_t, n_blocks);
-    if (!seq->tokens || !seq->blocks || !ngd_sampling_copy(sampling, &seq->sampling)) {
+    seq->tables[0].blocks = NGD_NEW_N(int32_t, n_blocks);
+    if (!seq->tokens || !seq->tables[0].blocks || !ngd_sampling_copy(sampling, &seq->sampling)) {
         seq_free(seq);
         return no_seq_memory(diag);
     }
+    for (uint32_t g = 1; g < model->n_groups; g++)
+        seq->tables[g].blocks = seq->tables[0].blocks + g * each;
     *seq_p = seq;
     return NGD_OK;
 }
@@ -462,6 +464,12 @@ static ngd_status_t check_seq_free_locked(const struct ngd_model *model, const s
     return NGD_OK;
 }
 
+/* Returns true if the next operation computes rows that an earlier one left, and can preempt nobody for them. */
+static bool must_complete(const struct ngd_seq *seq)
+{
+    return !seq->model->params.preempt && seq->position < seq->fill;
+}
+
 /*
  * Counts, and reserves if nothing is preempted for it, the blocks of `tokens`. Fails if they can never be there, so
  * that the context is not extended by what does not fit.
@@ -471,7 +479,7 @@ static ngd_status_t reserve_tokens_locked(struct ngd_model *model, struct ngd_se
 {
     ngd_status_t status = ngd_seq_count_locked(model, seq, tokens, diag);
 
-    if (!status && tokens > seq->fill + 1 && !may_preempt_for(model, tokens))
+    if (!status && (tokens > seq->fill + 1 || must_complete(seq)) && !may_preempt_for(model, tokens))
         status = ngd_seq_reserve_locked(model, seq, tokens, diag);
     if (status)
         ngd_seq_uncount_locked(model, seq);
@@ -492,8 +500,8 @@ static ngd_status_t begin_operation(struct ngd_seq *seq, ngd_seq_op_t op, uint64
         return status;
     ngd_mutex_lock(&model->lock);
     status = check_seq_free_locked(model, seq, room, diag);
-    if (!status && sure)
-        status = reserve_tokens_locked(model, seq, seq->fill + sure, diag);
+    if (!status && op != NGD_SEQ_FORK && (sure || must_complete(seq)))
+        status = reserve_tokens_locked(model, seq, sure ? seq->fill + sure : ngd_seq_tokens_wanted(seq), diag);
     if (!status) {
         seq->op = op;
         seq->claim = model->next_claim++;
@@ -591,6 +599,31 @@ ngd_status_t ngd_seq_generate(struct ngd_seq *seq, const struct ngd_generate_par
 
 /* ---- fork --------------------------------------------------------------------------------------------- */
 
+/* Shares the parent's first n blocks, but for those that a window has passed. */
+static void share_tables_locked(struct ngd_model *model, struct ngd_seq *child, const struct ngd_seq *parent,
+                                uint32_t n) NGD_REQUIRES(model->lock)
+{
+    for (uint32_t g = 0; g < model->n_groups; g++) {
+        struct ngd_seq_table *t = &child->tables[g];
+
+        memcpy(t->blocks, parent->tables[g].blocks, n * sizeof(*t->blocks));
+        t->first = parent->tables[g].first;
+        t->n = n;
+        ngd_kv_ref(model->kv, t->blocks + t->first, n - t->first);
+    }
+}
+
+static ngd_status_t copy_last_blocks(struct ngd_seq *child, const struct ngd_seq *parent, uint32_t last,
+                                     struct ngd_diag *diag)
+{
+    ngd_status_t status = NGD_OK;
+
+    for (uint32_t g = 0; g < parent->model->n_groups && !status; g++)
+        status =
+            ngd_model_copy_block(parent->model, parent->tables[g].blocks[last], child->tables[g].blocks[last], diag);
+    return status;
+}
+
 /*
  * Gives the child all tokens of the parent and the blocks of all but the last one. The last row is computed again, for
  * the logits that the child's first token is drawn from. That row is written, so its block is a copy of the child's
@@ -600,7 +633,7 @@ static ngd_status_t take_context(struct ngd_seq *child, const struct ngd_seq *pa
 {
     struct ngd_model *model = child->model;
     const uint32_t size = model->params.block_size, n = parent->fill;
-    /* A parent that was preempted has no blocks to share: the child computes its context. */
+    /* A parent that was preempted, or whose last operation failed, lacks some: the child computes its context. */
     const uint32_t have = parent->position == n ? n - 1 : 0, whole = have / size;
     ngd_status_t status;
 
@@ -614,14 +647,13 @@ static ngd_status_t take_context(struct ngd_seq *child, const struct ngd_seq *pa
         parent->n_named <= whole ? parent->n_named : 0; /* if more are named, the name is not the child's */
     child->tail_way = parent->n_named == whole ? parent->tail_way : NGD_WAY_MIXED;
     memcpy(child->tokens, parent->tokens, n * sizeof(*child->tokens));
-    memcpy(child->blocks, parent->blocks, whole * sizeof(*child->blocks));
     ngd_mutex_lock(&model->lock);
     status = check_count_locked(model, diag);
     if (!status)
         status = ngd_seq_count_locked(model, child, n, diag);
     if (!status) {
-        ngd_kv_ref(model->kv, parent->blocks, whole);
-        child->n_blocks = whole;
+        if (have)
+            share_tables_locked(model, child, parent, whole);
         status = ngd_seq_take_spare_locked(model, child, n, diag);
         if (status)
             ngd_seq_release_blocks_locked(model, child);
@@ -632,8 +664,8 @@ static ngd_status_t take_context(struct ngd_seq *child, const struct ngd_seq *pa
     if (!status)
         enlist_locked(model, child);
     ngd_mutex_unlock(&model->lock);
-    if (!status && child->n_blocks && have % size != 0)
-        status = ngd_model_copy_block(model, parent->blocks[whole], child->blocks[whole], diag);
+    if (!status && ngd_seq_held(child) && have % size != 0)
+        status = copy_last_blocks(child, parent, whole, diag);
     return status;
 }
 
@@ -783,7 +815,7 @@ void ngd_seq_info(struct ngd_seq *seq, struct ngd_seq_info *info_p)
     ngd_mutex_lock(&model->lock);
     *info_p = (struct ngd_seq_info){
         .position = seq->op == NGD_SEQ_OPEN ? seq->position : seq->fill,
-        .blocks = seq->n_blocks,
+        .blocks = ngd_seq_held(seq),
         .shared = seq->shared,
         .state = seq->op == NGD_SEQ_OPEN                     ? "prefill"
                  : seq->op != NGD_SEQ_NONE && seq->cancelled ? "stopping"

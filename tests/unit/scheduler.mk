@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 EXTRA_DIST += tests/unit/merge_util.h tests/unit/model_util.h tests/unit/sched_util.h tests/unit/stored_util.h \
-	tests/unit/plain_seq.h tests/unit/toy_model.h tests/golden/sampling.json
+	tests/unit/plain_seq.h tests/unit/toy_model.h tests/unit/window_util.h tests/golden/sampling.json
 NGD_SCHEDULER_TESTS = \
 	tests/unit/test_append \
 	tests/unit/test_cap \
@@ -42,7 +42,9 @@ NGD_SCHEDULER_TESTS = \
 	tests/unit/test_share \
 	tests/unit/test_slices \
 	tests/unit/test_stored \
-	tests/unit/test_timeline
+	tests/unit/test_timeline \
+	tests/unit/test_windows \
+	tests/unit/test_windows_stress
 if NGD_UNIT_TESTS
 check_PROGRAMS += $(NGD_SCHEDULER_TESTS)
 TESTS += $(NGD_SCHEDULER_TESTS)
@@ -67,6 +69,8 @@ tests_unit_test_model_ends_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_model_sampling_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_model_shortage_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_model_together_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
+tests_unit_test_windows_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
+tests_unit_test_windows_stress_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_pace_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_policy_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_prefix_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm

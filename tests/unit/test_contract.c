@@ -84,6 +84,117 @@ START_TEST(contract_that_does_not_fit_its_graphs_is_refused_by_role)
 }
 END_TEST
 
+static void no_slots(struct ngd_model_params *p)
+{
+    static const struct ngd_kv_group_labels group = {"", "table2"};
+
+    p->contract.more_groups = &group;
+}
+static void wrong_table(struct ngd_model_params *p)
+{
+    static const struct ngd_kv_group_labels group = {"slots2", "table3"};
+
+    p->contract.more_groups = &group;
+}
+static void first_groups_inputs(struct ngd_model_params *p)
+{
+    static const struct ngd_kv_group_labels group = {"slots", "table"};
+
+    p->contract.more_groups = &group;
+}
+static void one_group(struct ngd_model_params *p)
+{
+    p->contract.n_more_groups = 0;
+}
+static void nine_groups(struct ngd_model_params *p)
+{
+    p->contract.n_more_groups = NGD_KV_GROUPS_MAX;
+}
+static void endless_contexts(struct ngd_model_params *p)
+{
+    p->max_context = INT32_MAX;
+}
+static void same(struct ngd_model_params *p)
+{
+    (void)p;
+}
+
+static ngd_status_t create_spoilt(struct toy *t, void (*spoil)(struct ngd_model_params *p), struct ngd_diag *diag)
+{
+    struct ngd_model_params params;
+    ngd_status_t status;
+
+    toy_params(t, &params);
+    spoil(&params);
+    status = ngd_model_create(t->bed.sched, &params, &t->model, diag);
+    toy_params_fini(&params);
+    return status;
+}
+
+START_TEST(groups_of_layers_must_have_slots_and_a_table_of_their_own)
+{
+    static const struct {
+        enum toy_odd odd;
+        void (*spoil)(struct ngd_model_params *p);
+        const char *says;
+    } bad[] = {
+        {TOY_NOTHING_ODD, no_slots, "no label for more_groups[0].slot_mapping"},
+        {TOY_NOTHING_ODD, wrong_table, "more_groups[0].block_table: the prefill graph has no user input labelled"},
+        {TOY_NOTHING_ODD, first_groups_inputs, "two roles, slot_mapping and more_groups[0].slot_mapping"},
+        {TOY_NOTHING_ODD, one_group, "\"slots2\" of the prefill graph has no role"},
+        {TOY_NOTHING_ODD, nine_groups, "9 groups of layers; at most 8"},
+        {TOY_NOTHING_ODD, endless_contexts, "too few for a context of 2147483647"},
+        {TOY_TABLE_NARROW, same, "\"table2\" of the prefill graph has 6 blocks"},
+    };
+    static struct toy t;
+
+    toy_bed(&t, 1);
+    t.two = true;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct ngd_diag diag = {0};
+
+        t.odd = bad[i].odd;
+        ck_assert_int_eq(create_spoilt(&t, bad[i].spoil, &diag), NGD_ERR_MODEL_CONTRACT);
+        says(diag.text, bad[i].says);
+    }
+    toy_close(&t);
+}
+END_TEST
+
+/* Blocks are given back only if all that reads them has a window, and drafts need layers that write first. */
+START_TEST(graphs_say_which_windows_and_drafts_there_are)
+{
+    static const struct {
+        uint32_t window;
+        enum toy_odd odd;
+        uint32_t first;
+        bool drafts;
+    } cases[] = {
+        {4, TOY_NOTHING_ODD, 4, true},
+        {0, TOY_NOTHING_ODD, 0, true},
+        {4, TOY_TABLE_ELSEWHERE, 0, true},
+        {4, TOY_READS_FIRST, 4, false},
+    };
+    static struct toy t;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ngd_model_stats stats;
+
+        toy_bed(&t, 1);
+        t.two = true;
+        t.window = cases[i].window;
+        t.odd = cases[i].odd;
+        toy_create(&t);
+        ngd_model_stats(t.model, &stats);
+        ck_assert_uint_eq(stats.n_groups, 2);
+        ck_assert_uint_eq(stats.windows[0], cases[i].first);
+        ck_assert_uint_eq(stats.windows[1], 0);
+        ck_assert_int_eq(t.model->drafts, cases[i].drafts);
+        toy_close(&t);
+    }
+}
+END_TEST
+
 /* The daemon chooses the number of rows of a step, and could choose one that a guard forbids. */
 START_TEST(guards_of_a_models_graphs_must_hold_for_any_number_of_rows)
 {
@@ -155,5 +266,6 @@ START_TEST(model_without_sampling_or_logits_refuses_who_asks_for_them)
 END_TEST
 
 UNIT_MAIN("scheduler/contract", contract_that_does_not_fit_its_graphs_is_refused_by_role,
+          groups_of_layers_must_have_slots_and_a_table_of_their_own, graphs_say_which_windows_and_drafts_there_are,
           guards_of_a_models_graphs_must_hold_for_any_number_of_rows, model_says_what_it_is,
           model_without_sampling_or_logits_refuses_who_asks_for_them)

@@ -7,21 +7,27 @@
  * the whole context. A wrong block, position, length or row anywhere changes the next token.
  *
  *   k = ek[token] + pos[position], v = ev[token], q = eq[token] + pos[position]; logits = attention(q, k, v) * w
+ *
+ * The layer may have a window, and there may be a second one beside it that sees all keys, in the same states with a
+ * table of its own; its values are ek[token]: logits = (attention of the window + attention) * w
  */
 #include "tests/unit/sched_util.h"
 #include "scheduler/model/model_int.h"
 #include "tests/unit/plain_seq.h"
 
-enum {
-    TOY_VOCAB = 24,
-    TOY_DIM = 8,
-    TOY_BLOCK = 2,
-    TOY_BLOCKS = 40,
-    TOY_FEW = 16,
-    TOY_CONTEXT = 13,
-    TOY_CHUNK = 4,
-    TOY_CHUNK_TOGETHER = 12,
+#ifndef TOY_SIZES /* a test may have others */
+#define TOY_SIZES                                                                                           \
+    TOY_BLOCK = 2, TOY_BLOCKS = 40, TOY_FEW = 16, TOY_CONTEXT = 13, TOY_CHUNK = 4, TOY_CHUNK_TOGETHER = 12, \
     TOY_BATCH = 4
+#endif
+enum { TOY_VOCAB = 24, TOY_DIM = 8, TOY_SIZES };
+
+/* What is odd about the graphs of a model with two layers. */
+enum toy_odd {
+    TOY_NOTHING_ODD,
+    TOY_TABLE_NARROW,    /* the second layer's table is too narrow */
+    TOY_TABLE_ELSEWHERE, /* a node that is no attention has the first layer's table */
+    TOY_READS_FIRST,     /* the second layer reads before it writes */
 };
 
 struct toy {
@@ -29,6 +35,9 @@ struct toy {
     struct ngd_model *model;
     uint32_t blocks; /* TOY_BLOCKS, or fewer */
     uint32_t block;  /* TOY_BLOCK, or less */
+    uint32_t window; /* keys that a row sees; 0: all */
+    bool two;        /* a second layer sees all */
+    enum toy_odd odd;
     bool no_sharing; /* of prefixes */
     bool preempt;
     uint32_t together;             /* prompts that the prefill graph takes; 0: one, as its shapes say */
@@ -45,6 +54,9 @@ static inline void toy_text(const struct toy *t, struct ngd_strbuf *sb, bool dec
 {
     const char *n = decode ? "B" : "T", *seqs = decode ? "B" : t->together ? "S" : "1";
     const int chunk = t->together ? TOY_CHUNK_TOGETHER : TOY_CHUNK;
+    const uint32_t width = (TOY_CONTEXT + t->block - 1) / t->block;
+    static const char write[] = " npu.scatter_pa_kv_cache(%k, %v2, %slots2, %kc, %vc)\n";
+    char window[64] = "";
 
     ngd_strbuf_printf(sb, "npugraph 1\ngraph \"toy %s\" {\n", decode ? "decode" : "prefill");
     if (decode)
@@ -63,7 +75,10 @@ static inline void toy_text(const struct toy *t, struct ngd_strbuf *sb, bool dec
                       TOY_DIM, t->blocks, t->block, TOY_DIM);
     ngd_strbuf_printf(sb, " input %%tokens : i32[%s]\n input %%positions : i32[%s]\n input %%slots : i32[%s]\n", n, n,
                       n);
-    ngd_strbuf_printf(sb, " input %%table : i32[%s,%u]\n", seqs, (TOY_CONTEXT + t->block - 1) / t->block);
+    ngd_strbuf_printf(sb, " input %%table : i32[%s,%u]\n", seqs, width);
+    if (t->two)
+        ngd_strbuf_printf(sb, " input %%slots2 : i32[%s]\n input %%table2 : i32[%s,%u]\n", n, seqs,
+                          t->odd == TOY_TABLE_NARROW ? width - 1 : width);
     if (!decode)
         ngd_strbuf_printf(sb, " input %%rows : i32[%s]\n", seqs);
     if (!t->greedy)
@@ -78,12 +93,24 @@ static inline void toy_text(const struct toy *t, struct ngd_strbuf *sb, bool dec
                       " %%v0 = aten.embedding(%%ev, %%tokens)\n %%v = aten.view(%%v0) {size=[%s,1,%d]}\n"
                       " npu.scatter_pa_kv_cache(%%k, %%v, %%slots, %%kc, %%vc)\n",
                       n, TOY_DIM, n, TOY_DIM);
+    if (t->window)
+        snprintf(window, sizeof(window), ", sparse_mode=4, pre_tokens=%u, next_tokens=0", t->window - 1);
     ngd_strbuf_printf(sb,
                       " %%q0 = aten.embedding(%%eq, %%tokens)\n %%q1 = aten.add.Tensor(%%q0, %%p)\n"
                       " %%q = aten.view(%%q1) {size=[%s,1,%d]}\n"
                       " %%a = npu.fused_infer_attention_score(%%q, %%kc, %%vc, %%table, %%ql, %%kl) {num_heads=1, "
-                      "num_key_value_heads=1, scale=1.0, block_size=%u}\n %%a2 = aten.view(%%a) {size=[%s,%d]}\n",
-                      n, TOY_DIM, t->block, n, TOY_DIM);
+                      "num_key_value_heads=1, scale=1.0, block_size=%u%s}\n",
+                      n, TOY_DIM, t->block, window);
+    if (t->two)
+        ngd_strbuf_printf(sb,
+                          " %%v2 = aten.view(%%k0) {size=[%s,1,%d]}\n%s"
+                          " %%b = npu.fused_infer_attention_score(%%q, %%kc, %%vc, %%table2, %%ql, %%kl) {num_heads=1, "
+                          "num_key_value_heads=1, scale=1.0, block_size=%u}\n%s %%c = aten.add.Tensor(%%a, %%b)\n",
+                          n, TOY_DIM, t->odd == TOY_READS_FIRST ? "" : write, t->block,
+                          t->odd == TOY_READS_FIRST ? write : "");
+    if (t->odd == TOY_TABLE_ELSEWHERE)
+        ngd_strbuf_append(sb, " %twice = aten.add.Tensor(%table, %table)\n");
+    ngd_strbuf_printf(sb, " %%a2 = aten.view(%%%s) {size=[%s,%d]}\n", t->two ? "c" : "a", n, TOY_DIM);
     if (!decode)
         ngd_strbuf_append(sb, " %last = aten.index.Tensor(%a2, %rows)\n");
     ngd_strbuf_printf(sb, " %%logits = aten.linear(%%%s, %%w)\n", decode ? "a2" : "last");
@@ -112,6 +139,7 @@ static inline struct ngd_binding *toy_binding(struct toy *t, bool decode)
 /* ---- the model ---- */
 
 static const char *const toy_states[] = {"kc", "vc"};
+static const struct ngd_kv_group_labels toy_group = {"slots2", "table2"};
 static const int32_t toy_stop[] = {TOY_VOCAB - 1};
 
 static inline void toy_params(struct toy *t, struct ngd_model_params *params)
@@ -139,6 +167,8 @@ static inline void toy_params(struct toy *t, struct ngd_model_params *params)
                 .logits_output = "logits",
                 .kv_states = toy_states,
                 .n_kv_states = 2,
+                .more_groups = &toy_group,
+                .n_more_groups = t->two,
             },
         .block_size = t->block,
         .num_blocks = t->blocks,
@@ -251,20 +281,31 @@ static inline uint32_t toy_blocks_used(struct toy *t)
 
 /* ---- expected tokens ---- */
 
-static inline void toy_logits(const struct toy *t, const int32_t *context, uint32_t n, double *logits)
+/* Adds the values that the last row sees from `first` on. */
+static inline void toy_attend(const struct toy *t, const float (*values)[TOY_DIM], const int32_t *context,
+                              uint32_t first, uint32_t n, double *out)
 {
-    double score[TOY_CONTEXT], sum = 0, out[TOY_DIM] = {0};
+    double score[TOY_CONTEXT], sum = 0;
 
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = first; i < n; i++) {
         score[i] = 0;
         for (int d = 0; d < TOY_DIM; d++)
             score[i] +=
                 ((double)t->eq[context[n - 1]][d] + t->pos[n - 1][d]) * ((double)t->ek[context[i]][d] + t->pos[i][d]);
         sum += score[i] = exp(score[i]);
     }
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = first; i < n; i++)
         for (int d = 0; d < TOY_DIM; d++)
-            out[d] += score[i] / sum * t->ev[context[i]][d];
+            out[d] += score[i] / sum * values[context[i]][d];
+}
+
+static inline void toy_logits(const struct toy *t, const int32_t *context, uint32_t n, double *logits)
+{
+    double out[TOY_DIM] = {0};
+
+    toy_attend(t, t->ev, context, t->window && n > t->window ? n - t->window : 0, n, out);
+    if (t->two)
+        toy_attend(t, t->ek, context, 0, n, out);
     for (int v = 0; v < TOY_VOCAB; v++) {
         logits[v] = 0;
         for (int d = 0; d < TOY_DIM; d++)
