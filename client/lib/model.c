@@ -29,6 +29,31 @@ static void fill_decode_contract(Npugraph__V1__DecodeContract *c)
     c->logits_output = (char *)"logits";
 }
 
+#define GROUPS_MAX 8
+
+/* Further groups of layers, and what the contract points to. */
+struct groups {
+    Npugraph__V1__KvGroup groups[GROUPS_MAX], *list[GROUPS_MAX];
+};
+
+static void fill_groups(Npugraph__V1__DecodeContract *c, struct groups *g, uint32_t n)
+{
+    static const char *const labels[GROUPS_MAX][2] = {
+        {"slots.1", "block_table.1"}, {"slots.2", "block_table.2"}, {"slots.3", "block_table.3"},
+        {"slots.4", "block_table.4"}, {"slots.5", "block_table.5"}, {"slots.6", "block_table.6"},
+        {"slots.7", "block_table.7"}, {"slots.8", "block_table.8"},
+    };
+
+    c->n_more_groups = n < GROUPS_MAX ? n : GROUPS_MAX; /* the daemon refuses as many */
+    c->more_groups = g->list;
+    for (size_t i = 0; i < c->n_more_groups; i++) {
+        npugraph__v1__kv_group__init(&g->groups[i]);
+        g->groups[i].slot_mapping = (char *)(uintptr_t)labels[i][0];
+        g->groups[i].block_table = (char *)(uintptr_t)labels[i][1];
+        g->list[i] = &g->groups[i];
+    }
+}
+
 static void fill_request(Npugraph__V1__RegisterModelRequest *req, const struct npugraph_model_spec *spec)
 {
     npugraph__v1__register_model_request__init(req);
@@ -59,11 +84,13 @@ int npugraph_model_register(struct npugraph_client *client, const struct npugrap
 {
     Npugraph__V1__RegisterModelRequest req;
     Npugraph__V1__DecodeContract contract;
+    struct groups groups;
     ProtobufCMessage *reply = NULL;
     int rc;
 
     fill_request(&req, spec);
     fill_decode_contract(&contract);
+    fill_groups(&contract, &groups, spec->n_kv_groups > 1 ? spec->n_kv_groups - 1 : 0);
     contract.n_kv_states = spec->n_kv_states;
     contract.kv_states = (char **)(uintptr_t)spec->kv_states;
     req.contract = &contract;

@@ -280,7 +280,8 @@ NPUGRAPH_API void npugraph_replay_stream_close(struct npugraph_replay_stream *st
  * A model: a graph for a chunk of a prompt, a graph for a decode step, and what the daemon needs to run sequences on
  * them. npugraph_hf.h creates all of it from a checkpoint. Inputs and outputs of both graphs have the names that
  * docs/protocol.md uses: tokens, positions, slots, block_table, query_lens, context_lens, logits_rows (prefill only),
- * temperature, top_k, top_p, seed, offset; token, logits.
+ * temperature, top_k, top_p, seed, offset; token, logits. Further groups of layers have slots.1 and block_table.1,
+ * slots.2 and block_table.2, and so on.
  */
 /* What happens when KV blocks run out. */
 enum npugraph_kv_policy {
@@ -311,6 +312,7 @@ struct npugraph_model_spec {
     const char *description; /* for people; NULL = "" */
     const char *source;      /* the directory or GGUF file of its checkpoint, as the daemon sees it; NULL = "" */
     uint64_t parameters;     /* for people: number of elements of the weights */
+    uint32_t n_kv_groups;    /* groups of layers with block tables of their own, 1 to 8; 0: 1 */
 };
 /* Registers a model. It holds its graphs and their buffers, so the caller may release its own holds. */
 NPUGRAPH_API int npugraph_model_register(struct npugraph_client *client, const struct npugraph_model_spec *spec,

@@ -362,6 +362,7 @@ static void put_model(void *ctx, const struct ngd_model_listed *listed)
     ngd_json_u64(sb, "kv_block_size", stats.block_size);
     ngd_json_u64(sb, "kv_blocks", stats.num_blocks);
     ngd_json_u64(sb, "kv_blocks_used", stats.blocks_used);
+    ngd_json_u64(sb, "kv_blocks_per_sequence", stats.blocks_per_sequence);
     ngd_json_u64(sb, "kv_blocks_cached", stats.blocks_cached);
     ngd_json_u64(sb, "max_context", stats.max_context);
     ngd_json_u64(sb, "max_batch", stats.max_batch);

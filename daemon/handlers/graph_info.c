@@ -222,11 +222,16 @@ Npugraph__V1__ModelInfo *ngd_model_info(struct ngd_model *model, struct ngd_aren
     m->preemptions = s.preemptions;
     m->blocks_cached = s.blocks_cached;
     m->batches = s.batches;
+    m->blocks_per_sequence = s.blocks_per_sequence;
+    m->windows = ngd_arena_calloc(arena, s.n_groups, sizeof(*m->windows));
+    m->n_windows = m->windows ? s.n_groups : 0;
+    for (uint32_t g = 0; g < m->n_windows; g++)
+        m->windows[g] = s.windows[g];
     m->n_stop_tokens = s.n_stop_tokens;
     m->stop_tokens = ngd_arena_calloc(arena, s.n_stop_tokens + 1, sizeof(*m->stop_tokens));
     if (m->stop_tokens && s.n_stop_tokens)
         memcpy(m->stop_tokens, s.stop_tokens, s.n_stop_tokens * sizeof(*m->stop_tokens));
     m->prefill = ngd_graph_info(s.prefill, false, arena);
     m->decode = ngd_graph_info(s.decode, false, arena);
-    return m->name && m->description && m->source && m->stop_tokens && m->prefill && m->decode ? m : NULL;
+    return m->name && m->description && m->source && m->windows && m->stop_tokens && m->prefill && m->decode ? m : NULL;
 }

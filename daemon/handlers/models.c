@@ -47,6 +47,16 @@ static void read_contract(const Npugraph__V1__DecodeContract *c, struct ngd_deco
     };
 }
 
+/* Reads the groups of layers behind the first one. The check of the contract refuses more than there is room for. */
+static void read_groups(const Npugraph__V1__DecodeContract *c, struct ngd_kv_group_labels groups[NGD_KV_GROUPS_MAX],
+                        struct ngd_decode_contract *out)
+{
+    for (size_t i = 0; i < c->n_more_groups && i < NGD_KV_GROUPS_MAX; i++)
+        groups[i] = (struct ngd_kv_group_labels){c->more_groups[i]->slot_mapping, c->more_groups[i]->block_table};
+    out->more_groups = groups;
+    out->n_more_groups = (uint32_t)c->n_more_groups;
+}
+
 static void add_bound_bytes(const struct ngd_graph *g, uint64_t *weights_p, uint64_t *states_p)
 {
     uint64_t n;
@@ -67,11 +77,13 @@ static void sum_bytes(const struct ngd_binding *binding, uint64_t *weights_p, ui
 
 static ngd_status_t make_model(struct registration *r, struct ngd_model **model_p, struct ngd_diag *diag)
 {
+    struct ngd_kv_group_labels groups[NGD_KV_GROUPS_MAX];
     struct ngd_model_params params = {0};
     const model_request *q = r->q;
     ngd_status_t status;
 
     read_contract(q->contract, &params.contract);
+    read_groups(q->contract, groups, &params.contract);
     params.name = q->name;
     params.owner = r->call->identity->name;
     params.description = q->description;

@@ -223,6 +223,7 @@ class npugraph_model_spec(Structure):
         ("description", c_char_p),
         ("source", c_char_p),
         ("parameters", c_uint64),
+        ("n_kv_groups", c_uint32),
     ]
 
 
