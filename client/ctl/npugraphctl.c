@@ -81,7 +81,9 @@ const struct ctl_command ctl_commands[] = {
      "is\n"
      "--max-context tokens; by default what config.json says, at most 4096 and what the cache holds. When KV blocks "
      "run\n"
-     "out, --kv-policy preempt takes those of another sequence, which computes them again later.\n"
+     "out, --kv-policy preempt takes those of another sequence, which computes them again later. Layers with a "
+     "sliding\n"
+     "window hold no more of a context than the window and --chunk rows.\n"
      "--devices host:0,host:1 divides the model's heads and MLP among devices, which compute each step together.\n"
      "Who may use it: --share-with uid:1000,group:team, --public or --private. Without one of these, everybody if an\n"
      "administrator loads it, otherwise only its owner. --share-prefixes lets its users' prompts share beginnings.",

@@ -75,6 +75,8 @@ struct npugraph__weight *npugraph__weights_stored(const struct npugraph__weights
 struct npugraph__cache {
     char label[2][32]; /* of the states for keys and for values */
     int64_t heads, dim[2];
+    int64_t window; /* keys that a row of the layer sees, itself among them; 0: all */
+    bool placed;    /* the family has given the window, and uses the slots and the table that cache() returns */
 };
 
 enum npugraph__rope_kind { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONG };
@@ -113,11 +115,23 @@ struct npugraph__checkpoint {
     struct npugraph__gguf *gguf; /* NULL: safetensors */
 };
 
+/*
+ * Groups of layers that see the same keys, each with a block table of its own: kv_groups.c. A block has a place in
+ * `states` pairs of states, one for each layer of its group.
+ */
+#define NPUGRAPH__KV_GROUPS 8
+struct npugraph__groups {
+    uint32_t n;      /* 0 or 1: all layers are in one group, and each has states of its own */
+    uint32_t states; /* if there are several */
+    int64_t windows[NPUGRAPH__KV_GROUPS];
+};
+
 /* Sizes of the graphs, chosen by the caller. */
 struct npugraph__shape {
     uint32_t max_context, block_size, num_blocks, table_blocks, max_batch, prefill_chunk;
     uint32_t prefill_seqs; /* sequences of which a prompts' replay takes rows */
     const char *kv_dtype;
+    struct npugraph__groups groups;
 };
 
 /*

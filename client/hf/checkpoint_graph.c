@@ -28,6 +28,8 @@ static void put_graph_inputs(const struct npugraph__shape *s, bool prefill, stru
 
     put("  input %%tokens : i32[%s]\n  input %%positions : i32[%s]\n  input %%slots : i32[%s]\n", rows, rows, rows);
     put("  input %%block_table : i32[%s,%u]\n", seqs, s->table_blocks);
+    for (uint32_t g = 1; g < s->groups.n; g++)
+        put("  input %%slots.%u : i32[%s]\n  input %%block_table.%u : i32[%s,%u]\n", g, rows, g, seqs, s->table_blocks);
     if (prefill)
         put("  input %%logits_rows : i32[%s]\n", seqs);
     put("  input %%temperature : f32[%s]\n  input %%top_k : i32[%s]\n  input %%top_p : f32[%s]\n", seqs, seqs, seqs);

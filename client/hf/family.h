@@ -20,6 +20,7 @@ struct npugraph__family_run {
     struct npugraph_error *err;
     bool refused;                        /* *err says why; otherwise Lua's message does */
     size_t n_weights, n_caches, n_ropes; /* declared so far */
+    size_t n_states;                     /* pairs of states that are written */
     size_t bytes;                        /* that the interpreter holds */
     int steps_left, includes;
     int64_t until; /* on the thread's CPU clock, in ns */

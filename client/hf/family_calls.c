@@ -5,6 +5,7 @@
  */
 #include "client/hf/family.h"
 #include "client/hf/gguf.h"
+#include "client/hf/kv_groups.h"
 #include "client/lib/error.h"
 
 #include <inttypes.h>
@@ -481,29 +482,65 @@ static void put_cache(struct npugraph__family_run *run, const struct npugraph__c
                           run->shape->kv_dtype, run->shape->num_blocks, run->shape->block_size, c->heads, c->dim[i]);
 }
 
-/* cache(HEADS, HEAD_DIM[, VALUE_DIM]): the KV cache of one more layer. Returns the values of keys and values. */
+static bool same_cache(const struct npugraph__cache *a, const struct npugraph__cache *b)
+{
+    return a->heads == b->heads && memcmp(a->dim, b->dim, sizeof(a->dim)) == 0 && a->window == b->window &&
+           a->placed == b->placed;
+}
+
+/* Returns the fourth argument of cache(), if there is one. */
+static int64_t check_cache_window(lua_State *lua)
+{
+    if (!lua_toboolean(lua, 4))
+        return 0;
+    return check_dim(lua, 4);
+}
+
+/* Pushes the values of a group's slots or table. */
+static void push_group_input(lua_State *lua, const char *name, uint32_t group)
+{
+    if (group == 0)
+        lua_pushfstring(lua, "%%%s", name);
+    else
+        lua_pushfstring(lua, "%%%s.%d", name, (int)group);
+}
+
+/*
+ * cache(HEADS, DIM[, VALUE_DIM[, WINDOW]]): the KV cache of one more layer. VALUE_DIM: DIM, unless it is given. Returns
+ * the values of keys and values, and those of the slots and of the block table that the layer must use if WINDOW is
+ * given (nil or false: it has none).
+ */
 static int call_cache(lua_State *lua)
 {
     struct npugraph__family_run *run = npugraph__family_of(lua);
     struct npugraph__checkpoint *ck = run->ck;
-    struct npugraph__cache cache = {.heads = check_dim(lua, 1), .dim[0] = check_dim(lua, 2)}, *before;
+    struct npugraph__cache cache = {.heads = check_dim(lua, 1), .dim[0] = check_dim(lua, 2)};
+    uint32_t group = 0;
+    size_t state = run->n_caches;
 
     cache.dim[1] = lua_isnoneornil(lua, 3) ? cache.dim[0] : check_dim(lua, 3);
+    cache.placed = lua_gettop(lua) >= 4;
+    cache.window = check_cache_window(lua);
     snprintf(cache.label[0], sizeof(cache.label[0]), "kv.%zu.key", run->n_caches);
     snprintf(cache.label[1], sizeof(cache.label[1]), "kv.%zu.value", run->n_caches);
     if (run->shape == NULL) {
         ck->caches = make_room(lua, ck->caches, ck->n_caches, CACHES_MAX, sizeof(cache), "caches");
         ck->caches[ck->n_caches++] = cache;
     }
-    before = run->n_caches < ck->n_caches ? &ck->caches[run->n_caches] : NULL;
-    if (!before || before->heads != cache.heads || memcmp(before->dim, cache.dim, sizeof(cache.dim)) != 0)
+    if (run->n_caches >= ck->n_caches || !same_cache(&ck->caches[run->n_caches], &cache))
         return luaL_error(lua, "each run must declare the same caches");
-    run->n_caches++;
     if (run->shape != NULL)
-        put_cache(run, &cache);
-    lua_pushfstring(lua, "%%%s", cache.label[0]);
-    lua_pushfstring(lua, "%%%s", cache.label[1]);
-    return 2;
+        npugraph__groups_place(ck, run->shape, run->n_caches, &group, &state);
+    run->n_caches++;
+    if (run->shape != NULL && state == run->n_states) {
+        put_cache(run, &ck->caches[state]);
+        run->n_states++;
+    }
+    lua_pushfstring(lua, "%%%s", ck->caches[state].label[0]);
+    lua_pushfstring(lua, "%%%s", ck->caches[state].label[1]);
+    push_group_input(lua, "slots", group);
+    push_group_input(lua, "block_table", group);
+    return 4;
 }
 
 static double rope_field(lua_State *lua, const char *name, double def)

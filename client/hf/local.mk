@@ -18,6 +18,8 @@ libngdclient_hf_la_SOURCES = \
 	client/hf/gguf_config.c \
 	client/hf/gguf_file.c \
 	client/hf/gguf_tokenizer.c \
+	client/hf/kv_groups.c \
+	client/hf/kv_groups.h \
 	client/hf/model_load.c \
 	client/hf/model_shape.c \
 	client/hf/model_shape.h \

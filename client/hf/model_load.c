@@ -7,6 +7,7 @@
 #include "base/strbuf.h"
 #include "client/hf/checkpoint.h"
 #include "client/hf/gguf.h"
+#include "client/hf/kv_groups.h"
 #include "client/hf/model_shape.h"
 #include "client/hf/npugraph_hf.h"
 #include "client/lib/error.h"
@@ -370,7 +371,7 @@ static int make_kv(struct load *l)
     uint64_t id;
     int rc = 0;
 
-    for (size_t i = 0; rc == 0 && i < 2 * l->ck->n_caches; i++) {
+    for (size_t i = 0; rc == 0 && i < 2 * npugraph__kv_states(l->ck, &l->shape.groups); i++) {
         const struct npugraph__cache *c = &l->ck->caches[i / 2];
         uint64_t bytes = (uint64_t)l->shape.num_blocks * l->shape.block_size * (uint64_t)c->heads *
                          (uint64_t)c->dim[i % 2] * npugraph__kv_element(&l->shape);
@@ -445,7 +446,8 @@ static int register_loaded(struct load *l)
         .name = l->name,
         .prefill_graph = l->graphs[1],
         .decode_graph = l->graphs[0],
-        .n_kv_states = l->ck->n_caches * 2,
+        .n_kv_states = npugraph__kv_states(l->ck, &l->shape.groups) * 2,
+        .n_kv_groups = l->shape.groups.n,
         .block_size = l->shape.block_size,
         .num_blocks = l->shape.num_blocks,
         .max_context = l->shape.max_context,

@@ -4,6 +4,7 @@
  * devices have left.
  */
 #include "client/hf/model_shape.h"
+#include "client/hf/kv_groups.h"
 #include "client/lib/error.h"
 
 #include <inttypes.h>
@@ -18,12 +19,13 @@ uint64_t npugraph__kv_element(const struct npugraph__shape *shape)
     return strcmp(shape->kv_dtype, "f32") == 0 ? 4 : 2;
 }
 
-/* Bytes of a block in the caches of all layers, on one of the ranks. */
+/* Bytes of a block in all states, on one of the ranks. */
 static uint64_t block_bytes(const struct npugraph__checkpoint *ck, const struct npugraph__shape *shape)
 {
+    const size_t n = npugraph__kv_states(ck, &shape->groups);
     uint64_t row = 0;
 
-    for (size_t i = 0; i < ck->n_caches; i++)
+    for (size_t i = 0; i < n; i++)
         row += (uint64_t)ck->caches[i].heads * ((uint64_t)ck->caches[i].dim[0] + (uint64_t)ck->caches[i].dim[1]);
     return row * shape->block_size * npugraph__kv_element(shape);
 }
@@ -45,22 +47,60 @@ int npugraph__check_sizes(const struct npugraph_model_params *p, const struct np
     return 0;
 }
 
+/* Rows of one sequence in a replay: of a slice, or with a draft. */
+static uint32_t most_rows(const struct npugraph__shape *shape)
+{
+    const uint32_t rows = shape->prefill_chunk < shape->max_context ? shape->prefill_chunk : shape->max_context;
+
+    return rows > shape->max_batch ? rows : shape->max_batch;
+}
+
+/* Blocks that a context of max_context tokens holds. */
+static uint64_t blocks_each(const struct npugraph__shape *shape)
+{
+    return npugraph__groups_blocks(&shape->groups, shape->block_size, most_rows(shape), shape->max_context);
+}
+
+static bool all_slide(const struct npugraph__groups *groups)
+{
+    for (uint32_t g = 0; g < groups->n; g++)
+        if (groups->windows[g] == 0)
+            return false;
+    return groups->n > 0;
+}
+
+/* Shortens slices with which so many blocks would not hold a context, although the windows of all layers fit. */
+static void bound_slices(uint64_t blocks, struct npugraph__shape *shape)
+{
+    while (all_slide(&shape->groups) && shape->prefill_chunk > shape->block_size && blocks_each(shape) > blocks)
+        shape->prefill_chunk /= 2;
+}
+
+/* Shortens a context that nobody asked for to what so many blocks hold. Returns the longest context. */
+static uint32_t bound_context(const struct npugraph_model_params *p, uint64_t blocks, struct npugraph__shape *shape)
+{
+    const uint32_t tokens =
+        npugraph__groups_context(&shape->groups, shape->block_size, most_rows(shape), blocks, shape->max_context);
+
+    if (p->max_context == 0 && tokens > 0)
+        shape->max_context = tokens;
+    return tokens;
+}
+
 /* The cache has a size of the caller's, which bounds a context that nobody asked for. */
 static int take_kv_bytes(const struct npugraph_model_params *p, uint64_t block, uint32_t ranks, uint32_t padding,
                          struct npugraph__shape *shape, uint64_t *blocks_p, struct npugraph_error *err)
 {
-    *blocks_p = p->kv_bytes / (block * ranks);
-    if (*blocks_p > padding) {
-        const uint64_t tokens = (*blocks_p - padding) * shape->block_size;
+    const uint64_t all = p->kv_bytes / (block * ranks), blocks = all > padding ? all - padding : 0;
 
-        if (p->max_context == 0 && tokens < shape->max_context)
-            shape->max_context = (uint32_t)tokens;
+    *blocks_p = all;
+    bound_slices(blocks, shape);
+    if (bound_context(p, blocks, shape) > 0)
         return 0;
-    }
     return npugraph__error(err, 3, "INVALID_ARGUMENT",
                            "kv_bytes %" PRIu64 " make %" PRIu64 " KV blocks of %" PRIu64
-                           " bytes, of which the device keeps %" PRIu32,
-                           p->kv_bytes, *blocks_p, block * ranks, padding);
+                           " bytes, of which the device keeps %" PRIu32 "; the shortest context holds %" PRIu32,
+                           p->kv_bytes, all, block * ranks, padding, shape->groups.n > 1 ? shape->groups.n : 1);
 }
 
 /* What a device's memory is for, in front of what to do about it. */
@@ -87,22 +127,23 @@ static uint64_t enough_memory(const struct npugraph__room *room, uint64_t needed
 static int fill_room(const struct npugraph_model_params *p, const struct npugraph__room *room, uint64_t block,
                      uint32_t padding, struct npugraph__shape *shape, uint64_t *blocks_p, struct npugraph_error *err)
 {
-    const uint64_t each = blocks_of(shape->max_context, shape->block_size);
-    const uint64_t wanted = each * p->max_batch + padding, fit = npugraph__room_left(room) / block;
-    uint64_t tokens;
+    const uint64_t fit = npugraph__room_left(room) / block;
+    uint64_t each, wanted;
+    uint32_t tokens;
     char what[64], advice[160];
 
+    bound_slices(fit > padding ? fit - padding : 0, shape);
+    each = blocks_each(shape);
+    wanted = each * p->max_batch + padding;
     *blocks_p = fit < wanted ? fit : wanted;
     if (fit >= each + padding)
         return 0;
-    tokens = fit > padding ? (fit - padding) * shape->block_size : 0;
-    if (tokens > 0 && p->max_context == 0) {
-        shape->max_context = (uint32_t)tokens;
+    tokens = fit > padding ? bound_context(p, fit - padding, shape) : 0;
+    if (tokens > 0 && p->max_context == 0)
         return 0;
-    }
     if (tokens > 0)
         snprintf(advice, sizeof(advice),
-                 "give max_context %" PRIu64 " or less, or the daemon a device-memory of %" PRIu64 "M", tokens,
+                 "give max_context %" PRIu32 " or less, or the daemon a device-memory of %" PRIu64 "M", tokens,
                  enough_memory(room, (each + padding) * block));
     else
         snprintf(advice, sizeof(advice),
@@ -115,10 +156,13 @@ static int fill_room(const struct npugraph_model_params *p, const struct npugrap
 /* A slice of a prompt is never longer than a context, nor than what the cache holds. */
 static uint32_t longest_slice(const struct npugraph__shape *shape, uint32_t padding, uint32_t wanted)
 {
-    uint64_t rows = (uint64_t)(shape->num_blocks - padding) * shape->block_size;
+    const uint64_t groups = shape->groups.n > 1 ? shape->groups.n : 1;
+    uint64_t rows = (shape->num_blocks - padding) / groups * shape->block_size;
 
     if (rows > shape->max_context)
         rows = shape->max_context;
+    if (rows == 0)
+        rows = 1;
     return rows < wanted ? (uint32_t)rows : wanted;
 }
 
@@ -129,20 +173,38 @@ uint64_t npugraph__room_left(const struct npugraph__room *room)
     return room->memory - kept > room->used ? room->memory - kept - room->used : 0;
 }
 
+/* Chooses the groups of layers and the number of blocks. A shorter context may have fewer groups with windows. */
+static int choose_blocks(const struct npugraph_model_params *p, const struct npugraph__checkpoint *ck,
+                         const struct npugraph__room *room, uint32_t padding, struct npugraph__shape *shape,
+                         uint64_t *blocks_p, struct npugraph_error *err)
+{
+    uint32_t context;
+    uint64_t block;
+    int rc;
+
+    do {
+        context = shape->max_context;
+        npugraph__groups_choose(ck, context, most_rows(shape), &shape->groups);
+        block = block_bytes(ck, shape);
+        rc = p->kv_bytes != 0 ? take_kv_bytes(p, block, ck->ranks, padding, shape, blocks_p, err)
+                              : fill_room(p, room, block, padding, shape, blocks_p, err);
+    } while (rc == 0 && shape->max_context != context);
+    return rc;
+}
+
 int npugraph__choose_shape(const struct npugraph_model_params *p, const struct npugraph__checkpoint *ck,
                            const struct npugraph__room *room, uint32_t padding, struct npugraph__shape *shape,
                            struct npugraph_error *err)
 {
-    const uint64_t block = block_bytes(ck, shape);
-    uint64_t blocks;
+    uint64_t blocks = 0;
     int rc;
 
     shape->max_batch = p->max_batch;
+    shape->prefill_chunk = p->prefill_chunk;
     shape->max_context = p->max_context != 0                   ? p->max_context
                          : ck->positions < DEFAULT_MAX_CONTEXT ? (uint32_t)ck->positions
                                                                : DEFAULT_MAX_CONTEXT;
-    rc = p->kv_bytes != 0 ? take_kv_bytes(p, block, ck->ranks, padding, shape, &blocks, err)
-                          : fill_room(p, room, block, padding, shape, &blocks, err);
+    rc = choose_blocks(p, ck, room, padding, shape, &blocks, err);
     if (rc != 0)
         return rc;
     if (blocks > INT32_MAX / shape->block_size)
@@ -152,7 +214,7 @@ int npugraph__choose_shape(const struct npugraph_model_params *p, const struct n
                                blocks, shape->block_size);
     shape->num_blocks = (uint32_t)blocks;
     shape->table_blocks = blocks_of(shape->max_context, shape->block_size);
-    shape->prefill_chunk = longest_slice(shape, padding, p->prefill_chunk);
+    shape->prefill_chunk = longest_slice(shape, padding, shape->prefill_chunk);
     /* A device that has a block for padding computes the sequences that are not there, too. */
     shape->prefill_seqs = padding ? 1 : p->max_batch < shape->prefill_chunk ? p->max_batch : shape->prefill_chunk;
     return 0;

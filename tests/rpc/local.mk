@@ -55,6 +55,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_top.py \
 	tests/rpc/test_vanish.py \
 	tests/rpc/test_watchdog.py \
+	tests/rpc/test_windows.py \
 	tests/rpc/test_wire.py
 TESTS += $(NGD_RPC_TESTS)
 EXTRA_DIST += tests/rpc/certs.py tests/rpc/harness.py tests/rpc/netns.py $(NGD_RPC_TESTS)

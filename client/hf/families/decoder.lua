@@ -175,13 +175,14 @@ function attention(i, n, rope)
   q = heads_of("q", q, heads, prefix .. "q_norm", rope)
   k = heads_of("k", k, kv_heads, prefix .. "k_norm", rope)
   v = reshape("vh", v, kv_heads, head_dim)
-  local keys, values = cache(kv_heads, head_dim)
-  emit(format("  npu.scatter_pa_kv_cache(%s, %s, %%slots, %s, %s)\n", k, v, keys, values))
-  local options = ""
   local window = window_of(i)
-  if window and window < positions then options = format(", sparse_mode=4, pre_tokens=%d, next_tokens=0", window - 1) end
+  if window and window >= positions then window = nil end
+  local keys, values, slots, blocks = cache(kv_heads, head_dim, nil, window)
+  emit(format("  npu.scatter_pa_kv_cache(%s, %s, %s, %s, %s)\n", k, v, slots, keys, values))
+  local options = ""
+  if window then options = format(", sparse_mode=4, pre_tokens=%d, next_tokens=0", window - 1) end
   if attention_cap then options = options .. format(", soft_cap=%.17g", attention_cap) end
-  local operands = {q, keys, values, "%block_table", "%query_lens", "%context_lens"}
+  local operands = {q, keys, values, blocks, "%query_lens", "%context_lens"}
   if attention_sinks then
     for _, operand in ipairs {"none", "none", weight(prefix .. "sinks", heads, nil, "rows")} do insert(operands, operand) end
   end
