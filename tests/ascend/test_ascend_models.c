@@ -216,12 +216,22 @@ static void check_model(struct npugraph_client *client, const json_t *m)
 }
 
 /* What the refusal of a checkpoint says: CANN has no product for weights in f8 on the chip, and the products around a
- * latent cache are not mapped. NULL: it is served. */
+ * latent cache, sinks and quantised experts are not mapped. NULL: it is served. */
 static const char *refusal_of(const char *name)
 {
-    return strstr(name, "_fp8_")      ? "takes weights in i8 and int4"
-           : strstr(name, "deepseek") ? "npu.transpose_batchmatmul: there is no operator for it"
-                                      : NULL;
+    static const char *const refusals[][2] = {
+        {"_fp8", "takes weights in i8 and int4"},
+        {"deepseek", "npu.transpose_batchmatmul: there is no operator for it"},
+        {"gpt_oss", "learnable_sink is not served on NPUs"},
+        {"moe_int4", "weights of experts must be floats"},
+        {"moe_gptq", "weights of experts must be floats"},
+        {"moe_awq", "weights of experts must be floats"},
+    };
+
+    for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++)
+        if (strstr(name, refusals[i][0]))
+            return refusals[i][1];
+    return NULL;
 }
 
 static void check_refusal(struct npugraph_client *client, const json_t *m, const char *says)

@@ -16,7 +16,7 @@ static void make_layers(size_t n, size_t every, int64_t window)
     ck.n_caches = n;
     for (size_t i = 0; i < n; i++)
         caches[i] = (struct npugraph__cache){
-            .heads = 2, .head_dim = 8, .placed = true, .window = every != 0 && (i + 1) % every == 0 ? 0 : window};
+            .heads = 2, .dim = {8, 8}, .placed = true, .window = every != 0 && (i + 1) % every == 0 ? 0 : window};
 }
 
 static struct npugraph__shape shape_of(uint32_t max_context)

@@ -16,8 +16,8 @@ if method == "group_limited_greedy" then groups, chosen_groups = read_groups()
 elseif method ~= "greedy" then refuse("topk_method", "must be greedy or group_limited_greedy") end
 
 function gate(x, m)
-  if not groups then return softmax_gate(x, m, routed_experts, chosen_experts, false) end
-  local router = node("router", "aten.linear", {x, weight(m.gate, routed_experts, hidden)})
+  local router = node("router", "aten.linear", {x, weight(m.gate .. ".weight", routed_experts, hidden)})
+  if not groups then return largest_shares(router, chosen_experts, false) end
   local scores = node("scores", "aten._softmax", {router}, "dim=-1")
   return node({"scales", "chosen"}, "aten.topk", {within_groups(scores, groups, chosen_groups, 1)},
     format("k=%d", chosen_experts))

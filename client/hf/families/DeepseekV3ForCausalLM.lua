@@ -14,7 +14,7 @@ local normed = bool("norm_topk_prob", true)
 
 -- A bias moves the choice, but not the shares.
 function gate(x, m, prefix)
-  local router = node("router", "aten.linear", {x, weight(m.gate, routed_experts, hidden)})
+  local router = node("router", "aten.linear", {x, weight(m.gate .. ".weight", routed_experts, hidden)})
   local scores = node("scores", "aten.sigmoid", {router})
   local name = prefix .. "gate.e_score_correction_bias"
   local bias = weight(name, routed_experts)
