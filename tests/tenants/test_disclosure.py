@@ -173,9 +173,12 @@ def http_statistics():
             subprocess.run([CTL, "--quiet", "--address", daemon.address, "load", MODEL, "--name", "canary_model"], check=True, capture_output=True)
             graph = c.register(ROWS, {"canary_param": c.allocate(64, "canary_buffer")}).graph
             c.replay(graph, [bytes(16)], [1])
-            for page in ("/metrics", "/stats.json", "/"):
+            for page in ("/", "/history.json"):
                 status, text = daemon.http(page)
-                assert status == 200 and ("canary" in text) == (names == "yes"), (names, page, text)
+                assert status == 200 and "canary" not in text, page
+            for page in ("/metrics", "/stats.json"):
+                status, text = daemon.http(page)
+                assert status == 200 and ("canary" in text) == (names == "yes"), (names, page, text[:2000])
                 assert names == "yes" or "uid:" not in text, (page, text)
             assert daemon.stats()["replays_total"] >= 1 and daemon.stats()["kv"]["blocks"] > 0
             assert 'npugraphd_graph_replays_total{graph="' in daemon.http("/metrics")[1]

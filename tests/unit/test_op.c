@@ -57,6 +57,7 @@ static const struct {
     {"input %x : f16[B,4,8]\ninput %c : f32[B,1,8]\ninput %s : f16[B,8]\n%y = npu.rotary_mul(%x, %c, %s)", "y",
      "f16[B,4,8]"},
     {"input %x : f32[B,C*2]\n%y = npu.swiglu(%x)", "y", "f32[B,C]"},
+    {"input %x : f32[B,C*2]\n%y = npu.clipped_swiglu(%x)", "y", "f32[B,C]"},
     {"input %x : bf16[B,4]\ninput %g : bf16[4]\n%a, %y, %b, %c = npu.add_rms_norm_cast(%x, %x, %g)", "a", "f32[B,4]"},
     {"input %x : bf16[B,4]\ninput %g : bf16[4]\ninput %s : f32[4]\n"
      "%a, %b, %c = npu.add_rms_norm_quant(%x, %x, %g, %s, none, none, %s)",

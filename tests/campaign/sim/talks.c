@@ -170,6 +170,7 @@ static void open_model(void)
     t->bed.sched = world.sched;
     t->bed.dev = world.devices[0];
     t->greedy = true;
+    t->block = TOY_BLOCK;
     t->blocks = sim_chance(1, 2) ? TOY_FEW : TOY_BLOCKS;
     t->preempt = sim_chance(2, 3);
     t->no_sharing = sim_chance(1, 3);
