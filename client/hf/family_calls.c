@@ -519,6 +519,8 @@ static int call_cache(lua_State *lua)
     size_t state = run->n_caches;
 
     cache.dim[1] = lua_isnoneornil(lua, 3) ? cache.dim[0] : check_dim(lua, 3);
+    luaL_argcheck(lua, cache.heads * cache.dim[0] <= DIM_MAX && cache.heads * cache.dim[1] <= DIM_MAX, 1,
+                  "a row of the cache is too large");
     cache.placed = lua_gettop(lua) >= 4;
     cache.window = check_cache_window(lua);
     snprintf(cache.label[0], sizeof(cache.label[0]), "kv.%zu.key", run->n_caches);

@@ -135,7 +135,7 @@ static const struct ngd_strbuf *recent_stats(struct ngd_stats_pages *pages, uint
     const struct ngd_stats_view view = anonymous_view(pages->daemon);
     const ngd_nsec_t now = ngd_now();
 
-    if (pages->stats.len > 0 && now - pages->stats_at <= (ngd_nsec_t)max_age * NGD_SEC &&
+    if (pages->stats.len > 0 && !pages->stats.failed && now - pages->stats_at <= (ngd_nsec_t)max_age * NGD_SEC &&
         view.all == pages->stats_view.all && view.graphs == pages->stats_view.graphs)
         return &pages->stats;
     ngd_strbuf_fini(&pages->stats);

@@ -272,4 +272,33 @@ START_TEST(groups_have_the_bits_of_products_of_their_own)
 }
 END_TEST
 
-UNIT_MAIN("ops/experts", groups_have_the_bits_of_products_of_their_own)
+/* One tensor of many experts without numbers: no row of it is read, and each is found in it. */
+START_TEST(experts_without_numbers_give_nothing)
+{
+    static int64_t counts[100000];
+    struct numbers y;
+
+    counts[99999] = 1;
+    numbers_open(&y, NGD_F32, 1);
+    benches_open(benches);
+    EACH_ISA (isa) {
+        struct spans params = {.n = 0}, in = {.n = 0};
+        struct ngd_strbuf sb;
+
+        ngd_strbuf_init(&sb);
+        ngd_strbuf_append(&sb, "npugraph 1\ngraph \"empty\" {\nparam %w : f32[100000,1,0]\ninput %x : f32[1,0]\n"
+                               "input %n : i64[100000]\n%y = npu.grouped_matmul(%x, %n, %w) {group_list_type=1, "
+                               "transpose_weight=true}\nreturn \"y\" = %y\n}\n");
+        add_span(&in, "", 0);
+        add_span(&in, (const char *)counts, sizeof(counts));
+        numbers_put(&y, 0, 7);
+        run_experts(&benches[isa], &sb, &params, &in, (struct ngd_out){y.data, 4});
+        ck_assert(fabs(numbers_got(NGD_F32, y.data, 0)) <= 0);
+        ngd_strbuf_fini(&sb);
+    }
+    benches_close(benches);
+    numbers_close(&y);
+}
+END_TEST
+
+UNIT_MAIN("ops/experts", groups_have_the_bits_of_products_of_their_own, experts_without_numbers_give_nothing)

@@ -628,6 +628,8 @@ START_TEST(families_have_bounds_and_nothing_to_reach_the_machine_with)
     expect_invalid("function f() return f() + 1 end\nf()\n", "64 MiB");
     expect_invalid("vocab = ('x').rep\n", "index a string value");
     expect_invalid("x = 'a'\nfor i = 1, 13 do x = x .. x end\nlike('b', x)\n", "too long");
+    expect_invalid("cache(1073741824, 1073741824)\n", "too large");
+    expect_invalid("cache(2, 3, 1073741824)\n", "too large");
     expect_invalid("tensor('a', 3)\n", "table expected");
     expect_invalid("tensor('a', {})\n", "1 to 4 dimensions");
     expect_invalid("tensor('a', {1, 2, 3, 4, 5})\n", "1 to 4 dimensions");

@@ -105,7 +105,8 @@ static ngd_status_t prepare_moe_init_routing(struct ngd_host_prepare *p, struct 
 /* A list of tensors: of expert e it is that of operand `first` + e, or part e of the first. */
 struct expert_list {
     uint32_t first; /* 0: there is none */
-    int64_t part;   /* bytes; 0: each has a tensor of its own */
+    bool stacked;   /* one tensor has all */
+    int64_t part;   /* bytes of an expert in it, perhaps 0 */
 };
 
 struct grouped {
@@ -119,7 +120,7 @@ static const char *of_expert(const struct ngd_host_call *call, const struct expe
 {
     if (!l->first)
         return NULL;
-    return l->part ? call->ptrs[l->first] + e * l->part : call->ptrs[l->first + e];
+    return l->stacked ? call->ptrs[l->first] + e * l->part : call->ptrs[l->first + e];
 }
 
 static struct expert_list list_from(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t first,
@@ -130,7 +131,7 @@ static struct expert_list list_from(const struct ngd_plan *plan, const struct ng
 
     for (uint32_t i = 1; t && i < t->rank; i++)
         part *= t->dims[i];
-    return (struct expert_list){.first = first, .part = stacked ? part : 0};
+    return (struct expert_list){.first = first, .stacked = stacked, .part = part};
 }
 
 /* Describes the product of a block. */
@@ -176,11 +177,12 @@ static struct grouped grouped_of(const struct ngd_plan *plan, const struct ngd_p
     return p;
 }
 
-/* Returns the end of group e, which begins at `begin`; -1 after ngd_host_fail. */
+/* Returns the end of group e, which begins at `begin`; -1 after ngd_host_fail. It is read once: a client may write its
+ * buffer meanwhile. */
 static int64_t group_end(const struct grouped *p, const struct ngd_host_call *call, struct ngd_host_run *run, int64_t e,
                          int64_t begin, int64_t rows)
 {
-    const int64_t given = ((const int64_t *)(const void *)call->ptrs[1])[e];
+    const int64_t given = ((const volatile int64_t *)(const void *)call->ptrs[1])[e];
     const int64_t least = p->counts ? 0 : begin, most = p->counts ? rows - begin : rows;
 
     if (given >= least && given <= most)
