@@ -33,6 +33,11 @@ void ngd_digest_hex(const struct ngd_digest *d, char hex[NGD_DIGEST_HEX])
     hex[2 * NGD_DIGEST_BYTES] = '\0';
 }
 
+void ngd_digest_base64(const struct ngd_digest *d, char base64[NGD_DIGEST_BASE64])
+{
+    EVP_EncodeBlock((unsigned char *)base64, d->b, NGD_DIGEST_BYTES);
+}
+
 /* Folds the 128-bit product of a and b to 64 bits, as wyhash does: every input bit reaches every output bit. */
 static uint64_t mix_digest(uint64_t a, uint64_t b)
 {

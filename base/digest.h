@@ -7,8 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define NGD_DIGEST_BYTES 32
-#define NGD_DIGEST_HEX   65 /* with the terminator */
+#define NGD_DIGEST_BYTES  32
+#define NGD_DIGEST_HEX    65 /* with the terminator */
+#define NGD_DIGEST_BASE64 45
 
 struct ngd_digest {
     uint8_t b[NGD_DIGEST_BYTES];
@@ -17,6 +18,7 @@ struct ngd_digest {
 void ngd_digest_of(const void *data, size_t n, struct ngd_digest *digest_p);
 bool ngd_digest_equal(const struct ngd_digest *a, const struct ngd_digest *b);
 void ngd_digest_hex(const struct ngd_digest *d, char hex[NGD_DIGEST_HEX]);
+void ngd_digest_base64(const struct ngd_digest *d, char base64[NGD_DIGEST_BASE64]);
 uint64_t ngd_hash64(const void *data, size_t n, uint64_t seed);
 
 #endif

@@ -44,6 +44,13 @@ static inline uint16_t ngd_f32_to_bf16(float f)
     return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
 float ngd_f16_to_f32(uint16_t h);
+/* Returns element i of floats: f32, f16 or bf16. */
+static inline float ngd_float_at(const void *p, ngd_dtype_t t, int64_t i)
+{
+    if (t == NGD_F32)
+        return ((const float *)p)[i];
+    return t == NGD_F16 ? ngd_f16_to_f32(((const uint16_t *)p)[i]) : ngd_bf16_to_f32(((const uint16_t *)p)[i]);
+}
 uint16_t ngd_f32_to_f16(float f);
 
 /* f8_e4m3fn has no infinity. 0x7f and 0xff are NaN; the largest number is 448. */

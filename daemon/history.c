@@ -124,7 +124,7 @@ void ngd_history_add(struct ngd_history *history, const struct ngd_history_sampl
 
         join_sample(level, sample);
         level->any = true;
-        /* Half a second of grace: timers do not fire on the dot. */
+        /* A timer may fire a little early, so half a second less counts as a whole step. */
         if (level->n > 0 && sample->at + NGD_SEC / 2 < level->ring[(level->n - 1) % steps[i].room].at + step)
             continue;
         level->ring[level->n++ % steps[i].room] = level->next;

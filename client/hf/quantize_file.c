@@ -336,15 +336,6 @@ static int copy_tensor(const struct copy *c, const struct source *s)
     return rc;
 }
 
-static float weight_at(ngd_dtype_t t, const char *p, int64_t i)
-{
-    if (t == NGD_F32)
-        return ((const float *)(const void *)p)[i];
-    if (t == NGD_F16)
-        return ngd_f16_to_f32(((const uint16_t *)(const void *)p)[i]);
-    return ngd_bf16_to_f32(((const uint16_t *)(const void *)p)[i]);
-}
-
 /* Stores a scale in the dtype of the weights. Returns its value there. */
 static float put_scale(ngd_dtype_t t, char *p, int64_t i, float v)
 {
@@ -352,7 +343,7 @@ static float put_scale(ngd_dtype_t t, char *p, int64_t i, float v)
         ((float *)(void *)p)[i] = v;
     else
         ((uint16_t *)(void *)p)[i] = t == NGD_F16 ? ngd_f32_to_f16(v) : ngd_f32_to_bf16(v);
-    return weight_at(t, p, i);
+    return ngd_float_at(p, t, i);
 }
 
 /* Rounds n weights from `from` on. Numbers are i8, or nibbles of n + 8. Returns false if a weight is not finite. */
@@ -363,7 +354,7 @@ static bool round_group(const struct source *s, const char *from, int64_t at, in
     float top = 0, scale;
 
     for (int64_t i = 0; i < n; i++) {
-        const float v = fabsf(weight_at(s->dtype, from, at + i));
+        const float v = fabsf(ngd_float_at(from, s->dtype, at + i));
 
         if (!isfinite(v))
             return false;
@@ -373,7 +364,7 @@ static bool round_group(const struct source *s, const char *from, int64_t at, in
     if (!(scale > 0)) /* zeros, or weights too small for a scale */
         scale = put_scale(s->dtype, scales, scale_at, 1);
     for (int64_t i = 0; i < n; i++) {
-        const float v = rintf(weight_at(s->dtype, from, at + i) / scale), low = v < -most ? -most : v;
+        const float v = rintf(ngd_float_at(from, s->dtype, at + i) / scale), low = v < -most ? -most : v;
         const int q = (int)(low > most - 1 ? most - 1 : low);
 
         if (bits == 8)

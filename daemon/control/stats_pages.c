@@ -29,23 +29,15 @@ struct ngd_stats_pages {
 
 /* ---- the page for people -------------------------------------------------------------------------------- */
 
-/* Prints the base64 of SHA-256, as in a Content-Security-Policy. */
+/* Prints a hash as a Content-Security-Policy has it. */
 static void print_source_hash(const char *text, size_t n, struct ngd_strbuf *sb)
 {
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     struct ngd_digest digest;
-    uint8_t padded[NGD_DIGEST_BYTES + 1] = {0};
+    char base64[NGD_DIGEST_BASE64];
 
     ngd_digest_of(text, n, &digest);
-    memcpy(padded, digest.b, NGD_DIGEST_BYTES);
-    ngd_strbuf_append(sb, "'sha256-");
-    for (int i = 0; i < NGD_DIGEST_BYTES; i += 3) {
-        const uint32_t bits = (uint32_t)padded[i] << 16 | (uint32_t)padded[i + 1] << 8 | padded[i + 2];
-
-        for (int k = 0; k < 4 && i * 4 / 3 + k < 43; k++)
-            ngd_strbuf_putc(sb, letters[bits >> (18 - 6 * k) & 63]);
-    }
-    ngd_strbuf_append(sb, "='");
+    ngd_digest_base64(&digest, base64);
+    ngd_strbuf_printf(sb, "'sha256-%s'", base64);
 }
 
 /* Prints the hash of what is between two tags of the page. */

@@ -13,7 +13,5 @@ struct ngd_device;
 void ngd_stats_telemetry_prometheus(struct ngd_daemon *d, struct ngd_strbuf *sb);
 /* Appends `"numbers": {...}, "readings": {...}`, the first of them only for devices that have such numbers. */
 void ngd_stats_telemetry_json(struct ngd_device *dev, struct ngd_strbuf *sb);
-/* Appends "; TEMP 47 °C; POWER 90.5 W", the readings that have a column. */
-void ngd_stats_telemetry_text(struct ngd_device *dev, struct ngd_strbuf *sb);
 
 #endif

@@ -80,16 +80,7 @@ static bool find_keys(const struct attention *a, const struct ngd_host_call *cal
     return true;
 }
 
-static float sink_at(const char *sinks, ngd_dtype_t t, int64_t head)
-{
-    if (t == NGD_F32)
-        return ((const float *)(const void *)sinks)[head];
-    if (t == NGD_F16)
-        return ngd_f16_to_f32(((const uint16_t *)(const void *)sinks)[head]);
-    return ngd_bf16_to_f32(((const uint16_t *)(const void *)sinks)[head]);
-}
-
-/* A sink is as a key before the first one, without a value. */
+/* A sink counts as a key before the first one that has no value. */
 static void begin_paged_unit(const struct attention *a, const struct ngd_host_call *call, const struct unit *u,
                              struct ngd_attn_scratch *s)
 {
@@ -102,7 +93,7 @@ static void begin_paged_unit(const struct attention *a, const struct ngd_host_ca
             a->table->load[a->qt](call->ptrs[6] + row * a->q_row[1] + head * a->q_head[1], a->rope_d,
                                   a->dp - a->rope_at, a->scale, q + a->rope_at);
         memset(s->o + i * a->dp, 0, (size_t)a->dp * sizeof(float));
-        s->max[i] = a->sinks ? sink_at(call->ptrs[8], a->sink_type, head) : -INFINITY;
+        s->max[i] = a->sinks ? ngd_float_at(call->ptrs[8], a->sink_type, head) : -INFINITY;
         s->sum[i] = a->sinks ? 1 : 0;
     }
 }

@@ -36,15 +36,6 @@
 
 /* ---- results ----------------------------------------------------------------------------------------- */
 
-static float gemm_load(const char *p, ngd_dtype_t t, int64_t i)
-{
-    if (t == NGD_F32)
-        return ((const float *)(const void *)p)[i];
-    if (t == NGD_F16)
-        return ngd_f16_to_f32(((const uint16_t *)(const void *)p)[i]);
-    return ngd_bf16_to_f32(((const uint16_t *)(const void *)p)[i]);
-}
-
 static void gemm_store(char *p, ngd_dtype_t t, int64_t i, float v)
 {
     if (t == NGD_F32)
@@ -72,10 +63,11 @@ NGD_GEMM_API void ngd_gemm_put(const struct ngd_gemm *g, const struct ngd_gemm_d
         float v = g->alpha * sums[i];
 
         if (d->bias)
-            v += g->beta * gemm_load(d->bias, g->bias_type, row * g->bias_row + (col + i) * g->bias_col);
+            v += g->beta * ngd_float_at(d->bias, g->bias_type, row * g->bias_row + (col + i) * g->bias_col);
         gemm_store(d->y, g->xt, at + i, v);
         if (d->residual)
-            gemm_store(d->y, g->xt, at + i, gemm_load(d->residual, g->xt, at + i) + gemm_load(d->y, g->xt, at + i));
+            gemm_store(d->y, g->xt, at + i,
+                       ngd_float_at(d->residual, g->xt, at + i) + ngd_float_at(d->y, g->xt, at + i));
     }
 }
 

@@ -285,21 +285,9 @@ void ngd_quant_lay_out(const struct ngd_gemm *g, const struct ngd_gemm_data *d, 
         (g->quant.form == NGD_QUANT_F8 ? lay_out_f8_row : lay_out_row)(g, d, &area, rows, m);
 }
 
-/* Returns half of a scale in f8_e8m0fnu. */
-static float half_of_e8m0(uint8_t s)
-{
-    return s == 255 ? NAN : s >= 2 ? float_of_bits((uint32_t)(s - 1) << 23) : float_of_bits(0x200000U << s);
-}
-
 static float antiquant(ngd_dtype_t type, const char *p, int64_t i)
 {
-    if (type == NGD_U8)
-        return half_of_e8m0(((const uint8_t *)p)[i]);
-    if (type == NGD_F32)
-        return ((const float *)(const void *)p)[i];
-    if (type == NGD_F16)
-        return ngd_f16_to_f32(((const uint16_t *)(const void *)p)[i]);
-    return ngd_bf16_to_f32(((const uint16_t *)(const void *)p)[i]);
+    return type == NGD_U8 ? ngd_quant_half_of_e8m0(((const uint8_t *)p)[i]) : ngd_float_at(p, type, i);
 }
 
 /* Widens the scales or offsets of columns [n, n + cols) to dst, as the area has them. */

@@ -24,6 +24,7 @@
  * An element depends only on its row of x, its column of w and K.
  */
 #include "devices/host/kernels/k_gemm.h"
+#include <string.h>
 
 #define NGD_QUANT_LANES   16  /* i16 in a vector */
 #define NGD_QUANT_SEGMENT 256 /* the largest one */
@@ -83,6 +84,16 @@ static inline int64_t ngd_quant_block(int64_t left)
 
 /* Twice the numbers of f4_e2m1. */
 static const int8_t ngd_quant_f4[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+/* Returns half of a scale in f8_e8m0fnu: 2^(s - 127) / 2, and NaN for 255. */
+static inline float ngd_quant_half_of_e8m0(uint8_t s)
+{
+    const uint32_t bits = (uint32_t)s << 23 | (s == 0 || s == 255 ? 0x400000 : 0);
+    float v;
+
+    memcpy(&v, &bits, sizeof(v));
+    return v * 0.5F;
+}
 
 /* Returns the number of bytes of a workspace for the planned rows. Fills *area if it is not NULL. */
 uint64_t ngd_quant_area(const struct ngd_gemm *g, char *workspace, struct ngd_quant_area *area);

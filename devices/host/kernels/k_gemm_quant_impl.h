@@ -466,19 +466,13 @@ static void quant_widen_e8m0(const uint8_t *s, int64_t n, float *dst)
     for (; i + 8 <= n; i += 8) {
         const __m256i v = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(s + i))),
                       zero = _mm256_cmpeq_epi32(v, _mm256_setzero_si256()),
-                      nan = _mm256_cmpeq_epi32(v, _mm256_set1_epi32(255));
-        __m256i bits = _mm256_slli_epi32(v, 23);
+                      nan = _mm256_cmpeq_epi32(v, _mm256_set1_epi32(255)),
+                      more = _mm256_and_si256(_mm256_or_si256(zero, nan), _mm256_set1_epi32(0x400000)),
+                      bits = _mm256_or_si256(_mm256_slli_epi32(v, 23), more);
 
-        bits = _mm256_or_si256(bits, _mm256_and_si256(zero, _mm256_set1_epi32(0x400000)));
-        bits = _mm256_or_si256(bits, _mm256_and_si256(nan, _mm256_set1_epi32(0x400000)));
         _mm256_storeu_ps(dst + i, _mm256_mul_ps(_mm256_castsi256_ps(bits), _mm256_set1_ps(0.5F)));
     }
 #endif
-    for (; i < n; i++) {
-        const uint32_t bits = s[i] == 0 || s[i] == 255 ? (uint32_t)s[i] << 23 | 0x400000 : (uint32_t)s[i] << 23;
-        float v;
-
-        memcpy(&v, &bits, sizeof(v));
-        dst[i] = v * 0.5F;
-    }
+    for (; i < n; i++)
+        dst[i] = ngd_quant_half_of_e8m0(s[i]);
 }

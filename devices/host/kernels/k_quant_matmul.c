@@ -13,14 +13,6 @@
 
 /* ---- running ---- */
 
-static float load_scale(const char *p, ngd_dtype_t t, int64_t i)
-{
-    if (t == NGD_F32)
-        return ((const float *)(const void *)p)[i];
-    return t == NGD_F16 ? ngd_f16_to_f32(((const uint16_t *)(const void *)p)[i])
-                        : ngd_bf16_to_f32(((const uint16_t *)(const void *)p)[i]);
-}
-
 static void read_columns(const struct ngd_qmm *q, const struct ngd_qmm_data *d, int64_t n, int64_t cols,
                          struct ngd_qmm_columns *c)
 {
@@ -30,11 +22,11 @@ static void read_columns(const struct ngd_qmm *q, const struct ngd_qmm_data *d, 
     c->whole = d->bias && q->bias_type == NGD_I32;
     c->biased = d->bias && !c->whole;
     for (int64_t i = 0; i < cols; i++) {
-        c->scale[i] = load_scale(d->scale, q->scale_type, (n + i) * q->scale_n);
+        c->scale[i] = ngd_float_at(d->scale, q->scale_type, (n + i) * q->scale_n);
         if (c->whole)
             c->whole_bias[i] = ((const int32_t *)(const void *)d->bias)[(n + i) * q->bias_n];
         else if (c->biased)
-            c->bias[i] = load_scale(d->bias, q->bias_type, (n + i) * q->bias_n);
+            c->bias[i] = ngd_float_at(d->bias, q->bias_type, (n + i) * q->bias_n);
     }
 }
 
@@ -75,7 +67,8 @@ static void run_columns(const struct ngd_qmm *q, const struct ngd_qmm_data *d, i
 
         q->table->sums(d->x1 + m * q->ldx, q->ldx, some, w, ldw, q->k, cols, q->from_memory && m == 0, sums);
         for (int64_t r = 0; r < some; r++)
-            put_sums_row(q, &c, sums[r], d->row_scale ? load_scale(d->row_scale, NGD_F32, (m + r) * q->row_scale_m) : 1,
+            put_sums_row(q, &c, sums[r],
+                         d->row_scale ? ngd_float_at(d->row_scale, NGD_F32, (m + r) * q->row_scale_m) : 1,
                          d->y + ((m + r) * q->n + n) * size);
     }
 }

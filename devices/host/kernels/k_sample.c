@@ -88,11 +88,7 @@ double ngd_sample_draw(int64_t seed, int64_t offset)
 
 static float logit(const struct sample *s, const char *row, int64_t i)
 {
-    if (s->type == NGD_F32)
-        return ((const float *)(const void *)row)[i];
-    if (s->type == NGD_F16)
-        return ngd_f16_to_f32(((const uint16_t *)(const void *)row)[i]);
-    return ngd_bf16_to_f32(((const uint16_t *)(const void *)row)[i]);
+    return ngd_float_at(row, s->type, i);
 }
 
 /* Finds the largest logit and the first id that has it. A NaN is larger than anything. */
