@@ -216,12 +216,14 @@ void ngd_seq_starve_locked(struct ngd_model *model, struct ngd_seq *seq)
     ngd_list_push_back(&model->starved, &seq->link);
 }
 
+/* A step that gave its blocks, and wants more than the model has, does not wait either: it is refused in its turn. */
 void ngd_model_unstarve(struct ngd_model *model)
 {
     struct ngd_seq *seq;
 
     ngd_mutex_lock(&model->lock);
-    while ((seq = ngd_model_first_starved_locked(model)) && ngd_seq_get_blocks_locked(model, seq)) {
+    while ((seq = ngd_model_first_starved_locked(model)) &&
+           (ngd_seq_asks_too_much(seq) || ngd_seq_get_blocks_locked(model, seq))) {
         ngd_list_remove(&seq->link);
         ngd_seq_ready_locked(model, seq);
     }

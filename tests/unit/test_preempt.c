@@ -126,6 +126,44 @@ START_TEST(what_can_never_be_had_is_refused)
 }
 END_TEST
 
+/* A more urgent one takes the blocks of a step that waits for its turn, and that can never have all that it wants. */
+START_TEST(what_can_never_be_had_is_refused_to_one_that_gave_its_blocks_too)
+{
+    static struct toy t;
+    struct toy_seq a, b = {.token = -1};
+    struct ngd_seq_params urgent = {.n_prompt = 8, .priority = NGD_PRIORITY_HIGH};
+    struct ngd_binding *binding;
+    struct ngd_diag diag = {0};
+    struct gate gate;
+    struct call hold;
+    int32_t ours[TOY_CONTEXT], theirs[TOY_CONTEXT];
+
+    open_toy(&t, 4);
+    binding = bed_binding(&t.bed, DOUBLE_TEXT, NULL);
+    own_prompt(0, ours, 8);
+    own_prompt(1, theirs, 8);
+    toy_seq_open(&t, &a, ours, 7, NULL);
+    toy_step(&a, -1); /* so that a prompt is next */
+    call_occupy(&t.bed, &hold, binding, &gate);
+    toy_queue_step(&a, -1);
+    urgent.prompt = theirs;
+    gate_init(&b.answered);
+    ck_assert_int_eq(ngd_seq_open(t.model, &urgent, toy_done, &b, &b.seq, &diag), NGD_OK);
+    gate_open(&gate);
+    toy_wait(&b);
+    toy_ok(&b);
+    toy_wait(&a);
+    ck_assert_uint_eq(stats_of(&t).preemptions, 1);
+    ck_assert_int_eq(a.status, NGD_ERR_KV_EXHAUSTED);
+    ck_assert_int_eq(b.token, toy_next(&t, theirs, 8));
+    ngd_seq_close(a.seq);
+    ngd_seq_close(b.seq);
+    call_wait(&hold);
+    ngd_binding_unref(binding);
+    toy_close(&t);
+}
+END_TEST
+
 START_TEST(a_preempted_sequence_can_be_forked_and_closed)
 {
     static struct toy t;
@@ -640,6 +678,7 @@ UNIT_MAIN("scheduler/preempt", fork_takes_no_blocks_from_others_but_waits_for_it
           nobody_gives_what_does_not_suffice_and_nobody_without_whom_it_suffices,
           an_idle_sequence_gives_its_blocks_and_goes_on_when_it_is_asked,
           generations_that_do_not_fit_together_all_end_as_they_would_alone, what_can_never_be_had_is_refused,
+          what_can_never_be_had_is_refused_to_one_that_gave_its_blocks_too,
           a_preempted_sequence_can_be_forked_and_closed, a_thousand_operations_lose_their_blocks_and_nothing_else,
           sequence_that_waits_for_blocks_does_not_rob_one_that_has_nothing_of_its_own_for_ever,
           operations_in_any_order_all_end_and_rob_each_other_no_more_often_than_they_need_blocks,

@@ -9,6 +9,7 @@
 
 include "decoder"
 
+local DIM_MAX = 2^31 - 1 -- of a tensor
 local latent      -- numbers of a latent
 local latent_q    -- the same of queries; false: they have none
 local plain       -- dimensions of a head that do not turn
@@ -32,6 +33,8 @@ local function read_latent()
   latent_q = not given "q_lora_rank" and 1536 or has "q_lora_rank" and int "q_lora_rank"
   plain, turned, value_dim = int("qk_nope_head_dim", 128), head_dim, int("v_head_dim", 128)
   if kv_heads ~= heads then refuse("num_key_value_heads", "must be num_attention_heads: all heads share a latent") end
+  if plain + value_dim > DIM_MAX // heads then refuse("v_head_dim", "is too large for so many heads") end
+  if plain + turned > DIM_MAX // heads then refuse("qk_nope_head_dim", "is too large for so many heads") end
   qkv_bias = bool("attention_bias", false)
   o_bias = qkv_bias
   attention_scale = read_scale()
@@ -51,7 +54,9 @@ local function read_mixture(d)
   routed_experts, chosen_experts = read_experts("n_routed_experts", d.n_routed_experts, "num_experts_per_tok", d.num_experts_per_tok)
   local size = int("moe_intermediate_size", d.moe_intermediate_size)
   features = divide("moe_intermediate_size", size)
-  shared_features = features * int("n_shared_experts", d.n_shared_experts)
+  local shared = int("n_shared_experts", d.n_shared_experts)
+  if features > DIM_MAX // shared then refuse("n_shared_experts", "is too large") end
+  shared_features = features * shared
   first_sparse = count("first_k_dense_replace", d.first_k_dense_replace)
   routed_scale = number("routed_scaling_factor", d.routed_scaling_factor)
   if number("moe_layer_freq", 1) ~= 1 then refuse("moe_layer_freq", "must be 1") end
