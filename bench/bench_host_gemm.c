@@ -7,13 +7,14 @@
  * x in i8, with i8 weights, is npu.quant_matmul with a bf16 result; its rows are quantised already.
  *
  *      bench_host_gemm [--k K] [--n N] [--dtype bf16|f16|f32|i8|i32|u8|f8_e4m3fn [--group N]] [--x bf16|f16|f32|i8]
- *                      [--threads T] [--rounds R] [--isa NAME] [--bucket M] [ROWS...]
+ *                      [--threads T] [--rounds R] [--isa NAME] [--bucket M] [--precision highest|high|medium] [ROWS...]
  *
  * --bucket: products are planned for M rows, and run with fewer.
  */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "bench/bench_device.h"
+#include "graphs/options.h"
 #include "devices/host/cpu.h"
 #include "devices/host/kernels/k_gemm.h"
 #include "devices/host/kernels/k_quant_matmul.h"
@@ -84,11 +85,12 @@ static void measure_rows(struct ngd_team *team, struct set *s, int64_t rows, int
         ratio[i] = read[i] / product[i];
     }
     printf("%5lld  %-5s %8.1f %8.1f %7.2f %8.1f\n", (long long)rows,
-           s->g.xt == NGD_I8            ? "i8"
-           : s->g.way == NGD_GEMM_WIDE  ? "wide"
-           : s->g.way == NGD_GEMM_TILES ? "tiles"
-           : s->g.way == NGD_GEMM_DOT   ? "dot"
-                                        : "axpy",
+           s->g.xt == NGD_I8             ? "i8"
+           : s->g.way == NGD_GEMM_WIDE   ? "wide"
+           : s->g.way == NGD_GEMM_TILES  ? "tiles"
+           : s->g.way == NGD_GEMM_PANELS ? "panels"
+           : s->g.way == NGD_GEMM_DOT    ? "dot"
+                                         : "axpy",
            bytes / bench_median(read, rounds), bytes / bench_median(product, rounds), bench_median(ratio, rounds),
            2.0 * (double)s->g.n * (double)s->g.k * (double)rows * s->copies / bench_median(product, rounds));
 }
@@ -115,6 +117,17 @@ static ngd_dtype_t parse_dtype(const char *name, bool weights)
         !(ngd_dtype_is_float(t) || t == NGD_I8 || (weights && (t == NGD_I32 || t == NGD_U8 || t == NGD_F8_E4M3FN))))
         bench_fail("%s is not a dtype of %s", name, weights ? "weights" : "x");
     return t;
+}
+
+static uint8_t parse_precision(const char *name)
+{
+    struct ngd_graph_options options;
+    struct ngd_diag diag;
+
+    ngd_graph_options_init(&options);
+    if (ngd_graph_options_set(&options, "matmul_precision", name, &diag))
+        bench_fail("%s", diag.text);
+    return (uint8_t)options.matmul_precision;
 }
 
 /* Gives quantised weights offsets that are integers, as zero points are. */
@@ -202,6 +215,8 @@ int main(int argc, char **argv)
             bucket = atoll(v), i++;
         else if (strcmp(argv[i], "--rounds") == 0)
             rounds = atoi(v) < 64 ? atoi(v) : 64, i++;
+        else if (strcmp(argv[i], "--precision") == 0)
+            s.g.precision = parse_precision(v), i++;
         else if (strcmp(argv[i], "--isa") == 0 && ngd_isa_parse(v, &isa))
             i++;
         else if (n_rows < 64 && atoll(argv[i]) > 0)
@@ -240,7 +255,7 @@ int main(int argc, char **argv)
         if (s.d.x[i] == -128)
             ((char *)(uintptr_t)s.d.x)[i] = -127;
     s.d.y = bench_memory((uint64_t)(max_rows * s.g.n) * 4, NGD_F32);
-    s.d.workspace = bench_memory((uint64_t)threads << 22, NGD_F32);
+    s.d.workspace = bench_memory((uint64_t)threads << 23, NGD_F32);
     if (ngd_team_create(threads, "bench", &team))
         bench_fail("no team");
     printf("K %lld, N %lld, %s weights, x in %s, %u threads, %s\n rows  way   read GB/s  GB/s   ratio  GFLOP/s\n",

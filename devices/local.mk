@@ -69,10 +69,12 @@ libngddevices_kernels_la_SOURCES = \
 	devices/host/kernels/k_experts.c \
 	devices/host/kernels/k_gemm.c \
 	devices/host/kernels/k_gemm.h \
+	devices/host/kernels/k_gemm_form.c \
 	devices/host/kernels/k_gemm_impl.h \
 	devices/host/kernels/k_gemm_quant.c \
 	devices/host/kernels/k_gemm_quant.h \
 	devices/host/kernels/k_gemm_quant_impl.h \
+	devices/host/kernels/k_gemm_tile_impl.h \
 	devices/host/kernels/k_gemm_f8_impl.h \
 	devices/host/kernels/k_gemm_scalar.c \
 	devices/host/kernels/k_gemm_xsmm.c \
@@ -138,7 +140,8 @@ endif
 if NGD_AMX
 noinst_LTLIBRARIES += libngddevices_amx.la
 libngddevices_amx_la_CFLAGS = $(AM_CFLAGS) $(NGD_KERNEL_MODE_CFLAGS) $(NGD_AMX_CFLAGS)
-libngddevices_amx_la_SOURCES = devices/host/kernels/k_gemm_amx.c
+libngddevices_amx_la_SOURCES = devices/host/kernels/k_gemm_amx.c devices/host/kernels/k_gemm_panel.c
 libngddevices_la_LIBADD += libngddevices_amx.la
 endif
-EXTRA_DIST += devices/host/kernels/k_gemm_amx.c devices/host/kernels/k_gemm_vnni.c
+EXTRA_DIST += devices/host/kernels/k_gemm_amx.c devices/host/kernels/k_gemm_panel.c \
+	devices/host/kernels/k_gemm_vnni.c

@@ -87,6 +87,7 @@ struct ngd_plan {
     struct ngd_plan_io *bound;     /* graph->n_params + n_states: tensor and the bytes that the buffer must have */
     uint64_t pool_bytes;           /* need of the pool */
     uint64_t live_peak_bytes;      /* lower bound: largest sum of live bytes */
+    uint8_t matmul_precision;      /* NGD_PRECISION_*, the option */
     uint32_t n_streams;            /* 1 + the largest stream of a call; 1: the main one only */
     const uint32_t *clocks;        /* with several streams: calls x streams, see ngd_plan_before */
     uint64_t flops, weight_bytes;  /* estimates, for scheduling and bench */

@@ -25,6 +25,7 @@ NGD_SANITIZER_ENVIRONMENT = SANITIZER=1; export SANITIZER;
 else
 NGD_SANITIZER_ENVIRONMENT = unset SANITIZER;
 endif
+EXTRA_DIST += tests/emulate/immintrin.h tests/emulate/tiles.h
 EXTRA_DIST += tests/environment.sh tests/lsan.supp tests/tsan.supp
 
 # What is installed, where it is installed; `make distcheck` runs it too.

@@ -83,6 +83,9 @@ ngd_isa_t ngd_cpu_isa(void)
 {
     ngd_isa_t isa = detect_isa();
 
+#if defined(NGD_EMULATE)
+    isa = NGD_ISA_AMX; /* the kernels are C */
+#endif
 #if !defined(NGD_HAVE_AMX)
     isa = isa > NGD_ISA_AVX512BF16 ? NGD_ISA_AVX512BF16 : isa;
 #endif

@@ -38,7 +38,8 @@ struct bench {
     struct ngd_device *dev;
     struct ngd_stream *stream;
     struct ngd_pool *pool;
-    char name[32]; /* "avx512 x2" */
+    const struct ngd_graph_options *options; /* of plans; NULL: none, no passes */
+    char name[32];                           /* "avx512 x2" */
 };
 
 RUN void run_check(ngd_status_t status, const struct ngd_diag *diag, const char *what)
@@ -86,6 +87,20 @@ RUN void benches_close(struct bench benches[NGD_ISA_MAX])
         bench_close(&benches[isa]);
 }
 
+/* Sets the option matmul_precision of the plans of all benches; no passes run. */
+RUN void benches_precision(struct bench benches[NGD_ISA_MAX], int precision)
+{
+    static struct ngd_graph_options options;
+
+    ngd_graph_options_no_passes(&options);
+    options.matmul_precision = precision;
+    EACH_ISA (isa)
+        benches[isa].options = &options;
+}
+
+/* What a product may lose with each precision, as a part of the sum of |x| * |w|. */
+static const double precision_error[] = {0, 0x1p-13, 1.01 * 0x1p-7};
+
 /* A graph that is ready to be replayed. */
 struct ready {
     struct ngd_graph *graph;
@@ -125,7 +140,7 @@ RUN ngd_status_t ready_plan_with(struct ready *r, struct bench *b, const struct 
 RUN ngd_status_t ready_plan(struct ready *r, struct bench *b, const char *text, const int64_t *symbols,
                             struct ngd_diag *diag)
 {
-    return ready_plan_with(r, b, NULL, text, symbols, diag);
+    return ready_plan_with(r, b, b->options, text, symbols, diag);
 }
 
 /* Makes all that a replay of the plan needs; bound buffers are zero. On failure everything is closed. */

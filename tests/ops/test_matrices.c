@@ -19,6 +19,7 @@ struct product {
     enum layout x_layout, w_layout;
     enum bias bias;
     double alpha, beta;
+    int precision; /* NGD_PRECISION_* */
 };
 
 #define MARGIN 3 /* columns before a slice; 2 more behind it */
@@ -151,7 +152,8 @@ static void operands_open(struct operands *o, const struct product *p, struct ra
                 v = p->beta * bias_at(p, &o->bias, i, j);
                 o->want[at] = p->alpha * sum + v;
                 size = fabs(p->alpha) * size + fabs(v);
-                o->allowed[at] = (4 + 4 * sqrt((double)p->k)) * 0x1p-24 * size + 1.01 * rounding_of(p->xt, o->want[at]);
+                o->allowed[at] = ((4 + 4 * sqrt((double)p->k)) * 0x1p-24 + precision_error[p->precision]) * size +
+                                 1.01 * rounding_of(p->xt, o->want[at]);
             }
 }
 
@@ -384,6 +386,35 @@ START_TEST(products_with_large_weights_are_right)
 }
 END_TEST
 
+/* Products that are computed as the option matmul_precision says: within its bound, and with fewer terms where that
+ * gains speed. */
+START_TEST(products_of_each_precision_are_right)
+{
+    static const int64_t some[][3] = {{1, 272, 256}, {3, 263, 301}, {48, 65, 1060}, {81, 40, 2085}, {530, 33, 2000}};
+    struct random r = {8};
+
+    benches_open(benches);
+    for (size_t i = 0; i < 3 * N_TYPES * sizeof(some) / sizeof(some[0]); i++) {
+        const size_t t = i / 3 % N_TYPES, s = i / 3 / N_TYPES;
+        struct product p = {.op = "aten.linear",
+                            .xt = types[t].x,
+                            .wt = types[t].w,
+                            .m = some[s][0],
+                            .n = some[s][1],
+                            .k = some[s][2],
+                            .bias = s % 2 ? BIAS_COLUMNS : NO_BIAS,
+                            .w_layout = s % 4 == 3 ? SLICED : PLAIN,
+                            .precision = (int)(i % 3),
+                            .alpha = 1,
+                            .beta = 1};
+
+        benches_precision(benches, p.precision);
+        check_product(&p, &r);
+    }
+    benches_close(benches);
+}
+END_TEST
+
 /* Gives a row's results in a plan with `m` rows. */
 static void run_gear(struct bench *b, const struct product *p, const struct operands *o, int64_t m, char *y)
 {
@@ -405,6 +436,29 @@ static void run_gear(struct bench *b, const struct product *p, const struct oper
     ready_close(&r);
     ngd_strbuf_fini(&sb);
 }
+
+/* With AMX, a lower precision gives other bits; without it, the same. */
+START_TEST(a_lower_precision_takes_fewer_terms)
+{
+    struct product p = {.op = "aten.linear", .xt = NGD_F32, .wt = NGD_BF16, .m = 2, .n = 272, .k = 256};
+    char y[3][2 * 272 * 4];
+    struct random r = {9};
+    struct operands o;
+
+    benches_open(benches);
+    operands_open(&o, &p, &r);
+    EACH_ISA (isa) {
+        for (int precision = 0; precision < 3; precision++) {
+            benches_precision(benches, precision);
+            run_gear(&benches[isa], &p, &o, 2, y[precision]);
+        }
+        ck_assert_int_eq(memcmp(y[0], y[1], sizeof(y[0])) != 0, isa == NGD_ISA_AMX);
+        ck_assert_int_eq(memcmp(y[1], y[2], sizeof(y[0])) != 0, isa == NGD_ISA_AMX);
+    }
+    operands_close(&o);
+    benches_close(benches);
+}
+END_TEST
 
 /* The number of sequences in a batch decides the way of computing of a step. */
 START_TEST(a_row_has_the_same_bits_in_every_gear)
@@ -488,4 +542,5 @@ END_TEST
 UNIT_MAIN("ops/matrices", products_of_any_size_and_type_are_right, products_of_turned_and_sliced_operands_are_right,
           products_of_batches_are_right, products_with_factors_and_any_bias_are_right,
           products_of_nothing_are_their_bias, products_with_large_weights_are_right,
+          products_of_each_precision_are_right, a_lower_precision_takes_fewer_terms,
           a_row_has_the_same_bits_in_every_gear, linears_without_rows_write_nothing)

@@ -18,6 +18,7 @@ struct product {
     int64_t m, n, k, group;   /* group -1: one scale for all */
     int64_t columns;          /* that share a scale, with groups; 0: none do */
     bool offset, whole, bias; /* whole: offsets are integers, as zero points are */
+    int precision;
 };
 
 struct operands {
@@ -171,7 +172,8 @@ static void define(struct operands *o, const struct product *p)
                 weights += fabs(q * antiquant(p, &o->scale, j, k));
             }
             o->want[i * p->n + j] = sum;
-            o->allowed[i * p->n + j] = (6 + 4 * sqrt((double)p->k)) * 0x1p-24 * size + 1.01 * rounding_of(p->xt, sum);
+            o->allowed[i * p->n + j] = ((6 + 4 * sqrt((double)p->k)) * 0x1p-24 + precision_error[p->precision]) * size +
+                                       1.01 * rounding_of(p->xt, sum);
             if (p->f4 && p->xt != NGD_F32) /* the scales differ so much that what x loses shows; x is 1 at most */
                 o->allowed[i * p->n + j] += 0x1p-16 * weights;
         }
@@ -382,7 +384,6 @@ START_TEST(weights_in_other_layouts_are_right)
 }
 END_TEST
 
-/* A sequence's bits are what they are alone: the number of rows of a step changes no row. */
 /* As check_operands, where columns 127 and 255 are NaN. */
 static void check_f8_columns(const struct product *p, const struct operands *o)
 {
@@ -401,6 +402,40 @@ static void check_f8_columns(const struct product *p, const struct operands *o)
     free(y);
 }
 
+/* Many rows of x and large weights, with each precision: more than one panel and unit of columns. */
+START_TEST(many_rows_of_each_form_and_precision_are_right)
+{
+    static const int64_t some[][4] = {{48, 64, 1056, 0}, {66, 130, 520, 32}, {49, 70, 1040, 128}, {50, 34, 2080, -1}};
+    struct random r = {17};
+
+    benches_open(benches);
+    for (size_t i = 0; i < 4 * N_TYPES * 4; i++) { /* of 4 forms; precisions alternate */
+        const size_t s = i % 4, t = i / 4 % N_TYPES, form = i / 4 / N_TYPES;
+        const struct product p = {.xt = types[t].x,
+                                  .st = form == 3 ? NGD_U8 : types[t].s,
+                                  .ot = types[t].o,
+                                  .int4 = form == 1,
+                                  .f8 = form == 2,
+                                  .f4 = form == 3,
+                                  .stored = form < 3 && (i + s) % 4 == 3 ? AS_IS : ROWS,
+                                  .m = some[s][0],
+                                  .n = some[s][1],
+                                  .k = some[s][2],
+                                  .group = form == 3 ? 32 : some[s][3],
+                                  .columns = form < 3 && i % 2 ? 16 : 0,
+                                  .offset = form < 2 && (s + t) % 2,
+                                  .whole = i % 4 == 1,
+                                  .bias = i % 3 == 1,
+                                  .precision = (int)((i + t) % 3)};
+
+        benches_precision(benches, p.precision);
+        check_product(&p, &r);
+    }
+    benches_close(benches);
+}
+END_TEST
+
+/* A sequence's bits are what they are alone: the number of rows of a step changes no row. */
 START_TEST(a_row_has_the_same_bits_among_others)
 {
     static const int64_t some[][3] = {{70, 264, 0}, {33, 256, 32}, {16, 136, 64}, {40, 264, 16}},
@@ -432,6 +467,47 @@ START_TEST(a_row_has_the_same_bits_among_others)
                 p.m = rows[j];
                 run_rows(&benches[isa], &p, &o, y);
                 ck_assert_msg(memcmp(all, y, (size_t)p.m * row) == 0, "%s, case %zu: %lld rows differ from 16",
+                              benches[isa].name, i, (long long)p.m);
+            }
+        }
+        operands_close(&o);
+        free(all);
+        free(y);
+    }
+    benches_close(benches);
+}
+END_TEST
+
+/* The same for buckets of many rows, in one pass or several. */
+START_TEST(a_row_has_the_same_bits_among_many)
+{
+    static const int64_t rows[] = {48, 97, 300};
+    struct random r = {18};
+
+    benches_open(benches);
+    for (size_t i = 0; i < 6; i++) {
+        struct product p = {.xt = types[i % N_TYPES].x,
+                            .st = types[i % N_TYPES].s,
+                            .ot = types[i % N_TYPES].o,
+                            .int4 = i % 2,
+                            .offset = i % 3 == 1,
+                            .m = 530,
+                            .n = 33,
+                            .k = 1992,
+                            .group = i % 2 ? 32 : 0};
+        const size_t row = (size_t)p.n * ngd_dtype_bytes(p.xt);
+        char *all = malloc(530 * row), *y = malloc(530 * row);
+        struct operands o;
+
+        operands_open(&o, &p, &r);
+        benches_precision(benches, (int)(i / 2));
+        EACH_ISA (isa) {
+            p.m = 530;
+            run_rows(&benches[isa], &p, &o, all);
+            for (size_t j = 0; j < sizeof(rows) / sizeof(rows[0]); j++) {
+                p.m = rows[j];
+                run_rows(&benches[isa], &p, &o, y);
+                ck_assert_msg(memcmp(all, y, (size_t)p.m * row) == 0, "%s, case %zu: %lld rows differ from 530",
                               benches[isa].name, i, (long long)p.m);
             }
         }
@@ -609,5 +685,6 @@ END_TEST
 
 UNIT_MAIN("ops/quant_matmul", sums_of_the_largest_numbers_do_not_overflow,
           small_elements_beside_a_large_one_are_within_their_bound, what_is_not_finite_spoils_its_row_only,
-          weights_in_rows_of_k_are_right, weights_in_other_layouts_are_right, a_row_has_the_same_bits_among_others,
-          each_f8_is_what_it_should_be, each_e8m0_is_what_it_should_be)
+          weights_in_rows_of_k_are_right, weights_in_other_layouts_are_right,
+          many_rows_of_each_form_and_precision_are_right, a_row_has_the_same_bits_among_others,
+          a_row_has_the_same_bits_among_many, each_f8_is_what_it_should_be, each_e8m0_is_what_it_should_be)

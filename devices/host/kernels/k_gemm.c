@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * aten.mm, aten.bmm, aten.addmm, aten.linear, npu.transpose_batchmatmul, npu.weight_quant_batchmatmul: brings shapes
- * and strides of the operands to one form (struct ngd_gemm), chooses between the ways of k_gemm.h, and splits the work
- * between the threads of a team.
+ * aten.mm, aten.bmm, aten.addmm, aten.linear, npu.transpose_batchmatmul, npu.weight_quant_batchmatmul: chooses between
+ * the ways of k_gemm.h, and splits the work between the threads of a team.
  *
  * Work is counted in units: tiles of columns, times passes over rows (for `wide`), times matrices of the batch. A part
  * takes a run of units, so a thread reads weights in the order of memory.
@@ -21,6 +20,8 @@
 #define COLS_PER_TILES 32          /* for tiles: two tiles of A */
 #define TILES_FROM     (64 << 10)  /* elements of w; with fewer, setting up tiles takes longer than the product */
 #define TILES_ROOM     (1 << 20)   /* bytes of x that are laid out for one pass: half of an L2 cache */
+#define PANELS_ROOM    (2 << 20)   /* the same for panels, which pay for filling a panel in each pass */
+#define PANELS_ROWS    64          /* but no fewer rows */
 #define STREAM_BYTES   (512 << 10) /* a weight above this does not stay in the L2 cache from step to step */
 
 #define TILE_BYTES (NGD_GEMM_KC * NGD_GEMM_NT * sizeof(float))
@@ -85,7 +86,7 @@ static void gemm_pack(const struct ngd_gemm *g, const struct ngd_gemm_data *d, i
     const char *w = d->w + (g->nk ? n * g->ldw + k : k * g->ldw + n) * size;
 
     if (g->quant.group) {
-        ngd_gemm_quant_widen(g, d, n, k, depth, room);
+        ngd_gemm_quant_widen(g, d, n, cols, k, depth, room);
         g->table->pack_nk[NGD_F32](room, NGD_GEMM_KC, cols, depth, tile);
     } else
         (g->nk ? g->table->pack_nk : g->table->pack_kn)[g->wt](w, g->ldw, cols, depth, tile);
@@ -114,7 +115,7 @@ static void add_few(const struct ngd_gemm *g, const struct ngd_gemm_data *d, con
     float *room = (float *)(void *)(d->workspace + TILE_BYTES + SUMS_BYTES + ROWS_BYTES);
 
     if (g->quant.group) {
-        ngd_gemm_quant_widen(g, d, n, k, depth, room);
+        ngd_gemm_quant_widen(g, d, n, cols, k, depth, room);
         g->table->chain[NGD_F32](room, NGD_GEMM_KC, cols, depth, x, ldx, rows, sums, k > 0);
     } else {
         g->table->chain[g->wt](d->w + (n * g->ldw + k) * size, g->ldw, cols, depth, x, ldx, rows, sums, k > 0);
@@ -206,24 +207,40 @@ static bool has_tiles(const struct ngd_gemm *g)
     return g->way == NGD_GEMM_TILES;
 }
 
+static bool has_panels(const struct ngd_gemm *g)
+{
+    return g->way == NGD_GEMM_PANELS;
+}
+
+/* Returns how many rows of x fit in a room when they are laid out for AMX: a multiple of 16 from `least` to `most`. */
+static int64_t rows_in(const struct ngd_gemm *g, int64_t room, int64_t least, int64_t most)
+{
+    const int64_t rows = room / (g->k * ngd_gemm_x_terms(g) * 2) & ~(int64_t)15;
+
+    return rows < least ? least : rows > most ? most : rows;
+}
+
 static int64_t tiles_rows(const struct ngd_gemm *g)
 {
-    const int64_t rows = TILES_ROOM / (g->k * (g->xt == NGD_F32 ? 6 : g->xt == NGD_F16 ? 4 : 2)) & ~(int64_t)15;
+    return rows_in(g, TILES_ROOM, 16, NGD_GEMM_MC);
+}
 
-    return rows < 16 ? 16 : rows > NGD_GEMM_MC ? NGD_GEMM_MC : rows;
+static int64_t panels_rows(const struct ngd_gemm *g)
+{
+    return rows_in(g, PANELS_ROOM, PANELS_ROWS, NGD_GEMM_PASS_ROWS);
 }
 
 /* Returns the rows of x in one pass. */
 static int64_t pass_rows(const struct ngd_gemm *g, int64_t rows)
 {
-    return is_wide(g) ? NGD_GEMM_MC : has_tiles(g) ? tiles_rows(g) : rows;
+    return is_wide(g) ? NGD_GEMM_MC : has_tiles(g) ? tiles_rows(g) : has_panels(g) ? panels_rows(g) : rows;
 }
 
 NGD_GEMM_API struct ngd_gemm_units ngd_gemm_units(const struct ngd_gemm *g, int64_t rows)
 {
-    const int64_t width = is_wide(g)     ? NGD_GEMM_NT
-                          : has_tiles(g) ? COLS_PER_TILES
-                                         : COLS_PER_UNIT,
+    const int64_t width = is_wide(g) || has_panels(g) ? NGD_GEMM_NT
+                          : has_tiles(g)              ? COLS_PER_TILES
+                                                      : COLS_PER_UNIT,
                   each = pass_rows(g, rows);
 
     return (struct ngd_gemm_units){
@@ -243,7 +260,7 @@ NGD_GEMM_API void ngd_gemm_pass(const struct ngd_gemm *g, int64_t rows, int64_t 
 
 NGD_GEMM_API bool ngd_gemm_lays_out(const struct ngd_gemm *g, int64_t rows)
 {
-    return g->k > 0 && (g->way == NGD_GEMM_DOT || (has_tiles(g) && rows <= pass_rows(g, rows)));
+    return g->k > 0 && (g->way == NGD_GEMM_DOT || ((has_tiles(g) || has_panels(g)) && rows <= pass_rows(g, rows)));
 }
 
 #if defined(NGD_HAVE_AMX)
@@ -257,7 +274,10 @@ static void gemm_tiles(const struct ngd_gemm *g, const struct ngd_gemm_data *d, 
 {
     if (d->laid_out != pass + 1)
         gemm_lay_out_tiles(g, d, m0, m1);
-    ngd_gemm_amx_run(g, d, m0, m1, n0, n1, d->workspace);
+    if (has_panels(g))
+        ngd_gemm_panel_run(g, d, m0, m1, n0, n1);
+    else
+        ngd_gemm_amx_run(g, d, m0, m1, n0, n1, d->workspace);
 }
 #else
 static void gemm_lay_out_tiles(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1)
@@ -280,7 +300,7 @@ static void gemm_tiles(const struct ngd_gemm *g, const struct ngd_gemm_data *d, 
 
 NGD_GEMM_API void ngd_gemm_lay_out(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows)
 {
-    if (has_tiles(g)) {
+    if (has_tiles(g) || has_panels(g)) {
         gemm_lay_out_tiles(g, d, 0, rows);
         return;
     }
@@ -314,7 +334,7 @@ NGD_GEMM_API void ngd_gemm_columns(const struct ngd_gemm *g, const struct ngd_ge
     ngd_gemm_pass(g, rows, pass, &m0, &m1);
     if (g->k == 0)
         put_zeros(g, d, rows, n0, n1);
-    else if (has_tiles(g))
+    else if (has_tiles(g) || has_panels(g))
         gemm_tiles(g, d, pass, m0, m1, n0, n1);
     else if (is_wide(g))
         gemm_wide(g, d, m0, m1, n0, n1);
@@ -426,26 +446,52 @@ static uint64_t choose_way(struct ngd_gemm *g)
     return g->xt == NGD_F32 ? 0 : ((uint64_t)g->k * 4 * sizeof(float) + 63) & ~(uint64_t)63;
 }
 
+#if defined(NGD_HAVE_AMX)
 static bool tiles_fit(const struct ngd_gemm *g)
 {
     return g->nk && g->wt == NGD_BF16 && g->n >= 16 && g->k >= 32 && g->n * g->k >= TILES_FROM;
 }
 
-static uint64_t tiles_workspace(const struct ngd_gemm *g)
+static uint64_t amx_workspace(const struct ngd_gemm *g)
 {
-#if defined(NGD_HAVE_AMX)
-    return ngd_gemm_amx_bytes(g, g->m < tiles_rows(g) ? g->m : tiles_rows(g));
+    struct ngd_gemm copy = *g;
+
+    if (tiles_fit(g)) {
+        copy.way = NGD_GEMM_TILES;
+        return ngd_gemm_amx_bytes(&copy, g->m < tiles_rows(g) ? g->m : tiles_rows(g));
+    }
+    if (ngd_gemm_panel_fits(g)) {
+        copy.way = NGD_GEMM_PANELS;
+        return ngd_gemm_panel_bytes(&copy, g->m < panels_rows(g) ? g->m : panels_rows(g));
+    }
+    return 0;
+}
+
+static void choose_amx(struct ngd_gemm *g)
+{
+    if (tiles_fit(g))
+        g->way = NGD_GEMM_TILES;
+    else if (ngd_gemm_panel_fits(g))
+        g->way = NGD_GEMM_PANELS;
+}
 #else
+static uint64_t amx_workspace(const struct ngd_gemm *g)
+{
     (void)g;
     return 0;
-#endif
 }
+
+static void choose_amx(struct ngd_gemm *g)
+{
+    (void)g;
+}
+#endif
 
 /* Returns the workspace that a thread needs, whatever the instruction set will be. */
 uint64_t ngd_gemm_workspace(const struct ngd_gemm *g)
 {
     struct ngd_gemm copy = *g;
-    const uint64_t plain = choose_way(&copy), tiled = tiles_fit(g) ? tiles_workspace(g) : 0;
+    const uint64_t plain = choose_way(&copy), tiled = amx_workspace(g);
 
     return plain > tiled ? plain : tiled;
 }
@@ -514,8 +560,8 @@ void ngd_gemm_choose(struct ngd_gemm *g, ngd_isa_t isa)
 {
     g->thread_workspace = (ngd_gemm_workspace(g) + 63) & ~(uint64_t)63;
     choose_way(g);
-    if (isa >= NGD_ISA_AMX && tiles_fit(g))
-        g->way = NGD_GEMM_TILES;
+    if (isa >= NGD_ISA_AMX)
+        choose_amx(g);
     g->table = NGD_BY_ISA(isa, ngd_gemm_table);
     g->plain_y = g->xt == NGD_F32 && g->alpha == 1.0f && g->i_bias == 0xff;
     g->stream = (double)g->n * (double)g->k * weight_bytes(g) > STREAM_BYTES;
@@ -530,274 +576,32 @@ double ngd_gemm_cost(const struct ngd_gemm *g, ngd_isa_t isa)
     static const double flops_per_ns[NGD_ISA_MAX] = {2, 25, 50, 50, 50};
     const double weights = (double)g->n * (double)g->k * (double)g->batch;
     const double read = weights * weight_bytes(g) / 10,
-                 math = 2 * weights * (double)g->m / (has_tiles(g) ? 300 : flops_per_ns[isa]);
+                 math = 2 * weights * (double)g->m / (has_tiles(g) || has_panels(g) ? 300 : flops_per_ns[isa]);
 
     return 50 + (read > math ? read : math);
 }
 
-/* ---- bringing operands to one form --------------------------------------------------------------------- */
-
-/* Takes the strides of x's last two dimensions. Returns true if its rows are contiguous. */
-static bool left_strides(const struct ngd_plan_tensor *t, int64_t *ld_p)
-{
-    *ld_p = t->strides[t->rank - 2];
-    return t->strides[t->rank - 1] == 1 || t->dims[t->rank - 1] == 1;
-}
-
-/*
- * Takes the strides of w's last two dimensions, [N,K] or [K,N]. The contiguous dimension decides the way. A matrix of
- * one row or column could go either way: its shape decides, so that it goes the same way before and after a
- * transposition. Returns false if a copy is needed; *nk_p and *ld_p describe the copy then.
- */
-static bool right_strides(const struct ngd_plan_tensor *t, bool rows_are_n, int64_t *ld_p, bool *nk_p)
-{
-    const uint32_t k = t->rank - (rows_are_n ? 1u : 2u), n = t->rank - (rows_are_n ? 2u : 1u);
-    const bool by_k = t->strides[k] == 1, by_n = t->strides[n] == 1;
-
-    *nk_p = t->dims[k] == 1 ? false : t->dims[n] == 1 ? true : by_k || (!by_n && rows_are_n);
-    *ld_p = t->strides[*nk_p ? n : k];
-    if (*nk_p ? by_k : by_n || (t->dims[k] == 1 && t->dims[n] == 1))
-        return true;
-    *ld_p = *nk_p == rows_are_n ? t->dims[t->rank - 1] : 1;
-    return false;
-}
-
-/* Describes all dimensions but the last as rows at one distance; the last must be contiguous. */
-static bool row_strides(const struct ngd_plan_tensor *t, int64_t *rows_p, int64_t *ld_p)
-{
-    int64_t rows = 1, ld = 0;
-    uint32_t d = t->rank - 1;
-
-    if (t->dims[d] != 1 && t->strides[d] != 1)
-        return false;
-    while (d-- > 0) {
-        if (t->dims[d] == 1)
-            continue;
-        if (rows == 1)
-            ld = t->strides[d];
-        else if (t->strides[d] != ld * rows)
-            return false;
-        rows *= t->dims[d];
-    }
-    *rows_p = rows;
-    *ld_p = ld;
-    return true;
-}
-
-static int64_t dims_product(const int64_t *dims, uint32_t n)
-{
-    int64_t p = 1;
-
-    for (uint32_t i = 0; i < n; i++)
-        p *= dims[i];
-    return p;
-}
-
-struct form {
-    struct ngd_gemm g;
-    uint32_t strided; /* bits of operands that may keep their strides */
-};
-
-static void set_bias(struct form *f, const struct ngd_plan_tensor *bias, uint8_t index)
-{
-    struct ngd_gemm *g = &f->g;
-
-    g->i_bias = 0xff;
-    if (!bias)
-        return;
-    g->i_bias = index;
-    g->bias_type = bias->dtype;
-    g->bias_col = bias->rank && bias->dims[bias->rank - 1] != 1 ? bias->strides[bias->rank - 1] : 0;
-    g->bias_row = bias->rank == 2 && bias->dims[0] != 1 ? bias->strides[0] : 0;
-    f->strided |= 1u << index;
-}
-
-/* Sets w from the last two dimensions of an operand: [K,N] as it is stored, or, transposed, rows of K. */
-static void set_w(struct form *f, const struct ngd_plan_tensor *w, uint8_t index, bool rows_are_n)
-{
-    struct ngd_gemm *g = &f->g;
-
-    if (right_strides(w, rows_are_n, &g->ldw, &g->nk))
-        f->strided |= 1u << index; /* otherwise the plan makes a contiguous copy */
-    g->wt = w->dtype;
-    g->i_w = index;
-}
-
-/* For mm and addmm: x[M,K] is operand i, w[K,N] the next one. */
-static void form_product(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint8_t i, struct form *f)
-{
-    const struct ngd_plan_tensor *x = ngd_call_in(plan, call, i), *w = ngd_call_in(plan, call, i + 1u);
-    const struct ngd_plan_tensor *y = ngd_call_out(plan, call, 0);
-    struct ngd_gemm *g = &f->g;
-
-    g->m = x->dims[0];
-    g->k = x->dims[1];
-    g->n = w->dims[1];
-    g->rows_mult = 1;
-    g->xt = x->dtype;
-    g->i_x = i;
-    if (left_strides(x, &g->ldx))
-        f->strided |= 1u << i;
-    else
-        g->ldx = g->k;
-    g->ldy = y->strides[0];
-    set_w(f, w, (uint8_t)(i + 1), false);
-}
-
-void ngd_gemm_of_linear(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint8_t w, uint8_t bias,
-                        struct ngd_gemm *g, uint32_t *strided_p)
-{
-    const struct ngd_plan_tensor *x = ngd_call_in(plan, call, 0), *weight = ngd_call_in(plan, call, w);
-    struct form f = {.g = {.alpha = 1, .beta = 1, .batch = 1, .i_bias = 0xff}};
-
-    f.g.k = x->dims[x->rank - 1];
-    f.g.n = weight->dims[0];
-    f.g.vector = x->rank == 1;
-    f.g.rows_mult = f.g.vector ? 1 : dims_product(x->dims + 1, x->rank - 2u);
-    f.g.xt = x->dtype;
-    f.g.m = dims_product(x->dims, x->rank - 1u);
-    if (row_strides(x, &f.g.m, &f.g.ldx))
-        f.strided |= 1u;
-    else
-        f.g.ldx = f.g.k;
-    f.g.ldy = f.g.n;
-    set_w(&f, weight, w, true);
-    if (bias != 0xff)
-        set_bias(&f, ngd_call_in(plan, call, bias), bias);
-    *g = f.g;
-    *strided_p = f.strided;
-}
-
-static void form_linear(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct form *f)
-{
-    ngd_gemm_of_linear(plan, call, 1, 2, &f->g, &f->strided);
-}
-
-static void form_weight_quant(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct form *f)
-{
-    ngd_gemm_of_quant(plan, call, &f->g, &f->strided);
-}
-
-static void form_bmm(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct form *f)
-{
-    const struct ngd_plan_tensor *x = ngd_call_in(plan, call, 0), *w = ngd_call_in(plan, call, 1);
-    struct ngd_gemm *g = &f->g;
-
-    g->batch = x->dims[0];
-    g->m = x->dims[1];
-    g->k = x->dims[2];
-    g->n = w->dims[2];
-    g->xt = x->dtype;
-    if (left_strides(x, &g->ldx))
-        f->strided |= 1u;
-    else
-        g->ldx = g->k;
-    g->step_x = f->strided & 1u ? x->strides[0] : g->m * g->k;
-    set_w(f, w, 1, false);
-    g->step_w = f->strided & 2u ? w->strides[0] : g->k * g->n;
-    g->ldy = g->n;
-    g->step_y = g->m * g->n;
-}
-
-/* Returns t with its dimensions in another order. Without `strided`, the strides are those of a contiguous t. */
-static struct ngd_plan_tensor permuted(const struct ngd_plan_tensor *t, const struct ngd_attr_value *perm,
-                                       const int64_t otherwise[3], bool contiguous)
-{
-    const int64_t *order = perm->n ? perm->list : otherwise;
-    const int64_t packed[] = {t->dims[1] * t->dims[2], t->dims[2], 1};
-    struct ngd_plan_tensor r = *t;
-
-    for (uint32_t i = 0; i < 3; i++) {
-        r.dims[i] = t->dims[order[i]];
-        r.strides[i] = contiguous ? packed[order[i]] : t->strides[order[i]];
-    }
-    return r;
-}
-
-static void form_transpose_bmm(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct form *f)
-{
-    static const int64_t as_is[] = {0, 1, 2}, swapped[] = {1, 0, 2};
-    const struct ngd_attr_value *pa = ngd_call_ints(call, "perm_x1"), *pb = ngd_call_ints(call, "perm_x2"),
-                                *py = ngd_call_ints(call, "perm_y");
-    struct ngd_plan_tensor x = permuted(ngd_call_in(plan, call, 0), pa, as_is, false),
-                           w = permuted(ngd_call_in(plan, call, 1), pb, as_is, false), y;
-    struct ngd_gemm *g = &f->g;
-
-    if (left_strides(&x, &g->ldx)) {
-        f->strided |= 1u;
-    } else {
-        x = permuted(ngd_call_in(plan, call, 0), pa, as_is, true);
-        left_strides(&x, &g->ldx);
-    }
-    if (right_strides(&w, false, &g->ldw, &g->nk)) {
-        f->strided |= 2u;
-    } else {
-        w = permuted(ngd_call_in(plan, call, 1), pb, as_is, true);
-        if (!right_strides(&w, false, &g->ldw, &g->nk)) { /* one column that is not contiguous: rows of one element */
-            g->nk = false;
-            g->ldw = w.strides[1];
-        }
-    }
-    g->wt = w.dtype;
-    g->i_w = 1;
-    g->batch = x.dims[0];
-    g->m = x.dims[1];
-    g->k = x.dims[2];
-    g->n = w.dims[2];
-    g->xt = x.dtype;
-    g->step_x = x.strides[0];
-    g->step_w = w.strides[0];
-    /* perm_y is its own inverse, so it gives the result's dimensions in the product's order. */
-    y = permuted(ngd_call_out(plan, call, 0), py, swapped, true);
-    g->step_y = y.strides[0];
-    g->ldy = y.strides[1];
-    g->by_batch = py->n && py->list[0] == 0;
-}
-
 /* ---- the operators -------------------------------------------------------------------------------- */
 
-typedef void (*form_fn)(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct form *f);
-
-static void form_mm(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct form *f)
+static ngd_status_t select_gemm(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads,
+                                uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag)
 {
-    form_product(plan, call, 0, f);
-}
+    struct ngd_gemm g;
 
-static void form_addmm(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct form *f)
-{
-    form_product(plan, call, 1, f);
-    f->g.alpha = (float)ngd_call_float(call, "alpha");
-    f->g.beta = (float)ngd_call_float(call, "beta");
-    /* As in PyTorch, a beta of 0 ignores the bias, even a NaN in it. */
-    if (f->g.beta != 0)
-        set_bias(f, ngd_call_in(plan, call, 0), 0);
-}
-
-static struct form form_with(form_fn form, const struct ngd_plan *plan, const struct ngd_plan_call *call)
-{
-    struct form f = {.g = {.alpha = 1, .beta = 1, .batch = 1, .i_bias = 0xff}};
-
-    form(plan, call, &f);
-    return f;
-}
-
-static ngd_status_t select_with(form_fn form, const struct ngd_plan *plan, const struct ngd_plan_call *call,
-                                uint32_t threads, uint32_t *strided_p, uint64_t *workspace_p)
-{
-    struct form f = form_with(form, plan, call);
-
-    *strided_p = f.strided;
-    *workspace_p = ((ngd_gemm_workspace(&f.g) + 63) & ~(uint64_t)63) * threads;
+    (void)diag;
+    ngd_gemm_of_call(plan, call, &g, strided_p);
+    *workspace_p = ((ngd_gemm_workspace(&g) + 63) & ~(uint64_t)63) * threads;
     return NGD_OK;
 }
 
-static ngd_status_t prepare_with(form_fn form, ngd_host_fn fn, struct ngd_host_prepare *p, struct ngd_diag *diag)
+static ngd_status_t prepare_with(ngd_host_fn fn, struct ngd_host_prepare *p, struct ngd_diag *diag)
 {
     struct ngd_gemm *g = ngd_arena_alloc(p->arena, sizeof(*g));
+    uint32_t strided;
 
     if (!g)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for the parameters of %s", p->call->op->name);
-    *g = form_with(form, p->plan, p->call).g;
+    ngd_gemm_of_call(p->plan, p->call, g, &strided);
     ngd_gemm_choose(g, p->isa);
     p->params = g;
     p->fn = fn;
@@ -857,20 +661,14 @@ static bool emit_rows(const struct ngd_host_call *call, struct ngd_strbuf *sb)
     return true;
 }
 
-#define GEMM_KERNEL(name, run_fn)                                                                                      \
-    static ngd_status_t select_##name(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads, \
-                                      uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag)               \
-    {                                                                                                                  \
-        (void)diag;                                                                                                    \
-        return select_with(form_##name, plan, call, threads, strided_p, workspace_p);                                  \
-    }                                                                                                                  \
-    static ngd_status_t prepare_##name(struct ngd_host_prepare *p, struct ngd_diag *diag)                              \
-    {                                                                                                                  \
-        return prepare_with(form_##name, run_fn, p, diag);                                                             \
-    }                                                                                                                  \
-    extern const struct ngd_host_kernel ngd_host_##name;                                                               \
-    const struct ngd_host_kernel ngd_host_##name = {                                                                   \
-        .select = select_##name, .prepare = prepare_##name, .emit = emit_rows, .family = NGD_STATIC_LINEAR}
+#define GEMM_KERNEL(name, run_fn)                                                         \
+    static ngd_status_t prepare_##name(struct ngd_host_prepare *p, struct ngd_diag *diag) \
+    {                                                                                     \
+        return prepare_with(run_fn, p, diag);                                             \
+    }                                                                                     \
+    extern const struct ngd_host_kernel ngd_host_##name;                                  \
+    const struct ngd_host_kernel ngd_host_##name = {                                      \
+        .select = select_gemm, .prepare = prepare_##name, .emit = emit_rows, .family = NGD_STATIC_LINEAR}
 
 GEMM_KERNEL(mm, run_gemm_rows);
 GEMM_KERNEL(bmm, run_batch);

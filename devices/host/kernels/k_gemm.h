@@ -6,7 +6,7 @@
  * Matrix products: y[M,N] = alpha * x[M,K] * w + beta * bias, with sums in f32.
  *
  * w is stored once, as the client gave it: in rows of K ([N,K], a checkpoint's weights) or in rows of N ([K,N]).
- * There are four ways to compute. The capture chooses one from the planned shape, never from the actual rows:
+ * There are five ways to compute. The capture chooses one from the planned shape, never from the actual rows:
  *
  *   dot   w in rows of K, few rows of x. Weight rows are streamed in the order of memory; each vector of weights is
  *         widened and multiplied with 4 rows of x at a time. An element's sum runs in SIMD_W lanes along K, which are
@@ -16,10 +16,17 @@
  *         L2 cache. LIBXSMM, or our own kernel without it, multiplies blocks of NGD_GEMM_RB rows with them. If a
  *         replay has few rows, the same sums are computed without a tile, or without rows that nobody needs.
  *   tiles bf16 w in rows of K on a CPU with AMX, any number of rows of x: k_gemm_amx.c. Chosen by N and K alone.
+ *   panels
+ *         on a CPU with AMX, instead of wide: quantised w in any layout, and w in f16 or f32 in rows of K if the
+ * precision is not the highest: k_gemm_panel.c. 64 columns of w are split into bf16 terms in a workspace.
  *
  * Quantised weights (npu.weight_quant_batchmatmul) take `dot` and `wide`: dot has products of integers and lays x out
  * for them (k_gemm_quant.h), but for f8 products of f32; wide multiplies each weight with its scale when it fills a
- * tile.
+ * tile, and so does panels, unless all weights of a column have one scale.
+ *
+ * tiles and panels split x, and panels w, into bf16 terms (option matmul_precision). Products of terms i and j count if
+ * i + j is below 3, 2 or 1 with the precision highest, high or medium: all that matters to a sum in f32, or what leaves
+ * an error of 2^-13 or 2^-7 of |x| * |w|. The other ways always compute as for the highest.
  *
  * In each way, an element depends only on its row of x, its column of w and K: not on M, and not on the split.
  * wide serves NGD_GEMM_WIDE_ROWS planned rows and more (of at least NGD_GEMM_NT / 2 columns), dot and axpy serve the
@@ -32,10 +39,18 @@
 #define NGD_GEMM_MC 192 /* rows per pass over a tile: their sums are 48 KiB */
 #define NGD_GEMM_RB 24  /* rows per call of the multiplying kernel */
 
+#define NGD_GEMM_PASS_ROWS 512 /* most rows of a pass, in any way */
+
 #define NGD_GEMM_FEW_ROWS  8  /* actual rows up to which a `wide` product does not fill a block */
 #define NGD_GEMM_WIDE_ROWS 48 /* planned rows from which on `wide` is chosen */
 
-typedef enum ngd_gemm_way { NGD_GEMM_DOT, NGD_GEMM_AXPY, NGD_GEMM_WIDE, NGD_GEMM_TILES } ngd_gemm_way_t;
+typedef enum ngd_gemm_way {
+    NGD_GEMM_DOT,
+    NGD_GEMM_AXPY,
+    NGD_GEMM_WIDE,
+    NGD_GEMM_TILES,
+    NGD_GEMM_PANELS
+} ngd_gemm_way_t;
 
 /* c[rows][64] (+)= x[rows][k], rows of ldx elements, times w[k][64]. */
 typedef void (*ngd_gemm_mul_fn)(const float *w, const float *x, float *c);
@@ -90,6 +105,7 @@ struct ngd_gemm {
     bool plain_y;                  /* f32, alpha 1, no bias: a sum is the result */
     bool stream;                   /* w is larger than the caches: read one row of it at a time if M is 1 */
     uint8_t i_x, i_w, i_bias;      /* indices in ptrs; bias 0xff = none */
+    uint8_t precision;             /* NGD_PRECISION_* */
     struct ngd_gemm_quant quant;
     ngd_gemm_way_t way;
     uint64_t thread_workspace;
@@ -157,6 +173,10 @@ void ngd_gemm_pass(const struct ngd_gemm *g, int64_t rows, int64_t pass, int64_t
 void ngd_gemm_columns(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t pass, int64_t n0,
                       int64_t n1);
 
+/* k_gemm_form.c. Describes a call of one of k_gemm.c's operators. *strided_p gets the bits of operands that may keep
+ * their strides. */
+void ngd_gemm_of_call(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct ngd_gemm *g,
+                      uint32_t *strided_p);
 /*
  * Describes a linear as a product: x is operand 0, w the index of the weight's operand, bias that of the bias (0xff:
  * none; the operand may be absent too). *strided_p gets the bits of operands that may keep their strides.
@@ -173,8 +193,34 @@ void ngd_gemm_amx_lay_out(const struct ngd_gemm *g, const char *x, int64_t rows,
 void ngd_gemm_amx_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
                       int64_t n1, const char *x);
 
-/* k_gemm_quant.c: describe a product with quantised weights; for wide, dequantise `depth` weights from k on of the
- * columns of a tile that begins at n: to[64][NGD_GEMM_KC]. */
+/* Returns the number of bf16 terms that add up to any element of the type. */
+static inline int64_t ngd_gemm_terms_of(ngd_dtype_t t)
+{
+    return t == NGD_F32 ? 3 : t == NGD_F16 ? 2 : 1;
+}
+/* tiles and panels: products of terms i and j count if i + j is below this. */
+static inline int64_t ngd_gemm_term_limit(const struct ngd_gemm *g)
+{
+    return 3 - g->precision;
+}
+/* tiles and panels: returns the terms of an element of x. */
+static inline int64_t ngd_gemm_x_terms(const struct ngd_gemm *g)
+{
+    const int64_t all = ngd_gemm_terms_of(g->xt), limit = ngd_gemm_term_limit(g);
+
+    return all < limit ? all : limit;
+}
+
+/* k_gemm_panel.c: say whether a product can go by panels; return the workspace for `rows` rows of x; compute columns
+ * [n0, n1) of rows [m0, m1), which are laid out at the beginning of the workspace. */
+bool ngd_gemm_panel_fits(const struct ngd_gemm *g);
+uint64_t ngd_gemm_panel_bytes(const struct ngd_gemm *g, int64_t rows);
+void ngd_gemm_panel_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
+                        int64_t n1);
+
+/* k_gemm_quant.c: describe a product with quantised weights; for wide and panels, dequantise `depth` weights from k on
+ * of columns [n, n + cols): to[cols][NGD_GEMM_KC]. Without d->scale the numbers stay as they are stored.
+ */
 #define NGD_GEMM_QUANT_ROOM (NGD_GEMM_NT * NGD_GEMM_KC * sizeof(float))
 void ngd_gemm_of_quant(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct ngd_gemm *g,
                        uint32_t *strided_p);
@@ -182,8 +228,8 @@ void ngd_gemm_of_quant(const struct ngd_plan *plan, const struct ngd_plan_call *
  * of which g has k. Each may have one more dimension in front. group: rows of K that share a scale; 0: all. */
 void ngd_gemm_of_quant_rows(const struct ngd_plan_tensor *w, const struct ngd_plan_tensor *scale,
                             const struct ngd_plan_tensor *offset, int64_t group, int64_t columns, struct ngd_gemm *g);
-void ngd_gemm_quant_widen(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t k, int64_t depth,
-                          float *to);
+void ngd_gemm_quant_widen(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t cols, int64_t k,
+                          int64_t depth, float *to);
 static inline int64_t ngd_gemm_groups(const struct ngd_gemm *g)
 {
     return g->k == 0 ? 0 : (g->k + g->quant.group - 1) / g->quant.group;

@@ -3,59 +3,46 @@
  * Products with bf16 weights in rows of K on AMX tiles; see k_gemm.h.
  *
  * A tile of A is 16 rows of the weight, 32 deep, read directly from the weight. B holds the rows of x. Each element is
- * split into up to three bf16 terms that add up to it exactly (8 + 8 + 8 bits of mantissa). A column of B is one term
- * of one row, in pairs along K, as the instruction needs them. A product of two bf16 is exact in f32, so only the sums
- * round, as they do everywhere. A column's sums are one chain along K, and the terms of a row are added at the end. So
- * an element depends only on its row of x and its column of w, whatever columns and tiles they are in.
+ * split into up to three bf16 terms that add up to it exactly (8 + 8 + 8 bits of mantissa); with a lower precision,
+ * into fewer, of which the last is rounded. A column of B is one term of one row, in pairs along K, as the instruction
+ * needs them. A product of two bf16 is exact in f32, so only the sums round, as they do everywhere. A column's sums are
+ * one chain along K, and the terms of a row are added at the end. So an element depends only on its row of x and its
+ * column of w, whatever columns and tiles they are in.
  *
  *     columns   0 .. m-1: high terms of the m rows    m .. 2m-1: middle terms    2m .. 3m-1: low terms
  *
  * Up to 5 rows fit in one tile, 16 in three. More rows are handled in blocks of 16. Numbers below 2^-126 count as 0.
  */
 #include "devices/host/kernels/k_gemm.h"
+#include "devices/host/kernels/k_gemm_tile_impl.h"
 #include "devices/host/kernels/unroll.h"
 #include <immintrin.h>
 #include <string.h>
 
-#define DEPTH      32 /* of a tile, in elements of K */
-#define TILE_ROWS  16
-#define TILE_BYTES 1024
-#define LINE       64
+#define DEPTH      NGD_TILE_DEPTH
+#define TILE_ROWS  NGD_TILE_ROWS
+#define TILE_BYTES NGD_TILE_BYTES
+#define LINE       NGD_TILE_LINE
 #define AHEAD      6  /* steps along K between a prefetch and its use */
 #define SUM_COLS   48 /* three tiles side by side */
-
-/* The "memory" clobber makes sure that data for a tile is stored before the tile is loaded. */
-#define TILE_LOAD(t, p, step) \
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(p), "r"((int64_t)(step)) : "memory")
-#define TILE_STORE(t, p, step) \
-    __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(p), "r"((int64_t)(step)) : "memory")
-#define TILE_ZERO(t)      __asm__ volatile("tilezero %%tmm" #t ::)
-#define TILE_DOT(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::)
-
-struct tile_config {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-};
 
 /* The layout of a block of rows in columns of B. */
 struct layout {
     int64_t rows;   /* of the block, at most 16 */
     int64_t terms;  /* of a row */
+    int64_t pitch;  /* columns from term to term */
     int64_t tiles;  /* of 16 columns */
     int64_t stride; /* columns stored of a tile: 16, fewer for a single small block */
     int64_t step;   /* bytes for each step along K */
 };
 
-static int64_t terms_of(const struct ngd_gemm *g)
-{
-    return g->xt == NGD_F32 ? 3 : g->xt == NGD_F16 ? 2 : 1;
-}
-
+/* only: there is no other block. For panels, each term has a tile of its own. */
 static struct layout layout_of(const struct ngd_gemm *g, int64_t rows, bool only)
 {
-    struct layout l = {.rows = rows, .terms = terms_of(g), .stride = 16};
-    const int64_t columns = l.rows * l.terms;
+    const bool panels = g->way == NGD_GEMM_PANELS;
+    struct layout l = {
+        .rows = rows, .terms = ngd_gemm_x_terms(g), .pitch = panels ? TILE_ROWS : rows, .stride = TILE_ROWS};
+    const int64_t columns = l.pitch * l.terms;
 
     l.tiles = (columns + 15) / 16;
     if (only && columns <= 4)
@@ -75,7 +62,7 @@ uint64_t ngd_gemm_amx_bytes(const struct ngd_gemm *g, int64_t rows)
 {
     const int64_t blocks = (rows + TILE_ROWS - 1) / TILE_ROWS;
 
-    return (uint64_t)(blocks * terms_of(g) * amx_steps(g)) * TILE_BYTES;
+    return (uint64_t)(blocks * ngd_gemm_x_terms(g) * amx_steps(g)) * TILE_BYTES;
 }
 
 /* ---- rows of x ------------------------------------------------------------------------------------------ */
@@ -93,48 +80,6 @@ static inline __m512 load_x(const struct ngd_gemm *g, const char *row, int64_t i
         _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, (const uint16_t *)(const void *)row + i)), 16));
 }
 
-/* Takes the next term, the upper half of what is left of x, as bf16. Infinities and NaN have one term only. */
-static inline __m256i take_term(__m512 *x)
-{
-    const __m512i top = _mm512_set1_epi32((int)0xffff0000);
-    const __mmask16 nan = _mm512_fpclass_ps_mask(*x, 0x81), odd = nan | _mm512_fpclass_ps_mask(*x, 0x18);
-    __m512i hi = _mm512_and_si512(_mm512_castps_si512(*x), top);
-
-    hi = _mm512_mask_or_epi32(hi, nan, hi, _mm512_set1_epi32(0x00400000)); /* its payload may be in the lower half */
-    *x = _mm512_maskz_sub_ps((__mmask16)~odd, *x, _mm512_castsi512_ps(hi));
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(hi, 16));
-}
-
-static inline void transpose(__m512i *v)
-{
-    __m512i t[16];
-
-    NGD_UNROLL for (int i = 0; i < 8; i++)
-    {
-        t[2 * i] = _mm512_unpacklo_epi32(v[2 * i], v[2 * i + 1]);
-        t[2 * i + 1] = _mm512_unpackhi_epi32(v[2 * i], v[2 * i + 1]);
-    }
-    NGD_UNROLL for (int i = 0; i < 4; i++)
-    {
-        v[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
-        v[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
-        v[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
-        v[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
-    }
-    NGD_UNROLL for (int i = 0; i < 4; i++)
-    {
-        t[i] = _mm512_shuffle_i32x4(v[i], v[i + 4], 0x88);
-        t[i + 4] = _mm512_shuffle_i32x4(v[i], v[i + 4], 0xdd);
-        t[i + 8] = _mm512_shuffle_i32x4(v[i + 8], v[i + 12], 0x88);
-        t[i + 12] = _mm512_shuffle_i32x4(v[i + 8], v[i + 12], 0xdd);
-    }
-    NGD_UNROLL for (int i = 0; i < 8; i++)
-    {
-        v[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
-        v[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
-    }
-}
-
 /* Lays out one step along K: the columns of all tiles, which are then transposed tile by tile, so that a row of a tile
  * is a pair along K. */
 static void lay_out_step(const struct ngd_gemm *g, const struct layout *l, const char *x, int64_t k, char *to)
@@ -143,19 +88,16 @@ static void lay_out_step(const struct ngd_gemm *g, const struct layout *l, const
     const __mmask16 mask = (__mmask16)((1u << l->stride) - 1);
     __m512i columns[SUM_COLS];
 
+    for (int64_t i = 0; i < l->tiles * 16; i++)
+        columns[i] = _mm512_setzero_si512();
     for (int64_t m = 0; m < l->rows; m++) {
         __m512 a = load_x(g, x + m * row, k), b = load_x(g, x + m * row, k + 16);
 
-        for (int64_t t = 0; t < l->terms; t++) {
-            const __m256i lo = take_term(&a), hi = take_term(&b);
-
-            columns[t * l->rows + m] = _mm512_inserti64x4(_mm512_castsi256_si512(lo), hi, 1);
-        }
+        for (int64_t t = 0; t < l->terms; t++)
+            columns[t * l->pitch + m] = ngd_tile_take(&a, &b, t == l->terms - 1);
     }
-    for (int64_t i = l->rows * l->terms; i < l->tiles * 16; i++)
-        columns[i] = _mm512_setzero_si512();
     for (int64_t t = 0; t < l->tiles; t++) {
-        transpose(columns + 16 * t);
+        ngd_tile_transpose(columns + 16 * t);
         for (int64_t i = 0; i < TILE_ROWS; i++, to += l->stride * 4)
             _mm512_mask_storeu_epi32(to, mask, columns[16 * t + i]);
     }
@@ -177,17 +119,13 @@ void ngd_gemm_amx_lay_out(const struct ngd_gemm *g, const char *x, int64_t rows,
 
 static void configure(int64_t stride)
 {
-    struct tile_config c = {.palette = 1};
+    struct ngd_tile_config c = ngd_tile_full();
 
-    for (int t = 0; t < 8; t++) {
-        c.rows[t] = TILE_ROWS;
-        c.row_bytes[t] = LINE;
-    }
     /* Sums and B; tmm4 is A, and tmm5 is A or, with three tiles of sums for each of two, a sum. */
     for (int t = 0; t < 8 && stride < 16; t++)
         if (t != 4 && t != 5)
             c.row_bytes[t] = (uint16_t)(stride * 4);
-    __asm__ volatile("ldtilecfg %0" ::"m"(c) : "memory");
+    NGD_TILE_CONFIG(c);
 }
 
 /* The addresses that a pass along K reads. */
@@ -219,51 +157,51 @@ static void pass_1(const struct pass *p, bool two, float *sums)
 {
     const char *a0 = p->a[0], *a1 = p->a[1], *b = p->b;
 
-    TILE_ZERO(0);
-    TILE_ZERO(1);
+    NGD_TILE_ZERO(0);
+    NGD_TILE_ZERO(1);
     for (int64_t s = 0; s < p->steps; s++, a0 += LINE, a1 += LINE, b += TILE_ROWS * p->b_row) {
-        TILE_LOAD(6, b, p->b_row);
+        NGD_TILE_LOAD(6, b, p->b_row);
         fetch(p, a0, s);
-        TILE_LOAD(4, a0, p->a_step);
-        TILE_DOT(0, 4, 6);
+        NGD_TILE_LOAD(4, a0, p->a_step);
+        NGD_TILE_DOT(0, 4, 6);
         if (two) {
             fetch(p, a1, s);
-            TILE_LOAD(5, a1, p->a_step);
-            TILE_DOT(1, 5, 6);
+            NGD_TILE_LOAD(5, a1, p->a_step);
+            NGD_TILE_DOT(1, 5, 6);
         }
     }
-    TILE_STORE(0, sums, SUM_COLS * 4);
+    NGD_TILE_STORE(0, sums, SUM_COLS * 4);
     if (two)
-        TILE_STORE(1, sums + TILE_ROWS * SUM_COLS, SUM_COLS * 4);
+        NGD_TILE_STORE(1, sums + TILE_ROWS * SUM_COLS, SUM_COLS * 4);
 }
 
 static void pass_2(const struct pass *p, bool two, float *sums)
 {
     const char *a0 = p->a[0], *a1 = p->a[1], *b = p->b;
 
-    TILE_ZERO(0);
-    TILE_ZERO(1);
-    TILE_ZERO(2);
-    TILE_ZERO(3);
+    NGD_TILE_ZERO(0);
+    NGD_TILE_ZERO(1);
+    NGD_TILE_ZERO(2);
+    NGD_TILE_ZERO(3);
     for (int64_t s = 0; s < p->steps; s++, a0 += LINE, a1 += LINE, b += 2 * TILE_BYTES) {
-        TILE_LOAD(6, b, LINE);
+        NGD_TILE_LOAD(6, b, LINE);
         fetch(p, a0, s);
-        TILE_LOAD(4, a0, p->a_step);
-        TILE_DOT(0, 4, 6);
-        TILE_LOAD(7, b + TILE_BYTES, LINE);
-        TILE_DOT(1, 4, 7);
+        NGD_TILE_LOAD(4, a0, p->a_step);
+        NGD_TILE_DOT(0, 4, 6);
+        NGD_TILE_LOAD(7, b + TILE_BYTES, LINE);
+        NGD_TILE_DOT(1, 4, 7);
         if (two) {
             fetch(p, a1, s);
-            TILE_LOAD(5, a1, p->a_step);
-            TILE_DOT(2, 5, 6);
-            TILE_DOT(3, 5, 7);
+            NGD_TILE_LOAD(5, a1, p->a_step);
+            NGD_TILE_DOT(2, 5, 6);
+            NGD_TILE_DOT(3, 5, 7);
         }
     }
-    TILE_STORE(0, sums, SUM_COLS * 4);
-    TILE_STORE(1, sums + 16, SUM_COLS * 4);
+    NGD_TILE_STORE(0, sums, SUM_COLS * 4);
+    NGD_TILE_STORE(1, sums + 16, SUM_COLS * 4);
     if (two) {
-        TILE_STORE(2, sums + TILE_ROWS * SUM_COLS, SUM_COLS * 4);
-        TILE_STORE(3, sums + TILE_ROWS * SUM_COLS + 16, SUM_COLS * 4);
+        NGD_TILE_STORE(2, sums + TILE_ROWS * SUM_COLS, SUM_COLS * 4);
+        NGD_TILE_STORE(3, sums + TILE_ROWS * SUM_COLS + 16, SUM_COLS * 4);
     }
 }
 
@@ -271,38 +209,38 @@ static void pass_3(const struct pass *p, bool two, float *sums)
 {
     const char *a0 = p->a[0], *a1 = p->a[1], *b = p->b;
 
-    TILE_ZERO(0);
-    TILE_ZERO(1);
-    TILE_ZERO(2);
-    TILE_ZERO(3);
-    TILE_ZERO(5);
-    TILE_ZERO(6);
+    NGD_TILE_ZERO(0);
+    NGD_TILE_ZERO(1);
+    NGD_TILE_ZERO(2);
+    NGD_TILE_ZERO(3);
+    NGD_TILE_ZERO(5);
+    NGD_TILE_ZERO(6);
     for (int64_t s = 0; s < p->steps; s++, a0 += LINE, a1 += LINE, b += 3 * TILE_BYTES) {
         fetch(p, a0, s);
-        TILE_LOAD(4, a0, p->a_step);
-        TILE_LOAD(7, b, LINE);
-        TILE_DOT(0, 4, 7);
-        TILE_LOAD(7, b + TILE_BYTES, LINE);
-        TILE_DOT(1, 4, 7);
-        TILE_LOAD(7, b + 2 * TILE_BYTES, LINE);
-        TILE_DOT(2, 4, 7);
+        NGD_TILE_LOAD(4, a0, p->a_step);
+        NGD_TILE_LOAD(7, b, LINE);
+        NGD_TILE_DOT(0, 4, 7);
+        NGD_TILE_LOAD(7, b + TILE_BYTES, LINE);
+        NGD_TILE_DOT(1, 4, 7);
+        NGD_TILE_LOAD(7, b + 2 * TILE_BYTES, LINE);
+        NGD_TILE_DOT(2, 4, 7);
         if (two) {
             fetch(p, a1, s);
-            TILE_LOAD(4, a1, p->a_step);
-            TILE_DOT(6, 4, 7);
-            TILE_LOAD(7, b, LINE);
-            TILE_DOT(3, 4, 7);
-            TILE_LOAD(7, b + TILE_BYTES, LINE);
-            TILE_DOT(5, 4, 7);
+            NGD_TILE_LOAD(4, a1, p->a_step);
+            NGD_TILE_DOT(6, 4, 7);
+            NGD_TILE_LOAD(7, b, LINE);
+            NGD_TILE_DOT(3, 4, 7);
+            NGD_TILE_LOAD(7, b + TILE_BYTES, LINE);
+            NGD_TILE_DOT(5, 4, 7);
         }
     }
-    TILE_STORE(0, sums, SUM_COLS * 4);
-    TILE_STORE(1, sums + 16, SUM_COLS * 4);
-    TILE_STORE(2, sums + 32, SUM_COLS * 4);
+    NGD_TILE_STORE(0, sums, SUM_COLS * 4);
+    NGD_TILE_STORE(1, sums + 16, SUM_COLS * 4);
+    NGD_TILE_STORE(2, sums + 32, SUM_COLS * 4);
     if (two) {
-        TILE_STORE(3, sums + TILE_ROWS * SUM_COLS, SUM_COLS * 4);
-        TILE_STORE(5, sums + TILE_ROWS * SUM_COLS + 16, SUM_COLS * 4);
-        TILE_STORE(6, sums + TILE_ROWS * SUM_COLS + 32, SUM_COLS * 4);
+        NGD_TILE_STORE(3, sums + TILE_ROWS * SUM_COLS, SUM_COLS * 4);
+        NGD_TILE_STORE(5, sums + TILE_ROWS * SUM_COLS + 16, SUM_COLS * 4);
+        NGD_TILE_STORE(6, sums + TILE_ROWS * SUM_COLS + 32, SUM_COLS * 4);
     }
 }
 
@@ -346,7 +284,7 @@ static void put_amx_sums(const struct ngd_gemm *g, const struct ngd_gemm_data *d
             s = _mm512_add_ps(s, _mm512_loadu_ps(sums + l->rows));
         v[i] = _mm512_castps_si512(s);
     }
-    transpose(v);
+    ngd_tile_transpose(v);
     for (int64_t i = 0; i < l->rows; i++) {
         _Alignas(64) float row[16];
 
@@ -413,5 +351,5 @@ void ngd_gemm_amx_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, i
         }
         step = two ? 2 * TILE_ROWS : TILE_ROWS;
     }
-    __asm__ volatile("tilerelease" ::);
+    NGD_TILE_RELEASE();
 }

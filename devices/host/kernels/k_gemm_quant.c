@@ -84,6 +84,7 @@ void ngd_gemm_of_quant_rows(const struct ngd_plan_tensor *w, const struct ngd_pl
     g->ldw = q->w_n * (int64_t)ngd_dtype_bytes(w->dtype); /* bytes */
     q->type = scale->dtype;
     q->offset_type = offset ? offset->dtype : scale->dtype;
+    q->i_offset = offset ? 0 : 0xff;
     antiquant_row_strides(scale, lead, ngd_gemm_groups(g), &q->scale_n, &q->scale_g);
     if (offset)
         antiquant_row_strides(offset, lead, ngd_gemm_groups(g), &q->offset_n, &q->offset_g);
@@ -290,6 +291,11 @@ static float antiquant(ngd_dtype_t type, const char *p, int64_t i)
     return type == NGD_U8 ? ngd_quant_half_of_e8m0(((const uint8_t *)p)[i]) : ngd_float_at(p, type, i);
 }
 
+float ngd_gemm_quant_scale(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n)
+{
+    return antiquant(g->quant.type, d->scale, n / g->quant.columns * g->quant.scale_n);
+}
+
 /* Widens the scales or offsets of columns [n, n + cols) to dst, as the area has them. */
 static void widen_antiquant(const struct ngd_gemm *g, ngd_dtype_t type, const char *p, int64_t n, int64_t cols,
                             int64_t step_n, int64_t step_g, float *dst)
@@ -378,11 +384,10 @@ static void dequantise(const struct ngd_gemm *g, const char *w, int64_t n, int64
     g->table->quant_widen[g->quant.form](w + n * g->ldw + (nibbles ? k / 2 : k), depth, offset, scale, to);
 }
 
-void ngd_gemm_quant_widen(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t k, int64_t depth,
-                          float *to)
+void ngd_gemm_quant_widen(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t cols, int64_t k,
+                          int64_t depth, float *to)
 {
     const struct ngd_gemm_quant *q = &g->quant;
-    const int64_t cols = g->n - n < NGD_GEMM_NT ? g->n - n : NGD_GEMM_NT;
 
     for (int64_t c = 0; c < cols; c++) {
         const int64_t at = (n + c) / q->columns;
@@ -391,7 +396,8 @@ void ngd_gemm_quant_widen(const struct ngd_gemm *g, const struct ngd_gemm_data *
             const int64_t group = (k + i) / q->group, left = (group + 1) * q->group - k - i;
 
             run = left < depth - i ? left : depth - i;
-            dequantise(g, d->w, n + c, k + i, run, antiquant(q->type, d->scale, at * q->scale_n + group * q->scale_g),
+            dequantise(g, d->w, n + c, k + i, run,
+                       d->scale ? antiquant(q->type, d->scale, at * q->scale_n + group * q->scale_g) : 1,
                        d->offset ? antiquant(q->offset_type, d->offset, at * q->offset_n + group * q->offset_g) : 0,
                        to + c * NGD_GEMM_KC + i);
         }

@@ -155,9 +155,8 @@ SIMD_INLINE float quant_total(quant_f v)
 #define QUANT_BYTES_f4(n) ((n) / 2)
 #define quant_begin_f4    quant_begin_i8
 
-/* Keeps the compiler from adding up the products of two vectors first, which takes more registers than there are. */
 #if NGD_SIMD >= 8
-#define QUANT_KEEP(v) __asm__("" : "+x"(v))
+#define QUANT_KEEP(v) NGD_KEEP(v)
 #else
 #define QUANT_KEEP(v) ((void)(v))
 #endif

@@ -224,7 +224,8 @@ static void form(const struct ngd_plan *plan, const struct ngd_plan_call *call, 
     if (p.norm)
         f->norm_bytes = round_to_lines(rows * (uint64_t)f->g[0].k * (uint64_t)element_size(f->g[0].xt));
     if (p.gate)
-        f->tile_bytes = (rows < NGD_GEMM_MC ? rows : NGD_GEMM_MC) * GATE_COLS * (uint64_t)element_size(f->g[0].xt);
+        f->tile_bytes =
+            (rows < NGD_GEMM_PASS_ROWS ? rows : NGD_GEMM_PASS_ROWS) * GATE_COLS * (uint64_t)element_size(f->g[0].xt);
     f->tile_bytes = round_to_lines(f->tile_bytes);
     f->thread_workspace = f->norm_bytes + 2 * f->tile_bytes + round_to_lines(most);
 }

@@ -69,7 +69,7 @@ SIMD_INLINE qmm_i qmm_add(qmm_i sum, qmm_v w, qmm_v x, const bool low)
                                   qmm_widened(_mm256_extracti128_si256(w, 1), _mm256_extracti128_si256(x, 1))));
     sum = _mm256_add_epi32(
         sum, _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)), _mm256_set1_epi16(1)));
-    __asm__("" : "+x"(sum)); /* otherwise gcc adds sums of several steps, for which there are too few registers */
+    NGD_KEEP(sum);
     return sum;
 }
 #elif defined(QMM_NEON)

@@ -10,4 +10,12 @@
 #define NGD_UNROLL _Pragma("GCC unroll 16")
 #endif
 
+/* Says that vector v is needed in a register here. Otherwise gcc may add the products of several steps first, for which
+ * there are too few registers. */
+#ifdef NGD_EMULATE
+#define NGD_KEEP(v) ((void)(v))
+#else
+#define NGD_KEEP(v) __asm__("" : "+x"(v))
+#endif
+
 #endif
