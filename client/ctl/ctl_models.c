@@ -168,6 +168,8 @@ static int load_option(const struct ctl_command *command, struct npugraph_model_
         p->name = value;
     } else if (strcmp(name, "kv-dtype") == 0) {
         p->kv_dtype = value;
+    } else if (strcmp(name, "matmul-precision") == 0) {
+        p->matmul_precision = value; /* the daemon checks it */
     } else if (strcmp(name, "kv-policy") == 0) {
         p->kv_policy = ctl_parse_word(command, name, &npugraph__v1__kv_policy__descriptor, value);
         return p->kv_policy != NPUGRAPH_KV_POLICY_DEFAULT ? 0 : 2;
@@ -204,8 +206,8 @@ int ctl_cmd_load(struct ctl *ctl, int argc, char **argv)
 
     npugraph_model_params_init(&params);
     while ((name = ctl_next_beside(&o, "no-prefix-sharing share-prefixes public private",
-                                   "name max-context max-batch chunk block-size kv-bytes kv-dtype kv-policy devices "
-                                   "share-with",
+                                   "name max-context max-batch chunk block-size kv-bytes kv-dtype kv-policy "
+                                   "matmul-precision devices share-with",
                                    &value, &dir, "one directory, please")) != NULL)
         if (strcmp(name, "?") == 0 || load_option(o.command, &params, name, value) != 0)
             return 2;

@@ -69,7 +69,8 @@ const struct ctl_command ctl_commands[] = {
     {"load",
      "DIR|FILE [--name NAME] [--max-context N] [--max-batch N] [--chunk N] [--block-size N] [--kv-bytes SIZE] "
      "[--kv-dtype "
-     "f32|f16|bf16] [--kv-policy refuse|preempt] [--no-prefix-sharing] [--devices LIST] [--share-with LIST | --public "
+     "f32|f16|bf16] [--kv-policy refuse|preempt] [--matmul-precision highest|high|medium] [--no-prefix-sharing] "
+     "[--devices LIST] [--share-with LIST | --public "
      "| "
      "--private] "
      "[--share-prefixes]",
@@ -84,6 +85,8 @@ const struct ctl_command ctl_commands[] = {
      "out, --kv-policy preempt takes those of another sequence, which computes them again later. Layers with a "
      "sliding\n"
      "window hold no more of a context than the window and --chunk rows.\n"
+     "--matmul-precision is what matrix products may lose for speed: nothing, half or most of the digits of f32\n"
+     "(docs/options.md).\n"
      "--devices host:0,host:1 divides the model's heads and MLP among devices, which compute each step together.\n"
      "Who may use it: --share-with uid:1000,group:team, --public or --private. Without one of these, everybody if an\n"
      "administrator loads it, otherwise only its owner. --share-prefixes lets its users' prompts share beginnings.",

@@ -405,6 +405,7 @@ static void own_refusal(const struct load *l, bool prefill)
 static int register_model_graph(struct load *l, bool prefill, uint64_t *graph_p)
 {
     const struct npugraph_place place = {l->device, l->group};
+    const struct npugraph_option precision = {"matmul_precision", l->params->matmul_precision};
     struct ngd_strbuf sb;
     char name[96];
     int rc;
@@ -413,8 +414,8 @@ static int register_model_graph(struct load *l, bool prefill, uint64_t *graph_p)
     snprintf(name, sizeof(name), "%s.%s", l->name, prefill ? "prefill" : "decode");
     rc = npugraph__checkpoint_graph(l->ck, &l->shape, name, prefill, &sb, l->err);
     if (rc == 0)
-        rc = npugraph_graph_register(l->client, &place, ngd_strbuf_str(&sb), l->bindings, l->n_bindings, NULL, 0,
-                                     graph_p, l->err);
+        rc = npugraph_graph_register(l->client, &place, ngd_strbuf_str(&sb), l->bindings, l->n_bindings, &precision,
+                                     precision.value != NULL, graph_p, l->err);
     if (rc != 0)
         own_refusal(l, prefill);
     ngd_strbuf_fini(&sb);

@@ -26,7 +26,9 @@ struct npugraph_model_params {
     uint64_t
         kv_bytes; /* 0 = room for max_batch sequences of max_context, or what is left of nine tenths of the device */
     const char *kv_dtype; /* "f32", "f16", "bf16"; NULL = the dtype of the weights */
-    bool keep;            /* the model outlives this client; default true */
+    /* "highest", "high", "medium": what matrix products may lose (docs/options.md); NULL = "highest" */
+    const char *matmul_precision;
+    bool keep; /* the model outlives this client; default true */
     enum npugraph_kv_policy kv_policy;
     bool no_prefix_sharing; /* compute every prompt from its beginning */
     /* Who may use the model besides its owner and administrators: these identities ("uid:1000", "group:team"),

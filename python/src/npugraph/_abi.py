@@ -387,6 +387,7 @@ class npugraph_model_params(Structure):
         ("block_size", c_uint32),
         ("kv_bytes", c_uint64),
         ("kv_dtype", c_char_p),
+        ("matmul_precision", c_char_p),
         ("keep", c_bool),
         ("kv_policy", c_int),
         ("no_prefix_sharing", c_bool),

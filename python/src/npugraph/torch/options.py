@@ -7,6 +7,8 @@ import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
+
 from ..client import Client
 
 Pass = Callable[..., Any]
@@ -14,7 +16,8 @@ Pass = Callable[..., Any]
 # The daemon has these options (docs/options.md); it checks their values.
 DAEMON = ("force_eager", "force_recapture", "capture_limit", "capture_limit_policy", "capture_error_mode", "inplace_pass",
           "input_inplace_pass", "pattern_fusion_pass", "remove_noop_ops", "remove_cat_ops", "disable_passes",
-          "assign_streams", "allow_excess_precision", "reuse_graph_pool_in_same_fx", "use_graph_pool", "clone_input",
+          "assign_streams", "allow_excess_precision", "matmul_precision", "reuse_graph_pool_in_same_fx", "use_graph_pool",
+          "clone_input",
           "clone_output", "frozen_parameter", "static_kernel_compile", "disable_static_kernel_compile_cache",
           "bucket_policy", "merge_replays", "dump_tensor_data", "data_dump_stage", "data_dump_dir", "debug_dump",
           "debug_dump_dir", "deadlock_check", "verify_every_n")
@@ -47,7 +50,10 @@ class Options:
 
 
 def parse_options(given: Mapping[str, Any] | None) -> Options:
-    """Checks the options of torch.compile. ValueError, TypeError: an unknown name or a bad value, and what is allowed."""
+    """Checks the options of torch.compile. ValueError, TypeError: an unknown name or a bad value, and what is allowed.
+
+    Without the option matmul_precision, torch.set_float32_matmul_precision counts.
+    """
     options = Options()
     own = {field.name for field in dataclasses.fields(Options)} - {"daemon", "passes"}
     for name, value in (given or {}).items():
@@ -66,6 +72,8 @@ def parse_options(given: Mapping[str, Any] | None) -> Options:
             hint = f"; is it {near[0]}?" if near else ""
             raise ValueError(f"there is no option {name}{hint} The options are: {', '.join(known)}")
     _check_own(options)
+    if "matmul_precision" not in options.daemon and torch.get_float32_matmul_precision() != "highest":
+        options.daemon["matmul_precision"] = torch.get_float32_matmul_precision()
     return options
 
 
