@@ -50,6 +50,7 @@ struct npugraph__weight {
     enum npugraph__split split;
     const struct npugraph__kind *kind;
     bool absent;      /* this rank does not have it */
+    bool apart;       /* only what is made of it is a part of the model's graphs */
     const char *file; /* shard, below the directory */
     char dtype[16];   /* of floats after loading; the graph's text needs it */
     uint64_t buffer;  /* after loading; 0 = not yet */
@@ -68,6 +69,13 @@ double npugraph__weight_elements(const struct npugraph__weight *w);
 void npugraph__weights_divide(struct npugraph__weights *weights, uint32_t rank, uint32_t ranks);
 struct npugraph__weight *npugraph__weights_find(const struct npugraph__weights *weights, const char *name);
 struct npugraph__weight *npugraph__weights_stored(const struct npugraph__weights *weights, const char *name);
+
+/* A weight that is made of others, once, when they are loaded. */
+struct npugraph__made {
+    char label[96];
+    char dtype[16]; /* once a graph is written */
+    int64_t rows, columns;
+};
 
 /* ---- what a layer keeps, and tables ---- */
 
@@ -104,6 +112,8 @@ struct npugraph__checkpoint {
     char architecture[64];
     int64_t vocab, hidden, layers, positions;
     struct npugraph__weights weights;
+    struct npugraph__made *made;
+    size_t n_made;
     struct npugraph__cache *caches;
     size_t n_caches;
     struct npugraph__rope *ropes;
@@ -150,5 +160,8 @@ void npugraph__checkpoint_free(struct npugraph__checkpoint *ck);
 /* Appends the text of the graph for prefill or for decode steps, of the rank that the weights were divided for. */
 int npugraph__checkpoint_graph(const struct npugraph__checkpoint *ck, const struct npugraph__shape *shape,
                                const char *name, bool prefill, struct ngd_strbuf *sb, struct npugraph_error *err);
+/* Appends the text of the graph that makes what ck->made names: states, which one replay writes. */
+int npugraph__checkpoint_made_graph(const struct npugraph__checkpoint *ck, const char *name, struct ngd_strbuf *sb,
+                                    struct npugraph_error *err);
 
 #endif

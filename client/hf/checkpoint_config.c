@@ -316,6 +316,7 @@ void npugraph__checkpoint_free(struct npugraph__checkpoint *ck)
     free(ck->weights.files);
     json_decref(ck->weights.by_name);
     free(ck->weights.items);
+    free(ck->made);
     free(ck->caches);
     free(ck->ropes);
     json_decref(ck->config);

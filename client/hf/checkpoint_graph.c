@@ -54,23 +54,54 @@ static void put_decoder_graph(const struct npugraph__family_run *run, const char
     put("  return \"token\" = %%token, \"logits\" = %s\n}\n", run->logits);
 }
 
+static void put_made_graph(const struct npugraph__family_run *run, const char *name, struct ngd_strbuf *sb)
+{
+    put("npugraph 1\ngraph ");
+    ngd_strbuf_json_string(sb, name);
+    put(" {\n");
+    put_part(sb, &run->made_params);
+    put_part(sb, &run->made_states);
+    put_part(sb, &run->made_nodes);
+    put("}\n");
+}
+
+/* Runs the family and has put() write a graph of what it made. */
+static int write_graph(struct npugraph__family_run *run, const char *name,
+                       void (*put_graph)(const struct npugraph__family_run *, const char *, struct ngd_strbuf *),
+                       struct ngd_strbuf *sb)
+{
+    struct ngd_strbuf *const parts[] = {&run->params,      &run->states,      &run->nodes,
+                                        &run->made_params, &run->made_states, &run->made_nodes};
+    const size_t n = sizeof(parts) / sizeof(parts[0]);
+    int rc;
+
+    for (size_t i = 0; i < n; i++)
+        ngd_strbuf_init(parts[i]);
+    rc = npugraph__family_run(run);
+    if (rc == 0)
+        put_graph(run, name, sb);
+    if (rc == 0 && sb->failed)
+        rc = npugraph__error(run->err, 8, "NO_MEMORY", "out of memory");
+    for (size_t i = 0; i < n; i++)
+        ngd_strbuf_fini(parts[i]);
+    return rc;
+}
+
 int npugraph__checkpoint_graph(const struct npugraph__checkpoint *ck, const struct npugraph__shape *shape,
                                const char *name, bool prefill, struct ngd_strbuf *sb, struct npugraph_error *err)
 {
     struct npugraph__checkpoint copy = *ck; /* a run with a shape adds nothing to it */
     struct npugraph__family_run run = {.ck = &copy, .shape = shape, .prefill = prefill, .err = err};
-    int rc;
 
-    ngd_strbuf_init(&run.params);
-    ngd_strbuf_init(&run.states);
-    ngd_strbuf_init(&run.nodes);
-    rc = npugraph__family_run(&run);
-    if (rc == 0)
-        put_decoder_graph(&run, name, sb);
-    if (rc == 0 && sb->failed)
-        rc = npugraph__error(err, 8, "NO_MEMORY", "out of memory");
-    ngd_strbuf_fini(&run.params);
-    ngd_strbuf_fini(&run.states);
-    ngd_strbuf_fini(&run.nodes);
-    return rc;
+    return write_graph(&run, name, put_decoder_graph, sb);
+}
+
+int npugraph__checkpoint_made_graph(const struct npugraph__checkpoint *ck, const char *name, struct ngd_strbuf *sb,
+                                    struct npugraph_error *err)
+{
+    static const struct npugraph__shape any = {.max_context = 1, .block_size = 1, .num_blocks = 1, .kv_dtype = "f32"};
+    struct npugraph__checkpoint copy = *ck;
+    struct npugraph__family_run run = {.ck = &copy, .shape = &any, .err = err};
+
+    return write_graph(&run, name, put_made_graph, sb);
 }

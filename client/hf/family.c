@@ -286,7 +286,8 @@ static int run_protected(lua_State *lua)
     if (logits == NULL || len >= sizeof(run->logits))
         return luaL_error(lua, "build() must return the name of the logits");
     memcpy(run->logits, logits, len + 1);
-    if (run->n_weights != ck->weights.n || run->n_caches != ck->n_caches || run->n_ropes != ck->n_ropes)
+    if (run->n_weights != ck->weights.n || run->n_caches != ck->n_caches || run->n_ropes != ck->n_ropes ||
+        run->n_made != ck->n_made)
         return luaL_error(lua, "build() declares less in this run than in the one before");
     if (run->n_weights == 0 || run->n_caches == 0)
         return luaL_error(lua, "build() declares no %s", run->n_weights == 0 ? "weights" : "caches");

@@ -15,13 +15,15 @@ struct npugraph__family_run {
     struct npugraph__checkpoint *ck;
     const struct npugraph__shape *shape;
     bool prefill;
-    struct ngd_strbuf params, states, nodes; /* parts of the graph's text */
-    char logits[64];                         /* name of the value that build() returned */
+    struct ngd_strbuf params, states, nodes;                /* parts of the graph's text */
+    struct ngd_strbuf made_params, made_states, made_nodes; /* of the graph that makes weights */
+    bool making;                                            /* made() runs */
+    char logits[64];                                        /* name of the value that build() returned */
     struct npugraph_error *err;
-    bool refused;                        /* *err says why; otherwise Lua's message does */
-    size_t n_weights, n_caches, n_ropes; /* declared so far */
-    size_t n_states;                     /* pairs of states that are written */
-    size_t bytes;                        /* that the interpreter holds */
+    bool refused;                                /* *err says why; otherwise Lua's message does */
+    size_t n_weights, n_caches, n_ropes, n_made; /* declared so far */
+    size_t n_states;                             /* pairs of states that are written */
+    size_t bytes;                                /* that the interpreter holds */
     int steps_left, includes;
     int64_t until; /* on the thread's CPU clock, in ns */
 };

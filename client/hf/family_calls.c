@@ -22,6 +22,7 @@
 #define WEIGHTS_MAX 100000
 #define CACHES_MAX  1024 /* layers with a KV cache */
 #define ROPES_MAX   4
+#define MADE_MAX    4096
 #define TEXT_MAX    ((size_t)64 << 20) /* of a graph */
 
 /* ---- config.json ---- */
@@ -357,7 +358,8 @@ static struct npugraph__weight *declare_weight(lua_State *lua, const char *name,
         w->by_name = json_object();
     w->items = make_room(lua, w->items, w->n, WEIGHTS_MAX, sizeof(*w->items), "weights");
     x = &w->items[w->n++];
-    *x = (struct npugraph__weight){.rank = rank, .split = split, .kind = kind};
+    *x = (struct npugraph__weight){
+        .rank = rank, .split = split, .kind = kind, .apart = npugraph__family_of(lua)->making};
     if (json_object_set_new_nocheck(w->by_name, name, json_integer((json_int_t)w->n - 1)) != 0)
         refuse_family(lua, 8, "NO_MEMORY", "out of memory");
     if (kind->dtype != NULL)
@@ -374,12 +376,14 @@ static struct npugraph__weight *declare_weight(lua_State *lua, const char *name,
 
 static void put_weight(struct npugraph__family_run *run, const struct npugraph__weight *x)
 {
+    struct ngd_strbuf *params = x->apart ? &run->made_params : &run->params;
+
     if (x->kind->group_index)
         return;
-    ngd_strbuf_printf(&run->params, "  param %%%s : %s[", x->name, x->dtype);
+    ngd_strbuf_printf(params, "  param %%%s : %s[", x->name, x->dtype);
     for (uint32_t d = 0; d < x->rank; d++)
-        ngd_strbuf_printf(&run->params, "%s%" PRId64, d > 0 ? "," : "", x->shape[d]);
-    ngd_strbuf_append(&run->params, "]\n");
+        ngd_strbuf_printf(params, "%s%" PRId64, d > 0 ? "," : "", x->shape[d]);
+    ngd_strbuf_append(params, "]\n");
 }
 
 /* Declares a tensor, or finds it again. Returns its value; nil if this rank does not have it. */
@@ -398,6 +402,8 @@ static int push_weight(lua_State *lua, const char *name, uint32_t rank, const in
         return luaL_error(lua, "weight %s is declared twice, with different shapes or kinds", name);
     if (!again && run->shape != NULL && x != run->ck->weights.items + run->n_weights)
         return luaL_error(lua, "weight %s is not declared in the same order by each run", name);
+    if (x->apart != run->making)
+        return luaL_error(lua, "weight %s is declared both by made() and beside it", name);
     if (!again) {
         run->n_weights++;
         if (run->shape != NULL && !x->absent)
@@ -651,15 +657,69 @@ static int call_rope(lua_State *lua)
 static int call_emit(lua_State *lua)
 {
     struct npugraph__family_run *run = npugraph__family_of(lua);
+    struct ngd_strbuf *nodes = run->making ? &run->made_nodes : &run->nodes;
     size_t len;
     const char *text = luaL_checklstring(lua, 1, &len);
 
     if (run->shape == NULL)
         return 0;
-    if (len > TEXT_MAX - run->nodes.len)
+    if (len > TEXT_MAX - nodes->len)
         return luaL_error(lua, "the graph is larger than %d MiB", (int)(TEXT_MAX >> 20));
-    ngd_strbuf_append_n(&run->nodes, text, len);
+    ngd_strbuf_append_n(nodes, text, len);
     return 0;
+}
+
+/* Declares what made() makes, or finds it again. */
+static struct npugraph__made *next_made(lua_State *lua, const char *name, const char *dtype)
+{
+    struct npugraph__family_run *run = npugraph__family_of(lua);
+    struct npugraph__checkpoint *ck = run->ck;
+    struct npugraph__made m = {.rows = check_dim(lua, 2), .columns = check_dim(lua, 3)}, *again;
+
+    luaL_argcheck(lua, strlen(name) < sizeof(m.label), 1, "the name is too long");
+    luaL_argcheck(lua, strcmp(dtype, "f32") == 0 || strcmp(dtype, "f16") == 0 || strcmp(dtype, "bf16") == 0, 4,
+                  "must be f32, f16 or bf16");
+    snprintf(m.label, sizeof(m.label), "%s", name);
+    if (run->shape == NULL) {
+        ck->made = make_room(lua, ck->made, ck->n_made, MADE_MAX, sizeof(m), "weights that are made");
+        ck->made[ck->n_made++] = m;
+    }
+    again = &ck->made[run->n_made];
+    if (run->n_made >= ck->n_made || strcmp(again->label, name) != 0 || again->rows != m.rows ||
+        again->columns != m.columns)
+        luaL_error(lua, "each run must make the same weights");
+    run->n_made++;
+    snprintf(again->dtype, sizeof(again->dtype), "%s", dtype);
+    return again;
+}
+
+/*
+ * made(NAME, ROWS, COLUMNS, DTYPE, WRITE): a weight that the load makes of others, once. WRITE() declares these, emits
+ * nodes, and returns the value, [ROWS, COLUMNS]. All of that is no part of the model's graphs, which have the result
+ * alone, as the value that made() returns.
+ */
+static int call_made(lua_State *lua)
+{
+    struct npugraph__family_run *run = npugraph__family_of(lua);
+    const char *name = luaL_checkstring(lua, 1), *dtype = luaL_checkstring(lua, 4);
+    struct npugraph__made *m;
+
+    luaL_checktype(lua, 5, LUA_TFUNCTION);
+    luaL_argcheck(lua, !run->making, 5, "must not call made()");
+    m = next_made(lua, name, dtype);
+    run->making = true;
+    lua_pushvalue(lua, 5);
+    lua_call(lua, 0, 1);
+    run->making = false;
+    if (run->shape != NULL) {
+        ngd_strbuf_printf(&run->made_states, "  state %%%s : %s[%" PRId64 ",%" PRId64 "]\n", m->label, m->dtype,
+                          m->rows, m->columns);
+        ngd_strbuf_printf(&run->made_nodes, "  aten.copy_(%%%s, %s)\n", m->label, luaL_checkstring(lua, -1));
+        ngd_strbuf_printf(&run->params, "  param %%%s : %s[%" PRId64 ",%" PRId64 "]\n", m->label, m->dtype, m->rows,
+                          m->columns);
+    }
+    lua_pushfstring(lua, "%%%s", m->label);
+    return 1;
 }
 
 void npugraph__family_calls(lua_State *lua)
@@ -672,7 +732,7 @@ void npugraph__family_calls(lua_State *lua)
         {"weight", call_weight},   {"tensor", call_tensor}, {"dtype", call_dtype},
         {"cache", call_cache},     {"rope", call_rope},     {"emit", call_emit},
         {"stored", call_stored},   {"keys", call_keys},     {"contains", call_contains},
-        {"like", call_like},
+        {"like", call_like},       {"made", call_made},
     };
     struct npugraph__family_run *run = npugraph__family_of(lua);
 

@@ -316,13 +316,30 @@ static int load_weights(struct load *l)
             continue;
         if (w->buffer == 0)
             rc = npugraph__error(l->err, 5, "TENSOR_MISSING", "%s: %s was not loaded", w->file, w->name);
-        if (!w->kind->group_index)
+        if (!w->kind->group_index && !w->apart)
             l->bindings[l->n_bindings++] = (struct npugraph_binding){w->name, w->buffer};
     }
     return rc;
 }
 
-/* ---- KV states and tables -------------------------------------------------------------------------------- */
+/*
+ * Puts whose graph it is in front of a refusal that speaks of its text: its lines mean nothing to a reader who did not
+ * write them.
+ */
+static void own_refusal(const struct load *l, const char *which)
+{
+    struct npugraph_error *err = l->err;
+    char text[sizeof(err->message)];
+
+    if (strncmp(err->message, "line ", 5) != 0)
+        return;
+    snprintf(text, sizeof(text), "%s", err->message);
+    snprintf(
+        err->message, sizeof(err->message),
+        "the daemon refuses the %s graph that was made for the model %.64s, which is a defect of this library or of "
+        "its family's file; its author needs this: %.700s",
+        which, l->name, text);
+}
 
 static int make_buffer(struct load *l, const char *label, uint64_t bytes, const char *what, uint64_t *buffer_p)
 {
@@ -337,6 +354,89 @@ static int make_buffer(struct load *l, const char *label, uint64_t bytes, const 
     l->bindings[l->n_bindings++] = (struct npugraph_binding){label, *buffer_p};
     return 0;
 }
+
+/* ---- weights that are made of others ---------------------------------------------------------------------- */
+
+/* Gives back the buffers of weights of which others are made by now. */
+static void drop_apart(struct load *l)
+{
+    for (size_t i = 0; i < l->ck->weights.n; i++) {
+        const struct npugraph__weight *w = &l->ck->weights.items[i];
+        size_t at = 0;
+
+        while (w->apart && at < l->n_buffers && l->buffers[at] != w->buffer)
+            at++;
+        if (!w->apart || at == l->n_buffers)
+            continue;
+        npugraph_buffer_free(l->client, &w->buffer, 1, NULL);
+        l->buffers[at] = l->buffers[--l->n_buffers];
+    }
+}
+
+/* Makes buffers for what is made, and binds them. The graph that makes it has the weights beside. */
+static int bind_made(struct load *l, struct npugraph_binding *bindings, size_t *n_p)
+{
+    uint64_t id;
+    int rc = 0;
+
+    *n_p = 0;
+    for (size_t i = 0; i < l->ck->weights.n; i++)
+        if (l->ck->weights.items[i].apart && !l->ck->weights.items[i].kind->group_index)
+            bindings[(*n_p)++] =
+                (struct npugraph_binding){l->ck->weights.items[i].name, l->ck->weights.items[i].buffer};
+    for (size_t i = 0; rc == 0 && i < l->ck->n_made; i++) {
+        const struct npugraph__made *m = &l->ck->made[i];
+        const uint64_t size = strcmp(m->dtype, "f32") == 0 ? 4 : 2;
+
+        rc = make_buffer(l, m->label, (uint64_t)m->rows * (uint64_t)m->columns * size, m->label, &id);
+        bindings[(*n_p)++] = (struct npugraph_binding){m->label, id};
+    }
+    return rc;
+}
+
+/* Replays once the graph that makes weights of others. */
+static int replay_made(struct load *l, const struct ngd_strbuf *text, struct npugraph_binding *bindings)
+{
+    const struct npugraph_place place = {l->device, 0};
+    struct npugraph_replay replay = {0};
+    struct npugraph_result *result = NULL;
+    size_t n;
+    int rc = bind_made(l, bindings, &n);
+
+    if (rc == 0)
+        rc = npugraph_graph_register(l->client, &place, ngd_strbuf_str(text), bindings, n, NULL, 0, &replay.graph,
+                                     l->err);
+    if (rc != 0) {
+        own_refusal(l, "weights");
+        return rc;
+    }
+    rc = npugraph_replay(l->client, &replay, &result, l->err);
+    npugraph_result_free(result);
+    npugraph_graph_release(l->client, replay.graph, NULL);
+    return rc;
+}
+
+static int make_weights(struct load *l)
+{
+    struct npugraph_binding *bindings = calloc(l->ck->weights.n + l->ck->n_made, sizeof(*bindings));
+    struct ngd_strbuf text;
+    char name[96];
+    int rc;
+
+    if (bindings == NULL)
+        return npugraph__error(l->err, 8, "NO_MEMORY", "out of memory");
+    ngd_strbuf_init(&text);
+    snprintf(name, sizeof(name), "%s.made", l->name);
+    rc = npugraph__checkpoint_made_graph(l->ck, name, &text, l->err);
+    if (rc == 0)
+        rc = replay_made(l, &text, bindings);
+    drop_apart(l);
+    ngd_strbuf_fini(&text);
+    free(bindings);
+    return rc;
+}
+
+/* ---- KV states and tables -------------------------------------------------------------------------------- */
 
 static int make_rotary_table(struct load *l, const struct npugraph__rope *rope)
 {
@@ -383,25 +483,6 @@ static int make_kv(struct load *l)
 
 /* ---- graphs and model ------------------------------------------------------------------------------------ */
 
-/*
- * Puts whose graph it is in front of a refusal that speaks of its text: its lines mean nothing to a reader who did not
- * write them.
- */
-static void own_refusal(const struct load *l, bool prefill)
-{
-    struct npugraph_error *err = l->err;
-    char text[sizeof(err->message)];
-
-    if (strncmp(err->message, "line ", 5) != 0)
-        return;
-    snprintf(text, sizeof(text), "%s", err->message);
-    snprintf(
-        err->message, sizeof(err->message),
-        "the daemon refuses the %s graph that was made for the model %.64s, which is a defect of this library or of "
-        "its family's file; its author needs this: %.700s",
-        prefill ? "prefill" : "decode", l->name, text);
-}
-
 static int register_model_graph(struct load *l, bool prefill, uint64_t *graph_p)
 {
     const struct npugraph_place place = {l->device, l->group};
@@ -417,7 +498,7 @@ static int register_model_graph(struct load *l, bool prefill, uint64_t *graph_p)
         rc = npugraph_graph_register(l->client, &place, ngd_strbuf_str(&sb), l->bindings, l->n_bindings, &precision,
                                      precision.value != NULL, graph_p, l->err);
     if (rc != 0)
-        own_refusal(l, prefill);
+        own_refusal(l, prefill ? "prefill" : "decode");
     ngd_strbuf_fini(&sb);
     return rc;
 }
@@ -515,6 +596,8 @@ static int load_rank(struct load *l, uint32_t rank, uint64_t graphs[2])
     l->device = device_of_rank(l, rank);
     l->n_bindings = 0;
     rc = load_weights(l);
+    if (rc == 0 && l->ck->n_made != 0)
+        rc = make_weights(l);
     if (rc == 0 && rank == 0)
         rc = choose_sizes(l);
     if (rc == 0)
@@ -585,7 +668,7 @@ static int load_all(struct load *l, const char *dir)
         return rc;
     choose_name(l);
     leave_gguf(l);
-    all = l->ck->weights.n + 2 * (l->ck->n_caches + l->ck->n_ropes);
+    all = l->ck->weights.n + l->ck->n_made + 2 * (l->ck->n_caches + l->ck->n_ropes);
     l->bindings = calloc(all, sizeof(*l->bindings));
     l->buffers = calloc(all * l->ranks, sizeof(*l->buffers));
     l->rank_graphs = calloc(l->ranks, sizeof(*l->rank_graphs));

@@ -166,6 +166,10 @@ GPT_OSS = dict(
     num_attention_heads=4, num_key_value_heads=2, head_dim=16, vocab_size=120, num_local_experts=6, num_experts_per_tok=3,
     sliding_window=17, tie_word_embeddings=False, rope_theta=10000.0, rms_norm_eps=1e-5, rope_scaling=dict(
         YARN, truncate=False))
+QUANTISED_LATENT = dict(
+    hidden_size=64, num_attention_heads=2, num_key_value_heads=2, intermediate_size=64, vocab_size=120, kv_lora_rank=32,
+    qk_nope_head_dim=32, qk_rope_head_dim=32, v_head_dim=32, moe_intermediate_size=64, num_hidden_layers=2,
+    first_k_dense_replace=1, tie_word_embeddings=False, rope_theta=10000.0, rms_norm_eps=1e-6)
 MOE = dict(
     hidden_size=64, num_attention_heads=4, num_key_value_heads=2, intermediate_size=64, moe_intermediate_size=128,
     vocab_size=120, tie_word_embeddings=False, rope_theta=10000.0, rms_norm_eps=1e-6)
@@ -213,4 +217,12 @@ LATER = [
         dict(LATENT, num_attention_heads=6, num_key_value_heads=6), num_hidden_layers=2, q_lora_rank=26, attention_bias=True,
         first_k_dense_replace=1, n_routed_experts=12, num_experts_per_tok=4,
         n_group=4, topk_group=2, norm_topk_prob=True, routed_scaling_factor=1.7, rope_scaling=MSCALE, rms_norm_eps=1e-6)),
+    ("deepseek_fp8", "deepseek_v3", "f32", "FP8 as DeepSeek-V3 has it: blocks of 32 rows and columns, the last ones cut", dict(
+        dict(QUANTISED_LATENT, kv_lora_rank=48), q_lora_rank=48, n_routed_experts=8, n_shared_experts=1, num_experts_per_tok=3, n_group=4,
+        topk_group=2, norm_topk_prob=True, routed_scaling_factor=1.7, quantise=dict(
+            form="fp8", strategy="block", block=(32, 32), scales=torch.float32))),
+    ("deepseek_int4", "deepseek_v2", "f32", "a latent with int4 weights in groups of 32 with zero points, yarn with mscale", dict(
+        QUANTISED_LATENT, q_lora_rank=32, n_routed_experts=6, n_shared_experts=2, num_experts_per_tok=2,
+        topk_method="greedy", routed_scaling_factor=1.3, rope_scaling=MSCALE, quantise=dict(
+            form="ct", bits=4, group=32, scales=torch.bfloat16, zeros=True))),
 ]

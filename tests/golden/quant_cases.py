@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 
 def is_linear(name):
-    return name.endswith("_proj.weight")
+    return name.endswith(("_proj.weight", "_proj_with_mqa.weight"))
 
 
 def numbers_of(w, bits, group, scale_dtype):

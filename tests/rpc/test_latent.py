@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A model with a latent KV cache (MLA): what its cache takes, and that sequences say beside others what they say alone."""
+"""A model with a latent KV cache (MLA): what its cache takes, and that sequences say beside others what they say alone. The same
+of a model with quantised weights, of which one becomes floats."""
+import struct
 import threading
 
 from harness import *
@@ -8,6 +10,7 @@ from harness import *
 MODEL = SOURCE / "tests" / "golden" / "deepseek_lite"
 CONFIG = json.loads((MODEL / "config.json").read_text())
 PROMPTS = [[(5 + 7 * i + 3 * k * k) % 118 for k in range(3 + 9 * i)] for i in range(5)]
+QUANTISED = SOURCE / "tests" / "golden" / "deepseek_fp8"
 TOKENS = 16
 # Bytes of a token: a latent and the turned part of a key for each layer, in f32, for all heads together.
 TOKEN_BYTES = CONFIG["num_hidden_layers"] * (CONFIG["kv_lora_rank"] + CONFIG["qk_rope_head_dim"]) * 4
@@ -16,11 +19,11 @@ if CTL is None:
     skip_all("npugraphctl is missing")
 
 
-def load(daemon, name, *options):
+def load(daemon, name, *options, path=MODEL):
     with Client(daemon, session=False) as c:
         if name in [m.name for m in c.call("Sequences/ListModels", pb.ListModelsRequest()).models]:
             return
-    subprocess.run([CTL, "--quiet", "--address", daemon.address, "load", str(MODEL), "--name", name, "--max-context", "128", *options],
+    subprocess.run([CTL, "--quiet", "--address", daemon.address, "load", str(path), "--name", name, "--max-context", "128", *options],
                    check=True, capture_output=True)
 
 
@@ -68,17 +71,15 @@ def sizes(daemon):
     assert int(shown["kv_bytes"]) == m.kv_bytes, shown
 
 
-@test("ten sequences at once have the tokens and the logits' bits that each has alone")
-def together(daemon):
-    load(daemon, "latent")
+def together(daemon, name):
     with Client(daemon) as c:
-        alone = [told(c, prompt) for prompt in PROMPTS]
+        alone = [told(c, prompt, name) for prompt in PROMPTS]
     answers, errors = {}, []
 
     def work(i):
         try:
             with Client(daemon) as mine:
-                answers[i] = told(mine, PROMPTS[i % len(PROMPTS)])
+                answers[i] = told(mine, PROMPTS[i % len(PROMPTS)], name)
         except Exception as e:
             errors.append(e)
 
@@ -89,6 +90,57 @@ def together(daemon):
         t.join()
     assert not errors, errors
     assert len(answers) == 10 and all(answers[i] == alone[i % len(PROMPTS)] for i in answers)
+
+
+@test("ten sequences at once have the tokens and the logits' bits that each has alone")
+def of_floats(daemon):
+    load(daemon, "latent")
+    together(daemon, "latent")
+
+
+@test("the same with weights in FP8")
+def quantised(daemon):
+    load(daemon, "fp8", path=QUANTISED)
+    together(daemon, "fp8")
+
+
+def in_bf16(path):
+    """A copy of a checkpoint whose floats, but not the scales, are cut to bf16."""
+    to = SCRATCH / "bf16"
+    to.mkdir()
+    content = (path / "model.safetensors").read_bytes()
+    n = struct.unpack("<Q", content[:8])[0]
+    header, parts, at = json.loads(content[8 : 8 + n]), [], 0
+    for name, t in header.items():
+        if name == "__metadata__":
+            continue
+        begin, end = t["data_offsets"]
+        part = content[8 + n + begin : 8 + n + end]
+        if t["dtype"] == "F32" and not name.endswith("scale_inv"):
+            t["dtype"], part = "BF16", b"".join(part[i + 2 : i + 4] for i in range(0, len(part), 4))
+        t["data_offsets"] = [at, at + len(part)]
+        at += len(part)
+        parts.append(part)
+    head = json.dumps(header).encode()
+    (to / "model.safetensors").write_bytes(struct.pack("<Q", len(head)) + head + b"".join(parts))
+    (to / "config.json").write_text((path / "config.json").read_text())
+    return to
+
+
+@test("the quantised weight of a latent is held as floats of the checkpoint's type, and not beside them")
+def made(daemon):
+    config = json.loads((QUANTISED / "config.json").read_text())
+    numbers = config["num_attention_heads"] * (config["qk_nope_head_dim"] + config["v_head_dim"]) * config["kv_lora_rank"]
+    load(daemon, "fp8", path=QUANTISED)
+    load(daemon, "narrow", path=in_bf16(QUANTISED))
+    with Client(daemon) as c:
+        held = c.call("Memory/ListBuffers", pb.ListBuffersRequest()).buffers
+        for name, size in (("fp8", 4), ("narrow", 2)):
+            mine = [b.bytes for b in held if b.label.startswith(name + " ") and "kv_b_proj" in b.label]
+            assert mine == [numbers * size] * config["num_hidden_layers"], (name, mine, [b.label for b in held])
+        wide, narrow = (struct.unpack(f"<{config['vocab_size']}f", told(c, PROMPTS[2], name)[1]) for name in ("fp8", "narrow"))
+    most = max(abs(v) for v in wide)
+    assert 0 < max(abs(a - b) for a, b in zip(wide, narrow)) < 0.05 * most, (most, wide[:4], narrow[:4])
 
 
 @test("prompts in chunks of 7 rows say the same")
@@ -143,4 +195,4 @@ def preempted(daemon):
         assert tokens == expected
 
 
-main(f"--models-dir={SOURCE}")
+main(f"--models-dir={SOURCE}", f"--models-dir={SCRATCH}")

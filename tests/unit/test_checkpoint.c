@@ -248,6 +248,42 @@ START_TEST(deepseek_has_a_latent_cache)
 }
 END_TEST
 
+/* The weight that latents are expanded with is not multiplied by rows of K, so it becomes floats. */
+START_TEST(a_quantised_weight_of_a_latent_is_made_floats_once)
+{
+    struct npugraph_error err = {0};
+    struct npugraph__checkpoint *ck =
+        read_config(DEEPSEEK("2", ",\"quantization_config\":{\"quant_method\":\"fp8\",\"fmt\":\"e4m3\","
+                                  "\"activation_scheme\":\"dynamic\",\"weight_block_size\":[128,128]}"),
+                    &err);
+    const char *const apart[] = {"weight", "weight_scale_inv"};
+    struct ngd_strbuf text;
+
+    ck_assert_msg(ck != NULL, "%s", err.message);
+    ck_assert_uint_eq(ck->n_made, 2);
+    ck_assert_str_eq(ck->made[1].label, "model.layers.1.self_attn.kv_b_proj.floats");
+    for (int i = 0; i < 2; i++) {
+        char name[96];
+        const struct npugraph__weight *w;
+
+        snprintf(name, sizeof(name), "model.layers.0.self_attn.kv_b_proj.%s", apart[i]);
+        w = npugraph__weights_find(&ck->weights, name);
+        ck_assert(w != NULL && w->apart);
+        snprintf(name, sizeof(name), "model.layers.0.self_attn.o_proj.%s", apart[i]);
+        w = npugraph__weights_find(&ck->weights, name);
+        ck_assert(w != NULL && !w->apart);
+    }
+    snprintf(npugraph__weights_find(&ck->weights, "model.layers.1.self_attn.kv_a_layernorm.weight")->dtype, 16, "bf16");
+    ngd_strbuf_init(&text);
+    ck_assert_int_eq(npugraph__checkpoint_made_graph(ck, "m", &text, &err), 0);
+    ck_assert_ptr_nonnull(strstr(ngd_strbuf_str(&text), "state %model.layers.0.self_attn.kv_b_proj.floats : f32["));
+    ck_assert_ptr_nonnull(strstr(ngd_strbuf_str(&text), "state %model.layers.1.self_attn.kv_b_proj.floats : bf16["));
+    ck_assert_ptr_null(strstr(ngd_strbuf_str(&text), "o_proj"));
+    ngd_strbuf_fini(&text);
+    npugraph__checkpoint_free(ck);
+}
+END_TEST
+
 START_TEST(fields_of_deepseek_that_are_not_supported_are_refused)
 {
     static const struct {
@@ -279,9 +315,9 @@ START_TEST(fields_of_deepseek_that_are_not_supported_are_refused)
         {DEEPSEEK("2", ",\"qk_rope_head_dim\":7"), "FILE_UNSUPPORTED", "qk_rope_head_dim"},
         {DEEPSEEK("2", ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"mscale_all_dim\":\"1\"}"), "FILE_CORRUPT",
          "rope_scaling.mscale_all_dim"},
-        {DEEPSEEK("2", ",\"quantization_config\":{\"quant_method\":\"fp8\",\"activation_scheme\":\"dynamic\","
+        {DEEPSEEK("2", ",\"kv_lora_rank\":8193,\"quantization_config\":{\"quant_method\":\"fp8\","
                        "\"weight_block_size\":[128,128]}"),
-         "FILE_UNSUPPORTED", "quantization_config"},
+         "FILE_UNSUPPORTED", "quantization_config has model.layers.0.self_attn.kv_b_proj"},
         {DEEPSEEK("3", ""), "FILE_CORRUPT", "n_group"}, /* eight groups of one expert */
         {DEEPSEEK("3", ",\"n_group\":2,\"topk_group\":1,\"topk_method\":\"greedy\""), "FILE_UNSUPPORTED",
          "topk_method"},
@@ -642,6 +678,12 @@ START_TEST(families_have_bounds_and_nothing_to_reach_the_machine_with)
     expect_invalid("tensor('a', {2}, 'i3')\n", "no such kind");
     expect_invalid("tensor('a', {2, 3})\ntensor('a', {2, 4})\n", "declared twice");
     expect_invalid("tensor('a', {2, 3})\nweight('a', 2)\n", "declared twice");
+    expect_invalid("made('a', 2, 3, 'f32', 4)\n", "function expected");
+    expect_invalid("made('a', 2, 0, 'f32', function() end)\n", "1 or more");
+    expect_invalid("made('a', 2, 3, 'i8', function() end)\n", "f32, f16 or bf16");
+    expect_invalid("made('a', 2, 3, 'f32', function() return made('b', 2, 3, 'f32', function() end) end)\n",
+                   "must not call made()");
+    expect_invalid("weight('a', 2)\nmade('b', 2, 3, 'f32', function() return weight('a', 2) end)\n", "beside it");
     for (size_t i = 0; i < sizeof(absent) / sizeof(absent[0]); i++) {
         snprintf(text, sizeof(text), "vocab = %s\n", absent[i]);
         expect_invalid(text, "unknown variable");
@@ -654,7 +696,8 @@ UNIT_MAIN("client/checkpoint", defaults_are_those_of_transformers, qwen3_has_hea
           rope_settings_are_read_in_the_old_and_in_the_new_place,
           longrope_has_the_same_tables_in_the_old_and_in_the_new_form,
           rotary_tables_hold_cosine_and_sine_of_position_times_frequency, what_is_not_supported_is_refused_by_name,
-          deepseek_has_a_latent_cache, fields_of_deepseek_that_are_not_supported_are_refused,
+          deepseek_has_a_latent_cache, a_quantised_weight_of_a_latent_is_made_floats_once,
+          fields_of_deepseek_that_are_not_supported_are_refused,
           quantised_weights_that_are_not_supported_are_refused_with_their_field,
           gptq_and_awq_are_taken_or_refused_with_their_field, experts_may_be_quantised_all_of_a_layer_or_none,
           values_that_contradict_each_other_are_refused, a_directory_without_a_config_says_which_file_is_missing,

@@ -5,7 +5,8 @@
 -- gate(x, m), which gives the shares and the numbers of the experts of a row.
 --
 -- Attention has the absorbed form (docs/decisions/0044). The keys W_UK c and the values W_UV c of a token's latent c are
--- not made: a query is multiplied by W_UK, reads latents as keys and as values, and the result is multiplied by W_UV.
+-- not made: a query is multiplied by W_UK, reads latents as keys and as values, and the result is multiplied by W_UV. Both
+-- are floats, also where the checkpoint has them quantised (docs/decisions/0048).
 
 include "decoder"
 
@@ -67,7 +68,6 @@ function read_deepseek(d)
   d.head_dim = int("qk_rope_head_dim", 64)
   if d.head_dim % 2 ~= 0 then refuse("qk_rope_head_dim", "must be even") end
   read_decoder(d)
-  if has "quantization_config" then refuse("quantization_config", "is set: the weights of a latent must be floats") end
   head_dim = d.head_dim
   read_latent()
   expect("mlp_bias", false)
@@ -125,7 +125,8 @@ function attention(i, x, rope)
   local prefix = format("model.layers.%d.self_attn.", i)
   local q, q_rope = queries(x, prefix)
   local latents, ropes = write_latents(x, prefix, rope)
-  local kv_b = weight(prefix .. "kv_b_proj.weight", heads * (plain + value_dim), latent, "rows")
+  local kv_b = float_weight("kv_b", prefix .. "kv_b_proj", heads * (plain + value_dim), latent, "rows",
+    dtype(prefix .. "kv_a_layernorm.weight"))
   kv_b = node("kv_b", "aten.view", {kv_b}, format("size=[%d, %d, %d]", heads, plain + value_dim, latent))
   local up_k, up_v = node({"up_k", "up_v"}, "aten.split_with_sizes", {kv_b},
     format("split_sizes=[%d, %d], dim=1", plain, value_dim))

@@ -191,6 +191,24 @@ function quantised_parts(from, out, features, split)
   return w
 end
 
+local IDENTITY_MAX = 8192 -- its rows: 256 MiB while the model is loaded
+
+-- The weight of a linear, [out, features], as floats. A quantised one becomes floats of this type once, when the model is
+-- loaded: it is multiplied with the identity. from: the tensors' name.
+function float_weight(name, from, out, features, split, floats)
+  if not is_quantised(from) then return weight(from .. ".weight", out, features, split) end
+  if features > IDENTITY_MAX then
+    refuse("quantization_config", format("has %s, of which no more than %d columns can become floats", from, IDENTITY_MAX))
+  end
+  return made(from .. ".floats", out, features, floats, function()
+    local at = node(name .. "_at", "aten.arange", {}, format("end=%d, dtype=i32", features))
+    local row = node(name .. "_row", "aten.view", {at}, format("size=[%d, 1]", features))
+    local one = node(name .. "_one", "aten._to_copy", {node(name .. "_is", "aten.eq.Tensor", {at, row})}, "dtype=f32")
+    local columns = antiquant_linear(name .. "_columns", one, quantised_parts(from, out, features, split))
+    return node(name .. "_rows", "aten.t", {columns})
+  end)
+end
+
 -- y = x * w^T (+ the value of a bias), as linear() of decoder.lua has it. split: "rows" or "columns".
 function quantised_linear(name, x, from, out, features, bias, split)
   local w = quantised_parts(from, out, features, split)
