@@ -44,7 +44,10 @@ static bool take_some(const struct take_params *t, const struct ngd_host_call *c
     for (int64_t i = begin; i < end; i++) {
         if (!ngd_indices_get(&t->indices, index + i * t->index_size, limit, call, run, &v))
             return false;
-        memcpy(out + i * t->bytes, x + v * t->bytes, (size_t)t->bytes);
+        if (t->bytes == 4) /* an f32 of a row: a call of memcpy would take most of the time */
+            memcpy(out + i * 4, x + v * 4, 4);
+        else
+            memcpy(out + i * t->bytes, x + v * t->bytes, (size_t)t->bytes);
     }
     return true;
 }
