@@ -20,6 +20,8 @@ struct ngd_load_slice {
     const struct ngd_change *change; /* NULL: none; else the slice is one of what the tensor becomes */
     const int64_t *whole;            /* what the shape of the whole tensor must be, once it is changed */
     size_t rank;                     /* of that shape; 0: any */
+    const int32_t *order;            /* column i of numbers becomes the file's column order[i]; NULL: columns stay */
+    size_t n_order;
 };
 
 struct ngd_loaded {

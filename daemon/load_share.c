@@ -13,6 +13,7 @@ struct part {
     uint32_t dim;
     int64_t begin, end;
     const struct ngd_change *change;
+    struct ngd_digest order; /* of columns */
 };
 
 /* One loaded tensor. */
@@ -60,8 +61,14 @@ static struct ngd_buffer_object *make_shared_object(struct ngd_loaded *t, struct
 
 static struct part part_of_tensor(const struct ngd_loaded *t)
 {
-    return t->slice ? (struct part){t->slice->dim, t->slice->begin, t->slice->end, t->slice->change}
-                    : (struct part){0, 0, 0, NULL};
+    const struct ngd_load_slice *s = t->slice;
+    struct part part = {0};
+
+    if (s)
+        part = (struct part){.dim = s->dim, .begin = s->begin, .end = s->end, .change = s->change};
+    if (s && s->order)
+        ngd_digest_of(s->order, s->n_order * sizeof(*s->order), &part.order);
+    return part;
 }
 
 struct ngd_buffer_object *ngd_load_share_find(struct ngd_load_share *share, struct ngd_device *dev,
@@ -75,8 +82,8 @@ struct ngd_buffer_object *ngd_load_share_find(struct ngd_load_share *share, stru
     for (const struct shared *s = *bucket(share, file, offset); s && !buffer; s = s->next)
         if (ngd_file_id_equal(&s->file, file) && s->offset == offset && s->plane == t->tensor->plane &&
             s->part.dim == part.dim && s->part.begin == part.begin && s->part.end == part.end &&
-            s->part.change == part.change && ngd_buffer_device(s->buffer) == dev &&
-            ngd_buffer_bytes(s->buffer) == (t->bytes ? t->bytes : 1))
+            s->part.change == part.change && ngd_digest_equal(&s->part.order, &part.order) &&
+            ngd_buffer_device(s->buffer) == dev && ngd_buffer_bytes(s->buffer) == (t->bytes ? t->bytes : 1))
             buffer = ngd_buffer_ref(s->buffer);
     ngd_mutex_unlock(&share->lock);
     *found_p = buffer != NULL;

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/strbuf.h"
 #include "daemon/gguf.h"
+#include "daemon/load_order.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -102,8 +103,11 @@ static ngd_status_t choose_part(const struct ngd_load *load, struct ngd_loaded *
     if (status != NGD_OK)
         return status;
     memcpy(t->shape, t->whole, sizeof(t->shape));
-    if (!s || (s->end - s->begin == t->shape[s->dim] && !s->change))
+    if (!s || (s->end - s->begin == t->shape[s->dim] && !s->change && !s->order))
         return NGD_OK;
+    status = s->order ? ngd_load_order_check(t, s, diag) : NGD_OK;
+    if (status != NGD_OK)
+        return status;
     t->slice = s;
     t->bytes = t->bytes / (uint64_t)t->shape[s->dim] * (uint64_t)(s->end - s->begin);
     t->shape[s->dim] = s->end - s->begin;

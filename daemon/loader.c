@@ -16,6 +16,7 @@
 #include "base/read_at.h"
 #include "daemon/daemon.h"
 #include "daemon/gguf.h"
+#include "daemon/load_order.h"
 #include "daemon/load_share.h"
 #include "daemon/load_slices.h"
 #include "daemon/sandbox.h"
@@ -370,6 +371,8 @@ static ngd_status_t load_tensor(struct ngd_loader *l, struct ngd_load *load, int
     if (status != NGD_OK)
         return status;
     status = read_tensor(load, fd, t, buffer, m, diag);
+    if (status == NGD_OK && t->slice && t->slice->order)
+        status = ngd_load_order_apply(t, buffer, diag);
     if (status != NGD_OK) {
         ngd_buffer_unref(buffer);
         return status;

@@ -39,6 +39,8 @@ libngddaemon_la_SOURCES = \
 	daemon/load.h \
 	daemon/load_change.c \
 	daemon/load_change.h \
+	daemon/load_order.c \
+	daemon/load_order.h \
 	daemon/load_share.c \
 	daemon/load_share.h \
 	daemon/load_slices.c \

@@ -32,7 +32,7 @@ struct npugraph__kind {
     const char *dtype;  /* of the loaded tensor; NULL: f32, f16 or bf16, as the file has it */
     const char *change; /* struct npugraph_slice has it; NULL: none */
     uint32_t numbers;   /* that an element has; 0: it is no parameter of the model */
-    bool group_index;   /* the tensor is checked, and no part of the graph */
+    bool group_index;   /* it says in which group each column of another weight is */
 };
 /* Returns the kind with a name; NULL: there is none. */
 const struct npugraph__kind *npugraph__kind_find(const char *name);
@@ -49,11 +49,16 @@ struct npugraph__weight {
     int64_t begin;                 /* where the rank's slice begins in the dimension that is divided */
     enum npugraph__split split;
     const struct npugraph__kind *kind;
-    bool absent;      /* this rank does not have it */
-    bool apart;       /* only what is made of it is a part of the model's graphs */
-    const char *file; /* shard, below the directory */
-    char dtype[16];   /* of floats after loading; the graph's text needs it */
-    uint64_t buffer;  /* after loading; 0 = not yet */
+    bool absent;       /* this rank does not have it */
+    size_t group;      /* of a group index: columns of a group */
+    bool fixed;        /* of one: the columns must be in the order of groups */
+    int32_t *order;    /* of one, after loading: the columns by groups; NULL: they are in this order */
+    size_t same_order; /* of one: 1 + the number of an earlier one with this order, whose parameter serves; 0: none */
+    size_t ordered_by; /* 1 + the number of the group index of its columns; 0: none */
+    bool apart;        /* only what is made of it is a part of the model's graphs */
+    const char *file;  /* shard, below the directory */
+    char dtype[16];    /* of floats after loading; the graph's text needs it */
+    uint64_t buffer;   /* after loading; 0 = not yet */
     uint64_t bytes;
 };
 struct npugraph__weights {
@@ -67,6 +72,8 @@ struct npugraph__weights {
 double npugraph__weight_elements(const struct npugraph__weight *w);
 /* Changes the list to what rank `rank` of `ranks` has, without buffers. */
 void npugraph__weights_divide(struct npugraph__weights *weights, uint32_t rank, uint32_t ranks);
+/* Says that it is a parameter of a graph: a group index is one if columns have another order than groups. */
+bool npugraph__weight_is_param(const struct npugraph__weight *w);
 struct npugraph__weight *npugraph__weights_find(const struct npugraph__weights *weights, const char *name);
 struct npugraph__weight *npugraph__weights_stored(const struct npugraph__weights *weights, const char *name);
 

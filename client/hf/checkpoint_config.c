@@ -85,6 +85,11 @@ double npugraph__weight_elements(const struct npugraph__weight *w)
     return n;
 }
 
+bool npugraph__weight_is_param(const struct npugraph__weight *w)
+{
+    return !w->kind->group_index || (w->order != NULL && w->same_order == 0);
+}
+
 void npugraph__weights_divide(struct npugraph__weights *w, uint32_t rank, uint32_t ranks)
 {
     for (size_t i = 0; i < w->n; i++) {
@@ -315,6 +320,8 @@ void npugraph__checkpoint_free(struct npugraph__checkpoint *ck)
         free(ck->ropes[i].factors);
     free(ck->weights.files);
     json_decref(ck->weights.by_name);
+    for (size_t i = 0; i < ck->weights.n; i++)
+        free(ck->weights.items[i].order);
     free(ck->weights.items);
     free(ck->made);
     free(ck->caches);

@@ -378,7 +378,7 @@ static void put_weight(struct npugraph__family_run *run, const struct npugraph__
 {
     struct ngd_strbuf *params = x->apart ? &run->made_params : &run->params;
 
-    if (x->kind->group_index)
+    if (!npugraph__weight_is_param(x))
         return;
     ngd_strbuf_printf(params, "  param %%%s : %s[", x->name, x->dtype);
     for (uint32_t d = 0; d < x->rank; d++)
@@ -436,6 +436,31 @@ static int call_weight(lua_State *lua)
 
     luaL_argcheck(lua, split != NPUGRAPH__COLUMNS || rank == 2, 4, "a vector has no columns");
     return push_weight(lua, luaL_checkstring(lua, 1), rank, shape, split, check_kind(lua, 5));
+}
+
+/*
+ * columns_order(NAME, WEIGHT, COLUMNS, GROUP[, FIXED]): NAME has the group of each column of WEIGHT, which was declared
+ * before; groups have GROUP columns. Returns the order in which WEIGHT gets its columns, a value i32[COLUMNS], which is
+ * the same for equal orders; nil if they are in the order of groups, as they must be if FIXED.
+ */
+static int call_columns_order(lua_State *lua)
+{
+    struct npugraph__weights *all = &npugraph__family_of(lua)->ck->weights;
+    const int64_t columns = check_dim(lua, 3), group = check_dim(lua, 4);
+    struct npugraph__weight *w = npugraph__weights_find(all, luaL_checkstring(lua, 2)), *x;
+
+    luaL_argcheck(lua, w != NULL && w->rank == 2, 2, "is not declared as a matrix");
+    luaL_argcheck(lua, columns % group == 0, 4, "must divide the columns");
+    push_weight(lua, luaL_checkstring(lua, 1), 1, &columns, NPUGRAPH__WHOLE, npugraph__kind_find("group_index"));
+    x = npugraph__weights_find(all, luaL_checkstring(lua, 1));
+    x->group = (size_t)group;
+    x->fixed = lua_toboolean(lua, 5);
+    w = npugraph__weights_find(all, luaL_checkstring(lua, 2)); /* the list may have moved */
+    w->ordered_by = (size_t)(x - all->items) + 1;
+    if (x->order == NULL)
+        return 0;
+    lua_pushfstring(lua, "%%%s", x->same_order != 0 ? all->items[x->same_order - 1].name : x->name);
+    return 1;
 }
 
 /* tensor(NAME, {DIM, ...}[, KIND]): a tensor of any rank that each device has whole. */
@@ -732,7 +757,7 @@ void npugraph__family_calls(lua_State *lua)
         {"weight", call_weight},   {"tensor", call_tensor}, {"dtype", call_dtype},
         {"cache", call_cache},     {"rope", call_rope},     {"emit", call_emit},
         {"stored", call_stored},   {"keys", call_keys},     {"contains", call_contains},
-        {"like", call_like},       {"made", call_made},
+        {"like", call_like},       {"made", call_made},     {"columns_order", call_columns_order},
     };
     struct npugraph__family_run *run = npugraph__family_of(lua);
 

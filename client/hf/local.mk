@@ -10,6 +10,8 @@ libngdclient_hf_la_SOURCES = \
 	client/hf/checkpoint_config.c \
 	client/hf/checkpoint_copy.c \
 	client/hf/checkpoint_graph.c \
+	client/hf/column_order.c \
+	client/hf/column_order.h \
 	client/hf/family.c \
 	client/hf/family.h \
 	client/hf/family_builtin.c \

@@ -6,6 +6,7 @@
  */
 #include "base/strbuf.h"
 #include "client/hf/checkpoint.h"
+#include "client/hf/column_order.h"
 #include "client/hf/gguf.h"
 #include "client/hf/kv_groups.h"
 #include "client/hf/model_shape.h"
@@ -173,24 +174,62 @@ static void total_progress(void *user, uint64_t done, uint64_t total)
                     l->bytes_total > l->bytes_before + total ? l->bytes_total : l->bytes_before + total);
 }
 
-/* Checks that GPTQ's g_idx says that column i is in group i / size, whatever the size. It does not after act-order,
- * which puts columns into groups by another order. */
-static int check_group_index(struct load *l, const struct npugraph__weight *w)
+/* Puts a buffer of ours in the place of another one, which is freed. */
+static int exchange_buffer(struct load *l, uint64_t *buffer_p, const char *label, const void *content, uint64_t bytes)
 {
-    size_t n = (size_t)w->shape[0], size = 0, i = 0;
-    int32_t *index = calloc(n, sizeof(*index));
-    int rc = index != NULL ? npugraph_buffer_read(l->client, w->buffer, 0, index, n * sizeof(*index), l->err)
-                           : npugraph__error(l->err, 8, "NO_MEMORY", "out of memory");
+    uint64_t id;
+    size_t at = l->n_buffers;
+    int rc = npugraph_buffer_alloc(l->client, l->device, bytes, label, &id, l->err);
 
-    while (rc == 0 && size < n && index[size] == 0)
-        size++;
-    while (rc == 0 && i < n && size > 0 && index[i] == (int32_t)(i / size))
-        i++;
-    if (rc == 0 && i < n)
-        rc = npugraph__error(l->err, 3, "FILE_UNSUPPORTED",
-                             "%s: %s has column %zu in group %d: groups in another order than that of columns "
-                             "(act-order, desc_act) are not supported",
-                             w->file, w->stored, i, index[i]);
+    if (rc != 0)
+        return rc;
+    while (at > 0 && l->buffers[at - 1] != *buffer_p)
+        at--;
+    npugraph_buffer_free(l->client, buffer_p, 1, NULL);
+    l->buffers[at - 1] = *buffer_p = id;
+    return npugraph_buffer_write(l->client, id, 0, content, bytes, l->err);
+}
+
+static int refuse_order(const struct load *l, const struct npugraph__weight *w)
+{
+    char why[96] = "is not supported for experts";
+
+    if (l->ranks > 1)
+        snprintf(why, sizeof(why), "%u devices cannot divide among them; load the model on one", l->ranks);
+    return npugraph__error(l->err, 3, "FILE_UNSUPPORTED",
+                           "%s: %s has groups in another order than that of columns (act-order, desc_act), which %s",
+                           w->file, w->stored, why);
+}
+
+/* Reads the group of each column of a weight. If act-order has left columns in another order, the group index becomes
+ * the order in which the weight gets them, and x its elements. */
+static int read_group_index(struct load *l, struct npugraph__weight *w)
+{
+    const size_t n = (size_t)w->shape[0], groups = n / w->group;
+    const uint64_t bytes = n * sizeof(int32_t);
+    int32_t *index = calloc(n, sizeof(*index)), *order = calloc(n + groups, sizeof(*order));
+    enum npugraph__order is = NPUGRAPH__ORDER_SAME;
+    size_t at = 0;
+    int rc = index != NULL && order != NULL ? npugraph_buffer_read(l->client, w->buffer, 0, index, bytes, l->err)
+                                            : npugraph__error(l->err, 8, "NO_MEMORY", "out of memory");
+
+    free(w->order);
+    w->order = NULL;
+    if (rc == 0)
+        is = npugraph__column_order(index, n, w->group, order, &at);
+    if (is == NPUGRAPH__ORDER_WRONG)
+        rc = npugraph__error(l->err, 3, "FILE_CORRUPT",
+                             "%s: %s has column %zu in group %d; there are %zu groups of %zu columns each", w->file,
+                             w->stored, at, index[at], groups, w->group);
+    else if (is == NPUGRAPH__ORDER_OTHER && w->fixed)
+        rc = refuse_order(l, w);
+    else if (is == NPUGRAPH__ORDER_OTHER)
+        rc = exchange_buffer(l, &w->buffer, w->name, order, bytes);
+    if (rc == 0 && is == NPUGRAPH__ORDER_OTHER) {
+        w->order = order;
+        order = NULL;
+    }
+    free(order);
     free(index);
     return rc;
 }
@@ -212,34 +251,51 @@ static int check_tensor(struct load *l, const struct npugraph_tensor *t)
     snprintf(w->dtype, sizeof(w->dtype), "%s", t->dtype);
     w->buffer = t->buffer;
     w->bytes = t->bytes;
-    return w->kind->group_index ? check_group_index(l, w) : 0;
+    return w->kind->group_index ? read_group_index(l, w) : 0;
 }
 
-/* Tensors of a request, so that it stays far below what a message may have. */
+/* Tensors of a request, and bytes of the orders of their columns, so that it stays far below what a message may have.
+ */
 #define LOAD_TENSORS 4096
+#define LOAD_ORDERS  ((size_t)4 << 20)
 
 struct chosen {
     const char *names[LOAD_TENSORS];
     struct npugraph_slice slices[LOAD_TENSORS];
 };
 
-/* Chooses the next of the rank's weights in a file, from number *next_p on. Each is a slice, also if that is all of the
- * tensor, so that the daemon checks the shapes of all before it allocates memory for one. */
-static void choose_tensors(const struct load *l, const char *file, size_t *next_p, struct chosen *c,
+/* Chooses the next of the rank's weights in a file, or of its group indices, from number *next_p on. Each is a slice,
+ * also if that is all of the tensor, so that the daemon checks the shapes of all before it allocates memory for one. */
+static void choose_tensors(const struct load *l, const char *file, bool indices, size_t *next_p, struct chosen *c,
                            struct npugraph_load *q)
 {
+    const struct npugraph__weight *const items = l->ck->weights.items;
+    size_t ordered = 0;
+
     q->names = c->names;
     q->slices = c->slices;
     q->n_names = q->n_slices = 0;
-    for (; *next_p < l->ck->weights.n && q->n_names < LOAD_TENSORS; ++*next_p) {
-        const struct npugraph__weight *w = &l->ck->weights.items[*next_p];
-        uint32_t dim = w->split == NPUGRAPH__COLUMNS;
+    for (; *next_p < l->ck->weights.n && q->n_names < LOAD_TENSORS && ordered < LOAD_ORDERS; ++*next_p) {
+        const struct npugraph__weight *w = &items[*next_p], *by = w->ordered_by ? &items[w->ordered_by - 1] : NULL;
+        const uint32_t dim = w->split == NPUGRAPH__COLUMNS;
+        struct npugraph_slice *s = &c->slices[q->n_slices];
 
-        if (w->absent || strcmp(w->file, file) != 0)
+        if (w->absent || w->kind->group_index != indices || strcmp(w->file, file) != 0)
             continue;
         c->names[q->n_names++] = w->stored;
-        c->slices[q->n_slices++] = (struct npugraph_slice){w->stored, dim,     w->begin,       w->begin + w->shape[dim],
-                                                           w->full,   w->rank, w->kind->change};
+        *s = (struct npugraph_slice){.name = w->stored,
+                                     .dim = dim,
+                                     .begin = w->begin,
+                                     .end = w->begin + w->shape[dim],
+                                     .shape = w->full,
+                                     .rank = w->rank,
+                                     .change = w->kind->change};
+        if (by != NULL && by->order != NULL) {
+            s->order = by->order;
+            s->n_order = (size_t)by->shape[0];
+            ordered += s->n_order * sizeof(*s->order);
+        }
+        q->n_slices++;
     }
 }
 
@@ -258,7 +314,7 @@ static int load_chosen(struct load *l, const struct npugraph_load *q)
     return rc;
 }
 
-static int load_file(struct load *l, const char *file)
+static int load_file(struct load *l, const char *file, bool indices)
 {
     struct chosen *c = malloc(sizeof(*c));
     struct npugraph_load q = {.path = l->path, .device = l->device};
@@ -269,7 +325,7 @@ static int load_file(struct load *l, const char *file)
         return npugraph__error(l->err, 8, "NO_MEMORY", "out of memory");
     snprintf(l->path, sizeof(l->path), "%s/%s", l->place, file);
     while (rc == 0 && next < l->ck->weights.n) {
-        choose_tensors(l, file, &next, c, &q);
+        choose_tensors(l, file, indices, &next, c, &q);
         if (q.n_names != 0)
             rc = load_chosen(l, &q);
     }
@@ -303,12 +359,34 @@ static uint64_t count_bytes(struct load *l)
     return (uint64_t)(files * parts / full);
 }
 
+/* Finds orders that are equal, as those of linears of one input are: x is gathered once for them. */
+static void find_same_orders(struct npugraph__weights *all)
+{
+    for (size_t i = 0; i < all->n; i++) {
+        struct npugraph__weight *w = &all->items[i];
+
+        w->same_order = 0;
+        for (size_t k = 0; w->order != NULL && w->same_order == 0 && k < i; k++) {
+            const struct npugraph__weight *x = &all->items[k];
+
+            if (x->order != NULL && x->same_order == 0 && x->apart == w->apart && x->shape[0] == w->shape[0] &&
+                memcmp(x->order, w->order, (size_t)w->shape[0] * sizeof(*w->order)) == 0)
+                w->same_order = k + 1;
+        }
+    }
+}
+
+/* Loads group indices first, wherever they are: they say in which order columns are loaded. */
 static int load_weights(struct load *l)
 {
+    const size_t files = l->ck->weights.n_files;
     int rc = 0;
 
-    for (size_t i = 0; rc == 0 && i < l->ck->weights.n_files; i++)
-        rc = load_file(l, l->ck->weights.files[i]);
+    for (size_t i = 0; rc == 0 && i < files; i++)
+        rc = load_file(l, l->ck->weights.files[i], true);
+    find_same_orders(&l->ck->weights);
+    for (size_t i = 0; rc == 0 && i < files; i++)
+        rc = load_file(l, l->ck->weights.files[i], false);
     for (size_t i = 0; rc == 0 && i < l->ck->weights.n; i++) {
         const struct npugraph__weight *w = &l->ck->weights.items[i];
 
@@ -316,7 +394,7 @@ static int load_weights(struct load *l)
             continue;
         if (w->buffer == 0)
             rc = npugraph__error(l->err, 5, "TENSOR_MISSING", "%s: %s was not loaded", w->file, w->name);
-        if (!w->kind->group_index && !w->apart)
+        if (npugraph__weight_is_param(w) && !w->apart)
             l->bindings[l->n_bindings++] = (struct npugraph_binding){w->name, w->buffer};
     }
     return rc;
@@ -381,7 +459,7 @@ static int bind_made(struct load *l, struct npugraph_binding *bindings, size_t *
 
     *n_p = 0;
     for (size_t i = 0; i < l->ck->weights.n; i++)
-        if (l->ck->weights.items[i].apart && !l->ck->weights.items[i].kind->group_index)
+        if (l->ck->weights.items[i].apart && npugraph__weight_is_param(&l->ck->weights.items[i]))
             bindings[(*n_p)++] =
                 (struct npugraph_binding){l->ck->weights.items[i].name, l->ck->weights.items[i].buffer};
     for (size_t i = 0; rc == 0 && i < l->ck->n_made; i++) {

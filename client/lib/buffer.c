@@ -291,6 +291,8 @@ static int slice_messages(const struct npugraph_load *load, Npugraph__V1__Tensor
         items[i].shape = (int64_t *)s->shape;
         items[i].n_shape = s->rank;
         items[i].change = (Npugraph__V1__TensorChange)change;
+        items[i].order.data = (uint8_t *)s->order; /* the host is little endian, as the protocol */
+        items[i].order.len = s->order != NULL ? s->n_order * sizeof(*s->order) : 0;
         list[i] = &items[i];
     }
     *list_p = list;

@@ -128,6 +128,9 @@ struct npugraph_slice {
     uint32_t rank;
     const char *change; /* NULL: none; else a word of the protocol's TensorChange ("gptq_int4"), and the slice is one of
                            what the tensor becomes */
+    /* Column i of the numbers of a weight of i8 or int4 becomes the file's column order[i]; NULL: columns stay. */
+    const int32_t *order;
+    size_t n_order;
 };
 struct npugraph_load {
     const char *path;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory.LoadSafetensors: runs as a job on the loading threads, and sends its progress as messages. */
+#include "base/le.h"
 #include "daemon/daemon.h"
 #include "daemon/handlers/methods.h"
 #include "daemon/identity.h"
@@ -92,6 +93,20 @@ static void load_job(struct ngd_job *job)
     ngd_load_fini(&load);
 }
 
+/* Copies the order of columns, whose bytes are not aligned. One with a part of a number has no columns: it is refused.
+ */
+static bool read_order(struct ngd_call *call, const Npugraph__V1__TensorSlice *s, struct ngd_load_slice *slice)
+{
+    const size_t n = s->order.len % 4 == 0 ? s->order.len / 4 : 0;
+    int32_t *order = ngd_arena_calloc(&call->life, n + 1, sizeof(*order));
+
+    for (size_t i = 0; order && i < n; i++)
+        order[i] = (int32_t)(uint32_t)ngd_le_get(s->order.data + 4 * i, 4);
+    slice->order = order;
+    slice->n_order = n;
+    return order != NULL;
+}
+
 static ngd_status_t read_slices(struct ngd_call *call, const Npugraph__V1__LoadSafetensorsRequest *q,
                                 struct ngd_load *load)
 {
@@ -100,8 +115,15 @@ static ngd_status_t read_slices(struct ngd_call *call, const Npugraph__V1__LoadS
     for (size_t i = 0; slices && i < q->n_slices; i++) {
         const Npugraph__V1__TensorSlice *s = q->slices[i];
 
-        slices[i] = (struct ngd_load_slice){s->name,  s->dim,    s->begin, s->end, ngd_change_find((int)s->change),
-                                            s->shape, s->n_shape};
+        slices[i] = (struct ngd_load_slice){.name = s->name,
+                                            .dim = s->dim,
+                                            .begin = s->begin,
+                                            .end = s->end,
+                                            .change = ngd_change_find((int)s->change),
+                                            .whole = s->shape,
+                                            .rank = s->n_shape};
+        if (s->order.len > 0 && !read_order(call, s, &slices[i]))
+            return NGD_ERR_NO_MEMORY;
     }
     load->slices = slices;
     load->n_slices = q->n_slices;

@@ -225,4 +225,12 @@ LATER = [
         QUANTISED_LATENT, q_lora_rank=32, n_routed_experts=6, n_shared_experts=2, num_experts_per_tok=2,
         topk_method="greedy", routed_scaling_factor=1.3, rope_scaling=MSCALE, quantise=dict(
             form="ct", bits=4, group=32, scales=torch.bfloat16, zeros=True))),
+    ("deepseek_gptq_order", "deepseek_v2", "f32", "GPTQ by act-order: a latent with int4 weights in groups of 32 with zero points", dict(
+        QUANTISED_LATENT | dict(first_k_dense_replace=2), q_lora_rank=64, n_routed_experts=2, n_shared_experts=1,
+        num_experts_per_tok=1, topk_method="greedy", routed_scaling_factor=1.3, quantise=dict(
+            form="gptq", bits=4, group=32, scales=torch.float16, zeros=True, order=True))),
+    ("qwen3_int4_order", "qwen3", "f32", "int4 weights in groups of 32 of columns in another order", dict(
+        hidden_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=32, intermediate_size=128, vocab_size=120,
+        tie_word_embeddings=True, rope_theta=10000.0, rms_norm_eps=1e-6, quantise=dict(
+            form="ct", bits=4, group=32, scales=torch.bfloat16, zeros=False, order=True))),
 ]

@@ -11,6 +11,7 @@ these libraries installed, compare_with_libraries() has them unpack what is writ
 
 import os
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -58,17 +59,16 @@ def words(n, bits, order=None):
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
 
 
-def store(base, how, n, zero, scale):
-    """n, zero [rows, ...], unsigned. Returns the tensors of a format."""
+def store(base, how, n, zero, scale, index):
+    """n, zero [rows, ...], unsigned. index: the group of each column. Returns the tensors of a format."""
     bits, form, middle = how["bits"], how["form"], 1 << how["bits"] - 1
     if form == "awq":
         return {base + "qweight": words(n.t(), 4, AWQ_ORDER), base + "qzeros": words(zero.t(), 4, AWQ_ORDER),
                 base + "scales": scale.t().contiguous()}
     if form in ("gptq", "gptq_v2"):
-        group = n.shape[1] // scale.shape[1]
         return {base + "qweight": words(n, bits).t().contiguous(), base + "qzeros": words(zero.t() - int(form == "gptq"), bits),
-                base + "scales": scale.t().contiguous(), base + "g_idx": (torch.arange(n.shape[1]) // group).to(torch.int32)}
-    tensors = {base + "weight_scale": scale}
+                base + "scales": scale.t().contiguous(), base + "g_idx": index}
+    tensors = {base + "weight_scale": scale} | ({base + "weight_g_idx": index} if how.get("order") else {})
     if how.get("naive"):
         tensors[base + "weight"] = (n - middle).to(torch.int8)
     else:
@@ -125,7 +125,7 @@ def quantise_experts(state):
 
 def quantise(state, how):
     """how: form, bits, group (0: a scale for each row), scales (dtype), zeros (or symmetric), naive: compressed-tensors'
-    int-quantized. Returns the new state, and the tensors to store."""
+    int-quantized, order: groups are of columns in another order. Returns the new state, and the tensors to store."""
     if how["form"] == "mxfp4":
         return quantise_experts(state)
     if "strategy" in how:
@@ -134,7 +134,11 @@ def quantise(state, how):
     for name, w in state.items():
         if not is_linear(name):
             continue
-        group, middle = how["group"] or w.shape[1], 1 << how["bits"] - 1
+        columns = w.shape[1]
+        group, middle = how["group"] or columns, 1 << how["bits"] - 1
+        order = np.random.default_rng(columns).permutation(columns) if how.get("order") else np.arange(columns)
+        back = np.argsort(order)
+        w = w[:, order]
         if how["zeros"]:
             n, zero, scale = numbers_with_zeros(w, how["bits"], group, how["scales"])
             meant[name] = meaning_with_zeros(n, zero, scale, group)
@@ -142,7 +146,9 @@ def quantise(state, how):
             q, scale = numbers_of(w, how["bits"], group, how["scales"])
             meant[name] = meaning(q, scale, group)
             n, zero = q.long() + middle, torch.full(scale.shape, middle)
-        stored |= store(name[: -len("weight")], how, n, zero, scale)
+        meant[name] = meant[name][:, back].contiguous()
+        index = torch.from_numpy((np.arange(columns) // group)[back].astype(np.int32))
+        stored |= store(name[: -len("weight")], how, n[:, back], zero, scale, index)
     return meant, stored
 
 
@@ -179,7 +185,7 @@ def packed_config(how):
     if how["form"] == "awq":
         return {**common, "quant_method": "awq", "version": "gemm", "zero_point": True, "backend": "autoawq",
                 "modules_to_not_convert": None}
-    return {**common, "quant_method": "gptq", "checkpoint_format": how["form"], "sym": not how["zeros"], "desc_act": False,
+    return {**common, "quant_method": "gptq", "checkpoint_format": how["form"], "sym": not how["zeros"], "desc_act": bool(how.get("order")),
             "static_groups": False, "true_sequential": True, "damp_percent": 0.1, "lm_head": False, "dynamic": None}
 
 
@@ -216,7 +222,8 @@ def config_of(how):
     if how["form"] != "ct":
         return packed_config(how)
     weights = {
-        "num_bits": how["bits"], "type": "int", "symmetric": not how["zeros"], "dynamic": False, "actorder": None,
+        "num_bits": how["bits"], "type": "int", "symmetric": not how["zeros"], "dynamic": False,
+        "actorder": "group" if how.get("order") else None,
         "strategy": "group" if how["group"] else "channel", "group_size": how["group"] or None,
         "block_structure": None, "observer": "minmax", "observer_kwargs": {},
     }

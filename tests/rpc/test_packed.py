@@ -65,28 +65,38 @@ def i32(rows):
 # ---- a linear in each format ----------------------------------------------------------------------------------------------
 
 class Form:
-    """How a checkpoint stores its linears. form: gptq, gptq_v2, awq, pack or naive (both of compressed-tensors)."""
+    """How a checkpoint stores its linears. form: gptq, gptq_v2, awq, pack or naive (both of compressed-tensors). order: each has its
+    columns in groups by an order of its own (act-order)."""
 
-    def __init__(self, form, bits, group, zeros, scales="F16"):
-        self.form, self.bits, self.group, self.zeros, self.scales = form, bits, group, zeros, scales
+    def __init__(self, form, bits, group, zeros, scales="F16", order=False):
+        self.form, self.bits, self.group, self.zeros, self.scales, self.order = form, bits, group, zeros, scales, order
 
     def __repr__(self):
-        return f"{self.form} int{self.bits} group {self.group}, {'with' if self.zeros else 'without'} zero points, {self.scales}"
+        return (f"{self.form} int{self.bits} group {self.group}, {'with' if self.zeros else 'without'} zero points, {self.scales}"
+                + ", by act-order" * self.order)
 
     def config(self):
         if self.form == "awq":
             return {"quant_method": "awq", "bits": 4, "group_size": self.group, "version": "gemm", "zero_point": True}
         if self.form.startswith("gptq"):
-            return {"quant_method": "gptq", "bits": self.bits, "group_size": self.group, "sym": not self.zeros, "desc_act": False,
-                    "checkpoint_format": self.form}
+            return {"quant_method": "gptq", "bits": self.bits, "group_size": self.group, "sym": not self.zeros,
+                    "desc_act": self.order, "checkpoint_format": self.form}
         weights = {"num_bits": self.bits, "type": "int", "symmetric": not self.zeros, "strategy": "group" if self.group > 0 else "channel"}
         if self.group > 0:
-            weights["group_size"] = self.group
+            weights |= {"group_size": self.group, "actorder": "group" if self.order else None}
         return {"quant_method": "compressed-tensors", "format": "int-quantized" if self.form == "naive" else "pack-quantized",
                 "ignore": ["re:.*lm_head"], "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}}}
 
-    def store(self, base, n, z, s):
-        """n[rows][columns], z and s[rows][groups]; numbers and zero points are unsigned."""
+    def groups_of(self, columns, rng):
+        """The group of each column."""
+        size = self.group if self.group > 0 else columns
+        groups = [k // size for k in range(columns)]
+        if self.order:
+            rng.shuffle(groups)
+        return groups
+
+    def store(self, base, n, z, s, index):
+        """n[rows][columns], z and s[rows][groups]; numbers and zero points are unsigned. index: the group of each column."""
         bits, middle = self.bits, 1 << self.bits - 1
         groups = len(s[0])
         if self.form == "awq":
@@ -96,10 +106,9 @@ class Form:
         if self.form.startswith("gptq"):
             less = 0 if self.form == "gptq_v2" else 0x11111111 if bits == 4 else 0x01010101
             qzeros = [[w - less & 0xffffffff for w in pack_words(r, bits)] for r in transposed(z)]
-            size = len(n[0]) // groups
             return {base + "qweight": i32(transposed([pack_words(r, bits) for r in n])), base + "qzeros": i32(qzeros),
                     base + "scales": floats(sum(transposed(s), []), [groups, len(s)], self.scales),
-                    base + "g_idx": ("I32", [len(n[0])], struct.pack(f"<{len(n[0])}i", *(i // size for i in range(len(n[0])))))}
+                    base + "g_idx": ("I32", [len(n[0])], struct.pack(f"<{len(n[0])}i", *index))}
         out = {base + "weight_scale": floats(sum(s, []), [len(s), groups], self.scales)}
         if self.form == "naive":
             out[base + "weight"] = ("I8", [len(n), len(n[0])], bytes(v ^ 0x80 for r in n for v in r))
@@ -109,6 +118,8 @@ class Form:
             out[base + "weight_zero_point"] = ("I8", [len(z), groups], bytes(v ^ 0x80 for r in z for v in r))
         elif self.zeros:
             out[base + "weight_zero_point"] = i32(transposed([pack_words(r, bits) for r in transposed(z)]))
+        if self.order:
+            out[base + "weight_g_idx"] = ("I32", [len(index)], struct.pack(f"<{len(index)}i", *index))
         return out
 
 
@@ -130,14 +141,14 @@ def checkpoint(form, hidden=64, ffn=128, floats_of=(), seed=1):
     for name in LINEARS:
         out, features = rows.get(name, hidden), ffn if name == "mlp.down_proj" else hidden
         groups = features // form.group if form.group > 0 else 1
-        middle, size = 1 << form.bits - 1, features // groups
+        middle, index = 1 << form.bits - 1, form.groups_of(features, rng)
         n = [[rng.randrange(2 * middle) for _ in range(features)] for _ in range(out)]
         z = [[rng.randrange(2 * middle) if form.zeros else middle for _ in range(groups)] for _ in range(out)]
         s = [[rounded(rng.uniform(0.5, 1.5) / middle / features**0.5, form.scales) for _ in range(groups)] for _ in range(out)]
         base = f"model.layers.0.{name}."
-        v = floats([(n[r][k] - z[r][k // size]) * s[r][k // size] for r in range(out) for k in range(features)], [out, features])
+        v = floats([(n[r][k] - z[r][index[k]]) * s[r][index[k]] for r in range(out) for k in range(features)], [out, features])
         values[base + "weight"] = v
-        packed.update({base + "weight": v} if name in floats_of else form.store(base, n, z, s))
+        packed.update({base + "weight": v} if name in floats_of else form.store(base, n, z, s, index))
     return config, {**common, **packed}, {**common, **values}
 
 
@@ -230,6 +241,65 @@ def formats(daemon):
     compare(daemon, *checkpoint(form, hidden=128), form.config())
 
 
+@test("columns in groups by another order (act-order): GPTQ and compressed-tensors, int4 and int8, with zero points and without")
+def ordered(daemon):
+    for form in (Form("gptq", 4, 32, True, order=True), Form("pack", 4, 32, False, order=True), Form("pack", 8, 32, True, "BF16", order=True)):
+        compare(daemon, *checkpoint(form), form.config())
+    form = Form("gptq", 4, 32, True, order=True)
+    path = MODELS / "packed"
+    config, packed, values = checkpoint(form)
+    save("values", config, values)
+    load(daemon, MODELS / "values", "values")
+    save("packed", {**config, "quantization_config": form.config()}, packed)
+    load(daemon, path, "a")
+    before = daemon.used_bytes()
+    load(daemon, path, "b", "--kv-bytes", 16384)
+    assert daemon.used_bytes() - before < path.joinpath("model.safetensors").stat().st_size
+    same_models(daemon, "values", "b")  # weights in this order are shared
+    out = ctl(daemon, "load", path, "--name", "two", "--devices", "host:0,host:1")
+    assert out.returncode == 1 and "o_proj.g_idx" in out.stderr and "2 devices cannot divide" in out.stderr, out
+    for name in ("a", "b", "values"):
+        ctl(daemon, "unload", name)
+    plain, form = Form("pack", 4, 32, True), Form("pack", 4, 32, True, order=True)
+    config, packed, values = checkpoint(plain)  # as compressed-tensors writes it that has no order
+    none = {f"model.layers.0.{n}.weight_g_idx": ("I32", [k], b"\xff" * 4 * k) for n in LINEARS
+            for k in [128 if n == "mlp.down_proj" else 64]}
+    compare(daemon, config, {**packed, **none}, values, form.config())
+
+
+def changed(daemon, path, key, rows, columns, order):
+    """Loads a tensor as rows of int4, in an order of its columns."""
+    with Client(daemon) as c:
+        s = pb.TensorSlice(name=key, end=rows, shape=[rows, columns // 8], change=pb.TENSOR_CHANGE_GPTQ_INT4, order=order)
+        done = list(c.call("Memory/LoadSafetensors", pb.LoadSafetensorsRequest(path=str(path), tensors=[key], slices=[s])))[-1].done
+        return b"".join(p.data for p in c.call("Memory/Read", pb.ReadRequest(buffer=done.tensors[0].buffer)))
+
+
+@test("an order of columns is one of all columns of numbers, or the load is refused; two orders are two tensors")
+def orders(daemon):
+    q = "model.layers.0.self_attn.q_proj."
+    config, packed, _ = checkpoint(Form("gptq", 4, 32, True))
+    file = save("orders", config, packed) / "model.safetensors"
+    rng = random.Random(5)
+    plain = changed(daemon, file, q + "qweight", 64, 64, b"")
+    for order in (list(range(64)), rng.sample(range(64), 64), rng.sample(range(64), 64)):
+        got = changed(daemon, file, q + "qweight", 64, 64, struct.pack("<64i", *order))
+        for r in (0, 1, 63):
+            was, now = ([b >> s & 15 for b in x[32 * r:32 * r + 32] for s in (0, 4)] for x in (plain, got))
+            assert now == [was[k] for k in order], (r, order)
+    for order in (range(63), range(65), [*range(63), 62], [*range(63), 64], [-1, *range(63)], [2**31 - 1, *range(63)]):
+        refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", changed, daemon, file, q + "qweight", 64, 64,
+                struct.pack(f"<{len(order)}i", *order))
+    refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", changed, daemon, file, q + "qweight", 64, 64, b"123")
+    with Client(daemon) as c:
+        for key, fields in ((q + "scales", {}), (q + "scales", {"change": pb.TENSOR_CHANGE_TRANSPOSE}),
+                            (q + "qzeros", {"change": pb.TENSOR_CHANGE_GPTQ_INT4_ZEROS}), (q + "g_idx", {}),
+                            (q + "qweight", {"change": pb.TENSOR_CHANGE_GPTQ_INT4, "dim": 1})):
+            s = pb.TensorSlice(name=key, end=2, order=struct.pack("<2i", 1, 0), **fields)
+            refused("INVALID_ARGUMENT", "INVALID_ARGUMENT",
+                    lambda: list(c.call("Memory/LoadSafetensors", pb.LoadSafetensorsRequest(path=str(file), tensors=[key], slices=[s]))))
+
+
 @test("sizes that are no multiples of vectors: 80 and 104 columns in one group")
 def odd_sizes(daemon):
     for form in (Form("gptq", 4, -1, True), Form("awq", 4, -1, True), Form("pack", 4, -1, True)):
@@ -315,7 +385,7 @@ def says(daemon, config, tensors, quantised, *words):
     assert out.returncode == 1 and all(w in out.stderr for w in words), (words, out)
 
 
-@test("tensors that do not fit the config are refused with the file, the tensor and what it must be; act-order by its name")
+@test("tensors that do not fit the config are refused with the file, the tensor and what it must be; group indices that are none too")
 def refusals(daemon):
     q = "model.layers.0.self_attn.q_proj."
     for form in (Form("gptq", 4, 32, True), Form("awq", 4, 32, True), Form("pack", 4, 32, True)):
@@ -336,10 +406,13 @@ def refusals(daemon):
     form = Form("gptq", 4, 32, True)
     config, packed, _ = checkpoint(form)
     index = list(struct.unpack("<64i", packed[q + "g_idx"][2]))
-    for bad in ([1 - i for i in index], [0] * 31 + [1] * 33, [0] * 32 + [2] * 32, index[:40] + [-1] + index[41:], [5] * 64):
-        says(daemon, config, {**packed, q + "g_idx": ("I32", [64], struct.pack("<64i", *bad))}, form.config(), "g_idx", "act-order")
-    says(daemon, config, packed, {**form.config(), "desc_act": True}, "quantization_config.desc_act", "act-order")
-    says(daemon, config, packed, {**form.config(), "group_size": 64}, "q_proj", "it must be [64,1]")
+    for bad, at in (([0] * 31 + [1] * 33, 63), ([0] * 32 + [2] * 32, 32), (index[:40] + [-1] + index[41:], 40), ([5] * 64, 0),
+                    ([0] * 64, 32), (index[:2] + [2**31 - 1] + index[3:], 2), ([-2**31] * 64, 0)):
+        says(daemon, config, {**packed, q + "g_idx": ("I32", [64], struct.pack("<64i", *bad))}, form.config(), q + "g_idx", f"column {at} ",
+             "2 groups of 32")
+    for bad in (("I32", [65], bytes(260)), ("I64", [64], bytes(512)), ("I32", [8, 8], bytes(256))):
+        says(daemon, config, {**packed, q + "g_idx": bad}, form.config(), q + "g_idx")
+    says(daemon, config, packed, {**form.config(), "group_size": 64}, "q_proj.g_idx", "1 groups of 64")
     content = (MODELS / "bad" / "model.safetensors").read_bytes()
     settings = {**config, "quantization_config": form.config()}
     (MODELS / "bad" / "config.json").write_text(json.dumps(settings))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tests config.json and the shard index: what is accepted, and what is refused with which reason. */
 #include "client/hf/checkpoint.h"
+#include "client/hf/column_order.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -374,7 +375,11 @@ START_TEST(quantised_weights_that_are_not_supported_are_refused_with_their_field
         {INT8, "\"num_bits\":4", "", 1, "num_bits must be 8"},
         {INT8, "\"num_bits\":8,\"symmetric\":false,\"strategy\":\"tensor\"", "", 1, "symmetric is false"},
         {INT8, "\"num_bits\":8,\"dynamic\":true", "", 1, "dynamic is true"},
-        {INT4, "\"num_bits\":4,\"actorder\":\"group\"", "", 1, "actorder must be"},
+        {INT4, "\"num_bits\":4,\"actorder\":\"group\"", "", 1, "actorder is group: that needs the strategy group"},
+        {INT4, "\"num_bits\":4,\"actorder\":\"random\"", "", 1, "actorder must be"},
+        {INT4, "\"num_bits\":4,\"actorder\":\"group\",\"strategy\":\"group\",\"group_size\":32", "", 1, NULL},
+        {INT8, "\"num_bits\":8,\"actorder\":\"dynamic\",\"strategy\":\"group\",\"group_size\":32", "", 1,
+         "actorder is dynamic: that needs"},
         {INT4, "\"num_bits\":4,\"strategy\":\"block\"", "", 1, "strategy must be"},
         {INT4, "\"num_bits\":4,\"strategy\":\"group\"", "", 1, "group_size is missing"},
         {INT4, "\"num_bits\":4,\"strategy\":\"group\",\"group_size\":48", "", 1, "multiple of 32"},
@@ -470,7 +475,7 @@ START_TEST(gptq_and_awq_are_taken_or_refused_with_their_field)
         {"\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":32.5", 1, 0, 0, "group_size must be -1 or a multiple"},
         {"\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":\"32\"", 1, 0, 0, "group_size must be a number"},
         {"\"quant_method\":\"gptq\",\"bits\":4", 1, 0, 0, "group_size is 128, which must divide the 64 columns"},
-        {GPTQ ",\"desc_act\":true", 1, 0, 0, "desc_act is true"},
+        {GPTQ ",\"desc_act\":true", 1, 14, 0, NULL},
         {GPTQ ",\"checkpoint_format\":\"marlin\"", 1, 0, 0, "checkpoint_format must be gptq or gptq_v2"},
         {GPTQ ",\"is_marlin_format\":true", 1, 0, 0, "is_marlin_format is true"},
         {GPTQ ",\"pack_dtype\":\"int16\"", 1, 0, 0, "pack_dtype must be int32"},
@@ -502,6 +507,43 @@ START_TEST(gptq_and_awq_are_taken_or_refused_with_their_field)
         ck_assert_msg(cases[i].says ? strstr(err.message, cases[i].says) && strstr(err.message, "quantization_config.")
                                     : err.code == 0,
                       "%s: \"%s\" does not say \"%s\"", cases[i].config, err.message, cases[i].says);
+    }
+}
+END_TEST
+
+START_TEST(columns_are_ordered_by_their_groups_or_the_first_is_named_that_is_in_none)
+{
+    static const struct {
+        int32_t index[6];
+        size_t n, group;
+        enum npugraph__order is;
+        int32_t order[6]; /* of OTHER */
+        size_t at;        /* of WRONG */
+    } cases[] = {
+        {{0, 0, 1, 1, 2, 2}, 6, 2, NPUGRAPH__ORDER_SAME, {0}, 0},
+        {{-1, -1, -1}, 3, 3, NPUGRAPH__ORDER_SAME, {0}, 0},
+        {{0}, 1, 1, NPUGRAPH__ORDER_SAME, {0}, 0},
+        {{1, 0, 2, 2, 0, 1}, 6, 2, NPUGRAPH__ORDER_OTHER, {1, 4, 0, 5, 2, 3}, 0},
+        {{2, 0, 1}, 3, 1, NPUGRAPH__ORDER_OTHER, {1, 2, 0}, 0},
+        {{0, 0, 0, 1, 1, 1}, 6, 2, NPUGRAPH__ORDER_WRONG, {0}, 2},
+        {{0, 1, 1, 0, 0, 1}, 6, 2, NPUGRAPH__ORDER_WRONG, {0}, 4},
+        {{0, 1, 3, 0, 2, 2}, 6, 2, NPUGRAPH__ORDER_WRONG, {0}, 2},
+        {{0, -1, 1, 1}, 4, 2, NPUGRAPH__ORDER_WRONG, {0}, 1},
+        {{-1, -1, 0}, 3, 3, NPUGRAPH__ORDER_WRONG, {0}, 0},
+        {{INT32_MAX, 0}, 2, 1, NPUGRAPH__ORDER_WRONG, {0}, 0},
+        {{INT32_MIN, 0}, 2, 1, NPUGRAPH__ORDER_WRONG, {0}, 0},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const size_t n = cases[i].n, room = n + n / cases[i].group;
+        int32_t *order = calloc(room, sizeof(*order));
+        size_t at = SIZE_MAX;
+
+        ck_assert_int_eq(npugraph__column_order(cases[i].index, n, cases[i].group, order, &at), cases[i].is);
+        ck_assert_uint_eq(at, cases[i].is == NPUGRAPH__ORDER_WRONG ? cases[i].at : SIZE_MAX);
+        if (cases[i].is == NPUGRAPH__ORDER_OTHER)
+            ck_assert_mem_eq(order, cases[i].order, n * sizeof(*order));
+        free(order);
     }
 }
 END_TEST
@@ -678,6 +720,11 @@ START_TEST(families_have_bounds_and_nothing_to_reach_the_machine_with)
     expect_invalid("tensor('a', {2}, 'i3')\n", "no such kind");
     expect_invalid("tensor('a', {2, 3})\ntensor('a', {2, 4})\n", "declared twice");
     expect_invalid("tensor('a', {2, 3})\nweight('a', 2)\n", "declared twice");
+    expect_invalid("columns_order('i', 'w', 4, 2)\n", "not declared as a matrix");
+    expect_invalid("weight('w', 4)\ncolumns_order('i', 'w', 4, 2)\n", "not declared as a matrix");
+    expect_invalid("weight('w', 4, 4)\ncolumns_order('i', 'w', 4, 3)\n", "must divide");
+    expect_invalid("weight('w', 4, 4)\ncolumns_order('i', 'w', 4, 0)\n", "1 or more");
+    expect_invalid("weight('w', 4, 4)\ncolumns_order('w', 'w', 4, 2)\n", "declared twice");
     expect_invalid("made('a', 2, 3, 'f32', 4)\n", "function expected");
     expect_invalid("made('a', 2, 0, 'f32', function() end)\n", "1 or more");
     expect_invalid("made('a', 2, 3, 'i8', function() end)\n", "f32, f16 or bf16");
@@ -699,7 +746,9 @@ UNIT_MAIN("client/checkpoint", defaults_are_those_of_transformers, qwen3_has_hea
           deepseek_has_a_latent_cache, a_quantised_weight_of_a_latent_is_made_floats_once,
           fields_of_deepseek_that_are_not_supported_are_refused,
           quantised_weights_that_are_not_supported_are_refused_with_their_field,
-          gptq_and_awq_are_taken_or_refused_with_their_field, experts_may_be_quantised_all_of_a_layer_or_none,
-          values_that_contradict_each_other_are_refused, a_directory_without_a_config_says_which_file_is_missing,
+          gptq_and_awq_are_taken_or_refused_with_their_field,
+          columns_are_ordered_by_their_groups_or_the_first_is_named_that_is_in_none,
+          experts_may_be_quantised_all_of_a_layer_or_none, values_that_contradict_each_other_are_refused,
+          a_directory_without_a_config_says_which_file_is_missing,
           shards_come_from_the_index_and_a_gap_in_it_names_the_tensor, mistakes_of_a_family_are_told_with_their_line,
           families_have_bounds_and_nothing_to_reach_the_machine_with)

@@ -232,7 +232,7 @@ local function expert_parts(n, from, out, features, split)
   for e = 0, n - 1 do
     local name = format(from, e)
     if not is_quantised(name) then refuse("quantization_config", "must quantise all experts of a layer, or none") end
-    parts[e + 1] = quantised_parts(name, out, features, split)
+    parts[e + 1] = quantised_parts(name, out, features, split, true)
   end
   return parts
 end

@@ -59,9 +59,7 @@ local function read_gptq()
   expect(Q .. "pack_dtype", "int32", "must be int32")
   expect(Q .. "lm_head", false, "is true: a quantised lm_head is not supported")
   expect(Q .. "block_name_to_quantize", "model.layers", "must be model.layers")
-  if group and bool(Q .. "desc_act", false) then
-    refuse(Q .. "desc_act", "is true: groups in another order than that of columns (act-order) are not supported")
-  end
+  bool(Q .. "desc_act", false) -- act-order: g_idx has the order
   -- A symmetric range needs no zero points, and those in files are wrong: some have 8 where the format stores 8 - 1.
   if not bool(Q .. "sym", true) then zeros = format("%s_int%d_zeros", form, bits) end
   read_dynamic()
@@ -137,15 +135,13 @@ local function check_sizes(from, out, features)
 end
 
 -- As quantised_parts.
-function packed_parts(from, out, features, split)
+function packed_parts(from, out, features, split, fixed)
   check_sizes(from, out, features)
   local q = weight(from .. ".qweight", out, bits == 4 and features // 8 or features, split, format("%s_int%d", packed, bits))
   local groups, scale_split = 1, split == "rows" and split or nil
   if group then groups, scale_split = features // group, split end
   local s = weight(from .. ".scales", out, groups, scale_split, "transpose")
   local z = zeros and weight(from .. ".qzeros", out, groups, scale_split, zeros)
-  if packed == "gptq" then
-    weight(from .. ".g_idx", split == "columns" and features * ranks or features, nil, nil, "group_index")
-  end
-  return {q = q, s = s, z = z or nil, group = group}
+  local order = packed == "gptq" and order_of(from .. ".g_idx", from .. ".qweight", features, split, group, fixed)
+  return {q = q, s = s, z = z or nil, group = group, order = order or nil}
 end

@@ -20,6 +20,7 @@ local floats        -- weights are f8, as `float-quantized`
 local zeros         -- the kind of the zero points; nil: there are none
 local strategy      -- "group", "channel", "tensor"
 local group         -- columns that share a scale, with "group"
+local ordered       -- groups are of columns in another order: NAME.weight_g_idx has the group of each
 local ignored = {}  -- names of linears that are not quantised
 local is_ignored    -- the same for patterns
 local with_rows     -- rows of x are quantised too
@@ -56,10 +57,14 @@ local function read_weights()
   expect(field "type", floats and "float" or "int", "must be " .. (floats and "float" or "int"))
   if bool(field "dynamic", false) then refuse(field "dynamic", "is true: scales must be in the checkpoint") end
   local order = has(field "actorder") and text(field "actorder")
-  if order and order ~= "weight" and order ~= "static" then
-    refuse(field "actorder", "must be null, weight or static: columns in another order are not supported")
-  end
   strategy = text(field "strategy", "channel")
+  ordered = order == "group" or order == "dynamic"
+  if order and not ordered and order ~= "weight" and order ~= "static" then
+    refuse(field "actorder", "must be null, weight, static, group or dynamic")
+  end
+  if ordered and (strategy ~= "group" or not packs) then
+    refuse(field "actorder", format("is %s: that needs the strategy group, and pack-quantized", order))
+  end
   if strategy == "group" then
     group = int(field "group_size")
     if group % 32 ~= 0 then refuse(field "group_size", "must be a multiple of 32") end
@@ -135,8 +140,23 @@ function is_quantised(from)
   return is_packed(from) or is_fp8(from)
 end
 
+-- The order of a weight's columns if groups are of columns in another order (act-order); nil: they are not. Devices that
+-- divide columns would have parts of groups, and experts of one product have orders of their own: those are fixed.
+function order_of(index, of, features, split, columns, fixed)
+  local cut = split == "columns" and ranks > 1
+  local all = cut and features * ranks or features
+  return columns_order(index, of, all, columns or all, fixed or cut)
+end
+
+local gathered = {} -- by the names of x and of an order: linears of one x may have one order
+
 -- The product with a weight of rows of K, as quantised_parts gives it, for all products that are not of experts.
 function antiquant_linear(name, x, w, bias)
+  if w.order then
+    local key = x .. w.order
+    gathered[key] = gathered[key] or node(name .. "_by_group", "aten.index_select", {x, w.order}, "dim=1")
+    x = gathered[key]
+  end
   local s = w.one and w.s or node(name .. "_scale", "aten.t", {w.s})
   local z = w.z and node(name .. "_offset", "aten.t", {w.z})
   return node(name, "npu.weight_quant_batchmatmul",
@@ -171,9 +191,10 @@ local function check_parts(from, out, features, split)
 end
 
 -- The values of a quantised weight, rows of K: q, its numbers; s, their scales, [out, groups], or [1] (one); z, their
--- offsets, or nil; group: columns that share a scale, or nil for all; rows that share one, or nil.
-function quantised_parts(from, out, features, split)
-  if is_packed(from) then return packed_parts(from, out, features, split) end
+-- offsets, or nil; group: columns that share a scale, or nil for all; rows that share one, or nil; order: of x's columns,
+-- or nil. fixed: there must be no order.
+function quantised_parts(from, out, features, split, fixed)
+  if is_packed(from) then return packed_parts(from, out, features, split, fixed) end
   if is_fp8(from) then return fp8_parts(from, out, features, split) end
   check_parts(from, out, features, split)
   local w = {group = group, one = strategy == "tensor"}
@@ -188,6 +209,7 @@ function quantised_parts(from, out, features, split)
   if group then groups, scale_split = features // group, split end
   w.s = weight(from .. ".weight_scale", out, groups, scale_split)
   w.z = zeros and weight(from .. ".weight_zero_point", out, groups, scale_split, zeros) or nil
+  w.order = ordered and order_of(from .. ".weight_g_idx", from .. ".weight_packed", features, split, group, fixed) or nil
   return w
 end
 

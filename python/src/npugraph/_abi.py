@@ -80,6 +80,8 @@ class npugraph_slice(Structure):
         ("shape", POINTER(c_int64)),
         ("rank", c_uint32),
         ("change", c_char_p),
+        ("order", POINTER(c_int32)),
+        ("n_order", c_size_t),
     ]
 
 
