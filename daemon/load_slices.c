@@ -31,10 +31,19 @@ static ngd_status_t refuse_shape(const struct ngd_load *load, const struct ngd_s
     return status;
 }
 
+/* Says that a slice wants a scalar as a vector of one element: publishers write a scale either way. */
+static bool is_scalar(const struct ngd_safetensor *t, const struct ngd_load_slice *s)
+{
+    return t->rank == 0 && s->rank == 1 && s->whole[0] == 1 && !s->change && !s->order && s->dim == 0 &&
+           s->begin == 0 && s->end == 1;
+}
+
 /* Checks a slice of a tensor that has the shape `whole` once it is loaded. */
 static ngd_status_t check_slice(const struct ngd_load *load, const struct ngd_safetensor *t, const int64_t *whole,
                                 const struct ngd_load_slice *s, struct ngd_diag *diag)
 {
+    if (is_scalar(t, s))
+        return NGD_OK;
     if (s->rank != 0 && (s->rank != t->rank || memcmp(s->whole, whole, s->rank * sizeof(*whole)) != 0))
         return refuse_shape(load, t, whole, s, diag);
     if (s->dim < t->rank && s->begin >= 0 && s->begin < s->end && s->end <= whole[s->dim])
@@ -103,7 +112,7 @@ static ngd_status_t choose_part(const struct ngd_load *load, struct ngd_loaded *
     if (status != NGD_OK)
         return status;
     memcpy(t->shape, t->whole, sizeof(t->shape));
-    if (!s || (s->end - s->begin == t->shape[s->dim] && !s->change && !s->order))
+    if (!s || is_scalar(t->tensor, s) || (s->end - s->begin == t->shape[s->dim] && !s->change && !s->order))
         return NGD_OK;
     status = s->order ? ngd_load_order_check(t, s, diag) : NGD_OK;
     if (status != NGD_OK)

@@ -22,7 +22,7 @@
 #define WEIGHTS_MAX 100000
 #define CACHES_MAX  1024 /* layers with a KV cache */
 #define ROPES_MAX   4
-#define MADE_MAX    4096
+#define MADE_MAX    16384
 #define TEXT_MAX    ((size_t)64 << 20) /* of a graph */
 
 /* ---- config.json ---- */

@@ -233,4 +233,8 @@ LATER = [
         hidden_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=32, intermediate_size=128, vocab_size=120,
         tie_word_embeddings=True, rope_theta=10000.0, rms_norm_eps=1e-6, quantise=dict(
             form="ct", bits=4, group=32, scales=torch.bfloat16, zeros=False, order=True))),
+    ("llama_w8a8_fixed", "llama", "f32", "i8 weights and rows with scales of the checkpoint, bf16 scales of weights, biases", dict(
+        hidden_size=80, num_attention_heads=4, num_key_value_heads=2, intermediate_size=112, vocab_size=120, attention_bias=True,
+        mlp_bias=True, tie_word_embeddings=False, rope_theta=10000.0, rms_norm_eps=1e-5, quantise=dict(
+            form="ct", bits=8, group=0, scales=torch.bfloat16, zeros=False, naive=True, rows="fixed"))),
 ]

@@ -421,7 +421,7 @@ def make_tiny(index, name, arch, dtype, about, kw):
     path = os.path.join(HERE, name)
     quantise = kw.get("quantise")
     rows_too = bool(quantise and quantise.get("rows"))
-    prepared = quant_cases.quantise_rows if rows_too else lambda model: model
+    prepared = (lambda model: quant_cases.quantise_rows(model, quantise["rows"] == "fixed")) if rows_too else lambda model: model
     need = LOW_MARGIN if rows_too else need
     for seed in range(10000 * index, 10000 * index + 10000):  # the first seed without a close call
         state = draw_weights(shape_only, seed, small)

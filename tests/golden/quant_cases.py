@@ -148,7 +148,10 @@ def quantise(state, how):
             n, zero = q.long() + middle, torch.full(scale.shape, middle)
         meant[name] = meant[name][:, back].contiguous()
         index = torch.from_numpy((np.arange(columns) // group)[back].astype(np.int32))
-        stored |= store(name[: -len("weight")], how, n[:, back], zero, scale, index)
+        base = name[: -len("weight")]
+        stored |= store(base, how, n[:, back], zero, scale, index)
+        if how.get("rows") == "fixed":
+            stored[base + "input_scale"] = input_scale(base)
     return meant, stored
 
 
@@ -196,9 +199,18 @@ def nearest_rows(module, arguments):
     return torch.where(scale > 0, (x / scale).round().clamp(-128, 127) * scale, torch.zeros_like(x))
 
 
-def quantise_rows(model):
+def input_scale(base):
+    """A scale of a linear's input, another one for each, as a calibration would find it. base: its name, with a dot."""
+    return torch.tensor([0.02 + 0.001 * (sum(map(ord, base)) % 17)])
+
+
+def quantise_rows(model, fixed=False):
+    """fixed: by the scale of the checkpoint for all rows, as int8 kernels of vLLM do it; else nearest_rows."""
     for name, module in model.named_modules():
-        if is_linear(name + ".weight"):
+        if is_linear(name + ".weight") and fixed:
+            scale = input_scale(name + ".").item()
+            module.register_forward_pre_hook(lambda module, given, scale=scale: (given[0] / scale).round().clamp(-128, 127) * scale)
+        elif is_linear(name + ".weight"):
             module.register_forward_pre_hook(nearest_rows)
     return model
 
@@ -227,8 +239,9 @@ def config_of(how):
         "strategy": "group" if how["group"] else "channel", "group_size": how["group"] or None,
         "block_structure": None, "observer": "minmax", "observer_kwargs": {},
     }
-    rows = {"num_bits": 8, "type": "int", "symmetric": True, "dynamic": True, "actorder": None, "strategy": "token",
-            "group_size": None, "block_structure": None, "observer": None, "observer_kwargs": {}}
+    fixed = how.get("rows") == "fixed"
+    rows = {"num_bits": 8, "type": "int", "symmetric": True, "dynamic": not fixed, "actorder": None,
+            "strategy": "tensor" if fixed else "token", "group_size": None, "block_structure": None, "observer": None, "observer_kwargs": {}}
     return {
         "quant_method": "compressed-tensors", "quantization_status": "compressed", "kv_cache_scheme": None,
         "format": "int-quantized" if how.get("naive") else "pack-quantized",

@@ -93,6 +93,8 @@ def slices(daemon):
         for bad in (("w", 2, 0, 1), ("w", 0, 0, 7), ("w", 0, 3, 3), ("w", 0, -1, 3), ("w", 1, 4, 5), ("one", 0, 0, 1), ("none", 0, 0, 1),
                     ("w", 0, 2**62, 2**63 - 1), ("w", 2**31, 0, 1)):
             assert bad[0] in refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", load, c, ["w", "one", "none"], bad).text
+        assert list(load(c, ["one"], ("one", 0, 0, 1, 1))[0]["one"].shape) == []  # a scalar, for who wants one element
+        assert "must be [2]" in refused("FILE_CORRUPT", "INVALID_ARGUMENT", load, c, ["one"], ("one", 0, 0, 1, 2)).text
         refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", load, c, ["w"], ("w", 0, 0, 1), ("w", 0, 1, 2))
         refused("TENSOR_MISSING", "NOT_FOUND", load, c, ["w"], ("cube", 0, 0, 1))
         got = refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", load, c, ["w"], *[(f"x{i}", 0, 0, 1) for i in range(7)])

@@ -347,6 +347,31 @@ def eights(daemon):
             f8_config(16, 32, modules_to_not_convert=["lm_head", "model.layers.0.mlp.up_proj", "q_proj"]))
 
 
+@test("f8 weights with a scale for all of each, and scales of inputs that are not read: AutoFP8, ModelOpt and compressed-tensors")
+def one_scale(daemon):
+    config, tensors, values = f8_checkpoint(1000, 1000, floats_of=["mlp.up_proj"])
+    for key in [k for k in tensors if k.endswith("weight_scale_inv")]:
+        base = key[:-len("weight_scale_inv")]
+        tensors[base + "weight_scale"] = (tensors[key][0], [] if "attn" in base else [1], tensors.pop(key)[2])
+        tensors[base + "input_scale"] = floats([0.125], [])
+    static = {"quant_method": "fp8", "activation_scheme": "static", "ignored_layers": ["lm_head", "up_proj"]}
+    modelopt = {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_head", "model.layers.*.up_proj"],
+                "kv_cache_scheme": {"dynamic": False, "num_bits": 8, "type": "float"}}
+    number = {"num_bits": 8, "type": "float", "symmetric": True, "strategy": "tensor"}
+    tensor = {"quant_method": "compressed-tensors", "format": "float-quantized", "ignore": ["re:.*up_proj", "lm_head"],
+              "config_groups": {"group_0": {"targets": ["Linear"], "weights": number, "input_activations": {**number, "dynamic": False}}}}
+    compare(daemon, config, tensors, values, static, ("host:0", "host:1"))
+    compare(daemon, config, tensors, values, modelopt)
+    compare(daemon, config, tensors, values, tensor)
+    for change, fields in ((static, {"activation_scheme": "both"}), (static, {"ignored_layers": [1]}), (modelopt, {"quant_algo": "NVFP4"}),
+                           (modelopt, {"ignore": [""]}), (static, {"weight_block_size": [32, 32]})):
+        key = "activation_scheme" if "weight_block_size" in fields else next(iter(fields))
+        says(daemon, config, tensors, {**change, **fields}, "quantization_config." + key)
+    s = "model.layers.0.self_attn.q_proj.weight_scale"
+    for bad in (("F32", [2], bytes(8)), ("F32", [1, 1], bytes(4)), ("I32", [], bytes(4))):
+        says(daemon, config, {**tensors, s: bad}, static, s)
+
+
 @test("f8 weights that do not fit the config, or the devices, are refused with the field or the tensor")
 def eights_refused(daemon):
     w, s = (f"model.layers.0.mlp.down_proj.weight{x}" for x in ("", "_scale_inv"))
@@ -362,7 +387,7 @@ def eights_refused(daemon):
     says(daemon, config, {**tensors, s: ("I32", *tensors[s][1:])}, fits, s)
     for more, field in (({"weight_block_size": [64]}, "weight_block_size"), ({"weight_block_size": [0, 64]}, "weight_block_size"),
                         ({"weight_block_size": [64, 40]}, "weight_block_size"), ({"weight_block_size": [64, 1e300]}, "weight_block_size"),
-                        ({"weight_block_size": None}, "weight_block_size"), ({"weight_block_size": ["64", 64]}, "weight_block_size"),
+                        ({"weight_block_size": ["64", 64]}, "weight_block_size"),
                         ({"activation_scheme": "static"}, "activation_scheme"), ({"fmt": "e5m2"}, "fmt"),
                         ({"modules_to_not_convert": [1]}, "modules_to_not_convert")):
         says(daemon, config, tensors, {**fits, **more}, "quantization_config." + field)

@@ -2,21 +2,27 @@
 --
 -- Linears with weights in f8_e4m3fn, of which blocks of rows and columns share a scale, as DeepSeek-V3 and Qwen3-FP8 are
 -- published (integrations/finegrained_fp8.py of transformers): NAME.weight, and NAME.weight_scale_inv [row blocks, column
--- blocks], which a weight is multiplied with. Blocks at the ends may be cut. Rows of x stay floats, which is more exact than
--- activation_scheme asks for. quantised.lua includes this file.
+-- blocks], which a weight is multiplied with. Blocks at the ends may be cut. AutoFP8 and ModelOpt have one scale for all of a
+-- weight, NAME.weight_scale, and one for x, NAME.input_scale. Rows of x stay floats, which is more exact than what
+-- activation_scheme and scales of x ask for; so the latter are not read. quantised.lua includes this file.
 
 local Q = "quantization_config."
 
-local rows, columns -- of a block; nil: weights are not stored so
-local left_out = {} -- parts of the names of linears that are not quantised
+local stores        -- weights are stored so
+local rows, columns -- of a block; nil: one scale for all of a weight
+local left_out = {} -- functions that say whether a linear is not quantised
 local known = {}    -- what is_fp8 has said of names
 
--- Reads quantization_config, if it is this one. Returns whether it is.
-function read_fp8(method)
-  if method ~= "fp8" then return false end
-  expect(Q .. "fmt", "e4m3")
-  expect(Q .. "activation_scheme", "dynamic", "must be dynamic: scales of inputs in the checkpoint are not supported")
-  local sizes = list(Q .. "weight_block_size") or refuse(Q .. "weight_block_size", "is missing: weights must have it")
+-- Leaves out the linears that a list names; is_named(name, part) says whether an item does.
+local function read_left_out(key, is_named)
+  for _, part in ipairs(list(Q .. key) or {}) do
+    if type(part) ~= "string" or part == "" then corrupt(Q .. key, "must be a list of names") end
+    insert(left_out, function(name) return is_named(name, part) end)
+  end
+end
+
+local function read_blocks()
+  local sizes = list(Q .. "weight_block_size")
   rows, columns = sizes[1], sizes[2]
   for i = 1, 2 do
     if #sizes ~= 2 or type(sizes[i]) ~= "number" or sizes[i] ~= floor(sizes[i]) or sizes[i] < 1 or sizes[i] > 2^30 then
@@ -25,23 +31,45 @@ function read_fp8(method)
   end
   rows, columns = floor(rows), floor(columns)
   if columns % 32 ~= 0 then refuse(Q .. "weight_block_size", "must have a multiple of 32 columns") end
-  for _, part in ipairs(list(Q .. "modules_to_not_convert") or {}) do
-    if type(part) ~= "string" or part == "" then corrupt(Q .. "modules_to_not_convert", "must be a list of names") end
-    insert(left_out, part)
+end
+
+-- ModelOpt: names in `ignore` may have wildcards.
+local function read_modelopt()
+  if text(Q .. "quant_algo") ~= "FP8" then refuse(Q .. "quant_algo", "must be FP8") end
+  read_left_out("ignore", like)
+end
+
+-- Reads quantization_config, if it is one of these. Returns whether it is.
+function read_fp8(method)
+  if method ~= "fp8" and method ~= "modelopt" then return false end
+  stores = true
+  if method == "modelopt" then
+    read_modelopt()
+    return true
   end
+  expect(Q .. "fmt", "e4m3")
+  local blocks = has(Q .. "weight_block_size")
+  local scheme = text(Q .. "activation_scheme", "dynamic")
+  if scheme ~= "dynamic" and scheme ~= "static" then refuse(Q .. "activation_scheme", "must be dynamic or static") end
+  if blocks then
+    if scheme == "static" then refuse(Q .. "activation_scheme", "must be dynamic with a weight_block_size") end
+    read_blocks()
+  end
+  read_left_out("modules_to_not_convert", contains)
+  read_left_out("ignored_layers", contains)
   return true
 end
 
 local function is_converted(from)
   if from == "lm_head" then return false end
-  for _, part in ipairs(left_out) do
-    if contains(from, part) then return false end
+  for _, is_left_out in ipairs(left_out) do
+    if is_left_out(from) then return false end
   end
   return true
 end
 
 function is_fp8(from)
-  if rows and known[from] == nil then known[from] = is_converted(from) end
+  if stores and known[from] == nil then known[from] = is_converted(from) end
   return known[from] or false
 end
 
@@ -53,6 +81,9 @@ end
 
 -- As quantised_parts.
 function fp8_parts(from, out, features, split)
+  if not rows then
+    return {q = weight(from .. ".weight", out, features, split, "f8"), s = weight(from .. ".weight_scale", 1), one = true}
+  end
   if ranks > 1 and split == "rows" then check_blocks(from, rows, out, "rows") end
   if ranks > 1 and split == "columns" then check_blocks(from, columns, features, "columns") end
   local q = weight(from .. ".weight", out, features, split, "f8")

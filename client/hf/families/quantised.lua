@@ -24,6 +24,7 @@ local ordered       -- groups are of columns in another order: NAME.weight_g_idx
 local ignored = {}  -- names of linears that are not quantised
 local is_ignored    -- the same for patterns
 local with_rows     -- rows of x are quantised too
+local fixed_rows    -- one scale for all of x is in the checkpoint
 
 local WEIGHTS = "quantization_config.config_groups.group_0.weights"
 local ROWS = "quantization_config.config_groups.group_0.input_activations"
@@ -78,7 +79,7 @@ local function read_weights()
   end
 end
 
--- Scales of rows that are computed from the rows, as npu.dynamic_quant does.
+-- Scales of rows that are computed from the rows, as npu.dynamic_quant does, or one for all of x, NAME.input_scale.
 local function read_rows()
   if not has(ROWS) then return end
   if not object(ROWS) then corrupt(ROWS, "must be an object") end
@@ -95,10 +96,9 @@ local function read_rows()
   if not bool(rows_field "symmetric", true) then
     refuse(rows_field "symmetric", "is false: zero points are not supported")
   end
-  if not bool(rows_field "dynamic", false) then
-    refuse(rows_field "dynamic", "is false: scales of inputs in the checkpoint are not supported")
-  end
-  expect(rows_field "strategy", "token", "must be token")
+  fixed_rows = not bool(rows_field "dynamic", false)
+  local strategy = fixed_rows and "tensor" or "token"
+  expect(rows_field "strategy", strategy, format("must be %s where dynamic is %s", strategy, fixed_rows and "false" or "true"))
   with_rows = true
 end
 
@@ -162,6 +162,31 @@ function antiquant_linear(name, x, w, bias)
   return node(name, "npu.weight_quant_batchmatmul",
     {x, node(name .. "_w", "aten.t", {w.q}), s, z or "none", "none", "none", bias or "none"},
     format("antiquant_group_size=%d", w.group or 0) .. (w.rows and format(", antiquant_group_columns=%d", w.rows) or ""))
+end
+
+-- The product of rows in i8 whose scale the checkpoint has. Both operators get vectors of f32 that are made once, when the
+-- model is loaded: the scale of x, and its products with those of the weight.
+local function fixed_i8_linear(name, x, from, out, features, split, bias)
+  local n, by_rows = 1, nil
+  if strategy ~= "tensor" then n, by_rows = out, split == "rows" and split or nil end
+  local function vector(as, size, write)
+    local row = made(from .. "." .. as, 1, size, "f32", function()
+      return node(name .. "_" .. as, "aten.view", {write(name .. "_" .. as)}, format("size=[1, %d]", size))
+    end)
+    return node(name .. "_" .. as, "aten.view", {row}, format("size=[%d]", size))
+  end
+  local function scale_of_x(as)
+    return node(as .. "_x", "aten._to_copy", {weight(from .. ".input_scale", 1)}, "dtype=f32")
+  end
+  local function scales_of_both(as)
+    local s = strategy == "tensor" and weight(from .. ".weight_scale", 1) or weight(from .. ".weight_scale", out, 1, by_rows)
+    s = node(as .. "_w", "aten._to_copy", {s}, "dtype=f32")
+    return node(as .. "_both", "aten.mul.Tensor", {s, scale_of_x(as)})
+  end
+  local q = weight(from .. ".weight", out, features, split, "i8")
+  local rows = node(name .. "_x", "npu.quantize", {x, vector("x_scale", 1, scale_of_x)}, "dtype=i8, axis=1")
+  return node(name, "npu.quant_matmul",
+    {rows, node(name .. "_w", "aten.t", {q}), vector("scale", n, scales_of_both), "none", "none", bias or "none"}, "output_dtype=f32")
 end
 
 local i8_rows = {} -- by the name of x: linears of one x share its rows in i8
@@ -233,6 +258,7 @@ end
 
 -- y = x * w^T (+ the value of a bias), as linear() of decoder.lua has it. split: "rows" or "columns".
 function quantised_linear(name, x, from, out, features, bias, split)
+  if fixed_rows then return fixed_i8_linear(name, x, from, out, features, split, bias) end
   local w = quantised_parts(from, out, features, split)
   if with_rows and bits then return i8_linear(name, x, from, out, w, bias) end
   return antiquant_linear(name, x, w, bias)
