@@ -12,8 +12,9 @@ static int quantize_option(const struct ctl_command *command, struct npugraph_qu
 
     if (strcmp(name, "to") == 0) {
         q->rows = strcmp(value, "w8a8") == 0;
-        q->bits = q->rows || strcmp(value, "int8") == 0 ? 8 : strcmp(value, "int4") == 0 ? 4 : 0;
-        return q->bits != 0 ? 0 : ctl_usage(command, "--to is int8, int4 or w8a8");
+        q->floats = strcmp(value, "fp8") == 0;
+        q->bits = q->rows || q->floats || strcmp(value, "int8") == 0 ? 8 : strcmp(value, "int4") == 0 ? 4 : 0;
+        return q->bits != 0 ? 0 : ctl_usage(command, "--to is int8, int4, w8a8 or fp8");
     }
     if (!ctl_parse_uint(value, 1 << 20, &v) || v % 32 != 0)
         return ctl_usage(command, "--group is 0 or a multiple of 32");
@@ -47,9 +48,9 @@ int ctl_cmd_quantize(struct ctl *ctl, int argc, char **argv)
     out = dir != NULL ? ctl_next_argument(&o) : NULL;
     if (out == NULL || ctl_next_argument(&o) != NULL || q.bits == 0)
         return ctl_usage(o.command,
-                         "quantize needs a checkpoint directory, --to int8, int4 or w8a8, and a new directory");
-    if (q.rows && q.group > 0)
-        return ctl_usage(o.command, "--to w8a8 has a scale for each row: leave out --group");
+                         "quantize needs a checkpoint directory, --to int8, int4, w8a8 or fp8, and a new directory");
+    if ((q.rows || q.floats) && q.group > 0)
+        return ctl_usage(o.command, "--to w8a8 and --to fp8 have a scale for each row: leave out --group");
     if (q.group < 0)
         q.group = q.bits == 4 ? 128 : 0;
     ctl_progress_start(&bar, ctl, "quantizing");

@@ -58,12 +58,13 @@ const struct ctl_command ctl_commands[] = {
      "with --json each is one line.",
      false, ctl_cmd_top},
     {"stats", "[--prometheus]", "All statistics, as JSON or Prometheus text", NULL, false, ctl_cmd_stats},
-    {"quantize", "DIR --to int8|int4|w8a8 [--group N] OUT", "Write a checkpoint with quantised weights",
+    {"quantize", "DIR --to int8|int4|w8a8|fp8 [--group N] OUT", "Write a checkpoint with quantised weights",
      "Rounds the weights of the linears of DIR's layers to the nearest of 256 or 16 numbers, and writes a checkpoint "
      "in\n"
      "the form of compressed-tensors to OUT, which must not exist. N columns share a scale, 0 for whole rows: 128 if "
      "not\n"
      "given with int4, 0 with int8. w8a8 is int8, and the model rounds the inputs of these linears too, row by row.\n"
+     "fp8 has floats of 8 bits (e4m3) and a scale for each row.\n"
      "Embeddings, lm_head and all other files are copied.",
      false, ctl_cmd_quantize},
     {"load",

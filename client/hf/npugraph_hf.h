@@ -165,14 +165,15 @@ struct npugraph_quantize {
     int bits;                           /* 8 or 4 */
     int64_t group;                      /* columns that share a scale, a multiple of 32; 0: a scale for each row */
     bool rows;                          /* W8A8: rows are to be quantised too, while the model runs; needs 8 and 0 */
+    bool floats;                        /* f8_e4m3fn instead of integers; needs 8 and 0, and no rows */
     uint64_t bytes_before, bytes_after; /* out: of all tensors */
     size_t n_tensors;                   /* out: that were quantised */
 };
 /*
- * Writes a checkpoint in the form of compressed-tensors: int-quantized (i8) or pack-quantized (int4), rounded to
- * nearest, symmetric. Quantises linears of layers (..._proj.weight); copies other tensors and files. Checks dir before
- * it makes out, which must not exist yet. Writes config.json last, so that a directory that is not complete is no
- * checkpoint. Memory: some rows of a tensor, and the largest header. Needs no daemon.
+ * Writes a checkpoint in the form of compressed-tensors: int-quantized (i8), pack-quantized (int4) or float-quantized
+ * (f8), rounded to nearest, symmetric. Quantises linears of layers (..._proj.weight); copies other tensors and files.
+ * Checks dir before it makes out, which must not exist yet. Writes config.json last, so that a directory that is not
+ * complete is no checkpoint. Memory: some rows of a tensor, and the largest header. Needs no daemon.
  */
 NPUGRAPH_API int npugraph_checkpoint_quantize(const char *dir, const char *out, struct npugraph_quantize *q,
                                               npugraph_progress_fn progress, void *user, struct npugraph_error *err);

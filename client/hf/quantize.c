@@ -168,21 +168,27 @@ static json_t *rows_settings(const struct npugraph_quantize *q)
                    : json_null();
 }
 
+static const char *quantised_format(const struct npugraph_quantize *q)
+{
+    if (q->floats)
+        return "float-quantized";
+    return q->bits == 8 ? "int-quantized" : "pack-quantized";
+}
+
 /* Adds the section of config.json that compressed-tensors reads. */
 static int write_config(struct quantising *z)
 {
     const struct npugraph_quantize *q = z->run.q;
-    json_t *weights =
-        json_pack("{s:i, s:s, s:b, s:b, s:s, s:n, s:s}", "num_bits", q->bits, "type", "int", "symmetric", 1, "dynamic",
-                  0, "strategy", q->group != 0 ? "group" : "channel", "actorder", "observer", "minmax");
+    json_t *weights = json_pack("{s:i, s:s, s:b, s:b, s:s, s:n, s:s}", "num_bits", q->bits, "type",
+                                q->floats ? "float" : "int", "symmetric", 1, "dynamic", 0, "strategy",
+                                q->group != 0 ? "group" : "channel", "actorder", "observer", "minmax");
     json_t *section;
 
     json_object_set_new(weights, "group_size", q->group != 0 ? json_integer(q->group) : json_null());
-    section =
-        json_pack("{s:s, s:s, s:s, s:O, s:n, s:{s:{s:[s], s:o, s:n, s:o}}}", "quant_method", "compressed-tensors",
-                  "quantization_status", "compressed", "format", q->bits == 8 ? "int-quantized" : "pack-quantized",
-                  "ignore", z->run.ignored, "kv_cache_scheme", "config_groups", "group_0", "targets", "Linear",
-                  "input_activations", rows_settings(q), "output_activations", "weights", weights);
+    section = json_pack("{s:s, s:s, s:s, s:O, s:n, s:{s:{s:[s], s:o, s:n, s:o}}}", "quant_method", "compressed-tensors",
+                        "quantization_status", "compressed", "format", quantised_format(q), "ignore", z->run.ignored,
+                        "kv_cache_scheme", "config_groups", "group_0", "targets", "Linear", "input_activations",
+                        rows_settings(q), "output_activations", "weights", weights);
     json_object_set_new(z->config, "quantization_config", section);
     return write_json(z, "config.json", z->config);
 }
@@ -216,6 +222,9 @@ int npugraph_checkpoint_quantize(const char *dir, const char *out, struct npugra
     if (q->rows && (q->bits != 8 || q->group != 0))
         return npugraph__error(err, 3, "INVALID_ARGUMENT",
                                "rows are quantised beside i8 weights with a scale for each row");
+    if (q->floats && (q->bits != 8 || q->group != 0 || q->rows))
+        return npugraph__error(err, 3, "INVALID_ARGUMENT",
+                               "weights of f8 have a scale for each row, and rows stay floats");
     z = calloc(1, sizeof(*z));
     if (z == NULL)
         return npugraph__error(err, 8, "NO_MEMORY", "out of memory");

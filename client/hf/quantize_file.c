@@ -21,6 +21,7 @@
 #define HEADER_MAX  ((uint64_t)100 << 20)
 #define CHUNK_BYTES ((uint64_t)4 << 20)
 #define COLUMNS_MAX (1 << 20)
+#define F8_MOST     448.0f
 
 struct copy {
     struct npugraph__quantize_run *run;
@@ -224,7 +225,7 @@ static int add_quantised(struct copy *c, const struct source *s, const char *dty
 
     c->run->q->n_tensors++;
     if (c->run->q->bits == 8)
-        rc = add_tensor(c, s->name, cut, "weight", "I8",
+        rc = add_tensor(c, s->name, cut, "weight", c->run->q->floats ? "F8_E4M3" : "I8",
                         json_pack("[I, I]", (json_int_t)s->rows, (json_int_t)s->columns),
                         (uint64_t)(s->rows * s->columns));
     else
@@ -346,12 +347,10 @@ static float put_scale(ngd_dtype_t t, char *p, int64_t i, float v)
     return ngd_float_at(p, t, i);
 }
 
-/* Rounds n weights from `from` on. Numbers are i8, or nibbles of n + 8. Returns false if a weight is not finite. */
-static bool round_group(const struct source *s, const char *from, int64_t at, int64_t n, int bits, int8_t *to,
-                        char *scales, int64_t scale_at)
+/* Gives the largest magnitude of n weights. Returns false if a weight is not finite. */
+static bool largest_weight(const struct source *s, const char *from, int64_t at, int64_t n, float *top_p)
 {
-    const float most = (float)(1 << (bits - 1));
-    float top = 0, scale;
+    float top = 0;
 
     for (int64_t i = 0; i < n; i++) {
         const float v = fabsf(ngd_float_at(from, s->dtype, at + i));
@@ -360,6 +359,38 @@ static bool round_group(const struct source *s, const char *from, int64_t at, in
             return false;
         top = v > top ? v : top;
     }
+    *top_p = top;
+    return true;
+}
+
+/* Rounds n weights to f8, whose largest number is 448: that of the largest weight. Returns false as round_group. */
+static bool round_floats(const struct source *s, const char *from, int64_t at, int64_t n, uint8_t *to, char *scales,
+                         int64_t scale_at)
+{
+    float top, scale;
+
+    if (!largest_weight(s, from, at, n, &top))
+        return false;
+    scale = put_scale(s->dtype, scales, scale_at, top / F8_MOST);
+    if (!(scale > 0)) /* zeros, or weights too small for a scale */
+        scale = put_scale(s->dtype, scales, scale_at, 1);
+    for (int64_t i = 0; i < n; i++) {
+        const float v = ngd_float_at(from, s->dtype, at + i) / scale; /* a rounded scale may be too small for it */
+
+        to[at + i] = ngd_f32_to_f8(v > F8_MOST ? F8_MOST : v < -F8_MOST ? -F8_MOST : v);
+    }
+    return true;
+}
+
+/* Rounds n weights from `from` on. Numbers are i8, or nibbles of n + 8. Returns false if a weight is not finite. */
+static bool round_group(const struct source *s, const char *from, int64_t at, int64_t n, int bits, int8_t *to,
+                        char *scales, int64_t scale_at)
+{
+    const float most = (float)(1 << (bits - 1));
+    float top, scale;
+
+    if (!largest_weight(s, from, at, n, &top))
+        return false;
     scale = put_scale(s->dtype, scales, scale_at, top / (most - 0.5f));
     if (!(scale > 0)) /* zeros, or weights too small for a scale */
         scale = put_scale(s->dtype, scales, scale_at, 1);
@@ -400,7 +431,8 @@ static int quantise_tensor(const struct copy *c, const struct source *s)
 
         rc = read_at(c, raw, (uint64_t)n * row, c->in_data + s->begin + (uint64_t)r * row);
         for (int64_t i = 0; rc == 0 && i < n * groups; i++)
-            if (!round_group(s, raw, i * group, group, bits, q, scales, i))
+            if (!(c->run->q->floats ? round_floats(s, raw, i * group, group, (uint8_t *)q, scales, i)
+                                    : round_group(s, raw, i * group, group, bits, q, scales, i)))
                 rc = corrupt_file(c, s->name, "has a value that is not finite");
         if (rc == 0)
             rc = write_at(c, q, (uint64_t)n * q_row, to + (uint64_t)r * q_row);

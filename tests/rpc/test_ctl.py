@@ -34,7 +34,7 @@ def usage():
             assert " \n" not in out.stdout, out.stdout
     for arguments, says in ((["frobnicate"], "frobnicate"), (["--bogus"], "--bogus"), (["--address"], "--address needs a value"),
                             (["--timeout", "banana", "status"], "500ms"), (["status", "extra"], "no arguments"), (["load"], "directory"),
-                            (["load", "a", "b"], "one directory"), (["quantize", "a", "b"], "--to int8, int4 or w8a8"), (["quantize", "a", "--to", "int2", "b"], "int8, int4 or w8a8"), (["quantize", "a", "--to", "w8a8", "--group", "32", "b"], "each row"),
+                            (["load", "a", "b"], "one directory"), (["quantize", "a", "b"], "--to int8, int4, w8a8 or fp8"), (["quantize", "a", "--to", "int2", "b"], "int8, int4, w8a8 or fp8"), (["quantize", "a", "--to", "w8a8", "--group", "32", "b"], "each row"),
                             (["quantize", "a", "--to", "int4", "--group", "33", "b"], "multiple of 32"), (["unload"], "name"), (["generate"], "--prompt"),
                             (["generate", "m", "--ids", "1", "--tokens", "x"], "--tokens"), (["graphs", "frob"], "digest"),
                             (["tokenize"], "tokenizer.json"), (["help", "frob"], "frob"), (["status", "--timeout"], "needs a value"),

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """npugraphctl quantize: what it writes is the nearest that the format can say, is loaded and decodes; what it refuses leaves nothing."""
+import bisect
 import json
 import math
 import shutil
@@ -28,7 +29,7 @@ def tensors(path):
     header.pop("__metadata__", None)
     at = 8 + n
     for t in header.values():
-        size = {"I64": 8, "I32": 4, "F32": 4}.get(t["dtype"], 1 if t["dtype"] == "I8" else 2)
+        size = {"I64": 8, "I32": 4, "F32": 4}.get(t["dtype"], 1 if t["dtype"] in ("I8", "F8_E4M3") else 2)
         assert t["data_offsets"][0] % size == 0, "a tensor is not aligned, which other readers refuse"
     return {k: (t["dtype"], t["shape"], data[at + t["data_offsets"][0]:at + t["data_offsets"][1]]) for k, t in header.items()}
 
@@ -36,6 +37,27 @@ def tensors(path):
 def widened(t):
     assert t[0] == "BF16"
     return [struct.unpack("<f", b"\0\0" + t[2][i:i + 2])[0] for i in range(0, len(t[2]), 2)]
+
+
+def f8(byte):
+    """The value of a byte in e4m3fn."""
+    e, m = byte >> 3 & 15, byte & 7
+    return (-1 if byte & 128 else 1) * ((8 + m) * 2.0 ** (e - 10) if e else m * 2.0**-9)
+
+
+F8 = sorted(f8(b) for b in range(256) if b & 127 != 127)
+
+
+def check_f8_rounding(w, numbers, scales, shape):
+    """Each number is a nearest one of its format to the weight in its row's scale, and the largest weight of a row is near 448."""
+    rows, columns = shape
+    for r in range(rows):
+        row = [v / scales[r] for v in w[r * columns:(r + 1) * columns]]
+        assert abs(max(map(abs, row)) - 448) < 2, (r, max(map(abs, row)))
+    for i in range(0, rows * columns, 7):
+        v = w[i] / scales[i // columns]
+        at = bisect.bisect(F8, v)
+        assert abs(v - numbers[i]) <= min(abs(v - x) for x in F8[max(at - 1, 0):at + 1]) + 1e-5 * abs(v), (i, v, numbers[i])
 
 
 def check_rounding(w, numbers, scales, shape, group):
@@ -46,15 +68,17 @@ def check_rounding(w, numbers, scales, shape, group):
         assert abs(w[i] - numbers[i] * scale) <= scale / 2 + abs(w[i]) / 128, (i, w[i], numbers[i], scale)  # bf16 rounds the scale
 
 
-@test("int8, int4 and w8a8: numbers, scales and config.json are those of the format, all else is copied, the daemon decodes it")
+@test("int8, int4, w8a8 and fp8: numbers, scales and config.json are those of the format, all else is copied, the daemon decodes it")
 def writes(daemon):
     before = tensors(MODEL)
-    for form, bits, group in (("int8", 8, 0), ("int4", 4, 32), ("w8a8", 8, 0)):
+    for form, bits, group in (("int8", 8, 0), ("int4", 4, 32), ("w8a8", 8, 0), ("fp8", 8, 0)):
         out = MODELS / form
         assert ctl("quantize", MODEL, "--to", form, "--group", group, out).returncode == 0
         after, config = tensors(out), json.loads((out / "config.json").read_text())
         settings = config["quantization_config"]
         assert settings["ignore"] == ["lm_head"] and settings["config_groups"]["group_0"]["weights"]["num_bits"] == bits
+        weights = settings["config_groups"]["group_0"]["weights"]
+        assert (settings["format"], weights["type"]) == (("float-quantized", "float") if form == "fp8" else (settings["format"], "int"))
         rows = settings["config_groups"]["group_0"]["input_activations"]
         assert (rows is not None and rows["dynamic"] and rows["strategy"] == "token") == (form == "w8a8"), rows
         assert (out / "tokenizer.json").read_bytes() == (MODEL / "tokenizer.json").read_bytes()
@@ -62,6 +86,9 @@ def writes(daemon):
             base = name.removesuffix("weight")
             if not name.endswith("_proj.weight"):
                 assert after[name] == t
+            elif ".0." in name and form == "fp8":
+                assert after[name][:2] == ("F8_E4M3", t[1]) and after[base + "weight_scale"][1] == [t[1][0], 1]
+                check_f8_rounding(widened(t), [f8(b) for b in after[name][2]], widened(after[base + "weight_scale"]), t[1])
             elif ".0." in name:
                 if bits == 8:
                     numbers = struct.unpack(f"<{len(after[name][2])}b", after[name][2])
@@ -105,8 +132,9 @@ def perplexity(daemon):
     text = SCRATCH / "text"
     text.write_text("In the beginning God created the heaven and the earth. And the earth was without form, and void; and darkness "
                     "was upon the face of the deep. And the Spirit of God moved upon the face of the waters.\n")
-    whole, less = (json.loads(ctl(*address, "perplexity", m, "--text", text).stdout)["loss"] for m in ("whole", "int4"))
+    whole, less, f8_loss = (json.loads(ctl(*address, "perplexity", m, "--text", text).stdout)["loss"] for m in ("whole", "int4", "fp8"))
     assert whole < less < 1.2 * whole, (whole, less)
+    assert abs(f8_loss - whole) < (less - whole) / 2, (whole, f8_loss, less)
     for arguments, says in ((("whole", "--ids", "5"), "at least two"), (("whole", "--ids", "5,2048"), "2048"), (("whole", "--ids", "x"), "token ids"),
                             (("none", "--ids", "5,6"), "none"), (("whole",), "--text or --ids"), (("whole", "--ids", "5,6", "--window", "1"), "window")):
         got = ctl(*address, "perplexity", *arguments)
@@ -119,6 +147,8 @@ def refuses(daemon):
     for arguments, says in ((("--to", "int4"), "448 columns, which groups of 128 do not divide; give another --group"),):
         got = ctl("quantize", MODEL, *arguments, out)
         assert got.returncode == 1 and says in got.stderr and "down_proj" in got.stderr and not out.exists(), got
+    got = ctl("quantize", MODEL, "--to", "fp8", "--group", "32", out)
+    assert got.returncode == 2 and "leave out --group" in got.stderr and not out.exists(), got
     for place, says in ((MODELS, "config.json"), (MODELS / "int8", "quantised already"), (SCRATCH / "absent", "config.json")):
         got = ctl("quantize", place, "--to", "int8", out)
         assert got.returncode == 1 and says in got.stderr and not out.exists(), got

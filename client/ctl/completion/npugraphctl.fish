@@ -76,7 +76,7 @@ complete -c npugraphctl -n '__fish_seen_subcommand_from top' -l interval -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from top' -l count -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from stats' -l prometheus
 complete -c npugraphctl -n '__fish_seen_subcommand_from quantize' -a '(__fish_complete_directories)'
-complete -c npugraphctl -n '__fish_seen_subcommand_from quantize' -l to -x -a 'int8 int4 w8a8'
+complete -c npugraphctl -n '__fish_seen_subcommand_from quantize' -l to -x -a 'int8 int4 w8a8 fp8'
 complete -c npugraphctl -n '__fish_seen_subcommand_from quantize' -l group -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from load' -l name -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from load' -l max-context -x

@@ -408,6 +408,7 @@ class npugraph_quantize(Structure):
         ("bits", c_int),
         ("group", c_int64),
         ("rows", c_bool),
+        ("floats", c_bool),
         ("bytes_before", c_uint64),
         ("bytes_after", c_uint64),
         ("n_tensors", c_size_t),
