@@ -49,6 +49,11 @@ bool ngd_change_in_place(const struct ngd_change *change)
     return !change->transposed && change->to != NGD_CHANGE_OFFSET;
 }
 
+bool ngd_change_keeps_shape(const struct ngd_change *change)
+{
+    return ngd_change_in_place(change) && change->to == NGD_CHANGE_INT4;
+}
+
 uint8_t ngd_change_flip(const struct ngd_change *change)
 {
     return change->bits == 4 ? 0x88 : change->bits == 8 ? 0x80 : 0;
@@ -99,7 +104,7 @@ static ngd_status_t check_changed_elements(const struct ngd_change *change, cons
     if (t->plane && !ngd_change_in_place(change))
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
                             "tensor %.200s is quantised in blocks of a GGUF file, and cannot be changed so", t->name);
-    if (t->rank != 2)
+    if (t->rank != 2 && !(ngd_change_keeps_shape(change) && t->rank > 2))
         return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT,
                             "tensor %.200s has %" PRIu32 " dimensions; with this change it must have 2", t->name,
                             t->rank);
@@ -115,6 +120,11 @@ ngd_status_t ngd_change_check(const struct ngd_change *change, const struct ngd_
 
     if (status != NGD_OK)
         return status;
+    if (t->rank != 2) {
+        memcpy(shape_p, t->shape, 2 * sizeof(*shape_p));
+        *dtype_p = t->dtype;
+        return NGD_OK;
+    }
     if (t->shape[0] > INT64_MAX / 8 || t->shape[1] > INT64_MAX / 8)
         return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "tensor %.200s is too large to be changed", t->name);
     numbers_along(change, &column, &row);

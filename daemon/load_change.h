@@ -38,10 +38,13 @@ struct ngd_change {
 const struct ngd_change *ngd_change_find(int value);
 /* Says whether the bytes stay where they are: then ngd_change_flip is all that is done. */
 bool ngd_change_in_place(const struct ngd_change *change);
+/* Says whether shape and dtype stay what they are: such a tensor may have more than two dimensions. */
+bool ngd_change_keeps_shape(const struct ngd_change *change);
 /* Returns what each byte of a weight is XORed with. */
 uint8_t ngd_change_flip(const struct ngd_change *change);
 
-/* Gives the shape and the dtype of what a tensor becomes. FILE_CORRUPT and FILE_UNSUPPORTED name what does not fit. */
+/* Gives the first two sizes and the dtype of what a tensor becomes. FILE_CORRUPT and FILE_UNSUPPORTED name what does
+ * not fit. */
 ngd_status_t ngd_change_check(const struct ngd_change *change, const struct ngd_safetensor *t, int64_t shape_p[2],
                               ngd_dtype_t *dtype_p, struct ngd_diag *diag);
 

@@ -83,7 +83,8 @@ static ngd_status_t choose_change(const struct ngd_load *load, struct ngd_loaded
     status = ngd_change_check(change, t->tensor, t->whole, &t->dtype, &why);
     if (status != NGD_OK)
         return ngd_diag_set(diag, status, "%.300s: %.400s", load->path, why.text);
-    t->bytes = (uint64_t)t->whole[0] * (uint64_t)t->whole[1] * ngd_dtype_bytes(t->dtype);
+    if (!ngd_change_keeps_shape(change))
+        t->bytes = (uint64_t)t->whole[0] * (uint64_t)t->whole[1] * ngd_dtype_bytes(t->dtype);
     return NGD_OK;
 }
 

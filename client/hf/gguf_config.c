@@ -18,13 +18,19 @@
 
 struct gguf_architecture {
     const char *name, *family;
+    const char *mixture; /* the family, if there are experts; NULL: there are none */
+    const char *experts; /* the field of config.json with their number */
+    bool normed;         /* the shares of a row's experts have the sum 1 */
     /* The rows of q and k are ordered so that a pair of dimensions that turn together is side by side. */
     bool rotary_pairs;
 };
 static const struct gguf_architecture gguf_architectures[] = {
-    {"llama", "LlamaForCausalLM", true},
-    {"qwen2", "Qwen2ForCausalLM", false},
-    {"qwen3", "Qwen3ForCausalLM", false},
+    {"llama", "LlamaForCausalLM", "MixtralForCausalLM", "num_local_experts", true, true},
+    {"qwen2", "Qwen2ForCausalLM", NULL, NULL, false, false},
+    {"qwen3", "Qwen3ForCausalLM", NULL, NULL, false, false},
+    {"qwen2moe", NULL, "Qwen2MoeForCausalLM", "num_experts", false, false},
+    {"qwen3moe", NULL, "Qwen3MoeForCausalLM", "num_experts", true, false},
+    {"olmoe", NULL, "OlmoeForCausalLM", "num_experts", false, false},
 };
 
 /* ---- keys ---- */
@@ -52,6 +58,8 @@ static const struct gguf_key {
     {"vocab_size", NULL, false, false},
     {"expert_count", NULL, false, false},
     {"expert_used_count", NULL, false, false},
+    {"expert_feed_forward_length", "moe_intermediate_size", false, false},
+    {"expert_shared_feed_forward_length", "shared_expert_intermediate_size", false, false},
 };
 
 static const struct gguf_key *find_gguf_key(const char *key, size_t n)
@@ -223,7 +231,9 @@ static int find_gguf_architecture(struct npugraph__gguf *g, const struct gguf_ar
             return 0;
     }
     return npugraph__unsupported(&g->from,
-                                 "metadata general.architecture: is \"%s\"; supported are llama, qwen2, qwen3", name);
+                                 "metadata general.architecture: is \"%s\"; supported are llama, qwen2, qwen3, "
+                                 "qwen2moe, qwen3moe, olmoe",
+                                 name);
 }
 
 static int check_gguf_parts(struct npugraph__gguf *g)
@@ -253,8 +263,46 @@ static int check_gguf_heads(struct npugraph__gguf *g, const struct gguf_architec
     if (rc == 0)
         rc = expect_gguf_int(g, a, "rope.dimension_count", config_int(config, "head_dim"),
                              "all dimensions of a head must turn");
-    return rc == 0 ? expect_gguf_int(g, a, "expert_count", 0, "mixtures of experts are not supported in GGUF files")
-                   : rc;
+    return rc;
+}
+
+static int read_count(struct npugraph__gguf *g, const struct gguf_architecture *a, const char *name, int64_t *v_p)
+{
+    char key[96];
+    int rc;
+
+    snprintf(key, sizeof(key), "%s.%s", a->name, name);
+    rc = npugraph__gguf_int(g, key, v_p);
+    if (rc == 0 && (*v_p < 0 || *v_p > INT32_MAX))
+        rc = npugraph__corrupt(&g->from, "metadata %s: is %" PRId64 "; it must be 0 to 2147483647", key, *v_p);
+    return rc;
+}
+
+/* Sets the family, which is another one if there are experts. */
+static int take_experts(struct npugraph__gguf *g, const struct gguf_architecture *a, json_t *config)
+{
+    int64_t experts = 0, chosen = 0;
+    int rc = read_count(g, a, "expert_count", &experts);
+
+    if (rc == 0)
+        rc = read_count(g, a, "expert_used_count", &chosen);
+    if (rc != 0)
+        return rc;
+    if (experts > 0 && a->mixture == NULL)
+        return npugraph__unsupported(
+            &g->from, "metadata %s.expert_count: is %" PRId64 "; this architecture has no experts", a->name, experts);
+    if ((experts > 0) != (chosen > 0) || (experts == 0 && a->family == NULL))
+        return npugraph__corrupt(&g->from,
+                                 "metadata %s.expert_count and expert_used_count: are %" PRId64 " and %" PRId64
+                                 "; a mixture of experts has both",
+                                 a->name, experts, chosen);
+    npugraph__gguf_set(g, config, "architectures", json_pack("[s]", experts > 0 ? a->mixture : a->family));
+    if (experts == 0)
+        return 0;
+    npugraph__gguf_set(g, config, a->experts, json_integer(experts));
+    npugraph__gguf_set(g, config, "num_experts_per_tok", json_integer(chosen));
+    npugraph__gguf_set(g, config, "norm_topk_prob", json_boolean(a->normed));
+    return 0;
 }
 
 static int take_stops(struct npugraph__gguf *g, json_t *config)
@@ -294,12 +342,13 @@ static int fill_gguf_config(struct npugraph__gguf *g, const struct gguf_architec
     if (rc == 0)
         rc = check_gguf_heads(g, a, config);
     if (rc == 0)
+        rc = take_experts(g, a, config);
+    if (rc == 0)
         rc = take_rope(g, a, config);
     if (rc == 0)
         rc = take_stops(g, config);
     if (rc != 0)
         return rc;
-    npugraph__gguf_set(g, config, "architectures", json_pack("[s]", a->family));
     npugraph__gguf_set(g, config, "tie_word_embeddings", json_boolean(!has_gguf_tensor(g, "output.weight")));
     npugraph__gguf_set(g, config, "attention_bias", json_boolean(has_gguf_tensor(g, "blk.0.attn_q.bias")));
     npugraph__gguf_set(g, config, "mlp_bias", json_boolean(has_gguf_tensor(g, "blk.0.ffn_down.bias")));

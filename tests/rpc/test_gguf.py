@@ -88,7 +88,9 @@ def read_directory(path):
 
 NAMES = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
          "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
-         "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+         "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+         "mlp.gate": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+         **{f"mlp.shared_expert.{x}_proj": f"ffn_{x}_shexp" for x in ("gate", "up", "down")}}
 
 
 def name_in_gguf(name):
@@ -101,7 +103,8 @@ def name_in_gguf(name):
 
 
 def metadata_of(config):
-    arch = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3"}[config["architectures"][0]]
+    arch = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3", "MixtralForCausalLM": "llama",
+            "Qwen2MoeForCausalLM": "qwen2moe", "Qwen3MoeForCausalLM": "qwen3moe", "OlmoeForCausalLM": "olmoe"}[config["architectures"][0]]
     heads = config["num_attention_heads"]
     dim = config.get("head_dim") or config["hidden_size"] // heads
     values = {"context_length": config["max_position_embeddings"], "embedding_length": config["hidden_size"],
@@ -109,6 +112,11 @@ def metadata_of(config):
               "attention.head_count_kv": config.get("num_key_value_heads", heads), "attention.key_length": dim, "attention.value_length": dim,
               "rope.dimension_count": dim, "attention.layer_norm_rms_epsilon": float(config.get("rms_norm_eps", 1e-6)),
               "rope.freq_base": float(config.get("rope_theta", 10000))}
+    for field, key in (("num_experts", "expert_count"), ("num_local_experts", "expert_count"), ("num_experts_per_tok", "expert_used_count"),
+                       ("moe_intermediate_size", "expert_feed_forward_length"),
+                       ("shared_expert_intermediate_size", "expert_shared_feed_forward_length")):
+        if field in config:
+            values[key] = config[field]
     return {"general.architecture": arch, **{f"{arch}.{k}": v for k, v in values.items()}}
 
 
@@ -342,6 +350,85 @@ def quantised(daemon):
         assert grown < path.stat().st_size, f"the second load takes {grown} bytes: its weights are not shared"
         for model in ["a", name, "again"] + ["both"] * (name == "small"):
             ctl(daemon, "unload", model)
+
+
+# ---- mixtures of experts -------------------------------------------------------------------------------------------------
+
+MIXTURES = {  # architecture: fields of its own, and how its experts are named
+    "MixtralForCausalLM": ({"num_local_experts": 5}, "block_sparse_moe.gate", "block_sparse_moe.experts.{}.w1 w2 w3"),
+    "OlmoeForCausalLM": ({"num_experts": 4, "norm_topk_prob": False}, "mlp.gate", "mlp.experts.{}.gate_proj down_proj up_proj"),
+    "Qwen3MoeForCausalLM": ({"num_experts": 4, "moe_intermediate_size": 32, "norm_topk_prob": True}, "mlp.gate",
+                            "mlp.experts.{}.gate_proj down_proj up_proj"),
+    "Qwen2MoeForCausalLM": ({"num_experts": 3, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 64, "norm_topk_prob": False},
+                            "mlp.gate", "mlp.experts.{}.gate_proj down_proj up_proj"),
+}
+
+
+def mixture_pair(architecture, types, hidden=64):
+    """Writes a mixture of experts as a checkpoint of the values and as a GGUF file, whose experts have the types in turn."""
+    fields, gate, experts = MIXTURES[architecture]
+    rng, name = random.Random(architecture), architecture.removesuffix("ForCausalLM")
+    config = {"architectures": [architecture], "vocab_size": 40, "hidden_size": hidden, "num_hidden_layers": 1, "num_attention_heads": 4,
+              "num_key_value_heads": 2, "head_dim": hidden // 4, "intermediate_size": hidden, "max_position_embeddings": 64,
+              "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": False, "num_experts_per_tok": 2, **fields}
+    if hidden > 64 and "moe_intermediate_size" in config:
+        config["moe_intermediate_size"] = hidden
+    dim, n = hidden // 4, config.get("num_experts", config.get("num_local_experts"))
+    features, layer = config.get("moe_intermediate_size", hidden), "model.layers.0."
+    plain = {"model.embed_tokens": [40, hidden], "lm_head": [40, hidden], "model.norm": [hidden], layer + "input_layernorm": [hidden],
+             layer + "post_attention_layernorm": [hidden], layer + "self_attn.q_proj": [hidden, hidden], layer + gate: [n, hidden],
+             layer + "self_attn.k_proj": [hidden // 2, hidden], layer + "self_attn.v_proj": [hidden // 2, hidden],
+             layer + "self_attn.o_proj": [hidden, hidden]}
+    if name in ("Olmoe", "Qwen3Moe"):
+        plain |= {layer + "self_attn.q_norm": [hidden if name == "Olmoe" else dim], layer + "self_attn.k_norm": [hidden // 2 if name == "Olmoe" else dim]}
+    if name == "Qwen2Moe":
+        shared = config["shared_expert_intermediate_size"]
+        plain |= {layer + "mlp.shared_expert_gate": [1, hidden], layer + "mlp.shared_expert.gate_proj": [shared, hidden],
+                  layer + "mlp.shared_expert.up_proj": [shared, hidden], layer + "mlp.shared_expert.down_proj": [hidden, shared]}
+    blocks, values = [], []
+    weights = [(module + ".weight", shape) for module, shape in plain.items()]
+    if name == "Qwen2Moe":
+        weights += [(f"{layer}self_attn.{x}_proj.bias", [hidden if x == "q" else hidden // 2]) for x in "qkv"]
+    for tensor, shape in weights:
+        middle = 1 if "norm" in tensor else 0
+        data = struct.pack(f"<{math.prod(shape)}f", *(rng.gauss(middle, 0.3 if middle else 1.5 / shape[-1]**0.5) for _ in range(math.prod(shape))))
+        values.append((tensor, shape, struct.unpack(f"<{len(data) // 4}f", data)))
+        if name == "Mixtral" and (".q_proj." in tensor or ".k_proj." in tensor):
+            data = pairs_beside(data, 4 if ".q_" in tensor else 2, hidden * 4)
+        blocks.append((name_in_gguf(tensor), [hidden] if "shared_expert_gate" in tensor else shape, F32, data))
+    each, parts = experts.split(".{}.")[0], experts.split(".{}.")[1].split()
+    for part, to, shape, kind in zip(parts, ("gate", "down", "up"), ([features, hidden], [hidden, features], [features, hidden]), types):
+        size = n * math.prod(shape)
+        data = random_blocks(rng, kind, size) if kind != "F32" else struct.pack(f"<{size}f", *(rng.gauss(0, 0.2) for _ in range(size)))
+        all_values = values_of(kind, data) if kind != "F32" else struct.unpack(f"<{size}f", data)
+        for e in range(n):
+            values.append((f"{layer}{each}.{e}.{part}.weight", shape, all_values[e * size // n:(e + 1) * size // n]))
+        blocks.append((f"blk.0.ffn_{to}_exps.weight", [n, *shape], MADE["blocks"][kind]["id"] if kind != "F32" else F32, data))
+    return config, write_directory(name, config, values), write(f"{name}.gguf", metadata_of(config), blocks), blocks
+
+
+@test("mixtures of experts give the logits of their values: llama with experts, olmoe, qwen2moe, qwen3moe, and all types of blocks")
+def mixtures(daemon):
+    for architecture, types, hidden in (("MixtralForCausalLM", ("F32", "F32", "F32"), 64), ("OlmoeForCausalLM", ("Q8_0", "Q5_0", "Q8_0"), 64),
+                                        ("Qwen2MoeForCausalLM", ("Q4_0", "Q4_1", "Q5_1"), 64), ("Qwen3MoeForCausalLM", ("Q4_K", "Q6_K", "Q5_K"), 256)):
+        config, directory, path, blocks = mixture_pair(architecture, types, hidden)
+        ctl(daemon, "load", directory, "--name", "a", "--max-batch", 2, "--chunk", 64)
+        ctl(daemon, "load", path, "--name", "b", "--max-batch", 2, "--chunk", 64, "--kv-dtype", "f32")
+        same_models(daemon, "a", "b", config["vocab_size"])
+        for model in ("a", "b"):
+            ctl(daemon, "unload", model)
+    out = ctl(daemon, "load", path, "--name", "two", "--devices", "host:0,host:1", rc=1)
+    assert "experts are one tensor" in out.stderr, out
+    metadata = metadata_of(config)
+    for key, value, says in (("expert_count", 0, "a mixture of experts has both"), ("expert_used_count", 0, "has both"), ("expert_used_count", 9, "num_experts_per_tok"),
+                             ("expert_count", 2**32 - 1, "expert_count"), ("expert_count", 5, "ffn_gate_inp"), ("expert_gating_func", 2, "expert_gating_func"),
+                             ("expert_feed_forward_length", 512, "exps.weight"), ("expert_count", "4", "expert_count")):
+        bad = write("bad.gguf", {**metadata, "qwen3moe." + key: value}, blocks)
+        out = ctl(daemon, "load", bad, "--name", "bad", rc=1)
+        assert says in out.stderr, (key, out)
+    flat = [(n, [s[0] * s[1], s[2]] if len(s) == 3 and "down" in n else s, k, d) for n, s, k, d in blocks]
+    out = ctl(daemon, "load", write("bad.gguf", metadata, flat), "--name", "bad", rc=1)
+    assert "blk.0.ffn_down_exps.weight" in out.stderr, out
 
 
 # ---- tokenizers and templates --------------------------------------------------------------------------------------------

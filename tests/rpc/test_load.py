@@ -247,8 +247,9 @@ def changes_refused(daemon):
 
         for change in [*WEIGHTS, *ZEROS]:
             says("FILE_CORRUPT", "f", change, "f32")
-            if change != "I8_ZEROS":
+            if change not in ("I8_ZEROS", "OFFSET_INT4"):
                 says("FILE_CORRUPT", "cube", change, "3 dimensions")
+            if change != "I8_ZEROS":
                 says("FILE_CORRUPT", "line", change, "1 dimensions")
         says("FILE_CORRUPT", "w", "TRANSPOSE", "must be f32, f16 or bf16")
         says("FILE_CORRUPT", "w", "AWQ_INT4", "multiple of 8")
@@ -267,6 +268,8 @@ def changes_refused(daemon):
         assert not load_slice(c, path, "w", 0, 0, 8, change_value("GPTQ_INT8"))[3]
         assert not load_slice(c, path, "w", 0, 0, 48, change_value("OFFSET_INT4_ZEROS"))[3]
         assert load_slice(c, path, "w", 0, 0, 8, change_value("GPTQ_INT4"))[3]
+        stacked = load_slice(c, path, "cube", 0, 1, 3, change_value("OFFSET_INT4"), (6, 4, 2))
+        assert stacked[1] == [2, 4, 2] and stacked[2] == bytes(b ^ 0x88 for b in content[32:96]), stacked
     until("everything is freed", lambda: daemon.used_bytes() <= before)
 
 

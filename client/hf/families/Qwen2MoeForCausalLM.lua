@@ -18,7 +18,10 @@ function mlp(i, x)
   local prefix = format("model.layers.%d.mlp.", i)
   local routed = experts(x, experts_of(prefix), n, k, features, normed)
   local shared = mlp_of(x, prefix .. "shared_expert.", shared_features, "shared_")
-  local share = node("share_logit", "aten.linear", {x, weight(prefix .. "shared_expert_gate.weight", 1, hidden)})
+  local share_gate, w = prefix .. "shared_expert_gate.weight", nil
+  if stored(share_gate) then w = node("share_w", "aten.view", {weight(share_gate, hidden)}, format("size=[1, %d]", hidden))
+  else w = weight(share_gate, 1, hidden) end
+  local share = node("share_logit", "aten.linear", {x, w})
   shared = node("shared", "aten.mul.Tensor", {shared, node("share", "aten.sigmoid", {share})})
   return node("mlp", "aten.add.Tensor", {routed, shared})
 end

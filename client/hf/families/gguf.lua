@@ -20,6 +20,12 @@ function blocks_of(from)
   return FORMS[stored(from .. ".weight") or ""]
 end
 
+-- The sums of x over groups of columns, which minima are multiplied with.
+function group_sums(name, x, groups, columns)
+  return node(name .. "_sums", "aten.sum.dim_IntList",
+    {node(name .. "_groups", "aten.view", {x}, format("size=[-1, %d, %d]", groups, columns))}, "dim=[2]")
+end
+
 -- y = x * w^T (+ the value of a bias), as linear() of decoder.lua has it. gathered: the weight is a table, too, whose
 -- numbers are i8.
 function block_linear(name, x, from, out, features, bias, split, gathered)
@@ -38,9 +44,37 @@ function block_linear(name, x, from, out, features, bias, split, gathered)
     {x, node(name .. "_w", "aten.t", {q}), node(name .. "_s", "aten.t", {s}), "none", "none", "none", bias or "none"},
     format("antiquant_group_size=%d", form.group))
   if not form.minima then return y end
-  local sums = node(name .. "_sums", "aten.sum.dim_IntList",
-    {node(name .. "_groups", "aten.view", {x}, format("size=[-1, %d, %d]", groups, form.group))}, "dim=[2]")
+  local sums = group_sums(name, x, groups, form.group)
   local least = node(name .. "_least", "aten.linear", {sums, weight(w .. ".minima", out, groups, split)})
+  return node(name, "aten.add.Tensor", {y, least})
+end
+
+-- The name of the one tensor that a GGUF file has for experts, from a format of their names.
+function name_of_all(from)
+  for i = 1, #from do
+    if sub(from, i, i + 2) == "%d." then return sub(from, 1, i - 1) .. sub(from, i + 3) end
+  end
+  return from
+end
+
+local STACKED = "group_list_type=1, transpose_weight=true"
+
+-- y = x * w_e^T for the rows of each expert e, of weights [n, out, features] that are one tensor of the file.
+function block_experts(name, x, counts, n, from, out, features)
+  local form, w = blocks_of(from), from .. ".weight"
+  one_device "experts are one tensor"
+  if not form then return node(name, "npu.grouped_matmul", {x, counts, tensor(w, {n, out, features})}, STACKED) end
+  local block = form.block or form.group
+  if features % block ~= 0 then
+    refuse("gguf", format("has %s in blocks of %d columns, which must divide its %d", from, block, features))
+  end
+  local groups = features // form.group
+  local q = form.kind == "i8" and tensor(w, {n, out, features}, "i8") or tensor(w, {n, out, features // 8}, "int4")
+  local y = node(form.minima and name .. "_q" or name, "npu.grouped_matmul", {x, counts, q, tensor(w .. ".scales", {n, out, groups})},
+    format("%s, antiquant_scale=true, antiquant_group_size=%d", STACKED, form.group))
+  if not form.minima then return y end
+  local least = node(name .. "_least", "npu.grouped_matmul",
+    {group_sums(name, x, groups, form.group), counts, tensor(w .. ".minima", {n, out, groups})}, STACKED)
   return node(name, "aten.add.Tensor", {y, least})
 end
 
