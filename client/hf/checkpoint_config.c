@@ -185,7 +185,7 @@ static int find_gguf_tensors(const struct npugraph__gguf *g, struct npugraph__we
         struct npugraph__weight *x = &w->items[i];
         const struct ngd_gguf_tensor *t = NULL;
 
-        if (npugraph__gguf_name(x->name, x->stored, sizeof(x->stored)))
+        if (npugraph__gguf_name(g, x->name, x->stored, sizeof(x->stored)))
             t = npugraph__gguf_find(g, x->stored);
         if (t == NULL)
             rc = npugraph__error(g->from.err, 5, "TENSOR_MISSING", "%.500s has no tensor %s", g->path,

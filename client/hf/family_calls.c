@@ -500,7 +500,7 @@ static int call_stored(lua_State *lua)
     const struct ngd_gguf_tensor *t = NULL;
     char name[sizeof(((struct npugraph__weight *)0)->name)];
 
-    if (g != NULL && npugraph__gguf_name(luaL_checkstring(lua, 1), name, sizeof(name)))
+    if (g != NULL && npugraph__gguf_name(g, luaL_checkstring(lua, 1), name, sizeof(name)))
         t = ngd_gguf_tensor(&g->header, name);
     lua_pushstring(lua, t != NULL ? t->type->name : NULL);
     return 1;

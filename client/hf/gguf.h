@@ -18,7 +18,8 @@ struct npugraph__gguf {
     struct stat as_opened;
     char path[4096];
     struct npugraph__source from; /* path, and the error of the call that is under way */
-    bool no_memory;               /* a part of what a call makes is missing */
+    bool norms_behind; /* npugraph__gguf_config has found an architecture with norms behind attention and MLP */
+    bool no_memory;    /* a part of what a call makes is missing */
 };
 
 /* True for a regular file that begins as a GGUF file does. */
@@ -37,7 +38,7 @@ int npugraph__gguf_tokenizer_config(struct npugraph__gguf *g, json_t **config_p)
 
 /* The name in the file of a tensor or a plane that a family names, "model.norm.weight": "output_norm.weight". False:
  * there is none. */
-bool npugraph__gguf_name(const char *name, char *to, size_t size);
+bool npugraph__gguf_name(const struct npugraph__gguf *g, const char *name, char *to, size_t size);
 /* The tensor that has a name of the file, or a plane of that name; NULL: none. */
 const struct ngd_gguf_tensor *npugraph__gguf_find(const struct npugraph__gguf *g, const char *name);
 

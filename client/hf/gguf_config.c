@@ -4,6 +4,7 @@
  * that is not in the table is refused: it may change what the model computes.
  */
 #include "base/le.h"
+#include "base/strbuf.h"
 #include "client/hf/gguf.h"
 #include "client/lib/error.h"
 
@@ -23,14 +24,20 @@ struct gguf_architecture {
     bool normed;         /* the shares of a row's experts have the sum 1 */
     /* The rows of q and k are ordered so that a pair of dimensions that turn together is side by side. */
     bool rotary_pairs;
+    bool norms_behind; /* the norm that the file calls ffn_norm is one before the MLP, beside one behind attention */
+    bool whole_norms;  /* what config.json has as gamma of 1 + gamma is 1 + gamma */
 };
 static const struct gguf_architecture gguf_architectures[] = {
-    {"llama", "LlamaForCausalLM", "MixtralForCausalLM", "num_local_experts", true, true},
-    {"qwen2", "Qwen2ForCausalLM", NULL, NULL, false, false},
-    {"qwen3", "Qwen3ForCausalLM", NULL, NULL, false, false},
-    {"qwen2moe", NULL, "Qwen2MoeForCausalLM", "num_experts", false, false},
-    {"qwen3moe", NULL, "Qwen3MoeForCausalLM", "num_experts", true, false},
-    {"olmoe", NULL, "OlmoeForCausalLM", "num_experts", false, false},
+    {"llama", "LlamaForCausalLM", "MixtralForCausalLM", "num_local_experts", true, true, false, false},
+    {"qwen2", "Qwen2ForCausalLM", NULL, NULL, false, false, false, false},
+    {"qwen3", "Qwen3ForCausalLM", NULL, NULL, false, false, false, false},
+    {"qwen2moe", NULL, "Qwen2MoeForCausalLM", "num_experts", false, false, false, false},
+    {"qwen3moe", NULL, "Qwen3MoeForCausalLM", "num_experts", true, false, false, false},
+    {"olmoe", NULL, "OlmoeForCausalLM", "num_experts", false, false, false, false},
+    {"olmo2", "Olmo2ForCausalLM", NULL, NULL, false, false, true, false},
+    {"granite", "GraniteForCausalLM", NULL, NULL, false, true, false, false},
+    {"gemma2", "Gemma2ForCausalLM", NULL, NULL, false, false, true, true},
+    {"phi3", "Phi3ForCausalLM", NULL, NULL, false, false, false, false},
 };
 
 /* ---- keys ---- */
@@ -39,33 +46,56 @@ static const struct gguf_architecture gguf_architectures[] = {
 static const struct gguf_key {
     const char *key, *field;
     bool number, required;
+    const char *only; /* of these architectures; NULL: of all */
 } gguf_keys[] = {
-    {"context_length", "max_position_embeddings", false, true},
-    {"embedding_length", "hidden_size", false, true},
-    {"block_count", "num_hidden_layers", false, true},
-    {"feed_forward_length", "intermediate_size", false, true},
-    {"attention.head_count", "num_attention_heads", false, true},
-    {"attention.head_count_kv", "num_key_value_heads", false, false},
-    {"attention.key_length", "head_dim", false, false},
-    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", true, true},
-    {"rope.freq_base", "rope_theta", true, false},
-    {"attention.value_length", NULL, false, false},
-    {"rope.dimension_count", NULL, false, false},
-    {"rope.scaling.type", NULL, false, false},
-    {"rope.scaling.factor", NULL, false, false},
-    {"rope.scaling.original_context_length", NULL, false, false},
-    {"rope.scaling.finetuned", NULL, false, false}, /* says how the model was made, not what it computes */
-    {"vocab_size", NULL, false, false},
-    {"expert_count", NULL, false, false},
-    {"expert_used_count", NULL, false, false},
-    {"expert_feed_forward_length", "moe_intermediate_size", false, false},
-    {"expert_shared_feed_forward_length", "shared_expert_intermediate_size", false, false},
+    {"context_length", "max_position_embeddings", false, true, NULL},
+    {"embedding_length", "hidden_size", false, true, NULL},
+    {"block_count", "num_hidden_layers", false, true, NULL},
+    {"feed_forward_length", "intermediate_size", false, true, NULL},
+    {"attention.head_count", "num_attention_heads", false, true, NULL},
+    {"attention.head_count_kv", "num_key_value_heads", false, false, NULL},
+    {"attention.key_length", "head_dim", false, false, NULL},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", true, true, NULL},
+    {"rope.freq_base", "rope_theta", true, false, NULL},
+    {"attention.value_length", NULL, false, false, NULL},
+    {"rope.dimension_count", NULL, false, false, NULL},
+    {"rope.scaling.type", NULL, false, false, NULL},
+    {"rope.scaling.factor", NULL, false, false, NULL},
+    {"rope.scaling.original_context_length", NULL, false, false, NULL},
+    {"rope.scaling.finetuned", NULL, false, false, NULL}, /* says how the model was made, not what it computes */
+    {"vocab_size", NULL, false, false, NULL},
+    {"expert_count", NULL, false, false, NULL},
+    {"expert_used_count", NULL, false, false, NULL},
+    {"expert_feed_forward_length", "moe_intermediate_size", false, false, "qwen2moe qwen3moe"},
+    {"expert_shared_feed_forward_length", "shared_expert_intermediate_size", false, false, "qwen2moe"},
+    {"attention.scale", "attention_multiplier", true, true, "granite"},
+    {"embedding_scale", "embedding_multiplier", true, true, "granite"},
+    {"residual_scale", "residual_multiplier", true, true, "granite"},
+    {"logit_scale", "logits_scaling", true, true, "granite"},
+    {"attn_logit_softcapping", "attn_logit_softcapping", true, false, "gemma2"},
+    {"final_logit_softcapping", "final_logit_softcapping", true, false, "gemma2"},
+    {"attention.sliding_window", "sliding_window", false, true, "gemma2"},
+    {"attention.sliding_window", NULL, false, false, "phi3"},
 };
 
-static const struct gguf_key *find_gguf_key(const char *key, size_t n)
+/* Says that one of the words of a text, or of no text at all, is `word`. */
+static bool has_word(const char *words, const char *word)
+{
+    const size_t n = strlen(word);
+
+    if (words == NULL)
+        return true;
+    for (const char *at = strstr(words, word); at != NULL; at = strstr(at + 1, word))
+        if ((at == words || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0'))
+            return true;
+    return false;
+}
+
+static const struct gguf_key *find_gguf_key(const struct gguf_architecture *a, const char *key, size_t n)
 {
     for (size_t i = 0; i < sizeof(gguf_keys) / sizeof(gguf_keys[0]); i++)
-        if (strlen(gguf_keys[i].key) == n && memcmp(gguf_keys[i].key, key, n) == 0)
+        if (strlen(gguf_keys[i].key) == n && memcmp(gguf_keys[i].key, key, n) == 0 &&
+            has_word(gguf_keys[i].only, a->name))
             return &gguf_keys[i];
     return NULL;
 }
@@ -78,7 +108,7 @@ static int check_gguf_keys(struct npugraph__gguf *g, const struct gguf_architect
         const struct ngd_gguf_value *v = &g->header.values[i];
 
         if (v->key_bytes > prefix && memcmp(v->key, a->name, prefix) == 0 && v->key[prefix] == '.' &&
-            find_gguf_key(v->key + prefix + 1, v->key_bytes - prefix - 1) == NULL)
+            find_gguf_key(a, v->key + prefix + 1, v->key_bytes - prefix - 1) == NULL)
             return npugraph__unsupported(&g->from, "metadata %.*s: is not supported with this architecture",
                                          v->key_bytes < 80 ? (int)v->key_bytes : 80, v->key);
     }
@@ -220,20 +250,25 @@ static int take_rope(struct npugraph__gguf *g, const struct gguf_architecture *a
 
 static int find_gguf_architecture(struct npugraph__gguf *g, const struct gguf_architecture **a_p)
 {
+    const size_t n = sizeof(gguf_architectures) / sizeof(gguf_architectures[0]);
+    struct ngd_strbuf names;
     char name[64] = "";
     int rc = npugraph__gguf_text(g, "general.architecture", name, sizeof(name));
 
     if (rc != 0)
         return rc;
-    for (size_t i = 0; i < sizeof(gguf_architectures) / sizeof(gguf_architectures[0]); i++) {
+    for (size_t i = 0; i < n; i++) {
         *a_p = &gguf_architectures[i];
         if (strcmp((*a_p)->name, name) == 0)
             return 0;
     }
-    return npugraph__unsupported(&g->from,
-                                 "metadata general.architecture: is \"%s\"; supported are llama, qwen2, qwen3, "
-                                 "qwen2moe, qwen3moe, olmoe",
-                                 name);
+    ngd_strbuf_init(&names);
+    for (size_t i = 0; i < n; i++)
+        ngd_strbuf_printf(&names, "%s%s", i > 0 ? ", " : "", gguf_architectures[i].name);
+    rc = npugraph__unsupported(&g->from, "metadata general.architecture: is \"%s\"; supported are %s", name,
+                               ngd_strbuf_str(&names));
+    ngd_strbuf_fini(&names);
+    return rc;
 }
 
 static int check_gguf_parts(struct npugraph__gguf *g)
@@ -305,6 +340,26 @@ static int take_experts(struct npugraph__gguf *g, const struct gguf_architecture
     return 0;
 }
 
+/* Reads what phi3 files have, where 0 is no window; and sets what gemma2 files leave out: llama.cpp knows the scale of
+ * scores of the model with 46 layers. */
+static int take_windows(struct npugraph__gguf *g, const struct gguf_architecture *a, json_t *config)
+{
+    int64_t window = 0;
+    int rc = 0;
+
+    if (strcmp(a->name, "phi3") == 0)
+        rc = read_count(g, a, "attention.sliding_window", &window);
+    if (rc == 0 && window > 0)
+        npugraph__gguf_set(g, config, "sliding_window", json_integer(window));
+    if (strcmp(a->name, "gemma2") == 0)
+        npugraph__gguf_set(
+            g, config, "query_pre_attn_scalar",
+            json_integer(config_int(config, "num_hidden_layers") == 46
+                             ? config_int(config, "hidden_size") / config_int(config, "num_attention_heads")
+                             : config_int(config, "head_dim")));
+    return rc;
+}
+
 static int take_stops(struct npugraph__gguf *g, json_t *config)
 {
     static const char *const keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
@@ -333,7 +388,7 @@ static int fill_gguf_config(struct npugraph__gguf *g, const struct gguf_architec
     if (rc == 0)
         rc = check_gguf_keys(g, a);
     for (size_t i = 0; rc == 0 && i < sizeof(gguf_keys) / sizeof(gguf_keys[0]); i++)
-        if (gguf_keys[i].field != NULL)
+        if (gguf_keys[i].field != NULL && has_word(gguf_keys[i].only, a->name))
             rc = take_gguf_key(g, a, &gguf_keys[i], config);
     if (rc == 0 && g->no_memory)
         rc = npugraph__no_memory(g->from.err);
@@ -344,6 +399,8 @@ static int fill_gguf_config(struct npugraph__gguf *g, const struct gguf_architec
     if (rc == 0)
         rc = take_experts(g, a, config);
     if (rc == 0)
+        rc = take_windows(g, a, config);
+    if (rc == 0)
         rc = take_rope(g, a, config);
     if (rc == 0)
         rc = take_stops(g, config);
@@ -352,7 +409,9 @@ static int fill_gguf_config(struct npugraph__gguf *g, const struct gguf_architec
     npugraph__gguf_set(g, config, "tie_word_embeddings", json_boolean(!has_gguf_tensor(g, "output.weight")));
     npugraph__gguf_set(g, config, "attention_bias", json_boolean(has_gguf_tensor(g, "blk.0.attn_q.bias")));
     npugraph__gguf_set(g, config, "mlp_bias", json_boolean(has_gguf_tensor(g, "blk.0.ffn_down.bias")));
-    npugraph__gguf_set(g, config, "gguf", json_pack("{s:b}", "rotary_pairs", a->rotary_pairs));
+    npugraph__gguf_set(g, config, "gguf",
+                       json_pack("{s:b, s:b}", "rotary_pairs", a->rotary_pairs, "whole_norms", a->whole_norms));
+    g->norms_behind = a->norms_behind;
     return 0;
 }
 

@@ -183,6 +183,8 @@ static const char *const layer_names[][2] = {
     {"mlp.gate_proj", "ffn_gate"},
     {"mlp.up_proj", "ffn_up"},
     {"mlp.down_proj", "ffn_down"},
+    {"mlp.gate_up_proj", "ffn_up"},
+    {"self_attn.qkv_proj", "attn_qkv"},
     {"mlp.gate", "ffn_gate_inp"},
     {"mlp.experts.gate_proj", "ffn_gate_exps"},
     {"mlp.experts.up_proj", "ffn_up_exps"},
@@ -195,6 +197,13 @@ static const char *const layer_names[][2] = {
     {"block_sparse_moe.experts.w1", "ffn_gate_exps"},
     {"block_sparse_moe.experts.w3", "ffn_up_exps"},
     {"block_sparse_moe.experts.w2", "ffn_down_exps"},
+};
+
+/* Names that mean something else where there are norms behind attention and MLP. */
+static const char *const behind_names[][2] = {
+    {"post_attention_layernorm", "post_attention_norm"},
+    {"pre_feedforward_layernorm", "ffn_norm"},
+    {"post_feedforward_layernorm", "post_ffw_norm"},
 };
 
 /* Writes prefix, the translation of the beginning of `name`, and the rest: ".weight", ".weight.scales", ".bias". */
@@ -210,7 +219,7 @@ static bool translate_name(const char *const (*table)[2], size_t n, const char *
     return false;
 }
 
-bool npugraph__gguf_name(const char *name, char *to, size_t size)
+bool npugraph__gguf_name(const struct npugraph__gguf *g, const char *name, char *to, size_t size)
 {
     char prefix[32];
     int layer, n = 0;
@@ -218,6 +227,9 @@ bool npugraph__gguf_name(const char *name, char *to, size_t size)
     if (sscanf(name, "model.layers.%9d.%n", &layer, &n) != 1 || n == 0)
         return translate_name(whole_names, sizeof(whole_names) / sizeof(whole_names[0]), "", name, to, size);
     snprintf(prefix, sizeof(prefix), "blk.%d.", layer);
+    if (g->norms_behind &&
+        translate_name(behind_names, sizeof(behind_names) / sizeof(behind_names[0]), prefix, name + n, to, size))
+        return true;
     return translate_name(layer_names, sizeof(layer_names) / sizeof(layer_names[0]), prefix, name + n, to, size);
 }
 

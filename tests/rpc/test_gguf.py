@@ -89,22 +89,28 @@ def read_directory(path):
 NAMES = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
          "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
          "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
-         "mlp.gate": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+         "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up", "mlp.gate": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
          **{f"mlp.shared_expert.{x}_proj": f"ffn_{x}_shexp" for x in ("gate", "up", "down")}}
 
 
-def name_in_gguf(name):
+# Of architectures with norms behind attention and MLP.
+BEHIND = {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm"}
+
+
+def name_in_gguf(name, architecture=None):
     for whole, to in (("model.embed_tokens", "token_embd"), ("model.norm", "output_norm"), ("lm_head", "output")):
         if name.startswith(whole + "."):
             return to + name.removeprefix(whole)
     _, _, layer, rest = name.split(".", 3)
     module, suffix = rest.rsplit(".", 1)
-    return f"blk.{layer}.{NAMES[module]}.{suffix}"
+    behind = architecture in ("Olmo2ForCausalLM", "Gemma2ForCausalLM")
+    return f"blk.{layer}.{(behind and BEHIND.get(module)) or NAMES[module]}.{suffix}"
 
 
 def metadata_of(config):
     arch = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3", "MixtralForCausalLM": "llama",
-            "Qwen2MoeForCausalLM": "qwen2moe", "Qwen3MoeForCausalLM": "qwen3moe", "OlmoeForCausalLM": "olmoe"}[config["architectures"][0]]
+            "Qwen2MoeForCausalLM": "qwen2moe", "Qwen3MoeForCausalLM": "qwen3moe", "OlmoeForCausalLM": "olmoe",
+            "Olmo2ForCausalLM": "olmo2", "GraniteForCausalLM": "granite", "Gemma2ForCausalLM": "gemma2", "Phi3ForCausalLM": "phi3"}[config["architectures"][0]]
     heads = config["num_attention_heads"]
     dim = config.get("head_dim") or config["hidden_size"] // heads
     values = {"context_length": config["max_position_embeddings"], "embedding_length": config["hidden_size"],
@@ -117,6 +123,12 @@ def metadata_of(config):
                        ("shared_expert_intermediate_size", "expert_shared_feed_forward_length")):
         if field in config:
             values[key] = config[field]
+    for field, key in {"granite": (("attention_multiplier", "attention.scale"), ("embedding_multiplier", "embedding_scale"),
+                                   ("residual_multiplier", "residual_scale"), ("logits_scaling", "logit_scale")),
+                       "gemma2": (("attn_logit_softcapping", "attn_logit_softcapping"), ("final_logit_softcapping", "final_logit_softcapping"),
+                                  ("sliding_window", "attention.sliding_window")),
+                       "phi3": (("sliding_window", "attention.sliding_window"),)}.get(arch, ()):
+        values[key] = config[field]
     return {"general.architecture": arch, **{f"{arch}.{k}": v for k, v in values.items()}}
 
 
@@ -350,6 +362,45 @@ def quantised(daemon):
         assert grown < path.stat().st_size, f"the second load takes {grown} bytes: its weights are not shared"
         for model in ["a", name, "again"] + ["both"] * (name == "small"):
             ctl(daemon, "unload", model)
+
+
+DENSE = {  # a checkpoint whose tensors serve, and what a file of that architecture cannot say
+    "olmo2_norms": {"rms_norm_eps": 1e-5}, "granite_factors": {}, "gemma2_caps": {"query_pre_attn_scalar": 12},
+    "phi3_fused": {"partial_rotary_factor": 1.0, "sliding_window": 9, "rms_norm_eps": 1e-5}}
+
+
+@test("F32 files of olmo2, granite, gemma2 and phi3 give the logits and tokens of their checkpoints")
+def dense(daemon):
+    for name, fields in DENSE.items():
+        config = {**json.loads((GOLDEN / name / "config.json").read_text()), **fields}
+        architecture, tensors, plain = config["architectures"][0], [], []
+        for tensor, t, data in read_directory(GOLDEN / name):
+            values = struct.unpack(f"<{len(data) // 4}f", data)
+            plain.append((tensor, t["shape"], values))
+            heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}.get(tensor.split(".")[-2])
+            if architecture == "GraniteForCausalLM" and heads:
+                data = pairs_beside(data, heads, len(data) // t["shape"][0])
+            if architecture == "Gemma2ForCausalLM" and tensor.endswith("norm.weight"):
+                data = struct.pack(f"<{len(values)}f", *(v + 1 for v in values))
+            tensors.append((name_in_gguf(tensor, architecture), t["shape"], F32, data))
+        ctl(daemon, "load", write_directory(name, config, plain), "--name", "a", "--max-batch", 2, "--chunk", 16)
+        metadata = metadata_of(config)
+        ctl(daemon, "load", write("dense.gguf", metadata, tensors), "--name", "b", "--max-batch", 2, "--chunk", 16, "--kv-dtype", "f32")
+        same_models(daemon, "a", "b", config["vocab_size"])
+        for model in ("a", "b"):
+            ctl(daemon, "unload", model)
+        arch = metadata["general.architecture"]
+        for key, value, says in {"granite": (("logit_scale", 0.0, "logits_scaling"), ("embedding_scale", "x", "embedding_scale"),
+                                             ("attention.sliding_window", 8, "attention.sliding_window")),
+                                 "gemma2": (("attention.sliding_window", 0, "attention.sliding_window"), ("attn_logit_softcapping", -1.0, "softcapping"),
+                                            ("attention.scale", 0.5, "attention.scale")),
+                                 "phi3": (("rope.dimension_count", 6, "rope.dimension_count"), ("attention.sliding_window", 2**32 - 1, "sliding_window")),
+                                 "olmo2": (("attention.sliding_window", 8, "attention.sliding_window"), ("expert_count", 4, "no experts"))}[arch]:
+            out = ctl(daemon, "load", write("bad.gguf", {**metadata, f"{arch}.{key}": value}, tensors), "--name", "bad", rc=1)
+            assert says in out.stderr, (arch, key, out)
+        if arch == "granite":
+            less = {k: v for k, v in metadata.items() if k != "granite.residual_scale"}
+            assert "granite.residual_scale: is missing" in ctl(daemon, "load", write("bad.gguf", less, tensors), "--name", "bad", rc=1).stderr
 
 
 # ---- mixtures of experts -------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ include "decoder"
 expect("use_bidirectional_attention", false, "is set: tokens would see those behind them")
 read_decoder {head_dim = 256, hidden_activation = "gelu_pytorch_tanh", tie_word_embeddings = true,
   max_position_embeddings = 8192}
-norm_kind = "gemma"
+norm_kind = bool("gguf.whole_norms", false) and "rms" or "gemma"
 qkv_bias = bool("attention_bias", false)
 o_bias = qkv_bias
 attention_scale = 1 / sqrt(number("query_pre_attn_scalar", 256))

@@ -8,6 +8,7 @@ mlp_bias = bool("mlp_bias", false)
 attention_scale = number("attention_multiplier", 1)
 embedding_scale = number("embedding_multiplier", 1)
 logits_scale = 1 / number("logits_scaling", 1)
+if abs(logits_scale) == 1 / 0 then corrupt("logits_scaling", "must not be 0") end
 read_rope("rope", head_dim)
 
 local residual = number("residual_multiplier", 1)
