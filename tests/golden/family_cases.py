@@ -221,10 +221,6 @@ LATER = [
         dict(QUANTISED_LATENT, kv_lora_rank=48), q_lora_rank=48, n_routed_experts=8, n_shared_experts=1, num_experts_per_tok=3, n_group=4,
         topk_group=2, norm_topk_prob=True, routed_scaling_factor=1.7, quantise=dict(
             form="fp8", strategy="block", block=(32, 32), scales=torch.float32))),
-    ("deepseek_int4", "deepseek_v2", "f32", "a latent with int4 weights in groups of 32 with zero points, yarn with mscale", dict(
-        QUANTISED_LATENT, q_lora_rank=32, n_routed_experts=6, n_shared_experts=2, num_experts_per_tok=2,
-        topk_method="greedy", routed_scaling_factor=1.3, rope_scaling=MSCALE, quantise=dict(
-            form="ct", bits=4, group=32, scales=torch.bfloat16, zeros=True))),
     ("deepseek_gptq_order", "deepseek_v2", "f32", "GPTQ by act-order: a latent with int4 weights in groups of 32 with zero points", dict(
         QUANTISED_LATENT | dict(first_k_dense_replace=2), q_lora_rank=64, n_routed_experts=2, n_shared_experts=1,
         num_experts_per_tok=1, topk_method="greedy", routed_scaling_factor=1.3, quantise=dict(
