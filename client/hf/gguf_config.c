@@ -37,6 +37,7 @@ static const struct gguf_architecture gguf_architectures[] = {
     {"olmo2", "Olmo2ForCausalLM", NULL, NULL, false, false, true, false},
     {"granite", "GraniteForCausalLM", NULL, NULL, false, true, false, false},
     {"gemma2", "Gemma2ForCausalLM", NULL, NULL, false, false, true, true},
+    {"gemma3", "Gemma3ForCausalLM", NULL, NULL, false, false, true, true},
     {"phi3", "Phi3ForCausalLM", NULL, NULL, false, false, false, false},
 };
 
@@ -74,7 +75,7 @@ static const struct gguf_key {
     {"logit_scale", "logits_scaling", true, true, "granite"},
     {"attn_logit_softcapping", "attn_logit_softcapping", true, false, "gemma2"},
     {"final_logit_softcapping", "final_logit_softcapping", true, false, "gemma2"},
-    {"attention.sliding_window", "sliding_window", false, true, "gemma2"},
+    {"attention.sliding_window", "sliding_window", false, true, "gemma2 gemma3"},
     {"attention.sliding_window", NULL, false, false, "phi3"},
 };
 
@@ -340,10 +341,12 @@ static int take_experts(struct npugraph__gguf *g, const struct gguf_architecture
     return 0;
 }
 
-/* Reads what phi3 files have, where 0 is no window; and sets what gemma2 files leave out: llama.cpp knows the scale of
- * scores of the model with 46 layers. */
+/* Reads what phi3 files have, where 0 is no window; and sets what files of Gemma leave out: llama.cpp knows the scale
+ * of scores of the largest models by their layers. */
 static int take_windows(struct npugraph__gguf *g, const struct gguf_architecture *a, json_t *config)
 {
+    const int64_t largest = strcmp(a->name, "gemma2") == 0 ? 46 : strcmp(a->name, "gemma3") == 0 ? 62 : 0;
+    const int64_t heads = config_int(config, "num_attention_heads");
     int64_t window = 0;
     int rc = 0;
 
@@ -351,12 +354,11 @@ static int take_windows(struct npugraph__gguf *g, const struct gguf_architecture
         rc = read_count(g, a, "attention.sliding_window", &window);
     if (rc == 0 && window > 0)
         npugraph__gguf_set(g, config, "sliding_window", json_integer(window));
-    if (strcmp(a->name, "gemma2") == 0)
-        npugraph__gguf_set(
-            g, config, "query_pre_attn_scalar",
-            json_integer(config_int(config, "num_hidden_layers") == 46
-                             ? config_int(config, "hidden_size") / config_int(config, "num_attention_heads")
-                             : config_int(config, "head_dim")));
+    if (largest != 0)
+        npugraph__gguf_set(g, config, "query_pre_attn_scalar",
+                           json_integer(config_int(config, "num_hidden_layers") == largest
+                                            ? config_int(config, "hidden_size") / heads
+                                            : config_int(config, "head_dim")));
     return rc;
 }
 
@@ -396,6 +398,8 @@ static int fill_gguf_config(struct npugraph__gguf *g, const struct gguf_architec
         rc = take_vocab(g, a, config);
     if (rc == 0)
         rc = check_gguf_heads(g, a, config);
+    if (rc == 0 && json_object_get(config, "rope_theta") == NULL) /* families have defaults of their own */
+        npugraph__gguf_set(g, config, "rope_theta", json_real(10000));
     if (rc == 0)
         rc = take_experts(g, a, config);
     if (rc == 0)

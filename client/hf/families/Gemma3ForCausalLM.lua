@@ -5,7 +5,7 @@ include "decoder"
 expect("use_bidirectional_attention", false, "is set: tokens would see those behind them")
 read_decoder {head_dim = 256, hidden_activation = "gelu_pytorch_tanh", tie_word_embeddings = true,
   max_position_embeddings = 131072}
-norm_kind = "gemma"
+norm_kind = bool("gguf.whole_norms", false) and "rms" or "gemma"
 qk_norm = true
 qkv_bias = bool("attention_bias", false)
 o_bias = qkv_bias
