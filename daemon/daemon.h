@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/dumpdir.h"
 #include "base/status.h"
+#include "daemon/blocks.h"
 #include "daemon/options.h"
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -22,6 +23,7 @@ struct ngd_tls;
 struct ngd_health;
 struct ngd_jobs;
 struct ngd_loader;
+struct ngd_local;
 struct ngd_locks;
 struct ngd_models;
 struct ngd_identities;
@@ -76,12 +78,14 @@ struct ngd_daemon {
     struct ngd_reactor_watch *expiry; /* ends sessions whose grace period is over */
     struct ngd_jobs *jobs;            /* captures of models, large graphs */
     struct ngd_jobs *loads;           /* reads of checkpoint files */
+    struct ngd_jobs *copies;          /* copies between buffers and shared buffers */
     struct ngd_jobs *span_jobs;       /* groups that wait for other daemons: at most one does, others are told */
     struct ngd_jobs *store_jobs;      /* calls that list, read or change the store */
     struct ngd_jobs *reaper;          /* releases what ended sessions owned */
     struct ngd_models *models;
     struct ngd_sessions *sessions;
     struct ngd_loader *loader;
+    struct ngd_blocks blocks; /* for inputs and results in shared buffers */
     struct ngd_identities *identities;
     struct ngd_tokens *tokens;
     struct ngd_patterns *patterns;
@@ -89,6 +93,7 @@ struct ngd_daemon {
     struct ngd_front *front;
     struct ngd_tls *tls;
     struct ngd_reactor_watch *tls_timer;
+    struct ngd_local *local;
     struct ngd_listeners *listeners;
     struct ngd_reload *reload;
     struct ngd_reflection *reflection;

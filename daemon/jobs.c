@@ -16,6 +16,8 @@ struct ngd_jobs {
     pthread_t threads[];
 };
 
+static _Thread_local bool has_thread;
+
 /* Takes the first job. Skips slow ones while all threads but one run slow jobs. NULL: none. */
 static struct ngd_job *take_job(struct ngd_jobs *jobs) NGD_REQUIRES(jobs->lock)
 {
@@ -51,6 +53,7 @@ static void *run_job_thread(void *arg)
     struct ngd_jobs *jobs = arg;
     struct ngd_job *job;
 
+    has_thread = true;
     ngd_mutex_lock(&jobs->lock);
     for (;;) {
         job = take_job(jobs);
@@ -144,6 +147,11 @@ void ngd_jobs_add_for(struct ngd_jobs *jobs, struct ngd_job *job, uint64_t owner
 void ngd_jobs_add(struct ngd_jobs *jobs, struct ngd_job *job)
 {
     ngd_jobs_add_for(jobs, job, 0);
+}
+
+bool ngd_jobs_has_thread(void)
+{
+    return has_thread;
 }
 
 uint32_t ngd_jobs_pending(struct ngd_jobs *jobs)

@@ -18,6 +18,8 @@ libngddaemon_la_SOURCES = \
 	daemon/answer_pool.h \
 	daemon/answers.c \
 	daemon/answers.h \
+	daemon/blocks.c \
+	daemon/blocks.h \
 	daemon/client_stream.h \
 	daemon/daemon.h \
 	daemon/device_list.c \
@@ -74,6 +76,8 @@ libngddaemon_la_SOURCES = \
 	daemon/sdnotify.h \
 	daemon/session.c \
 	daemon/session.h \
+	daemon/shared.c \
+	daemon/shared.h \
 	daemon/sockets.c \
 	daemon/sockets.h \
 	daemon/tokens.c \
@@ -134,6 +138,8 @@ libngdcontrol_la_SOURCES = \
 	daemon/control/json.h \
 	daemon/control/listener.c \
 	daemon/control/listener.h \
+	daemon/control/local.c \
+	daemon/control/local.h \
 	daemon/control/reload.c \
 	daemon/control/reload.h \
 	daemon/control/settings.c \
@@ -183,8 +189,11 @@ libngdhandlers_la_SOURCES = \
 	daemon/handlers/patterns.c \
 	daemon/handlers/reflection.c \
 	daemon/handlers/replay.c \
+	daemon/handlers/copy.c \
 	daemon/handlers/replay_read.c \
 	daemon/handlers/replay_read.h \
+	daemon/handlers/replay_shared.c \
+	daemon/handlers/replay_shared.h \
 	daemon/handlers/replay_types.c \
 	daemon/handlers/replay_types.h \
 	daemon/handlers/sequences.c \

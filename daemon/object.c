@@ -5,7 +5,7 @@
 
 const char *ngd_object_kind_name(ngd_object_kind_t kind)
 {
-    static const char *const names[] = {"buffer", "graph", "sequence", "group"};
+    static const char *const names[] = {"buffer", "graph", "sequence", "group", "shared buffer"};
 
     return names[kind];
 }

@@ -3,9 +3,9 @@
 #define NGD_DAEMON_OBJECT_H
 
 /*
- * Objects that clients name by id: buffers, graphs (bindings), sequences and groups. An object is a small header in
- * front of the thing, and reference counted: a session's table holds one reference, and so does each request that uses
- * it.
+ * Objects that clients name by id: buffers, graphs (bindings), sequences, groups and shared buffers. An object is a
+ * small header in front of the thing, and reference counted: a session's table holds one reference, and so does each
+ * request that uses it.
  *
  * Threads: any. close() and release() run on the thread that caused them, with no lock held.
  */
@@ -20,6 +20,7 @@ typedef enum ngd_object_kind {
     NGD_OBJECT_GRAPH,
     NGD_OBJECT_SEQUENCE,
     NGD_OBJECT_GROUP,
+    NGD_OBJECT_SHARED,
     NGD_OBJECT_KINDS
 } ngd_object_kind_t;
 
@@ -34,7 +35,7 @@ struct ngd_object {
     void (*release)(struct ngd_object *object); /* called with the last reference; frees the object */
 };
 
-const char *ngd_object_kind_name(ngd_object_kind_t kind); /* "buffer", "graph", "sequence", "group" */
+const char *ngd_object_kind_name(ngd_object_kind_t kind); /* "buffer", "graph", ... */
 static inline struct ngd_object *ngd_object_ref(struct ngd_object *object)
 {
     atomic_fetch_add_explicit(&object->refs, 1, memory_order_relaxed);

@@ -32,6 +32,10 @@ const struct ngd_config_option ngd_options_table[] = {
      "File that the daemon locks so that a second daemon cannot start. Empty: the path of each Unix socket with .lock "
      "appended.",
      RESTART},
+    {"local-socket", NGD_CONFIG_STRING, AT(local_socket), "auto", 0, 0, NULL,
+     "Path of the socket where clients of the same machine give shared buffers, with the permissions of socket-mode. "
+     "auto: the path of the first Unix socket with .local appended; none if there is no Unix socket. off: none.",
+     RELOAD},
     {"stats-listen", NGD_CONFIG_STRING, AT(stats_listen), "127.0.0.1:17947", 0, 0, NULL,
      "HOST:PORT of the HTTP statistics endpoint, or off. It serves /metrics, /healthz, /readyz, /stats.json, "
      "/history.json and a page for people at /. Port 0 picks a free port. The endpoint has no authentication: use an "

@@ -15,7 +15,7 @@
 struct ngd_options {
     struct ngd_config_list listen;
     int64_t socket_mode; /* octal digits as a decimal number; see ngd_options_socket_mode */
-    char *lock_file;
+    char *lock_file, *local_socket;
     char *stats_listen;
     struct ngd_config_list stats_hosts;
     bool stats_names;

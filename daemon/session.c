@@ -90,7 +90,9 @@ static struct ngd_payer *payer_of(const struct ngd_session *s, ngd_object_kind_t
 {
     if (kind == NGD_OBJECT_BUFFER)
         return NULL;
-    return ngd_identity_payer(s->identity, kind == NGD_OBJECT_SEQUENCE ? NGD_QUOTA_SEQUENCES : NGD_QUOTA_GRAPHS);
+    return ngd_identity_payer(s->identity, kind == NGD_OBJECT_SEQUENCE ? NGD_QUOTA_SEQUENCES
+                                           : kind == NGD_OBJECT_SHARED ? NGD_QUOTA_SHARED_BUFFERS
+                                                                       : NGD_QUOTA_GRAPHS);
 }
 
 /* ---- references -------------------------------------------------------------------------------------------------- */

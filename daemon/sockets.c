@@ -91,7 +91,7 @@ static ngd_status_t remove_stale(const char *path, struct ngd_diag *diag)
     return NGD_OK;
 }
 
-ngd_status_t ngd_socket_unix(const char *path, mode_t mode, int *fd_p, struct ngd_diag *diag)
+ngd_status_t ngd_socket_unix(const char *path, int type, mode_t mode, int *fd_p, struct ngd_diag *diag)
 {
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
     ngd_status_t status = remove_stale(path, diag);
@@ -99,7 +99,7 @@ ngd_status_t ngd_socket_unix(const char *path, mode_t mode, int *fd_p, struct ng
 
     if (status != NGD_OK)
         return status;
-    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    fd = socket(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return ngd_diag_set(diag, ngd_status_from_errno(errno), "a Unix socket cannot be created: %s", strerror(errno));
     memcpy(sa.sun_path, path, strlen(path) + 1);

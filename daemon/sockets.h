@@ -25,8 +25,8 @@ struct ngd_address {
 /* Parses "unix:PATH", "unix:///PATH", "tcp:HOST:PORT", "HOST:PORT" or "[V6]:PORT". */
 ngd_status_t ngd_address_parse(const char *text, struct ngd_address *address_p, struct ngd_diag *diag);
 /* Listens at a path whose lock the caller holds. A socket at the path is stale and is replaced; any other file is
- * refused. */
-ngd_status_t ngd_socket_unix(const char *path, mode_t mode, int *fd_p, struct ngd_diag *diag);
+ * refused. type: SOCK_STREAM or SOCK_SEQPACKET. */
+ngd_status_t ngd_socket_unix(const char *path, int type, mode_t mode, int *fd_p, struct ngd_diag *diag);
 /* Resolves the address. The caller frees the list with freeaddrinfo. */
 ngd_status_t ngd_address_resolve(const struct ngd_address *address, struct addrinfo **list_p, struct ngd_diag *diag);
 /* Listens without SO_REUSEPORT, so that a second daemon on the port is refused. */

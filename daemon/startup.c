@@ -6,6 +6,7 @@
 #include "daemon/audit.h"
 #include "daemon/control/drain.h"
 #include "daemon/control/listener.h"
+#include "daemon/control/local.h"
 #include "daemon/control/reload.h"
 #include "daemon/control/settings.h"
 #include "daemon/control/stats.h"
@@ -142,6 +143,8 @@ static ngd_status_t start_jobs(struct ngd_daemon *d, struct ngd_diag *diag)
     if (status == NGD_OK)
         status = ngd_jobs_create("loads", 2, &d->loads);
     if (status == NGD_OK)
+        status = ngd_jobs_create("copies", 2, &d->copies);
+    if (status == NGD_OK)
         status = ngd_jobs_create("spans", 2, &d->span_jobs);
     if (status == NGD_OK)
         status = ngd_jobs_create("store", 1, &d->store_jobs);
@@ -154,10 +157,11 @@ static void stop_jobs(struct ngd_daemon *d)
 {
     ngd_jobs_destroy(d->jobs);
     ngd_jobs_destroy(d->loads);
+    ngd_jobs_destroy(d->copies);
     ngd_jobs_destroy(d->span_jobs);
     ngd_jobs_destroy(d->store_jobs);
     ngd_jobs_destroy(d->reaper);
-    d->jobs = d->loads = d->span_jobs = d->store_jobs = d->reaper = NULL;
+    d->jobs = d->loads = d->copies = d->span_jobs = d->store_jobs = d->reaper = NULL;
 }
 
 /* ---- store and scheduler -------------------------------------------------------------------------------- */
@@ -337,6 +341,7 @@ static void stop_objects(struct ngd_daemon *d)
     ngd_loader_destroy(d->loader);
     ngd_peers_destroy(d->peers);
     ngd_patterns_destroy(d->patterns);
+    ngd_blocks_fini(&d->blocks);
     d->patterns = NULL;
     d->sessions = NULL;
     d->models = NULL;
@@ -498,6 +503,19 @@ static void stop_front(struct ngd_daemon *d)
     d->tls = NULL;
 }
 
+static ngd_status_t start_local(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    ngd_status_t status = ngd_local_create(d, &d->local);
+
+    return status == NGD_OK ? NGD_OK : ngd_diag_set(diag, status, "the local socket cannot be served");
+}
+
+static void stop_local(struct ngd_daemon *d)
+{
+    ngd_local_destroy(d->local);
+    d->local = NULL;
+}
+
 static ngd_status_t start_listeners(struct ngd_daemon *d, struct ngd_diag *diag)
 {
     ngd_status_t status = ngd_listeners_create(d, &d->listeners, diag);
@@ -547,6 +565,8 @@ static void stop_serving(struct ngd_daemon *d)
         ngd_reload_stop(d->reload);
     if (d->listeners)
         ngd_listeners_stop(d->listeners);
+    if (d->local)
+        ngd_local_stop(d->local);
     if (d->peers)
         ngd_peers_hang_up(d->peers);
     if (d->front)
@@ -572,6 +592,7 @@ static const struct part parts[] = {
     {"services", start_services, stop_services},
     {"rpc", start_server, stop_server},
     {"front", start_front, stop_front},
+    {"local socket", start_local, stop_local},
     {"listeners", start_listeners, stop_listeners},
     {"expiry", start_expiry, stop_expiry},
     {"hot keys", start_hot, stop_hot},

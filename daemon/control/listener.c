@@ -3,6 +3,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "daemon/control/local.h"
 #include "daemon/daemon.h"
 #include "daemon/front/front.h"
 #include "daemon/lockfile.h"
@@ -32,12 +33,14 @@ struct listener {
     int fd; /* -1: none yet, or closed */
     bool tls, next_tls;
     bool passed; /* by systemd */
+    bool local;  /* the local socket, which gRPC does not get */
     listener_fate_t fate;
     uint32_t shortages; /* failed accepts since the last one that succeeded */
     struct ngd_reactor_watch *watch;
     char text[NGD_ADDRESS_MAX + 16]; /* of the option; "" if it was passed */
     char address[NGD_ADDRESS_MAX + 8];
-    char path[NGD_ADDRESS_MAX]; /* "" unless we made it and must remove it */
+    char place[NGD_ADDRESS_MAX]; /* a Unix socket's path; "" if it has none */
+    char path[NGD_ADDRESS_MAX];  /* "" unless we made it and must remove it */
     dev_t dev;
     ino_t inode;
 };
@@ -89,15 +92,18 @@ static void refuse_peer(int fd, const struct ngd_front_peer *peer, const char *r
     close(fd);
 }
 
-static void admit_peer(struct ngd_daemon *d, int fd, bool tls)
+static void admit_peer(const struct listener *l, int fd)
 {
+    struct ngd_daemon *d = l->daemon;
     struct ngd_front_peer peer;
-    bool known = identify(fd, tls, &peer);
+    bool known = identify(fd, l->tls, &peer);
 
     if (known && !peer.local)
         ngd_socket_keep_alive(fd, ngd_config_get(d->options.tcp_keepalive));
     if (!known)
         refuse_peer(fd, &peer, "identity", "the peer cannot be identified");
+    else if (l->local)
+        ngd_local_add(d->local, fd, &peer);
     else
         ngd_front_add(d->front, fd, &peer);
 }
@@ -122,7 +128,7 @@ static void admit_in_need(struct listener *l)
     close(all->spare);
     all->spare = -1;
     fd = accept_for_grpc(l->fd);
-    if (fd >= 0 && identify(fd, l->tls, &peer) && peer.local && (peer.uid == 0 || peer.uid == geteuid()))
+    if (fd >= 0 && identify(fd, l->tls, &peer) && peer.local && !l->local && (peer.uid == 0 || peer.uid == geteuid()))
         ngd_front_add(l->daemon->front, fd, &peer);
     else if (fd >= 0)
         refuse_peer(fd, &peer, "descriptors", "no file descriptor is free");
@@ -156,7 +162,7 @@ static void on_readable(void *arg)
         l->shortages = 0;
         if (l->daemon->listeners->spare < 0)
             l->daemon->listeners->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
-        admit_peer(l->daemon, fd, l->tls);
+        admit_peer(l, fd);
     }
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
         on_shortage(l, errno);
@@ -250,7 +256,8 @@ static void adopt_path(struct listener *l, const char *path)
 {
     struct stat st;
 
-    snprintf(l->address, sizeof(l->address), "unix:%s", path);
+    snprintf(l->address, sizeof(l->address), "%s:%s", l->local ? "local" : "unix", path);
+    snprintf(l->place, sizeof(l->place), "%s", path);
     if (lstat(path, &st) != 0)
         return;
     snprintf(l->path, sizeof(l->path), "%s", path);
@@ -267,7 +274,7 @@ static ngd_status_t listen_unix(struct ngd_listeners *all, const struct ngd_opti
 
     if (status != NGD_OK)
         return status;
-    status = ngd_socket_unix(path, (mode_t)ngd_options_socket_mode(o), &fd, diag);
+    status = ngd_socket_unix(path, SOCK_STREAM, (mode_t)ngd_options_socket_mode(o), &fd, diag);
     if (status != NGD_OK) {
         release_lock(all->daemon, path);
         return status;
@@ -361,6 +368,8 @@ static ngd_status_t adopt_socket(struct ngd_listeners *all, int fd, struct ngd_d
         return ngd_diag_set(diag, NGD_ERR_IO, "passed descriptor %d: %s", fd, strerror(errno));
     l->fd = fd;
     name_tcp(l);
+    if (sa.ss_family == AF_UNIX)
+        snprintf(l->place, sizeof(l->place), "%.107s", un->sun_path);
     return sa.ss_family == AF_UNIX && un->sun_path[0] ? take_lock(all->daemon, un->sun_path, diag) : NGD_OK;
 }
 
@@ -388,6 +397,94 @@ static ngd_status_t keep_or_listen(struct ngd_listeners *all, const struct ngd_o
     return status;
 }
 
+/* ---- the local socket ----------------------------------------------------------------------------------- */
+
+static const struct listener *first_unix(const struct ngd_listeners *all)
+{
+    for (size_t i = 0; i < all->n; i++)
+        if (all->items[i]->fate != GOES && !all->items[i]->local && !is_tcp(all->items[i]) && all->items[i]->place[0])
+            return all->items[i];
+    return NULL;
+}
+
+/* Prints the path that the option asks for. False: there is to be none. */
+static bool local_place(const struct ngd_listeners *all, const struct ngd_options *o, char *place, size_t n,
+                        struct ngd_diag *diag)
+{
+    const struct listener *beside = first_unix(all);
+    const bool is_auto = strcmp(o->local_socket, "auto") == 0;
+
+    if (!*o->local_socket || strcmp(o->local_socket, "off") == 0 || (is_auto && !beside))
+        return false;
+    snprintf(place, n, "%s%s", is_auto ? beside->place : o->local_socket, is_auto ? ".local" : "");
+    if (strlen(place) < sizeof(((struct sockaddr_un *)0)->sun_path))
+        return true;
+    ngd_diag_set(diag, NGD_ERR_CONFIG, "local-socket: the path %.200s has more than 107 characters", place);
+    return false;
+}
+
+static ngd_status_t listen_local(struct ngd_listeners *all, const struct ngd_options *o, const char *place,
+                                 struct ngd_diag *diag)
+{
+    ngd_status_t status = take_lock(all->daemon, place, diag);
+    struct listener *l;
+    int fd;
+
+    if (status != NGD_OK)
+        return status;
+    status = ngd_socket_unix(place, SOCK_SEQPACKET, (mode_t)ngd_options_socket_mode(o), &fd, diag);
+    l = status == NGD_OK ? new_listener(all, "", diag) : NULL;
+    if (!l) {
+        if (status == NGD_OK) {
+            close(fd);
+            unlink(place);
+        }
+        release_lock(all->daemon, place);
+        return status == NGD_OK ? NGD_ERR_CONFIG : status;
+    }
+    l->fd = fd;
+    l->local = true;
+    adopt_path(l, place);
+    return NGD_OK;
+}
+
+/* Lets the local socket stay, or makes it. Where nobody asked for it by name, the daemon serves without it. */
+static ngd_status_t want_local(struct ngd_listeners *all, const struct ngd_options *o, struct ngd_diag *diag)
+{
+    struct ngd_diag why = {0};
+    ngd_status_t status;
+    char place[NGD_ADDRESS_MAX + 8];
+    bool wanted = local_place(all, o, place, sizeof(place), &why);
+
+    for (size_t i = 0; i < all->n && wanted; i++) {
+        if (all->items[i]->local && strcmp(all->items[i]->place, place) == 0) {
+            set_fate(all, all->items[i], STAYS);
+            return NGD_OK;
+        }
+    }
+    status = wanted ? listen_local(all, o, place, &why) : why.status;
+    if (status == NGD_OK)
+        return NGD_OK;
+    if (strcmp(o->local_socket, "auto") != 0)
+        return ngd_diag_set(diag, status, "%s%s",
+                            strncmp(why.text, "local-", 6) == 0 ? "" : "local-socket: ", why.text);
+    ngd_notice("daemon", "there is no local socket, so clients cannot give shared buffers: %s", why.text);
+    return NGD_OK;
+}
+
+bool ngd_listeners_local_path(struct ngd_listeners *all, char path[NGD_ADDRESS_MAX])
+{
+    path[0] = '\0';
+    ngd_mutex_lock(&all->lock);
+    for (size_t i = 0; i < all->n; i++)
+        if (all->items[i]->local && all->items[i]->fate != COMES)
+            snprintf(path, NGD_ADDRESS_MAX, "%s", all->items[i]->place);
+    ngd_mutex_unlock(&all->lock);
+    return path[0] != '\0';
+}
+
+/* ---- all of them ---------------------------------------------------------------------------------------- */
+
 static ngd_status_t want_listeners(struct ngd_listeners *all, const struct ngd_options *o, struct ngd_diag *diag)
 {
     ngd_status_t status = NGD_OK;
@@ -400,7 +497,7 @@ static ngd_status_t want_listeners(struct ngd_listeners *all, const struct ngd_o
         status = keep_or_listen(all, o, o->listen.items[i], diag);
     if (status == NGD_OK && count_lasting(all) == 0)
         return ngd_diag_set(diag, NGD_ERR_CONFIG, "no address to listen on is configured; set the option listen");
-    return status;
+    return status == NGD_OK ? want_local(all, o, diag) : status;
 }
 
 static ngd_status_t make_all(struct ngd_listeners *all, struct ngd_diag *diag)
@@ -500,7 +597,7 @@ void ngd_listeners_for_each(struct ngd_listeners *all, void (*fn)(void *ctx, con
 {
     ngd_mutex_lock(&all->lock);
     for (size_t i = 0; i < all->n; i++)
-        if (all->items[i]->fate != COMES)
+        if (all->items[i]->fate != COMES && !all->items[i]->local)
             fn(ctx, all->items[i]->address);
     ngd_mutex_unlock(&all->lock);
 }

@@ -3,7 +3,8 @@
 #define NGD_DAEMON_LISTENER_H
 
 /*
- * Listening sockets: those of the option `listen`, and those that systemd passes.
+ * Listening sockets: those of the option `listen`, those that systemd passes, and the local socket, whose connections
+ * go to local.h.
  *
  * Connections are accepted here, on the loop, for three reasons: the peer's credentials are known, connections are
  * counted, and a second daemon cannot steal a path or share a port. A connection is then given to the front, which
@@ -13,6 +14,7 @@
  * no longer configured. Connections that are open stay open. Sockets that systemd passed stay.
  */
 #include "base/status.h"
+#include "daemon/sockets.h"
 #include <stdbool.h>
 
 struct ngd_daemon;
@@ -30,7 +32,10 @@ ngd_status_t ngd_listeners_prepare(struct ngd_listeners *listeners, const struct
 void ngd_listeners_commit(struct ngd_listeners *listeners, bool take);
 void ngd_listeners_stop(struct ngd_listeners *listeners);    /* closes the sockets, removes our paths */
 void ngd_listeners_destroy(struct ngd_listeners *listeners); /* NULL is fine */
-/* "unix:/path", "tcp:127.0.0.1:9401", "tls:0.0.0.0:9401". fn runs under a lock and copies what it keeps. */
+/* Those for gRPC: "unix:/path", "tcp:127.0.0.1:9401", "tls:0.0.0.0:9401". fn runs under a lock and copies what it
+ * keeps. */
 void ngd_listeners_for_each(struct ngd_listeners *listeners, void (*fn)(void *ctx, const char *address), void *ctx);
+/* Prints the path of the local socket. False: there is none. Any thread, between create and destroy. */
+bool ngd_listeners_local_path(struct ngd_listeners *listeners, char path[NGD_ADDRESS_MAX]);
 
 #endif

@@ -118,6 +118,15 @@ static ngd_status_t run_freed(struct ngd_call *call, const void *msg, struct ngd
     return NGD_OK;
 }
 
+/* Drops a buffer, or a shared buffer. *closing_p: its memory may be freed on the reaper's thread. */
+static ngd_status_t drop_buffer(struct ngd_session *s, uint64_t id, bool *closing_p, struct ngd_diag *diag)
+{
+    if (ngd_session_remove(s, id, NGD_OBJECT_SHARED, NULL) != NGD_OK)
+        return ngd_session_remove(s, id, NGD_OBJECT_BUFFER, diag);
+    *closing_p = true;
+    return NGD_OK;
+}
+
 /* Frees all buffers that exist; the first error is the answer. Freeing large memory takes long, so a thread that may
  * wait answers when it is over. */
 static void free_buffers(struct ngd_call *call, const void *msg)
@@ -125,16 +134,16 @@ static void free_buffers(struct ngd_call *call, const void *msg)
     const Npugraph__V1__FreeRequest *q = msg;
     struct ngd_diag diag = {0};
     ngd_status_t status = NGD_OK;
+    bool closing = false;
 
     for (size_t i = 0; i < q->n_buffers; i++) {
-        ngd_status_t s =
-            ngd_session_remove(call->session, q->buffers[i], NGD_OBJECT_BUFFER, status == NGD_OK ? &diag : NULL);
+        ngd_status_t s = drop_buffer(call->session, q->buffers[i], &closing, status == NGD_OK ? &diag : NULL);
 
         status = status == NGD_OK ? s : status;
     }
     if (status != NGD_OK)
         ngd_call_fail(call, status, &diag);
-    else if (is_freeing(call))
+    else if (closing || is_freeing(call))
         ngd_call_job_add(call->daemon->reaper, call, NULL, run_freed, NGD_CALL_JOB_BEGUN);
     else
         run_freed(call, NULL, &diag);

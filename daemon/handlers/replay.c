@@ -12,6 +12,7 @@
 #include "daemon/handlers/methods.h"
 #include "daemon/handlers/priority.h"
 #include "daemon/handlers/replay_read.h"
+#include "daemon/handlers/replay_shared.h"
 #include "daemon/rpc/wire_check.h"
 #include "daemon/session.h"
 #include "daemon/wire.h"
@@ -21,7 +22,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { R_OUTPUTS = 1, R_TAG = 2, R_QUEUE = 3, R_DEVICE = 4, R_ERROR = 5, R_TIMING = 15 };
+enum { R_OUTPUTS = 1, R_TAG = 2, R_QUEUE = 3, R_DEVICE = 4, R_ERROR = 5, R_SHARED = 6, R_TIMING = 15 };
 /* Field numbers, in the order of splits.def. */
 enum { T_QUEUE = 1, T_COPY_IN = 2, T_REPLAY = 3, T_COPY_OUT = 4, T_PADDING = 5, T_REQUESTS = 6, T_CHARGED = 7 };
 enum { E_CODE = 1, E_REASON = 2, E_MESSAGE = 3 };
@@ -40,6 +41,7 @@ struct replayer {
     bool timing;
     uint8_t *reply; /* reserved */
     uint8_t *tail;  /* the part after the outputs */
+    struct ngd_replay_shared shared;
 };
 
 /* ---- the answer's layout ------------------------------------------------------------------------- */
@@ -64,11 +66,12 @@ static ngd_status_t choose_outputs(uint32_t n, struct ngd_replay_message *m, str
 
 /* Reserves the answer's message and points the launch's outputs into it. The number and ranges of the symbols have been
  * checked. */
-static ngd_status_t lay_out_answer(struct replayer *r, const struct ngd_replay_message *m, struct ngd_diag *diag)
+static ngd_status_t lay_out_answer(struct replayer *r, struct ngd_replay_message *m, struct ngd_diag *diag)
 {
     const uint32_t n = ngd_binding_n_outputs(r->binding);
     struct ngd_out *outs = ngd_arena_calloc(&r->call->arena, n + 1u, sizeof(*outs));
-    uint64_t total = TAIL_BYTES, bytes;
+    uint64_t total = TAIL_BYTES + (m->n_shared_outputs + 1u) * (uint64_t)NGD_WIRE_U64_MAX, bytes;
+    uint32_t listed = 0;
     ngd_status_t status;
     uint8_t *p;
 
@@ -79,23 +82,35 @@ static ngd_status_t lay_out_answer(struct replayer *r, const struct ngd_replay_m
         const struct ngd_graph *g = ngd_binding_output(r->binding, &at);
 
         if (ngd_value_bytes(g, g->outputs[at].value, m->symbols, &bytes) != NGD_OK ||
-            __builtin_add_overflow(total, bytes + NGD_WIRE_U64_MAX, &total))
+            __builtin_add_overflow(total, NGD_WIRE_U64_MAX, &total) ||
+            (!ngd_replay_shared_target(&r->shared, m->outputs[i]) && __builtin_add_overflow(total, bytes, &total)))
             return ngd_diag_set(diag, NGD_ERR_OVERFLOW, "the size of output \"%.100s\" overflows", g->outputs[at].name);
         outs[m->outputs[i]].bytes = bytes;
     }
+    status = ngd_replay_shared_read(&r->shared, r->call, m, outs, diag);
+    if (status != NGD_OK)
+        return status;
     p = ngd_call_reserve(r->call, total, &status, diag);
     if (!p)
         return status;
     r->reply = p;
     for (uint32_t i = 0; i < m->n_outputs; i++) {
+        struct ngd_shared_target *target = ngd_replay_shared_target(&r->shared, m->outputs[i]);
         struct ngd_out *out = &outs[m->outputs[i]];
 
-        if (out->data)
+        if (target ? target->listed : out->data != NULL)
             return ngd_diag_set(diag, NGD_ERR_OUTPUT_UNKNOWN, "output %u was requested twice", m->outputs[i]);
-        p = ngd_wire_put_bytes_head(p, R_OUTPUTS, out->bytes);
+        p = ngd_wire_put_bytes_head(p, R_OUTPUTS, target ? 0 : out->bytes);
+        if (target) {
+            target->listed = true;
+            listed++;
+            continue;
+        }
         out->data = p;
         p += out->bytes;
     }
+    if (listed < r->shared.n_targets)
+        return ngd_diag_set(diag, NGD_ERR_OUTPUT_UNKNOWN, "shared_outputs names an output that is not in outputs");
     r->tail = p;
     r->request.launch.outputs = outs;
     r->request.n_outputs = n;
@@ -113,6 +128,7 @@ static void answer_replay_error(struct replayer *r, ngd_status_t status, const s
     uint8_t *begin, *p;
     ngd_status_t reserved;
 
+    ngd_replay_shared_end(&r->shared);
     if (r->call->method->kind == NGD_RPC_UNARY) {
         ngd_call_fail(r->call, status, diag);
         return;
@@ -149,13 +165,35 @@ static uint8_t *put_timing(uint8_t *p, const struct ngd_request *req)
     return ngd_wire_put_bytes(p, R_TIMING, inner, (size_t)(end - inner));
 }
 
-static void replayed(struct ngd_request *req, ngd_status_t status, const struct ngd_diag *diag)
+/* Writes the results that belong into shared buffers, and their sizes into the answer. */
+static uint8_t *put_shared(uint8_t *p, struct replayer *r, ngd_status_t *status_p, struct ngd_diag *diag)
 {
-    struct replayer *r = req->user;
+    size_t n = 0;
+
+    *status_p = ngd_replay_shared_write(&r->shared, diag);
+    for (uint32_t i = 0; i < r->shared.n_targets; i++)
+        n += ngd_wire_varint_size(r->shared.targets[i].out->bytes);
+    if (*status_p == NGD_OK && n) {
+        p = ngd_wire_put_bytes_head(p, R_SHARED, n);
+        for (uint32_t i = 0; i < r->shared.n_targets; i++)
+            p = ngd_wire_put_varint(p, r->shared.targets[i].out->bytes);
+    }
+    ngd_replay_shared_end(&r->shared);
+    return p;
+}
+
+static void answer_replay(struct replayer *r, const struct ngd_request *req)
+{
+    struct ngd_diag diag;
+    ngd_status_t status = NGD_OK;
     uint8_t *p = r->tail;
 
+    diag.status = NGD_OK; /* as in request_replay */
+    diag.text[0] = '\0';
+    if (r->shared.block)
+        p = put_shared(p, r, &status, &diag);
     if (status != NGD_OK) {
-        answer_replay_error(r, status, diag);
+        answer_replay_error(r, status, &diag);
         return;
     }
     p = ngd_wire_put_u64(p, R_TAG, r->tag);
@@ -165,6 +203,16 @@ static void replayed(struct ngd_request *req, ngd_status_t status, const struct 
         p = put_timing(p, req);
     ngd_usage_add(ngd_session_usage(r->call->session), req->charged * ngd_binding_ranks(req->binding));
     ngd_call_reply_reserved(r->call, (size_t)(p - r->reply));
+}
+
+static void replayed(struct ngd_request *req, ngd_status_t status, const struct ngd_diag *diag)
+{
+    struct replayer *r = req->user;
+
+    if (status == NGD_OK)
+        answer_replay(r, req);
+    else
+        answer_replay_error(r, status, diag);
 }
 
 /* Finds the graph of the message. A message that names none uses the graph of the message before; it is looked up
@@ -257,6 +305,8 @@ static ngd_status_t submit_replay(struct replayer *r, const struct ngd_raw_messa
     if (status == NGD_OK)
         status = choose_stream(r, &m, diag);
     if (status == NGD_OK)
+        status = ngd_replay_shared_find(&r->shared, r->call, &m, ngd_binding_n_outputs(r->binding), diag);
+    if (status == NGD_OK)
         status = lay_out_answer(r, &m, diag);
     if (status != NGD_OK) {
         ngd_program_refused(ngd_binding_program(r->binding), status, diag, m.tag);
@@ -316,6 +366,8 @@ static void release_replayer(struct ngd_call *call)
     struct replayer *r = call->state;
 
     call->state = NULL;
+    if (r)
+        ngd_replay_shared_end(&r->shared);
     if (r)
         ngd_binding_unref(r->binding);
     if (r)

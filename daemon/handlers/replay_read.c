@@ -21,19 +21,27 @@ enum {
     Q_STREAM = 11,
     Q_WAIT_EVENT = 12,
     Q_RECORD_EVENT = 13,
-    Q_TIMING = 15
+    Q_TIMING = 15,
+    Q_SHARED_INPUTS = 16,
+    Q_SHARED_OUTPUTS = 17
 };
+/* Of SharedRange. */
+enum { S_INDEX = 1, S_BUFFER = 2, S_OFFSET = 3, S_BYTES = 4 };
 
 #define VALUES_BYTES (10u * NGD_WIRE_MOST_HOST_VALUE_VALUES) /* bytes of all host values of a request */
 #define TYPE_BYTES   1024
 
 struct counts {
-    uint32_t symbols, inputs, hosts, outputs, values, types;
+    uint32_t symbols, inputs, hosts, outputs, values, types, shared_in, shared_out;
 };
 
 /* Returns the repeated field that has too many elements; NULL: none. */
 static const char *crowded_field(const struct counts *c)
 {
+    if (c->shared_in > NGD_WIRE_MOST_REPLAY_SHARED_INPUTS)
+        return "shared_inputs";
+    if (c->shared_out > NGD_WIRE_MOST_REPLAY_SHARED_OUTPUTS)
+        return "shared_outputs";
     return c->symbols > NGD_WIRE_MOST_REPLAY_SYMBOLS     ? "symbols"
            : c->inputs > NGD_WIRE_MOST_REPLAY_INPUTS     ? "inputs"
            : c->hosts > NGD_WIRE_MOST_REPLAY_HOSTS       ? "hosts"
@@ -58,8 +66,12 @@ static bool count_fields(const uint8_t *data, size_t n, struct counts *c, const 
             *many_p = "fields";
         if ((f.number == Q_SYMBOLS || f.number == Q_OUTPUTS) && !packed)
             return false;
-        if ((f.number == Q_INPUTS || f.number == Q_HOSTS || f.number == Q_TYPES) && f.type != NGD_WIRE_BYTES)
+        if ((f.number == Q_INPUTS || f.number == Q_HOSTS || f.number == Q_TYPES || f.number == Q_SHARED_INPUTS ||
+             f.number == Q_SHARED_OUTPUTS) &&
+            f.type != NGD_WIRE_BYTES)
             return false;
+        c->shared_in += f.number == Q_SHARED_INPUTS;
+        c->shared_out += f.number == Q_SHARED_OUTPUTS;
         if (f.number == Q_INPUTS)
             c->inputs++;
         else if (f.number == Q_SYMBOLS)
@@ -109,6 +121,29 @@ static bool read_host(const struct ngd_wire_field *f, int64_t **values, struct n
     return !r.bad;
 }
 
+static bool read_shared(const struct ngd_wire_field *f, struct ngd_shared_range *range)
+{
+    struct ngd_wire_reader r;
+    struct ngd_wire_field v;
+    uint64_t index = 0;
+
+    ngd_wire_reader_init(&r, f->data, f->n);
+    while (ngd_wire_next(&r, &v)) {
+        if (v.type != NGD_WIRE_VARINT)
+            continue;
+        if (v.number == S_INDEX)
+            index = v.value;
+        else if (v.number == S_BUFFER)
+            range->buffer = v.value;
+        else if (v.number == S_OFFSET)
+            range->offset = v.value;
+        else if (v.number == S_BYTES)
+            range->bytes = v.value;
+    }
+    range->index = index < UINT32_MAX ? (uint32_t)index : UINT32_MAX;
+    return !r.bad;
+}
+
 static bool read_fields(const uint8_t *data, size_t n, struct ngd_replay_message *m, int64_t *values, int64_t *outputs)
 {
     struct ngd_wire_reader r;
@@ -133,6 +168,10 @@ static bool read_fields(const uint8_t *data, size_t n, struct ngd_replay_message
             m->tag = f.value;
         else if (f.type == NGD_WIRE_VARINT && f.number == Q_GENERATION)
             m->generation = f.value;
+        else if (f.number == Q_SHARED_INPUTS)
+            ok = read_shared(&f, &m->shared_inputs[m->n_shared_inputs++]);
+        else if (f.number == Q_SHARED_OUTPUTS)
+            ok = read_shared(&f, &m->shared_outputs[m->n_shared_outputs++]);
         else if (f.number == Q_TYPES)
             ok = ngd_replay_read_type(f.data, f.n, &m->types[m->n_types++]);
         else if (f.type == NGD_WIRE_VARINT && f.number == Q_PRIORITY)
@@ -171,6 +210,12 @@ ngd_status_t ngd_replay_read(struct ngd_arena *arena, const uint8_t *data, size_
         return NGD_ERR_NO_MEMORY;
     if (c.types && !(m->types = ngd_arena_calloc(arena, c.types, sizeof(*m->types))))
         return NGD_ERR_NO_MEMORY;
+    if (c.shared_in + c.shared_out > 0) {
+        m->shared_inputs = ngd_arena_calloc(arena, c.shared_in + c.shared_out, sizeof(*m->shared_inputs));
+        if (!m->shared_inputs)
+            return NGD_ERR_NO_MEMORY;
+        m->shared_outputs = m->shared_inputs + c.shared_in;
+    }
     m->symbols = numbers;
     if (!read_fields(data, n, m, numbers + c.symbols, numbers + c.symbols + c.values))
         return ngd_diag_set(diag, NGD_ERR_MALFORMED_MESSAGE, "the message is not a valid ReplayRequest");

@@ -9,6 +9,12 @@
 #include "base/mem.h"
 #include "scheduler/run/sched.h"
 
+/* An input or a result that is in a shared buffer. */
+struct ngd_shared_range {
+    uint32_t index;
+    uint64_t buffer, offset, bytes;
+};
+
 struct ngd_replay_message {
     uint64_t graph, tag, generation, priority, stream;
     bool eager, timing;
@@ -19,6 +25,8 @@ struct ngd_replay_message {
     struct ngd_host_value *hosts;
     uint32_t *outputs;
     struct ngd_input_type *types; /* NULL: not given */
+    struct ngd_shared_range *shared_inputs, *shared_outputs;
+    uint32_t n_shared_inputs, n_shared_outputs;
 };
 
 /* Fails with MALFORMED_MESSAGE, INVALID_ARGUMENT (more elements than any graph takes) or NO_MEMORY. */

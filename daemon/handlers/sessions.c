@@ -4,6 +4,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "daemon/audit.h"
+#include "daemon/control/listener.h"
 #include "daemon/daemon.h"
 #include "daemon/handlers/methods.h"
 #include "daemon/identity.h"
@@ -11,6 +12,7 @@
 #include "proto/npugraph.pb-c.h"
 
 #include <inttypes.h>
+#include <string.h>
 #include <time.h>
 
 #ifndef PACKAGE_VERSION
@@ -21,11 +23,14 @@ static ngd_status_t answer_opened(struct ngd_call *call, struct ngd_session *s, 
 {
     Npugraph__V1__SessionEvent event = NPUGRAPH__V1__SESSION_EVENT__INIT;
     Npugraph__V1__SessionOpened opened = NPUGRAPH__V1__SESSION_OPENED__INIT;
+    char local_socket[NGD_ADDRESS_MAX];
 
     opened.session = ngd_session_id(s);
     opened.token.data = (uint8_t *)(uintptr_t)ngd_session_token(s);
     opened.token.len = NGD_SESSION_TOKEN_BYTES;
     opened.resumed = resumed;
+    if (strncmp(call->peer, "unix:", 5) == 0 && ngd_listeners_local_path(call->daemon->listeners, local_socket))
+        opened.local_socket = local_socket;
     opened.server_version = (char *)(uintptr_t)PACKAGE_VERSION;
     event.kind_case = NPUGRAPH__V1__SESSION_EVENT__KIND_OPENED;
     event.opened = &opened;

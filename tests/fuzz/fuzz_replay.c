@@ -10,14 +10,16 @@
 
 const uint32_t fuzz_runs = 20000;
 
-/* One message with each field, one with packed ones, and one with types. */
+/* One message with each field, one with packed ones, one with types, and one with shared buffers. */
 bool fuzz_seed(uint32_t i, struct ngd_strbuf *out)
 {
     static const uint8_t each[] = {0x08, 1, 0x10, 2, 0x1a, 2, 'a',  'b', 0x22, 2, 0x08, 3,    0x28, 0,   0x30, 1,
                                    0x38, 7, 0x40, 1, 0x50, 2, 0x58, 3,   0x62, 1, 'e',  0x6a, 1,    'f', 0x78, 1},
                          packed[] = {0x08, 1, 0x12, 3, 1, 2, 3, 0x22, 5, 0x0a, 3, 1, 2, 3, 0x2a, 2, 1, 0},
-                         types[] = {0x08, 5, 0x4a, 9, 0x0a, 3, 'f', '3', '2', 0x12, 2, 4, 4, 0x1a, 2, 'x', 'y'};
-    static const struct ngd_span seeds[] = {{each, sizeof(each)}, {packed, sizeof(packed)}, {types, sizeof(types)}};
+                         types[] = {0x08, 5, 0x4a, 9, 0x0a, 3, 'f', '3', '2', 0x12, 2, 4, 4, 0x1a, 2, 'x', 'y'},
+                         shared[] = {0x1a, 0, 0x82, 1, 8, 8, 0, 0x10, 9, 0x18, 2, 0x20, 4, 0x8a, 1, 4, 8, 1, 0x20, 3};
+    static const struct ngd_span seeds[] = {
+        {each, sizeof(each)}, {packed, sizeof(packed)}, {types, sizeof(types)}, {shared, sizeof(shared)}};
 
     if (i >= sizeof(seeds) / sizeof(seeds[0]))
         return false;
@@ -56,8 +58,14 @@ static void compare(const struct ngd_replay_message *m, const uint8_t *data, siz
         return;
     fuzz_demand(q->graph == m->graph && q->tag == m->tag && q->generation == m->generation, "a number differs");
     fuzz_demand(q->n_symbols == m->n_symbols && q->n_inputs == m->n_inputs && q->n_hosts == m->n_hosts &&
-                    q->n_outputs == m->n_outputs && q->n_input_types == m->n_types,
+                    q->n_outputs == m->n_outputs && q->n_input_types == m->n_types &&
+                    q->n_shared_inputs == m->n_shared_inputs && q->n_shared_outputs == m->n_shared_outputs,
                 "a count differs");
+    for (uint32_t i = 0; i < m->n_shared_inputs; i++)
+        fuzz_demand(q->shared_inputs[i]->buffer == m->shared_inputs[i].buffer &&
+                        q->shared_inputs[i]->offset == m->shared_inputs[i].offset &&
+                        q->shared_inputs[i]->bytes == m->shared_inputs[i].bytes,
+                    "a range differs");
     for (uint32_t i = 0; i < m->n_symbols; i++)
         fuzz_demand(q->symbols[i] == m->symbols[i], "a symbol differs");
     for (uint32_t i = 0; i < m->n_inputs; i++)

@@ -263,6 +263,7 @@ METHODS = {  # name: (kind, reply); the request's type is the argument's
     "Memory/Allocate": ("unary_unary", pb.AllocateResponse),
     "Memory/Write": ("stream_unary", pb.WriteResponse),
     "Memory/Read": ("unary_stream", pb.ReadResponse),
+    "Memory/Copy": ("unary_unary", pb.CopyResponse),
     "Memory/Free": ("unary_unary", pb.FreeResponse),
     "Memory/LoadSafetensors": ("unary_stream", pb.LoadProgress),
     "Memory/ReadFile": ("unary_unary", pb.ReadFileResponse),

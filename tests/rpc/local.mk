@@ -41,6 +41,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_sequences.py \
 	tests/rpc/test_services.py \
 	tests/rpc/test_sessions.py \
+	tests/rpc/test_shared.py \
 	tests/rpc/test_sharing.py \
 	tests/rpc/test_span.py \
 	tests/rpc/test_startup.py \

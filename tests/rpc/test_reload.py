@@ -279,6 +279,19 @@ def token_file(d):
     Client(d.daemon, bearer=token).close()
 
 
+def local_socket(d):
+    local = lambda: Client(d.daemon).opened.local_socket  # noqa: E731
+    first = local()
+    assert first == f"{d.daemon.socket}.local" and os.path.exists(first)
+    other = str(SCRATCH / "other.local")
+    d.change({"local-socket": other})
+    assert local() == other and os.path.exists(other) and not os.path.exists(first)
+    d.change({"local-socket": "off"})
+    assert local() == "" and not os.path.exists(other)
+    d.change({"local-socket": "auto"})
+    assert local() == first
+
+
 def store_budget(d):
     assert d.admin.call("Admin/ListStore", pb.ListStoreRequest()).budget == 1 << 30
     d.change({"store-budget": "5M"})
@@ -290,7 +303,8 @@ EFFECTS = {
     "models-dir": models_dir, "dump-dir": dump_dir, "max-capture-time": max_capture_time, "capture-limit": capture_limit, "weight": weight,
     "max-device-share-per-identity": device_share, "admin-identities": admin_identities, "allow-plaintext": allow_plaintext,
     **dict.fromkeys(("tls-cert", "tls-key", "tls-client-ca", "tls-crl", "tls-allow-cn"), tls),
-    "token-file": token_file, "log-level": log_level, "max-sessions": max_sessions, "max-connections": max_connections, "store-budget": store_budget,
+    "token-file": token_file, "log-level": log_level, "max-sessions": max_sessions, "max-connections": max_connections,
+    "local-socket": local_socket, "store-budget": store_budget,
 }
 # Limits of one identity: ListShares has them.
 QUOTAS = dict(re.findall(r'^NGD_QUOTA\(\w+, "(\w+)", "([\w-]+)"', (SOURCE / "daemon/quotas.def").read_text(), re.M))

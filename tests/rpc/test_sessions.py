@@ -285,7 +285,7 @@ def usage():
             said = {q.name: (q.used, q.limit) for q in share.quotas}
             wanted = {"sessions": (2, 2), "graphs": (1, 3), "sequences": (0, 5), "bytes": (1024, 1 << 20), "kv_blocks": (0, 9)}
             assert {k: v for k, v in said.items() if k in wanted} == wanted and said.keys() > wanted.keys(), said
-            assert {q.name: q.refused for q in share.quotas}["sessions"] == 1 and [q.name for q in share.quotas if q.bytes] == ["bytes", "host_bytes", "answers", "unfinished", "store_bytes", "dump_bytes"]
+            assert {q.name: q.refused for q in share.quotas}["sessions"] == 1 and [q.name for q in share.quotas if q.bytes] == ["bytes", "host_bytes", "answers", "unfinished", "store_bytes", "dump_bytes", "shared_bytes"]
             own, share = d.stats()["shares"]
             assert "quotas" not in own and share["quotas"].keys() == said.keys(), share
             assert {k: (q["used"], q["limit"]) for k, q in share["quotas"].items() if k in wanted} == wanted, share

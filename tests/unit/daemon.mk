@@ -10,6 +10,7 @@ NGD_DAEMON_TESTS = \
 	tests/unit/test_jobs \
 	tests/unit/test_rpc_state \
 	tests/unit/test_safetensors \
+	tests/unit/test_shared \
 	tests/unit/test_word
 if NGD_UNIT_TESTS
 check_PROGRAMS += $(NGD_DAEMON_TESTS)
@@ -23,5 +24,6 @@ tests_unit_test_http_request_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_jobs_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_rpc_state_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_safetensors_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
+tests_unit_test_shared_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_word_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 endif

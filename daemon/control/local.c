@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/control/local.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/metrics.h"
+#include "daemon/daemon.h"
+#include "daemon/front/front.h"
+#include "daemon/identity.h"
+#include "daemon/reactor.h"
+#include "daemon/rpc/wire_check.h"
+#include "daemon/session.h"
+#include "daemon/shared.h"
+#include "daemon/tokens.h"
+#include "proto/npugraph.pb-c.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define LOCAL_CONNECTIONS 128
+#define EACH              16 /* connections of one identity: a request takes microseconds */
+#define SILENCE           (10 * NGD_SEC)
+#define LOOK_EVERY        NGD_SEC
+#define REQUEST_BYTES     256
+#define ANSWER_BYTES      (sizeof(((struct ngd_diag *)0)->text) + 128)
+#define FDS_MAX           4 /* that a packet has room for: one more than it may have is told from none */
+
+struct local_conn {
+    struct ngd_local *local;
+    struct ngd_list link;
+    int fd;
+    struct ngd_identity *identity; /* a reference; it is charged for the connection */
+    struct ngd_reactor_watch *watch;
+    ngd_nsec_t heard; /* when the last packet came */
+};
+
+struct ngd_local {
+    struct ngd_daemon *daemon;
+    struct ngd_list conns;
+    uint32_t n;
+    struct ngd_reactor_watch *timer;
+};
+
+/* A packet with the descriptors that came with it, which it owns. */
+struct packet {
+    uint8_t data[REQUEST_BYTES];
+    size_t n;
+    int fds[FDS_MAX];
+    size_t n_fds;
+    bool cut; /* it had more bytes or descriptors, or the process has no room for another descriptor */
+};
+
+/* ---- packets --------------------------------------------------------------------------------------------- */
+
+static void take_descriptors(struct msghdr *msg, struct packet *p)
+{
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
+        size_t n =
+            c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS ? (c->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
+
+        for (size_t i = 0; i < n; i++) {
+            int fd;
+
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
+            if (p->n_fds < FDS_MAX)
+                p->fds[p->n_fds++] = fd;
+            else
+                close(fd);
+        }
+    }
+}
+
+/* Returns 1 with a packet, 0 if there is none yet, -1 at the connection's end. */
+static int receive_packet(int fd, struct packet *p)
+{
+    union {
+        struct cmsghdr align;
+        char room[CMSG_SPACE(FDS_MAX * sizeof(int))];
+    } control;
+    struct iovec iov = {p->data, sizeof(p->data)};
+    struct msghdr msg = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.room, .msg_controllen = sizeof(control.room)};
+    ssize_t n = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+    if (n < 0)
+        return errno == EAGAIN || errno == EINTR ? 0 : -1;
+    p->n_fds = 0;
+    take_descriptors(&msg, p);
+    p->n = (size_t)n;
+    p->cut = msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC);
+    return n == 0 && p->n_fds == 0 && !p->cut ? -1 : 1;
+}
+
+static void drop_descriptors(struct packet *p)
+{
+    while (p->n_fds > 0)
+        close(p->fds[--p->n_fds]);
+}
+
+static void send_local_answer(struct local_conn *c, const Npugraph__V1__LocalResponse *answer)
+{
+    uint8_t data[ANSWER_BYTES];
+    size_t n = npugraph__v1__local_response__get_packed_size(answer);
+
+    if (n > sizeof(data))
+        return; /* a diagnosis is cut long before */
+    npugraph__v1__local_response__pack(answer, data);
+    if (send(c->fd, data, n, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+        ngd_debug("local", "an answer cannot be sent: %s", strerror(errno));
+}
+
+static void refuse_packet(struct local_conn *c, ngd_status_t status, const struct ngd_diag *diag)
+{
+    static struct ngd_log_limit limit = {.most = NGD_LOG_LIMIT_CALL};
+    Npugraph__V1__LocalResponse answer = NPUGRAPH__V1__LOCAL_RESPONSE__INIT;
+    Npugraph__V1__ReplayError error = NPUGRAPH__V1__REPLAY_ERROR__INIT;
+    const char *text = diag->text[0] ? diag->text : ngd_status_text(status);
+
+    ngd_metric_row_add(ngd_metric_row(NGD_M_RPC_ERRORS, ngd_status_name(status)), 1);
+    ngd_log_limited(&limit, NGD_LOG_INFO, "local", "a request of %s failed: reason=%s: %s", c->identity->name,
+                    ngd_status_name(status), text);
+    error.code = ngd_status_grpc(status);
+    error.reason = (char *)(uintptr_t)ngd_status_name(status);
+    error.message = (char *)(uintptr_t)text;
+    answer.error = &error;
+    send_local_answer(c, &answer);
+}
+
+/* ---- requests -------------------------------------------------------------------------------------------- */
+
+/* Says whether the caller is who may use the session: its user, or who has the bearer token that opened it, which the
+ * session's own token proves. The token is always needed: a descriptor may have been passed on. */
+static ngd_status_t check_caller(const struct local_conn *c, struct ngd_session *s, const ProtobufCBinaryData *token,
+                                 struct ngd_diag *diag)
+{
+    const struct ngd_identity *who = ngd_session_identity(s);
+    struct ngd_token *bearer = ngd_session_bearer(s, token->data, token->len);
+    ngd_status_t status =
+        bearer ? ngd_token_check(bearer, diag)
+               : ngd_session_check_user(s, c->identity, token->data ? token->data : (uint8_t *)"", token->len, diag);
+
+    ngd_token_unref(bearer);
+    if (status == NGD_OK && atomic_load_explicit(&who->role, memory_order_relaxed) < NGD_ROLE_USER)
+        status =
+            ngd_diag_set(diag, NGD_ERR_ROLE, "%s may not give shared buffers, which needs the role user", who->name);
+    return status;
+}
+
+static ngd_status_t share_memory(struct local_conn *c, struct ngd_session *s, const Npugraph__V1__ShareMemory *q,
+                                 struct packet *p, uint64_t *buffer_p, struct ngd_diag *diag)
+{
+    struct ngd_shared_object *o;
+    ngd_status_t status;
+
+    if (p->n_fds != 1)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "a shared buffer is one descriptor; the packet has %zu",
+                            p->n_fds);
+    p->n_fds = 0;
+    status = ngd_shared_adopt(p->fds[0], q->bytes, ngd_session_identity(s), c->local->daemon->reaper, &o, diag);
+    if (status != NGD_OK)
+        return status;
+    status = ngd_session_add(s, &o->base, buffer_p, diag);
+    if (status != NGD_OK)
+        ngd_object_unref(&o->base);
+    return status;
+}
+
+static ngd_status_t serve_request(struct local_conn *c, const Npugraph__V1__LocalRequest *q, struct packet *p,
+                                  uint64_t *buffer_p, struct ngd_diag *diag)
+{
+    struct ngd_daemon *d = c->local->daemon;
+    struct ngd_session *s;
+    ngd_status_t status;
+
+    if (ngd_daemon_state(d) != NGD_DAEMON_SERVING)
+        return ngd_diag_set(diag, NGD_ERR_DRAINING, "the daemon is draining; use another one");
+    if (!q->share)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "the request asks for nothing that this daemon knows");
+    status = ngd_sessions_find(d->sessions, q->session, &s, diag);
+    if (status != NGD_OK)
+        return status;
+    status = check_caller(c, s, &q->token, diag);
+    if (status == NGD_OK)
+        status = share_memory(c, s, q->share, p, buffer_p, diag);
+    ngd_session_unref(s);
+    return status;
+}
+
+static ngd_status_t unpack_packet(struct packet *p, ProtobufCAllocator *allocator, Npugraph__V1__LocalRequest **q_p,
+                                  struct ngd_diag *diag)
+{
+    ngd_status_t status;
+
+    if (p->cut)
+        return ngd_diag_set(
+            diag, NGD_ERR_MESSAGE_TOO_LARGE,
+            "the packet has more than %d bytes or %d descriptors, or the daemon has no room for another "
+            "descriptor",
+            REQUEST_BYTES, FDS_MAX);
+    status = ngd_wire_check(&npugraph__v1__local_request__descriptor, p->data, p->n, NGD_WIRE_MAX_FIELDS, diag);
+    if (status != NGD_OK)
+        return status;
+    *q_p = npugraph__v1__local_request__unpack(allocator, p->n, p->data);
+    return *q_p ? NGD_OK : ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "out of host memory for a message");
+}
+
+static void *unpack_to_arena(void *arena, size_t n)
+{
+    return ngd_arena_alloc(arena, n);
+}
+
+static void leave_to_arena(void *arena, void *p)
+{
+    (void)arena;
+    (void)p;
+}
+
+static void serve_packet(struct local_conn *c, struct packet *p)
+{
+    Npugraph__V1__LocalResponse answer = NPUGRAPH__V1__LOCAL_RESPONSE__INIT;
+    Npugraph__V1__LocalRequest *q = NULL;
+    struct ngd_diag diag = {0};
+    struct ngd_arena arena;
+    ProtobufCAllocator allocator = {unpack_to_arena, leave_to_arena, &arena};
+    ngd_status_t status;
+
+    ngd_arena_init(&arena, 4 * REQUEST_BYTES);
+    status = unpack_packet(p, &allocator, &q, &diag);
+    if (status == NGD_OK)
+        status = serve_request(c, q, p, &answer.buffer, &diag);
+    if (status == NGD_OK)
+        send_local_answer(c, &answer);
+    else
+        refuse_packet(c, status, &diag);
+    drop_descriptors(p);
+    ngd_arena_fini(&arena);
+}
+
+/* ---- connections ----------------------------------------------------------------------------------------- */
+
+static void end_conn(struct local_conn *c)
+{
+    ngd_reactor_remove(c->watch);
+    close(c->fd);
+    ngd_list_remove(&c->link);
+    c->local->n--;
+    ngd_identity_give(c->identity, NGD_QUOTA_CONNECTIONS, 1);
+    ngd_identity_unref(c->identity);
+    ngd_free(c);
+}
+
+/* Serves one packet, so that a client which sends many lets the loop do other things in between. */
+static void on_packet(void *arg)
+{
+    struct local_conn *c = arg;
+    struct packet p;
+    int rc = receive_packet(c->fd, &p);
+
+    if (rc > 0) {
+        c->heard = ngd_now();
+        serve_packet(c, &p);
+    } else if (rc < 0) {
+        end_conn(c);
+    }
+}
+
+static void end_silent(void *arg)
+{
+    struct ngd_local *local = arg;
+    ngd_nsec_t now = ngd_now();
+
+    ngd_list_for_each_safe (pos, tmp, &local->conns) {
+        struct local_conn *c = ngd_container_of(pos, struct local_conn, link);
+
+        if (now - c->heard >= SILENCE)
+            end_conn(c);
+    }
+}
+
+/* Ends the identity's connection that has been silent longest, if there is no room for another one. */
+static void end_oldest_conn(struct ngd_local *local, const struct ngd_identity *identity)
+{
+    struct local_conn *oldest = NULL;
+    uint32_t n = 0;
+
+    ngd_list_for_each (pos, &local->conns) {
+        struct local_conn *c = ngd_container_of(pos, struct local_conn, link);
+
+        if (c->identity != identity)
+            continue;
+        n++;
+        if (!oldest || c->heard < oldest->heard)
+            oldest = c;
+    }
+    if (oldest && (n >= EACH || local->n >= LOCAL_CONNECTIONS))
+        end_conn(oldest);
+}
+
+/* Charges the connection, as the front does. NULL: refused. */
+static struct ngd_identity *charge_peer(struct ngd_local *local, const struct ngd_front_peer *peer,
+                                        const char **reason_p)
+{
+    struct ngd_identity *identity = ngd_identity_get(local->daemon->identities, peer->name);
+
+    *reason_p = identity ? NULL : "memory";
+    if (identity)
+        end_oldest_conn(local, identity);
+    if (identity && local->n >= LOCAL_CONNECTIONS)
+        *reason_p = "max-connections";
+    else if (identity && identity->admin)
+        ngd_identity_hold(identity, NGD_QUOTA_CONNECTIONS, 1);
+    else if (identity && ngd_identity_take(identity, NGD_QUOTA_CONNECTIONS, 1, NULL) != NGD_OK)
+        *reason_p = "max-connections-per-identity";
+    return *reason_p ? ngd_identity_unref(identity) : identity;
+}
+
+void ngd_local_add(struct ngd_local *local, int fd, const struct ngd_front_peer *peer)
+{
+    const char *reason;
+    struct ngd_identity *identity = charge_peer(local, peer, &reason);
+    struct local_conn *c = identity ? NGD_NEW(struct local_conn) : NULL;
+
+    if (c) {
+        *c = (struct local_conn){.local = local, .fd = fd, .identity = identity, .heard = ngd_now()};
+        ngd_list_push_back(&local->conns, &c->link);
+        local->n++;
+        if (ngd_reactor_watch_fd(local->daemon->reactor, fd, on_packet, c, &c->watch) != NGD_OK)
+            end_conn(c);
+        return;
+    }
+    if (identity)
+        ngd_identity_give(identity, NGD_QUOTA_CONNECTIONS, 1);
+    ngd_identity_unref(identity);
+    ngd_front_refused(reason ? reason : "memory", "the local socket cannot take it", peer->name, peer->address);
+    close(fd);
+}
+
+ngd_status_t ngd_local_create(struct ngd_daemon *d, struct ngd_local **local_p)
+{
+    struct ngd_local *local = NGD_NEW(struct ngd_local);
+    ngd_status_t status;
+
+    if (!local)
+        return NGD_ERR_NO_MEMORY;
+    local->daemon = d;
+    ngd_list_init(&local->conns);
+    status = ngd_reactor_every(d->reactor, LOOK_EVERY, end_silent, local, &local->timer);
+    if (status != NGD_OK) {
+        ngd_free(local);
+        return status;
+    }
+    *local_p = local;
+    return NGD_OK;
+}
+
+void ngd_local_stop(struct ngd_local *local)
+{
+    ngd_list_for_each_safe (pos, tmp, &local->conns)
+        end_conn(ngd_container_of(pos, struct local_conn, link));
+}
+
+void ngd_local_destroy(struct ngd_local *local)
+{
+    if (!local)
+        return;
+    ngd_local_stop(local);
+    ngd_reactor_remove(local->timer);
+    ngd_free(local);
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DAEMON_CONTROL_LOCAL_H
+#define NGD_DAEMON_CONTROL_LOCAL_H
+
+/*
+ * The local socket's connections: clients of the same machine send descriptors here, which gRPC cannot carry. Each
+ * packet is a LocalRequest of proto/npugraph.proto and gets one answer at once. A connection proves a user, and each
+ * packet a session.
+ *
+ * Threads: the loop. Bounds: LOCAL_CONNECTIONS together, of them EACH of an identity, within its quota connections; a
+ * packet has at most a few hundred bytes and one descriptor; a connection that is silent is closed after some seconds,
+ * or for a new one of its identity.
+ */
+#include "base/status.h"
+
+struct ngd_daemon;
+struct ngd_front_peer;
+struct ngd_local;
+
+ngd_status_t ngd_local_create(struct ngd_daemon *d, struct ngd_local **local_p);
+/* Takes a connected, nonblocking, close-on-exec descriptor. */
+void ngd_local_add(struct ngd_local *local, int fd, const struct ngd_front_peer *peer);
+void ngd_local_stop(struct ngd_local *local);    /* ends all connections */
+void ngd_local_destroy(struct ngd_local *local); /* NULL is fine */
+
+#endif

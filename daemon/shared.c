@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/shared.h"
+#include "base/mem.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/magic.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#define MAX_BYTES    ((uint64_t)1 << 46)
+#define NEEDED_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#define PIECE        ((uint64_t)1 << 30) /* of one system call */
+
+/* ---- the descriptor ---------------------------------------------------------------------------------------------- */
+
+/*
+ * Only a memfd can have these seals. With them its size is fixed, and so is whether it can be written: what is checked
+ * here holds as long as the object. Huge pages are refused, because a write to a hole of theirs may find none.
+ */
+static ngd_status_t check_memfd(int fd, uint64_t bytes, struct ngd_diag *diag)
+{
+    const int seals = fcntl(fd, F_GET_SEALS);
+    struct statfs fs;
+    struct stat st;
+
+    if (seals < 0 || fstat(fd, &st) != 0 || fstatfs(fd, &fs) != 0 || !S_ISREG(st.st_mode) || fs.f_type != TMPFS_MAGIC)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "the descriptor is no memfd of normal pages; make one with memfd_create and "
+                            "MFD_ALLOW_SEALING");
+    if ((seals & NEEDED_SEALS) != NEEDED_SEALS)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "the memfd's size can still change: add the seals F_SEAL_SHRINK, F_SEAL_GROW and "
+                            "F_SEAL_SEAL first");
+    if (bytes == 0 || bytes > MAX_BYTES || (uint64_t)st.st_size != bytes)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "the memfd has %lld bytes, and the request says %" PRIu64 "; both must be the same, 1 to "
+                            "2^46",
+                            (long long)st.st_size, bytes);
+    if ((fcntl(fd, F_GETFL) & O_ACCMODE) == O_WRONLY)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "the memfd is not open for reading");
+    return NGD_OK;
+}
+
+/* ---- the object -------------------------------------------------------------------------------------------------- */
+
+static void close_shared(struct ngd_shared_object *o)
+{
+    struct ngd_charge charge = ngd_charge_move(&o->charge);
+
+    close(o->fd);
+    ngd_free(o);
+    ngd_charge_end(&charge);
+}
+
+static void run_close(struct ngd_job *job)
+{
+    close_shared(ngd_container_of(job, struct ngd_shared_object, job));
+}
+
+/* If the client has closed the memfd, this frees its memory, which takes longer than a serving thread may spend. */
+static void release_shared(struct ngd_object *object)
+{
+    struct ngd_shared_object *o = ngd_container_of(object, struct ngd_shared_object, base);
+
+    o->job.fn = run_close;
+    if (o->bytes < NGD_FREE_LATER || ngd_jobs_has_thread())
+        close_shared(o);
+    else
+        ngd_jobs_add_for(o->reaper, &o->job, o->owner);
+}
+
+ngd_status_t ngd_shared_adopt(int fd, uint64_t bytes, struct ngd_identity *identity, struct ngd_jobs *reaper,
+                              struct ngd_shared_object **object_p, struct ngd_diag *diag)
+{
+    struct ngd_charge charge = {0};
+    struct ngd_shared_object *o;
+    ngd_status_t status = check_memfd(fd, bytes, diag);
+
+    if (status == NGD_OK)
+        status = ngd_charge_begin(&charge, ngd_identity_payer(identity, NGD_QUOTA_SHARED_BYTES), bytes, diag);
+    if (status != NGD_OK) {
+        close(fd);
+        return status;
+    }
+    o = NGD_NEW(struct ngd_shared_object);
+    if (!o) {
+        close(fd);
+        ngd_charge_end(&charge);
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "out of host memory for a shared buffer");
+    }
+    o->base.kind = NGD_OBJECT_SHARED;
+    o->base.refs = 1;
+    o->base.release = release_shared;
+    o->fd = fd;
+    o->bytes = bytes;
+    o->charge = ngd_charge_move(&charge);
+    o->reaper = reaper;
+    o->owner = identity->key;
+    *object_p = o;
+    return NGD_OK;
+}
+
+/* ---- its bytes --------------------------------------------------------------------------------------------------- */
+
+ngd_status_t ngd_shared_check_range(const struct ngd_shared_object *o, uint64_t offset, uint64_t n,
+                                    struct ngd_diag *diag)
+{
+    if (offset <= o->bytes && n <= o->bytes - offset)
+        return NGD_OK;
+    return ngd_diag_set(diag, NGD_ERR_BUFFER_RANGE,
+                        "%" PRIu64 " bytes at offset %" PRIu64 " are outside the shared buffer's %" PRIu64, n, offset,
+                        o->bytes);
+}
+
+static ngd_status_t failed(const char *what, ssize_t got, struct ngd_diag *diag)
+{
+    return ngd_diag_set(diag, NGD_ERR_IO, "a shared buffer cannot be %s: %s", what,
+                        got < 0 ? strerror(errno) : "it has become shorter");
+}
+
+ngd_status_t ngd_shared_read(const struct ngd_shared_object *o, uint64_t offset, void *to, uint64_t n,
+                             struct ngd_diag *diag)
+{
+    for (uint64_t done = 0; done < n;) {
+        const ssize_t got =
+            pread(o->fd, (uint8_t *)to + done, n - done < PIECE ? n - done : PIECE, (off_t)(offset + done));
+
+        if (got <= 0 && !(got < 0 && errno == EINTR))
+            return failed("read", got, diag);
+        done += got > 0 ? (uint64_t)got : 0;
+    }
+    return NGD_OK;
+}
+
+ngd_status_t ngd_shared_write(const struct ngd_shared_object *o, uint64_t offset, const void *from, uint64_t n,
+                              struct ngd_diag *diag)
+{
+    for (uint64_t done = 0; done < n;) {
+        const ssize_t got =
+            pwrite(o->fd, (const uint8_t *)from + done, n - done < PIECE ? n - done : PIECE, (off_t)(offset + done));
+
+        if (got <= 0 && !(got < 0 && errno == EINTR))
+            return failed("written", got, diag);
+        done += got > 0 ? (uint64_t)got : 0;
+    }
+    return NGD_OK;
+}

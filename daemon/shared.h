@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DAEMON_SHARED_H
+#define NGD_DAEMON_SHARED_H
+
+/*
+ * Shared buffers: memory of a client on the same machine, which it gave the daemon as a memfd.
+ *
+ * The daemon never maps this memory. It reads and writes the descriptor with pread and pwrite, from and to memory of
+ * its own. So it does not matter what the client does with the memory meanwhile: holes, truncation and a shortage of
+ * memory are errors of a system call and never SIGBUS, and what was read does not change after it was checked.
+ *
+ * Threads: any. Memory: counted references, like all objects. Bounds: the quotas shared_buffers and shared_bytes.
+ */
+#include "daemon/identity.h"
+#include "daemon/jobs.h"
+#include "daemon/object.h"
+
+struct ngd_shared_object {
+    struct ngd_object base;
+    int fd;
+    uint64_t bytes;
+    struct ngd_charge charge; /* of the bytes; the base's is for the object */
+    struct ngd_jobs *reaper;  /* closes a large one, which may be the end of its memory */
+    struct ngd_job job;
+    uint64_t owner; /* key of the identity, for the job's turn */
+};
+
+/*
+ * Makes an object of a descriptor, which it takes, also if it fails. INVALID_ARGUMENT: it is no memfd of exactly so
+ * many bytes whose size and seals cannot change any more. QUOTA: the identity has too many bytes.
+ */
+ngd_status_t ngd_shared_adopt(int fd, uint64_t bytes, struct ngd_identity *identity, struct ngd_jobs *reaper,
+                              struct ngd_shared_object **object_p, struct ngd_diag *diag);
+/* BUFFER_RANGE: the range is not within the buffer. */
+ngd_status_t ngd_shared_check_range(const struct ngd_shared_object *o, uint64_t offset, uint64_t n,
+                                    struct ngd_diag *diag);
+/* Reads or writes a range that was checked. IO: the descriptor cannot be read or written, or there is no memory for a
+ * hole. */
+ngd_status_t ngd_shared_read(const struct ngd_shared_object *o, uint64_t offset, void *to, uint64_t n,
+                             struct ngd_diag *diag);
+ngd_status_t ngd_shared_write(const struct ngd_shared_object *o, uint64_t offset, const void *from, uint64_t n,
+                              struct ngd_diag *diag);
+
+#endif
