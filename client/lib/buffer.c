@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Device memory: buffers, uploads, downloads, checkpoint files. */
 #include "client/lib/client_int.h"
+#include "client/lib/shared.h"
 #include "proto/npugraph.pb-c.h"
 #include "proto/word.h"
 
@@ -124,13 +125,36 @@ static int send_chunks(struct npugraph__stream *st, uint64_t buffer, uint64_t of
     return rc;
 }
 
+/* Lets the daemon copy between a buffer and a shared buffer. */
+static int copy_shared(struct npugraph_client *client, uint64_t to, uint64_t to_offset, uint64_t from,
+                       uint64_t from_offset, uint64_t bytes, struct npugraph_error *err)
+{
+    Npugraph__V1__CopyRequest req = NPUGRAPH__V1__COPY_REQUEST__INIT;
+    ProtobufCMessage *reply = NULL;
+    int rc;
+
+    req.to = to;
+    req.to_offset = to_offset;
+    req.from = from;
+    req.from_offset = from_offset;
+    req.bytes = bytes;
+    rc = npugraph__unary(client, "/npugraph.v1.Memory/Copy", &req.base, &npugraph__v1__copy_response__descriptor,
+                         &reply, err);
+    npugraph__free_message(reply);
+    return rc;
+}
+
 int npugraph_buffer_write(struct npugraph_client *client, uint64_t buffer, uint64_t offset, const void *data,
                           uint64_t bytes, struct npugraph_error *err)
 {
     struct npugraph__stream *st;
+    struct npugraph__shared_at at;
     ProtobufCMessage *reply = NULL;
-    int rc = npugraph__stream_open(client, "/npugraph.v1.Memory/Write", &st, err);
+    int rc;
 
+    if (npugraph__shared_find(npugraph__client_shared(client), data, bytes, &at))
+        return copy_shared(client, buffer, offset, at.buffer, at.offset, bytes, err);
+    rc = npugraph__stream_open(client, "/npugraph.v1.Memory/Write", &st, err);
     if (rc != 0)
         return rc;
     rc = send_chunks(st, buffer, offset, data, bytes, err);
@@ -150,11 +174,14 @@ int npugraph_buffer_read(struct npugraph_client *client, uint64_t buffer, uint64
 {
     Npugraph__V1__ReadRequest req = NPUGRAPH__V1__READ_REQUEST__INIT;
     struct npugraph__stream *st;
+    struct npugraph__shared_at at;
     uint64_t got = 0;
     int rc;
 
     if (bytes == 0)
         return 0;
+    if (npugraph__shared_find(npugraph__client_shared(client), data, bytes, &at))
+        return copy_shared(client, at.buffer, at.offset, buffer, offset, bytes, err);
     rc = npugraph__stream_open(client, "/npugraph.v1.Memory/Read", &st, err);
     if (rc != 0)
         return rc;
@@ -191,6 +218,8 @@ int npugraph_buffer_free(struct npugraph_client *client, const uint64_t *buffers
     ProtobufCMessage *reply = NULL;
     int rc;
 
+    for (size_t i = 0; i < n; i++)
+        npugraph__shared_forget(npugraph__client_shared(client), buffers[i]);
     req.n_buffers = n;
     req.buffers = (uint64_t *)buffers;
     rc = npugraph__unary(client, "/npugraph.v1.Memory/Free", &req.base, &npugraph__v1__free_response__descriptor,

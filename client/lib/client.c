@@ -2,6 +2,7 @@
 /* The client object: a channel and the session on it, which know nothing of the client. */
 #include "client/lib/client_int.h"
 #include "client/lib/session.h"
+#include "client/lib/shared.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 struct npugraph_client {
     struct npugraph__channel *channel;
     struct npugraph__session session;
+    struct npugraph__shared shared;
 };
 
 void npugraph_connect_params_init(struct npugraph_connect_params *params)
@@ -25,6 +27,7 @@ int npugraph_connect(const struct npugraph_connect_params *params, struct npugra
 
     if (c == NULL)
         return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+    npugraph__shared_init(&c->shared);
     rc = npugraph__channel_open(params, &c->channel, err);
     if (rc == 0 && !params->no_session)
         rc = npugraph__session_open(&c->session, c->channel, params->client_name, params->grace_ms, err);
@@ -42,6 +45,7 @@ void npugraph_disconnect(struct npugraph_client *client)
         return;
     npugraph__session_close(&client->session);
     npugraph__channel_close(client->channel);
+    npugraph__shared_fini(&client->shared);
     free(client);
 }
 
@@ -76,4 +80,14 @@ int npugraph__client_follow(struct npugraph_client *client, struct npugraph__fol
 uint32_t npugraph__client_timeout(const struct npugraph_client *client)
 {
     return npugraph__channel_timeout(client->channel);
+}
+
+struct npugraph__shared *npugraph__client_shared(struct npugraph_client *client)
+{
+    return &client->shared;
+}
+
+const struct npugraph__session *npugraph__client_session(const struct npugraph_client *client)
+{
+    return &client->session;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs: registration, capture, replay (single calls and on a stream). */
 #include "client/lib/client_int.h"
+#include "client/lib/shared.h"
 #include "client/lib/timing.h"
 #include "proto/npugraph.pb-c.h"
 
@@ -194,16 +195,59 @@ int npugraph_graph_capture(struct npugraph_client *client, uint64_t graph, const
 
 struct replay_message {
     Npugraph__V1__ReplayRequest req;
-    void *inputs, *hosts;
+    void *inputs, *hosts, *shared;
 };
 
 static void replay_message_fini(struct replay_message *m)
 {
     free(m->inputs);
     free(m->hosts);
+    free(m->shared);
 }
 
-static int replay_message_init(struct replay_message *m, const struct npugraph_replay *r, struct npugraph_error *err)
+/* Adds a range to the list if the memory is in a shared buffer. */
+static bool add_range(struct npugraph__shared *all, const void *data, size_t bytes, size_t index,
+                      Npugraph__V1__SharedRange **list, size_t *n)
+{
+    struct npugraph__shared_at at;
+    Npugraph__V1__SharedRange *range = list[*n];
+
+    if (bytes == 0 || !npugraph__shared_find(all, data, bytes, &at))
+        return false;
+    npugraph__v1__shared_range__init(range);
+    range->index = (uint32_t)index;
+    range->buffer = at.buffer;
+    range->offset = at.offset;
+    range->bytes = bytes;
+    (*n)++;
+    return true;
+}
+
+/* Names inputs and targets that lie in shared buffers, instead of sending them. */
+static int name_shared(struct replay_message *m, struct npugraph__shared *all, const struct npugraph_replay *r,
+                       ProtobufCBinaryData *inputs, struct npugraph_error *err)
+{
+    Npugraph__V1__SharedRange **list;
+
+    if (npugraph__shared_is_empty(all))
+        return 0;
+    m->shared = list = pointer_array(r->n_inputs + r->n_targets, sizeof(Npugraph__V1__SharedRange));
+    if (list == NULL)
+        return out_of_memory(err);
+    m->req.shared_inputs = list;
+    for (size_t i = 0; i < r->n_inputs; i++)
+        if (add_range(all, r->inputs[i].data, r->inputs[i].bytes, i, list, &m->req.n_shared_inputs))
+            inputs[i] = (ProtobufCBinaryData){0};
+    list += m->req.n_shared_inputs;
+    m->req.shared_outputs = list;
+    for (size_t i = 0; i < r->n_targets && (r->n_outputs == 0 || i < r->n_outputs); i++)
+        add_range(all, r->targets[i].data, r->targets[i].bytes, r->n_outputs == 0 ? i : r->outputs[i], list,
+                  &m->req.n_shared_outputs);
+    return 0;
+}
+
+static int replay_message_init(struct replay_message *m, struct npugraph__shared *all, const struct npugraph_replay *r,
+                               struct npugraph_error *err)
 {
     Npugraph__V1__HostValue **hosts = pointer_array(r->n_hosts, sizeof(Npugraph__V1__HostValue));
     ProtobufCBinaryData *inputs = calloc(r->n_inputs + 1, sizeof(*inputs));
@@ -211,12 +255,17 @@ static int replay_message_init(struct replay_message *m, const struct npugraph_r
     npugraph__v1__replay_request__init(&m->req);
     m->inputs = inputs;
     m->hosts = hosts;
+    m->shared = NULL;
     if (inputs == NULL || hosts == NULL) {
         replay_message_fini(m);
         return out_of_memory(err);
     }
     for (size_t i = 0; i < r->n_inputs; i++)
         inputs[i] = (ProtobufCBinaryData){r->inputs[i].bytes, (uint8_t *)r->inputs[i].data};
+    if (name_shared(m, all, r, inputs, err) != 0) {
+        replay_message_fini(m);
+        return 8;
+    }
     for (size_t i = 0; i < r->n_hosts; i++) {
         npugraph__v1__host_value__init(hosts[i]);
         hosts[i]->n_values = r->hosts[i].n;
@@ -251,12 +300,33 @@ void npugraph_result_free(struct npugraph_result *result)
     free(result);
 }
 
+/* Puts one result where the caller wants it. *n_shared: how many of the daemon's sizes are used. */
+static void fill_target(const struct npugraph_replay *replay, struct npugraph__shared *all, size_t i,
+                        const Npugraph__V1__ReplayResponse *r, size_t *n_shared, struct npugraph_output *output)
+{
+    const struct npugraph_target *target = i < replay->n_targets ? &replay->targets[i] : NULL;
+    struct npugraph__shared_at at;
+
+    if (target == NULL || target->data == NULL)
+        return;
+    if (target->bytes != 0 && *n_shared < r->n_shared_bytes &&
+        npugraph__shared_find(all, target->data, target->bytes, &at)) {
+        *output = (struct npugraph_output){target->data, (size_t)r->shared_bytes[(*n_shared)++]};
+    } else if (output->bytes <= target->bytes) {
+        if (output->bytes != 0)
+            memcpy(target->data, output->data, output->bytes);
+        output->data = target->data;
+    }
+}
+
 /* Moves the message into *result_p, which the first use creates. Takes reply. */
-static int keep_result(ProtobufCMessage *reply, struct npugraph_result **result_p, struct npugraph_error *err)
+static int keep_result(ProtobufCMessage *reply, const struct npugraph_replay *replay, struct npugraph__shared *all,
+                       struct npugraph_result **result_p, struct npugraph_error *err)
 {
     const Npugraph__V1__ReplayResponse *r = (const Npugraph__V1__ReplayResponse *)reply;
     struct npugraph_result *res = *result_p != NULL ? *result_p : calloc(1, sizeof(*res));
     struct npugraph_output *outputs = res != NULL ? realloc(res->outputs, (r->n_outputs + 1) * sizeof(*outputs)) : NULL;
+    size_t n_shared = 0;
 
     if (outputs == NULL) {
         if (res != *result_p)
@@ -268,8 +338,10 @@ static int keep_result(ProtobufCMessage *reply, struct npugraph_result **result_
     res->priv = reply;
     res->outputs = outputs;
     res->n = r->n_outputs;
-    for (size_t i = 0; i < r->n_outputs; i++)
+    for (size_t i = 0; i < r->n_outputs; i++) {
         outputs[i] = (struct npugraph_output){r->outputs[i].data, r->outputs[i].len};
+        fill_target(replay, all, i, r, &n_shared, &outputs[i]);
+    }
     res->queue_ns = r->queue_ns;
     res->device_ns = r->device_ns;
     res->timing = npugraph__timing(r->timing);
@@ -280,20 +352,22 @@ static int keep_result(ProtobufCMessage *reply, struct npugraph_result **result_
 int npugraph_replay(struct npugraph_client *client, const struct npugraph_replay *replay,
                     struct npugraph_result **result_p, struct npugraph_error *err)
 {
+    struct npugraph__shared *shared = npugraph__client_shared(client);
     struct replay_message m;
     ProtobufCMessage *reply = NULL;
-    int rc = replay_message_init(&m, replay, err);
+    int rc = replay_message_init(&m, shared, replay, err);
 
     if (rc != 0)
         return rc;
     rc = npugraph__unary(client, "/npugraph.v1.Graphs/Replay", &m.req.base, &npugraph__v1__replay_response__descriptor,
                          &reply, err);
     replay_message_fini(&m);
-    return rc != 0 ? rc : keep_result(reply, result_p, err);
+    return rc != 0 ? rc : keep_result(reply, replay, shared, result_p, err);
 }
 
 struct npugraph_replay_stream {
     struct npugraph__stream *st;
+    struct npugraph__shared *shared; /* the client's */
 };
 
 int npugraph_replay_stream_open(struct npugraph_client *client, struct npugraph_replay_stream **stream_p,
@@ -309,6 +383,7 @@ int npugraph_replay_stream_open(struct npugraph_client *client, struct npugraph_
         free(s);
         return rc;
     }
+    s->shared = npugraph__client_shared(client);
     *stream_p = s;
     return 0;
 }
@@ -319,7 +394,7 @@ int npugraph_replay_stream_run(struct npugraph_replay_stream *stream, const stru
     struct replay_message m;
     ProtobufCMessage *reply = NULL;
     const Npugraph__V1__ReplayError *e;
-    int rc = replay_message_init(&m, replay, err);
+    int rc = replay_message_init(&m, stream->shared, replay, err);
 
     if (rc != 0)
         return rc;
@@ -333,7 +408,7 @@ int npugraph_replay_stream_run(struct npugraph_replay_stream *stream, const stru
         npugraph__free_message(reply);
         return rc;
     }
-    return keep_result(reply, result_p, err);
+    return keep_result(reply, replay, stream->shared, result_p, err);
 }
 
 void npugraph_replay_stream_close(struct npugraph_replay_stream *stream)

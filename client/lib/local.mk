@@ -17,6 +17,7 @@ libngdclient_la_SOURCES = \
 	client/lib/sampling.c client/lib/sampling.h \
 	client/lib/sequence.c client/lib/sequence.h \
 	client/lib/session.c client/lib/session.h \
+	client/lib/shared.c client/lib/shared.h \
 	client/lib/token.c client/lib/token.h \
 	client/lib/version.c
 NGD_CLIENT_LIBS = libngdclient.la $(NGD_PROTO_LIBS) $(GRPC_LIBS)

@@ -91,6 +91,23 @@ NPUGRAPH_API int npugraph_buffer_read(struct npugraph_client *client, uint64_t b
 NPUGRAPH_API int npugraph_buffer_free(struct npugraph_client *client, const uint64_t *buffers, size_t n,
                                       struct npugraph_error *err);
 
+/*
+ * Memory that this process shares with a daemon on the same machine, as a memfd. What lies in it is not sent: the
+ * daemon reads inputs of replays and the data of npugraph_buffer_write there, and writes results (npugraph_target) and
+ * the data of npugraph_buffer_read there. It does so during the call: do not change the memory meanwhile.
+ */
+struct npugraph_shared {
+    uint64_t buffer; /* its id, for npugraph_buffer_free */
+    void *data;      /* zeroed */
+    uint64_t bytes;
+};
+/* Fails with UNAVAILABLE if the daemon is not reached by a Unix socket or does not offer it (local-socket). */
+NPUGRAPH_API int npugraph_shared_alloc(struct npugraph_client *client, uint64_t bytes, struct npugraph_shared *shared_p,
+                                       struct npugraph_error *err);
+/* Frees the buffer and unmaps its memory. client: NULL if it is disconnected, which has freed the buffer. */
+NPUGRAPH_API int npugraph_shared_free(struct npugraph_client *client, const struct npugraph_shared *shared,
+                                      struct npugraph_error *err);
+
 struct npugraph_file_piece {
     size_t n;                /* bytes that `data` got; 0 at the end of the file */
     uint64_t bytes, version; /* of the whole file; another version once it was written or replaced */
@@ -219,6 +236,12 @@ struct npugraph_host_value {
     const int64_t *values;
     size_t n;
 };
+/* Where a result goes. If the memory is of npugraph_shared_alloc, the daemon writes it there, and refuses the replay if
+ * the room is too small. Else the library copies it, or leaves it where it is if the room is too small. */
+struct npugraph_target {
+    void *data;   /* NULL: the result is in npugraph_result.outputs */
+    size_t bytes; /* room */
+};
 struct npugraph_replay {
     uint64_t graph;
     const int64_t *symbols;
@@ -229,6 +252,8 @@ struct npugraph_replay {
     size_t n_hosts;
     const uint32_t *outputs; /* indices; n_outputs = 0 for all */
     size_t n_outputs;
+    const struct npugraph_target *targets; /* of the first n_targets results that are wanted */
+    size_t n_targets;
     bool eager;
     bool timing; /* fills npugraph_result.timing */
     /* For npugraph_replay: the session's logical stream, 0 to 15. The replays of one stream run in order. */
@@ -239,7 +264,7 @@ struct npugraph_replay {
     uint64_t tag; /* finds its events in Explain; the daemons of a group that spans several compare it */
 };
 struct npugraph_output {
-    const void *data;
+    const void *data; /* the target's, if there is one */
     size_t bytes;
 };
 /*

@@ -18,7 +18,9 @@ static int take_opened(struct npugraph__session *s, struct npugraph__channel *ch
         return npugraph__error(err, 13, "", "the daemon opened a session with a token of %zu bytes; expected %d",
                                ev->opened->token.len, NPUGRAPH__TOKEN_BYTES);
     snprintf(s->version, sizeof(s->version), "%s", ev->opened->server_version);
+    snprintf(s->local, sizeof(s->local), "%s", ev->opened->local_socket);
     s->id = ev->opened->session;
+    memcpy(s->token, ev->opened->token.data, sizeof(s->token));
     npugraph__channel_set_session(channel, s->id, ev->opened->token.data);
     return 0;
 }

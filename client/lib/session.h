@@ -9,6 +9,8 @@ struct npugraph__session {
     struct npugraph__stream *stream; /* open for as long as the session lives */
     uint64_t id;
     char version[64]; /* of the daemon */
+    char local[108];  /* path of the local socket; "": there is none */
+    uint8_t token[NPUGRAPH__TOKEN_BYTES];
 };
 
 /*

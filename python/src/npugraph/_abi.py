@@ -43,6 +43,14 @@ class npugraph_device(Structure):
     ]
 
 
+class npugraph_shared(Structure):
+    _fields_ = [
+        ("buffer", c_uint64),
+        ("data", c_void_p),
+        ("bytes", c_uint64),
+    ]
+
+
 class npugraph_file_piece(Structure):
     _fields_ = [
         ("n", c_size_t),
@@ -151,6 +159,13 @@ class npugraph_host_value(Structure):
     ]
 
 
+class npugraph_target(Structure):
+    _fields_ = [
+        ("data", c_void_p),
+        ("bytes", c_size_t),
+    ]
+
+
 class npugraph_replay(Structure):
     _fields_ = [
         ("graph", c_uint64),
@@ -162,6 +177,8 @@ class npugraph_replay(Structure):
         ("n_hosts", c_size_t),
         ("outputs", POINTER(c_uint32)),
         ("n_outputs", c_size_t),
+        ("targets", POINTER(npugraph_target)),
+        ("n_targets", c_size_t),
         ("eager", c_bool),
         ("timing", c_bool),
         ("stream", c_uint32),
@@ -447,6 +464,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "npugraph_buffer_write": (c_int, [c_void_p, c_uint64, c_uint64, c_void_p, c_uint64, c_void_p]),
     "npugraph_buffer_read": (c_int, [c_void_p, c_uint64, c_uint64, c_void_p, c_uint64, c_void_p]),
     "npugraph_buffer_free": (c_int, [c_void_p, c_void_p, c_size_t, c_void_p]),
+    "npugraph_shared_alloc": (c_int, [c_void_p, c_uint64, c_void_p, c_void_p]),
+    "npugraph_shared_free": (c_int, [c_void_p, c_void_p, c_void_p]),
     "npugraph_file_read": (c_int, [c_void_p, c_char_p, c_uint64, c_void_p, c_size_t, c_void_p, c_void_p]),
     "npugraph_load_safetensors": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
     "npugraph_tensors_free": (None, [c_void_p]),
