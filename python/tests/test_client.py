@@ -94,6 +94,45 @@ def test_graphs_replay(client: npugraph.Client) -> None:
         graph.replay([x], symbols=[3], into=[np.empty(1, np.float32), targets[1]])
 
 
+def test_shared_buffers(client: npugraph.Client) -> None:
+    rng = np.random.default_rng(2)
+    w, x = rng.standard_normal((4, 16), np.float32), rng.standard_normal((3, 16), np.float32)
+    shared = client.shared(4096)
+    at = shared.array.view(np.float32)
+    inputs, targets = at[:48].reshape(3, 16), [at[64:76].reshape(3, 4), np.empty((3, 4), np.float32)]
+    inputs[:] = x
+    uploaded = client.upload(w)
+    graph = client.graph(LINEAR, {"w": uploaded})
+    stream = client.replay_stream()
+    for streamed in (False, True):
+        at[64:76] = 0
+        if streamed:
+            assert stream.replay(graph, [inputs], symbols=[3], into=targets)[0] is targets[0]
+        else:
+            assert graph.replay([inputs], symbols=[3], into=targets)[0] is targets[0]
+        assert np.allclose(targets[0], x @ w.T, atol=1e-5) and np.array_equal(targets[1], -targets[0])
+    with pytest.raises(npugraph.OutOfRange):
+        graph.replay([inputs], symbols=[3], into=[at[64:75], targets[1]])
+    uploaded.read_into(at[:64])
+    assert np.array_equal(at[:64].reshape(4, 16), w)
+    at[:64] *= 2
+    uploaded.write(at[:64])
+    assert np.array_equal(np.frombuffer(uploaded.read(), np.float32).reshape(4, 16), 2 * w)
+    shared.free()
+    inputs[:] = x  # the memory is still there, and its contents are sent
+    assert np.allclose(np.frombuffer(graph.replay([inputs], symbols=[3])[0], np.float32), (x @ (2 * w).T).ravel(), atol=1e-5)
+    with pytest.raises(npugraph.ResourceExhausted):
+        client.shared(1 << 40)
+
+
+def test_shared_memory_outlives_its_client(daemon: object) -> None:
+    client = npugraph.connect()
+    array = client.shared(4096).array
+    client.close()
+    array[:] = 1
+    assert array.sum() == 4096
+
+
 def test_states_and_lifetimes(client: npugraph.Client) -> None:
     graph = client.graph(COUNTER, {"n": client.allocate(8)})  # only the graph holds the buffer
     gc.collect()

@@ -8,7 +8,7 @@
 """
 from ._library import VERSION as __version__
 from .chat import ChatTemplate, Stops
-from .client import Buffer, Client, Device, Model, connect
+from .client import Buffer, Client, Device, Model, SharedBuffer, connect
 from .errors import (
     Cancelled,
     DeadlineExceeded,
@@ -31,6 +31,6 @@ from .tokenizer import TextStream, Tokenizer
 __all__ = [
     "Buffer", "Cancelled", "Capture", "ChatTemplate", "Client", "DeadlineExceeded", "Device", "Error", "FailedPrecondition",
     "Graph", "GraphRefused", "InvalidArgument", "Logprobs", "Model", "NotFound", "OutOfRange", "PermissionDenied",
-    "ReplayStream", "ResourceExhausted", "Sampling", "Sequence", "Step", "Stops", "TextStream", "Tokenizer", "Unavailable",
-    "Unreachable", "Unsupported", "__version__", "connect",
+    "ReplayStream", "ResourceExhausted", "Sampling", "Sequence", "SharedBuffer", "Step", "Stops", "TextStream", "Tokenizer",
+    "Unavailable", "Unreachable", "Unsupported", "__version__", "connect",
 ]

@@ -10,6 +10,8 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from . import _abi
 from ._library import call, finalize, hf_library, library, strings, text
 from .errors import Error
@@ -77,6 +79,34 @@ class Buffer:
         self._free()
 
 
+class SharedBuffer:
+    """Memory that this process shares with a daemon on the same machine.
+
+    What lies in it is not sent: the daemon reads inputs of replays and what is uploaded there, and writes results
+    (`into`) and what is downloaded there. `array` is its bytes; arrays that are made of it keep the memory.
+    """
+
+    def __init__(self, client: Client, nbytes: int) -> None:
+        shared = _abi.npugraph_shared()
+        call(library().npugraph_shared_alloc, client._handle, nbytes, ctypes.byref(shared))
+        memory = (ctypes.c_uint8 * nbytes).from_address(shared.data)
+        finalize(memory, _free_shared, client, shared)
+        self.client = client
+        self.number = int(shared.buffer)
+        self.nbytes = nbytes
+        self.array: np.ndarray[Any, np.dtype[np.uint8]] = np.frombuffer(memoryview(memory), np.uint8)
+
+    def free(self) -> None:
+        """Drops the session's reference. The memory stays as long as arrays of it, and serves like any other."""
+        self.client._free(self.number)
+
+
+def _free_shared(client: Client, shared: Any) -> None:
+    error = _abi.npugraph_error()  # it may be freed already
+    handle = None if client.closed else client._handle
+    library().npugraph_shared_free(handle, ctypes.byref(shared), ctypes.byref(error))
+
+
 class Client:
     """A session of the daemon. Several threads may use it at once. `connect` makes one."""
 
@@ -140,6 +170,10 @@ class Client:
         buffer = self.allocate(max(nbytes, 1), label=label, device=device)
         call(library().npugraph_buffer_write, self._handle, buffer.number, 0, address, nbytes)
         return buffer
+
+    def shared(self, nbytes: int) -> SharedBuffer:
+        """Makes zeroed memory that this process and the daemon share. ConnectionError: the daemon does not offer it."""
+        return SharedBuffer(self, nbytes)
 
     def _free(self, number: int) -> None:
         if not self.closed:

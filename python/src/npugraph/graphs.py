@@ -58,9 +58,10 @@ class Graph:
         """Replays the graph with inputs and host parameters in the order of their declaration.
 
         Returns the outputs as bytes; or fills the arrays or tensors `into`, without another copy, and returns them.
+        Inputs and targets in shared buffers (Client.shared) are not sent.
         """
-        with Replay(self, inputs, symbols=symbols, hosts=hosts, eager=eager) as replay:
-            return replay.run(None).outputs(into)
+        with Replay(self, inputs, symbols=symbols, hosts=hosts, into=into, eager=eager) as replay:
+            return replay.run(None).outputs()
 
     def release(self) -> None:
         """Drops the session's hold."""
@@ -81,9 +82,11 @@ class Replay:
     """One replay's request and result in C."""
 
     def __init__(self, graph: Graph, inputs: Iterable[Any], *, symbols: Sequence[int] = (), hosts: Sequence[Any] = (),
-                 eager: bool = False) -> None:
+                 into: Sequence[Any] | None = None, eager: bool = False) -> None:
         self.graph = graph
         self.kept = [view_of(data) for data in inputs]
+        self.into = into
+        self.targets = [writable_view_of(target) for target in into or ()]
         lists = [[value] if isinstance(value, int) else list(value) for value in hosts]
         self.request = _abi.npugraph_replay(
             graph=graph.number, eager=eager,
@@ -92,7 +95,10 @@ class Replay:
             n_inputs=len(self.kept),
             hosts=(_abi.npugraph_host_value * len(lists))(
                 *(_abi.npugraph_host_value((ctypes.c_int64 * len(v))(*v), len(v)) for v in lists)),
-            n_hosts=len(lists))
+            n_hosts=len(lists),
+            targets=(_abi.npugraph_target * len(self.targets))(
+                *(_abi.npugraph_target(at, n) for at, n, _ in self.targets)),
+            n_targets=len(self.targets))
         self.result = ctypes.POINTER(_abi.npugraph_result)()
 
     def run(self, stream: ReplayStream | None) -> Replay:
@@ -101,19 +107,17 @@ class Replay:
         call(function, through, ctypes.byref(self.request), ctypes.byref(self.result))
         return self
 
-    def outputs(self, into: Sequence[Any] | None) -> list[Any]:
-        """Returns the outputs as bytes, or fills the targets."""
+    def outputs(self) -> list[Any]:
+        """Returns the outputs as bytes, or the targets, which are filled."""
         found = [self.result.contents.outputs[i] for i in range(self.result.contents.n)]
-        if into is None:
+        if self.into is None:
             return [ctypes.string_at(out.data, out.bytes) if out.bytes else b"" for out in found]
-        if len(into) != len(found):
-            raise ValueError(f"the graph has {len(found)} outputs, and there are {len(into)} targets")
-        for target, out in zip(into, found, strict=True):
-            address, nbytes, _keep = writable_view_of(target)
+        if len(self.into) != len(found):
+            raise ValueError(f"the graph has {len(found)} outputs, and there are {len(self.into)} targets")
+        for (_at, nbytes, _keep), out in zip(self.targets, found, strict=True):
             if nbytes != out.bytes:
                 raise ValueError(f"an output has {out.bytes} bytes, and its target {nbytes}")
-            ctypes.memmove(address, out.data, out.bytes)
-        return list(into)
+        return list(self.into)
 
     def __enter__(self) -> Replay:
         return self
@@ -142,8 +146,8 @@ class ReplayStream:
     def replay(self, graph: Graph, inputs: Iterable[Any] = (), *, symbols: Sequence[int] = (),
                hosts: Sequence[Any] = (), into: Sequence[Any] | None = None) -> list[Any]:
         """As Graph.replay, over the stream."""
-        with Replay(graph, inputs, symbols=symbols, hosts=hosts) as replay:
-            return replay.run(self).outputs(into)
+        with Replay(graph, inputs, symbols=symbols, hosts=hosts, into=into) as replay:
+            return replay.run(self).outputs()
 
     def prepare(self, graph: Graph, n_inputs: int, n_symbols: int) -> PreparedReplay:
         """Makes a request that is filled and sent many times."""
