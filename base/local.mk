@@ -28,6 +28,7 @@ libngdbase_la_SOURCES = \
 	base/npy.c base/npy.h \
 	base/read_at.c base/read_at.h \
 	base/relax.h \
+	base/ring.h \
 	base/role.c base/role.h \
 	base/status.c base/status.h \
 	base/stop.c base/stop.h \

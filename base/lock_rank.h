@@ -41,6 +41,7 @@ typedef enum ngd_lock_rank {
     NGD_RANK_POOL,          /* devices: pool growth and holders */
     NGD_RANK_DEVICE,        /* devices: budget accounting */
     NGD_RANK_STREAM,        /* devices: queue of one stream */
+    NGD_RANK_RINGS,         /* daemon: rings that were opened and are not served yet */
     NGD_RANK_FRONT,         /* daemon: connections that were accepted and not yet examined */
     NGD_RANK_PEERS,         /* daemon: table of connections */
     NGD_RANK_TLS,           /* daemon: the current TLS context */

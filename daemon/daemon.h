@@ -35,6 +35,7 @@ struct ngd_reactor;
 struct ngd_reactor_watch;
 struct ngd_reload;
 struct ngd_reflection;
+struct ngd_rings;
 struct ngd_rpc_server;
 struct ngd_sched;
 struct ngd_sdnotify;
@@ -99,6 +100,7 @@ struct ngd_daemon {
     struct ngd_reflection *reflection;
     struct ngd_health *health;
     struct ngd_rpc_server *rpc;
+    struct ngd_rings *rings;
     struct ngd_stats_history *stats_history;
     struct ngd_stats_http *stats_http;
     struct ngd_watchdog *watchdog;

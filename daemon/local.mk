@@ -108,6 +108,10 @@ libngdrpc_la_SOURCES = \
 	daemon/rpc/call_job.c \
 	daemon/rpc/call_job.h \
 	daemon/rpc/repeat.c \
+	daemon/rpc/ring.c \
+	daemon/rpc/ring.h \
+	daemon/rpc/ring_call.c \
+	daemon/rpc/ring_int.h \
 	daemon/rpc/repeat.h \
 	daemon/rpc/rpc_beat.c \
 	daemon/rpc/rpc_beat.h \

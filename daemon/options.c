@@ -36,6 +36,15 @@ const struct ngd_config_option ngd_options_table[] = {
      "Path of the socket where clients of the same machine give shared buffers, with the permissions of socket-mode. "
      "auto: the path of the first Unix socket with .local appended; none if there is no Unix socket. off: none.",
      RELOAD},
+    {"local-transport", NGD_CONFIG_ENUM, AT(local_transport), "auto", 0, 0, "auto off",
+     "auto: replays and steps of clients on the same machine go through memory that they share with the daemon, if "
+     "they "
+     "reach local-socket. off: over gRPC. Clients that have such memory keep it.",
+     RELOAD},
+    {"local-spin", NGD_CONFIG_TIME, AT(local_spin), "50us", 0, NGD_MSEC, NULL,
+     "Longest time for which the daemon looks for another request in shared memory before it sleeps. It looks for a "
+     "shorter time, or not at all, if that was in vain. 0: never.",
+     RELOAD},
     {"stats-listen", NGD_CONFIG_STRING, AT(stats_listen), "127.0.0.1:17947", 0, 0, NULL,
      "HOST:PORT of the HTTP statistics endpoint, or off. It serves /metrics, /healthz, /readyz, /stats.json, "
      "/history.json and a page for people at /. Port 0 picks a free port. The endpoint has no authentication: use an "

@@ -12,10 +12,15 @@
 #include "base/lock.h"
 #include "daemon/quotas.h"
 
+/* Values of local-transport, in its order. */
+typedef enum ngd_local_transport { NGD_LOCAL_TRANSPORT_AUTO, NGD_LOCAL_TRANSPORT_OFF } ngd_local_transport_t;
+
 struct ngd_options {
     struct ngd_config_list listen;
     int64_t socket_mode; /* octal digits as a decimal number; see ngd_options_socket_mode */
     char *lock_file, *local_socket;
+    int local_transport; /* ngd_local_transport_t */
+    ngd_nsec_t local_spin;
     char *stats_listen;
     struct ngd_config_list stats_hosts;
     bool stats_names;

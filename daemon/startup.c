@@ -29,6 +29,7 @@
 #include "daemon/peers.h"
 #include "daemon/reactor.h"
 #include "daemon/reflection.h"
+#include "daemon/rpc/ring.h"
 #include "daemon/rpc/rpc_log.h"
 #include "daemon/rpc/rpc_server.h"
 #include "daemon/sdnotify.h"
@@ -441,12 +442,19 @@ static void stop_services(struct ngd_daemon *d)
 
 static ngd_status_t start_server(struct ngd_daemon *d, struct ngd_diag *diag)
 {
+    ngd_status_t status;
+
     ngd_rpc_log_start();
-    return ngd_rpc_server_create(d, ngd_methods, ngd_n_methods, &d->rpc, diag);
+    status = ngd_rpc_server_create(d, ngd_methods, ngd_n_methods, &d->rpc, diag);
+    if (status == NGD_OK && ngd_rings_create(d, &d->rings) != NGD_OK)
+        status = ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED, "rings cannot be served");
+    return status;
 }
 
 static void stop_server(struct ngd_daemon *d)
 {
+    ngd_rings_destroy(d->rings);
+    d->rings = NULL;
     ngd_rpc_server_destroy(d->rpc);
     d->rpc = NULL;
 }
@@ -545,6 +553,8 @@ static ngd_status_t start_serving(struct ngd_daemon *d, struct ngd_diag *diag)
 
     if (status == NGD_OK)
         status = ngd_front_start(d->front);
+    if (status == NGD_OK)
+        status = ngd_rings_start(d->rings);
     if (status != NGD_OK)
         return status;
     atomic_store(&d->state, NGD_DAEMON_SERVING);
@@ -567,6 +577,8 @@ static void stop_serving(struct ngd_daemon *d)
         ngd_listeners_stop(d->listeners);
     if (d->local)
         ngd_local_stop(d->local);
+    if (d->rings)
+        ngd_rings_stop(d->rings);
     if (d->peers)
         ngd_peers_hang_up(d->peers);
     if (d->front)

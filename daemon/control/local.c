@@ -3,10 +3,12 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/metrics.h"
+#include "base/ring.h"
 #include "daemon/daemon.h"
 #include "daemon/front/front.h"
 #include "daemon/identity.h"
 #include "daemon/reactor.h"
+#include "daemon/rpc/ring.h"
 #include "daemon/rpc/wire_check.h"
 #include "daemon/session.h"
 #include "daemon/shared.h"
@@ -24,6 +26,7 @@
 #define LOOK_EVERY        NGD_SEC
 #define REQUEST_BYTES     256
 #define ANSWER_BYTES      (sizeof(((struct ngd_diag *)0)->text) + 128)
+#define RING_FDS          2
 #define FDS_MAX           4 /* that a packet has room for: one more than it may have is told from none */
 
 struct local_conn {
@@ -32,13 +35,14 @@ struct local_conn {
     int fd;
     struct ngd_identity *identity; /* a reference; it is charged for the connection */
     struct ngd_reactor_watch *watch;
-    ngd_nsec_t heard; /* when the last packet came */
+    ngd_nsec_t heard;      /* when the last packet came */
+    struct ngd_ring *ring; /* a reference; NULL: none */
 };
 
 struct ngd_local {
     struct ngd_daemon *daemon;
     struct ngd_list conns;
-    uint32_t n;
+    uint32_t n; /* connections without a ring */
     struct ngd_reactor_watch *timer;
 };
 
@@ -98,15 +102,32 @@ static void drop_descriptors(struct packet *p)
         close(p->fds[--p->n_fds]);
 }
 
-static void send_local_answer(struct local_conn *c, const Npugraph__V1__LocalResponse *answer)
+/* Sends an answer with descriptors, which stay the caller's. */
+static void send_local_answer(struct local_conn *c, const Npugraph__V1__LocalResponse *answer, const int *fds,
+                              size_t n_fds)
 {
+    union {
+        struct cmsghdr align;
+        char room[CMSG_SPACE(RING_FDS * sizeof(int))];
+    } control = {.room = {0}};
     uint8_t data[ANSWER_BYTES];
-    size_t n = npugraph__v1__local_response__get_packed_size(answer);
+    struct iovec iov = {data, npugraph__v1__local_response__get_packed_size(answer)};
+    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+    struct cmsghdr *head;
 
-    if (n > sizeof(data))
+    if (iov.iov_len > sizeof(data))
         return; /* a diagnosis is cut long before */
     npugraph__v1__local_response__pack(answer, data);
-    if (send(c->fd, data, n, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+    if (n_fds) {
+        msg.msg_control = control.room;
+        msg.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
+        head = CMSG_FIRSTHDR(&msg);
+        head->cmsg_level = SOL_SOCKET;
+        head->cmsg_type = SCM_RIGHTS;
+        head->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
+        memcpy(CMSG_DATA(head), fds, n_fds * sizeof(int));
+    }
+    if (sendmsg(c->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
         ngd_debug("local", "an answer cannot be sent: %s", strerror(errno));
 }
 
@@ -124,7 +145,7 @@ static void refuse_packet(struct local_conn *c, ngd_status_t status, const struc
     error.reason = (char *)(uintptr_t)ngd_status_name(status);
     error.message = (char *)(uintptr_t)text;
     answer.error = &error;
-    send_local_answer(c, &answer);
+    send_local_answer(c, &answer, NULL, 0);
 }
 
 /* ---- requests -------------------------------------------------------------------------------------------- */
@@ -143,7 +164,7 @@ static ngd_status_t check_caller(const struct local_conn *c, struct ngd_session 
     ngd_token_unref(bearer);
     if (status == NGD_OK && atomic_load_explicit(&who->role, memory_order_relaxed) < NGD_ROLE_USER)
         status =
-            ngd_diag_set(diag, NGD_ERR_ROLE, "%s may not give shared buffers, which needs the role user", who->name);
+            ngd_diag_set(diag, NGD_ERR_ROLE, "%s may not use the local socket, which needs the role user", who->name);
     return status;
 }
 
@@ -166,24 +187,62 @@ static ngd_status_t share_memory(struct local_conn *c, struct ngd_session *s, co
     return status;
 }
 
-static ngd_status_t serve_request(struct local_conn *c, const Npugraph__V1__LocalRequest *q, struct packet *p,
-                                  uint64_t *buffer_p, struct ngd_diag *diag)
+/* Opens the connection's ring. Takes the session's reference. */
+static ngd_status_t open_ring(struct local_conn *c, struct ngd_session *s, Npugraph__V1__LocalResponse *answer,
+                              struct ngd_diag *diag)
 {
+    ngd_status_t status;
+    uint32_t n = 0, own = 0;
+    int fds[RING_FDS];
+
+    ngd_list_for_each (pos, &c->local->conns) {
+        const struct local_conn *other = ngd_container_of(pos, struct local_conn, link);
+
+        n += other->ring != NULL;
+        own += other->ring && other->identity == c->identity;
+    }
+    if (c->ring || n >= NGD_RINGS_MAX || own >= NGD_RINGS_EACH) {
+        ngd_session_unref(s);
+        return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
+                            "this connection has a ring, or there are %d rings, or %d of this user", NGD_RINGS_MAX,
+                            NGD_RINGS_EACH);
+    }
+    status = ngd_ring_open(c->local->daemon->rings, s, &c->ring, fds, diag);
+    if (status != NGD_OK)
+        return status;
+    c->local->n--;
+    answer->layout = NGD_RING_MAGIC;
+    send_local_answer(c, answer, fds, RING_FDS);
+    for (int i = 0; i < RING_FDS; i++)
+        close(fds[i]);
+    return NGD_OK;
+}
+
+/* Answers the request, or returns why it failed. */
+static ngd_status_t serve_request(struct local_conn *c, const Npugraph__V1__LocalRequest *q, struct packet *p,
+                                  struct ngd_diag *diag)
+{
+    Npugraph__V1__LocalResponse answer = NPUGRAPH__V1__LOCAL_RESPONSE__INIT;
     struct ngd_daemon *d = c->local->daemon;
     struct ngd_session *s;
     ngd_status_t status;
 
     if (ngd_daemon_state(d) != NGD_DAEMON_SERVING)
         return ngd_diag_set(diag, NGD_ERR_DRAINING, "the daemon is draining; use another one");
-    if (!q->share)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "the request asks for nothing that this daemon knows");
+    if (!q->share == !q->ring)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "the request must ask for one thing that this daemon knows");
     status = ngd_sessions_find(d->sessions, q->session, &s, diag);
     if (status != NGD_OK)
         return status;
     status = check_caller(c, s, &q->token, diag);
+    if (status == NGD_OK && q->ring)
+        return open_ring(c, s, &answer, diag);
     if (status == NGD_OK)
-        status = share_memory(c, s, q->share, p, buffer_p, diag);
+        status = share_memory(c, s, q->share, p, &answer.buffer, diag);
     ngd_session_unref(s);
+    if (status == NGD_OK)
+        send_local_answer(c, &answer, NULL, 0);
     return status;
 }
 
@@ -218,7 +277,6 @@ static void leave_to_arena(void *arena, void *p)
 
 static void serve_packet(struct local_conn *c, struct packet *p)
 {
-    Npugraph__V1__LocalResponse answer = NPUGRAPH__V1__LOCAL_RESPONSE__INIT;
     Npugraph__V1__LocalRequest *q = NULL;
     struct ngd_diag diag = {0};
     struct ngd_arena arena;
@@ -228,10 +286,8 @@ static void serve_packet(struct local_conn *c, struct packet *p)
     ngd_arena_init(&arena, 4 * REQUEST_BYTES);
     status = unpack_packet(p, &allocator, &q, &diag);
     if (status == NGD_OK)
-        status = serve_request(c, q, p, &answer.buffer, &diag);
-    if (status == NGD_OK)
-        send_local_answer(c, &answer);
-    else
+        status = serve_request(c, q, p, &diag);
+    if (status != NGD_OK)
         refuse_packet(c, status, &diag);
     drop_descriptors(p);
     ngd_arena_fini(&arena);
@@ -241,10 +297,13 @@ static void serve_packet(struct local_conn *c, struct packet *p)
 
 static void end_conn(struct local_conn *c)
 {
+    if (c->ring)
+        ngd_ring_close(c->ring);
+    else
+        c->local->n--;
     ngd_reactor_remove(c->watch);
     close(c->fd);
     ngd_list_remove(&c->link);
-    c->local->n--;
     ngd_identity_give(c->identity, NGD_QUOTA_CONNECTIONS, 1);
     ngd_identity_unref(c->identity);
     ngd_free(c);
@@ -273,7 +332,7 @@ static void end_silent(void *arg)
     ngd_list_for_each_safe (pos, tmp, &local->conns) {
         struct local_conn *c = ngd_container_of(pos, struct local_conn, link);
 
-        if (now - c->heard >= SILENCE)
+        if (!c->ring && now - c->heard >= SILENCE)
             end_conn(c);
     }
 }
@@ -287,7 +346,7 @@ static void end_oldest_conn(struct ngd_local *local, const struct ngd_identity *
     ngd_list_for_each (pos, &local->conns) {
         struct local_conn *c = ngd_container_of(pos, struct local_conn, link);
 
-        if (c->identity != identity)
+        if (c->identity != identity || c->ring)
             continue;
         n++;
         if (!oldest || c->heard < oldest->heard)

@@ -3,13 +3,13 @@
 #define NGD_DAEMON_CONTROL_LOCAL_H
 
 /*
- * The local socket's connections: clients of the same machine send descriptors here, which gRPC cannot carry. Each
- * packet is a LocalRequest of proto/npugraph.proto and gets one answer at once. A connection proves a user, and each
- * packet a session.
+ * The local socket's connections: clients of the same machine send and get descriptors here, which gRPC cannot carry.
+ * Each packet is a LocalRequest of proto/npugraph.proto and gets one answer at once. A connection proves a user, and
+ * each packet a session. A ring lives as long as the connection that opened it.
  *
  * Threads: the loop. Bounds: LOCAL_CONNECTIONS together, of them EACH of an identity, within its quota connections; a
  * packet has at most a few hundred bytes and one descriptor; a connection that is silent is closed after some seconds,
- * or for a new one of its identity.
+ * or for a new one of its identity. Connections with rings have bounds of their own (rpc/ring.h).
  */
 #include "base/status.h"
 

@@ -10,6 +10,7 @@
 #include "daemon/front/front.h"
 #include "daemon/health.h"
 #include "daemon/reactor.h"
+#include "daemon/rpc/ring.h"
 #include "daemon/rpc/rpc_server.h"
 #include "daemon/sdnotify.h"
 #include "scheduler/run/sched.h"
@@ -18,11 +19,11 @@
 #include <string.h>
 #include <time.h>
 
-#define BOUND        (10 * NGD_SEC)
-#define EVERY        (2 * NGD_SEC)
-#define PARTS        4 /* the threads are asked at least this often in one bound */
-#define SLOT_BOUNDS  3
-#define FRONT_EXPIRY 2 /* watched besides the server's threads */
+#define BOUND       (10 * NGD_SEC)
+#define EVERY       (2 * NGD_SEC)
+#define PARTS       4 /* the threads are asked at least this often in one bound */
+#define SLOT_BOUNDS 3
+#define OTHERS      3 /* the front, expiry and rings: watched besides the server's threads */
 
 struct watched {
     char name[80];
@@ -59,6 +60,7 @@ static void watch_all_beats(struct ngd_watchdog *w)
         watch_beat(w, ngd_rpc_server_beat(rpc, i), name);
     }
     watch_beat(w, ngd_front_beat(w->daemon->front), "the front's thread");
+    watch_beat(w, ngd_rings_beat(w->daemon->rings), "the rings' thread");
     watch_beat(w, ngd_sched_beat(w->daemon->sched), "the expiry thread");
     watch_beat(w, ngd_rpc_server_beat(rpc, n), "a call of the daemon to itself");
 }
@@ -120,6 +122,7 @@ static void ask_all(struct ngd_daemon *d)
 {
     ngd_rpc_server_ask(d->rpc);
     ngd_front_ask(d->front);
+    ngd_rings_ask(d->rings);
     ngd_sched_ask(d->sched);
 }
 
@@ -143,7 +146,7 @@ static void tick(void *arg)
 
 ngd_status_t ngd_watchdog_start(struct ngd_daemon *d, struct ngd_diag *diag)
 {
-    const size_t n = ngd_rpc_server_threads(d->rpc) + 1 + FRONT_EXPIRY;
+    const size_t n = ngd_rpc_server_threads(d->rpc) + 1 + OTHERS;
     struct ngd_watchdog *w = ngd_calloc(1, sizeof(*w) + n * sizeof(w->watched[0]));
     ngd_nsec_t wanted = ngd_sdnotify_watchdog();
     ngd_status_t status;

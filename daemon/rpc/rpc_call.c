@@ -195,13 +195,18 @@ void rpc_call_unref(struct rpc_call *call)
 
 struct ngd_call *ngd_call_ref(struct ngd_call *pub)
 {
-    ref(rpc_call_of(pub));
+    if (pub->transport)
+        pub->transport->ref(pub);
+    else
+        ref(rpc_call_of(pub));
     return pub;
 }
 
 void ngd_call_unref(struct ngd_call *pub)
 {
-    if (pub)
+    if (pub && pub->transport)
+        pub->transport->unref(pub);
+    else if (pub)
         rpc_call_unref(rpc_call_of(pub));
 }
 
@@ -424,6 +429,10 @@ void ngd_call_fail(struct ngd_call *pub, ngd_status_t status, const struct ngd_d
 {
     struct rpc_call *call = rpc_call_of(pub);
 
+    if (pub->transport) {
+        pub->transport->fail(pub, status, diag);
+        return;
+    }
     if (pub->wrap)
         pub->wrap->failed(pub, status, diag);
     rpc_call_fail(call, status, diag);

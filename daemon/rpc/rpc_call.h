@@ -3,7 +3,7 @@
 #define NGD_DAEMON_RPC_RPC_CALL_H
 
 /*
- * One RPC, as its handler sees it. gRPC itself stays behind rpc_call.c and rpc_server.c.
+ * One RPC, as its handler sees it. gRPC itself stays behind rpc_call.c and rpc_server.c, rings behind ring_call.c.
  *
  * Kinds (rpc_method.h), and what a handler owes:
  *
@@ -53,6 +53,17 @@ struct ngd_call_wrap {
     _Atomic int served; /* ngd_call_served_t */
 };
 
+/* How a call's answers reach its client, if not by gRPC: a lane of a ring (ring_call.c), which is LOCKSTEP. All are
+ * required, and do what the functions below of that name do. */
+struct ngd_call_transport {
+    void (*ref)(struct ngd_call *call);
+    void (*unref)(struct ngd_call *call);
+    uint8_t *(*reserve)(struct ngd_call *call, size_t max, ngd_status_t *status_p, struct ngd_diag *diag);
+    void (*reply_reserved)(struct ngd_call *call, size_t n);
+    void (*answer)(struct ngd_call *call, const ProtobufCMessage *msg);
+    void (*fail)(struct ngd_call *call, ngd_status_t status, const struct ngd_diag *diag);
+};
+
 /* Whether the handler has a wrapped call. */
 typedef enum ngd_call_served {
     NGD_CALL_UNSERVED, /* no, or a job thread is just giving it to the handler */
@@ -72,10 +83,11 @@ struct ngd_call {
     _Atomic bool cancelled; /* the client cancelled it or vanished */
     char request_id[NGD_REQUEST_ID_MAX + 1];
     char peer[128];
-    void *state;                     /* the handler's; usually in `life` */
-    struct ngd_client_stream stream; /* as one of its session's streams */
-    const char *object;              /* what an audited call is about, in `life`; or NULL */
-    struct ngd_call_wrap *wrap;      /* NULL: none; set before the handler gets the call */
+    void *state;                                /* the handler's; usually in `life` */
+    struct ngd_client_stream stream;            /* as one of its session's streams */
+    const char *object;                         /* what an audited call is about, in `life`; or NULL */
+    struct ngd_call_wrap *wrap;                 /* NULL: none; set before the handler gets the call */
+    const struct ngd_call_transport *transport; /* NULL: gRPC */
 };
 
 /* A message as it arrived, for methods without a request descriptor. It is in pieces, and also in one piece except for

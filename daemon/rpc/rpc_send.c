@@ -90,6 +90,8 @@ uint8_t *ngd_call_reserve(struct ngd_call *pub, size_t max, ngd_status_t *status
 {
     struct rpc_call *call = rpc_call_of(pub);
 
+    if (pub->transport)
+        return pub->transport->reserve(pub, max, status_p, diag);
     rpc_call_drop_reserved(call);
     *status_p = make_slice(call, max, &call->reserved, diag);
     if (*status_p != NGD_OK)
@@ -180,6 +182,10 @@ void ngd_call_reply_reserved(struct ngd_call *pub, size_t n)
     struct rpc_call *call = rpc_call_of(pub);
     grpc_byte_buffer *buffer;
 
+    if (pub->transport) {
+        pub->transport->reply_reserved(pub, n);
+        return;
+    }
     GRPC_SLICE_SET_LENGTH(call->reserved, n);
     tell_success(call, call->reserved);
     buffer = take_reserved(call);
@@ -210,8 +216,13 @@ void ngd_call_answer(struct ngd_call *pub, const ProtobufCMessage *msg)
     struct rpc_call *call = rpc_call_of(pub);
     grpc_byte_buffer *buffer;
     struct ngd_diag diag = {0};
-    ngd_status_t status = pack_reply(call, msg, &buffer, &diag);
+    ngd_status_t status;
 
+    if (pub->transport) {
+        pub->transport->answer(pub, msg);
+        return;
+    }
+    status = pack_reply(call, msg, &buffer, &diag);
     if (status == NGD_OK)
         send_answer(call, buffer);
     else

@@ -427,6 +427,19 @@ void ngd_rpc_server_end_streams(struct ngd_rpc_server *server, ngd_status_t stat
     }
 }
 
+const struct ngd_method *ngd_rpc_server_method(const struct ngd_rpc_server *server, const char *path)
+{
+    for (size_t i = 0; i < server->n_methods; i++)
+        if (strcmp(server->methods[i].path, path) == 0)
+            return &server->methods[i];
+    return NULL;
+}
+
+void ngd_rpc_server_count_busy(struct ngd_rpc_server *server, int delta)
+{
+    rpc_calls_count_busy(&server->calls, delta);
+}
+
 uint32_t ngd_rpc_server_busy(const struct ngd_rpc_server *server)
 {
     return atomic_load(&server->calls.busy);

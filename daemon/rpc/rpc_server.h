@@ -30,6 +30,10 @@ void ngd_rpc_server_add_connection(struct ngd_rpc_server *server, int fd);
 
 /* Ends open streams with a status; streams that are answering a message end after the answer. */
 void ngd_rpc_server_end_streams(struct ngd_rpc_server *server, ngd_status_t status, const char *text);
+/* Returns the method, or NULL. */
+const struct ngd_method *ngd_rpc_server_method(const struct ngd_rpc_server *server, const char *path);
+/* Counts work of a ring that a drain waits for. */
+void ngd_rpc_server_count_busy(struct ngd_rpc_server *server, int delta);
 /* Number of calls being served, and messages of streams being answered: work that a drain waits for. */
 uint32_t ngd_rpc_server_busy(const struct ngd_rpc_server *server);
 uint32_t ngd_rpc_server_inflight(const struct ngd_rpc_server *server);

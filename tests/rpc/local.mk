@@ -37,6 +37,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_readme.py \
 	tests/rpc/test_reload.py \
 	tests/rpc/test_repeats.py \
+	tests/rpc/test_ring.py \
 	tests/rpc/test_roles.py \
 	tests/rpc/test_sequences.py \
 	tests/rpc/test_services.py \
@@ -59,5 +60,5 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_windows.py \
 	tests/rpc/test_wire.py
 TESTS += $(NGD_RPC_TESTS)
-EXTRA_DIST += tests/rpc/certs.py tests/rpc/harness.py tests/rpc/netns.py $(NGD_RPC_TESTS)
+EXTRA_DIST += tests/rpc/certs.py tests/rpc/harness.py tests/rpc/netns.py tests/rpc/ring.py tests/rpc/shared.py $(NGD_RPC_TESTS)
 $(NGD_RPC_TESTS:.py=.log): npugraphd npugraphctl bench/schedsim examples/worker $(aclsim_LTLIBRARIES)

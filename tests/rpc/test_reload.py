@@ -11,6 +11,7 @@ import urllib.request
 
 from certs import *
 from harness import *
+from ring import Refused, Ring
 
 EXIT_CONFIG = 2
 authority("ca")
@@ -292,6 +293,18 @@ def local_socket(d):
     assert local() == first
 
 
+def local_transport(d):
+    with Client(d.daemon) as c:
+        Ring(c).close()
+        d.change({"local-transport": "off"})
+        try:
+            Ring(c)
+        except Refused as got:
+            assert str(got) == "UNIMPLEMENTED"
+        else:
+            raise AssertionError("a ring was opened")
+
+
 def store_budget(d):
     assert d.admin.call("Admin/ListStore", pb.ListStoreRequest()).budget == 1 << 30
     d.change({"store-budget": "5M"})
@@ -304,13 +317,13 @@ EFFECTS = {
     "max-device-share-per-identity": device_share, "admin-identities": admin_identities, "allow-plaintext": allow_plaintext,
     **dict.fromkeys(("tls-cert", "tls-key", "tls-client-ca", "tls-crl", "tls-allow-cn"), tls),
     "token-file": token_file, "log-level": log_level, "max-sessions": max_sessions, "max-connections": max_connections,
-    "local-socket": local_socket, "store-budget": store_budget,
+    "local-socket": local_socket, "local-transport": local_transport, "store-budget": store_budget,
 }
 # Limits of one identity: ListShares has them.
 QUOTAS = dict(re.findall(r'^NGD_QUOTA\(\w+, "(\w+)", "([\w-]+)"', (SOURCE / "daemon/quotas.def").read_text(), re.M))
 # Those whose effect takes long to see, or chance. Admin.Config shows that they have the new value.
 SHOWN = {"dump-limit", "inline-limit", "max-replay-time", "merge", "merge-wait", "prompt-share", "queue-limit", "static-timeout", "tcp-keepalive",
-         "guard-unix", "guard-poll", "max-inflight", "max-connection-age", "may-publish", "group", "role", "default-role", "allow-plaintext-tokens", "share-prefixes", "drain-grace", "stop-grace"}
+         "guard-unix", "guard-poll", "local-spin", "max-inflight", "max-connection-age", "may-publish", "group", "role", "default-role", "allow-plaintext-tokens", "share-prefixes", "drain-grace", "stop-grace"}
 
 
 @test("each option that a reload changes takes effect without a restart")
@@ -342,7 +355,7 @@ def another_value(name, default, allowed):
     """Returns a value that is allowed, and not the default."""
     special = {"listen": f"unix:{SCRATCH}/all", "device": "host:1", "weight": "uid:7=3", "group": "team=uid:7", "role": "uid:7=viewer", "socket-mode": "600",
                "static-compiler": "off", "static-dir": "/tmp", "stats-listen": "off", "nz-weights": "auto", "isa": "scalar", "log-level": "debug",
-               "guard-poll": "1ms"}
+               "local-spin": "1us", "local-socket": str(SCRATCH / "other.local"), "guard-poll": "1ms"}
     if name.startswith("tls-") and name != "tls-allow-cn":
         return f"{CERTS}/" + {"tls-cert": "server.pem", "tls-key": "server.key", "tls-client-ca": "ca.pem", "tls-crl": "ca.crl"}[name]
     if name == "token-file":

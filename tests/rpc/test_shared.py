@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shared buffers: memfds given over the local socket, inputs and results in them, copies, lies, ends."""
-import array
 import contextlib
 import fcntl
 import hashlib
-import mmap
 import os
 import random
 import secrets
@@ -15,138 +13,9 @@ import threading
 import time
 
 from harness import Child, Client, Daemon, PATIENCE, Skip, main, pb, refused, test, until
+from shared import MIB, MFD_HUGETLB, NEG, PAIR, SEALS, SLOW, Door, Memory, floats, give, lies, memfd, negated, open_fds, quota, request, span
 
-MIB = 1 << 20
-SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-MFD_HUGETLB = 4
-
-NEG = """npugraph 1
-graph "shared.neg" {
-  sym B 1..4096 buckets 4096
-  input %x : f32[B,64]
-  %y = aten.neg(%x)
-  return "y" = %y
-}
-"""
-PAIR = """npugraph 1
-graph "shared.pair" {
-  input %a : f32[16]
-  input %b : f32[16]
-  %s = aten.add.Tensor(%a, %b)
-  %d = aten.mul.Tensor(%a, %b)
-  return "s" = %s, "d" = %d
-}
-"""
-SLOW = """npugraph 1
-graph "shared.slow" {
-  param %w : f32[1024,1024] = "w"
-  input %0 : f32[1024,1024]
-""" + "".join(f"  %{i + 1} = aten.mm(%{i}, %w)\n" for i in range(8)) + """  return "y" = %8
-}
-"""
 ROWS = 64  # of NEG, where a test does not say
-
-
-def memfd(size, seals=SEALS, flags=os.MFD_ALLOW_SEALING):
-    fd = os.memfd_create("test", flags | os.MFD_CLOEXEC)
-    os.ftruncate(fd, size)
-    if seals:
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
-    return fd
-
-
-def floats(values):
-    return array.array("f", values).tobytes()
-
-
-def negated(data):
-    return floats(-x for x in array.array("f", data))
-
-
-class Refused(Exception):
-    pass
-
-
-class Door:
-    """A connection to the local socket."""
-
-    def __init__(self, path):
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.socket.settimeout(PATIENCE)
-        self.socket.connect(path)
-
-    def send(self, data, fds=()):
-        socket.send_fds(self.socket, [data], list(fds))
-
-    def answer(self):
-        data = self.socket.recv(4096)
-        if not data:
-            raise EOFError
-        return pb.LocalResponse.FromString(data)
-
-    def ask(self, data, fds=()):
-        self.send(data if isinstance(data, bytes) else data.SerializeToString(), fds)
-        return self.answer()
-
-    def close(self):
-        self.socket.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc):
-        self.close()
-
-
-def request(client, size, **kwargs):
-    return pb.LocalRequest(**{"session": client.id, "token": client.token, "share": pb.ShareMemory(bytes=size), **kwargs})
-
-
-def give(client, fd, size=None, **kwargs):
-    """Gives the session a memfd, and returns the buffer. Refused has the reason."""
-    with Door(client.opened.local_socket) as door:
-        answer = door.ask(request(client, os.fstat(fd).st_size if size is None else size, **kwargs), [fd])
-    if answer.HasField("error"):
-        assert len(answer.error.message) > 15 and answer.error.code != 0, answer
-        raise Refused(answer.error.reason)
-    assert answer.buffer != 0
-    return answer.buffer
-
-
-def lies(reason, client, fd, size=None, **kwargs):
-    try:
-        give(client, fd, size, **kwargs)
-    except Refused as got:
-        assert str(got) == reason, f"{got}, expected {reason}"
-    else:
-        raise AssertionError(f"was accepted; expected {reason}")
-    finally:
-        os.close(fd)
-
-
-class Memory:
-    """A shared buffer of a client, mapped here."""
-
-    def __init__(self, client, size):
-        self.fd = memfd(size)
-        self.map = mmap.mmap(self.fd, size)
-        self.id = give(client, self.fd)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc):
-        self.map.close()
-        os.close(self.fd)
-
-
-def quota(client, name):
-    return next(q for s in client.call("Admin/ListShares", pb.ListSharesRequest()).shares for q in s.quotas if q.name == name)
-
-
-def span(index, buffer, offset, size):
-    return pb.SharedRange(index=index, buffer=buffer, offset=offset, bytes=size)
-
 
 # ---- what it is for -------------------------------------------------------------------------------------------------------
 
@@ -399,10 +268,6 @@ def packets(daemon):
         os.close(fd)
 
 
-def open_fds(daemon):
-    return len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
-
-
 @test("no descriptor and no charge is left of what was refused or freed")
 def nothing_left(daemon):
     daemon.settle()
@@ -471,13 +336,13 @@ def other_users():
 import os, sys
 os.setgid(65534), os.setuid(65534)
 sys.path.insert(0, {os.path.dirname(__file__)!r})
-import test_shared
+import shared
 class C:
     id, token = {c.id}, {bytes(c.token)!r}
     class opened: local_socket = {c.opened.local_socket!r}
 try:
-    print(test_shared.give(C, test_shared.memfd(4096)))
-except test_shared.Refused as error:
+    print(shared.give(C, shared.memfd(4096)))
+except shared.Refused as error:
     print(error)
 """
         child = Child(daemon, code)
@@ -536,7 +401,7 @@ def killed(daemon):
     before = open_fds(daemon)
     code = f"""
 sys.path.insert(0, {os.path.dirname(__file__)!r})
-import test_shared as t
+import shared as t
 c = Client(daemon)
 m = t.Memory(c, 1 << 20)
 graph = c.register(t.NEG).graph

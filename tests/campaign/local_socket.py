@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Shared buffers: random packets and descriptors on the local socket, and workers killed at random points, beside an honest client.
+"""The local socket: random packets and descriptors, forged rings, and workers killed at random points, beside an honest client.
 
-  tests/campaign/shared.py --seconds N --seed S
+  tests/campaign/local_socket.py --seconds N --seed S
 
-A round sends some thousand packets that are mutated, torn or random, with descriptors of all kinds, or kills a worker while it gives,
-uses and frees shared buffers. After each round the honest client is served with the right results, and the daemon has as many
+A round sends some thousand packets that are mutated, torn or random, with descriptors of all kinds; or writes whatever it likes into
+rings; or kills a worker while it uses shared buffers, or rings. After each round the honest client is served with the right results, and the daemon has as many
 descriptors, and counts as few bytes for the strangers, as before. A failure prints the round's seed.
 """
 import argparse
 import collections
+import contextlib
 import os
 import pathlib
 import random
@@ -19,12 +20,13 @@ os.environ.setdefault("top_srcdir", str(pathlib.Path(__file__).resolve().parents
 os.environ.setdefault("top_builddir", os.path.join(os.environ["top_srcdir"], "build", "check"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "rpc"))
 from harness import *  # noqa: E402,F403
-import test_shared as shared  # noqa: E402
+import ring as rings  # noqa: E402
+import shared  # noqa: E402
 
 PACKETS = 5000
 WORKER = f"""
 sys.path.insert(0, {str(pathlib.Path(shared.__file__).parent)!r})
-import random, test_shared as t
+import random, shared as t
 c = Client(daemon)
 graph = c.register(t.NEG).graph
 buffer = c.allocate(1 << 20)
@@ -38,6 +40,28 @@ while True:
     c.call("Memory/Free", pb.FreeRequest(buffers=[a.id] + [b.id] * r.randrange(2)))
     a.__exit__(), b.__exit__()
 """
+
+RING_WORKER = f"""
+sys.path.insert(0, {str(pathlib.Path(shared.__file__).parent)!r})
+import random, ring as r, shared as t
+c = Client(daemon)
+graph = c.register(t.PAIR).graph
+print("ready")
+x = t.floats(range(16))
+chance = random.Random(SEED)
+while True:
+    with r.Ring(c) as ring:
+        for _ in range(chance.randrange(40)):
+            bits = chance.getrandbits(16) | 1
+            for lane in range(r.LANES):
+                if bits >> lane & 1:
+                    ring.put(lane, pb.ReplayRequest(graph=graph, inputs=[x, x]).SerializeToString())
+            ring.submit(bits)
+            for lane in range(r.LANES):
+                if bits >> lane & 1:
+                    ring.answer(lane)
+"""
+FORGED = 1000  # requests of a round
 
 
 class Round:
@@ -69,8 +93,37 @@ class Round:
                     door = shared.Door(c.opened.local_socket)
             door.close()
 
+    def forge(self):
+        r = self.random
+        with Client(self.daemon) as c:
+            graph = c.register(shared.PAIR).graph
+            x = shared.floats(range(16))
+            good = pb.ReplayRequest(graph=graph, inputs=[x, x]).SerializeToString()
+            ring = rings.Ring(c)
+            for _ in range(FORGED):
+                if ring.ended():
+                    ring.close()
+                    ring = rings.Ring(c)
+                data = bytearray(good if r.random() < 0.8 else r.randbytes(r.randrange(200)))
+                for _ in range(r.randrange(4) if data else 0):
+                    data[r.randrange(len(data))] = r.randrange(256)
+                lane = r.randrange(rings.LANES)
+                ring.put(lane, bytes(data), r.choice([0, 0, 0, 1]), r.choice([len(data), r.randrange(len(data) + 1)]))
+                if r.random() < 0.05:
+                    at = r.choice([r.randrange(2304), r.randrange(len(ring.map))])
+                    ring.map[at:at + 4] = r.randbytes(4)[:len(ring.map) - at]
+                if r.random() < 0.05:
+                    ring.words.cancelled = r.getrandbits(32)
+                ring.words.pending |= r.choice([1 << lane, 1 << lane, 1 << lane, r.getrandbits(32)])
+                os.write(ring.event, (1).to_bytes(8, "little"))
+                if r.random() < 0.5:
+                    ring.words.requests[lane][r.randrange(200)] = r.randrange(256)
+                with contextlib.suppress(EOFError, TimeoutError):
+                    ring.answer(lane, 0.01)
+            ring.close()
+
     def kill(self):
-        child = Child(self.daemon, WORKER.replace("SEED", str(self.random.getrandbits(32))))
+        child = Child(self.daemon, self.random.choice([WORKER, RING_WORKER]).replace("SEED", str(self.random.getrandbits(32))))
         assert child.line() == "ready"
         time.sleep(self.random.random() * 0.03)
         child.kill()
@@ -100,7 +153,7 @@ def main_loop(args):
     while time.monotonic() < end and not failed:
         number += 1
         one = Round(daemon, honest, number)
-        what = "packets" if one.random.random() < 0.3 else "kill"
+        what = one.random.choice(["packets", "forge", "kill", "kill", "kill"])
         try:
             getattr(one, what)()
             one.check(before)
@@ -111,7 +164,7 @@ def main_loop(args):
     honest.close()
     if not failed:
         daemon.stop()
-    print(f"{counts['packets'] * PACKETS} packets, {counts['kill']} kills")
+    print(f"{counts['packets'] * PACKETS} packets, {counts['forge'] * FORGED} forged requests, {counts['kill']} kills")
     print(f"{sum(counts.values())} passed, {failed} failed")
     return 1 if failed else 0
 
