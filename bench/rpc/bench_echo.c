@@ -409,6 +409,7 @@ int main(int argc, char **argv)
     const size_t n = sizeof(placements) / sizeof(placements[0]);
     char *dir;
 
+    setenv("NPUGRAPH_LOCAL_TRANSPORT", "off", 1); /* it measures gRPC */
     bench_options(argc, argv, options, sizeof(options) / sizeof(options[0]));
     if (serves != NULL)
         serve_echo(serves);

@@ -130,6 +130,7 @@ int main(int argc, char **argv)
                                   {.name = "loopback TCP, a daemon without a front"}};
     char *dir;
 
+    setenv("NPUGRAPH_LOCAL_TRANSPORT", "off", 1); /* it measures gRPC */
     bench_options(argc, argv, options, sizeof(options) / sizeof(options[0]));
     if (quick)
         rounds = 2, each = 400;

@@ -19,6 +19,8 @@ int npugraph__stream_open(struct npugraph_client *client, const char *method, st
 int npugraph__client_follow(struct npugraph_client *client, struct npugraph__follower **follower_p,
                             struct npugraph_error *err);
 uint32_t npugraph__client_timeout(const struct npugraph_client *client);
+/* A lane of the client's ring (ring.h); NULL: there is none. */
+struct npugraph__lane *npugraph__client_lane(struct npugraph_client *client);
 /* Parts of the client: its shared buffers, and its session (shared.h, session.h). */
 struct npugraph__shared *npugraph__client_shared(struct npugraph_client *client);
 const struct npugraph__session *npugraph__client_session(const struct npugraph_client *client);

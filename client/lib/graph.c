@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs: registration, capture, replay (single calls and on a stream). */
+#include "base/ring.h"
 #include "client/lib/client_int.h"
+#include "client/lib/ring.h"
 #include "client/lib/shared.h"
 #include "client/lib/timing.h"
 #include "proto/npugraph.pb-c.h"
@@ -366,39 +368,62 @@ int npugraph_replay(struct npugraph_client *client, const struct npugraph_replay
 }
 
 struct npugraph_replay_stream {
-    struct npugraph__stream *st;
-    struct npugraph__shared *shared; /* the client's */
+    struct npugraph_client *client;
+    struct npugraph__lane *lane; /* NULL: there is none, or what it was asked does not fit */
+    struct npugraph__stream *st; /* NULL: not needed yet */
 };
 
 int npugraph_replay_stream_open(struct npugraph_client *client, struct npugraph_replay_stream **stream_p,
                                 struct npugraph_error *err)
 {
     struct npugraph_replay_stream *s = calloc(1, sizeof(*s));
-    int rc;
+    int rc = 0;
 
     if (s == NULL)
         return out_of_memory(err);
-    rc = npugraph__stream_open(client, "/npugraph.v1.Graphs/ReplayStream", &s->st, err);
+    s->client = client;
+    s->lane = npugraph__client_lane(client);
+    if (s->lane == NULL)
+        rc = npugraph__stream_open(client, "/npugraph.v1.Graphs/ReplayStream", &s->st, err);
     if (rc != 0) {
         free(s);
         return rc;
     }
-    s->shared = npugraph__client_shared(client);
     *stream_p = s;
     return 0;
+}
+
+/* Sends by the ring. If that cannot be, the stream uses gRPC from then on. */
+static int exchange_replay(struct npugraph_replay_stream *s, const ProtobufCMessage *message,
+                           ProtobufCMessage **reply_p, struct npugraph_error *err)
+{
+    const ProtobufCMessageDescriptor *type = &npugraph__v1__replay_response__descriptor;
+    int rc = s->lane != NULL ? npugraph__lane_exchange(s->lane, NGD_RING_REPLAY, message, type, reply_p, err)
+                             : NPUGRAPH__ELSEWHERE;
+
+    if (rc != NPUGRAPH__ELSEWHERE)
+        return rc;
+    npugraph__lane_give(s->lane);
+    s->lane = NULL;
+    if (s->st == NULL)
+        rc = npugraph__stream_open(s->client, "/npugraph.v1.Graphs/ReplayStream", &s->st, err);
+    else
+        rc = 0;
+    return rc != 0 ? rc : npugraph__stream_exchange(s->st, message, type, reply_p, err);
 }
 
 int npugraph_replay_stream_run(struct npugraph_replay_stream *stream, const struct npugraph_replay *replay,
                                struct npugraph_result **result_p, struct npugraph_error *err)
 {
+    struct npugraph__shared *shared = npugraph__client_shared(stream->client);
     struct replay_message m;
     ProtobufCMessage *reply = NULL;
     const Npugraph__V1__ReplayError *e;
-    int rc = replay_message_init(&m, stream->shared, replay, err);
+    int rc = replay_message_init(&m, shared, replay, err);
 
     if (rc != 0)
         return rc;
-    rc = npugraph__stream_exchange(stream->st, &m.req.base, &npugraph__v1__replay_response__descriptor, &reply, err);
+    rc = exchange_replay(stream, &m.req.base, &reply, err);
     replay_message_fini(&m);
     if (rc != 0)
         return rc;
@@ -408,14 +433,16 @@ int npugraph_replay_stream_run(struct npugraph_replay_stream *stream, const stru
         npugraph__free_message(reply);
         return rc;
     }
-    return keep_result(reply, replay, stream->shared, result_p, err);
+    return keep_result(reply, replay, shared, result_p, err);
 }
 
 void npugraph_replay_stream_close(struct npugraph_replay_stream *stream)
 {
     if (stream == NULL)
         return;
-    npugraph__stream_half_close(stream->st, NULL);
+    npugraph__lane_give(stream->lane);
+    if (stream->st != NULL)
+        npugraph__stream_half_close(stream->st, NULL);
     npugraph__stream_close(stream->st);
     free(stream);
 }

@@ -12,8 +12,10 @@ libngdclient_la_SOURCES = \
 	client/lib/error.c client/lib/error.h \
 	client/lib/generations.c \
 	client/lib/graph.c \
+	client/lib/local.c client/lib/local.h \
 	client/lib/model.c \
 	client/lib/npugraph.h \
+	client/lib/ring.c client/lib/ring.h \
 	client/lib/sampling.c client/lib/sampling.h \
 	client/lib/sequence.c client/lib/sequence.h \
 	client/lib/session.c client/lib/session.h \

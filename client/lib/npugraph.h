@@ -53,6 +53,9 @@ struct npugraph_connect_params {
      * It is read once. It is not sent over plaintext TCP to other machines: connecting fails with TOKEN_PLAINTEXT,
      * unless $NPUGRAPH_PLAINTEXT_TOKENS is yes. */
     const char *token_file;
+    /* Send replays of streams and steps over gRPC even if the daemon is on this machine and offers shared memory for
+     * them. $NPUGRAPH_LOCAL_TRANSPORT=off does the same. */
+    bool no_local_transport;
 };
 
 NPUGRAPH_API void npugraph_connect_params_init(struct npugraph_connect_params *params);
@@ -61,6 +64,8 @@ NPUGRAPH_API int npugraph_connect(const struct npugraph_connect_params *params, 
 /* Ends the session: the daemon frees what it owns. NULL is fine. */
 NPUGRAPH_API void npugraph_disconnect(struct npugraph_client *client);
 NPUGRAPH_API uint64_t npugraph_session_id(const struct npugraph_client *client);
+/* True if replays of streams and steps go through shared memory. It is opened by the first of them. */
+NPUGRAPH_API bool npugraph_has_ring(struct npugraph_client *client);
 NPUGRAPH_API const char *npugraph_server_version(const struct npugraph_client *client);
 NPUGRAPH_API const char *npugraph_version(void);
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sequences: prompt, steps on one stream, generation. */
+#include "base/ring.h"
 #include "client/lib/client_int.h"
+#include "client/lib/ring.h"
 #include "client/lib/sampling.h"
 #include "client/lib/sequence.h"
 #include "client/lib/timing.h"
@@ -13,6 +15,7 @@
 struct npugraph_sequence {
     struct npugraph_client *client;
     uint64_t id;
+    struct npugraph__lane *lane;        /* taken by the first step; NULL: none */
     struct npugraph__stream *steps;     /* opened by the first step */
     ProtobufCMessage *last;             /* holds the logits of the last step */
     struct npugraph_logprobs *logprobs; /* of the last step */
@@ -189,11 +192,52 @@ void npugraph_step_params_init(struct npugraph_step_params *params)
     params->forced = -1;
 }
 
+/* A generation that was cancelled over gRPC may not be over for the daemon yet. A step over gRPC comes behind the
+ * cancellation; one by the ring may overtake it. */
+static bool has_overtaken(ProtobufCMessage *reply)
+{
+    const Npugraph__V1__ReplayError *e = ((const Npugraph__V1__StepResponse *)reply)->error;
+
+    if (e == NULL || strcmp(e->reason, "SEQUENCE_BUSY") != 0)
+        return false;
+    npugraph__free_message(reply);
+    return true;
+}
+
+/* Sends by the ring what has small answers. A lane is taken for the first step, and kept as a stream is. */
+static int exchange_by_ring(struct npugraph_sequence *seq, const Npugraph__V1__StepRequest *req,
+                            ProtobufCMessage **reply_p, struct npugraph_error *err)
+{
+    int rc;
+
+    if (req->want_logits || req->logprobs != NULL || req->n_append != 0 || seq->steps != NULL)
+        return NPUGRAPH__ELSEWHERE;
+    if (seq->lane == NULL)
+        seq->lane = npugraph__client_lane(seq->client);
+    if (seq->lane == NULL)
+        return NPUGRAPH__ELSEWHERE;
+    rc = npugraph__lane_exchange(seq->lane, NGD_RING_STEP, &req->base, &npugraph__v1__step_response__descriptor,
+                                 reply_p, err);
+    if (rc == 0 && has_overtaken(*reply_p))
+        return NPUGRAPH__ELSEWHERE;
+    if (rc != 0) {
+        npugraph__lane_give(seq->lane);
+        seq->lane = NULL;
+    }
+    return rc;
+}
+
 static int exchange(struct npugraph_sequence *seq, const Npugraph__V1__StepRequest *req, struct npugraph_error *err)
 {
     ProtobufCMessage *reply = NULL;
-    int rc = 0;
+    int rc = exchange_by_ring(seq, req, &reply, err);
 
+    if (rc != NPUGRAPH__ELSEWHERE) {
+        if (rc == 0)
+            keep_last(seq, reply);
+        return rc;
+    }
+    rc = 0;
     if (seq->steps == NULL)
         rc = npugraph__stream_open(seq->client, "/npugraph.v1.Sequences/StepStream", &seq->steps, err);
     if (rc != 0)
@@ -378,6 +422,7 @@ void npugraph_sequence_close(struct npugraph_sequence *seq)
 
     if (seq == NULL)
         return;
+    npugraph__lane_give(seq->lane);
     if (seq->steps != NULL) {
         npugraph__stream_half_close(seq->steps, NULL);
         npugraph__stream_close(seq->steps);

@@ -125,6 +125,24 @@ def test_shared_buffers(client: npugraph.Client) -> None:
         client.shared(1 << 40)
 
 
+def test_rings(client: npugraph.Client) -> None:
+    w, x = np.ones((4, 16), np.float32), np.ones((3, 16), np.float32)
+    with npugraph.connect(local_transport=False) as plain:
+        results = []
+        for c in (client, plain):
+            graph = c.graph(LINEAR, {"w": c.upload(w)})
+            streams = [c.replay_stream() for _ in range(20)]  # more than a ring has lanes
+            results.append([s.replay(graph, [x], symbols=[3]) for s in streams])
+            big = np.ones((8, 16), np.float32)
+            with pytest.raises(npugraph.InvalidArgument):
+                streams[0].replay(graph, [big], symbols=[3])
+            streams[0].replay(graph, [x], symbols=[3])
+            for s in streams:
+                s.close()
+        assert client.has_ring and not plain.has_ring
+        assert results[0] == results[1]
+
+
 def test_shared_memory_outlives_its_client(daemon: object) -> None:
     client = npugraph.connect()
     array = client.shared(4096).array

@@ -28,6 +28,7 @@ class npugraph_connect_params(Structure):
         ("tls_server_name", c_char_p),
         ("no_session", c_bool),
         ("token_file", c_char_p),
+        ("no_local_transport", c_bool),
     ]
 
 
@@ -457,6 +458,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "npugraph_connect": (c_int, [c_void_p, c_void_p, c_void_p]),
     "npugraph_disconnect": (None, [c_void_p]),
     "npugraph_session_id": (c_uint64, [c_void_p]),
+    "npugraph_has_ring": (c_bool, [c_void_p]),
     "npugraph_server_version": (c_char_p, [c_void_p]),
     "npugraph_version": (c_char_p, []),
     "npugraph_device_find": (c_int, [c_void_p, c_char_p, c_void_p, c_void_p]),

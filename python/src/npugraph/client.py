@@ -132,6 +132,11 @@ class Client:
         return str(library().npugraph_server_version(self._handle).decode())
 
     @property
+    def has_ring(self) -> bool:
+        """Replays of streams and steps go through memory that is shared with a daemon on this machine."""
+        return bool(library().npugraph_has_ring(self._handle))
+
+    @property
     def closed(self) -> bool:
         return not self._close.alive
 
@@ -277,13 +282,14 @@ def _progress(function: Progress | None) -> Any:
 
 def connect(address: str | None = None, *, name: str = "python", timeout: float = 60.0, grace: float = 0.0,
             tls_ca: str | None = None, tls_cert: str | None = None, tls_key: str | None = None,
-            tls_server_name: str | None = None, token_file: str | None = None) -> Client:
+            tls_server_name: str | None = None, token_file: str | None = None, local_transport: bool = True) -> Client:
     """Connects to a daemon and opens a session.
 
     `address` is "unix:PATH" or "HOST:PORT"; by default $NPUGRAPH_ADDRESS, or the socket of the system's daemon.
     `timeout` bounds each call, in seconds (0: not at all). `tls_...` are PEM files for TCP: an authority alone checks
     the daemon, a certificate and a key are ours. `token_file` has a bearer token, which names our identity; by default
-    $NPUGRAPH_TOKEN_FILE.
+    $NPUGRAPH_TOKEN_FILE. `local_transport`: replays of streams and steps go through shared memory if the daemon is on
+    this machine and offers it.
     """
     params = _abi.npugraph_connect_params()
     library().npugraph_connect_params_init(ctypes.byref(params))
@@ -291,4 +297,5 @@ def connect(address: str | None = None, *, name: str = "python", timeout: float 
     params.timeout_ms, params.grace_ms = int(timeout * 1000), int(grace * 1000)
     params.tls_ca, params.tls_cert, params.tls_key = text(tls_ca), text(tls_cert), text(tls_key)
     params.tls_server_name, params.token_file = text(tls_server_name), text(token_file)
+    params.no_local_transport = not local_transport
     return Client(params)
