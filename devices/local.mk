@@ -97,7 +97,7 @@ NGD_STATIC_FILES = \
 	devices/host/kernels/by_isa.h devices/host/kernels/k_attention.c devices/host/kernels/k_attention.h devices/host/kernels/k_attention_impl.h \
 	devices/host/kernels/k_cast.h devices/host/kernels/k_cast_impl.h devices/host/kernels/k_gemm.c devices/host/kernels/k_gemm.h \
 	devices/host/kernels/k_gemm_impl.h devices/host/kernels/k_gemm_f8_impl.h devices/host/kernels/k_gemm_quant.h devices/host/kernels/k_gemm_quant_impl.h devices/host/kernels/k_linear_fused.c devices/host/kernels/k_norm.h devices/host/kernels/k_norm_impl.h \
-	devices/host/kernels/k_qk_scatter.c devices/host/kernels/k_rotary.h devices/host/kernels/k_rotary_impl.h devices/host/kernels/kernel.h \
+	devices/host/kernels/k_kv_quant.h devices/host/kernels/k_qk_scatter.c devices/host/kernels/k_rotary.h devices/host/kernels/k_rotary_impl.h devices/host/kernels/kernel.h \
 	devices/host/kernels/nd.h devices/host/kernels/simd.h devices/host/kernels/simd_avx2_impl.h devices/host/kernels/simd_avx512_impl.h \
 	devices/host/kernels/simd_math.h devices/host/kernels/simd_scalar_impl.h devices/host/static.h devices/host/kernels/typed.h \
 	devices/host/kernels/unroll.h \

@@ -193,7 +193,7 @@ static ngd_status_t check_written(const struct ngd_graph *graph, const struct ng
     for (uint32_t i = 0; i < node->n_in && i < 32; i++) {
         const struct ngd_value *v;
 
-        if (!(node->op->mutates >> i & 1) || aliases[node->in[i]].of_state)
+        if (!(node->op->mutates >> i & 1) || !ngd_node_has(node, i) || aliases[node->in[i]].of_state)
             continue;
         v = &graph->values[node->in[i]];
         if (v->cls != NGD_VALUE_NODE)

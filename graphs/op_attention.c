@@ -150,12 +150,19 @@ bool ngd_rows_sdpa(const struct ngd_graph *graph, const struct ngd_node *node, u
 
 /* ---- paged ---- */
 
+/* A cache whose numbers need scales. */
+static bool needs_scales(ngd_dtype_t t)
+{
+    return t == NGD_I8 || t == NGD_F8_E4M3FN;
+}
+
 /* Checks that operand i is a cache [NB,BS,KH,D] of these heads. */
 static ngd_status_t check_key_cache(struct ngd_graph *graph, struct ngd_node *node, uint32_t i, ngd_dim_t kv_heads,
                                     ngd_dim_t d, struct ngd_diag *diag)
 {
     const struct ngd_type *cache = ngd_node_in(graph, node, i);
-    ngd_status_t status = ngd_op_takes(graph, node, i, "key_cache", NGD_TAKES_FLOAT, diag);
+    ngd_status_t status =
+        needs_scales(cache->dtype) ? NGD_OK : ngd_op_takes(graph, node, i, "key_cache", NGD_TAKES_FLOAT, diag);
     char text[NGD_OP_TEXT], kh[NGD_OP_TEXT], dd[NGD_OP_TEXT];
 
     if (!status)
@@ -182,12 +189,38 @@ static ngd_status_t check_cache_beside(struct ngd_graph *graph, struct ngd_node 
                            diag);
 }
 
+/* Checks that caches in i8 or f8 have a scale for each row and head (operands i, i+1), and that others have none. */
+static ngd_status_t check_cache_scales(struct ngd_graph *graph, struct ngd_node *node, uint32_t cache, uint32_t i,
+                                       struct ngd_diag *diag)
+{
+    const struct ngd_type *t = ngd_node_in(graph, node, cache);
+    const ngd_dim_t dims[] = {t->dims[0], t->dims[2], t->dims[1]};
+    ngd_status_t status = NGD_OK;
+
+    for (uint32_t k = i; k < i + 2; k++)
+        if (ngd_node_has(node, k) != needs_scales(t->dtype))
+            return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_DTYPE, "key_cache %%%s is %s: %s",
+                               ngd_op_in_name(graph, node, cache), ngd_dtype_name(t->dtype),
+                               needs_scales(t->dtype) ? "scales of keys and of values must be given"
+                                                      : "only caches in i8 or f8_e4m3fn have scales");
+    for (uint32_t k = i; k < i + 2 && needs_scales(t->dtype) && !status; k++) {
+        const char *role = k == i ? "the scale of keys" : "the scale of values";
+
+        status = ngd_op_dtype_is(graph, node, k, role, NGD_F32, diag);
+        if (!status)
+            status = ngd_op_shape_is(graph, node, k, role, 3, dims, "[NB,KH,BS]", diag);
+    }
+    return status;
+}
+
 ngd_status_t ngd_op_check_caches(struct ngd_graph *graph, struct ngd_node *node, uint32_t i, ngd_dim_t kv_heads,
-                                 ngd_dim_t d, struct ngd_diag *diag)
+                                 ngd_dim_t d, uint32_t scales, struct ngd_diag *diag)
 {
     ngd_status_t status = check_key_cache(graph, node, i, kv_heads, d, diag);
 
-    return status ? status : check_cache_beside(graph, node, i, i + 1, "value_cache", d, diag);
+    if (!status)
+        status = check_cache_beside(graph, node, i, i + 1, "value_cache", d, diag);
+    return status ? status : check_cache_scales(graph, node, i, scales, diag);
 }
 
 ngd_status_t ngd_shape_scatter_pa_kv(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
@@ -210,7 +243,9 @@ ngd_status_t ngd_shape_scatter_pa_kv(struct ngd_graph *graph, struct ngd_node *n
         status = ngd_op_shape_is(graph, node, 2, "slot_mapping", 1, key->dims, "[T]", diag);
     if (!status)
         status = check_key_cache(graph, node, 3, key->dims[1], key->dims[2], diag);
-    return status ? status : check_cache_beside(graph, node, 3, 4, "value_cache", value->dims[2], diag);
+    if (!status)
+        status = check_cache_beside(graph, node, 3, 4, "value_cache", value->dims[2], diag);
+    return status ? status : check_cache_scales(graph, node, 3, 5, diag);
 }
 
 /* Checks the mask: sparse_mode 3 is causal, and ignores the other two attributes as CANN does; 4 is a band that ends at
@@ -274,6 +309,31 @@ static ngd_status_t check_attention_attrs(struct ngd_graph *graph, struct ngd_no
     return NGD_OK;
 }
 
+/* Checks that the modes are those of a scale for each row and head in pages, if there are scales. */
+static ngd_status_t check_cache_modes(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    static const char *const names[] = {"key_antiquant_mode", "value_antiquant_mode"};
+    const int64_t want = ngd_node_has(node, 9) ? 5 : 0;
+    int64_t mode;
+
+    for (int i = 0; i < 2; i++) {
+        ngd_status_t status = ngd_op_const(graph, node, names[i], 0, 5, &mode, diag);
+
+        if (status)
+            return status;
+        if (mode != want)
+            return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                               "attribute %s is %lld, but must be %lld: 5 is a scale for each row and head in pages, "
+                               "and 0 is without scales here",
+                               names[i], (long long)mode, (long long)want);
+    }
+    if (want && ngd_node_has(node, 6))
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_DTYPE,
+                           "query_rope is given, but the cache is %s: a latent cache must have floats",
+                           ngd_dtype_name(ngd_node_in(graph, node, 1)->dtype));
+    return NGD_OK;
+}
+
 /* Checks the second part of queries and keys, which has sizes of its own and no values. */
 static ngd_status_t check_rope_parts(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
@@ -321,7 +381,9 @@ ngd_status_t ngd_shape_fused_attention(struct ngd_graph *graph, struct ngd_node 
     if (!status)
         status = check_attention_attrs(graph, node, &kv_heads, diag);
     if (!status)
-        status = ngd_op_check_caches(graph, node, 1, kv_heads, query->dims[2], diag);
+        status = ngd_op_check_caches(graph, node, 1, kv_heads, query->dims[2], 9, diag);
+    if (!status)
+        status = check_cache_modes(graph, node, diag);
     if (!status)
         status = ngd_op_dtype_is(graph, node, 3, "block_table", NGD_I32, diag);
     if (!status)
@@ -345,11 +407,13 @@ ngd_status_t ngd_shape_fused_attention(struct ngd_graph *graph, struct ngd_node 
 bool ngd_rows_fused_attention(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
                               const char **why_p)
 {
-    if (ngd_op_in_carries(graph, node, 1, symbol) || ngd_op_in_carries(graph, node, 2, symbol) ||
-        (ngd_node_has(node, 7) && ngd_op_in_carries(graph, node, 7, symbol))) {
-        *why_p = "the cache may not have rows of it";
-        return false;
-    }
+    static const uint32_t caches[] = {1, 2, 7, 9, 10};
+
+    for (size_t i = 0; i < sizeof(caches) / sizeof(caches[0]); i++)
+        if (ngd_node_has(node, caches[i]) && ngd_op_in_carries(graph, node, caches[i], symbol)) {
+            *why_p = "the cache may not have rows of it";
+            return false;
+        }
     return ngd_op_attrs_free(graph, node, symbol, NULL, why_p);
 }
 

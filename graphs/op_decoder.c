@@ -235,7 +235,7 @@ static ngd_status_t check_kv(struct ngd_graph *graph, struct ngd_node *node, str
         status = ngd_op_dtype_is(graph, node, 5, "slot_mapping", NGD_I32, diag);
     if (!status)
         status = ngd_op_shape_is(graph, node, 5, "slot_mapping", 1, q->dims, "[T]", diag);
-    return status ? status : ngd_op_check_caches(graph, node, 6, k->dims[1], k->dims[2], diag);
+    return status ? status : ngd_op_check_caches(graph, node, 6, k->dims[1], k->dims[2], 10, diag);
 }
 
 ngd_status_t ngd_shape_qk_norm_rope_scatter(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)

@@ -128,9 +128,10 @@ ngd_status_t ngd_op_range_length(struct ngd_graph *graph, ngd_dim_t start, ngd_d
 ngd_status_t ngd_op_within(struct ngd_graph *graph, struct ngd_node *node, uint32_t a, const char *role_a, uint32_t b,
                            const char *role_b, uint32_t except, struct ngd_diag *diag);
 
-/* Checks that key_cache and value_cache (operands i, i+1) are float [NB,BS,KH,D] of the same dtype. */
+/* Checks that key_cache and value_cache (operands i, i+1) are [NB,BS,KH,D] of the same dtype: a float, or i8 or
+ * f8_e4m3fn with scales (operands `scales`, scales+1). */
 ngd_status_t ngd_op_check_caches(struct ngd_graph *graph, struct ngd_node *node, uint32_t i, ngd_dim_t kv_heads,
-                                 ngd_dim_t d, struct ngd_diag *diag);
+                                 ngd_dim_t d, uint32_t scales, struct ngd_diag *diag);
 /* Checks that operand 0 is float [T,H,D] with an even, constant D, and that operands i and i+1 are its cos and sin. */
 ngd_status_t ngd_op_check_rotary(struct ngd_graph *graph, struct ngd_node *node, const char *role, uint32_t i,
                                  struct ngd_diag *diag);

@@ -224,8 +224,8 @@ ngd_status_t ngd_op_check_stored(const struct ngd_graph *graph, const struct ngd
 
         if (ngd_dtype_is_stored(t) && (i < first || (first == 0 && !(node->op->flags & NGD_OPF_VIEW))))
             return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_DTYPE,
-                               "operand %%%s is %s: only views and weights of npu.weight_quant_batchmatmul and "
-                               "npu.grouped_matmul may be",
+                               "operand %%%s is %s: only views, KV caches, and weights of npu.weight_quant_batchmatmul "
+                               "and npu.grouped_matmul may be",
                                ngd_op_in_name(graph, node, i), ngd_dtype_name(t));
     }
     return NGD_OK;

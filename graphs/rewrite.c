@@ -565,7 +565,7 @@ static bool writes_state(const struct ngd_rewrite *rw, uint32_t node, uint32_t s
     const struct ngd_node *n = &rw->g->nodes[node];
 
     for (uint32_t i = 0; n->op->mutates && i < n->n_in && i < 32; i++)
-        if ((n->op->mutates >> i & 1) && ngd_rewrite_root(rw, n->in[i]) == state)
+        if ((n->op->mutates >> i & 1) && ngd_node_has(n, i) && ngd_rewrite_root(rw, n->in[i]) == state)
             return true;
     return false;
 }

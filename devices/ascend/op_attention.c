@@ -301,7 +301,7 @@ static void run_parts(struct ascend_issue *c, struct attention *a)
 
 static bool is_taken(struct ascend_issue *c, const struct attention *a)
 {
-    if (a->k.dtype == NGD_F32 || a->k.dtype != a->v.dtype) {
+    if ((a->k.dtype != NGD_F16 && a->k.dtype != NGD_BF16) || a->k.dtype != a->v.dtype) {
         ngd_ascend_refuse(c, "the KV cache is %s, it must be f16 or bf16 (kv_dtype when a model is loaded)",
                           ngd_dtype_name(a->k.dtype));
         return false;

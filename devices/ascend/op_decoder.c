@@ -116,6 +116,11 @@ void ngd_ascend_build_scatter_kv(struct ascend_issue *c)
     struct ascend_view k = ngd_ascend_in(c, 0), v = ngd_ascend_in(c, 1), slots = ngd_ascend_in(c, 2);
     struct ascend_view kc = ngd_ascend_in(c, 3), vc = ngd_ascend_in(c, 4);
 
+    if (kc.dtype != NGD_F16 && kc.dtype != NGD_BF16 && kc.dtype != NGD_F32) {
+        ngd_ascend_refuse(c, "KV caches in %s are not served on NPUs yet: give kv_dtype auto, f16 or bf16",
+                          ngd_dtype_name(kc.dtype));
+        return;
+    }
     if (ngd_ascend_count(&k) == 0)
         return;
     k = ngd_ascend_cast(c, &k, kc.dtype);

@@ -12,7 +12,7 @@
 
 struct attention_shape {
     int64_t heads, kv_heads, d, block_size, blocks, table_width;
-    ngd_dtype_t qt, ct;
+    ngd_dtype_t qt, ct; /* ct i8 or f8_e4m3fn: the cache has scales */
     double scale;
     int64_t n_seqs;
     int64_t rows[ATTENTION_SEQS], keys[ATTENTION_SEQS]; /* keys with the rows */
@@ -24,6 +24,11 @@ struct attention_shape {
     int64_t rope;                                       /* numbers of the second part of a key in a latent cache, whose
                                                          * keys are the values too; 0: the cache has keys and values */
 };
+
+RUN bool attention_scaled(const struct attention_shape *s)
+{
+    return s->ct == NGD_I8 || s->ct == NGD_F8_E4M3FN;
+}
 
 RUN int64_t attention_all_rows(const struct attention_shape *s)
 {
@@ -59,31 +64,39 @@ RUN void attention_text(const struct attention_shape *s, struct ngd_strbuf *sb)
                       (int64_t[]){s->blocks, s->block_size, s->kv_heads, s->rope ? s->rope : s->d}, 4);
     if (s->sinks)
         attention_operand(sb, "param", 'z', sink_type(s), (int64_t[]){s->heads}, 1);
+    for (int i = 0; i < 2 && attention_scaled(s); i++)
+        attention_operand(sb, "param", i ? 'n' : 'm', NGD_F32, (int64_t[]){s->blocks, s->kv_heads, s->block_size}, 3);
     attention_operand(sb, "input", 'q', s->qt, (int64_t[]){rows, s->heads, s->d}, 3);
     attention_operand(sb, "input", 't', NGD_I32, (int64_t[]){s->n_seqs, s->table_width}, 2);
     if (s->rope)
         attention_operand(sb, "input", 'p', s->qt, (int64_t[]){rows, s->heads, s->rope}, 3);
     ngd_strbuf_printf(sb,
                       " host %%ql : i64[%lld]\n host %%kl : i64[%lld]\n"
-                      " %%y = npu.fused_infer_attention_score(%%q, %%k, %%%c, %%t, %%ql, %%kl%s%s) {num_heads=%lld, "
+                      " %%y = npu.fused_infer_attention_score(%%q, %%k, %%%c, %%t, %%ql, %%kl%s%s%s) {num_heads=%lld, "
                       "num_key_value_heads=%lld, scale=%.17g, block_size=%lld",
                       (long long)s->n_seqs, (long long)s->n_seqs, s->rope ? 'k' : 'v',
-                      s->rope    ? ", %p, %r"
-                      : s->sinks ? ", none, none"
-                                 : "",
-                      s->sinks ? ", %z" : "", (long long)s->heads, (long long)s->kv_heads, s->scale,
+                      s->rope                           ? ", %p, %r"
+                      : s->sinks || attention_scaled(s) ? ", none, none"
+                                                        : "",
+                      s->sinks              ? ", %z"
+                      : attention_scaled(s) ? ", none"
+                                            : "",
+                      attention_scaled(s) ? ", %m, %n" : "", (long long)s->heads, (long long)s->kv_heads, s->scale,
                       (long long)s->block_size);
     if (s->window)
         ngd_strbuf_printf(sb, ", sparse_mode=4, pre_tokens=%lld, next_tokens=0", (long long)s->window - 1);
     if (s->cap > 0)
         ngd_strbuf_printf(sb, ", soft_cap=%.17g", s->cap);
+    if (attention_scaled(s))
+        ngd_strbuf_append(sb, ", key_antiquant_mode=5, value_antiquant_mode=5");
     ngd_strbuf_append(sb, "}\n return \"y\" = %y\n}\n");
 }
 
 struct attention_data {
     struct numbers q, k, v; /* of a latent cache, v has the second parts of the keys, and p those of the queries */
     struct numbers p;
-    struct numbers z; /* sinks */
+    struct numbers z;    /* sinks */
+    struct numbers m, n; /* scales of keys and of values; those have the products as values */
     int32_t *table;
     int64_t ends[ATTENTION_SEQS];
     double *want, *size; /* size: the largest |v| that an element is a mean of */
@@ -163,14 +176,47 @@ RUN void attend(const struct attention_shape *s, struct attention_data *d, int64
     free(score);
 }
 
+/* Numbers of any bytes but NaN, and a scale for each row and head that makes them values of -most to most. One scale in
+ * 40 is 0. */
+RUN void quantised_open(const struct attention_shape *s, struct numbers *t, struct numbers *scale, double most,
+                        struct random *r)
+{
+    const int64_t slots = s->blocks * s->block_size;
+
+    numbers_open(t, s->ct, slots * s->kv_heads * s->d);
+    numbers_open(scale, NGD_F32, slots * s->kv_heads);
+    for (int64_t i = 0; i < scale->n; i++)
+        numbers_put(scale, i,
+                    random_below(r, 40) ? most * (0.75 + random_value(r) / 4) / (s->ct == NGD_I8 ? 127 : 448) : 0);
+    for (int64_t i = 0; i < t->n; i++) {
+        const int64_t row = i / s->d, slot = row / s->kv_heads, head = row % s->kv_heads;
+        const double by =
+            scale->value[(slot / s->block_size * s->kv_heads + head) * s->block_size + slot % s->block_size];
+
+        t->data[i] = (char)(random_below(r, 255) - 127);
+        if (s->ct == NGD_I8)
+            t->value[i] = by * (double)(int8_t)t->data[i];
+        else
+            t->value[i] =
+                by * (double)ngd_f8_to_f32((uint8_t)((t->data[i] & 0x7f) == 0x7f ? --t->data[i] : t->data[i]));
+    }
+}
+
 RUN void attention_data_open(const struct attention_shape *s, struct attention_data *d, struct random *r)
 {
     int64_t heads = attention_all_rows(s) * s->heads, n = heads * s->d, row = 0,
             slots = s->blocks * s->block_size * s->kv_heads;
 
     numbers_random(&d->q, s->qt, n, 1, r);
-    numbers_random(&d->k, s->ct, slots * s->d, 1, r);
-    numbers_random(&d->v, s->ct, slots * (s->rope ? s->rope : s->d), s->rope ? 1 : 3, r);
+    if (attention_scaled(s)) {
+        quantised_open(s, &d->k, &d->m, 1, r);
+        quantised_open(s, &d->v, &d->n, 3, r);
+    } else {
+        numbers_random(&d->k, s->ct, slots * s->d, 1, r);
+        numbers_random(&d->v, s->ct, slots * (s->rope ? s->rope : s->d), s->rope ? 1 : 3, r);
+        numbers_open(&d->m, NGD_F32, 0);
+        numbers_open(&d->n, NGD_F32, 0);
+    }
     numbers_random(&d->p, s->qt, heads * s->rope, 1, r);
     numbers_open(&d->z, sink_type(s), s->heads);
     for (int64_t h = 0; s->sinks && h < s->heads; h++)
@@ -193,6 +239,8 @@ RUN void attention_data_close(struct attention_data *d)
     numbers_close(&d->v);
     numbers_close(&d->p);
     numbers_close(&d->z);
+    numbers_close(&d->m);
+    numbers_close(&d->n);
     free(d->table);
     free(d->want);
     free(d->size);
@@ -216,6 +264,11 @@ RUN void attention_compute(struct bench *b, const struct attention_shape *s, con
     run_check(ngd_buffer_write(r.bound[1], 0, d->v.data, numbers_bytes(&d->v), &diag), &diag, "v");
     if (s->sinks)
         run_check(ngd_buffer_write(r.bound[2], 0, d->z.data, numbers_bytes(&d->z), &diag), &diag, "z");
+    for (int i = 0; i < 2 && attention_scaled(s); i++) {
+        const struct numbers *scale = i ? &d->n : &d->m;
+
+        run_check(ngd_buffer_write(r.bound[2 + s->sinks + i], 0, scale->data, numbers_bytes(scale), &diag), &diag, "m");
+    }
     run_check(ngd_stream_run(b->stream, r.inst, &launch), &launch.diag, text);
     ready_close(&r);
 }

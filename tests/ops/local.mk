@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Every operator on every instruction set, against golden values and the plain C kernels.
-NGD_OPS_TESTS = tests/ops/test_attention tests/ops/test_bits tests/ops/test_composed tests/ops/test_excess tests/ops/test_experts tests/ops/test_folding tests/ops/test_fusions tests/ops/test_i8_matmul tests/ops/test_inplace tests/ops/test_integers tests/ops/test_kernel_indices tests/ops/test_kernel_parts \
+NGD_OPS_TESTS = tests/ops/test_attention tests/ops/test_bits tests/ops/test_composed tests/ops/test_excess tests/ops/test_experts tests/ops/test_folding tests/ops/test_fusions tests/ops/test_i8_matmul tests/ops/test_inplace tests/ops/test_integers tests/ops/test_kernel_indices tests/ops/test_kernel_parts tests/ops/test_kv_quant \
 	tests/ops/test_kernels tests/ops/test_lanes tests/ops/test_layers tests/ops/test_matrices tests/ops/test_ops tests/ops/test_quant_matmul \
 	tests/ops/test_random tests/ops/test_rewrites tests/ops/test_sampling tests/ops/test_simd_math tests/ops/test_sweep tests/ops/test_twins
 if NGD_UNIT_TESTS
@@ -22,6 +22,7 @@ tests_ops_test_integers_LDADD = $(NGD_OPS_TEST_LIBS)
 tests_ops_test_kernel_indices_LDADD = $(NGD_OPS_TEST_LIBS)
 tests_ops_test_kernel_parts_LDADD = $(NGD_OPS_TEST_LIBS)
 tests_ops_test_kernels_LDADD = $(NGD_OPS_TEST_LIBS)
+tests_ops_test_kv_quant_LDADD = $(NGD_OPS_TEST_LIBS)
 tests_ops_test_lanes_LDADD = $(NGD_OPS_TEST_LIBS)
 tests_ops_test_layers_LDADD = $(NGD_OPS_TEST_LIBS)
 tests_ops_test_matrices_LDADD = $(NGD_OPS_TEST_LIBS)

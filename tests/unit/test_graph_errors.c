@@ -562,6 +562,45 @@ START_TEST(cache_writes_name_what_does_not_fit)
 }
 END_TEST
 
+/* Scales of a quantised cache: both or none, by the cache's dtype; none of them may be given by name as `none`. */
+START_TEST(caches_with_scales_name_what_does_not_fit)
+{
+#define SCALED(cache, scale, operands)                                                                              \
+    "state %kc : " cache "[32,16,2,8]\nstate %vc : " cache "[32,16,2,8]\nstate %ks : " scale "\nstate %vs : " scale \
+    "\ninput %k : f32[4,2,8]\ninput %s : i32[4]\ninput %q : f32[4,4,8]\ninput %qr : "                               \
+    "f32[4,4,6]\nstate %kr : " cache "[32,16,2,6]\ninput %t : i32[2,8]\nhost %ql : i64[2]\nhost %kl : i64[2]\n"     \
+    "npu.scatter_pa_kv_cache(%k, %k, %s, %kc, %vc" operands
+#define READ(operands, modes)                                                                 \
+    ", %ks, %vs)\n%o = npu.fused_infer_attention_score(%q, %kc, %vc, %t, %ql, %kl, " operands \
+    ") {scale=0.35, num_heads=4, num_key_value_heads=2, block_size=16" modes "}\nreturn %o"
+#define GOOD  "f32[32,2,16]"
+#define MODES ", key_antiquant_mode=5, value_antiquant_mode=5"
+    static const struct refusal refusals[] = {
+        {SCALED("i8", GOOD, ")\nreturn %k"), NGD_ERR_GRAPH_DTYPE, "key_cache %kc is i8|must be given"},
+        {SCALED("f8_e4m3fn", GOOD, ", none, none)\nreturn %k"), NGD_ERR_GRAPH_DTYPE, "key_cache %kc|must be given"},
+        {SCALED("i8", GOOD, ", %ks)\nreturn %k"), NGD_ERR_GRAPH_DTYPE, "key_cache %kc is i8"},
+        {SCALED("bf16", GOOD, ", %ks, %vs)\nreturn %k"), NGD_ERR_GRAPH_DTYPE, "only caches in i8"},
+        {SCALED("i8", "f16[32,2,16]", ", %ks, %vs)\nreturn %k"), NGD_ERR_GRAPH_DTYPE, "scale of keys %ks is f16"},
+        {SCALED("i8", "f32[32,16,2]", ", %ks, %vs)\nreturn %k"), NGD_ERR_GRAPH_SHAPE, "scale of keys %ks"},
+        {SCALED("i32", GOOD, ", %ks, %vs)\nreturn %k"), NGD_ERR_GRAPH_DTYPE, "key_cache %kc is i32"},
+        {SCALED("i8", GOOD, READ("none, none, none, %ks, %vs", "")), NGD_ERR_GRAPH_ATTRIBUTE,
+         "key_antiquant_mode is 0"},
+        {SCALED("i8", GOOD, READ("none, none, none, %ks, %vs", ", key_antiquant_mode=5")), NGD_ERR_GRAPH_ATTRIBUTE,
+         "value_antiquant_mode is 0"},
+        {SCALED("i8", GOOD, READ("none, none, none, %ks, %vs", ", key_antiquant_mode=6")), NGD_ERR_GRAPH_ATTRIBUTE,
+         "key_antiquant_mode"},
+        {SCALED("i8", GOOD, READ("none, none, none, %ks", MODES)), NGD_ERR_GRAPH_DTYPE, "must be given"},
+        {SCALED("i8", GOOD, READ("none, none, none, none, none", "")), NGD_ERR_GRAPH_DTYPE, "must be given"},
+        {SCALED("i8", GOOD, READ("%qr, %kr, none, %ks, %vs", MODES)), NGD_ERR_GRAPH_DTYPE, "must have floats"},
+    };
+
+    CHECK_REFUSALS(refusals);
+    ngd_graph_unref(parse_body(SCALED("i8", GOOD, READ("none, none, none, %ks, %vs", MODES))));
+    ngd_graph_unref(parse_body(SCALED("f8_e4m3fn", GOOD, READ("none, none, none, %ks, %vs", MODES))));
+    ngd_graph_unref(parse_body(SCALED("bf16", GOOD, ", none, none)\nreturn %k")));
+}
+END_TEST
+
 START_TEST(mixtures_of_experts_name_what_does_not_fit)
 {
 #define GROUPED(x, n, w, attrs)                                                   \
@@ -754,5 +793,5 @@ UNIT_MAIN("graphs/graph errors", a_text_that_does_not_parse_says_where,
           symbols_are_known_used_and_bounded, only_states_and_their_aliases_are_written,
           a_graph_without_effect_is_refused, attention_names_what_does_not_fit,
           attention_over_a_latent_names_what_does_not_fit, cache_writes_name_what_does_not_fit,
-          mixtures_of_experts_name_what_does_not_fit, texts_made_to_hurt_are_refused_cheaply,
-          more_symbols_inputs_or_outputs_than_the_limits_are_refused)
+          caches_with_scales_name_what_does_not_fit, mixtures_of_experts_name_what_does_not_fit,
+          texts_made_to_hurt_are_refused_cheaply, more_symbols_inputs_or_outputs_than_the_limits_are_refused)

@@ -160,12 +160,14 @@ END_TEST
 /* Writes a decoder's layer with random sizes and dtypes, for `rows` sequences, each at its own position. */
 static void draw_layer(struct random *r, int rows, struct ngd_strbuf *sb)
 {
-    static const char *const floats[] = {"f32", "f16", "bf16"};
-    const char *x = random_below(r, 2) ? "f32" : "bf16", *cache = floats[random_below(r, 3)],
+    static const char *const caches[] = {"f32", "f16", "bf16", "i8"};
+    const char *x = random_below(r, 2) ? "f32" : "bf16", *cache = caches[random_below(r, 4)],
                *gamma = strcmp(x, "f32") == 0 && random_below(r, 2) ? "f32" : "bf16";
     const int kv = 1 + (int)random_below(r, 3), heads = kv * (1 + (int)random_below(r, 3));
     const int d = 8 * (1 + (int)random_below(r, 5)), h = 8 * (2 + (int)random_below(r, 9)) + (int)random_below(r, 2),
               ffn = 16 + (int)random_below(r, 100), block = 4 << random_below(r, 3);
+    const bool scaled = strcmp(cache, "i8") == 0;
+    const char *scales = scaled ? ", %ks, %vs" : "";
 
     ngd_strbuf_printf(sb, "npugraph 1\ngraph \"layer\" {\nparam %%g1 : %s[%d]\nparam %%g2 : %s[%d]\n", gamma, h, gamma,
                       h);
@@ -177,6 +179,8 @@ static void draw_layer(struct random *r, int rows, struct ngd_strbuf *sb)
                       gamma, d);
     ngd_strbuf_printf(sb, "state %%keys : %s[6,%d,%d,%d]\nstate %%values : %s[6,%d,%d,%d]\n", cache, block, kv, d,
                       cache, block, kv, d);
+    if (scaled)
+        ngd_strbuf_printf(sb, "state %%ks : f32[6,%d,%d]\nstate %%vs : f32[6,%d,%d]\n", kv, block, kv, block);
     ngd_strbuf_printf(sb, "input %%x : %s[%d,%d]\ninput %%cos : f32[%d,%d]\ninput %%sin : f32[%d,%d]\n", x, rows, h,
                       rows, d, rows, d);
     ngd_strbuf_printf(sb,
@@ -187,16 +191,22 @@ static void draw_layer(struct random *r, int rows, struct ngd_strbuf *sb)
     ngd_strbuf_printf(sb, "%%qh = aten.view(%%q) {size=[%d,%d,%d]}\n%%kh = aten.view(%%k) {size=[%d,%d,%d]}\n", rows,
                       heads, d, rows, kv, d);
     ngd_strbuf_printf(sb, "%%vh = aten.view(%%v) {size=[%d,%d,%d]}\n", rows, kv, d);
-    ngd_strbuf_append(sb,
-                      "%qr = ngd.qk_norm_rope_scatter(%qh, %kh, %vh, %cos, %sin, %slots, %keys, %values, %gq, %gk)\n");
+    ngd_strbuf_printf(
+        sb,
+        "%%qr = ngd.qk_norm_rope_scatter(%%qh, %%kh, %%vh, %%cos, %%sin, %%slots, %%keys, %%values, %%gq, %%gk%s)\n",
+        scales);
     ngd_strbuf_printf(sb,
-                      "%%a = npu.fused_infer_attention_score(%%qr, %%keys, %%values, %%table, %%ql, %%kl) "
-                      "{num_heads=%d, num_key_value_heads=%d, scale=0.25, block_size=%d}\n",
-                      heads, kv, block);
-    ngd_strbuf_printf(sb,
-                      "%%b = npu.fused_infer_attention_score(%%qr, %%keys, %%keys, %%table, %%ql, %%kl, %%qr, "
-                      "%%values) {num_heads=%d, num_key_value_heads=%d, scale=0.25, block_size=%d}\n",
-                      heads, kv, block);
+                      "%%a = npu.fused_infer_attention_score(%%qr, %%keys, %%values, %%table, %%ql, %%kl%s%s) "
+                      "{num_heads=%d, num_key_value_heads=%d, scale=0.25, block_size=%d%s}\n",
+                      scaled ? ", none, none, none" : "", scales, heads, kv, block,
+                      scaled ? ", key_antiquant_mode=5, value_antiquant_mode=5" : "");
+    if (scaled) /* a latent cache has floats */
+        ngd_strbuf_append(sb, "%b = aten.neg(%a)\n");
+    else
+        ngd_strbuf_printf(sb,
+                          "%%b = npu.fused_infer_attention_score(%%qr, %%keys, %%keys, %%table, %%ql, %%kl, %%qr, "
+                          "%%values) {num_heads=%d, num_key_value_heads=%d, scale=0.25, block_size=%d}\n",
+                          heads, kv, block);
     ngd_strbuf_printf(sb, "%%af = aten.view(%%a) {size=[%d,%d]}\n%%m = ngd.linear_add(%%af, %%wo, %%x)\n", rows,
                       heads * d);
     ngd_strbuf_append(sb, "%p = ngd.rms_norm_linear_swiglu(%m, %g2, %wg, %wu)\n%y = ngd.linear_add(%p, %wd, %m)\n"

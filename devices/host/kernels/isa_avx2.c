@@ -4,6 +4,7 @@
 #include "devices/host/kernels/k_attention_impl.h"
 #include "devices/host/kernels/k_cast_impl.h"
 #include "devices/host/kernels/k_elementwise_impl.h"
+#include "devices/host/kernels/k_kv_quant_impl.h"
 #include "devices/host/kernels/k_norm_impl.h"
 #include "devices/host/kernels/k_quant_impl.h"
 #include "devices/host/kernels/k_reduce_impl.h"

@@ -11,6 +11,8 @@
  *
  * query_rope and key_rope are a second part of queries and keys (k_attention.h). With the latent cache of MLA,
  * key_cache and value_cache are one tensor with one head.
+ *
+ * Scales of a cache in i8 or f8 lie by block, head and row, so those of a block's keys are copied at once.
  */
 #include "devices/host/kernels/k_attention.h"
 #include "base/mem.h"
@@ -25,12 +27,15 @@ struct attention {
     int64_t block_size, blocks, table_width, tokens;
     int64_t q_row[2], q_head[2];                 /* bytes; query, query_rope */
     int64_t kv_block[3], kv_slot[3], kv_head[3]; /* bytes; keys, values, key_rope */
+    int64_t scale_block[2], scale_head[2];       /* bytes; of keys and values */
     int64_t table_row;                           /* elements */
     int64_t y_row, y_head;                       /* bytes */
     int64_t window;                              /* keys that a row sees, its own among them; 0: all */
     float scale, cap;
     ngd_dtype_t qt, ct;
-    bool sinks; /* each row has a score without a value, by head */
+    bool scaled;    /* the cache has scales */
+    float scale_by; /* 1 / SIMD_F8 for f8, else 1 */
+    bool sinks;     /* each row has a score without a value, by head */
     ngd_dtype_t sink_type;
     bool latent;                  /* values are the keys: one read gives both */
     uint32_t threads;             /* that may work on a call */
@@ -59,6 +64,21 @@ static void find_cached_rows(const struct attention *a, const char *cache, int i
         rows[k] = row;
 }
 
+/* Gets n scales of keys and values, from a slot of a block on. */
+static void find_scales(const struct attention *a, const struct ngd_host_call *call, const struct unit *u,
+                        int64_t block, int64_t slot, int64_t n, int64_t j, const struct ngd_attn_scratch *s)
+{
+    float *const to[2] = {s->key_scale + j, s->value_scale + j};
+
+    for (int i = 0; i < 2; i++) {
+        const char *row = call->ptrs[9 + i] + block * a->scale_block[i] + u->head * a->scale_head[i];
+        const float *from = (const float *)(const void *)row + slot;
+
+        for (int64_t k = 0; k < n; k++)
+            to[i][k] = from[k] * a->scale_by;
+    }
+}
+
 /* Computes the addresses of keys [begin + j, begin + n). */
 static bool find_keys(const struct attention *a, const struct ngd_host_call *call, struct ngd_host_run *run,
                       const struct unit *u, int64_t begin, int64_t j, int64_t n, struct ngd_attn_scratch *s)
@@ -75,6 +95,8 @@ static bool find_keys(const struct attention *a, const struct ngd_host_call *cal
         find_cached_rows(a, call->ptrs[2], 1, u, block, slot, run_of, s->v + j);
         if (a->rope_d)
             find_cached_rows(a, call->ptrs[7], 2, u, block, slot, run_of, s->rope + j);
+        if (a->scaled)
+            find_scales(a, call, u, block, slot, run_of, j, s);
         j += run_of;
     }
     return true;
@@ -124,9 +146,12 @@ static void run_paged_unit(const struct attention *a, const struct ngd_host_call
 {
     const int64_t queries = u->rows * u->group, total = u->keys + u->rows - 1, first = first_key(a, u->keys);
     struct ngd_attn_scratch s;
-    int64_t *count = ngd_attn_lay_out(&s, call->workspace + ngd_host_thread * a->thread_workspace,
-                                      (uint64_t)(a->row_block * a->group), (uint64_t)a->dp, false, a->window > 0);
+    char *room = call->workspace + ngd_host_thread * a->thread_workspace;
+    int64_t *count =
+        ngd_attn_lay_out(&s, room, (uint64_t)(a->row_block * a->group), (uint64_t)a->dp, false, a->window > 0);
 
+    if (a->scaled)
+        ngd_attn_lay_out_scales(&s, room + a->thread_workspace);
     s.cap = a->cap;
     s.rope_d = a->rope_d;
     s.rope_at = a->rope_at;
@@ -279,6 +304,16 @@ static void set_caches(struct attention *a, const struct ngd_plan_tensor *const 
     a->ct = cache[0]->dtype;
 }
 
+static void set_scales(struct attention *a, const struct ngd_plan_tensor *const scale[2])
+{
+    a->scaled = scale[0] != NULL;
+    a->scale_by = a->ct == NGD_F8_E4M3FN ? 256 : 1;
+    for (int i = 0; i < 2 && a->scaled; i++) {
+        a->scale_block[i] = scale[i]->strides[0] * (int64_t)sizeof(float);
+        a->scale_head[i] = scale[i]->strides[1] * (int64_t)sizeof(float);
+    }
+}
+
 static struct attention attention_of(const struct ngd_plan *plan, const struct ngd_plan_call *call)
 {
     const struct ngd_plan_tensor *q = ngd_call_in(plan, call, 0), *table = ngd_call_in(plan, call, 3);
@@ -313,6 +348,7 @@ static struct attention attention_of(const struct ngd_plan *plan, const struct n
     a.group = a.heads / a.kv_heads;
     a.row_block = a.group < NGD_ATTN_QUERIES ? NGD_ATTN_QUERIES / a.group : 1;
     set_caches(&a, cache);
+    set_scales(&a, (const struct ngd_plan_tensor *const[2]){ngd_call_in(plan, call, 9), ngd_call_in(plan, call, 10)});
     a.sinks = ngd_call_in(plan, call, 8) != NULL;
     a.sink_type = a.sinks ? ngd_call_in(plan, call, 8)->dtype : NGD_F32;
     a.latent = call->in[1] == call->in[2];
@@ -331,8 +367,8 @@ static ngd_status_t attention_select(const struct ngd_plan *plan, const struct n
     struct attention a = attention_of(plan, call);
 
     (void)diag;
-    for (uint32_t i = 0; i < 8; i++)
-        if (i < 4 || (i > 5 && ngd_call_in(plan, call, i)))
+    for (uint32_t i = 0; i < 11; i++)
+        if (i < 4 || (i > 5 && i != 8 && ngd_call_in(plan, call, i)))
             *strided_p |= (uint32_t)last_contiguous(ngd_call_in(plan, call, i)) << i;
     *workspace_p = a.thread_workspace * threads;
     return NGD_OK;
@@ -376,7 +412,8 @@ static const struct ngd_static_field constants[] = {
     FIELD(kv_head),    FIELD(table_row), FIELD(y_row),       FIELD(y_head),
     FIELD(scale),      FIELD(qt),        FIELD(window),      FIELD(cap),
     FIELD(ct),         FIELD(lengths),   FIELD(lengths_kv),  FIELD(thread_workspace),
-    FIELD(sinks),      FIELD(sink_type),
+    FIELD(sinks),      FIELD(sink_type), FIELD(scaled),      FIELD(scale_block),
+    FIELD(scale_head), FIELD(scale_by),
 };
 
 static bool attention_emit(const struct ngd_host_call *call, struct ngd_strbuf *sb)

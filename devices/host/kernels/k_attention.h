@@ -14,6 +14,9 @@
  *
  * A key may have a second part, the rope part of a latent cache, in a row of its own. Such a cache has its keys as
  * values too: a chunk's rows come from memory for the scores, and from the L2 cache for the values.
+ *
+ * A cache in i8 or f8 has a scale for each row and head. The numbers are widened in registers. A key's scale is a
+ * factor of its score, and a value's scale one of its weight, so each costs one product, not one for each number.
  */
 #include "devices/host/kernels/by_isa.h"
 
@@ -32,6 +35,8 @@ struct ngd_attn_scratch {
     int64_t rope_at;     /* where a query's second part begins in its row of q; a multiple of 16 */
     float *bias;         /* [queries][CHUNK]: added to the scores, -infinity hides a key; NULL = none */
     int64_t *from;       /* [queries]: the first key of the chunk that a query sees; NULL = 0 for each */
+    float *key_scale;    /* [CHUNK]: factors of the scores, by key; NULL: none. Of f8 they are divided by SIMD_F8 */
+    float *value_scale;  /* [CHUNK]: factors of the values; NULL with key_scale */
     float cap;           /* scores s become cap * tanh(s / cap), before the bias; 0 = none */
 };
 
@@ -45,7 +50,7 @@ static inline uint64_t ngd_attn_scratch_bytes(uint64_t queries, uint64_t dp, boo
     return 2 * ngd_attn_lines(queries * dp * sizeof(float)) +
            (biased ? 2 : 1) * ngd_attn_lines(queries * NGD_ATTN_CHUNK * sizeof(float)) +
            2 * ngd_attn_lines(queries * sizeof(float)) + 3 * ngd_attn_lines(NGD_ATTN_CHUNK * sizeof(char *)) +
-           2 * ngd_attn_lines(queries * sizeof(int64_t));
+           2 * ngd_attn_lines(NGD_ATTN_CHUNK * sizeof(float)) + 2 * ngd_attn_lines(queries * sizeof(int64_t));
 }
 
 static inline void *ngd_attn_take(char **at, uint64_t bytes)
@@ -56,8 +61,8 @@ static inline void *ngd_attn_take(char **at, uint64_t bytes)
     return p;
 }
 
-/* Lays the scratch out from `base` on, without a cap or second parts. Returns an array for the end of the keys that
- * each query sees in a chunk. */
+/* Lays the scratch out from `base` on, without a cap, second parts or scales. Returns an array for the end of the keys
+ * that each query sees in a chunk. */
 static inline int64_t *ngd_attn_lay_out(struct ngd_attn_scratch *s, char *base, uint64_t queries, uint64_t dp,
                                         bool biased, bool windowed)
 {
@@ -76,7 +81,15 @@ static inline int64_t *ngd_attn_lay_out(struct ngd_attn_scratch *s, char *base, 
     s->from = windowed ? ngd_attn_take(&base, queries * sizeof(int64_t)) : NULL;
     s->cap = 0;
     s->rope_d = s->rope_at = 0;
+    s->key_scale = s->value_scale = NULL;
     return count;
+}
+
+/* Lays out the scales behind the rest, whose end is `end`. */
+static inline void ngd_attn_lay_out_scales(struct ngd_attn_scratch *s, char *end)
+{
+    s->value_scale = (float *)(void *)(end - ngd_attn_lines(NGD_ATTN_CHUNK * sizeof(float)));
+    s->key_scale = s->value_scale - ngd_attn_lines(NGD_ATTN_CHUNK * sizeof(float)) / sizeof(float);
 }
 
 struct ngd_attn_table {
@@ -85,8 +98,8 @@ struct ngd_attn_table {
      * Query i sees the keys [from[i], count[i]), perhaps none. Before a query's first chunk, o is 0, and max is
      * -inf and sum 0, or max a score without a value and sum 1. A query whose sum is 0 at the end has seen nothing.
      */
-    void (*chunk[3])(const struct ngd_attn_scratch *s, int64_t d, int64_t dv, int64_t dp, int64_t queries,
-                     const int64_t *count);
+    void (*chunk[NGD_F8_E4M3FN + 1])(const struct ngd_attn_scratch *s, int64_t d, int64_t dv, int64_t dp,
+                                     int64_t queries, const int64_t *count);
     /* q = scale * x, by x's dtype. */
     void (*load[3])(const void *x, int64_t d, int64_t dp, float scale, float *q);
     /* y = o / sum, by y's dtype. */

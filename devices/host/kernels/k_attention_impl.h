@@ -4,7 +4,8 @@
 #include "devices/host/kernels/simd_math.h"
 #include "devices/host/kernels/unroll.h"
 
-#define AHEAD 4 /* keys to prefetch ahead: far enough for memory, near enough for the L1 cache */
+#define KEYS_AHEAD 2048 /* bytes of keys to prefetch ahead: far enough for memory, near enough for the L1 cache */
+#define AHEAD      4    /* values */
 
 #if NGD_SIMD < 16
 /* Does simd_hsum for nq vectors at once, with the same order of additions. */
@@ -108,41 +109,91 @@ SIMD_INLINE void attn_put_scores(simd_f v, const int nq, int64_t n, int64_t room
     }
 }
 #else
-/* Computes the scores of nq queries (a constant after inlining) with keys [begin, end). */
-#define SCORES(T)                                                                                                 \
-    /* Adds the products of nq queries with d numbers of a key to their sums. */                                  \
-    SIMD_INLINE void attn_dots_##T(const ngd_el_##T *k, int64_t d, const float *q, int64_t dp, const int nq,      \
-                                   simd_f acc[4])                                                                 \
-    {                                                                                                             \
-        int64_t i = 0;                                                                                            \
-                                                                                                                  \
-        for (; i + SIMD_W <= d; i += SIMD_W) {                                                                    \
-            const simd_f kv = simd_load_##T(k + i);                                                               \
-            NGD_UNROLL for (int m = 0; m < nq; m++) acc[m] = simd_fma(simd_load_f32(q + m * dp + i), kv, acc[m]); \
-        }                                                                                                         \
-        if (i < d) {                                                                                              \
-            const simd_f kv = simd_load_up_to_##T(k + i, d - i);                                                  \
-            NGD_UNROLL for (int m = 0; m < nq; m++) acc[m] = simd_fma(simd_load_f32(q + m * dp + i), kv, acc[m]); \
-        }                                                                                                         \
-    }                                                                                                             \
-    SIMD_INLINE void attn_scores_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first,      \
-                                     const int nq, int64_t begin, int64_t end)                                    \
-    {                                                                                                             \
-        const float *q = s->q + first * dp;                                                                       \
-        float *out = s->scores + first * NGD_ATTN_CHUNK;                                                          \
-                                                                                                                  \
-        for (int64_t j = begin; j < end; j++) {                                                                   \
-            simd_f acc[4];                                                                                        \
-                                                                                                                  \
-            if (first == 0 && j + AHEAD < end)                                                                    \
-                attn_prefetch(s->k[j + AHEAD], d *(int64_t)sizeof(ngd_el_##T));                                   \
-            NGD_UNROLL for (int m = 0; m < nq; m++) acc[m] = simd_zero();                                         \
-            attn_dots_##T((const void *)s->k[j], d, q, dp, nq, acc);                                              \
-            if (s->rope_d)                                                                                        \
-                attn_dots_##T((const void *)s->rope[j], s->rope_d, q + s->rope_at, dp, nq, acc);                  \
-            attn_sums(acc, nq, out + j, NGD_ATTN_CHUNK);                                                          \
-        }                                                                                                         \
+/*
+ * Computes the scores of nq queries (a constant after inlining) with keys [begin, end). It handles several keys at
+ * once, so that products do not wait for sums, and a query's numbers are loaded once for them.
+ */
+#define SCORES(T)                                                                                                \
+    /* Adds the products of nq queries with d numbers of nk keys to their sums. */                               \
+    SIMD_INLINE void attn_dots_##T(const char *const *rows, const int nk, int64_t d, const float *q, int64_t dp, \
+                                   const int nq, simd_f *acc)                                                    \
+    {                                                                                                            \
+        const ngd_el_##T *row[4];                                                                                \
+        int64_t i = 0;                                                                                           \
+                                                                                                                 \
+        NGD_UNROLL for (int k = 0; k < nk; k++) row[k] = (const void *)rows[k];                                  \
+        for (; i + SIMD_W <= d; i += SIMD_W) {                                                                   \
+            simd_f kv[4];                                                                                        \
+                                                                                                                 \
+            NGD_UNROLL for (int k = 0; k < nk; k++) kv[k] = simd_load_##T(row[k] + i);                           \
+            attn_products(q + i, dp, nq, kv, nk, acc);                                                           \
+        }                                                                                                        \
+        if (i < d) {                                                                                             \
+            simd_f kv[4];                                                                                        \
+                                                                                                                 \
+            NGD_UNROLL for (int k = 0; k < nk; k++) kv[k] = simd_load_up_to_##T(row[k] + i, d - i);              \
+            attn_products(q + i, dp, nq, kv, nk, acc);                                                           \
+        }                                                                                                        \
+    }                                                                                                            \
+    SIMD_INLINE void attn_some_scores_##T(const struct ngd_attn_scratch *s, const int nk, int64_t d, int64_t dp, \
+                                          int64_t first, const int nq, int64_t j)                                \
+    {                                                                                                            \
+        const float *q = s->q + first * dp;                                                                      \
+        float *out = s->scores + first * NGD_ATTN_CHUNK + j;                                                     \
+        simd_f acc[8];                                                                                           \
+                                                                                                                 \
+        NGD_UNROLL for (int i = 0; i < nk * nq; i++) acc[i] = simd_zero();                                       \
+        attn_dots_##T(s->k + j, nk, d, q, dp, nq, acc);                                                          \
+        if (s->rope_d)                                                                                           \
+            attn_dots_##T(s->rope + j, nk, s->rope_d, q + s->rope_at, dp, nq, acc);                              \
+        if (nk == 4)                                                                                             \
+            NGD_UNROLL for (int m = 0; m < nq; m++) attn_sums(acc + m * 4, 4, out + m * NGD_ATTN_CHUNK, 1);      \
+        else                                                                                                     \
+            NGD_UNROLL for (int k = 0; k < nk; k++) attn_sums(acc + k * nq, nq, out + k, NGD_ATTN_CHUNK);        \
+    }                                                                                                            \
+    SIMD_INLINE void attn_scores_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first,     \
+                                     const int nq, int64_t begin, int64_t end)                                   \
+    {                                                                                                            \
+        const int nk = nq == 4 ? 2 : 4;                                                                          \
+        const int64_t bytes = d * (int64_t)sizeof(ngd_el_##T);                                                   \
+        int64_t j = begin;                                                                                       \
+                                                                                                                 \
+        for (; j + nk <= end; j += nk) {                                                                         \
+            if (first == 0)                                                                                      \
+                attn_prefetch_rows(s, bytes, j, nk, end);                                                        \
+            attn_some_scores_##T(s, nk, d, dp, first, nq, j);                                                    \
+        }                                                                                                        \
+        for (; j < end; j++)                                                                                     \
+            attn_some_scores_##T(s, 1, d, dp, first, nq, j);                                                     \
     }
+/* Adds the products of a vector of nq queries with one of nk keys to their sums, which are [nk][nq], or [nq][nk] if nk
+ * is 4: four sums that are folded together lie side by side. */
+SIMD_INLINE void attn_products(const float *q, int64_t dp, const int nq, const simd_f *kv, const int nk, simd_f *acc)
+{
+    NGD_UNROLL for (int m = 0; m < nq; m++)
+    {
+        const simd_f qv = simd_load_f32(q + m * dp);
+
+        NGD_UNROLL for (int k = 0; k < nk; k++)
+        {
+            simd_f *sum = &acc[nk == 4 ? m * 4 + k : k * nq + m];
+
+            *sum = simd_fma(qv, kv[k], *sum);
+        }
+    }
+}
+
+/* Fetches keys ahead of [j, j + nk), and the values of these, which are needed when the chunk's scores are there. */
+SIMD_INLINE void attn_prefetch_rows(const struct ngd_attn_scratch *s, int64_t bytes, int64_t j, const int nk,
+                                    int64_t end)
+{
+    const int64_t ahead = bytes < KEYS_AHEAD / 64 ? 64 : bytes > KEYS_AHEAD / 4 ? 4 : KEYS_AHEAD / bytes;
+
+    for (int64_t i = j + ahead; i < j + ahead + nk && i < end; i++)
+        attn_prefetch(s->k[i], bytes);
+    for (int64_t i = j; i < j + nk && s->v[i] != s->k[i]; i++)
+        attn_prefetch(s->v[i], bytes);
+}
 #endif
 
 /* Adds the sum over keys of p * v to o, for nq queries and nv vectors of columns from `col` on. */
@@ -158,7 +209,8 @@ SIMD_INLINE void attn_put_scores(simd_f v, const int nq, int64_t n, int64_t room
             simd_load_f32(o + m * dp + c * SIMD_W);                                                           \
         for (int64_t j = begin; j < end; j++) {                                                               \
             const ngd_el_##T *v = (const ngd_el_##T *)(const void *)s->v[j] + col;                            \
-            if (first == 0 && col == 0 && j + AHEAD < end)                                                    \
+            __asm__("" : "+r"(v)); /* a row has one address, not one for each vector */                       \
+            if (NGD_SIMD == 16 && first == 0 && col == 0 && j + AHEAD < end)                                  \
                 attn_prefetch(s->v[j + AHEAD], d *(int64_t)sizeof(*v));                                       \
             NGD_UNROLL for (int c = 0; c < nv; c++) vv[c] =                                                   \
                 nv > 1 ? simd_load_##T(v + c * SIMD_W) : simd_load_up_to_##T(v, d - col);                     \
@@ -200,6 +252,13 @@ SIMD_INLINE void attn_add_bias(const struct ngd_attn_scratch *s, int64_t query, 
         simd_store_f32(p + j, simd_add(simd_load_f32(p + j), simd_load_f32(b + j)));
 }
 
+/* p[j] *= by[j]. Whole vectors are read and written. */
+SIMD_INLINE void attn_scale_scores(float *p, const float *by, int64_t n)
+{
+    for (int64_t j = 0; j < n; j += SIMD_W)
+        simd_store_f32(p + j, simd_mul(simd_load_f32(p + j), simd_load_f32(by + j)));
+}
+
 SIMD_INLINE void attn_cap_scores(float *p, float cap, int64_t n)
 {
     const simd_f c = simd_set1(cap), r = simd_set1(1 / cap);
@@ -217,6 +276,8 @@ static void attn_weigh(const struct ngd_attn_scratch *s, int64_t dp, int64_t que
     simd_f top = simd_set1(before), total = simd_zero(), fade;
     float max, shift;
 
+    if (s->key_scale)
+        attn_scale_scores(p, s->key_scale, n);
     if (s->cap > 0)
         attn_cap_scores(p, s->cap, n);
     if (s->bias)
@@ -231,7 +292,7 @@ static void attn_weigh(const struct ngd_attn_scratch *s, int64_t dp, int64_t que
     for (int64_t j = 0; j < n; j += SIMD_W) {
         const simd_f e = simd_exp(simd_sub(attn_seen_scores(p + j, n - j), simd_set1(shift)));
 
-        simd_store_f32(p + j, e);
+        simd_store_f32(p + j, s->value_scale ? simd_mul(e, simd_load_f32(s->value_scale + j)) : e);
         total = simd_add(total, e);
     }
     if (before == -INFINITY) { /* nothing was summed before */
@@ -318,17 +379,66 @@ SIMD_INLINE void attn_common(const struct ngd_attn_scratch *s, int64_t first, co
             simd_store_up_to_##T((ngd_el_##T *)y + i, simd_mul(simd_load_f32(o + i), f), d - i);                      \
     }
 
+#define CHUNK(T) \
+    SCORES(T)    \
+    VALUES(T)    \
+    GROUP(T)
 #define ALL(T) \
-    SCORES(T)  \
-    VALUES(T)  \
-    GROUP(T)   \
+    CHUNK(T)   \
     LOAD_STORE(T)
 ALL(f32)
 ALL(f16)
 ALL(bf16)
+CHUNK(i8)
+CHUNK(f8)
+
+/*
+ * Puts NaN where numbers of f8 that are NaN lead to it: a key's to all of the queries that see it, a value's to its
+ * column. Caches that the daemon's graphs write have none, so this looks once at each row, apart from the products.
+ */
+static void attn_find_nan(const struct ngd_attn_scratch *s, int64_t d, int64_t dv, int64_t dp, int64_t queries,
+                          const int64_t *count, int64_t j)
+{
+    const ngd_el_f8 *k = (const void *)s->k[j], *v = (const void *)s->v[j];
+    const bool key = simd_f8_nan_in(k, d);
+
+    if (!key && !simd_f8_nan_in(v, dv))
+        return;
+    for (int64_t i = 0; i < queries; i++) {
+        if (j >= count[i] || (s->from && j < s->from[i]))
+            continue;
+        if (key)
+            s->sum[i] = NAN;
+        for (int64_t e = 0; e < dv; e++)
+            if ((v[e] & 0x7f) == 0x7f)
+                s->o[i * dp + e] = NAN;
+    }
+}
+
+static void attn_chunk_f8_nan(const struct ngd_attn_scratch *s, int64_t d, int64_t dv, int64_t dp, int64_t queries,
+                              const int64_t *count)
+{
+    int64_t begin = NGD_ATTN_CHUNK, end = 0;
+
+    for (int64_t i = 0; i < queries; i++) {
+        const int64_t from = s->from ? s->from[i] : 0;
+
+        if (count[i] <= from)
+            continue;
+        begin = from < begin ? from : begin;
+        end = count[i] > end ? count[i] : end;
+    }
+    attn_chunk_f8(s, d, dv, dp, queries, count);
+    for (int64_t j = begin; j < end; j++)
+        attn_find_nan(s, d, dv, dp, queries, count, j);
+}
 
 SIMD_TABLE const struct ngd_attn_table SIMD_NAME(ngd_attn_table) = {
-    .chunk = {attn_chunk_f32, attn_chunk_f16, attn_chunk_bf16},
+    .chunk = {[NGD_F32] = attn_chunk_f32,
+              [NGD_F16] = attn_chunk_f16,
+              [NGD_BF16] = attn_chunk_bf16,
+              [NGD_I8] = attn_chunk_i8,
+              [NGD_F8_E4M3FN] = attn_chunk_f8_nan},
     .load = {attn_load_f32, attn_load_f16, attn_load_bf16},
     .store = {attn_store_f32, attn_store_f16, attn_store_bf16},
 };

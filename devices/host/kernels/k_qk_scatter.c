@@ -1,24 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ngd.qk_norm_rope_scatter: normalises and rotates heads of q and k, and writes k and v to their slots of a paged
- * cache.
+ * cache, cast to its dtype or quantised.
  *
  * Parts divide the heads, not the rows: if two rows name the same slot, the later one must win, whichever thread
  * writes. A head of k goes through memory of its thread in x's dtype, as it would between separate operators.
  */
 #include "base/mem.h"
 #include "devices/host/kernels/k_cast.h"
+#include "devices/host/kernels/k_kv_quant.h"
 #include "devices/host/kernels/k_norm.h"
 #include "devices/host/kernels/k_rotary.h"
 #include "devices/host/static.h"
 #include <string.h>
 
-enum { Q, K, V, COS, SIN, SLOTS, KEYS, VALUES, Q_GAMMA, K_GAMMA };
+enum { Q, K, V, COS, SIN, SLOTS, KEYS, VALUES, Q_GAMMA, K_GAMMA, SCALES };
 
 struct qk_scatter {
     ngd_rms_fn norm[2]; /* of q and of k; NULL: none */
     ngd_rotary_fn rotary;
-    ngd_nd_fn cast; /* from x's dtype to the cache's; NULL: they are equal */
+    ngd_nd_fn cast;                         /* from x's dtype to the cache's; NULL: they are equal */
+    const struct ngd_kv_quant_table *quant; /* of a cache with scales; else NULL */
+    int64_t scale_block[2], scale_head[2];  /* bytes */
     float eps;
     int64_t heads, kv_heads, d;
     int64_t size, cache_size;        /* bytes of an element */
@@ -41,12 +44,21 @@ static void turn(const struct qk_scatter *s, const struct ngd_host_call *call, i
               s->sin_type, y, s->d / 2);
 }
 
-static void put_kv_head(const struct qk_scatter *s, const char *head, char *to)
+/* Writes head i of k (cache 0) or v to a slot. */
+static void put_kv_head(const struct qk_scatter *s, const struct ngd_host_call *call, int cache, const char *head,
+                        int64_t slot, int64_t i)
 {
+    const int64_t block = slot / s->block_size, at = slot % s->block_size;
+    char *to = call->ptrs[KEYS + cache] + block * s->block[cache] + at * s->slot[cache] + i * s->d * s->cache_size;
     char *const p[2] = {(char *)(uintptr_t)head, to};
     const int64_t step[2] = {s->size, s->cache_size};
 
-    if (s->cast)
+    if (s->quant)
+        ngd_kv_quant_head(
+            s->quant, head, s->x_type, s->d, s->cache_type, to,
+            (float *)(void *)(call->ptrs[SCALES + cache] + block * s->scale_block[cache] + i * s->scale_head[cache]) +
+                at);
+    else if (s->cast)
         s->cast(p, step, s->d, NULL);
     else
         memcpy(to, head, (size_t)(s->d * s->size));
@@ -70,9 +82,7 @@ static void one(const struct qk_scatter *s, const struct ngd_host_call *call, in
         turn(s, call, which, x, t, room);
         x = room;
     }
-    put_kv_head(s, x,
-                call->ptrs[KEYS + cache] + slot / s->block_size * s->block[cache] +
-                    slot % s->block_size * s->slot[cache] + i * s->d * s->cache_size);
+    put_kv_head(s, call, cache, x, slot, i);
 }
 
 static void scatter_qk(const struct qk_scatter *s, const struct ngd_host_call *call, struct ngd_host_run *run,
@@ -116,10 +126,13 @@ static ngd_status_t select_qk_scatter(const struct ngd_plan *plan, const struct 
         if (ngd_host_inner_contiguous(t, t->rank - 1u))
             *strided_p |= 1u << i;
     }
-    for (uint32_t i = KEYS; i <= VALUES; i++) {
+    for (uint32_t i = KEYS; i < SCALES + 2; i++) {
+        if (i == Q_GAMMA || i == K_GAMMA || !ngd_call_in(plan, call, i))
+            continue;
         if (!ngd_host_inner_contiguous(ngd_call_in(plan, call, i), 2)) /* it is written in place, so no copy helps */
             return ngd_diag_set(diag, NGD_ERR_OP_UNSUPPORTED,
-                                "%s: a cache must have its heads and their elements one after the other",
+                                "%s: a cache must have its heads and their elements one after the other, and the "
+                                "scales of a block's rows too",
                                 call->op->name);
         *strided_p |= 1u << i;
     }
@@ -142,6 +155,12 @@ static void set_strides(struct qk_scatter *s, const struct ngd_plan *plan, const
         s->block[i] = cache->strides[0] * s->cache_size;
         s->slot[i] = cache->strides[1] * s->cache_size;
     }
+    for (uint32_t i = 0; i < 2 && s->quant; i++) {
+        const struct ngd_plan_tensor *scale = ngd_call_in(plan, call, SCALES + i);
+
+        s->scale_block[i] = scale->strides[0] * (int64_t)sizeof(float);
+        s->scale_head[i] = scale->strides[1] * (int64_t)sizeof(float);
+    }
     s->slot_step = ngd_call_in(plan, call, SLOTS)->strides[0];
 }
 
@@ -160,7 +179,10 @@ static ngd_status_t prepare_qk_scatter(struct ngd_host_prepare *p, struct ngd_di
         s->norm[i] = gamma ? NGD_BY_ISA(p->isa, ngd_norm)->rms[q->dtype][gamma->dtype] : NULL;
     }
     s->rotary = NGD_BY_ISA(p->isa, ngd_gate)->rotary[q->dtype];
-    s->cast = ngd_cast_fn(q->dtype, cache->dtype, p->isa);
+    if (ngd_call_in(p->plan, p->call, SCALES))
+        s->quant = NGD_BY_ISA(p->isa, ngd_kv_quant);
+    else
+        s->cast = ngd_cast_fn(q->dtype, cache->dtype, p->isa);
     s->eps = (float)ngd_call_float(p->call, "epsilon");
     s->heads = q->dims[1];
     s->kv_heads = k->dims[1];
@@ -194,7 +216,7 @@ static bool emit_qk_scatter(const struct ngd_host_call *call, struct ngd_strbuf 
 {
     const struct qk_scatter *s = call->params;
 
-    if (s->cast && !ngd_dtype_is_float(s->cache_type))
+    if (s->quant)
         return false;
     ngd_strbuf_append(sb, "    static const struct qk_scatter p = {.norm = {");
     for (int i = 0; i < 2; i++) {

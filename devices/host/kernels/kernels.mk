@@ -25,6 +25,8 @@ NGD_HOST_KERNEL_SOURCES = \
 	devices/host/kernels/k_elementwise_int.c \
 	devices/host/kernels/k_elementwise_int.def \
 	devices/host/kernels/k_index.c \
+	devices/host/kernels/k_kv_quant.h \
+	devices/host/kernels/k_kv_quant_impl.h \
 	devices/host/kernels/k_make.c \
 	devices/host/kernels/k_make.h \
 	devices/host/kernels/k_norm.c \

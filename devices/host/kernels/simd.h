@@ -12,7 +12,8 @@
  * -march=native still has a plain twin.
  *
  * simd_f holds f32 lanes, simd_i as many i32 lanes, simd_m one truth per lane. f16 and bf16 are widened on load and
- * rounded to nearest even on store. *_n variants touch only the first n lanes' memory, 0 < n < SIMD_W; the other
+ * rounded to nearest even on store; i8 too. f8_e4m3fn loads as the number times SIMD_F8, and NaN as any number:
+ * simd_f8_nan_in() finds it. *_n variants touch only the first n lanes' memory, 0 < n < SIMD_W; the other
  * lanes load as zero. Minimum and maximum keep x86's rule: the second operand when either is NaN.
  */
 #include "devices/host/kernels/typed.h"
@@ -23,6 +24,7 @@
 #endif
 
 #define SIMD_W            NGD_SIMD
+#define SIMD_F8           0x1p-8f
 #define SIMD_SUM_BLOCK    4096 /* elements of a row that are added up in f32 before the sum goes on in f64 */
 #define SIMD_PASTE_(a, b) a##_##b
 #define SIMD_PASTE(a, b)  SIMD_PASTE_(a, b)
@@ -67,6 +69,8 @@
 SIMD_LOAD_UP_TO(f32)
 SIMD_LOAD_UP_TO(f16)
 SIMD_LOAD_UP_TO(bf16)
+SIMD_LOAD_UP_TO(i8)
+SIMD_LOAD_UP_TO(f8)
 #undef SIMD_LOAD_UP_TO
 
 /* Loads operands whose float type differs from the one that the template is compiled for. */

@@ -104,6 +104,103 @@ SIMD_INLINE void simd_store_n_bf16(ngd_el_bf16 *p, simd_f v, int64_t n)
 {
     simd_store_n_16(p, simd_to_bf16(v), n);
 }
+/* Numbers of a KV cache: simd.h. Tails go through a copy, as those of 16 bits. */
+SIMD_INLINE simd_f simd_from_i8(__m128i b)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(b));
+}
+/* The bits of an f8, moved into an f16, are the number times 2^-8. NaN is taken for 480. */
+SIMD_INLINE simd_f simd_from_f8(__m128i b)
+{
+    const __m128i bits = _mm_and_si128(_mm_slli_epi16(_mm_cvtepi8_epi16(b), 7), _mm_set1_epi16((short)0xbf80));
+
+    return _mm256_cvtph_ps(bits);
+}
+SIMD_INLINE __m128i simd_to_i8(simd_f v)
+{
+    const __m256i i = _mm256_cvtps_epi32(v);
+    const __m128i h = _mm_packs_epi32(_mm256_castsi256_si128(i), _mm256_extracti128_si256(i, 1));
+
+    return _mm_packs_epi16(h, h);
+}
+/* As ngd_f32_to_f8, for numbers within -448..448. */
+SIMD_INLINE __m128i simd_to_f8(simd_f v)
+{
+    const __m256i u = _mm256_castps_si256(v), mag = _mm256_and_si256(u, _mm256_set1_epi32(0x7fffffff));
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(mag, 20), _mm256_set1_epi32(1));
+    const __m256i up = _mm256_add_epi32(mag, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7ffff)));
+    const __m256i normal = _mm256_sub_epi32(_mm256_srli_epi32(up, 20), _mm256_set1_epi32(120 << 3));
+    const __m256 sum = _mm256_add_ps(_mm256_castsi256_ps(mag), _mm256_set1_ps(0x1p14f));
+    const __m256i tiny = _mm256_and_si256(_mm256_castps_si256(sum), _mm256_set1_epi32(0xf));
+    const __m256i is_tiny = _mm256_cmpgt_epi32(_mm256_set1_epi32(0x3c800000), mag);
+    const __m256i sign = _mm256_and_si256(_mm256_srli_epi32(u, 24), _mm256_set1_epi32(0x80));
+    const __m256i r = _mm256_or_si256(_mm256_blendv_epi8(normal, tiny, is_tiny), sign);
+    const __m128i h = _mm_packus_epi32(_mm256_castsi256_si128(r), _mm256_extracti128_si256(r, 1));
+
+    return _mm_packus_epi16(h, h);
+}
+SIMD_INLINE bool simd_f8_nan_in(const ngd_el_f8 *p, int64_t n)
+{
+    const __m256i sign = _mm256_set1_epi8((char)0x80), nan = _mm256_set1_epi8(-1);
+    __m256i seen = _mm256_setzero_si256();
+    bool rest = false;
+    int64_t i = 0;
+
+    for (; i + 32 <= n; i += 32)
+        seen = _mm256_or_si256(
+            seen, _mm256_cmpeq_epi8(_mm256_or_si256(_mm256_loadu_si256((const void *)(p + i)), sign), nan));
+    for (; i < n; i++)
+        rest |= (p[i] & 0x7f) == 0x7f;
+    return rest || !_mm256_testz_si256(seen, seen);
+}
+SIMD_INLINE __m128i simd_load_n_8(const void *p, int64_t n)
+{
+    uint8_t t[8] = {0};
+
+    for (int64_t i = 0; i < n; i++)
+        t[i] = ((const uint8_t *)p)[i];
+    return _mm_loadl_epi64((const void *)t);
+}
+SIMD_INLINE void simd_store_n_8(void *p, __m128i v, int64_t n)
+{
+    uint8_t t[8];
+
+    _mm_storel_epi64((void *)t, v);
+    for (int64_t i = 0; i < n; i++)
+        ((uint8_t *)p)[i] = t[i];
+}
+SIMD_INLINE simd_f simd_load_i8(const ngd_el_i8 *p)
+{
+    return simd_from_i8(_mm_loadl_epi64((const void *)p));
+}
+SIMD_INLINE simd_f simd_load_f8(const ngd_el_f8 *p)
+{
+    return simd_from_f8(_mm_loadl_epi64((const void *)p));
+}
+SIMD_INLINE simd_f simd_load_n_i8(const ngd_el_i8 *p, int64_t n)
+{
+    return simd_from_i8(simd_load_n_8(p, n));
+}
+SIMD_INLINE simd_f simd_load_n_f8(const ngd_el_f8 *p, int64_t n)
+{
+    return simd_from_f8(simd_load_n_8(p, n));
+}
+SIMD_INLINE void simd_store_i8(ngd_el_i8 *p, simd_f v)
+{
+    _mm_storel_epi64((void *)p, simd_to_i8(v));
+}
+SIMD_INLINE void simd_store_f8(ngd_el_f8 *p, simd_f v)
+{
+    _mm_storel_epi64((void *)p, simd_to_f8(v));
+}
+SIMD_INLINE void simd_store_n_i8(ngd_el_i8 *p, simd_f v, int64_t n)
+{
+    simd_store_n_8(p, simd_to_i8(v), n);
+}
+SIMD_INLINE void simd_store_n_f8(ngd_el_f8 *p, simd_f v, int64_t n)
+{
+    simd_store_n_8(p, simd_to_f8(v), n);
+}
 
 SIMD_INLINE simd_f simd_add(simd_f a, simd_f b)
 {

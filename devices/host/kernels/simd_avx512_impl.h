@@ -83,6 +83,80 @@ SIMD_INLINE void simd_store_n_bf16(ngd_el_bf16 *p, simd_f v, int64_t n)
 {
     _mm256_mask_storeu_epi16(p, SIMD_TAIL(n), simd_to_bf16(v));
 }
+/* Numbers of a KV cache: simd.h. */
+SIMD_INLINE simd_f simd_from_i8(__m128i b)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(b));
+}
+/* The bits of an f8, moved into an f16, are the number times 2^-8. NaN is taken for 480. */
+SIMD_INLINE simd_f simd_from_f8(__m128i b)
+{
+    const __m256i bits = _mm256_slli_epi16(_mm256_cvtepi8_epi16(b), 7);
+
+    return _mm512_cvtph_ps(_mm256_and_si256(bits, _mm256_set1_epi16((short)0xbf80)));
+}
+SIMD_INLINE bool simd_f8_nan_in(const ngd_el_f8 *p, int64_t n)
+{
+    const __m512i mag = _mm512_set1_epi8(0x7f);
+    __mmask64 seen = 0;
+
+    for (int64_t i = 0; i < n; i += 64) {
+        const __mmask64 here = n - i >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << (n - i)) - 1;
+
+        seen |= _mm512_cmpeq_epi8_mask(_mm512_and_si512(_mm512_maskz_loadu_epi8(here, p + i), mag), mag);
+    }
+    return seen != 0;
+}
+SIMD_INLINE __m128i simd_to_i8(simd_f v)
+{
+    return _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v));
+}
+/* As ngd_f32_to_f8, for numbers within -448..448. */
+SIMD_INLINE __m128i simd_to_f8(simd_f v)
+{
+    const __m512i u = _mm512_castps_si512(v), mag = _mm512_and_si512(u, _mm512_set1_epi32(0x7fffffff));
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(mag, 20), _mm512_set1_epi32(1));
+    const __m512i up = _mm512_add_epi32(mag, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7ffff)));
+    const __m512i normal = _mm512_sub_epi32(_mm512_srli_epi32(up, 20), _mm512_set1_epi32(120 << 3));
+    const __m512 sum = _mm512_add_ps(_mm512_castsi512_ps(mag), _mm512_set1_ps(0x1p14f));
+    const __mmask16 is_tiny = _mm512_cmplt_epi32_mask(mag, _mm512_set1_epi32(0x3c800000));
+    const __m512i sign = _mm512_and_si512(_mm512_srli_epi32(u, 24), _mm512_set1_epi32(0x80));
+    const __m512i r = _mm512_mask_and_epi32(normal, is_tiny, _mm512_castps_si512(sum), _mm512_set1_epi32(0xf));
+
+    return _mm512_cvtepi32_epi8(_mm512_or_si512(r, sign));
+}
+SIMD_INLINE simd_f simd_load_i8(const ngd_el_i8 *p)
+{
+    return simd_from_i8(_mm_loadu_si128((const void *)p));
+}
+SIMD_INLINE simd_f simd_load_f8(const ngd_el_f8 *p)
+{
+    return simd_from_f8(_mm_loadu_si128((const void *)p));
+}
+SIMD_INLINE simd_f simd_load_n_i8(const ngd_el_i8 *p, int64_t n)
+{
+    return simd_from_i8(_mm_maskz_loadu_epi8(SIMD_TAIL(n), p));
+}
+SIMD_INLINE simd_f simd_load_n_f8(const ngd_el_f8 *p, int64_t n)
+{
+    return simd_from_f8(_mm_maskz_loadu_epi8(SIMD_TAIL(n), p));
+}
+SIMD_INLINE void simd_store_i8(ngd_el_i8 *p, simd_f v)
+{
+    _mm_storeu_si128((void *)p, simd_to_i8(v));
+}
+SIMD_INLINE void simd_store_f8(ngd_el_f8 *p, simd_f v)
+{
+    _mm_storeu_si128((void *)p, simd_to_f8(v));
+}
+SIMD_INLINE void simd_store_n_i8(ngd_el_i8 *p, simd_f v, int64_t n)
+{
+    _mm_mask_storeu_epi8(p, SIMD_TAIL(n), simd_to_i8(v));
+}
+SIMD_INLINE void simd_store_n_f8(ngd_el_f8 *p, simd_f v, int64_t n)
+{
+    _mm_mask_storeu_epi8(p, SIMD_TAIL(n), simd_to_f8(v));
+}
 
 SIMD_INLINE simd_f simd_add(simd_f a, simd_f b)
 {

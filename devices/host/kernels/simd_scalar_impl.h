@@ -72,6 +72,49 @@ SIMD_INLINE void simd_store_n_bf16(ngd_el_bf16 *p, simd_f v, int64_t n)
     if (n > 0)
         *p = ngd_f32_to_bf16(v);
 }
+/* Numbers of a KV cache: simd.h. */
+SIMD_INLINE simd_f simd_load_i8(const ngd_el_i8 *p)
+{
+    return (float)*p;
+}
+SIMD_INLINE simd_f simd_load_f8(const ngd_el_f8 *p)
+{
+    return 0x1p-8f * ngd_f8_to_f32(*p);
+}
+SIMD_INLINE bool simd_f8_nan_in(const ngd_el_f8 *p, int64_t n)
+{
+    bool seen = false;
+
+    for (int64_t i = 0; i < n; i++)
+        seen |= (p[i] & 0x7f) == 0x7f;
+    return seen;
+}
+SIMD_INLINE void simd_store_i8(ngd_el_i8 *p, simd_f v)
+{
+    *p = (int8_t)rintf(v);
+}
+SIMD_INLINE void simd_store_f8(ngd_el_f8 *p, simd_f v)
+{
+    *p = ngd_f32_to_f8(v);
+}
+SIMD_INLINE simd_f simd_load_n_i8(const ngd_el_i8 *p, int64_t n)
+{
+    return n > 0 ? (float)*p : 0.0f;
+}
+SIMD_INLINE simd_f simd_load_n_f8(const ngd_el_f8 *p, int64_t n)
+{
+    return n > 0 ? simd_load_f8(p) : 0.0f;
+}
+SIMD_INLINE void simd_store_n_i8(ngd_el_i8 *p, simd_f v, int64_t n)
+{
+    if (n > 0)
+        simd_store_i8(p, v);
+}
+SIMD_INLINE void simd_store_n_f8(ngd_el_f8 *p, simd_f v, int64_t n)
+{
+    if (n > 0)
+        simd_store_f8(p, v);
+}
 
 SIMD_INLINE simd_f simd_add(simd_f a, simd_f b)
 {

@@ -13,6 +13,7 @@ typedef float ngd_el_f32;
 typedef uint16_t ngd_el_f16;
 typedef uint16_t ngd_el_bf16;
 typedef int8_t ngd_el_i8;
+typedef uint8_t ngd_el_f8; /* f8_e4m3fn */
 typedef uint8_t ngd_el_u8;
 typedef int32_t ngd_el_i32;
 typedef int64_t ngd_el_i64;
