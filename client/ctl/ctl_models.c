@@ -12,6 +12,14 @@
 
 /* ---- lists ----------------------------------------------------------------------------------------------- */
 
+/* Bytes of KV cache that a token takes in all layers. Each group of layers has a block of its own. */
+static uint64_t token_bytes(const Npugraph__V1__ModelInfo *m)
+{
+    const uint64_t rows = (uint64_t)m->num_blocks * m->block_size;
+
+    return rows != 0 ? m->kv_bytes / rows * (m->n_windows != 0 ? m->n_windows : 1) : 0;
+}
+
 static void put_model_row(struct ctl_table *t, const Npugraph__V1__ModelInfo *m)
 {
     ctl_row(t);
@@ -21,6 +29,7 @@ static void put_model_row(struct ctl_table *t, const Npugraph__V1__ModelInfo *m)
     ctl_bytes(t, m->kv_bytes);
     ctl_ratio(t, m->num_blocks != 0 ? (double)m->blocks_used / m->num_blocks : 0);
     ctl_bytes(t, m->num_blocks != 0 ? m->kv_bytes / m->num_blocks * m->blocks_per_sequence : 0);
+    ctl_bytes(t, token_bytes(m));
     ctl_int(t, m->max_context);
     ctl_int(t, m->tokens_prefill);
     ctl_int(t, m->tokens_shared);
@@ -35,11 +44,14 @@ static void put_model_row(struct ctl_table *t, const Npugraph__V1__ModelInfo *m)
 int ctl_cmd_models(struct ctl *ctl, int argc, char **argv)
 {
     static const struct ctl_column columns[] = {
-        {"MODEL", "name", false},          {"SEQUENCES", "sequences", true},   {"WEIGHTS", "weight_bytes", true},
-        {"KV", "kv_bytes", true},          {"KV USED", "kv_used", true},       {"KV EACH", "kv_per_sequence", true},
-        {"CONTEXT", "max_context", true},  {"PROMPT", "tokens_prefill", true}, {"SHARED", "tokens_shared", true},
-        {"TOKENS", "tokens_decode", true}, {"CAPTURES", "captures", true},     {"REPLAYS", "replays", true},
-        {"OWNER", "owner", false},         {"FOR", "audience", false},         {"DESCRIPTION", "description", false},
+        {"MODEL", "name", false},           {"SEQUENCES", "sequences", true},
+        {"WEIGHTS", "weight_bytes", true},  {"KV", "kv_bytes", true},
+        {"KV USED", "kv_used", true},       {"KV EACH", "kv_per_sequence", true},
+        {"KV TOKEN", "kv_per_token", true}, {"CONTEXT", "max_context", true},
+        {"PROMPT", "tokens_prefill", true}, {"SHARED", "tokens_shared", true},
+        {"TOKENS", "tokens_decode", true},  {"CAPTURES", "captures", true},
+        {"REPLAYS", "replays", true},       {"OWNER", "owner", false},
+        {"FOR", "audience", false},         {"DESCRIPTION", "description", false},
     };
     Npugraph__V1__ListModelsRequest req = NPUGRAPH__V1__LIST_MODELS_REQUEST__INIT;
     Npugraph__V1__ListModelsResponse *r;

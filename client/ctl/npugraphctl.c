@@ -70,8 +70,8 @@ const struct ctl_command ctl_commands[] = {
     {"load",
      "DIR|FILE [--name NAME] [--max-context N] [--max-batch N] [--chunk N] [--block-size N] [--kv-bytes SIZE] "
      "[--kv-dtype "
-     "f32|f16|bf16] [--kv-policy refuse|preempt] [--matmul-precision highest|high|medium] [--no-prefix-sharing] "
-     "[--devices LIST] [--share-with LIST | --public "
+     "auto|int8|fp8|f32|f16|bf16] [--kv-policy refuse|preempt] [--matmul-precision highest|high|medium] "
+     "[--no-prefix-sharing] [--devices LIST] [--share-with LIST | --public "
      "| "
      "--private] "
      "[--share-prefixes]",
@@ -85,7 +85,8 @@ const struct ctl_command ctl_commands[] = {
      "run\n"
      "out, --kv-policy preempt takes those of another sequence, which computes them again later. Layers with a "
      "sliding\n"
-     "window hold no more of a context than the window and --chunk rows.\n"
+     "window hold no more of a context than the window and --chunk rows. --kv-dtype int8 or fp8 halves the bytes of\n"
+     "keys and values in bf16, and rounds them with a scale for each token and head; auto is the weights' dtype.\n"
      "--matmul-precision is what matrix products may lose for speed: nothing, half or most of the digits of f32\n"
      "(docs/options.md).\n"
      "--devices host:0,host:1 divides the model's heads and MLP among devices, which compute each step together.\n"

@@ -86,12 +86,18 @@ struct npugraph__made {
 
 /* ---- what a layer keeps, and tables ---- */
 
-/* The KV cache of a layer: two states of [blocks, rows of a block, heads, dim]. The heads are those of a rank. */
+/*
+ * The KV cache of a layer: two states of [blocks, rows of a block, heads, dim], for keys and for values. Caches in i8
+ * and f8 have two more, [blocks, heads, rows of a block], for the scales of keys and of values. The heads are those of
+ * a rank.
+ */
+#define NPUGRAPH__CACHE_STATES 4
 struct npugraph__cache {
-    char label[2][32]; /* of the states for keys and for values */
+    char label[NPUGRAPH__CACHE_STATES][32];
     int64_t heads, dim[2];
     int64_t window; /* keys that a row of the layer sees, itself among them; 0: all */
     bool placed;    /* the family has given the window, and uses the slots and the table that cache() returns */
+    bool scaled;    /* the family uses the scales that cache() returns for a cache in i8 or f8 */
 };
 
 enum npugraph__rope_kind { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONG };
@@ -147,9 +153,12 @@ struct npugraph__groups {
 struct npugraph__shape {
     uint32_t max_context, block_size, num_blocks, table_blocks, max_batch, prefill_chunk;
     uint32_t prefill_seqs; /* sequences of which a prompts' replay takes rows */
-    const char *kv_dtype;
+    const char *kv_dtype;  /* as the graph's text has it */
     struct npugraph__groups groups;
 };
+
+/* States of a layer's cache: 2 of floats, 4 with scales. */
+size_t npugraph__cache_states(const struct npugraph__shape *shape);
 
 /*
  * Reads a GGUF file, or DIR/config.json, and has the model's family describe it, for `ranks` devices that divide it.

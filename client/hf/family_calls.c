@@ -508,15 +508,20 @@ static int call_stored(lua_State *lua)
 
 static void put_cache(struct npugraph__family_run *run, const struct npugraph__cache *c)
 {
+    const struct npugraph__shape *s = run->shape;
+
     for (int i = 0; i < 2; i++)
-        ngd_strbuf_printf(&run->states, "  state %%%s : %s[%u,%u,%" PRId64 ",%" PRId64 "]\n", c->label[i],
-                          run->shape->kv_dtype, run->shape->num_blocks, run->shape->block_size, c->heads, c->dim[i]);
+        ngd_strbuf_printf(&run->states, "  state %%%s : %s[%u,%u,%" PRId64 ",%" PRId64 "]\n", c->label[i], s->kv_dtype,
+                          s->num_blocks, s->block_size, c->heads, c->dim[i]);
+    for (size_t i = 2; i < npugraph__cache_states(s); i++)
+        ngd_strbuf_printf(&run->states, "  state %%%s : f32[%u,%" PRId64 ",%u]\n", c->label[i], s->num_blocks, c->heads,
+                          s->block_size);
 }
 
 static bool same_cache(const struct npugraph__cache *a, const struct npugraph__cache *b)
 {
     return a->heads == b->heads && memcmp(a->dim, b->dim, sizeof(a->dim)) == 0 && a->window == b->window &&
-           a->placed == b->placed;
+           a->placed == b->placed && a->scaled == b->scaled;
 }
 
 /* Returns the fourth argument of cache(), if there is one. */
@@ -537,15 +542,17 @@ static void push_group_input(lua_State *lua, const char *name, uint32_t group)
 }
 
 /*
- * cache(HEADS, DIM[, VALUE_DIM[, WINDOW]]): the KV cache of one more layer. VALUE_DIM: DIM, unless it is given. Returns
- * the values of keys and values, and those of the slots and of the block table that the layer must use if WINDOW is
- * given (nil or false: it has none).
+ * cache(HEADS, DIM[, VALUE_DIM[, WINDOW[, SCALED]]]): the KV cache of one more layer. VALUE_DIM: DIM, unless it is
+ * given. Returns the values of keys and values, and those of the slots and of the block table that the layer must use
+ * if WINDOW is given (nil or false: it has none). With SCALED, returns the values of the scales of keys and of values
+ * too, or nil for a cache of floats.
  */
 static int call_cache(lua_State *lua)
 {
     struct npugraph__family_run *run = npugraph__family_of(lua);
     struct npugraph__checkpoint *ck = run->ck;
     struct npugraph__cache cache = {.heads = check_dim(lua, 1), .dim[0] = check_dim(lua, 2)};
+    static const char *const parts[] = {"key", "value", "key_scale", "value_scale"};
     uint32_t group = 0;
     size_t state = run->n_caches;
 
@@ -554,8 +561,9 @@ static int call_cache(lua_State *lua)
                   "a row of the cache is too large");
     cache.placed = lua_gettop(lua) >= 4;
     cache.window = check_cache_window(lua);
-    snprintf(cache.label[0], sizeof(cache.label[0]), "kv.%zu.key", run->n_caches);
-    snprintf(cache.label[1], sizeof(cache.label[1]), "kv.%zu.value", run->n_caches);
+    cache.scaled = lua_toboolean(lua, 5);
+    for (size_t i = 0; i < NPUGRAPH__CACHE_STATES; i++)
+        snprintf(cache.label[i], sizeof(cache.label[i]), "kv.%zu.%s", run->n_caches, parts[i]);
     if (run->shape == NULL) {
         ck->caches = make_room(lua, ck->caches, ck->n_caches, CACHES_MAX, sizeof(cache), "caches");
         ck->caches[ck->n_caches++] = cache;
@@ -573,7 +581,11 @@ static int call_cache(lua_State *lua)
     lua_pushfstring(lua, "%%%s", ck->caches[state].label[1]);
     push_group_input(lua, "slots", group);
     push_group_input(lua, "block_table", group);
-    return 4;
+    if (!cache.scaled || run->shape == NULL || npugraph__cache_states(run->shape) == 2)
+        return 4;
+    lua_pushfstring(lua, "%%%s", ck->caches[state].label[2]);
+    lua_pushfstring(lua, "%%%s", ck->caches[state].label[3]);
+    return 6;
 }
 
 static double rope_field(lua_State *lua, const char *name, double def)

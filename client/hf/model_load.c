@@ -159,7 +159,8 @@ static int choose_sizes(struct load *l)
     struct npugraph__room room;
     int rc = measure_room(l, &room);
 
-    l->shape.kv_dtype = l->params->kv_dtype != NULL ? l->params->kv_dtype : float_dtype(l);
+    if (rc == 0) /* now that the dtype of the weights is known */
+        rc = npugraph__choose_kv_dtype(l->params, l->ck, float_dtype(l), &l->shape, l->err);
     return rc == 0 ? npugraph__choose_shape(l->params, l->ck, &room, l->padding_blocks, &l->shape, l->err) : rc;
 }
 
@@ -546,15 +547,15 @@ static int make_rotary_tables(struct load *l)
 
 static int make_kv(struct load *l)
 {
+    const size_t each = npugraph__cache_states(&l->shape);
     uint64_t id;
     int rc = 0;
 
-    for (size_t i = 0; rc == 0 && i < 2 * npugraph__kv_states(l->ck, &l->shape.groups); i++) {
-        const struct npugraph__cache *c = &l->ck->caches[i / 2];
-        uint64_t bytes = (uint64_t)l->shape.num_blocks * l->shape.block_size * (uint64_t)c->heads *
-                         (uint64_t)c->dim[i % 2] * npugraph__kv_element(&l->shape);
+    for (size_t i = 0; rc == 0 && i < each * npugraph__kv_states(l->ck, &l->shape.groups); i++) {
+        const struct npugraph__cache *c = &l->ck->caches[i / each];
+        const char *label = c->label[i % each];
 
-        rc = make_buffer(l, c->label[i % 2], bytes, c->label[i % 2], &id);
+        rc = make_buffer(l, label, npugraph__state_bytes(c, &l->shape, i % each), label, &id);
     }
     return rc;
 }
@@ -602,11 +603,12 @@ static const char *weights_type(const struct load *l)
 static int register_loaded(struct load *l)
 {
     const struct npugraph_model_params *p = l->params;
+    const size_t each = npugraph__cache_states(&l->shape);
     struct npugraph_model_spec spec = {
         .name = l->name,
         .prefill_graph = l->graphs[1],
         .decode_graph = l->graphs[0],
-        .n_kv_states = npugraph__kv_states(l->ck, &l->shape.groups) * 2,
+        .n_kv_states = npugraph__kv_states(l->ck, &l->shape.groups) * each,
         .n_kv_groups = l->shape.groups.n,
         .block_size = l->shape.block_size,
         .num_blocks = l->shape.num_blocks,
@@ -632,11 +634,12 @@ static int register_loaded(struct load *l)
     if (states == NULL)
         return npugraph__error(l->err, 8, "NO_MEMORY", "out of memory");
     for (size_t i = 0; i < spec.n_kv_states; i++)
-        states[i] = l->ck->caches[i / 2].label[i % 2];
+        states[i] = l->ck->caches[i / each].label[i % each];
     if (l->ranks > 1)
         snprintf(parallel, sizeof(parallel), ", on %u devices", l->ranks);
-    snprintf(description, sizeof(description), "%s, %" PRId64 " layers, hidden %" PRId64 ", %s%s", l->ck->architecture,
-             l->ck->layers, l->ck->hidden, weights_type(l), parallel);
+    snprintf(description, sizeof(description), "%s, %" PRId64 " layers, hidden %" PRId64 ", %s%s%s%s",
+             l->ck->architecture, l->ck->layers, l->ck->hidden, weights_type(l), each > 2 ? ", KV " : "",
+             each > 2 ? p->kv_dtype : "", parallel);
     spec.kv_states = states;
     spec.description = description;
     rc = npugraph_model_register(l->client, &spec, l->err);
@@ -746,7 +749,7 @@ static int load_all(struct load *l, const char *dir)
         return rc;
     choose_name(l);
     leave_gguf(l);
-    all = l->ck->weights.n + l->ck->n_made + 2 * (l->ck->n_caches + l->ck->n_ropes);
+    all = l->ck->weights.n + l->ck->n_made + NPUGRAPH__CACHE_STATES * l->ck->n_caches + 2 * l->ck->n_ropes;
     l->bindings = calloc(all, sizeof(*l->bindings));
     l->buffers = calloc(all * l->ranks, sizeof(*l->buffers));
     l->rank_graphs = calloc(l->ranks, sizeof(*l->rank_graphs));

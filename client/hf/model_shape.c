@@ -14,20 +14,73 @@
 #define DEFAULT_MAX_CONTEXT 4096
 #define KEPT_PART           10 /* one in so many bytes of a device is left for the memory of replays */
 
-uint64_t npugraph__kv_element(const struct npugraph__shape *shape)
+/* What kv_dtype may be. */
+static const struct kv_kind {
+    const char *name, *dtype;
+    uint64_t bytes;
+    bool scaled;
+} kv_kinds[] = {
+    {"f32", "f32", 4, false}, {"f16", "f16", 2, false},      {"bf16", "bf16", 2, false},
+    {"int8", "i8", 1, true},  {"fp8", "f8_e4m3fn", 1, true},
+};
+#define N_KV_KINDS (sizeof(kv_kinds) / sizeof(kv_kinds[0]))
+
+/* The kind of a dtype that was chosen. */
+static const struct kv_kind *kv_kind_of(const struct npugraph__shape *shape)
 {
-    return strcmp(shape->kv_dtype, "f32") == 0 ? 4 : 2;
+    const struct kv_kind *kind = kv_kinds;
+
+    while (kind < kv_kinds + N_KV_KINDS - 1 && strcmp(kind->dtype, shape->kv_dtype) != 0)
+        kind++;
+    return kind;
+}
+
+int npugraph__choose_kv_dtype(const struct npugraph_model_params *p, const struct npugraph__checkpoint *ck,
+                              const char *floats, struct npugraph__shape *shape, struct npugraph_error *err)
+{
+    const char *name = p->kv_dtype == NULL || strcmp(p->kv_dtype, "auto") == 0 ? floats : p->kv_dtype;
+    const struct kv_kind *kind = kv_kinds;
+
+    while (kind < kv_kinds + N_KV_KINDS && strcmp(kind->name, name) != 0)
+        kind++;
+    if (kind == kv_kinds + N_KV_KINDS)
+        return npugraph__error(err, 3, "INVALID_ARGUMENT",
+                               "kv_dtype is %.32s; it must be auto, f32, f16, bf16, int8 or fp8", name);
+    for (size_t i = 0; kind->scaled && i < ck->n_caches; i++)
+        if (!ck->caches[i].scaled)
+            return npugraph__error(
+                err, 12, "OP_UNSUPPORTED",
+                "kv_dtype is %s, but the KV cache of %s can have floats only: give auto, f32, f16 or "
+                "bf16",
+                name, ck->architecture);
+    shape->kv_dtype = kind->dtype;
+    return 0;
+}
+
+size_t npugraph__cache_states(const struct npugraph__shape *shape)
+{
+    return kv_kind_of(shape)->scaled ? NPUGRAPH__CACHE_STATES : 2;
+}
+
+uint64_t npugraph__state_bytes(const struct npugraph__cache *c, const struct npugraph__shape *shape, size_t i)
+{
+    const uint64_t heads = (uint64_t)shape->num_blocks * shape->block_size * (uint64_t)c->heads;
+
+    return i < 2 ? heads * (uint64_t)c->dim[i] * kv_kind_of(shape)->bytes : heads * sizeof(float);
 }
 
 /* Bytes of a block in all states, on one of the ranks. */
 static uint64_t block_bytes(const struct npugraph__checkpoint *ck, const struct npugraph__shape *shape)
 {
     const size_t n = npugraph__kv_states(ck, &shape->groups);
-    uint64_t row = 0;
+    struct npugraph__shape one = *shape;
+    uint64_t bytes = 0;
 
+    one.num_blocks = 1;
     for (size_t i = 0; i < n; i++)
-        row += (uint64_t)ck->caches[i].heads * ((uint64_t)ck->caches[i].dim[0] + (uint64_t)ck->caches[i].dim[1]);
-    return row * shape->block_size * npugraph__kv_element(shape);
+        for (size_t k = 0; k < npugraph__cache_states(shape); k++)
+            bytes += npugraph__state_bytes(&ck->caches[i], &one, k);
+    return bytes;
 }
 
 static uint32_t blocks_of(uint32_t tokens, uint32_t block_size)
@@ -38,13 +91,15 @@ static uint32_t blocks_of(uint32_t tokens, uint32_t block_size)
 int npugraph__check_sizes(const struct npugraph_model_params *p, const struct npugraph__checkpoint *ck,
                           struct npugraph_error *err)
 {
+    struct npugraph__shape shape; /* the dtype of the weights is not known yet, but what the caller asks for is */
+
     if (p->max_context > ck->positions)
         return npugraph__error(err, 3, "INVALID_ARGUMENT",
                                "max_context %" PRIu32 " is more than the model's %" PRId64 " positions", p->max_context,
                                ck->positions);
     if (p->max_batch == 0 || p->prefill_chunk == 0)
         return npugraph__error(err, 3, "INVALID_ARGUMENT", "max_batch and prefill_chunk must be 1 or more");
-    return 0;
+    return npugraph__choose_kv_dtype(p, ck, "f32", &shape, err);
 }
 
 /* Rows of one sequence in a replay: of a slice, or with a draft. */

@@ -24,7 +24,11 @@ int npugraph__check_sizes(const struct npugraph_model_params *params, const stru
 int npugraph__choose_shape(const struct npugraph_model_params *params, const struct npugraph__checkpoint *ck,
                            const struct npugraph__room *room, uint32_t padding, struct npugraph__shape *shape,
                            struct npugraph_error *err);
-/* Bytes of an element of the KV cache. */
-uint64_t npugraph__kv_element(const struct npugraph__shape *shape);
+/* Chooses the dtype of the KV cache: that of the caller's kv_dtype, or `floats`, the dtype of the weights. Refuses a
+ * dtype with scales if a layer of the family has none. */
+int npugraph__choose_kv_dtype(const struct npugraph_model_params *params, const struct npugraph__checkpoint *ck,
+                              const char *floats, struct npugraph__shape *shape, struct npugraph_error *err);
+/* Bytes of state i of a layer's cache, on a rank. */
+uint64_t npugraph__state_bytes(const struct npugraph__cache *cache, const struct npugraph__shape *shape, size_t i);
 
 #endif

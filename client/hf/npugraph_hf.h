@@ -25,7 +25,9 @@ struct npugraph_model_params {
     uint32_t block_size;    /* rows of a KV block; 0 (default) = what suits the device: 16, or 128 on NPUs */
     uint64_t
         kv_bytes; /* 0 = room for max_batch sequences of max_context, or what is left of nine tenths of the device */
-    const char *kv_dtype; /* "f32", "f16", "bf16"; NULL = the dtype of the weights */
+    /* "f32", "f16", "bf16"; "int8", "fp8": with a scale for each token and head; NULL, "auto" = the dtype of the
+     * weights */
+    const char *kv_dtype;
     /* "highest", "high", "medium": what matrix products may lose (docs/options.md); NULL = "highest" */
     const char *matmul_precision;
     bool keep; /* the model outlives this client; default true */

@@ -392,14 +392,16 @@ static ngd_status_t check_state(const struct ngd_model_params *p, const struct n
                             which, label);
     *buf_p = binding->buffers[graph->n_params + (uint32_t)index];
     type = &graph->values[graph->states[index]].type;
-    if (type->rank >= 2 && type->dims[0] == (ngd_dim_t)p->num_blocks && type->dims[1] == (ngd_dim_t)p->block_size)
+    if (type->rank >= 2 && type->dims[0] == (ngd_dim_t)p->num_blocks &&
+        (type->dims[1] == (ngd_dim_t)p->block_size ||
+         (type->rank == 3 && type->dims[2] == (ngd_dim_t)p->block_size))) /* scales of each head's rows */
         return NGD_OK;
     ngd_strbuf_init(&sb);
     ngd_type_print(graph, type, &sb);
     ngd_diag_set(
         diag, NGD_ERR_MODEL_CONTRACT,
         "kv_states: state \"%.100s\" of the %s graph is %s; its first dimensions must be num_blocks and block_size, "
-        "%" PRIu32 " and %" PRIu32,
+        "%" PRIu32 " and %" PRIu32 "; of scales, block_size may be the last of three",
         label, which, ngd_strbuf_str(&sb), p->num_blocks, p->block_size);
     ngd_strbuf_fini(&sb);
     return NGD_ERR_MODEL_CONTRACT;

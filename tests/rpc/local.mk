@@ -23,6 +23,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_killed.py \
 	tests/rpc/test_groups.py \
 	tests/rpc/test_guards.py \
+	tests/rpc/test_kv_dtype.py \
 	tests/rpc/test_latent.py \
 	tests/rpc/test_load.py \
 	tests/rpc/test_load_room.py \

@@ -402,7 +402,7 @@ def completion_fish():
                              env={**os.environ, "HOME": str(SCRATCH), "PATH": f"{os.path.dirname(CTL)}:{os.environ['PATH']}"})
         return [{l.split("\t")[0] for l in part.splitlines() if l} for part in out.stdout.split("=\n")[:-1]]
 
-    assert complete("", "load --kv-dtype ", "trace st") == [{*commands(), "help"}, {"f32", "f16", "bf16"}, {"start", "stop"}]
+    assert complete("", "load --kv-dtype ", "trace st") == [{*commands(), "help"}, {"auto", "int8", "fp8", "f32", "f16", "bf16"}, {"start", "stop"}]
     names = commands()
     for command, offered in zip(names, complete(*(f"{c} --" for c in names))):
         known = set(re.findall(r"--[a-z-]+", ctl("help", command).stdout.split("\n")[0]))

@@ -84,7 +84,7 @@ complete -c npugraphctl -n '__fish_seen_subcommand_from load' -l max-batch -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from load' -l chunk -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from load' -l block-size -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from load' -l kv-bytes -x
-complete -c npugraphctl -n '__fish_seen_subcommand_from load' -l kv-dtype -x -a 'f32 f16 bf16'
+complete -c npugraphctl -n '__fish_seen_subcommand_from load' -l kv-dtype -x -a 'auto int8 fp8 f32 f16 bf16'
 complete -c npugraphctl -n '__fish_seen_subcommand_from load' -l kv-policy -x -a 'refuse preempt'
 complete -c npugraphctl -n '__fish_seen_subcommand_from load' -l matmul-precision -x -a 'highest high medium'
 complete -c npugraphctl -n '__fish_seen_subcommand_from load' -l no-prefix-sharing

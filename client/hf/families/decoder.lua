@@ -177,15 +177,17 @@ function attention(i, n, rope)
   v = reshape("vh", v, kv_heads, head_dim)
   local window = window_of(i)
   if window and window >= positions then window = nil end
-  local keys, values, slots, blocks = cache(kv_heads, head_dim, nil, window)
-  emit(format("  npu.scatter_pa_kv_cache(%s, %s, %s, %s, %s)\n", k, v, slots, keys, values))
+  local keys, values, slots, blocks, key_scale, value_scale = cache(kv_heads, head_dim, nil, window, true)
+  emit(format("  npu.scatter_pa_kv_cache(%s)\n", concat({k, v, slots, keys, values, key_scale, value_scale}, ", ")))
   local options = ""
   if window then options = format(", sparse_mode=4, pre_tokens=%d, next_tokens=0", window - 1) end
   if attention_cap then options = options .. format(", soft_cap=%.17g", attention_cap) end
   local operands = {q, keys, values, blocks, "%query_lens", "%context_lens"}
-  if attention_sinks then
-    for _, operand in ipairs {"none", "none", weight(prefix .. "sinks", heads, nil, "rows")} do insert(operands, operand) end
+  if attention_sinks or key_scale then
+    local sinks = attention_sinks and weight(prefix .. "sinks", heads, nil, "rows") or "none"
+    for _, operand in ipairs {"none", "none", sinks, key_scale, value_scale} do insert(operands, operand) end
   end
+  if key_scale then options = options .. ", key_antiquant_mode=5, value_antiquant_mode=5" end
   local att = node("att", "npu.fused_infer_attention_score", operands,
     format("num_heads=%d, num_key_value_heads=%d, scale=%.17g, block_size=%d", heads, kv_heads,
       attention_scale or 1 / sqrt(head_dim), block_size) .. options)

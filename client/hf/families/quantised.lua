@@ -124,7 +124,7 @@ function read_quantisation()
   if bits ~= 8 and not (packs and bits == 4) then
     refuse(field "num_bits", packs and "must be 4 or 8" or "must be 8 with this quantization_config.format")
   end
-  is_absent("quantization_config.kv_cache_scheme", "is set: a quantised KV cache is not supported")
+  is_absent("quantization_config.kv_cache_scheme", "is set: scales of a KV cache that the checkpoint brings are not supported")
   expect("quantization_config.sparsity_config.format", "dense", "must be dense: sparse weights are not supported")
   if #(keys "quantization_config.transform_config" or {}) > 0 then
     refuse("quantization_config.transform_config", "is set: rotations of activations are not supported")

@@ -220,15 +220,16 @@ class Client:
     # ---- models ----
 
     def load_model(self, directory: str, *, name: str | None = None, max_context: int = 0, max_batch: int = 0,
-                   matmul_precision: str | None = None, keep: bool = True, progress: Progress | None = None) -> None:
+                   kv_dtype: str | None = None, matmul_precision: str | None = None, keep: bool = True,
+                   progress: Progress | None = None) -> None:
         """Loads a Hugging Face checkpoint or a GGUF file below the daemon's models-dir, with its prefill and decode graphs.
 
-        `matmul_precision`: "highest" (the default), "high" or "medium". `keep`: the model outlives this session. 0 is the
-        default of a size.
+        `keep`: the model outlives this session. 0 is the default of a size. `kv_dtype`: "int8", "fp8", "f32", "f16" or
+        "bf16"; None is the dtype of the weights. `matmul_precision`: "highest" (the default), "high" or "medium".
         """
         params = _abi.npugraph_model_params()
         hf_library().npugraph_model_params_init(ctypes.byref(params))
-        params.name, params.keep = text(name), keep
+        params.name, params.keep, params.kv_dtype = text(name), keep, text(kv_dtype)
         params.max_context = max_context or params.max_context
         params.max_batch = max_batch or params.max_batch
         params.matmul_precision = text(matmul_precision)
