@@ -200,6 +200,16 @@ def test_no_daemon_is_said() -> None:
         npugraph.connect("unix:/nonexistent/socket", timeout=5)
 
 
+def test_a_kv_cache_has_the_dtype_that_load_is_given(client: npugraph.Client) -> None:
+    client.load_model(str(MODEL), name="int8", max_batch=1, kv_dtype="int8", keep=False)
+    (model,) = (m for m in client.models() if m.name == "int8")
+    assert model.description.endswith("KV int8")
+    with client.open("int8", [5, 6, 7]) as sequence:
+        assert len(list(sequence.generate(8))) == 8
+    with pytest.raises(npugraph.InvalidArgument, match="kv_dtype is int4"):
+        client.load_model(str(MODEL), name="int4", kv_dtype="int4", keep=False)
+
+
 def test_a_model_generates(client: npugraph.Client) -> None:
     seen: list[tuple[int, int]] = []
     client.load_model(str(MODEL), name="bible", keep=False, progress=lambda done, total: seen.append((done, total)))

@@ -199,4 +199,15 @@ def families(daemon):
             assert ctl(daemon, "unload", name).returncode == 0
 
 
+@test("two devices that divide the heads have a cache each, and say what one says")
+def divided():
+    daemon = Daemon(f"--models-dir={SOURCE}", "--device=host:0", "--device=host:1", "--threads=1")
+    load(daemon, "one")
+    load(daemon, "two", "--devices", "host:0,host:1")
+    with Client(daemon) as c:
+        for prompt in PROMPTS:
+            assert told(c, prompt, "one")[0] == told(c, prompt, "two")[0]
+    daemon.stop()
+
+
 main(f"--models-dir={SOURCE}")
