@@ -79,6 +79,26 @@ static void find_scales(const struct attention *a, const struct ngd_host_call *c
     }
 }
 
+/* Fetches the scales of keys [at, end), each of whose lines lies in a block of its own, so that no other access fetches
+ * them. */
+static void prefetch_scales(const struct attention *a, const struct ngd_host_call *call, const struct unit *u,
+                            int64_t at, int64_t end)
+{
+    const int64_t line = 64 / (int64_t)sizeof(float);
+
+    while (at < end) {
+        const int64_t slot = at % a->block_size, block = u->blocks[at / a->block_size];
+        const int64_t rest = a->block_size - slot;
+
+        if (block < 0 || block >= a->blocks) /* find_keys() tells */
+            return;
+        for (int i = 0; i < 2; i++)
+            __builtin_prefetch(call->ptrs[9 + i] + block * a->scale_block[i] + u->head * a->scale_head[i] +
+                               slot * (int64_t)sizeof(float));
+        at += rest < line ? rest : line;
+    }
+}
+
 /* Computes the addresses of keys [begin + j, begin + n). */
 static bool find_keys(const struct attention *a, const struct ngd_host_call *call, struct ngd_host_run *run,
                       const struct unit *u, int64_t begin, int64_t j, int64_t n, struct ngd_attn_scratch *s)
@@ -161,6 +181,8 @@ static void run_paged_unit(const struct attention *a, const struct ngd_host_call
 
         if (!find_keys(a, call, run, u, at, first > at ? first - at : 0, n, &s))
             return;
+        if (a->scaled) /* of the next chunk */
+            prefetch_scales(a, call, u, at + n, total - at - n < NGD_ATTN_CHUNK ? total : at + n + NGD_ATTN_CHUNK);
         for (int64_t i = 0; i < queries; i++) {
             count[i] = within_chunk(u->keys + i / u->group - at, n);
             if (s.from)
