@@ -26,7 +26,7 @@ struct ring_lane {
 
 struct ngd_ring {
     struct ngd_rings *rings;
-    _Atomic uint32_t refs; /* the list's, the connection's, the session's stream's, one for each busy lane */
+    _Atomic uint32_t refs; /* the list's, the connection's, one for each busy lane */
     _Atomic bool end_asked;
     bool ended, active;                /* the thread's */
     struct ngd_list link, active_link; /* rings->incoming, then rings->all; rings->active */
