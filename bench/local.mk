@@ -6,9 +6,10 @@
 NGD_BENCHES =
 EXTRA_DIST += bench/instructions.py
 
-.PHONY: bench
-bench: all
+.PHONY: bench bench-programs
+bench-programs: all
 	$(AM_V_at)$(MAKE) $(AM_MAKEFLAGS) $(NGD_BENCHES)
+bench: bench-programs
 	@for b in $(NGD_BENCHES); do echo "== $$b"; ./$$b || exit 1; done
 
 include $(top_srcdir)/bench/graphs.mk

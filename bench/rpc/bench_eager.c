@@ -72,7 +72,7 @@ static void bind_states(struct bed *b)
     free(rope);
     for (size_t i = 0; i < 2 * b->ck->n_caches; i++)
         add_binding(b, caches[i / 2].label[i % 2],
-                    (uint64_t)CONTEXT * (uint64_t)(caches[i / 2].heads * caches[i / 2].head_dim) * 2, NULL);
+                    (uint64_t)CONTEXT * (uint64_t)(caches[i / 2].heads * caches[i / 2].dim[i % 2]) * 2, NULL);
 }
 
 static void open_graph(struct bed *b, const char *dir)

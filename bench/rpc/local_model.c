@@ -92,7 +92,7 @@ static struct named *make_buffers(struct local_model *m, const char *dir, size_t
         all[n++] = (struct named){r->label[i], make_buffer(m, r->label[i], tables * sizeof(float), rope + i * tables)};
     for (size_t i = 0; i < 2 * m->ck->n_caches; i++) {
         const struct npugraph__cache *c = &m->ck->caches[i / 2];
-        uint64_t kv = (uint64_t)m->shape.num_blocks * m->shape.block_size * (uint64_t)(c->heads * c->head_dim) * 2;
+        uint64_t kv = (uint64_t)m->shape.num_blocks * m->shape.block_size * (uint64_t)(c->heads * c->dim[i % 2]) * 2;
 
         all[n++] = (struct named){c->label[i % 2], make_buffer(m, c->label[i % 2], kv, NULL)};
     }

@@ -222,6 +222,7 @@ static const char *refusal_of(const char *name)
     static const char *const refusals[][2] = {
         {"_fp8", "takes weights in i8 and int4"},
         {"deepseek", "npu.transpose_batchmatmul: there is no operator for it"},
+        {"_order", "aten.index_select): its indices are computed on the device"},
         {"gpt_oss", "learnable_sink is not served on NPUs"},
         {"moe_int4", "weights of experts must be floats"},
         {"moe_gptq", "weights of experts must be floats"},
