@@ -42,8 +42,8 @@ static void choose_shape(struct local_model *m, const char *dir, const struct np
     for (size_t i = 0; i < m->ck->weights.n; i++)
         snprintf(m->ck->weights.items[i].dtype, sizeof(m->ck->weights.items[i].dtype), "bf16");
     m->shape.max_context = p->max_context;
-    m->shape.block_size = p->block_size;
-    m->shape.table_blocks = (p->max_context + p->block_size - 1) / p->block_size;
+    m->shape.block_size = p->block_size != 0 ? p->block_size : 16;
+    m->shape.table_blocks = (p->max_context + m->shape.block_size - 1) / m->shape.block_size;
     m->shape.max_batch = p->max_batch;
     m->shape.prefill_chunk = p->prefill_chunk;
     m->shape.num_blocks = m->shape.table_blocks * p->max_batch;
