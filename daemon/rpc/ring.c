@@ -27,6 +27,7 @@
 
 #define EVENTS     64
 #define SPIN_LEAST NGD_USEC
+#define LOOK_EACH  (50 * NGD_USEC) /* while some rings are busy, those that sleep are looked at so often */
 #define ALL_LANES  ((1u << NGD_RING_LANES) - 1)
 #define SEALS      (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
@@ -170,6 +171,8 @@ static bool serve_ring(struct ngd_ring *ring)
     }
     if (bits)
         atomic_store_explicit(&ring->words->cpu, cpu, memory_order_relaxed);
+    ngd_beat_answer(
+        &ring->rings->beat); /* here: all rings together may have requests for longer than the watchdog waits */
     ring_unref(ring);
     return bits != 0;
 }
@@ -235,12 +238,12 @@ static bool announce_sleep(struct ngd_rings *rings)
     return false;
 }
 
-/* Sleeps until a client, or another thread of the daemon, wants something. The clients' eventfds are never read: a
- * client could take what is there and make the read block. */
-static void sleep_until_woken(struct ngd_rings *rings)
+/* Activates the rings whose clients have woken the thread, after at most `timeout` ms; -1: when there is one. The
+ * clients' eventfds are never read: a client could take what is there and make the read block. */
+static void take_wakeups(struct ngd_rings *rings, int timeout)
 {
     struct epoll_event events[EVENTS];
-    const int n = epoll_wait(rings->epoll, events, EVENTS, -1);
+    const int n = epoll_wait(rings->epoll, events, EVENTS, timeout);
     bool woken = false;
     uint64_t count;
 
@@ -254,21 +257,29 @@ static void sleep_until_woken(struct ngd_rings *rings)
         ngd_debug("ring", "the eventfd cannot be read: %s", strerror(errno));
 }
 
-/* Looks for requests until there were none for `spin`. */
+/* Looks for requests until there were none for `spin`. A ring that is never silent must not keep others asleep. */
 static void serve_while_busy(struct ngd_rings *rings, ngd_nsec_t spin)
 {
-    ngd_nsec_t last = ngd_now();
+    ngd_nsec_t last = ngd_now(), looked = last;
     uint32_t turn = 0;
 
     for (;;) {
+        bool any;
+        ngd_nsec_t now;
+
         if (atomic_load_explicit(&rings->look, memory_order_relaxed))
             look_at_rings(rings);
-        if (serve_active(rings)) {
-            last = ngd_now();
+        any = serve_active(rings);
+        now = ngd_now();
+        if (any) {
+            last = now;
             turn = 0;
-            ngd_beat_answer(&rings->beat);
-        } else if (rings->same_cpu || ngd_now() - last >= spin) {
+        } else if (rings->same_cpu || now - last >= spin) {
             return;
+        }
+        if (now - looked >= LOOK_EACH) {
+            take_wakeups(rings, 0);
+            looked = now;
         }
         ngd_relax(++turn);
     }
@@ -297,7 +308,7 @@ static void *run_rings(void *arg)
         if (!announce_sleep(rings))
             continue;
         from = ngd_now();
-        sleep_until_woken(rings);
+        take_wakeups(rings, -1);
         spin = adapt_spin(spin, most, ngd_now() - from);
     }
     atomic_store(&rings->look, true);

@@ -72,6 +72,32 @@ def refusals(daemon):
         assert len(ring.replay(2, graph=graph, inputs=[X, X]).outputs) == 2
 
 
+@test("a ring that is never silent does not keep another one asleep")
+def floods():
+    with Daemon("--local-spin=1ms") as daemon, Client(daemon) as c, r.Ring(c) as quiet, r.Ring(c) as loud, Memory(c, 16 << 20) as m:
+        # It takes milliseconds of the rings' thread: its input is read before it is refused.
+        slow = pb.ReplayRequest(graph=c.register(NEG).graph, symbols=[1], inputs=[b""], shared_inputs=[span(0, m.id, 0, 16 << 20)],
+                                outputs=[0, 0]).SerializeToString()
+        assert pb.ReplayResponse.FromString(loud.ask(0, slow)[1]).error.reason == "OUTPUT_UNKNOWN"
+        until("the daemon sleeps", lambda: quiet.words.sleeping)
+        theirs, mine, refills, asked = loud.words.lanes, quiet.words.lanes[0], 0, False
+        while not asked or mine.answered != mine.number:
+            free = [i for i in range(r.LANES) if theirs[i].answered == theirs[i].number]
+            if loud.words.pending == 0 and len(free) >= r.LANES // 2:  # while the other half is being read
+                for i in free:
+                    loud.put(i, slow)
+                    theirs[i].cpu = 2**32 - 1  # another one than that of the rings' thread
+                loud.submit(sum(1 << i for i in free))
+                refills += 1
+            if not asked and refills == 5:
+                assert quiet.words.sleeping
+                quiet.put(0, pb.ReplayRequest(graph=99).SerializeToString())
+                quiet.words.pending = 1
+                quiet.wake()
+                asked = True
+            assert refills < 20, "the quiet ring waits as long as the other one is loud"
+
+
 @test("what no client may write ends its ring, and only that")
 def breaches(daemon):
     def busy_lane(ring):
