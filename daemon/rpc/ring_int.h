@@ -25,9 +25,9 @@ struct ring_lane {
 };
 
 struct ngd_ring {
-    struct ngd_rings *rings;
     _Atomic uint32_t refs; /* the list's, the connection's, one for each busy lane */
     _Atomic bool end_asked;
+    struct ngd_rings *rings;           /* here: a compiler may read the next two with one load of a whole word */
     bool ended, active;                /* the thread's */
     struct ngd_list link, active_link; /* rings->incoming, then rings->all; rings->active */
     struct ngd_ring_words *words;      /* mapped; the client writes here */
