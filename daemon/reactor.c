@@ -104,7 +104,7 @@ static struct event *add_reader(struct ngd_reactor *reactor, int fd, event_callb
     return NULL;
 }
 
-ngd_status_t ngd_reactor_create(struct ngd_reactor **reactor_p)
+ngd_status_t ngd_reactor_create(bool with_signals, struct ngd_reactor **reactor_p)
 {
     struct ngd_reactor *reactor = NGD_NEW(struct ngd_reactor);
 
@@ -113,13 +113,13 @@ ngd_status_t ngd_reactor_create(struct ngd_reactor **reactor_p)
     ngd_mutex_init(&reactor->lock, NGD_RANK_REACTOR);
     ngd_list_init(&reactor->messages);
     reactor->bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    reactor->signals = open_signals();
+    reactor->signals = with_signals ? open_signals() : -1;
     reactor->base = event_base_new();
-    if (reactor->base && reactor->bell >= 0 && reactor->signals >= 0) {
+    if (reactor->base && reactor->bell >= 0)
         reactor->bell_event = add_reader(reactor, reactor->bell, on_bell);
+    if (reactor->base && reactor->signals >= 0)
         reactor->signal_event = add_reader(reactor, reactor->signals, take_signal);
-    }
-    if (!reactor->bell_event || !reactor->signal_event) {
+    if (!reactor->bell_event || (with_signals && !reactor->signal_event)) {
         ngd_reactor_destroy(reactor);
         return NGD_ERR_IO;
     }

@@ -3,21 +3,23 @@
 #define NGD_DAEMON_REACTOR_H
 
 /*
- * The loop: signals, timers, descriptors and posted messages, on the main thread.
+ * An event loop: timers, descriptors and posted messages. The loop of the daemon is on the main thread and takes
+ * signals; the local socket has another one.
  *
  * Threads: everything on the loop's thread, except ngd_reactor_post and ngd_reactor_stop (any thread).
  * Memory: watches and timers belong to the reactor until removed; destroy drops messages that were not run.
  */
 #include "base/clock.h"
 #include "base/status.h"
+#include <stdbool.h>
 
 struct event_base;
 struct ngd_reactor;
 struct ngd_reactor_watch;
 typedef void (*ngd_reactor_fn)(void *arg);
 
-/* Blocks the signals that the loop takes: call it before any thread starts. */
-ngd_status_t ngd_reactor_create(struct ngd_reactor **reactor_p);
+/* with_signals: blocks the signals that the loop takes; call it before any thread starts. */
+ngd_status_t ngd_reactor_create(bool with_signals, struct ngd_reactor **reactor_p);
 void ngd_reactor_destroy(struct ngd_reactor *reactor); /* NULL is fine */
 void ngd_reactor_run(struct ngd_reactor *reactor);     /* until stop */
 void ngd_reactor_stop(struct ngd_reactor *reactor);

@@ -123,7 +123,7 @@ static void take_signal_of_loop(void *arg, int signo)
 
 static ngd_status_t start_reactor(struct ngd_daemon *d, struct ngd_diag *diag)
 {
-    ngd_status_t status = ngd_reactor_create(&d->reactor);
+    ngd_status_t status = ngd_reactor_create(true, &d->reactor);
 
     if (status != NGD_OK)
         return ngd_diag_set(diag, status, "the event loop cannot be created");

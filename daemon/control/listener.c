@@ -149,13 +149,22 @@ static void on_shortage(struct listener *l, int error)
     ngd_reactor_pause(l->watch, PAUSE);
 }
 
+/* True if the local socket's thread is behind: its connections wait in the kernel then. */
+static bool must_wait(const struct listener *l)
+{
+    if (!l->local || ngd_local_has_room(l->daemon->local))
+        return false;
+    ngd_reactor_pause(l->watch, PAUSE);
+    return true;
+}
+
 static void on_readable(void *arg)
 {
     static struct ngd_log_limit limit;
     struct listener *l = arg;
-    int fd;
+    int fd = 0;
 
-    while ((fd = accept_for_grpc(l->fd)) >= 0) {
+    while (!must_wait(l) && (fd = accept_for_grpc(l->fd)) >= 0) {
         if (l->shortages > 0)
             ngd_log_limited(&limit, NGD_LOG_NOTICE, "daemon", "%s accepts again; it could not %u times", l->address,
                             l->shortages);
@@ -164,7 +173,7 @@ static void on_readable(void *arg)
             l->daemon->listeners->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
         admit_peer(l, fd);
     }
-    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
         on_shortage(l, errno);
 }
 

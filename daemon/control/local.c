@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/control/local.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/metrics.h"
@@ -27,7 +28,8 @@
 #define REQUEST_BYTES     256
 #define ANSWER_BYTES      (sizeof(((struct ngd_diag *)0)->text) + 128)
 #define RING_FDS          2
-#define FDS_MAX           4 /* that a packet has room for: one more than it may have is told from none */
+#define WAITING           16 /* newcomers */
+#define FDS_MAX           4  /* that a packet has room for: one more than it may have is told from none */
 
 struct local_conn {
     struct ngd_local *local;
@@ -41,9 +43,21 @@ struct local_conn {
 
 struct ngd_local {
     struct ngd_daemon *daemon;
+    struct ngd_reactor *reactor;
+    pthread_t thread;
+    bool started;
+    _Atomic uint32_t waiting; /* newcomers that the thread has not taken yet */
+    /* The thread's. */
     struct ngd_list conns;
     uint32_t n; /* connections without a ring */
     struct ngd_reactor_watch *timer;
+};
+
+/* A connection on its way to the thread. */
+struct newcomer {
+    struct ngd_local *local;
+    int fd;
+    struct ngd_front_peer peer;
 };
 
 /* A packet with the descriptors that came with it, which it owns. */
@@ -309,7 +323,7 @@ static void end_conn(struct local_conn *c)
     ngd_free(c);
 }
 
-/* Serves one packet, so that a client which sends many lets the loop do other things in between. */
+/* Serves one packet, so that a client which sends many lets the thread do other things in between. */
 static void on_packet(void *arg)
 {
     struct local_conn *c = arg;
@@ -374,25 +388,58 @@ static struct ngd_identity *charge_peer(struct ngd_local *local, const struct ng
     return *reason_p ? ngd_identity_unref(identity) : identity;
 }
 
-void ngd_local_add(struct ngd_local *local, int fd, const struct ngd_front_peer *peer)
+static void take_newcomer(void *arg)
 {
+    struct newcomer *new = arg;
+    struct ngd_local *local = new->local;
     const char *reason;
-    struct ngd_identity *identity = charge_peer(local, peer, &reason);
+    struct ngd_identity *identity = charge_peer(local, &new->peer, &reason);
     struct local_conn *c = identity ? NGD_NEW(struct local_conn) : NULL;
 
     if (c) {
-        *c = (struct local_conn){.local = local, .fd = fd, .identity = identity, .heard = ngd_now()};
+        *c = (struct local_conn){.local = local, .fd = new->fd, .identity = identity, .heard = ngd_now()};
         ngd_list_push_back(&local->conns, &c->link);
         local->n++;
-        if (ngd_reactor_watch_fd(local->daemon->reactor, fd, on_packet, c, &c->watch) != NGD_OK)
+        if (ngd_reactor_watch_fd(local->reactor, c->fd, on_packet, c, &c->watch) != NGD_OK)
             end_conn(c);
-        return;
+    } else {
+        if (identity)
+            ngd_identity_give(identity, NGD_QUOTA_CONNECTIONS, 1);
+        ngd_identity_unref(identity);
+        ngd_front_refused(reason ? reason : "memory", "the local socket cannot take it", new->peer.name,
+                          new->peer.address);
+        close(new->fd);
     }
-    if (identity)
-        ngd_identity_give(identity, NGD_QUOTA_CONNECTIONS, 1);
-    ngd_identity_unref(identity);
-    ngd_front_refused(reason ? reason : "memory", "the local socket cannot take it", peer->name, peer->address);
+    ngd_free(new);
+    atomic_fetch_sub(&local->waiting, 1);
+}
+
+bool ngd_local_has_room(const struct ngd_local *local)
+{
+    return atomic_load(&local->waiting) < WAITING;
+}
+
+void ngd_local_add(struct ngd_local *local, int fd, const struct ngd_front_peer *peer)
+{
+    struct newcomer *new = NGD_NEW(struct newcomer);
+
+    atomic_fetch_add(&local->waiting, 1);
+    if (new)
+        *new = (struct newcomer){.local = local, .fd = fd, .peer = *peer};
+    if (new &&ngd_reactor_post(local->reactor, take_newcomer, new) == NGD_OK)
+        return;
+    atomic_fetch_sub(&local->waiting, 1);
+    ngd_free(new);
+    ngd_front_refused("memory", "the local socket cannot take it", peer->name, peer->address);
     close(fd);
+}
+
+static void *run_local(void *arg)
+{
+    struct ngd_local *local = arg;
+
+    ngd_reactor_run(local->reactor);
+    return NULL;
 }
 
 ngd_status_t ngd_local_create(struct ngd_daemon *d, struct ngd_local **local_p)
@@ -404,17 +451,26 @@ ngd_status_t ngd_local_create(struct ngd_daemon *d, struct ngd_local **local_p)
         return NGD_ERR_NO_MEMORY;
     local->daemon = d;
     ngd_list_init(&local->conns);
-    status = ngd_reactor_every(d->reactor, LOOK_EVERY, end_silent, local, &local->timer);
-    if (status != NGD_OK) {
-        ngd_free(local);
-        return status;
-    }
-    *local_p = local;
-    return NGD_OK;
+    status = ngd_reactor_create(false, &local->reactor);
+    if (status == NGD_OK)
+        status = ngd_reactor_every(local->reactor, LOOK_EVERY, end_silent, local, &local->timer);
+    if (status == NGD_OK && ngd_thread_start(&local->thread, "local", run_local, local) != 0)
+        status = NGD_ERR_RESOURCE_EXHAUSTED;
+    local->started = status == NGD_OK;
+    if (status != NGD_OK)
+        ngd_local_destroy(local);
+    else
+        *local_p = local;
+    return status;
 }
 
 void ngd_local_stop(struct ngd_local *local)
 {
+    if (local->started) {
+        ngd_reactor_stop(local->reactor); /* behind the newcomers */
+        pthread_join(local->thread, NULL);
+    }
+    local->started = false;
     ngd_list_for_each_safe (pos, tmp, &local->conns)
         end_conn(ngd_container_of(pos, struct local_conn, link));
 }
@@ -425,5 +481,6 @@ void ngd_local_destroy(struct ngd_local *local)
         return;
     ngd_local_stop(local);
     ngd_reactor_remove(local->timer);
+    ngd_reactor_destroy(local->reactor);
     ngd_free(local);
 }

@@ -6,6 +6,8 @@ import hashlib
 import os
 import random
 import secrets
+import select
+import signal
 import socket
 import struct
 import tempfile
@@ -33,6 +35,35 @@ def replay(daemon):
         assert m.map[MIB // 2:MIB // 2 + n] == negated(data)
         r = c.replay(graph, [b""], [ROWS], shared_inputs=[span(0, m.id, 256, n)], shared_outputs=[span(0, m.id, 256, n)])
         assert m.map[256:256 + n] == negated(data)  # the same range: the input was read before
+
+
+@test("a descriptor that takes long to close does not stop the daemon's loop")
+def lingering():
+    with Daemon() as daemon, Client(daemon) as c, socket.create_server(("127.0.0.1", 0)) as server:
+        slow = socket.create_connection(server.getsockname())
+        peer = server.accept()[0]
+        slow.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                slow.send(bytes(1 << 16))  # until the peer, which reads nothing, takes no more
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 60))
+        with Door(c.opened.local_socket) as door:
+            daemon.signal(signal.SIGSTOP)
+            door.send(b"\xff", [slow.fileno()])
+            slow.close()  # the daemon's is the last one, and its close waits for the peer
+            daemon.signal(signal.SIGCONT)
+            doors = [Door(c.opened.local_socket) for _ in range(10)]
+            assert door.answer().error.reason == "MALFORMED_MESSAGE"  # before the descriptor is closed
+            doors[-1].send(b"\xff")
+            assert daemon.http("/metrics")[0] == 200
+            assert not select.select([d.socket for d in doors], [], [], 0.1)[0], "the descriptor's close does not wait"
+            peer.close()
+            assert doors[-1].answer().error.reason == "MALFORMED_MESSAGE"
+            for d in doors:
+                d.close()
+        fd = memfd(4096)
+        assert give(c, fd)
+        os.close(fd)
 
 
 @test("a stream of replays takes shared buffers, and goes on after a refusal")
