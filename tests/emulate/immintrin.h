@@ -138,9 +138,11 @@ NGD_LANES __m512i ngd_emulate_maskz_load(uint64_t mask, int n, size_t size, cons
     ngd_emulate_masked(mask, n, size, p, &r);
     return r.si;
 }
-#define _mm512_maskz_loadu_ps(m, p)       _mm512_castsi512_ps(ngd_emulate_maskz_load((uint16_t)(m), 16, 4, p))
-#define _mm512_maskz_loadu_epi8(m, p)     ngd_emulate_maskz_load(m, 64, 1, p)
-#define _mm256_maskz_loadu_epi16(m, p)    ((union ngd_e512){.si = ngd_emulate_maskz_load((uint16_t)(m), 16, 2, p)}.half[0])
+#define _mm512_maskz_loadu_ps(m, p)    _mm512_castsi512_ps(ngd_emulate_maskz_load((uint16_t)(m), 16, 4, p))
+#define _mm512_maskz_loadu_epi8(m, p)  ngd_emulate_maskz_load(m, 64, 1, p)
+#define _mm256_maskz_loadu_epi16(m, p) ((union ngd_e512){.si = ngd_emulate_maskz_load((uint16_t)(m), 16, 2, p)}.half[0])
+#define _mm_maskz_loadu_epi8(m, p) \
+    _mm256_castsi256_si128(((union ngd_e512){.si = ngd_emulate_maskz_load((uint16_t)(m), 16, 1, p)}.half[0]))
 #define _mm512_mask_storeu_epi32(p, m, v) ngd_emulate_store_epi32(p, m, v)
 #define _mm256_mask_storeu_epi16(p, m, v) ngd_emulate_store_epi16(p, m, v)
 #define _mm_mask_storeu_epi8(p, m, v)     ngd_emulate_store_epi8(p, m, v)
@@ -176,13 +178,14 @@ NGD_LANES __m512i ngd_emulate_blend(__mmask16 m, __m512i a, __m512i b)
     NGD_EACH x.u[i] = m >> i & 1 ? y.u[i] : x.u[i];
     return x.si;
 }
-#define NGD_BLEND_PS(m, a, b)            _mm512_castsi512_ps(ngd_emulate_blend(m, _mm512_castps_si512(a), _mm512_castps_si512(b)))
-#define _mm512_mask_mov_epi32(a, m, b)   ngd_emulate_blend(m, a, b)
-#define _mm512_mask_mov_ps(a, m, b)      NGD_BLEND_PS(m, a, b)
-#define _mm512_mask_blend_ps(m, a, b)    NGD_BLEND_PS(m, a, b)
-#define _mm512_maskz_mov_ps(m, b)        NGD_BLEND_PS(m, _mm512_setzero_ps(), b)
-#define _mm512_mask_or_epi32(s, m, a, b) ngd_emulate_blend(m, s, _mm512_or_si512(a, b))
-#define _mm512_maskz_sub_ps(m, a, b)     NGD_BLEND_PS(m, _mm512_setzero_ps(), _mm512_sub_ps(a, b))
+#define NGD_BLEND_PS(m, a, b)             _mm512_castsi512_ps(ngd_emulate_blend(m, _mm512_castps_si512(a), _mm512_castps_si512(b)))
+#define _mm512_mask_mov_epi32(a, m, b)    ngd_emulate_blend(m, a, b)
+#define _mm512_mask_mov_ps(a, m, b)       NGD_BLEND_PS(m, a, b)
+#define _mm512_mask_blend_ps(m, a, b)     NGD_BLEND_PS(m, a, b)
+#define _mm512_maskz_mov_ps(m, b)         NGD_BLEND_PS(m, _mm512_setzero_ps(), b)
+#define _mm512_mask_or_epi32(s, m, a, b)  ngd_emulate_blend(m, s, _mm512_or_si512(a, b))
+#define _mm512_mask_and_epi32(s, m, a, b) ngd_emulate_blend(m, s, _mm512_and_si512(a, b))
+#define _mm512_maskz_sub_ps(m, a, b)      NGD_BLEND_PS(m, _mm512_setzero_ps(), _mm512_sub_ps(a, b))
 
 /* ---- arithmetic ---- */
 
@@ -324,6 +327,26 @@ NGD_LANES __m512i ngd_emulate_cvtepi8_epi16(__m256i v)
 }
 #define _mm512_cvtepi8_epi16 ngd_emulate_cvtepi8_epi16
 
+NGD_LANES __m512i ngd_emulate_cvtepi8_epi32(__m128i v)
+{
+    union ngd_e128 x = {.si = v};
+    union ngd_e512 r;
+
+    NGD_EACH r.i[i] = (int8_t)x.c[i];
+    return r.si;
+}
+#define _mm512_cvtepi8_epi32 ngd_emulate_cvtepi8_epi32
+
+NGD_LANES __m128i ngd_emulate_cvtepi32_epi8(__m512i v)
+{
+    union ngd_e512 x = {.si = v};
+    union ngd_e128 r;
+
+    NGD_EACH r.c[i] = (uint8_t)x.u[i];
+    return r.si;
+}
+#define _mm512_cvtepi32_epi8 ngd_emulate_cvtepi32_epi8
+
 NGD_LANES __m512 ngd_emulate_cvtepi32_ps(__m512i v)
 {
     union ngd_e512 x = {.si = v};
@@ -393,6 +416,27 @@ NGD_LANES __mmask16 ngd_emulate_test_epi32(__m512i a, __m512i b)
 }
 #define _mm512_test_epi32_mask        ngd_emulate_test_epi32
 #define _mm512_cmpeq_epi32_mask(a, b) ((__mmask16)~ngd_emulate_test_epi32((a) ^ (b), (a) ^ (b)))
+
+NGD_LANES __mmask16 ngd_emulate_cmplt_epi32(__m512i a, __m512i b)
+{
+    union ngd_e512 x = {.si = a}, y = {.si = b};
+    __mmask16 m = 0;
+
+    NGD_EACH m = (__mmask16)(m | (x.i[i] < y.i[i]) << i);
+    return m;
+}
+#define _mm512_cmplt_epi32_mask ngd_emulate_cmplt_epi32
+
+NGD_LANES __mmask64 ngd_emulate_cmpeq_epi8(__m512i a, __m512i b)
+{
+    union ngd_e512 x = {.si = a}, y = {.si = b};
+    __mmask64 m = 0;
+
+    for (int i = 0; i < 64; i++)
+        m |= (__mmask64)(x.c[i] == y.c[i]) << i;
+    return m;
+}
+#define _mm512_cmpeq_epi8_mask ngd_emulate_cmpeq_epi8
 
 /* Classes: 0x01 quiet NaN, 0x08 infinity, 0x10 -infinity, 0x80 signalling NaN. */
 NGD_LANES __mmask16 ngd_emulate_fpclass_ps(__m512 v, int classes)
