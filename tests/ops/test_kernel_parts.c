@@ -134,5 +134,55 @@ START_TEST(a_transposed_clone_of_any_size_and_type_is_exact_in_any_number_of_par
 }
 END_TEST
 
+/* Keys and values may be written to one state, and their scales too. What comes last in a row of the graph's words, the
+ * value, stays. direct_run() begins with the last part. */
+START_TEST(keys_and_values_of_one_state_leave_the_same_bits_in_any_number_of_parts)
+{
+    static const char *const bodies[] = {
+        "state %a : f32[2,4,3,16]\n%y = ngd.qk_norm_rope_scatter(%q, %k, %v, %c, %c, %l, %a, %a)",
+        "state %a : i8[2,4,3,16]\nstate %s : f32[2,3,4]\n"
+        "%y = ngd.qk_norm_rope_scatter(%q, %k, %v, %c, %c, %l, %a, %a, none, none, %s, %s)",
+    };
+
+    for (size_t t = 0; t < 2; t++) {
+        struct direct d[2];
+        struct ngd_strbuf text;
+        struct ngd_diag diag = {0};
+        struct ready r = {0};
+        char body[600];
+        struct bench b;
+
+        snprintf(body, sizeof(body),
+                 "input %%q : f32[6,3,16]\ninput %%k : f32[6,3,16]\ninput %%v : f32[6,3,16]\ninput %%c : f32[6,16]\n"
+                 "input %%l : i32[6]\n%s",
+                 bodies[t]);
+        ngd_strbuf_init(&text);
+        run_text(&text, "", body);
+        bench_open(&b, ngd_cpu_isa(), 1);
+        if (ready_plan(&r, &b, ngd_strbuf_str(&text), NULL, &diag) != NGD_OK)
+            ck_abort_msg("%s", diag.text);
+        for (int i = 0; i < 2; i++)
+            direct_open(&d[i], r.plan, ngd_cpu_isa(), THREADS);
+        for (uint32_t in = 0; in < 4; in++)
+            for (uint64_t e = 0; e < r.plan->inputs[in].bytes / 4; e++)
+                ((float *)(void *)direct_input(&d[0], in))[e] = (float)(rng() % 2001) / 1000 - 1;
+        for (int32_t row = 0; row < 6; row++)
+            ((int32_t *)(void *)direct_input(&d[0], 4))[row] = row < 5 ? row : 0; /* one slot twice */
+        for (uint32_t in = 0; in < 5; in++)
+            memcpy(direct_input(&d[1], in), direct_input(&d[0], in), r.plan->inputs[in].bytes);
+        ck_assert_int_eq(direct_run(&d[0], NULL, NULL, 1), NGD_OK);
+        ck_assert_int_eq(direct_run(&d[1], NULL, NULL, 9), NGD_OK);
+        for (uint32_t i = 0; i < d[0].n_bound; i++)
+            ck_assert_msg(memcmp(d[0].bound[i], d[1].bound[i], r.plan->bound[i].bytes) == 0, "%zu, state %u", t, i);
+        for (int i = 0; i < 2; i++)
+            direct_close(&d[i]);
+        ready_close(&r);
+        bench_close(&b);
+        ngd_strbuf_fini(&text);
+    }
+}
+END_TEST
+
 UNIT_MAIN("ops/kernel_parts", every_golden_case_cut_into_parts_gives_the_same_bits,
-          a_transposed_clone_of_any_size_and_type_is_exact_in_any_number_of_parts)
+          a_transposed_clone_of_any_size_and_type_is_exact_in_any_number_of_parts,
+          keys_and_values_of_one_state_leave_the_same_bits_in_any_number_of_parts)

@@ -64,25 +64,28 @@ static void put_kv_head(const struct qk_scatter *s, const struct ngd_host_call *
         memcpy(to, head, (size_t)(s->d * s->size));
 }
 
-/* Handles head h of row t. Heads of q come first, then those of k and of v. */
+static const char *head_at(const struct qk_scatter *s, const struct ngd_host_call *call, int which, int64_t t,
+                           int64_t i)
+{
+    return call->ptrs[which] + t * s->row[which] + i * s->head[which];
+}
+
+/* Handles head h of row t. Heads of q come first, then those of k, each with the one of v: keys and values may be the
+ * same state, or have the same scales, and then those of v stay, whichever thread writes. */
 static void one(const struct qk_scatter *s, const struct ngd_host_call *call, int64_t t, int64_t h, int64_t slot)
 {
     char *room = call->workspace + ngd_host_thread * s->thread_workspace;
-    const int which = h < s->heads ? Q : h < s->heads + s->kv_heads ? K : V, cache = which - K;
-    const int64_t i = which == Q ? h : (h - s->heads) % s->kv_heads;
-    const char *x = call->ptrs[which] + t * s->row[which] + i * s->head[which];
+    const int64_t i = h - s->heads;
 
-    if (which == Q) {
-        turn(s, call, which, x, t, call->ptrs[call->n_in] + (t * s->heads + h) * s->d * s->size);
+    if (h < s->heads) {
+        turn(s, call, Q, head_at(s, call, Q, t, h), t, call->ptrs[call->n_in] + (t * s->heads + h) * s->d * s->size);
         return;
     }
     if (slot < 0)
         return;
-    if (which == K) {
-        turn(s, call, which, x, t, room);
-        x = room;
-    }
-    put_kv_head(s, call, cache, x, slot, i);
+    turn(s, call, K, head_at(s, call, K, t, i), t, room);
+    put_kv_head(s, call, 0, room, slot, i);
+    put_kv_head(s, call, 1, head_at(s, call, V, t, i), slot, i);
 }
 
 static void scatter_qk(const struct qk_scatter *s, const struct ngd_host_call *call, struct ngd_host_run *run,
@@ -91,7 +94,7 @@ static void scatter_qk(const struct qk_scatter *s, const struct ngd_host_call *c
     const int32_t *slots = (const void *)call->ptrs[SLOTS];
     int64_t begin, end;
 
-    ngd_host_split(s->heads + 2 * s->kv_heads, 1, part, parts, &begin, &end);
+    ngd_host_split(s->heads + s->kv_heads, 1, part, parts, &begin, &end);
     for (int64_t t = 0; t < rows; t++) {
         const int64_t slot = slots[t * s->slot_step];
 
