@@ -91,6 +91,21 @@ ngd_status_t ngd_plan_create_reported(struct ngd_graph *graph, const struct ngd_
     return conclude_plan(h, status, plan_p);
 }
 
+ngd_status_t ngd_plan_create_plain(struct ngd_graph *graph, const struct ngd_key *key,
+                                   const struct ngd_graph_options *options, const struct ngd_plan_target *target,
+                                   struct ngd_plan **plan_p, struct ngd_diag *diag)
+{
+    struct holder *h;
+    ngd_status_t status = holder_new(graph, key, &h, diag);
+
+    if (status)
+        return status;
+    h->plan.graph = ngd_graph_ref(graph);
+    h->plan.matmul_precision = (uint8_t)options->matmul_precision;
+    status = ngd_plan_build(&h->plan, NULL, target, NULL, diag);
+    return conclude_plan(h, status, plan_p);
+}
+
 ngd_status_t ngd_plan_restore(struct ngd_graph *source, struct ngd_graph *graph, const struct ngd_key *key,
                               const struct ngd_graph_options *options, const struct ngd_plan_target *target,
                               const struct ngd_plan_layout *layout, struct ngd_plan **plan_p, struct ngd_diag *diag)

@@ -122,6 +122,11 @@ struct ngd_plan_target {
 ngd_status_t ngd_plan_create(struct ngd_graph *graph, const struct ngd_key *key,
                              const struct ngd_graph_options *options, const struct ngd_plan_target *target,
                              struct ngd_plan **plan_p, struct ngd_diag *diag);
+/* Plans the graph as it is. Of the options, only what says how operators compute counts: matmul_precision. So the
+ * results can be compared with those of a plan that passes made. */
+ngd_status_t ngd_plan_create_plain(struct ngd_graph *graph, const struct ngd_key *key,
+                                   const struct ngd_graph_options *options, const struct ngd_plan_target *target,
+                                   struct ngd_plan **plan_p, struct ngd_diag *diag);
 /* Makes a plan with these patterns (NULL: the built-in ones), and reports what each pass did (graphs/pass.h). */
 struct ngd_pass_report;
 struct ngd_pattern_set;

@@ -738,7 +738,8 @@ ngd_status_t ngd_plan_build(struct ngd_plan *plan, const struct ngd_graph_option
         .plan = plan, .graph = plan->graph, .target = target, .options = options, .layout = layout, .diag = diag};
     ngd_status_t status;
 
-    plan->matmul_precision = options ? (uint8_t)options->matmul_precision : NGD_PRECISION_HIGHEST;
+    if (options)
+        plan->matmul_precision = (uint8_t)options->matmul_precision;
     b.inplace = target->inplace && (!options || options->inplace_pass);
     status = make_plan_room(&b);
     if (!status)

@@ -191,8 +191,7 @@ static void compare_states(struct doctor *d, struct ngd_doctor_step *s, struct n
 struct form {
     struct doctor *d;
     struct ngd_graph *graph;
-    const struct ngd_graph_options *options;
-    bool eager;
+    bool passes, eager;
     uint32_t excess;       /* operators that round less than in the step before */
     struct ngd_exec *exec; /* runs this executable instead of capturing the graph; or NULL */
     struct ngd_buffer **own;
@@ -208,7 +207,8 @@ static void form_run(void *arg, struct ngd_slot *slot)
     struct ngd_verify_form form = {.slot = slot,
                                    .graph = f->graph,
                                    .key = &f->d->subject.key,
-                                   .options = f->options,
+                                   .options = &f->d->subject.prog->options,
+                                   .passes = f->passes,
                                    .patterns = f->d->subject.prog->patterns,
                                    .eager = f->eager,
                                    .buffers = f->own,
@@ -378,8 +378,8 @@ static void name_node(struct doctor *d)
 static void run_wholes(struct doctor *d)
 {
     struct ngd_program *prog = d->subject.prog;
-    struct form eager = {.graph = prog->graph, .options = &prog->options, .eager = true};
-    struct form replay = {.graph = prog->graph, .options = &prog->options};
+    struct form eager = {.graph = prog->graph, .passes = true, .eager = true};
+    struct form replay = {.graph = prog->graph, .passes = true};
     struct ngd_gcache_entry *entry;
 
     if (!d->over)

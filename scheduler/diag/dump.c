@@ -101,6 +101,7 @@ ngd_status_t ngd_dump_run(struct ngd_slot *slot, struct ngd_binding *binding, st
         struct ngd_verify_form form = {.slot = slot,
                                        .graph = tapped,
                                        .key = &plan->key,
+                                       .options = &prog->options,
                                        .eager = original(prog) || launch->eager,
                                        .buffers = binding->buffers,
                                        .launch = launch};

@@ -2,9 +2,10 @@
 /*
  * Verified replays (verify_every_n), and what happens to an executable whose replay was wrong.
  *
- * The shadow of a replay is the graph as it was registered, without passes, run operator by operator on the same inputs
- * and on copies that were made of the states before the replay. The two are compared bit by bit if the device promises
- * bits, else within rounding (graphs/compare.h). If they differ, the shadow is taken to be right:
+ * The shadow of a replay is the graph as it was registered, without passes but with the precision of its options, run
+ * operator by operator on the same inputs and on copies that were made of the states before the replay. The two are
+ * compared bit by bit if the device promises bits, else within rounding (graphs/compare.h). If they differ, the shadow
+ * is taken to be right:
  *
  *   - its results are the answer, and its states replace the replay's;
  *   - the executable is dropped;
@@ -273,8 +274,8 @@ static void skip_check(struct check *c, const struct ngd_diag *diag)
                      diag->text);
 }
 
-/* Runs the shadow. options NULL: without passes. */
-static ngd_status_t cast_shadow(struct check *c, const struct ngd_graph_options *options, struct shadow *s,
+/* Runs the shadow. */
+static ngd_status_t cast_shadow(struct check *c, const struct ngd_graph_options *options, bool passes, struct shadow *s,
                                 struct ngd_diag *diag)
 {
     struct ngd_program *prog = c->binding->prog;
@@ -282,6 +283,7 @@ static ngd_status_t cast_shadow(struct check *c, const struct ngd_graph_options 
                                    .graph = prog->graph,
                                    .key = &ngd_exec_plan(c->x->exec)->key,
                                    .options = options,
+                                   .passes = passes,
                                    .patterns = prog->patterns,
                                    .eager = true,
                                    .buffers = s->own,
@@ -301,7 +303,7 @@ static ngd_status_t compare_rounded(struct check *c, bool *same_p, struct ngd_di
     *same_p = agrees_with_shadow(c, &c->plain, but_for_roundings);
     if (!*same_p)
         return NGD_OK;
-    status = cast_shadow(c, &options, &c->rounded, diag);
+    status = cast_shadow(c, &options, true, &c->rounded, diag);
     *same_p = status == NGD_OK && agrees_with_shadow(c, &c->rounded, as_computed);
     return status;
 }
@@ -309,7 +311,7 @@ static ngd_status_t compare_rounded(struct check *c, bool *same_p, struct ngd_di
 static ngd_status_t compare_with_shadow(struct check *c)
 {
     struct ngd_diag diag = {0};
-    ngd_status_t status = cast_shadow(c, NULL, &c->plain, &diag);
+    ngd_status_t status = cast_shadow(c, &c->binding->prog->options, false, &c->plain, &diag);
     const char *result = "same";
     bool same = status == NGD_OK && agrees_with_shadow(c, &c->plain, as_computed);
 

@@ -126,8 +126,10 @@ ngd_status_t ngd_verify_form_run(const struct ngd_verify_form *form, struct ngd_
 
     memset(results_p, 0, sizeof(*results_p));
     key.graph = form->graph->digest;
-    status = ngd_plan_create_reported(form->graph, &key, form->options, ngd_device_target(dev), form->patterns, NULL,
-                                      &plan, diag);
+    status = form->passes
+                 ? ngd_plan_create_reported(form->graph, &key, form->options, ngd_device_target(dev), form->patterns,
+                                            NULL, &plan, diag)
+                 : ngd_plan_create_plain(form->graph, &key, form->options, ngd_device_target(dev), &plan, diag);
     if (status == NGD_OK)
         status = ngd_exec_create(dev, plan, &exec, diag);
     if (status == NGD_OK)

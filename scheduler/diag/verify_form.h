@@ -32,7 +32,8 @@ struct ngd_verify_form {
     struct ngd_slot *slot;
     struct ngd_graph *graph;
     const struct ngd_key *key;               /* sizes to plan for; may be a key of any graph with the same symbols */
-    const struct ngd_graph_options *options; /* NULL = no passes */
+    const struct ngd_graph_options *options; /* of the program */
+    bool passes;                             /* run those of the options */
     struct ngd_pattern_set *patterns;        /* for the passes; NULL = the built-in ones */
     bool eager;
     struct ngd_buffer *const *buffers; /* params, then states */

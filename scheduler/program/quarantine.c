@@ -63,7 +63,8 @@ static struct ngd_quarantined *quarantined_new(struct ngd_program *prog, const s
     ngd_status_t status = NGD_ERR_NO_MEMORY;
 
     if (q)
-        status = ngd_plan_create(prog->graph, key, NULL, ngd_device_target(prog->queue->dev), &plan, NULL);
+        status =
+            ngd_plan_create_plain(prog->graph, key, &prog->options, ngd_device_target(prog->queue->dev), &plan, NULL);
     if (status == NGD_OK)
         status = ngd_exec_create(prog->queue->dev, plan, &q->exec, NULL);
     ngd_plan_unref(plan);

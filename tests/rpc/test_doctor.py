@@ -245,6 +245,34 @@ def roundings():
         assert doctor(c, graph=g).healthy and pb.DOCTOR_VERDICT_ROUNDED not in [s.verdict for s in doctor(c, graph=strict).steps]
 
 
+# With AMX (in CI its emulation), a lower precision gives other bits.
+PRODUCT = graph('  param %w : bf16[272,256] = "w"\n  input %x : f32[2,256]\n  %h = aten.linear(%x, %w)\n  %y = aten.silu(%h)\n'
+                '  return "y" = %y', "product")
+
+
+@test("verified replays, the doctor and dumps: what a lower precision of products loses is no fault, and they lose the same")
+def precisions():
+    row = floats(*[random.Random(i).uniform(-2, 2) for i in range(512)])
+    place = SCRATCH / "precisions"
+    place.mkdir()
+    with Daemon(f"--dump-dir={place}") as daemon, Client(daemon) as c:
+        w = c.allocate(2 * 272 * 256)
+        c.write(w, halves(272 * 256, 3))
+        for precision in ("highest", "high", "medium"):
+            plain = c.register(PRODUCT, {"w": w}, {"matmul_precision": precision}).graph
+            g = c.register(PRODUCT, {"w": w}, {"matmul_precision": precision, "verify_every_n": "1"}).graph
+            want = c.replay(plain, [row]).outputs[0]
+            for _ in range(3):
+                assert c.replay(g, [row]).outputs[0] == want, precision
+            assert "quarantined" not in [e.reason for e in explain(c, g)], precision
+            assert doctor(c, graph=plain).healthy, (precision, doctor(c, graph=plain).verdict)
+            for stage in ("original", "optimized"):
+                dumped = {"dump_tensor_data": "true", "data_dump_stage": stage, "matmul_precision": precision}
+                assert c.replay(c.register(PRODUCT, {"w": w}, dumped).graph, [row]).outputs[0] == want, (precision, stage)
+        counts = dict(re.findall(r'verified_replays_total{result="(\w+)"} (\d+)', daemon.http("/metrics")[1]))
+        assert counts["same"] == "9" and counts.get("different", "0") == "0", counts
+
+
 @test("verified replays: a wrong one is found out in a graph that allows roundings, too")
 def wrong_roundings():
     needs_faults()

@@ -672,6 +672,29 @@ START_TEST(weights_are_counted_once_and_embeddings_by_their_rows)
 }
 END_TEST
 
+START_TEST(plain_plan_has_no_passes_but_the_precision_of_the_options)
+{
+    struct ngd_graph *g = parse_graph(mlp);
+    struct ngd_graph_options options;
+    struct ngd_digest digest = {{0}};
+    struct ngd_plan *plain, *with;
+    struct ngd_key key;
+
+    ngd_graph_options_init(&options);
+    ck_assert_int_eq(ngd_graph_options_set(&options, "matmul_precision", "medium", NULL), NGD_OK);
+    ck_assert_int_eq(ngd_key_make(g, &digest, (int64_t[]){3}, 1, &key, NULL), NGD_OK);
+    ck_assert_int_eq(ngd_plan_create_plain(g, &key, &options, &stub_target, &plain, NULL), NGD_OK);
+    ck_assert_int_eq(ngd_plan_create(g, &key, &options, &stub_target, &with, NULL), NGD_OK);
+    ck_assert_int_eq(plain->matmul_precision, NGD_PRECISION_MEDIUM);
+    ck_assert_int_eq(with->matmul_precision, NGD_PRECISION_MEDIUM);
+    ck_assert_ptr_eq(plain->graph, g);
+    ck_assert_ptr_ne(with->graph, g);
+    ngd_plan_unref(with);
+    ngd_plan_unref(plain);
+    ngd_graph_unref(g);
+}
+END_TEST
+
 START_TEST(plan_keeps_its_graph_and_lives_until_the_last_unref)
 {
     struct ngd_plan *p = make_plan(mlp, (int64_t[]){3}, 1, &stub_target); /* the graph's own reference is gone */
@@ -696,4 +719,6 @@ UNIT_MAIN("graphs/plan", mlp_with_a_bucket_symbol_prints_its_plan, in_place_resu
           keys_of_other_graphs_and_values_out_of_range_are_refused, sizes_beyond_63_bits_are_refused,
           every_failed_allocation_is_reported_and_leaks_nothing,
           decoder_of_28_layers_is_planned_within_5_percent_of_its_bound,
-          weights_are_counted_once_and_embeddings_by_their_rows, plan_keeps_its_graph_and_lives_until_the_last_unref)
+          weights_are_counted_once_and_embeddings_by_their_rows,
+          plain_plan_has_no_passes_but_the_precision_of_the_options,
+          plan_keeps_its_graph_and_lives_until_the_last_unref)
