@@ -4,12 +4,12 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Says that no column is in a group. */
+/* Says that the file names no groups: all elements are -1 (compressed-tensors) or 0 (some programs for GPTQ). */
 static bool has_no_groups(const int32_t *index, size_t n)
 {
     size_t i = 0;
 
-    while (i < n && index[i] == -1)
+    while (i < n && index[i] == index[0] && (index[0] == -1 || index[0] == 0))
         i++;
     return i == n;
 }

@@ -14,7 +14,7 @@ enum npugraph__order { NPUGRAPH__ORDER_SAME, NPUGRAPH__ORDER_OTHER, NPUGRAPH__OR
 /*
  * index: the group of each of n columns; groups have `group` columns each, which divides n. Gives the columns by their
  * groups, those of a group in the order of the weight. SAME: that is the order that they have, or index names no groups
- * (-1, as compressed-tensors writes it). WRONG: *at_p is the first column that is in no group, or in one that is full.
+ * (all -1 or all 0). WRONG: *at_p is the first column that is in no group, or in one that is full.
  * order: has n elements, and room for one more for each group.
  */
 enum npugraph__order npugraph__column_order(const int32_t *index, size_t n, size_t group, int32_t *order, size_t *at_p);

@@ -265,6 +265,10 @@ def ordered(daemon):
     none = {f"model.layers.0.{n}.weight_g_idx": ("I32", [k], b"\xff" * 4 * k) for n in LINEARS
             for k in [128 if n == "mlp.down_proj" else 64]}
     compare(daemon, config, {**packed, **none}, values, form.config())
+    form = Form("gptq", 4, 32, True)
+    config, packed, values = checkpoint(form)  # as some programs for GPTQ write it
+    none = {key: (dtype, shape, bytes(len(content))) for key, (dtype, shape, content) in packed.items() if key.endswith("g_idx")}
+    compare(daemon, config, {**packed, **none}, values, form.config())
 
 
 def changed(daemon, path, key, rows, columns, order):
@@ -432,7 +436,7 @@ def refusals(daemon):
     config, packed, _ = checkpoint(form)
     index = list(struct.unpack("<64i", packed[q + "g_idx"][2]))
     for bad, at in (([0] * 31 + [1] * 33, 63), ([0] * 32 + [2] * 32, 32), (index[:40] + [-1] + index[41:], 40), ([5] * 64, 0),
-                    ([0] * 64, 32), (index[:2] + [2**31 - 1] + index[3:], 2), ([-2**31] * 64, 0)):
+                    (index[:2] + [2**31 - 1] + index[3:], 2), ([-2**31] * 64, 0)):
         says(daemon, config, {**packed, q + "g_idx": ("I32", [64], struct.pack("<64i", *bad))}, form.config(), q + "g_idx", f"column {at} ",
              "2 groups of 32")
     for bad in (("I32", [65], bytes(260)), ("I64", [64], bytes(512)), ("I32", [8, 8], bytes(256))):

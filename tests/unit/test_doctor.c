@@ -48,6 +48,7 @@ static float tried(struct bed *bed, struct ngd_program *prog, struct ngd_pattern
                                    .graph = prog->graph,
                                    .key = &key,
                                    .options = &prog->options,
+                                   .passes = true,
                                    .patterns = patterns,
                                    .launch = &launch};
     float y;
