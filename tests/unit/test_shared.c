@@ -156,7 +156,7 @@ END_TEST
 
 START_TEST(blocks_are_kept_and_larger_ones_replace_them)
 {
-    struct ngd_blocks blocks = {0};
+    struct ngd_blocks blocks = {{NULL}};
     struct ngd_block *a = ngd_blocks_take(&blocks, 100), *b = ngd_blocks_take(&blocks, 0), *c;
 
     ck_assert_ptr_nonnull(a);
@@ -172,8 +172,8 @@ START_TEST(blocks_are_kept_and_larger_ones_replace_them)
     memset(c->data, 1, c->bytes);
     ngd_blocks_give(&blocks, a);
     ngd_blocks_give(&blocks, c);
-    ngd_blocks_give(&blocks, ngd_blocks_take(&(struct ngd_blocks){0}, 1));  /* a third one is not kept */
-    ngd_blocks_give(&blocks, ngd_blocks_take(&blocks, NGD_BLOCKS_MAX + 1)); /* nor a very large one */
+    ngd_blocks_give(&blocks, ngd_blocks_take(&(struct ngd_blocks){{NULL}}, 1)); /* a third one is not kept */
+    ngd_blocks_give(&blocks, ngd_blocks_take(&blocks, NGD_BLOCKS_MAX + 1));     /* nor a very large one */
     ngd_mem_fail_after(0);
     ck_assert_ptr_null(ngd_blocks_take(&blocks, 1 << 20));
     ngd_mem_fail_after(-1);
