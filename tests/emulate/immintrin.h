@@ -471,28 +471,19 @@ NGD_LANES int32_t ngd_emulate_reduce_add_epi32(__m512i v)
 }
 #define _mm512_reduce_add_epi32 ngd_emulate_reduce_add_epi32
 
-/* In halves, as the compiler's own function does. */
-NGD_LANES float ngd_emulate_reduce_min_ps(__m512 v)
+/* In halves, as the compiler's own functions do. */
+NGD_LANES float ngd_emulate_reduce_ps(__m512 v, int largest)
 {
     union ngd_e512 x = {.ps = v};
 
     for (int n = 8; n > 0; n /= 2)
         for (int i = 0; i < n; i++)
-            x.f[i] = x.f[i] < x.f[i + n] ? x.f[i] : x.f[i + n];
+            if (largest ? !(x.f[i] > x.f[i + n]) : !(x.f[i] < x.f[i + n]))
+                x.f[i] = x.f[i + n];
     return x.f[0];
 }
-#define _mm512_reduce_min_ps ngd_emulate_reduce_min_ps
-
-NGD_LANES float ngd_emulate_reduce_max_ps(__m512 v)
-{
-    union ngd_e512 x = {.ps = v};
-
-    for (int n = 8; n > 0; n /= 2)
-        for (int i = 0; i < n; i++)
-            x.f[i] = x.f[i] > x.f[i + n] ? x.f[i] : x.f[i + n];
-    return x.f[0];
-}
-#define _mm512_reduce_max_ps ngd_emulate_reduce_max_ps
+#define _mm512_reduce_min_ps(v) ngd_emulate_reduce_ps(v, 0)
+#define _mm512_reduce_max_ps(v) ngd_emulate_reduce_ps(v, 1)
 
 /* ---- permuting ---- */
 

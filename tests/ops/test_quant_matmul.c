@@ -435,6 +435,30 @@ START_TEST(many_rows_of_each_form_and_precision_are_right)
 }
 END_TEST
 
+/* Compares the first rows of a product of p->m rows with products that have only these. */
+static void check_fewer_rows(const struct product *p, const int64_t *rows, size_t n_rows, struct random *r)
+{
+    const size_t row = (size_t)p->n * ngd_dtype_bytes(p->xt);
+    char *all = malloc((size_t)p->m * row), *y = malloc((size_t)p->m * row);
+    struct product fewer = *p;
+    struct operands o;
+
+    operands_open(&o, p, r);
+    EACH_ISA (isa) {
+        run_rows(&benches[isa], p, &o, all);
+        for (size_t i = 0; i < n_rows; i++) {
+            fewer.m = rows[i];
+            run_rows(&benches[isa], &fewer, &o, y);
+            ck_assert_msg(memcmp(all, y, (size_t)rows[i] * row) == 0,
+                          "%s, N %lld, K %lld, group %lld: %lld rows differ from %lld", benches[isa].name,
+                          (long long)p->n, (long long)p->k, (long long)p->group, (long long)rows[i], (long long)p->m);
+        }
+    }
+    operands_close(&o);
+    free(all);
+    free(y);
+}
+
 /* A sequence's bits are what they are alone: the number of rows of a step changes no row. */
 START_TEST(a_row_has_the_same_bits_among_others)
 {
@@ -445,34 +469,16 @@ START_TEST(a_row_has_the_same_bits_among_others)
     benches_open(benches);
     for (size_t i = 0; i < 11; i++) { /* the seventh is i8 alone; then f8, and f4 */
         const size_t s = i < 7 ? i : i < 10 ? 2 * (i - 7) : 2;
-        struct product p = {.xt = types[i % N_TYPES].x,
-                            .st = i == 10 ? NGD_U8 : types[i % N_TYPES].s,
-                            .ot = types[i % N_TYPES].o,
-                            .int4 = i < 7 && i % 2 == 1,
-                            .f8 = i >= 7 && i < 10,
-                            .f4 = i == 10};
-        struct operands o;
-        char *all, *y;
-        size_t row;
+        const struct product p = {.xt = types[i % N_TYPES].x,
+                                  .st = i == 10 ? NGD_U8 : types[i % N_TYPES].s,
+                                  .ot = types[i % N_TYPES].o,
+                                  .int4 = i < 7 && i % 2 == 1,
+                                  .f8 = i >= 7 &&
+                                        i<10, .f4 = i == 10, .m = 16, .n = some[s / 2][0], .k = some[s / 2][1],
+                                          .group = some[s / 2][2], .offset = i> 3 &&
+                                        i < 7};
 
-        p.m = 16, p.n = some[s / 2][0], p.k = some[s / 2][1], p.group = some[s / 2][2];
-        p.offset = i > 3 && i < 7;
-        row = (size_t)p.n * ngd_dtype_bytes(p.xt);
-        all = malloc(16 * row), y = malloc(16 * row);
-        operands_open(&o, &p, &r);
-        EACH_ISA (isa) {
-            p.m = 16;
-            run_rows(&benches[isa], &p, &o, all);
-            for (size_t j = 0; j < sizeof(rows) / sizeof(rows[0]); j++) {
-                p.m = rows[j];
-                run_rows(&benches[isa], &p, &o, y);
-                ck_assert_msg(memcmp(all, y, (size_t)p.m * row) == 0, "%s, case %zu: %lld rows differ from 16",
-                              benches[isa].name, i, (long long)p.m);
-            }
-        }
-        operands_close(&o);
-        free(all);
-        free(y);
+        check_fewer_rows(&p, rows, sizeof(rows) / sizeof(rows[0]), &r);
     }
     benches_close(benches);
 }
@@ -486,34 +492,18 @@ START_TEST(a_row_has_the_same_bits_among_many)
 
     benches_open(benches);
     for (size_t i = 0; i < 6; i++) {
-        struct product p = {.xt = types[i % N_TYPES].x,
-                            .st = types[i % N_TYPES].s,
-                            .ot = types[i % N_TYPES].o,
-                            .int4 = i % 2,
-                            .offset = i % 3 == 1,
-                            .m = 530,
-                            .n = 33,
-                            .k = 1992,
-                            .group = i % 2 ? 32 : 0};
-        const size_t row = (size_t)p.n * ngd_dtype_bytes(p.xt);
-        char *all = malloc(530 * row), *y = malloc(530 * row);
-        struct operands o;
+        const struct product p = {.xt = types[i % N_TYPES].x,
+                                  .st = types[i % N_TYPES].s,
+                                  .ot = types[i % N_TYPES].o,
+                                  .int4 = i % 2,
+                                  .offset = i % 3 == 1,
+                                  .m = 530,
+                                  .n = 33,
+                                  .k = 1992,
+                                  .group = i % 2 ? 32 : 0};
 
-        operands_open(&o, &p, &r);
         benches_precision(benches, (int)(i / 2));
-        EACH_ISA (isa) {
-            p.m = 530;
-            run_rows(&benches[isa], &p, &o, all);
-            for (size_t j = 0; j < sizeof(rows) / sizeof(rows[0]); j++) {
-                p.m = rows[j];
-                run_rows(&benches[isa], &p, &o, y);
-                ck_assert_msg(memcmp(all, y, (size_t)p.m * row) == 0, "%s, case %zu: %lld rows differ from 530",
-                              benches[isa].name, i, (long long)p.m);
-            }
-        }
-        operands_close(&o);
-        free(all);
-        free(y);
+        check_fewer_rows(&p, rows, sizeof(rows) / sizeof(rows[0]), &r);
     }
     benches_close(benches);
 }

@@ -18,7 +18,6 @@
 #define WIDE_ROWS      NGD_GEMM_WIDE_ROWS
 #define COLS_PER_UNIT  16          /* for dot and axpy: 64 bytes of f32 results, so that parts share no line of y */
 #define COLS_PER_TILES 32          /* for tiles: two tiles of A */
-#define TILES_FROM     (64 << 10)  /* elements of w; with fewer, setting up tiles takes longer than the product */
 #define TILES_ROOM     (1 << 20)   /* bytes of x that are laid out for one pass: half of an L2 cache */
 #define PANELS_ROOM    (2 << 20)   /* the same for panels, which pay for filling a panel in each pass */
 #define PANELS_ROWS    64          /* but no fewer rows */
@@ -212,6 +211,11 @@ static bool has_panels(const struct ngd_gemm *g)
     return g->way == NGD_GEMM_PANELS;
 }
 
+static bool on_amx(const struct ngd_gemm *g)
+{
+    return has_tiles(g) || has_panels(g);
+}
+
 /* Returns how many rows of x fit in a room when they are laid out for AMX: a multiple of 16 from `least` to `most`. */
 static int64_t rows_in(const struct ngd_gemm *g, int64_t room, int64_t least, int64_t most)
 {
@@ -260,7 +264,7 @@ NGD_GEMM_API void ngd_gemm_pass(const struct ngd_gemm *g, int64_t rows, int64_t 
 
 NGD_GEMM_API bool ngd_gemm_lays_out(const struct ngd_gemm *g, int64_t rows)
 {
-    return g->k > 0 && (g->way == NGD_GEMM_DOT || ((has_tiles(g) || has_panels(g)) && rows <= pass_rows(g, rows)));
+    return g->k > 0 && (g->way == NGD_GEMM_DOT || (on_amx(g) && rows <= pass_rows(g, rows)));
 }
 
 #if defined(NGD_HAVE_AMX)
@@ -300,7 +304,7 @@ static void gemm_tiles(const struct ngd_gemm *g, const struct ngd_gemm_data *d, 
 
 NGD_GEMM_API void ngd_gemm_lay_out(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows)
 {
-    if (has_tiles(g) || has_panels(g)) {
+    if (on_amx(g)) {
         gemm_lay_out_tiles(g, d, 0, rows);
         return;
     }
@@ -334,7 +338,7 @@ NGD_GEMM_API void ngd_gemm_columns(const struct ngd_gemm *g, const struct ngd_ge
     ngd_gemm_pass(g, rows, pass, &m0, &m1);
     if (g->k == 0)
         put_zeros(g, d, rows, n0, n1);
-    else if (has_tiles(g) || has_panels(g))
+    else if (on_amx(g))
         gemm_tiles(g, d, pass, m0, m1, n0, n1);
     else if (is_wide(g))
         gemm_wide(g, d, m0, m1, n0, n1);
@@ -449,22 +453,7 @@ static uint64_t choose_way(struct ngd_gemm *g)
 #if defined(NGD_HAVE_AMX)
 static bool tiles_fit(const struct ngd_gemm *g)
 {
-    return g->nk && g->wt == NGD_BF16 && g->n >= 16 && g->k >= 32 && g->n * g->k >= TILES_FROM;
-}
-
-static uint64_t amx_workspace(const struct ngd_gemm *g)
-{
-    struct ngd_gemm copy = *g;
-
-    if (tiles_fit(g)) {
-        copy.way = NGD_GEMM_TILES;
-        return ngd_gemm_amx_bytes(&copy, g->m < tiles_rows(g) ? g->m : tiles_rows(g));
-    }
-    if (ngd_gemm_panel_fits(g)) {
-        copy.way = NGD_GEMM_PANELS;
-        return ngd_gemm_panel_bytes(&copy, g->m < panels_rows(g) ? g->m : panels_rows(g));
-    }
-    return 0;
+    return g->nk && g->wt == NGD_BF16 && g->n >= 16 && g->k >= 32 && g->n * g->k >= NGD_GEMM_TILES_FROM;
 }
 
 static void choose_amx(struct ngd_gemm *g)
@@ -473,6 +462,19 @@ static void choose_amx(struct ngd_gemm *g)
         g->way = NGD_GEMM_TILES;
     else if (ngd_gemm_panel_fits(g))
         g->way = NGD_GEMM_PANELS;
+}
+
+static uint64_t amx_workspace(const struct ngd_gemm *g)
+{
+    struct ngd_gemm copy = *g;
+    int64_t rows;
+
+    choose_amx(&copy);
+    if (!on_amx(&copy))
+        return 0;
+    rows = pass_rows(&copy, g->m);
+    rows = g->m < rows ? g->m : rows;
+    return has_tiles(&copy) ? ngd_gemm_amx_bytes(&copy, rows) : ngd_gemm_panel_bytes(&copy, rows);
 }
 #else
 static uint64_t amx_workspace(const struct ngd_gemm *g)
@@ -576,7 +578,7 @@ double ngd_gemm_cost(const struct ngd_gemm *g, ngd_isa_t isa)
     static const double flops_per_ns[NGD_ISA_MAX] = {2, 25, 50, 50, 50};
     const double weights = (double)g->n * (double)g->k * (double)g->batch;
     const double read = weights * weight_bytes(g) / 10,
-                 math = 2 * weights * (double)g->m / (has_tiles(g) || has_panels(g) ? 300 : flops_per_ns[isa]);
+                 math = 2 * weights * (double)g->m / (on_amx(g) ? 300 : flops_per_ns[isa]);
 
     return 50 + (read > math ? read : math);
 }

@@ -39,7 +39,8 @@
 #define NGD_GEMM_MC 192 /* rows per pass over a tile: their sums are 48 KiB */
 #define NGD_GEMM_RB 24  /* rows per call of the multiplying kernel */
 
-#define NGD_GEMM_PASS_ROWS 512 /* most rows of a pass, in any way */
+#define NGD_GEMM_PASS_ROWS  512        /* most rows of a pass, in any way */
+#define NGD_GEMM_TILES_FROM (64 << 10) /* elements of w; with fewer, setting up tiles takes longer than the product */
 
 #define NGD_GEMM_FEW_ROWS  8  /* actual rows up to which a `wide` product does not fill a block */
 #define NGD_GEMM_WIDE_ROWS 48 /* planned rows from which on `wide` is chosen */

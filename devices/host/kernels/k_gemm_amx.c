@@ -53,16 +53,11 @@ static struct layout layout_of(const struct ngd_gemm *g, int64_t rows, bool only
     return l;
 }
 
-static int64_t amx_steps(const struct ngd_gemm *g)
-{
-    return (g->k + DEPTH - 1) / DEPTH;
-}
-
 uint64_t ngd_gemm_amx_bytes(const struct ngd_gemm *g, int64_t rows)
 {
     const int64_t blocks = (rows + TILE_ROWS - 1) / TILE_ROWS;
 
-    return (uint64_t)(blocks * ngd_gemm_x_terms(g) * amx_steps(g)) * TILE_BYTES;
+    return (uint64_t)(blocks * ngd_gemm_x_terms(g) * ngd_tile_steps(g->k)) * TILE_BYTES;
 }
 
 /* ---- rows of x ------------------------------------------------------------------------------------------ */
@@ -331,7 +326,7 @@ static void one_block(const struct ngd_gemm *g, const struct ngd_gemm_data *d, c
 void ngd_gemm_amx_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
                       int64_t n1, const char *x)
 {
-    const int64_t rows = m1 - m0, steps = amx_steps(g);
+    const int64_t rows = m1 - m0, steps = ngd_tile_steps(g->k);
     const bool only = rows <= TILE_ROWS;
     const struct layout widest = layout_of(g, only ? rows : TILE_ROWS, only);
 

@@ -17,9 +17,9 @@
 #include "devices/host/kernels/k_gemm_tile_impl.h"
 #include <string.h>
 
-#define DEPTH      1024                          /* of a panel, in elements of K */
-#define QUADS      (NGD_GEMM_NT / NGD_TILE_ROWS) /* tiles side by side in a panel */
-#define PANEL_FROM (64 << 10) /* elements of w; with fewer, setting up tiles takes longer than the product */
+#define DEPTH     1024                          /* of a panel, in elements of K */
+#define QUADS     (NGD_GEMM_NT / NGD_TILE_ROWS) /* tiles side by side in a panel */
+#define TILE_SUMS (NGD_TILE_ROWS * NGD_TILE_ROWS)
 
 /* Returns true if the panel has integers, whose scales are left for the sums. */
 static bool has_integers(const struct ngd_gemm *g)
@@ -27,7 +27,7 @@ static bool has_integers(const struct ngd_gemm *g)
     return g->quant.group >= g->k && g->quant.i_offset == 0xff && g->quant.form != NGD_QUANT_F8;
 }
 
-/* Returns the terms that w has exactly, or with those of a rounded product of an offset's sum and a scale. */
+/* Returns the bf16 terms that add up to any weight: an f32 if an offset is added to the number before the scale. */
 static int64_t all_terms(const struct ngd_gemm *g)
 {
     static const int number_bits[NGD_QUANT_FORMS] = {
@@ -51,17 +51,12 @@ static int64_t w_terms(const struct ngd_gemm *g)
     return all < limit ? all : limit;
 }
 
-static int64_t panel_steps(int64_t k)
-{
-    return (k + NGD_TILE_DEPTH - 1) / NGD_TILE_DEPTH;
-}
-
 bool ngd_gemm_panel_fits(const struct ngd_gemm *g)
 {
     const bool other = (g->wt == NGD_F16 || g->wt == NGD_F32) && g->nk && ngd_gemm_term_limit(g) < 3;
 
     return g->m >= NGD_GEMM_WIDE_ROWS && g->n >= NGD_GEMM_NT / 2 && g->k >= NGD_TILE_DEPTH &&
-           g->n * g->k >= PANEL_FROM && (g->quant.group || other);
+           g->n * g->k >= NGD_GEMM_TILES_FROM && (g->quant.group || other);
 }
 
 /* What a thread's workspace has behind the rows of x. */
@@ -73,7 +68,7 @@ struct panel_room {
 static uint64_t divide_room(const struct ngd_gemm *g, int64_t rows, char *workspace, struct panel_room *room)
 {
     const int64_t blocks = (rows + NGD_TILE_ROWS - 1) / NGD_TILE_ROWS,
-                  depth = g->k < DEPTH ? panel_steps(g->k) : DEPTH / NGD_TILE_DEPTH;
+                  depth = g->k < DEPTH ? ngd_tile_steps(g->k) : DEPTH / NGD_TILE_DEPTH;
     const uint64_t x = ngd_gemm_amx_bytes(g, rows), panel = (uint64_t)(depth * w_terms(g) * QUADS) * NGD_TILE_BYTES,
                    sums = (uint64_t)(blocks * QUADS) * NGD_TILE_BYTES;
 
@@ -89,7 +84,8 @@ uint64_t ngd_gemm_panel_bytes(const struct ngd_gemm *g, int64_t rows)
 
 /* ---- filling ------------------------------------------------------------------------------------------- */
 
-/* As ngd_tile_term, for elements of which none is infinite or a NaN that matters below its upper half. */
+/* As ngd_tile_term, without its care for infinities, whose rest becomes NaN. The NaN of f8 and of scales are in the
+ * upper half. */
 static inline __m512i plain_term(__m512 *x)
 {
     const __m512i hi = _mm512_and_si512(_mm512_castps_si512(*x), _mm512_set1_epi32((int)0xffff0000));
@@ -180,8 +176,6 @@ static inline void multiply_term(const struct panel_block *p, int64_t t, const c
 
 static void load_sums(const struct panel_block *p)
 {
-    const int64_t second = NGD_TILE_BYTES / (int64_t)sizeof(float);
-
     if (p->first) {
         NGD_TILE_ZERO(0);
         NGD_TILE_ZERO(1);
@@ -191,13 +185,12 @@ static void load_sums(const struct panel_block *p)
     }
     NGD_TILE_LOAD(0, p->sums[0], NGD_TILE_LINE);
     NGD_TILE_LOAD(1, p->sums[1], NGD_TILE_LINE);
-    NGD_TILE_LOAD(2, p->sums[0] + second, NGD_TILE_LINE);
-    NGD_TILE_LOAD(3, p->sums[1] + second, NGD_TILE_LINE);
+    NGD_TILE_LOAD(2, p->sums[0] + TILE_SUMS, NGD_TILE_LINE);
+    NGD_TILE_LOAD(3, p->sums[1] + TILE_SUMS, NGD_TILE_LINE);
 }
 
 static void multiply_block(const struct panel_block *p)
 {
-    const int64_t second = NGD_TILE_BYTES / (int64_t)sizeof(float);
     const char *a = p->a, *b0 = p->b[0], *b1 = p->b[1];
 
     load_sums(p);
@@ -205,10 +198,10 @@ static void multiply_block(const struct panel_block *p)
         for (int64_t t = 0; t < p->w_terms; t++)
             multiply_term(p, t, a + t * QUADS * NGD_TILE_BYTES, b0, b1);
     NGD_TILE_STORE(0, p->sums[0], NGD_TILE_LINE);
-    NGD_TILE_STORE(2, p->sums[0] + second, NGD_TILE_LINE);
+    NGD_TILE_STORE(2, p->sums[0] + TILE_SUMS, NGD_TILE_LINE);
     if (p->two) {
         NGD_TILE_STORE(1, p->sums[1], NGD_TILE_LINE);
-        NGD_TILE_STORE(3, p->sums[1] + second, NGD_TILE_LINE);
+        NGD_TILE_STORE(3, p->sums[1] + TILE_SUMS, NGD_TILE_LINE);
     }
 }
 
@@ -217,9 +210,9 @@ static void multiply_panel(const struct ngd_gemm *g, const char *x, int64_t rows
                            int64_t depth, const struct panel_room *room)
 {
     const int64_t blocks = (rows + NGD_TILE_ROWS - 1) / NGD_TILE_ROWS, b_step = ngd_gemm_x_terms(g) * NGD_TILE_BYTES,
-                  block = panel_steps(g->k) * b_step, sums = QUADS * NGD_TILE_BYTES / (int64_t)sizeof(float);
+                  block = ngd_tile_steps(g->k) * b_step, sums = QUADS * TILE_SUMS;
     struct panel_block p = {
-        .steps = panel_steps(depth),
+        .steps = ngd_tile_steps(depth),
         .a_step = w_terms(g) * QUADS * NGD_TILE_BYTES,
         .b_step = b_step,
         .w_terms = w_terms(g),
@@ -234,10 +227,10 @@ static void multiply_panel(const struct ngd_gemm *g, const char *x, int64_t rows
         p.b[0] = x + i * block;
         p.b[1] = p.two ? p.b[0] + block : p.b[0];
         for (int64_t c = 0; c < cols; c += 2 * NGD_TILE_ROWS) {
-            const int64_t at = c / NGD_TILE_ROWS * NGD_TILE_BYTES;
+            const int64_t q = c / NGD_TILE_ROWS;
 
-            p.a = room->panel + at;
-            p.sums[0] = room->sums + i * sums + at / (int64_t)sizeof(float);
+            p.a = room->panel + q * NGD_TILE_BYTES;
+            p.sums[0] = room->sums + i * sums + q * TILE_SUMS;
             p.sums[1] = p.two ? p.sums[0] + sums : p.sums[0];
             multiply_block(&p);
         }
@@ -252,7 +245,7 @@ static void put_panel_block(const struct ngd_gemm *g, const struct ngd_gemm_data
 {
     _Alignas(64) float y[NGD_TILE_ROWS][NGD_GEMM_NT];
 
-    for (int64_t q = 0; q < QUADS; q++, sums += NGD_TILE_BYTES / sizeof(float)) {
+    for (int64_t q = 0; q < QUADS; q++, sums += TILE_SUMS) {
         const __m512 scale = _mm512_loadu_ps(scales + q * NGD_TILE_ROWS);
         __m512i v[NGD_TILE_ROWS];
 
@@ -273,7 +266,7 @@ static void put_panel(const struct ngd_gemm *g, const struct ngd_gemm_data *d, c
 
     for (int64_t c = 0; c < NGD_GEMM_NT; c++)
         scales[c] = has_integers(g) && c < cols ? ngd_gemm_quant_scale(g, d, n + c) : 1;
-    for (int64_t m = m0; m < m1; m += NGD_TILE_ROWS, sums += QUADS * NGD_TILE_BYTES / sizeof(float))
+    for (int64_t m = m0; m < m1; m += NGD_TILE_ROWS, sums += QUADS * TILE_SUMS)
         put_panel_block(g, d, sums, m, m1 - m < NGD_TILE_ROWS ? m1 - m : NGD_TILE_ROWS, n, cols, scales);
 }
 

@@ -35,6 +35,12 @@ struct ngd_tile_config {
 #define NGD_TILE_RELEASE()    __asm__ volatile("tilerelease" ::)
 #endif
 
+/* Returns the tiles that k elements of K take. */
+static inline int64_t ngd_tile_steps(int64_t k)
+{
+    return (k + NGD_TILE_DEPTH - 1) / NGD_TILE_DEPTH;
+}
+
 /* Configures tiles of 16 rows of 64 bytes. */
 static inline struct ngd_tile_config ngd_tile_full(void)
 {
