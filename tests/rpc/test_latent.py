@@ -3,15 +3,14 @@
 """A model with a latent KV cache (MLA): what its cache takes, and that sequences say beside others what they say alone. The same
 of a model with quantised weights, of which one becomes floats."""
 import struct
-import threading
 
 from harness import *
+from sequences import *
 
 MODEL = SOURCE / "tests" / "golden" / "deepseek_lite"
 CONFIG = json.loads((MODEL / "config.json").read_text())
 PROMPTS = [[(5 + 7 * i + 3 * k * k) % 118 for k in range(3 + 9 * i)] for i in range(5)]
 QUANTISED = SOURCE / "tests" / "golden" / "deepseek_fp8"
-TOKENS = 16
 # Bytes of a token: a latent and the turned part of a key for each layer, in f32, for all heads together.
 TOKEN_BYTES = CONFIG["num_hidden_layers"] * (CONFIG["kv_lora_rank"] + CONFIG["qk_rope_head_dim"]) * 4
 
@@ -21,48 +20,17 @@ if CTL is None:
 
 def load(daemon, name, *options, path=MODEL):
     with Client(daemon, session=False) as c:
-        if name in [m.name for m in c.call("Sequences/ListModels", pb.ListModelsRequest()).models]:
+        if listed(c, name):
             return
     subprocess.run([CTL, "--quiet", "--address", daemon.address, "load", str(path), "--name", name, "--max-context", "128", *options],
                    check=True, capture_output=True)
-
-
-def model(c, name):
-    return next(m for m in c.call("Sequences/ListModels", pb.ListModelsRequest()).models if m.name == name)
-
-
-def start(c, prompt, name="latent", **kwargs):
-    return c.call("Sequences/Open", pb.OpenRequest(model=name, prompt=prompt, **kwargs))
-
-
-def step(c, sequence, **kwargs):
-    return c.call("Sequences/Step", pb.StepRequest(sequence=sequence, **kwargs))
-
-
-def generate(c, sequence, n):
-    return [t for m in c.call("Sequences/Generate", pb.GenerateRequest(sequence=sequence, max_tokens=n, ignore_stop=True)) for t in m.tokens]
-
-
-def close(c, sequence):
-    c.call("Sequences/Close", pb.CloseRequest(sequence=sequence))
-
-
-def told(c, prompt, name="latent"):
-    """The tokens behind a prompt and the logits of the last one."""
-    s = start(c, prompt, name, want_logits=True)
-    q, tokens = s.sequence, []
-    for _ in range(TOKENS):
-        tokens.append(s.token)
-        s = step(c, q, want_logits=True)
-    close(c, q)
-    return tokens, s.logits
 
 
 @test("the cache has a latent and a turned part for each token and layer, not keys and values of each head")
 def sizes(daemon):
     load(daemon, "latent")
     with Client(daemon) as c:
-        m = model(c, "latent")
+        m = listed(c, "latent")
     assert m.kv_bytes == m.num_blocks * m.block_size * TOKEN_BYTES, (TOKEN_BYTES, m)
     by_heads = CONFIG["num_attention_heads"] * (CONFIG["qk_nope_head_dim"] + CONFIG["qk_rope_head_dim"] + CONFIG["v_head_dim"])
     assert TOKEN_BYTES * 4 < by_heads * CONFIG["num_hidden_layers"] * 4, (TOKEN_BYTES, by_heads)
@@ -71,37 +39,16 @@ def sizes(daemon):
     assert int(shown["kv_bytes"]) == m.kv_bytes, shown
 
 
-def together(daemon, name):
-    with Client(daemon) as c:
-        alone = [told(c, prompt, name) for prompt in PROMPTS]
-    answers, errors = {}, []
-
-    def work(i):
-        try:
-            with Client(daemon) as mine:
-                answers[i] = told(mine, PROMPTS[i % len(PROMPTS)], name)
-        except Exception as e:
-            errors.append(e)
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(10)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not errors, errors
-    assert len(answers) == 10 and all(answers[i] == alone[i % len(PROMPTS)] for i in answers)
-
-
 @test("ten sequences at once have the tokens and the logits' bits that each has alone")
 def of_floats(daemon):
     load(daemon, "latent")
-    together(daemon, "latent")
+    same_beside_others(daemon, "latent", PROMPTS)
 
 
 @test("the same with weights in FP8")
 def quantised(daemon):
     load(daemon, "fp8", path=QUANTISED)
-    together(daemon, "fp8")
+    same_beside_others(daemon, "fp8", PROMPTS)
 
 
 def in_bf16(path):
@@ -138,7 +85,7 @@ def made(daemon):
         for name, size in (("fp8", 4), ("narrow", 2)):
             mine = [b.bytes for b in held if b.label.startswith(name + " ") and "kv_b_proj" in b.label]
             assert mine == [numbers * size] * config["num_hidden_layers"], (name, mine, [b.label for b in held])
-        wide, narrow = (struct.unpack(f"<{config['vocab_size']}f", told(c, PROMPTS[2], name)[1]) for name in ("fp8", "narrow"))
+        wide, narrow = (struct.unpack(f"<{config['vocab_size']}f", told(c, name, PROMPTS[2])[1]) for name in ("fp8", "narrow"))
     most = max(abs(v) for v in wide)
     assert 0 < max(abs(a - b) for a, b in zip(wide, narrow)) < 0.05 * most, (most, wide[:4], narrow[:4])
 
@@ -149,50 +96,21 @@ def sliced(daemon):
     load(daemon, "slices", "--chunk", "7", "--no-prefix-sharing")
     with Client(daemon) as c:
         for prompt in PROMPTS:
-            assert told(c, prompt)[0] == told(c, prompt, "slices")[0]
+            assert told(c, "latent", prompt)[0] == told(c, "slices", prompt)[0]
 
 
 @test("a prompt that begins like another one takes its latents; forks and drafts say what plain steps say")
 def shared(daemon):
     load(daemon, "latent")
     with Client(daemon) as c:
-        long = [3 + i * i % 110 for i in range(70)]
-        q = start(c, long)
-        assert q.shared_tokens == 0
-        text = generate(c, q.sequence, TOKENS)
-        again = start(c, long)
-        assert again.shared_tokens == 64 and again.token == q.token and generate(c, again.sequence, TOKENS) == text
-        close(c, q.sequence)
-        close(c, again.sequence)
-        first = start(c, long).sequence
-        assert generate(c, first, 5) == text[:5]
-        copy = c.call("Sequences/Fork", pb.ForkRequest(sequence=first)).sequence
-        step(c, copy, forced=pb.TokenChoice(token=11))
-        generate(c, copy, 3)
-        assert generate(c, first, TOKENS - 5) == text[5:]
-        close(c, copy)
-        close(c, first)
-        q = start(c, long).sequence
-        got = step(c, q, draft=text[1:5])
-        assert got.accepted == 4 and got.token == text[5], (got, text)
-        got = step(c, q, draft=[text[6], (text[7] + 1) % 118])
-        assert got.accepted == 1 and got.token == text[7], (got, text)
-        close(c, q)
+        same_in_shared_blocks(c, "latent", [3 + i * i % 110 for i in range(70)], lambda token: (token + 1) % 118)
 
 
 @test("sequences that lose their latents to others compute them again")
 def preempted(daemon):
     load(daemon, "few", "--kv-policy", "preempt", "--kv-bytes", str(TOKEN_BYTES * 16 * 9), "--no-prefix-sharing")
     with Client(daemon) as c:
-        expected = [told(c, prompt, "few")[0] for prompt in PROMPTS]
-        opened = [start(c, prompt, "few") for prompt in PROMPTS]
-        tokens, last = [[] for _ in opened], list(opened)
-        for _ in range(TOKENS):
-            for k, q in enumerate(opened):
-                tokens[k].append(last[k].token)
-                last[k] = step(c, q.sequence)
-        assert model(c, "few").preemptions > 0, model(c, "few")
-        assert tokens == expected
+        same_after_preemption(c, "few", PROMPTS)
 
 
 main(f"--models-dir={SOURCE}", f"--models-dir={SCRATCH}")

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The bundled model divided between two devices says what it says on one: alone, batched, forked, with drafts, preempted."""
 import struct
-import threading
 
 from harness import *
+from sequences import *
 
 MODEL = SOURCE / "examples" / "model"
 PROBE = subprocess.run([DAEMON, "--check-config"], env={**os.environ, "NPUGRAPHD_FAULT": "host-fault:9:1"}, capture_output=True, text=True)
@@ -23,7 +23,7 @@ def ctl(daemon, *args):
 
 def load(daemon, name, *options):
     with Client(daemon, session=False) as c:
-        if name in [m.name for m in c.call("Sequences/ListModels", pb.ListModelsRequest()).models]:
+        if listed(c, name):
             return
     out = ctl(daemon, "load", str(MODEL), "--name", name, *options)
     assert out.returncode == 0, out.stderr
@@ -34,23 +34,6 @@ def both(daemon):
     load(daemon, "two", "--devices", "host:1,host:0")
     groups = json.loads(ctl(daemon, "--json", "groups").stdout)["groups"]  # the session that loaded it has ended
     assert [(g["model"], g["devices"], g["state"]) for g in groups if g["model"] == "two"] == [("two", "host:1 host:0", "open")], groups
-
-
-def start(c, model, prompt, **kwargs):
-    return c.call("Sequences/Open", pb.OpenRequest(model=model, prompt=prompt, **kwargs))
-
-
-def step(c, sequence, token=None, **kwargs):
-    forced = None if token is None else pb.TokenChoice(token=token)
-    return c.call("Sequences/Step", pb.StepRequest(sequence=sequence, forced=forced, **kwargs))
-
-
-def generate(c, sequence, n):
-    return [t for m in c.call("Sequences/Generate", pb.GenerateRequest(sequence=sequence, max_tokens=n, ignore_stop=True)) for t in m.tokens]
-
-
-def close(c, sequence):
-    c.call("Sequences/Close", pb.CloseRequest(sequence=sequence))
 
 
 def unpack(data):
@@ -101,30 +84,17 @@ def same(daemon):
 @test("sequences that are batched, forked, share a prefix or step with drafts say what they say alone")
 def together(daemon):
     both(daemon)
-    alone = []
+
+    def text_of(c, prompt):
+        q = start(c, "two", prompt).sequence
+        text = generate(c, q)
+        close(c, q)
+        return text
+
     with Client(daemon) as c:
-        for prompt in PROMPTS:
-            q = start(c, "two", prompt).sequence
-            alone.append(generate(c, q, 16))
-            close(c, q)
-        answers, errors = {}, []
-
-        def work(i):
-            try:
-                with Client(daemon) as mine:
-                    q = start(mine, "two", PROMPTS[i % len(PROMPTS)]).sequence
-                    answers[i] = generate(mine, q, 16)
-                    close(mine, q)
-            except Exception as e:
-                errors.append(e)
-
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(10)]
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join()
-        assert not errors, errors
-        assert all(answers[i] == alone[i % len(PROMPTS)] for i in answers) and len(answers) == 10
+        alone = [text_of(c, prompt) for prompt in PROMPTS]
+        answers = at_once(daemon, 10, lambda mine, i: text_of(mine, PROMPTS[i % len(PROMPTS)]))
+        assert all(answers[i] == alone[i % len(PROMPTS)] for i in range(10))
         # A fork has copies of the blocks that it will write, on every device.
         first = start(c, "two", PROMPTS[2]).sequence
         head = generate(c, first, 5)

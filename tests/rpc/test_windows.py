@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models whose layers have windows, all of them or some, in a KV cache that would not hold the contexts whole."""
 import json
-import threading
 
 from harness import *
+from sequences import *
 
 GOLDEN = SOURCE / "tests" / "golden"
 POSITIONS = 512
@@ -24,26 +24,10 @@ def load(daemon, model, name, *options):
     return ctl(daemon, "load", str(GOLDEN / model), "--name", name, "--chunk", "16", *options)
 
 
-def listed(c, name):
-    return next(m for m in c.call("Sequences/ListModels", pb.ListModelsRequest()).models if m.name == name)
-
-
 def write(daemon, name):
     """Three clients' sequences, all at the same time."""
-    said = [None] * len(PROMPTS)
-
-    def one(k):
-        with Client(daemon) as c:
-            opened = c.call("Sequences/Open", pb.OpenRequest(model=name, prompt=PROMPTS[k]))
-            request = pb.GenerateRequest(sequence=opened.sequence, max_tokens=SAID, ignore_stop=True)
-            said[k] = [t for m in c.call("Sequences/Generate", request) for t in m.tokens]
-
-    threads = [threading.Thread(target=one, args=(k,)) for k in range(len(PROMPTS))]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert all(s is not None and len(s) == SAID for s in said), said
+    said = at_once(daemon, len(PROMPTS), lambda c, k: generate(c, start(c, name, PROMPTS[k]).sequence, SAID))
+    assert all(len(s) == SAID for s in said), said
     return said
 
 
