@@ -5,6 +5,7 @@
  */
 #include "client/hf/npugraph_hf.h"
 #include "tests/models/live.h"
+#include "tests/models/logits.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -38,28 +39,6 @@ static struct npugraph_sequence *open_cached(struct npugraph_client *client, con
     return seq;
 }
 
-/* Returns the logarithm of the sum of the exponentials. */
-static double log_of_sum(const float *x, size_t n)
-{
-    double most = -INFINITY, sum = 0;
-
-    for (size_t i = 0; i < n; i++)
-        most = fmax(most, (double)x[i]);
-    for (size_t i = 0; i < n; i++)
-        sum += exp((double)x[i] - most);
-    return most + log(sum);
-}
-
-static double divergence_of(const float *want, const float *got, size_t n)
-{
-    const double a = log_of_sum(want, n), b = log_of_sum(got, n);
-    double sum = 0;
-
-    for (size_t i = 0; i < n; i++)
-        sum += exp((double)want[i] - a) * ((double)want[i] - a - ((double)got[i] - b));
-    return sum;
-}
-
 /* The mean of the divergences that a cache has from one of floats. Every row sees a context that was written so. */
 static double mean_divergence(struct npugraph_client *client, const char *floats, const char *kv_dtype)
 {
@@ -76,7 +55,7 @@ static double mean_divergence(struct npugraph_client *client, const char *floats
     a = open_cached(client, floats, &draw, &x);
     b = open_cached(client, kv_dtype, NULL, &y);
     for (int i = 0; i < STEPS; i++) {
-        const double d = divergence_of(x.logits, y.logits, x.vocab);
+        const double d = logits_divergence(x.logits, y.logits, x.vocab);
 
         ck_assert_uint_eq(x.vocab, y.vocab);
         sum += d;

@@ -5,6 +5,7 @@
  */
 #include "client/hf/npugraph_hf.h"
 #include "tests/models/live.h"
+#include "tests/models/logits.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -23,35 +24,13 @@ struct report {
     int decided, wrong;
 };
 
-/* Returns the logarithm of the sum of the exponentials. */
-static double log_sum(const float *x, size_t n)
-{
-    double most = x[0], sum = 0;
-
-    for (size_t i = 1; i < n; i++)
-        most = fmax(most, (double)x[i]);
-    for (size_t i = 0; i < n; i++)
-        sum += exp((double)x[i] - most);
-    return most + log(sum);
-}
-
-static double divergence(const float *want, const float *got, size_t n)
-{
-    const double a = log_sum(want, n), b = log_sum(got, n);
-    double sum = 0;
-
-    for (size_t i = 0; i < n; i++)
-        sum += exp((double)want[i] - a) * ((double)want[i] - a - ((double)got[i] - b));
-    return sum;
-}
-
 static void compare_row(struct report *r, const float *got, const float *want, size_t n, double scale)
 {
     size_t best = 0, second = n, mine = 0;
     float low = want[0];
 
-    r->kl += divergence(want, got, n);
-    r->most_kl = fmax(r->most_kl, divergence(want, got, n));
+    r->kl += logits_divergence(want, got, n);
+    r->most_kl = fmax(r->most_kl, logits_divergence(want, got, n));
     r->rows++;
     for (size_t i = 0; i < n; i++) {
         double d = fabs((double)got[i] - (double)want[i]) / scale;
@@ -87,7 +66,7 @@ static double largest(const float *x, size_t n)
 static void compare_logprobs(const struct npugraph_step *step, const float *want, size_t n, double scale)
 {
     const struct npugraph_logprobs *lp = &step->logprobs[0];
-    const double sum = log_sum(want, n);
+    const double sum = logits_log_sum(want, n);
 
     ck_assert_uint_eq(step->n_logprobs, 1);
     ck_assert_int_eq(lp->token, step->token);
