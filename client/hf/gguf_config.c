@@ -18,27 +18,34 @@
 #define ROPE_FACTORS_MAX 4096 /* pairs of dimensions of a head */
 
 struct gguf_architecture {
-    const char *name, *family;
-    const char *mixture; /* the family, if there are experts; NULL: there are none */
+    const char *name;
+    const char *family;  /* of models without experts; NULL: all models have experts */
+    const char *mixture; /* of models with experts; NULL: no model has experts */
     const char *experts; /* the field of config.json with their number */
     bool normed;         /* the shares of a row's experts have the sum 1 */
     /* The rows of q and k are ordered so that a pair of dimensions that turn together is side by side. */
     bool rotary_pairs;
-    bool norms_behind; /* the norm that the file calls ffn_norm is one before the MLP, beside one behind attention */
-    bool whole_norms;  /* what config.json has as gamma of 1 + gamma is 1 + gamma */
+    bool norms_behind; /* there are norms behind attention and behind the MLP; ffn_norm is the one before the MLP */
+    bool whole_norms;  /* norm weights are 1 + gamma, where a checkpoint has gamma */
+    int64_t largest;   /* layers of the largest model, whose scores have a scale of their own; 0: none has */
 };
 static const struct gguf_architecture gguf_architectures[] = {
-    {"llama", "LlamaForCausalLM", "MixtralForCausalLM", "num_local_experts", true, true, false, false},
-    {"qwen2", "Qwen2ForCausalLM", NULL, NULL, false, false, false, false},
-    {"qwen3", "Qwen3ForCausalLM", NULL, NULL, false, false, false, false},
-    {"qwen2moe", NULL, "Qwen2MoeForCausalLM", "num_experts", false, false, false, false},
-    {"qwen3moe", NULL, "Qwen3MoeForCausalLM", "num_experts", true, false, false, false},
-    {"olmoe", NULL, "OlmoeForCausalLM", "num_experts", false, false, false, false},
-    {"olmo2", "Olmo2ForCausalLM", NULL, NULL, false, false, true, false},
-    {"granite", "GraniteForCausalLM", NULL, NULL, false, true, false, false},
-    {"gemma2", "Gemma2ForCausalLM", NULL, NULL, false, false, true, true},
-    {"gemma3", "Gemma3ForCausalLM", NULL, NULL, false, false, true, true},
-    {"phi3", "Phi3ForCausalLM", NULL, NULL, false, false, false, false},
+    {.name = "llama",
+     .family = "LlamaForCausalLM",
+     .mixture = "MixtralForCausalLM",
+     .experts = "num_local_experts",
+     .normed = true,
+     .rotary_pairs = true},
+    {.name = "qwen2", .family = "Qwen2ForCausalLM"},
+    {.name = "qwen3", .family = "Qwen3ForCausalLM"},
+    {.name = "qwen2moe", .mixture = "Qwen2MoeForCausalLM", .experts = "num_experts"},
+    {.name = "qwen3moe", .mixture = "Qwen3MoeForCausalLM", .experts = "num_experts", .normed = true},
+    {.name = "olmoe", .mixture = "OlmoeForCausalLM", .experts = "num_experts"},
+    {.name = "olmo2", .family = "Olmo2ForCausalLM", .norms_behind = true},
+    {.name = "granite", .family = "GraniteForCausalLM", .rotary_pairs = true},
+    {.name = "gemma2", .family = "Gemma2ForCausalLM", .norms_behind = true, .whole_norms = true, .largest = 46},
+    {.name = "gemma3", .family = "Gemma3ForCausalLM", .norms_behind = true, .whole_norms = true, .largest = 62},
+    {.name = "phi3", .family = "Phi3ForCausalLM"},
 };
 
 /* ---- keys ---- */
@@ -46,37 +53,39 @@ static const struct gguf_architecture gguf_architectures[] = {
 /* Keys below the architecture's name, and the field of config.json that each becomes; NULL: read by itself, below. */
 static const struct gguf_key {
     const char *key, *field;
-    bool number, required;
     const char *only; /* of these architectures; NULL: of all */
+    bool number;      /* a float, not an integer from 1 on */
+    bool required;
+    bool or_0; /* an integer may be 0, which means that the model has no such thing */
 } gguf_keys[] = {
-    {"context_length", "max_position_embeddings", false, true, NULL},
-    {"embedding_length", "hidden_size", false, true, NULL},
-    {"block_count", "num_hidden_layers", false, true, NULL},
-    {"feed_forward_length", "intermediate_size", false, true, NULL},
-    {"attention.head_count", "num_attention_heads", false, true, NULL},
-    {"attention.head_count_kv", "num_key_value_heads", false, false, NULL},
-    {"attention.key_length", "head_dim", false, false, NULL},
-    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", true, true, NULL},
-    {"rope.freq_base", "rope_theta", true, false, NULL},
-    {"attention.value_length", NULL, false, false, NULL},
-    {"rope.dimension_count", NULL, false, false, NULL},
-    {"rope.scaling.type", NULL, false, false, NULL},
-    {"rope.scaling.factor", NULL, false, false, NULL},
-    {"rope.scaling.original_context_length", NULL, false, false, NULL},
-    {"rope.scaling.finetuned", NULL, false, false, NULL}, /* says how the model was made, not what it computes */
-    {"vocab_size", NULL, false, false, NULL},
-    {"expert_count", NULL, false, false, NULL},
-    {"expert_used_count", NULL, false, false, NULL},
-    {"expert_feed_forward_length", "moe_intermediate_size", false, false, "qwen2moe qwen3moe"},
-    {"expert_shared_feed_forward_length", "shared_expert_intermediate_size", false, false, "qwen2moe"},
-    {"attention.scale", "attention_multiplier", true, true, "granite"},
-    {"embedding_scale", "embedding_multiplier", true, true, "granite"},
-    {"residual_scale", "residual_multiplier", true, true, "granite"},
-    {"logit_scale", "logits_scaling", true, true, "granite"},
-    {"attn_logit_softcapping", "attn_logit_softcapping", true, false, "gemma2"},
-    {"final_logit_softcapping", "final_logit_softcapping", true, false, "gemma2"},
-    {"attention.sliding_window", "sliding_window", false, true, "gemma2 gemma3"},
-    {"attention.sliding_window", NULL, false, false, "phi3"},
+    {.key = "context_length", .field = "max_position_embeddings", .required = true},
+    {.key = "embedding_length", .field = "hidden_size", .required = true},
+    {.key = "block_count", .field = "num_hidden_layers", .required = true},
+    {.key = "feed_forward_length", .field = "intermediate_size", .required = true},
+    {.key = "attention.head_count", .field = "num_attention_heads", .required = true},
+    {.key = "attention.head_count_kv", .field = "num_key_value_heads"},
+    {.key = "attention.key_length", .field = "head_dim"},
+    {.key = "attention.layer_norm_rms_epsilon", .field = "rms_norm_eps", .number = true, .required = true},
+    {.key = "rope.freq_base", .field = "rope_theta", .number = true},
+    {.key = "attention.value_length"},
+    {.key = "rope.dimension_count"},
+    {.key = "rope.scaling.type"},
+    {.key = "rope.scaling.factor"},
+    {.key = "rope.scaling.original_context_length"},
+    {.key = "rope.scaling.finetuned"}, /* says how the model was made, not what it computes */
+    {.key = "vocab_size"},
+    {.key = "expert_count"},
+    {.key = "expert_used_count"},
+    {.key = "expert_feed_forward_length", .field = "moe_intermediate_size", .only = "qwen2moe qwen3moe"},
+    {.key = "expert_shared_feed_forward_length", .field = "shared_expert_intermediate_size", .only = "qwen2moe"},
+    {.key = "attention.scale", .field = "attention_multiplier", .only = "granite", .number = true, .required = true},
+    {.key = "embedding_scale", .field = "embedding_multiplier", .only = "granite", .number = true, .required = true},
+    {.key = "residual_scale", .field = "residual_multiplier", .only = "granite", .number = true, .required = true},
+    {.key = "logit_scale", .field = "logits_scaling", .only = "granite", .number = true, .required = true},
+    {.key = "attn_logit_softcapping", .field = "attn_logit_softcapping", .only = "gemma2", .number = true},
+    {.key = "final_logit_softcapping", .field = "final_logit_softcapping", .only = "gemma2", .number = true},
+    {.key = "attention.sliding_window", .field = "sliding_window", .only = "gemma2 gemma3", .required = true},
+    {.key = "attention.sliding_window", .field = "sliding_window", .only = "phi3", .or_0 = true},
 };
 
 /* Says that one of the words of a text, or of no text at all, is `word`. */
@@ -130,9 +139,10 @@ static int take_gguf_key(struct npugraph__gguf *g, const struct gguf_architectur
     rc = k->number ? npugraph__gguf_number(g, key, &number) : npugraph__gguf_int(g, key, &whole);
     if (rc == 0 && k->number && !isfinite(number))
         rc = npugraph__corrupt(&g->from, "metadata %s: is not finite", key);
-    if (rc == 0 && !k->number && (whole < 1 || whole > INT32_MAX))
-        rc = npugraph__corrupt(&g->from, "metadata %s: is %" PRId64 "; it must be 1 to 2147483647", key, whole);
-    if (rc == 0)
+    if (rc == 0 && !k->number && (whole < !k->or_0 || whole > INT32_MAX))
+        rc = npugraph__corrupt(&g->from, "metadata %s: is %" PRId64 "; it must be %d to 2147483647", key, whole,
+                               !k->or_0);
+    if (rc == 0 && (k->number || whole != 0))
         npugraph__gguf_set(g, config, k->field, k->number ? json_real(number) : json_integer(whole));
     return rc;
 }
@@ -341,25 +351,16 @@ static int take_experts(struct npugraph__gguf *g, const struct gguf_architecture
     return 0;
 }
 
-/* Reads what phi3 files have, where 0 is no window; and sets what files of Gemma leave out: llama.cpp knows the scale
- * of scores of the largest models by their layers. */
-static int take_windows(struct npugraph__gguf *g, const struct gguf_architecture *a, json_t *config)
+/* Sets the scale of scores, which files of Gemma leave out. llama.cpp knows the largest models by their layers. */
+static void take_score_scale(struct npugraph__gguf *g, const struct gguf_architecture *a, json_t *config)
 {
-    const int64_t largest = strcmp(a->name, "gemma2") == 0 ? 46 : strcmp(a->name, "gemma3") == 0 ? 62 : 0;
-    const int64_t heads = config_int(config, "num_attention_heads");
-    int64_t window = 0;
-    int rc = 0;
+    const bool largest = config_int(config, "num_hidden_layers") == a->largest;
 
-    if (strcmp(a->name, "phi3") == 0)
-        rc = read_count(g, a, "attention.sliding_window", &window);
-    if (rc == 0 && window > 0)
-        npugraph__gguf_set(g, config, "sliding_window", json_integer(window));
-    if (largest != 0)
-        npugraph__gguf_set(g, config, "query_pre_attn_scalar",
-                           json_integer(config_int(config, "num_hidden_layers") == largest
-                                            ? config_int(config, "hidden_size") / heads
-                                            : config_int(config, "head_dim")));
-    return rc;
+    if (a->largest != 0)
+        npugraph__gguf_set(
+            g, config, "query_pre_attn_scalar",
+            json_integer(largest ? config_int(config, "hidden_size") / config_int(config, "num_attention_heads")
+                                 : config_int(config, "head_dim")));
 }
 
 static int take_stops(struct npugraph__gguf *g, json_t *config)
@@ -403,7 +404,7 @@ static int fill_gguf_config(struct npugraph__gguf *g, const struct gguf_architec
     if (rc == 0)
         rc = take_experts(g, a, config);
     if (rc == 0)
-        rc = take_windows(g, a, config);
+        take_score_scale(g, a, config);
     if (rc == 0)
         rc = take_rope(g, a, config);
     if (rc == 0)

@@ -409,6 +409,13 @@ def dense(daemon):
         if arch == "granite":
             less = {k: v for k, v in metadata.items() if k != "granite.residual_scale"}
             assert "granite.residual_scale: is missing" in ctl(daemon, "load", write("bad.gguf", less, tensors), "--name", "bad", rc=1).stderr
+        if arch == "phi3":  # 0 is no window
+            for name, window in (("seen", 9), ("all", 0)):
+                ctl(daemon, "load", write(f"{name}.gguf", {**metadata, "phi3.attention.sliding_window": window}, tensors), "--name", name)
+                with Client(daemon) as c:
+                    got = next(m for m in c.call("Sequences/ListModels", pb.ListModelsRequest()).models if m.name == name)
+                assert list(got.windows) == [window], (window, got)
+                ctl(daemon, "unload", name)
 
 
 # ---- mixtures of experts -------------------------------------------------------------------------------------------------

@@ -26,14 +26,19 @@ function group_sums(name, x, groups, columns)
     {node(name .. "_groups", "aten.view", {x}, format("size=[-1, %d, %d]", groups, columns))}, "dim=[2]")
 end
 
--- y = x * w^T (+ the value of a bias), as linear() of decoder.lua has it. gathered: the weight is a table, too, whose
--- numbers are i8.
-function block_linear(name, x, from, out, features, bias, split, gathered)
-  local form, w = blocks_of(from), from .. ".weight"
+-- Checks that a row of the columns that a device has is a number of whole blocks.
+local function check_block_columns(from, form, features)
   local block = form.block or form.group
   if features % block ~= 0 then
     refuse("gguf", format("has %s in blocks of %d columns, which must divide the %d of a device", from, block, features))
   end
+end
+
+-- y = x * w^T (+ the value of a bias), as linear() of decoder.lua has it. gathered: the weight is a table, too, whose
+-- numbers are i8.
+function block_linear(name, x, from, out, features, bias, split, gathered)
+  local form, w = blocks_of(from), from .. ".weight"
+  check_block_columns(from, form, features)
   local groups = features // form.group
   local q
   if form.kind == "i8" then q = weight(w, out, features, split, "i8")
@@ -64,10 +69,7 @@ function block_experts(name, x, counts, n, from, out, features)
   local form, w = blocks_of(from), from .. ".weight"
   one_device "experts are one tensor"
   if not form then return node(name, "npu.grouped_matmul", {x, counts, tensor(w, {n, out, features})}, STACKED) end
-  local block = form.block or form.group
-  if features % block ~= 0 then
-    refuse("gguf", format("has %s in blocks of %d columns, which must divide its %d", from, block, features))
-  end
+  check_block_columns(from, form, features)
   local groups = features // form.group
   local q = form.kind == "i8" and tensor(w, {n, out, features}, "i8") or tensor(w, {n, out, features // 8}, "int4")
   local y = node(form.minima and name .. "_q" or name, "npu.grouped_matmul", {x, counts, q, tensor(w .. ".scales", {n, out, groups})},
