@@ -347,8 +347,10 @@ static float put_scale(ngd_dtype_t t, char *p, int64_t i, float v)
     return ngd_float_at(p, t, i);
 }
 
-/* Gives the largest magnitude of n weights. Returns false if a weight is not finite. */
-static bool largest_weight(const struct source *s, const char *from, int64_t at, int64_t n, float *top_p)
+/* Stores and gives the scale that brings n weights to a magnitude of `most`, or of a little more, as scales are
+ * rounded. Returns false if a weight is not finite. */
+static bool choose_scale(const struct source *s, const char *from, int64_t at, int64_t n, float most, char *scales,
+                         int64_t scale_at, float *scale_p)
 {
     float top = 0;
 
@@ -359,21 +361,21 @@ static bool largest_weight(const struct source *s, const char *from, int64_t at,
             return false;
         top = v > top ? v : top;
     }
-    *top_p = top;
+    *scale_p = put_scale(s->dtype, scales, scale_at, top / most);
+    if (!(*scale_p > 0)) /* zeros, or weights too small for a scale */
+        *scale_p = put_scale(s->dtype, scales, scale_at, 1);
     return true;
 }
 
-/* Rounds n weights to f8, whose largest number is 448: that of the largest weight. Returns false as round_group. */
+/* Rounds n weights from `from` on to f8: the largest becomes 448, f8's largest number. Returns false if a weight is not
+ * finite. */
 static bool round_floats(const struct source *s, const char *from, int64_t at, int64_t n, uint8_t *to, char *scales,
                          int64_t scale_at)
 {
-    float top, scale;
+    float scale;
 
-    if (!largest_weight(s, from, at, n, &top))
+    if (!choose_scale(s, from, at, n, F8_MOST, scales, scale_at, &scale))
         return false;
-    scale = put_scale(s->dtype, scales, scale_at, top / F8_MOST);
-    if (!(scale > 0)) /* zeros, or weights too small for a scale */
-        scale = put_scale(s->dtype, scales, scale_at, 1);
     for (int64_t i = 0; i < n; i++) {
         const float v = ngd_float_at(from, s->dtype, at + i) / scale; /* a rounded scale may be too small for it */
 
@@ -387,13 +389,10 @@ static bool round_group(const struct source *s, const char *from, int64_t at, in
                         char *scales, int64_t scale_at)
 {
     const float most = (float)(1 << (bits - 1));
-    float top, scale;
+    float scale;
 
-    if (!largest_weight(s, from, at, n, &top))
+    if (!choose_scale(s, from, at, n, most - 0.5f, scales, scale_at, &scale))
         return false;
-    scale = put_scale(s->dtype, scales, scale_at, top / (most - 0.5f));
-    if (!(scale > 0)) /* zeros, or weights too small for a scale */
-        scale = put_scale(s->dtype, scales, scale_at, 1);
     for (int64_t i = 0; i < n; i++) {
         const float v = rintf(ngd_float_at(from, s->dtype, at + i) / scale), low = v < -most ? -most : v;
         const int q = (int)(low > most - 1 ? most - 1 : low);
