@@ -49,13 +49,14 @@ struct npugraph__weight {
     int64_t begin;                 /* where the rank's slice begins in the dimension that is divided */
     enum npugraph__split split;
     const struct npugraph__kind *kind;
-    bool absent;       /* this rank does not have it */
-    size_t group;      /* of a group index: columns of a group */
-    bool fixed;        /* of one: the columns must be in the order of groups */
-    int32_t *order;    /* of one, after loading: the columns by groups; NULL: they are in this order */
-    size_t same_order; /* of one: 1 + the number of an earlier one with this order, whose parameter serves; 0: none */
-    size_t ordered_by; /* 1 + the number of the group index of its columns; 0: none */
-    bool apart;        /* only what is made of it is a part of the model's graphs */
+    bool absent; /* this rank does not have it */
+    /* A group index has the next four. */
+    size_t group;      /* columns of a group */
+    bool fixed;        /* the load fails unless groups lie side by side */
+    int32_t *order;    /* after loading: the columns in the order of groups; NULL: they are in it */
+    size_t same_order; /* 1 + the number of an earlier group index with this order, whose parameter serves; 0: none */
+    size_t ordered_by; /* 1 + the number of the weight's group index; 0: it has none */
+    bool apart;        /* made() reads it; the model's graphs do not */
     const char *file;  /* shard, below the directory */
     char dtype[16];    /* of floats after loading; the graph's text needs it */
     uint64_t buffer;   /* after loading; 0 = not yet */

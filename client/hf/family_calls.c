@@ -447,15 +447,15 @@ static int call_columns_order(lua_State *lua)
 {
     struct npugraph__weights *all = &npugraph__family_of(lua)->ck->weights;
     const int64_t columns = check_dim(lua, 3), group = check_dim(lua, 4);
-    struct npugraph__weight *w = npugraph__weights_find(all, luaL_checkstring(lua, 2)), *x;
+    struct npugraph__weight *w, *x;
 
-    luaL_argcheck(lua, w != NULL && w->rank == 2, 2, "is not declared as a matrix");
     luaL_argcheck(lua, columns % group == 0, 4, "must divide the columns");
     push_weight(lua, luaL_checkstring(lua, 1), 1, &columns, NPUGRAPH__WHOLE, npugraph__kind_find("group_index"));
     x = npugraph__weights_find(all, luaL_checkstring(lua, 1));
+    w = npugraph__weights_find(all, luaL_checkstring(lua, 2));
+    luaL_argcheck(lua, w != NULL && w->rank == 2, 2, "is not declared as a matrix");
     x->group = (size_t)group;
     x->fixed = lua_toboolean(lua, 5);
-    w = npugraph__weights_find(all, luaL_checkstring(lua, 2)); /* the list may have moved */
     w->ordered_by = (size_t)(x - all->items) + 1;
     if (x->order == NULL)
         return 0;

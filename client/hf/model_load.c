@@ -175,20 +175,40 @@ static void total_progress(void *user, uint64_t done, uint64_t total)
                     l->bytes_total > l->bytes_before + total ? l->bytes_total : l->bytes_before + total);
 }
 
-/* Puts a buffer of ours in the place of another one, which is freed. */
-static int exchange_buffer(struct load *l, uint64_t *buffer_p, const char *label, const void *content, uint64_t bytes)
+/* Makes a buffer on the device of the rank. what: the part of its label behind the model's name. */
+static int hold_buffer(struct load *l, const char *what, uint64_t bytes, uint64_t *buffer_p)
 {
-    uint64_t id;
-    size_t at = l->n_buffers;
-    int rc = npugraph_buffer_alloc(l->client, l->device, bytes, label, &id, l->err);
+    char label[128];
+    int rc;
 
-    if (rc != 0)
-        return rc;
-    while (at > 0 && l->buffers[at - 1] != *buffer_p)
-        at--;
-    npugraph_buffer_free(l->client, buffer_p, 1, NULL);
-    l->buffers[at - 1] = *buffer_p = id;
-    return npugraph_buffer_write(l->client, id, 0, content, bytes, l->err);
+    snprintf(label, sizeof(label), "%s %s", l->name, what);
+    rc = npugraph_buffer_alloc(l->client, l->device, bytes, label, buffer_p, l->err);
+    if (rc == 0)
+        l->buffers[l->n_buffers++] = *buffer_p;
+    return rc;
+}
+
+/* Frees a buffer that we hold. */
+static void free_held(struct load *l, uint64_t buffer)
+{
+    size_t at = 0;
+
+    while (at < l->n_buffers && l->buffers[at] != buffer)
+        at++;
+    if (at == l->n_buffers)
+        return;
+    npugraph_buffer_free(l->client, &buffer, 1, NULL);
+    l->buffers[at] = l->buffers[--l->n_buffers];
+}
+
+/* Replaces the buffer of a group index, which other loads of the file share, by one with the order of columns. */
+static int put_order(struct load *l, struct npugraph__weight *w, const int32_t *order, uint64_t bytes)
+{
+    int rc;
+
+    free_held(l, w->buffer);
+    rc = hold_buffer(l, w->name, bytes, &w->buffer);
+    return rc == 0 ? npugraph_buffer_write(l->client, w->buffer, 0, order, bytes, l->err) : rc;
 }
 
 static int refuse_order(const struct load *l, const struct npugraph__weight *w)
@@ -202,8 +222,8 @@ static int refuse_order(const struct load *l, const struct npugraph__weight *w)
                            w->file, w->stored, why);
 }
 
-/* Reads the group of each column of a weight. If act-order has left columns in another order, the group index becomes
- * the order in which the weight gets them, and x its elements. */
+/* Reads the group of each column of a weight. After act-order, groups do not lie side by side. Then the weight is
+ * loaded with its columns in the order of groups, and the order replaces the group index: steps gather x by it. */
 static int read_group_index(struct load *l, struct npugraph__weight *w)
 {
     const size_t n = (size_t)w->shape[0], groups = n / w->group;
@@ -225,7 +245,7 @@ static int read_group_index(struct load *l, struct npugraph__weight *w)
     else if (is == NPUGRAPH__ORDER_OTHER && w->fixed)
         rc = refuse_order(l, w);
     else if (is == NPUGRAPH__ORDER_OTHER)
-        rc = exchange_buffer(l, &w->buffer, w->name, order, bytes);
+        rc = put_order(l, w, order, bytes);
     if (rc == 0 && is == NPUGRAPH__ORDER_OTHER) {
         w->order = order;
         order = NULL;
@@ -255,8 +275,7 @@ static int check_tensor(struct load *l, const struct npugraph_tensor *t)
     return w->kind->group_index ? read_group_index(l, w) : 0;
 }
 
-/* Tensors of a request, and bytes of the orders of their columns, so that it stays far below what a message may have.
- */
+/* Most tensors of a request, and bytes of their columns' orders: it stays far below what a message may have. */
 #define LOAD_TENSORS 4096
 #define LOAD_ORDERS  ((size_t)4 << 20)
 
@@ -420,18 +439,14 @@ static void own_refusal(const struct load *l, const char *which)
         which, l->name, text);
 }
 
-static int make_buffer(struct load *l, const char *label, uint64_t bytes, const char *what, uint64_t *buffer_p)
+/* Makes a buffer and binds it to the parameter or the state of this label. */
+static int make_buffer(struct load *l, const char *label, uint64_t bytes, uint64_t *buffer_p)
 {
-    char full[128];
-    int rc;
+    int rc = hold_buffer(l, label, bytes, buffer_p);
 
-    snprintf(full, sizeof(full), "%s %s", l->name, what);
-    rc = npugraph_buffer_alloc(l->client, l->device, bytes, full, buffer_p, l->err);
-    if (rc != 0)
-        return rc;
-    l->buffers[l->n_buffers++] = *buffer_p;
-    l->bindings[l->n_bindings++] = (struct npugraph_binding){label, *buffer_p};
-    return 0;
+    if (rc == 0)
+        l->bindings[l->n_bindings++] = (struct npugraph_binding){label, *buffer_p};
+    return rc;
 }
 
 /* ---- weights that are made of others ---------------------------------------------------------------------- */
@@ -439,35 +454,30 @@ static int make_buffer(struct load *l, const char *label, uint64_t bytes, const 
 /* Gives back the buffers of weights of which others are made by now. */
 static void drop_apart(struct load *l)
 {
-    for (size_t i = 0; i < l->ck->weights.n; i++) {
-        const struct npugraph__weight *w = &l->ck->weights.items[i];
-        size_t at = 0;
-
-        while (w->apart && at < l->n_buffers && l->buffers[at] != w->buffer)
-            at++;
-        if (!w->apart || at == l->n_buffers)
-            continue;
-        npugraph_buffer_free(l->client, &w->buffer, 1, NULL);
-        l->buffers[at] = l->buffers[--l->n_buffers];
-    }
+    for (size_t i = 0; i < l->ck->weights.n; i++)
+        if (l->ck->weights.items[i].apart)
+            free_held(l, l->ck->weights.items[i].buffer);
 }
 
-/* Makes buffers for what is made, and binds them. The graph that makes it has the weights beside. */
+/* Makes buffers for the weights that are made. Gives the bindings of the graph that makes them: these buffers, and the
+ * weights that it reads. */
 static int bind_made(struct load *l, struct npugraph_binding *bindings, size_t *n_p)
 {
-    uint64_t id;
+    uint64_t id = 0;
     int rc = 0;
 
     *n_p = 0;
-    for (size_t i = 0; i < l->ck->weights.n; i++)
-        if (l->ck->weights.items[i].apart && npugraph__weight_is_param(&l->ck->weights.items[i]))
-            bindings[(*n_p)++] =
-                (struct npugraph_binding){l->ck->weights.items[i].name, l->ck->weights.items[i].buffer};
+    for (size_t i = 0; i < l->ck->weights.n; i++) {
+        const struct npugraph__weight *w = &l->ck->weights.items[i];
+
+        if (w->apart && npugraph__weight_is_param(w))
+            bindings[(*n_p)++] = (struct npugraph_binding){w->name, w->buffer};
+    }
     for (size_t i = 0; rc == 0 && i < l->ck->n_made; i++) {
         const struct npugraph__made *m = &l->ck->made[i];
         const uint64_t size = strcmp(m->dtype, "f32") == 0 ? 4 : 2;
 
-        rc = make_buffer(l, m->label, (uint64_t)m->rows * (uint64_t)m->columns * size, m->label, &id);
+        rc = make_buffer(l, m->label, (uint64_t)m->rows * (uint64_t)m->columns * size, &id);
         bindings[(*n_p)++] = (struct npugraph_binding){m->label, id};
     }
     return rc;
@@ -528,7 +538,7 @@ static int make_rotary_table(struct load *l, const struct npugraph__rope *rope)
         return npugraph__error(l->err, 8, "NO_MEMORY", "out of memory");
     npugraph__rope_table(rope, l->shape.max_context, tables, tables + n);
     for (size_t i = 0; rc == 0 && i < 2; i++) {
-        rc = make_buffer(l, rope->label[i], n * sizeof(float), rope->label[i], &id);
+        rc = make_buffer(l, rope->label[i], n * sizeof(float), &id);
         if (rc == 0)
             rc = npugraph_buffer_write(l->client, id, 0, tables + i * n, n * sizeof(float), l->err);
     }
@@ -555,7 +565,7 @@ static int make_kv(struct load *l)
         const struct npugraph__cache *c = &l->ck->caches[i / each];
         const char *label = c->label[i % each];
 
-        rc = make_buffer(l, label, npugraph__state_bytes(c, &l->shape, i % each), label, &id);
+        rc = make_buffer(l, label, npugraph__state_bytes(c, &l->shape, i % each), &id);
     }
     return rc;
 }
