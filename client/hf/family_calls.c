@@ -420,6 +420,7 @@ static const struct npugraph__kind *check_kind(lua_State *lua, int at)
     const struct npugraph__kind *kind = npugraph__kind_find(luaL_optstring(lua, at, "float"));
 
     luaL_argcheck(lua, kind != NULL, at, "there is no such kind");
+    luaL_argcheck(lua, !kind->group_index, at, "is declared by columns_order()"); /* which knows the groups' size */
     return kind;
 }
 

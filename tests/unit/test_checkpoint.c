@@ -722,6 +722,8 @@ START_TEST(families_have_bounds_and_nothing_to_reach_the_machine_with)
     expect_invalid("tensor('a', {2}, 'i3')\n", "no such kind");
     expect_invalid("tensor('a', {2, 3})\ntensor('a', {2, 4})\n", "declared twice");
     expect_invalid("tensor('a', {2, 3})\nweight('a', 2)\n", "declared twice");
+    expect_invalid("weight('i', 4, nil, nil, 'group_index')\n", "declared by columns_order()");
+    expect_invalid("tensor('i', {4}, 'group_index')\n", "declared by columns_order()");
     expect_invalid("columns_order('i', 'w', 4, 2)\n", "not declared as a matrix");
     expect_invalid("weight('w', 4)\ncolumns_order('i', 'w', 4, 2)\n", "not declared as a matrix");
     expect_invalid("weight('w', 4, 4)\ncolumns_order('i', 'w', 4, 3)\n", "must divide");
