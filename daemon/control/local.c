@@ -260,45 +260,27 @@ static ngd_status_t serve_request(struct local_conn *c, const Npugraph__V1__Loca
     return status;
 }
 
-static ngd_status_t unpack_packet(struct packet *p, ProtobufCAllocator *allocator, Npugraph__V1__LocalRequest **q_p,
+static ngd_status_t unpack_packet(const struct packet *p, struct ngd_arena *arena, const void **q_p,
                                   struct ngd_diag *diag)
 {
-    ngd_status_t status;
-
     if (p->cut)
         return ngd_diag_set(
             diag, NGD_ERR_MESSAGE_TOO_LARGE,
             "the packet has more than %d bytes or %d descriptors, or the daemon has no room for another "
             "descriptor",
             REQUEST_BYTES, FDS_MAX);
-    status = ngd_wire_check(&npugraph__v1__local_request__descriptor, p->data, p->n, NGD_WIRE_MAX_FIELDS, diag);
-    if (status != NGD_OK)
-        return status;
-    *q_p = npugraph__v1__local_request__unpack(allocator, p->n, p->data);
-    return *q_p ? NGD_OK : ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "out of host memory for a message");
-}
-
-static void *unpack_to_arena(void *arena, size_t n)
-{
-    return ngd_arena_alloc(arena, n);
-}
-
-static void leave_to_arena(void *arena, void *p)
-{
-    (void)arena;
-    (void)p;
+    return ngd_wire_unpack(&npugraph__v1__local_request__descriptor, p->data, p->n, arena, q_p, diag);
 }
 
 static void serve_packet(struct local_conn *c, struct packet *p)
 {
-    Npugraph__V1__LocalRequest *q = NULL;
+    const void *q = NULL;
     struct ngd_diag diag = {0};
     struct ngd_arena arena;
-    ProtobufCAllocator allocator = {unpack_to_arena, leave_to_arena, &arena};
     ngd_status_t status;
 
     ngd_arena_init(&arena, 4 * REQUEST_BYTES);
-    status = unpack_packet(p, &allocator, &q, &diag);
+    status = unpack_packet(p, &arena, &q, &diag);
     if (status == NGD_OK)
         status = serve_request(c, q, p, &diag);
     if (status != NGD_OK)

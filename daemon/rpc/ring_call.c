@@ -177,35 +177,18 @@ static const struct ngd_call_transport lane_transport = {.ref = lane_ref,
 
 /* ---- requests -------------------------------------------------------------------------------------------- */
 
-static void *unpack_in_lane(void *arena, size_t n)
-{
-    return ngd_arena_alloc(arena, n);
-}
-
-static void leave_in_lane(void *arena, void *p)
-{
-    (void)arena;
-    (void)p;
-}
-
 /* Checks and unpacks the copied message, as rpc_recv.c does. */
 static ngd_status_t prepare_message(struct ring_lane *lane, struct ngd_raw_message *raw, const void **msg_p,
                                     struct ngd_diag *diag)
 {
-    ProtobufCAllocator allocator = {unpack_in_lane, leave_in_lane, &lane->pub.arena};
     const struct ngd_method *method = lane->pub.method;
-    ngd_status_t status;
 
     if (ngd_daemon_state(lane->pub.daemon) != NGD_DAEMON_SERVING)
         return ngd_diag_set(diag, NGD_ERR_DRAINING, "the daemon is draining; use another one");
     *msg_p = raw;
     if (ngd_method_is_raw(method))
         return NGD_OK;
-    status = ngd_wire_check(method->request, raw->data, raw->n, NGD_WIRE_MAX_FIELDS, diag);
-    if (status != NGD_OK)
-        return status;
-    *msg_p = protobuf_c_message_unpack(method->request, &allocator, raw->n, raw->data);
-    return *msg_p ? NGD_OK : ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "out of host memory for a message");
+    return ngd_wire_unpack(method->request, raw->data, raw->n, &lane->pub.arena, msg_p, diag);
 }
 
 static void deliver(struct ring_lane *lane, const uint8_t *data, size_t n)

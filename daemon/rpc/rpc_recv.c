@@ -12,17 +12,6 @@
 /* Stands in the place of a request's descriptor for methods whose handlers read the bytes themselves. */
 const ProtobufCMessageDescriptor ngd_rpc_raw__descriptor;
 
-static void *unpack_alloc(void *data, size_t n)
-{
-    return ngd_arena_alloc(data, n);
-}
-
-static void unpack_free(void *data, void *p)
-{
-    (void)data;
-    (void)p;
-}
-
 ngd_status_t rpc_no_memory(struct ngd_diag *diag)
 {
     return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "out of host memory for a message");
@@ -72,20 +61,6 @@ static ngd_status_t flatten(struct rpc_call *call, struct ngd_raw_message *raw, 
     return NGD_OK;
 }
 
-static ngd_status_t unpack_request(struct rpc_call *call, const struct ngd_raw_message *raw, const void **msg_p,
-                                   struct ngd_diag *diag)
-{
-    ProtobufCAllocator allocator = {unpack_alloc, unpack_free, &call->pub.arena};
-    const ProtobufCMessageDescriptor *desc = call->pub.method->request;
-    ngd_status_t status = ngd_wire_check(desc, raw->data, raw->n, NGD_WIRE_MAX_FIELDS, diag);
-
-    if (status != NGD_OK)
-        return status;
-    *msg_p = protobuf_c_message_unpack(desc, &allocator, raw->n, raw->data);
-    return *msg_p ? NGD_OK : rpc_no_memory(diag); /* a message that passed the check unpacks unless memory runs out
-                                                     (tests/fuzz/fuzz_request.c) */
-}
-
 /* Charges a large message. It may be in memory twice: as it arrived, and in one piece. */
 static ngd_status_t charge_message(struct rpc_call *call, size_t n, struct ngd_diag *diag)
 {
@@ -114,7 +89,7 @@ static ngd_status_t prepare_request(struct rpc_call *call, struct ngd_raw_messag
     if (status == NGD_OK && (method->kind != NGD_RPC_CLIENT_STREAM || !ngd_method_is_raw(method)))
         status = flatten(call, raw, diag);
     if (status == NGD_OK && !ngd_method_is_raw(method))
-        status = unpack_request(call, raw, msg_p, diag);
+        status = ngd_wire_unpack(method->request, raw->data, raw->n, &call->pub.arena, msg_p, diag);
     return status;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/rpc/wire_check.h"
+#include "base/mem.h"
 #include "base/utf8.h"
 #include "daemon/wire.h"
 #include "proto/npugraph.pb-c.h"
@@ -257,4 +258,33 @@ ngd_status_t ngd_wire_check(const ProtobufCMessageDescriptor *desc, const void *
     uint32_t left = max_fields;
 
     return check_message(desc, data, n, &left, 0, diag);
+}
+
+/* ---- unpacking ------------------------------------------------------------------------------------------- */
+
+static void *unpack_alloc(void *arena, size_t n)
+{
+    return ngd_arena_alloc(arena, n);
+}
+
+static void unpack_free(void *arena, void *p)
+{
+    (void)arena;
+    (void)p;
+}
+
+ngd_status_t ngd_wire_unpack(const ProtobufCMessageDescriptor *desc, const void *data, size_t n,
+                             struct ngd_arena *arena, const void **msg_p, struct ngd_diag *diag)
+{
+    ProtobufCAllocator allocator = {unpack_alloc, unpack_free, arena};
+    ngd_status_t status = ngd_wire_check(desc, data, n, NGD_WIRE_MAX_FIELDS, diag);
+    const void *msg;
+
+    if (status != NGD_OK)
+        return status;
+    msg = protobuf_c_message_unpack(desc, &allocator, n, data);
+    if (!msg) /* a message that passed the check unpacks unless memory runs out (tests/fuzz/fuzz_request.c) */
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "out of host memory for a message");
+    *msg_p = msg;
+    return NGD_OK;
 }

@@ -19,6 +19,7 @@
 #include <protobuf-c/protobuf-c.h>
 #include <stdbool.h>
 
+struct ngd_arena;
 struct ngd_wire_field;
 
 #define NGD_WIRE_MAX_FIELDS (1u << 18)
@@ -32,6 +33,11 @@ enum {
 
 ngd_status_t ngd_wire_check(const ProtobufCMessageDescriptor *desc, const void *data, size_t n, uint32_t max_fields,
                             struct ngd_diag *diag);
+
+/* Checks a message of at most NGD_WIRE_MAX_FIELDS and unpacks it into the arena, which owns *msg_p. Fails also with
+ * NO_MEMORY. */
+ngd_status_t ngd_wire_unpack(const ProtobufCMessageDescriptor *desc, const void *data, size_t n,
+                             struct ngd_arena *arena, const void **msg_p, struct ngd_diag *diag);
 
 /* For messages that are read by hand: refuses (INVALID_ARGUMENT) a value that the enum of the field does not have. */
 ngd_status_t ngd_wire_check_enum(const ProtobufCMessageDescriptor *desc, const char *field, uint64_t value,
