@@ -79,6 +79,22 @@ static char *make_line(const struct ngd_audit_event *e)
     return ngd_strbuf_steal(&sb);
 }
 
+bool ngd_audit_is_refusal(ngd_status_t status)
+{
+    switch (status) {
+    case NGD_ERR_TOKEN_MALFORMED:
+    case NGD_ERR_TOKEN_UNKNOWN:
+    case NGD_ERR_TOKEN_EXPIRED:
+    case NGD_ERR_TOKEN_PLAINTEXT:
+    case NGD_ERR_ROLE:
+    case NGD_ERR_PERMISSION_DENIED:
+    case NGD_ERR_SESSION_TOKEN:
+        return true;
+    default:
+        return false;
+    }
+}
+
 /* Who is refused again and again may not push out what others have changed, from the queue or from the file. */
 static bool takes_refusal(struct ngd_audit *a) NGD_REQUIRES(a->lock)
 {
@@ -99,7 +115,7 @@ void ngd_audit_write(struct ngd_audit *a, const struct ngd_audit_event *event)
     if (!a)
         return;
     ngd_mutex_lock(&a->lock);
-    full = !line || a->n == AUDIT_QUEUE || (event->refused && !takes_refusal(a));
+    full = !line || a->n == AUDIT_QUEUE || (ngd_audit_is_refusal(event->status) && !takes_refusal(a));
     if (full)
         a->dropped++;
     else

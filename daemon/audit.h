@@ -24,14 +24,16 @@ struct ngd_audit_event {
     const char *method, *object; /* what was asked for, and of what */
     const char *text;            /* why it failed */
     ngd_status_t status;
-    bool refused;     /* for its token, role or owner: at most 10 such lines a second are written */
     uint64_t session; /* 0: none */
 };
 
 /* path: "" makes no log. CONFIG: the file cannot be opened, or others may read or write it. */
 ngd_status_t ngd_audit_create(const char *path, uint64_t max_bytes, struct ngd_audit **audit_p, struct ngd_diag *diag);
 void ngd_audit_destroy(struct ngd_audit *audit); /* writes what waits */
+/* At most 10 refusals a second are written. */
 void ngd_audit_write(struct ngd_audit *audit, const struct ngd_audit_event *event);
+/* Returns whether the status refuses a caller for its token, role or owner. The log has such calls of every method. */
+bool ngd_audit_is_refusal(ngd_status_t status);
 void ngd_audit_reopen(struct ngd_audit *audit); /* for programs that rename the file */
 
 #endif

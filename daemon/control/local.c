@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/metrics.h"
 #include "base/ring.h"
+#include "daemon/audit.h"
 #include "daemon/daemon.h"
 #include "daemon/front/front.h"
 #include "daemon/identity.h"
@@ -36,6 +37,7 @@ struct local_conn {
     struct ngd_list link;
     int fd;
     struct ngd_identity *identity; /* a reference; it is charged for the connection */
+    char address[NGD_PEER_ADDRESS_MAX];
     struct ngd_reactor_watch *watch;
     ngd_nsec_t heard;      /* when the last packet came */
     struct ngd_ring *ring; /* a reference; NULL: none */
@@ -116,7 +118,8 @@ static void drop_descriptors(struct packet *p)
         close(p->fds[--p->n_fds]);
 }
 
-/* Sends an answer with descriptors, which stay the caller's. */
+/* Sends an answer with descriptors, which stay the caller's. If that fails, the connection ends soon: its client would
+ * wait for the answer. */
 static void send_local_answer(struct local_conn *c, const Npugraph__V1__LocalResponse *answer, const int *fds,
                               size_t n_fds)
 {
@@ -141,8 +144,10 @@ static void send_local_answer(struct local_conn *c, const Npugraph__V1__LocalRes
         head->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
         memcpy(CMSG_DATA(head), fds, n_fds * sizeof(int));
     }
-    if (sendmsg(c->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+    if (sendmsg(c->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
         ngd_debug("local", "an answer cannot be sent: %s", strerror(errno));
+        shutdown(c->fd, SHUT_RDWR); /* on_packet reads the end */
+    }
 }
 
 static void refuse_packet(struct local_conn *c, ngd_status_t status, const struct ngd_diag *diag)
@@ -164,6 +169,20 @@ static void refuse_packet(struct local_conn *c, ngd_status_t status, const struc
 
 /* ---- requests -------------------------------------------------------------------------------------------- */
 
+static void audit_caller(const struct local_conn *c, struct ngd_session *s, const struct ngd_identity *caller,
+                         ngd_status_t status, const struct ngd_diag *diag)
+{
+    const struct ngd_audit_event event = {.identity = caller->name,
+                                          .peer = c->address,
+                                          .method = "npugraph.v1.LocalRequest",
+                                          .text = diag->text,
+                                          .status = status,
+                                          .session = ngd_session_id(s)};
+
+    if (ngd_audit_is_refusal(status))
+        ngd_audit_write(c->local->daemon->audit, &event);
+}
+
 /* Says whether the caller is who may use the session: its user, or who has the bearer token that opened it, which the
  * session's own token proves. The token is always needed: a descriptor may have been passed on. */
 static ngd_status_t check_caller(const struct local_conn *c, struct ngd_session *s, const ProtobufCBinaryData *token,
@@ -175,10 +194,11 @@ static ngd_status_t check_caller(const struct local_conn *c, struct ngd_session 
         bearer ? ngd_token_check(bearer, diag)
                : ngd_session_check_user(s, c->identity, token->data ? token->data : (uint8_t *)"", token->len, diag);
 
-    ngd_token_unref(bearer);
     if (status == NGD_OK && atomic_load_explicit(&who->role, memory_order_relaxed) < NGD_ROLE_USER)
         status =
             ngd_diag_set(diag, NGD_ERR_ROLE, "%s may not use the local socket, which needs the role user", who->name);
+    audit_caller(c, s, bearer ? who : c->identity, status, diag);
+    ngd_token_unref(bearer);
     return status;
 }
 
@@ -205,7 +225,7 @@ static ngd_status_t share_memory(struct local_conn *c, struct ngd_session *s, co
 static ngd_status_t open_ring(struct local_conn *c, struct ngd_session *s, Npugraph__V1__LocalResponse *answer,
                               struct ngd_diag *diag)
 {
-    ngd_status_t status;
+    ngd_status_t status = NGD_OK;
     uint32_t n = 0, own = 0;
     int fds[RING_FDS];
 
@@ -215,11 +235,17 @@ static ngd_status_t open_ring(struct local_conn *c, struct ngd_session *s, Npugr
         n += other->ring != NULL;
         own += other->ring && other->identity == c->identity;
     }
-    if (c->ring || n >= NGD_RINGS_MAX || own >= NGD_RINGS_EACH) {
+    if (c->ring)
+        status = ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
+                              "this connection has a ring already; open another connection for another ring");
+    else if (n >= NGD_RINGS_MAX || own >= NGD_RINGS_EACH)
+        status =
+            ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
+                         "%" PRIu32 " of %d rings are open, %" PRIu32 " of %d of this user; close one, or use gRPC", n,
+                         NGD_RINGS_MAX, own, NGD_RINGS_EACH);
+    if (status != NGD_OK) {
         ngd_session_unref(s);
-        return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
-                            "this connection has a ring, or there are %d rings, or %d of this user", NGD_RINGS_MAX,
-                            NGD_RINGS_EACH);
+        return status;
     }
     status = ngd_ring_open(c->local->daemon->rings, s, &c->ring, fds, diag);
     if (status != NGD_OK)
@@ -372,14 +398,15 @@ static struct ngd_identity *charge_peer(struct ngd_local *local, const struct ng
 
 static void take_newcomer(void *arg)
 {
-    struct newcomer *new = arg;
-    struct ngd_local *local = new->local;
+    struct newcomer *next = arg;
+    struct ngd_local *local = next->local;
     const char *reason;
-    struct ngd_identity *identity = charge_peer(local, &new->peer, &reason);
+    struct ngd_identity *identity = charge_peer(local, &next->peer, &reason);
     struct local_conn *c = identity ? NGD_NEW(struct local_conn) : NULL;
 
     if (c) {
-        *c = (struct local_conn){.local = local, .fd = new->fd, .identity = identity, .heard = ngd_now()};
+        *c = (struct local_conn){.local = local, .fd = next->fd, .identity = identity, .heard = ngd_now()};
+        memcpy(c->address, next->peer.address, sizeof(c->address));
         ngd_list_push_back(&local->conns, &c->link);
         local->n++;
         if (ngd_reactor_watch_fd(local->reactor, c->fd, on_packet, c, &c->watch) != NGD_OK)
@@ -388,11 +415,11 @@ static void take_newcomer(void *arg)
         if (identity)
             ngd_identity_give(identity, NGD_QUOTA_CONNECTIONS, 1);
         ngd_identity_unref(identity);
-        ngd_front_refused(reason ? reason : "memory", "the local socket cannot take it", new->peer.name,
-                          new->peer.address);
-        close(new->fd);
+        ngd_front_refused(reason ? reason : "memory", "the local socket cannot take it", next->peer.name,
+                          next->peer.address);
+        close(next->fd);
     }
-    ngd_free(new);
+    ngd_free(next);
     atomic_fetch_sub(&local->waiting, 1);
 }
 
@@ -403,15 +430,15 @@ bool ngd_local_has_room(const struct ngd_local *local)
 
 void ngd_local_add(struct ngd_local *local, int fd, const struct ngd_front_peer *peer)
 {
-    struct newcomer *new = NGD_NEW(struct newcomer);
+    struct newcomer *next = NGD_NEW(struct newcomer);
 
     atomic_fetch_add(&local->waiting, 1);
-    if (new)
-        *new = (struct newcomer){.local = local, .fd = fd, .peer = *peer};
-    if (new &&ngd_reactor_post(local->reactor, take_newcomer, new) == NGD_OK)
+    if (next)
+        *next = (struct newcomer){.local = local, .fd = fd, .peer = *peer};
+    if (next && ngd_reactor_post(local->reactor, take_newcomer, next) == NGD_OK)
         return;
     atomic_fetch_sub(&local->waiting, 1);
-    ngd_free(new);
+    ngd_free(next);
     ngd_front_refused("memory", "the local socket cannot take it", peer->name, peer->address);
     close(fd);
 }

@@ -10,8 +10,9 @@
  * Threads: one of its own. To close a descriptor of a client's can take as long as the client wants: a socket that
  * lingers, a file of its own file system. It must not stop the loop, and the watchdog does not wait for this thread.
  * add and has_room are called on the loop. Bounds: LOCAL_CONNECTIONS together, of them EACH of an identity, within its
- * quota connections; a packet has at most a few hundred bytes and one descriptor; a connection that is silent is closed
- * after some seconds, or for a new one of its identity. Connections with rings have bounds of their own (rpc/ring.h).
+ * quota connections; a packet has at most a few hundred bytes and one descriptor. A connection is closed if it is
+ * silent for some seconds, if a new one of its identity needs its place, or if an answer cannot be sent. Connections
+ * with rings have bounds of their own (rpc/ring.h).
  */
 #include "base/status.h"
 #include <stdbool.h>

@@ -246,23 +246,6 @@ static void log_failure(struct rpc_call *call, ngd_status_t status, const char *
                     ngd_log_value(call->pub.peer, peer), text);
 }
 
-/* Whether a refusal is one that the audit log has whatever the method. */
-static bool is_refusal(ngd_status_t status)
-{
-    switch (status) {
-    case NGD_ERR_TOKEN_MALFORMED:
-    case NGD_ERR_TOKEN_UNKNOWN:
-    case NGD_ERR_TOKEN_EXPIRED:
-    case NGD_ERR_TOKEN_PLAINTEXT:
-    case NGD_ERR_ROLE:
-    case NGD_ERR_PERMISSION_DENIED:
-    case NGD_ERR_SESSION_TOKEN:
-        return true;
-    default:
-        return false;
-    }
-}
-
 /* The opening of a session is written when it is opened; its end only if that is an error. */
 static void audit_call(struct rpc_call *call, ngd_status_t status, const char *text)
 {
@@ -275,11 +258,10 @@ static void audit_call(struct rpc_call *call, ngd_status_t status, const char *t
         .object = call->pub.object,
         .text = text,
         .status = status,
-        .refused = is_refusal(status),
         .session = call->pub.session ? ngd_session_id(call->pub.session) : 0,
     };
 
-    if (event.refused || (method && method->audit && !ended))
+    if (ngd_audit_is_refusal(status) || (method && method->audit && !ended))
         ngd_audit_write(call->pub.daemon->audit, &event);
 }
 

@@ -3,6 +3,7 @@
 """The audit log: who changed what, and who was refused; whole lines of JSON, rotation, reopening, and lines that are lost."""
 import hashlib
 
+import shared
 from harness import *
 
 TOKEN = "audit-token-" + "x" * 20
@@ -60,6 +61,9 @@ def content():
         assert line["method"] == "npugraph.v1.Sessions/Open" and "needs the role user" in line["text"], line
         refused("TOKEN_UNKNOWN", "UNAUTHENTICATED", Client, a.daemon, bearer=TOKEN + "y")
         assert a.wait(answer="TOKEN_UNKNOWN")["identity"] == me
+        shared.lies("SESSION_TOKEN", c, shared.memfd(4096), token=bytes(16))
+        line = a.wait(method="npugraph.v1.LocalRequest", session=c.id)
+        assert line["answer"] == "SESSION_TOKEN" and line["identity"] == me and line["peer"].startswith("unix:pid="), line
         c.call("Admin/Reload", pb.ReloadRequest())
         a.wait(method="npugraph.v1.Admin/Reload", answer="OK")
         a.daemon.signal(signal.SIGHUP)

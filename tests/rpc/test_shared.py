@@ -299,6 +299,19 @@ def packets(daemon):
         os.close(fd)
 
 
+@test("a client that takes no answers loses its connection, and only that")
+def takes_nothing(daemon):
+    with Client(daemon) as c, Door(c.opened.local_socket) as other:
+        with Door(c.opened.local_socket) as door:
+            try:
+                for _ in range(10000):
+                    door.send(b"\xff")
+                raise AssertionError("the daemon takes requests whose answers it cannot send")
+            except (BrokenPipeError, ConnectionResetError):
+                pass
+        assert other.ask(b"\xff").error.reason == "MALFORMED_MESSAGE"
+
+
 @test("no descriptor and no charge is left of what was refused or freed")
 def nothing_left(daemon):
     daemon.settle()
