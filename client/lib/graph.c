@@ -253,6 +253,7 @@ static int replay_message_init(struct replay_message *m, struct npugraph__shared
 {
     Npugraph__V1__HostValue **hosts = pointer_array(r->n_hosts, sizeof(Npugraph__V1__HostValue));
     ProtobufCBinaryData *inputs = calloc(r->n_inputs + 1, sizeof(*inputs));
+    int rc;
 
     npugraph__v1__replay_request__init(&m->req);
     m->inputs = inputs;
@@ -264,9 +265,10 @@ static int replay_message_init(struct replay_message *m, struct npugraph__shared
     }
     for (size_t i = 0; i < r->n_inputs; i++)
         inputs[i] = (ProtobufCBinaryData){r->inputs[i].bytes, (uint8_t *)r->inputs[i].data};
-    if (name_shared(m, all, r, inputs, err) != 0) {
+    rc = name_shared(m, all, r, inputs, err);
+    if (rc != 0) {
         replay_message_fini(m);
-        return 8;
+        return rc;
     }
     for (size_t i = 0; i < r->n_hosts; i++) {
         npugraph__v1__host_value__init(hosts[i]);
@@ -405,10 +407,7 @@ static int exchange_replay(struct npugraph_replay_stream *s, const ProtobufCMess
         return rc;
     npugraph__lane_give(s->lane);
     s->lane = NULL;
-    if (s->st == NULL)
-        rc = npugraph__stream_open(s->client, "/npugraph.v1.Graphs/ReplayStream", &s->st, err);
-    else
-        rc = 0;
+    rc = s->st == NULL ? npugraph__stream_open(s->client, "/npugraph.v1.Graphs/ReplayStream", &s->st, err) : 0;
     return rc != 0 ? rc : npugraph__stream_exchange(s->st, message, type, reply_p, err);
 }
 

@@ -26,6 +26,7 @@ struct npugraph__ring_map {
     struct ngd_ring_words *words;
     int socket, event;
     uint32_t timeout_ms;
+    pid_t owner;            /* a forked child has the mapping too, and its lanes are its parent's */
     _Atomic uint32_t taken; /* a bit for each lane */
 };
 
@@ -98,8 +99,11 @@ static struct npugraph__ring_map *open_map(const struct npugraph__session *sessi
         return NULL;
     map = calloc(1, sizeof(*map));
     if (map != NULL) {
-        *map = (struct npugraph__ring_map){
-            .words = map_words(fds[0], answer->layout), .socket = socket, .event = fds[1], .timeout_ms = timeout_ms};
+        *map = (struct npugraph__ring_map){.words = map_words(fds[0], answer->layout),
+                                           .socket = socket,
+                                           .event = fds[1],
+                                           .timeout_ms = timeout_ms,
+                                           .owner = getpid()};
     } else {
         close(socket);
         close(fds[1]);
@@ -164,7 +168,7 @@ struct npugraph__lane *npugraph__lane_take(struct npugraph__ring *ring, const st
 
 void npugraph__lane_give(struct npugraph__lane *lane)
 {
-    if (lane != NULL && !lane->lost) {
+    if (lane != NULL && !lane->lost && lane->map->owner == getpid()) {
         atomic_fetch_or(&lane->map->words->cancelled, 1u << lane->index); /* lets go of the graph or sequence */
         wake_daemon(lane->map);
         atomic_fetch_and(&lane->map->taken, ~(1u << lane->index));
