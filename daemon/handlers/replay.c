@@ -309,7 +309,8 @@ static ngd_status_t submit_replay(struct replayer *r, const struct ngd_raw_messa
     if (status == NGD_OK)
         status = lay_out_answer(r, &m, diag);
     if (status != NGD_OK) {
-        ngd_program_refused(ngd_binding_program(r->binding), status, diag, m.tag);
+        if (!r->call->elsewhere)
+            ngd_program_refused(ngd_binding_program(r->binding), status, diag, m.tag);
         return status;
     }
     r->request.binding = r->binding;

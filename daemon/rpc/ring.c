@@ -31,8 +31,6 @@
 #define ALL_LANES  ((1u << NGD_RING_LANES) - 1)
 #define SEALS      (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
-static const struct ngd_client_stream_ops ring_stream_ops;
-
 /* ---- references ------------------------------------------------------------------------------------------ */
 
 void ring_ref(struct ngd_ring *ring)
@@ -144,19 +142,22 @@ static void end_for_breach(struct ngd_ring *ring)
     end_ring(ring);
 }
 
+/* Takes the bits of lanes that a client has set. Most often there are none, which costs no exchange. */
+static uint32_t take_bits(_Atomic uint32_t *word)
+{
+    return atomic_load_explicit(word, memory_order_relaxed) ? atomic_exchange(word, 0) & ALL_LANES : 0;
+}
+
 /* Takes what the client has asked for. False: nothing. */
 static bool serve_ring(struct ngd_ring *ring)
 {
-    const uint32_t bits = atomic_load_explicit(&ring->words->pending, memory_order_relaxed)
-                              ? atomic_exchange_explicit(&ring->words->pending, 0, memory_order_acquire) & ALL_LANES
-                              : 0;
-    const uint32_t cpu = (uint32_t)sched_getcpu();
-    const uint32_t cancelled = atomic_load_explicit(&ring->words->cancelled, memory_order_relaxed)
-                                   ? atomic_exchange(&ring->words->cancelled, 0) & ALL_LANES
-                                   : 0;
+    const uint32_t bits = take_bits(&ring->words->pending); /* first: who gave a lane up set its bit before these */
+    const uint32_t cancelled = take_bits(&ring->words->cancelled);
+    uint32_t cpu;
 
     if (!(bits | cancelled))
         return false;
+    cpu = (uint32_t)sched_getcpu();
     ring_ref(ring); /* a breach ends the ring here, and its client may be gone */
     for (uint32_t i = 0; cancelled && i < NGD_RING_LANES; i++)
         if (cancelled >> i & 1)
@@ -171,8 +172,8 @@ static bool serve_ring(struct ngd_ring *ring)
     }
     if (bits)
         atomic_store_explicit(&ring->words->cpu, cpu, memory_order_relaxed);
-    ngd_beat_answer(
-        &ring->rings->beat); /* here: all rings together may have requests for longer than the watchdog waits */
+    /* Here, since all rings together may have requests for longer than the watchdog waits. */
+    ngd_beat_answer(&ring->rings->beat);
     ring_unref(ring);
     return bits != 0;
 }
@@ -346,6 +347,7 @@ static ngd_status_t map_ring(struct ngd_ring *ring, int fds[2], struct ngd_diag 
 {
     const size_t bytes = sizeof(*ring->words);
     void *p = MAP_FAILED;
+    ngd_status_t status;
 
     fds[0] = memfd_create("npugraph-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     ring->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -357,11 +359,11 @@ static ngd_status_t map_ring(struct ngd_ring *ring, int fds[2], struct ngd_diag 
         ring->words->magic = NGD_RING_MAGIC;
         return NGD_OK;
     }
-    ngd_diag_set(diag, ngd_status_from_errno(errno), "a ring cannot be made: %s", strerror(errno));
+    status = ngd_diag_set(diag, ngd_status_from_errno(errno), "a ring cannot be made: %s", strerror(errno));
     for (int i = 0; i < 2; i++)
         if (fds[i] >= 0)
             close(fds[i]);
-    return diag ? diag->status : NGD_ERR_NO_MEMORY;
+    return status;
 }
 
 static ngd_status_t make_ring(struct ngd_rings *rings, struct ngd_session *session, struct ngd_ring **ring_p,

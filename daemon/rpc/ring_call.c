@@ -113,7 +113,7 @@ static uint8_t *lane_reserve(struct ngd_call *call, size_t max, ngd_status_t *st
 
     lane->reserved = NULL;
     if (max > NGD_RING_MESSAGE) {
-        lane->elsewhere = true;
+        call->elsewhere = true;
         *status_p = ngd_diag_set(diag, NGD_ERR_MESSAGE_TOO_LARGE, "the answer does not fit into the ring");
         return NULL;
     }
@@ -126,7 +126,7 @@ static void lane_reply(struct ngd_call *call, size_t n)
 {
     struct ring_lane *lane = lane_of(call);
 
-    if (lane->elsewhere)
+    if (call->elsewhere)
         finish_lane(lane, NGD_RING_ELSEWHERE, NULL, 0);
     else
         finish_lane(lane, NGD_RING_ANSWER, lane->reserved, n);
@@ -139,7 +139,7 @@ static void lane_fail(struct ngd_call *call, ngd_status_t status, const struct n
     const char *text = diag && diag->status != NGD_OK && diag->text[0] ? diag->text : ngd_status_text(status);
     uint8_t data[sizeof(diag->text) + 256];
 
-    if (lane->elsewhere) {
+    if (call->elsewhere) {
         finish_lane(lane, NGD_RING_ELSEWHERE, NULL, 0);
         return;
     }
@@ -159,7 +159,7 @@ static void lane_answer(struct ngd_call *call, const ProtobufCMessage *msg)
     ngd_status_t status;
     uint8_t *p = lane_reserve(call, n, &status, &diag);
 
-    lane_of(call)->elsewhere = false; /* what the request asked for is done: it must not be repeated */
+    call->elsewhere = false; /* what the request asked for is done: it must not be repeated */
     if (!p) {
         lane_fail(call, status, &diag);
         return;
@@ -225,7 +225,7 @@ bool ring_lane_take(struct ring_lane *lane)
         lane->pub.method = ring->rings->methods[method];
     }
     lane->number = number;
-    lane->told = lane->elsewhere = false;
+    lane->told = lane->pub.elsewhere = false;
     atomic_store(&lane->pub.cancelled, false);
     atomic_store_explicit(&lane->busy, true, memory_order_relaxed);
     ring_ref(ring);

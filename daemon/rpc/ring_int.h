@@ -18,8 +18,7 @@ struct ring_lane {
     /* Set by the ring's thread when it gives the handler a request, cleared by who answers it. Between these, the rest
      * belongs to the request. */
     _Atomic bool busy;
-    bool told;      /* the ring's thread: the handler was told that the request is not wanted */
-    bool elsewhere; /* the answer does not fit */
+    bool told; /* the ring's thread: the handler was told that the request is not wanted */
     uint32_t number;
     uint8_t *reserved;
 };
@@ -27,7 +26,7 @@ struct ring_lane {
 struct ngd_ring {
     _Atomic uint32_t refs; /* the list's, the connection's, one for each busy lane */
     _Atomic bool end_asked;
-    struct ngd_rings *rings;           /* here: a compiler may read the next two with one load of a whole word */
+    struct ngd_rings *rings;           /* keeps end_asked, which any thread writes, out of the word of the next two */
     bool ended, active;                /* the thread's */
     struct ngd_list link, active_link; /* rings->incoming, then rings->all; rings->active */
     struct ngd_ring_words *words;      /* mapped; the client writes here */

@@ -88,6 +88,7 @@ struct ngd_call {
     const char *object;                         /* what an audited call is about, in `life`; or NULL */
     struct ngd_call_wrap *wrap;                 /* NULL: none; set before the handler gets the call */
     const struct ngd_call_transport *transport; /* NULL: gRPC */
+    bool elsewhere; /* the answer does not fit into the lane of a ring: the client asks again over gRPC */
 };
 
 /* A message as it arrived, for methods without a request descriptor. It is in pieces, and also in one piece except for

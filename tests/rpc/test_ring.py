@@ -68,7 +68,10 @@ def refusals(daemon):
         assert kind == r.ANSWER and pb.StepResponse.FromString(data).error.reason in ("INVALID_ARGUMENT", "UNKNOWN_ID")
         assert len(ring.replay(1, graph=graph, inputs=[X, X]).outputs) == 2  # another method on the lane
         big = c.register(NEG).graph
-        assert ring.ask(2, pb.ReplayRequest(graph=big, symbols=[2048], inputs=[b""])) == (r.ELSEWHERE, b"")
+        assert ring.ask(2, pb.ReplayRequest(graph=big, symbols=[2048], inputs=[b""], tag=8)) == (r.ELSEWHERE, b"")
+        assert error(graph=big, symbols=[1], inputs=[b""], outputs=[1], tag=9) == "OUTPUT_UNKNOWN"
+        events = c.call("Graphs/Explain", pb.ExplainRequest(graph=big)).events
+        assert [e.tag for e in events if e.tag] == [9], events  # what goes over gRPC then is not refused
         assert len(ring.replay(2, graph=graph, inputs=[X, X]).outputs) == 2
 
 
