@@ -37,9 +37,15 @@ def counter(daemon, name):
 
 
 def written(daemon, entries):
-    """Waits until so many entries were written or refused, which happens after the captures."""
-    until(f"{entries} entries are written",
-          lambda: counter(daemon, "store_writes_total") + counter(daemon, "store_write_failures_total") >= entries)
+    """Waits until so many entries were written or refused, which happens after the captures. A slow disk takes its time for
+    hundreds of them, but each comes within the usual patience."""
+    def more(done):
+        now = counter(daemon, "store_writes_total") + counter(daemon, "store_write_failures_total")
+        return now > done and now
+
+    done = 0
+    while done < entries:
+        done = until(f"more than {done} of {entries} entries are written", lambda before=done: more(before))
 
 
 def quota(client, uid):
