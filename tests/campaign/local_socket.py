@@ -5,8 +5,9 @@
   tests/campaign/local_socket.py --seconds N --seed S
 
 A round sends some thousand packets that are mutated, torn or random, with descriptors of all kinds; or writes whatever it likes into
-rings; or kills a worker while it uses shared buffers, or rings. After each round the honest client is served with the right results, and the daemon has as many
-descriptors, and counts as few bytes for the strangers, as before. A failure prints the round's seed.
+rings; or kills a worker while it uses shared buffers, or rings. After each round the honest client is served with the right
+results, and the daemon has as many descriptors, and counts as few bytes for the strangers, as before. A failure prints the
+round's seed.
 """
 import argparse
 import collections
@@ -14,7 +15,9 @@ import contextlib
 import os
 import pathlib
 import random
+import signal
 import sys
+import time
 
 os.environ.setdefault("top_srcdir", str(pathlib.Path(__file__).resolve().parents[2]))
 os.environ.setdefault("top_builddir", os.path.join(os.environ["top_srcdir"], "build", "check"))
@@ -24,49 +27,55 @@ import ring as rings  # noqa: E402
 import shared  # noqa: E402
 
 PACKETS = 5000
-WORKER = f"""
-sys.path.insert(0, {str(pathlib.Path(shared.__file__).parent)!r})
-import random, shared as t
-c = Client(daemon)
-graph = c.register(t.NEG).graph
+WORKER = """
 buffer = c.allocate(1 << 20)
-print("ready")
-r = random.Random(SEED)
 while True:
-    a, b = t.Memory(c, 1 << 16), t.Memory(c, r.choice([1 << 16, 1 << 20, 40 << 20]))
+    a, b = shared.Memory(c, 1 << 16), shared.Memory(c, r.choice([1 << 16, 1 << 20, 40 << 20]))
     for _ in range(r.randrange(4)):
-        c.replay(graph, [b""], [64], shared_inputs=[t.span(0, a.id, 0, 16384)], shared_outputs=[t.span(0, b.id, 0, 16384)])
-    c.call("Memory/Copy", pb.CopyRequest(to=buffer, **{{"from": b.id}}, bytes=r.randrange(65536)))
+        c.replay(graph, [b""], [64], shared_inputs=[shared.span(0, a.id, 0, 16384)], shared_outputs=[shared.span(0, b.id, 0, 16384)])
+    c.call("Memory/Copy", pb.CopyRequest(to=buffer, **{"from": b.id}, bytes=r.randrange(65536)))
     c.call("Memory/Free", pb.FreeRequest(buffers=[a.id] + [b.id] * r.randrange(2)))
     a.__exit__(), b.__exit__()
 """
-
-RING_WORKER = f"""
-sys.path.insert(0, {str(pathlib.Path(shared.__file__).parent)!r})
-import random, ring as r, shared as t
-c = Client(daemon)
-graph = c.register(t.PAIR).graph
-print("ready")
-x = t.floats(range(16))
-chance = random.Random(SEED)
+RING_WORKER = """
+x = shared.floats(range(16))
 while True:
-    with r.Ring(c) as ring:
-        for _ in range(chance.randrange(40)):
-            bits = chance.getrandbits(16) | 1
-            for lane in range(r.LANES):
+    with rings.Ring(c) as ring:
+        for _ in range(r.randrange(40)):
+            bits = r.getrandbits(16) | 1
+            for lane in range(rings.LANES):
                 if bits >> lane & 1:
-                    ring.put(lane, pb.ReplayRequest(graph=graph, inputs=[x, x]).SerializeToString())
+                    ring.put(lane, pb.ReplayRequest(graph=pair, inputs=[x, x]).SerializeToString())
             ring.submit(bits)
-            for lane in range(r.LANES):
+            for lane in range(rings.LANES):
                 if bits >> lane & 1:
                     ring.answer(lane)
 """
-FORGED = 1000  # requests of a round
+# Forks a worker for each line "seed program" and prints its process id; the worker prints "ready". A new interpreter for
+# each would take most of the campaign's time.
+NURSERY = f"""
+sys.path.insert(0, {str(pathlib.Path(shared.__file__).parent)!r})
+import ctypes, os, random, signal, ring as rings, shared
+programs = {[WORKER, RING_WORKER]!r}
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+print("ready")
+for line in sys.stdin:
+    seed, program = map(int, line.split())
+    if os.fork():
+        continue
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    r = random.Random(seed)
+    c = Client(daemon)
+    graph, pair = c.register(shared.NEG).graph, c.register(shared.PAIR).graph
+    print(os.getpid())
+    exec(programs[program])
+"""
+FORGED = 4000  # requests of a round
 
 
 class Round:
-    def __init__(self, daemon, honest, seed):
-        self.daemon, self.honest, self.random = daemon, honest, random.Random(seed)
+    def __init__(self, daemon, honest, nursery, seed):
+        self.daemon, self.honest, self.nursery, self.random = daemon, honest, nursery, random.Random(seed)
         self.fds = [shared.memfd(4096), shared.memfd(4096, 0), shared.memfd(65536), os.open("/dev/zero", os.O_RDWR), os.open("/", os.O_RDONLY),
                     *os.pipe()]
 
@@ -93,40 +102,47 @@ class Round:
                     door = shared.Door(c.opened.local_socket)
             door.close()
 
+    def forge_lane(self, ring, lane, good):
+        r = self.random
+        data = bytearray(good if r.random() < 0.8 else r.randbytes(r.randrange(200)))
+        for _ in range(r.randrange(4) if data else 0):
+            data[r.randrange(len(data))] = r.randrange(256)
+        ring.put(lane, bytes(data), r.choice([0, 0, 0, 0, 0, 0, 0, 1]), len(data) if r.random() < 0.9 else r.randrange(len(data) + 1))
+
+    def tear(self, ring):
+        """Writes into words that are the client's, and into those that are not, while the daemon reads."""
+        r = self.random
+        if r.random() < 0.2:
+            at = r.choice([r.randrange(2304), r.randrange(len(ring.map))])
+            ring.map[at:at + 4] = r.randbytes(4)[:len(ring.map) - at]
+        if r.random() < 0.2:
+            ring.words.cancelled = r.getrandbits(32)
+        for _ in range(r.randrange(4)):
+            ring.words.requests[r.randrange(rings.LANES)][r.randrange(200)] = r.randrange(256)
+
     def forge(self):
         r = self.random
         with Client(self.daemon) as c:
-            graph = c.register(shared.PAIR).graph
-            x = shared.floats(range(16))
-            good = pb.ReplayRequest(graph=graph, inputs=[x, x]).SerializeToString()
+            good = pb.ReplayRequest(graph=c.register(shared.PAIR).graph, inputs=[shared.floats(range(16))] * 2).SerializeToString()
             ring = rings.Ring(c)
-            for _ in range(FORGED):
+            for _ in range(0, FORGED, rings.LANES):
                 if ring.ended():
                     ring.close()
                     ring = rings.Ring(c)
-                data = bytearray(good if r.random() < 0.8 else r.randbytes(r.randrange(200)))
-                for _ in range(r.randrange(4) if data else 0):
-                    data[r.randrange(len(data))] = r.randrange(256)
-                lane = r.randrange(rings.LANES)
-                ring.put(lane, bytes(data), r.choice([0, 0, 0, 1]), r.choice([len(data), r.randrange(len(data) + 1)]))
-                if r.random() < 0.05:
-                    at = r.choice([r.randrange(2304), r.randrange(len(ring.map))])
-                    ring.map[at:at + 4] = r.randbytes(4)[:len(ring.map) - at]
-                if r.random() < 0.05:
-                    ring.words.cancelled = r.getrandbits(32)
-                ring.words.pending |= r.choice([1 << lane, 1 << lane, 1 << lane, r.getrandbits(32)])
+                for lane in range(rings.LANES):
+                    self.forge_lane(ring, lane, good)
+                ring.words.pending |= r.choice([0xffff, 0xffff, 0xffff, r.getrandbits(16), r.getrandbits(32)])
                 os.write(ring.event, (1).to_bytes(8, "little"))
-                if r.random() < 0.5:
-                    ring.words.requests[lane][r.randrange(200)] = r.randrange(256)
+                self.tear(ring)
                 with contextlib.suppress(EOFError, TimeoutError):
-                    ring.answer(lane, 0.01)
+                    for lane in range(rings.LANES):
+                        ring.answer(lane, 0.01)
             ring.close()
 
     def kill(self):
-        child = Child(self.daemon, self.random.choice([WORKER, RING_WORKER]).replace("SEED", str(self.random.getrandbits(32))))
-        assert child.line() == "ready"
+        pid = self.nursery.ask(f"{self.random.getrandbits(32)} {self.random.randrange(2)}")
         time.sleep(self.random.random() * 0.03)
-        child.kill()
+        os.kill(int(pid), signal.SIGKILL)
 
     def check(self, before):
         graph = self.honest.register(shared.NEG).graph
@@ -145,15 +161,16 @@ def main_loop(args):
     failed = 0
     end = time.monotonic() + args.seconds
     daemon = Daemon("--max-shared-buffers-per-identity=256")
-    honest = Client(daemon)
-    Round(daemon, honest, 0).packets()  # what the daemon keeps open from now on
+    honest, nursery = Client(daemon), Child(daemon, NURSERY)
+    assert nursery.line() == "ready"
+    Round(daemon, honest, nursery, 0).packets()  # what the daemon keeps open from now on
     until("the first session is gone", lambda: daemon.stats()["sessions"]["open"] == 1)
     before = shared.open_fds(daemon) + 2
     number = args.seed * 1000003
     while time.monotonic() < end and not failed:
         number += 1
-        one = Round(daemon, honest, number)
-        what = one.random.choice(["packets", "forge", "kill", "kill", "kill"])
+        one = Round(daemon, honest, nursery, number)
+        what = one.random.choice(["packets", "forge", *["kill"] * 8])
         try:
             getattr(one, what)()
             one.check(before)
@@ -162,6 +179,7 @@ def main_loop(args):
             failed += 1
             print(f"not ok - {what}, round {number}: {error!r}\n{daemon.log()[-3000:]}", flush=True)
     honest.close()
+    nursery.kill()
     if not failed:
         daemon.stop()
     print(f"{counts['packets'] * PACKETS} packets, {counts['forge'] * FORGED} forged requests, {counts['kill']} kills")

@@ -457,14 +457,19 @@ class Child:
                   f"from harness import *\n" \
                   f"class D:\n    address = {daemon.address!r}\n    channel = Daemon.channel\n" \
                   f"daemon = D()\n"
-        self.process = subprocess.Popen([*END_WITH_US, sys.executable, "-u", "-c", prelude + code], stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([*END_WITH_US, sys.executable, "-u", "-c", prelude + code], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def line(self):
         text = self.process.stdout.readline().strip()
         if not text:
             raise AssertionError(f"the child said nothing: {self.process.communicate()[1]}")
         return text
+
+    def ask(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        return self.line()
 
     def kill(self):
         os.kill(self.process.pid, signal.SIGKILL)
