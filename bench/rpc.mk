@@ -2,7 +2,8 @@
 #
 # Benches that measure through a daemon. They start the npugraphd of the build tree.
 NGD_RPC_BENCHES = bench/rpc/bench_decode bench/rpc/bench_tokens bench/rpc/bench_echo bench/rpc/bench_front bench/rpc/bench_eager \
-	bench/rpc/bench_prompt bench/rpc/bench_prompts bench/rpc/bench_capture bench/rpc/bench_ring bench/rpc/bench_shared $(NGD_CROWD_BENCHES)
+	bench/rpc/bench_prompt bench/rpc/bench_prompts bench/rpc/bench_capture bench/rpc/bench_ring bench/rpc/bench_shared \
+	bench/rpc/bench_upload $(NGD_CROWD_BENCHES)
 NGD_CROWD_BENCHES = bench/rpc/bench_scale bench/rpc/bench_fair bench/rpc/bench_expiry bench/rpc/bench_killed \
 	bench/rpc/bench_soak bench/rpc/bench_isolation bench/rpc/bench_merge
 NGD_BENCHES += $(NGD_RPC_BENCHES)
@@ -24,8 +25,11 @@ bench_rpc_bench_tokens_SOURCES = \
 	bench/rpc/local_model.h \
 	$(NGD_RPC_BENCH_SOURCES)
 bench_rpc_bench_tokens_LDADD = $(NGD_SCHEDULER_LIBS) $(NGD_CLIENT_HF_LIBS)
-bench_rpc_bench_echo_SOURCES = bench/rpc/bench_echo.c $(NGD_RPC_BENCH_SOURCES)
+NGD_BARE_SOURCES = bench/rpc/bare.c bench/rpc/bare.h $(NGD_RPC_BENCH_SOURCES)
+bench_rpc_bench_echo_SOURCES = bench/rpc/bench_echo.c $(NGD_BARE_SOURCES)
 bench_rpc_bench_echo_LDADD = $(NGD_CLIENT_HF_LIBS)
+bench_rpc_bench_upload_SOURCES = bench/rpc/bench_upload.c $(NGD_BARE_SOURCES)
+bench_rpc_bench_upload_LDADD = $(NGD_CLIENT_HF_LIBS)
 bench_rpc_bench_front_SOURCES = bench/rpc/bench_front.c $(NGD_RPC_BENCH_SOURCES)
 bench_rpc_bench_front_LDADD = $(NGD_CLIENT_HF_LIBS)
 bench_rpc_bench_eager_SOURCES = bench/rpc/bench_eager.c $(NGD_RPC_BENCH_SOURCES)

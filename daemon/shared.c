@@ -5,6 +5,8 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <linux/magic.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -12,7 +14,9 @@
 
 #define MAX_BYTES    ((uint64_t)1 << 46)
 #define NEEDED_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
-#define PIECE        ((uint64_t)1 << 30) /* of one system call */
+#define MAX_CALL     ((uint64_t)1 << 30) /* bytes of one system call */
+#define SPLIT_FROM   ((uint64_t)2 << 20) /* bytes that are worth waking a second thread */
+#define PIECE        ((uint64_t)512 << 10)
 
 /* ---- the descriptor ---------------------------------------------------------------------------------------------- */
 
@@ -126,7 +130,7 @@ ngd_status_t ngd_shared_read(const struct ngd_shared_object *o, uint64_t offset,
 {
     for (uint64_t done = 0; done < n;) {
         const ssize_t got =
-            pread(o->fd, (uint8_t *)to + done, n - done < PIECE ? n - done : PIECE, (off_t)(offset + done));
+            pread(o->fd, (uint8_t *)to + done, n - done < MAX_CALL ? n - done : MAX_CALL, (off_t)(offset + done));
 
         if (got <= 0 && !(got < 0 && errno == EINTR))
             return failed("read", got, diag);
@@ -139,12 +143,89 @@ ngd_status_t ngd_shared_write(const struct ngd_shared_object *o, uint64_t offset
                               struct ngd_diag *diag)
 {
     for (uint64_t done = 0; done < n;) {
-        const ssize_t got =
-            pwrite(o->fd, (const uint8_t *)from + done, n - done < PIECE ? n - done : PIECE, (off_t)(offset + done));
+        const ssize_t got = pwrite(o->fd, (const uint8_t *)from + done, n - done < MAX_CALL ? n - done : MAX_CALL,
+                                   (off_t)(offset + done));
 
         if (got <= 0 && !(got < 0 && errno == EINTR))
             return failed("written", got, diag);
         done += got > 0 ? (uint64_t)got : 0;
     }
     return NGD_OK;
+}
+
+/* ---- large ones, by two threads ---------------------------------------------------------------------------------- */
+
+/*
+ * A range in pieces, which the caller and a job take one after the other. The caller returns when all are done. A job
+ * that starts later finds none left, and touches nothing but this struct.
+ */
+struct split {
+    struct ngd_job job;
+    const struct ngd_shared_object *o;
+    uint64_t offset, n;
+    uint8_t *data;
+    bool write;
+    _Atomic uint64_t next; /* first byte that nobody has taken */
+    _Atomic uint64_t done; /* bytes of finished pieces */
+    _Atomic uint32_t users;
+    _Atomic bool wrong; /* diag says what; written by the thread that sets it */
+    struct ngd_diag diag;
+};
+
+static void move_piece(struct split *s, uint64_t at, uint64_t n)
+{
+    struct ngd_diag diag = {0};
+    const ngd_status_t status = s->write ? ngd_shared_write(s->o, s->offset + at, s->data + at, n, &diag)
+                                         : ngd_shared_read(s->o, s->offset + at, s->data + at, n, &diag);
+
+    if (status != NGD_OK && !atomic_exchange(&s->wrong, true))
+        s->diag = diag;
+}
+
+static void move_pieces(struct split *s)
+{
+    uint64_t at, n;
+
+    while ((at = atomic_fetch_add(&s->next, PIECE)) < s->n) {
+        n = s->n - at < PIECE ? s->n - at : PIECE;
+        if (!atomic_load(&s->wrong))
+            move_piece(s, at, n);
+        atomic_fetch_add(&s->done, n);
+    }
+}
+
+static void leave_split(struct split *s)
+{
+    if (atomic_fetch_sub(&s->users, 1) == 1)
+        ngd_free(s);
+}
+
+static void run_split(struct ngd_job *job)
+{
+    struct split *s = ngd_container_of(job, struct split, job);
+
+    move_pieces(s);
+    leave_split(s);
+}
+
+ngd_status_t ngd_shared_move(const struct ngd_shared_object *o, bool write, uint64_t offset, void *data, uint64_t n,
+                             struct ngd_jobs *helper, struct ngd_diag *diag)
+{
+    struct split *s = n >= SPLIT_FROM ? NGD_NEW(struct split) : NULL;
+    ngd_status_t status = NGD_OK;
+
+    if (!s)
+        return write ? ngd_shared_write(o, offset, data, n, diag) : ngd_shared_read(o, offset, data, n, diag);
+    *s =
+        (struct split){.job.fn = run_split, .o = o, .offset = offset, .n = n, .data = data, .write = write, .users = 2};
+    ngd_jobs_add_for(helper, &s->job, o->owner);
+    move_pieces(s);
+    while (atomic_load(&s->done) < n) /* the other's last piece */
+        sched_yield();
+    if (atomic_load(&s->wrong)) {
+        *diag = s->diag;
+        status = NGD_ERR_IO;
+    }
+    leave_split(s);
+    return status;
 }

@@ -40,5 +40,11 @@ ngd_status_t ngd_shared_read(const struct ngd_shared_object *o, uint64_t offset,
                              struct ngd_diag *diag);
 ngd_status_t ngd_shared_write(const struct ngd_shared_object *o, uint64_t offset, const void *from, uint64_t n,
                               struct ngd_diag *diag);
+/*
+ * Writes data to a range that was checked, or reads it from there. A thread of `helper` does a part of what is large,
+ * if it is free: one thread cannot move as much as the memory can. diag must not be NULL.
+ */
+ngd_status_t ngd_shared_move(const struct ngd_shared_object *o, bool write, uint64_t offset, void *data, uint64_t n,
+                             struct ngd_jobs *helper, struct ngd_diag *diag);
 
 #endif

@@ -103,8 +103,8 @@ static ngd_status_t make_block(struct ngd_replay_shared *s, struct ngd_call *cal
         status = ngd_charge_begin(&s->charge, ngd_identity_payer(call->identity, NGD_QUOTA_HOST_BYTES), bytes, diag);
     if (status != NGD_OK)
         return status;
-    s->blocks = &call->daemon->blocks;
-    s->block = ngd_blocks_take(s->blocks, bytes);
+    s->daemon = call->daemon;
+    s->block = ngd_blocks_take(&s->daemon->blocks, bytes);
     return s->block ? NGD_OK : ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "out of host memory for %" PRIu64 " bytes", bytes);
 }
 
@@ -118,7 +118,7 @@ static ngd_status_t read_input(struct ngd_call *call, const struct ngd_shared_ra
         return status;
     status = ngd_shared_check_range(o, range->offset, range->bytes, diag);
     if (status == NGD_OK)
-        status = ngd_shared_read(o, range->offset, to, range->bytes, diag);
+        status = ngd_shared_move(o, false, range->offset, to, range->bytes, call->daemon->copies, diag);
     ngd_object_unref(&o->base);
     return status;
 }
@@ -162,7 +162,7 @@ ngd_status_t ngd_replay_shared_write(const struct ngd_replay_shared *s, struct n
     for (uint32_t i = 0; i < s->n_targets && status == NGD_OK; i++) {
         const struct ngd_shared_target *t = &s->targets[i];
 
-        status = ngd_shared_write(t->object, t->offset, t->out->data, t->out->bytes, diag);
+        status = ngd_shared_move(t->object, true, t->offset, t->out->data, t->out->bytes, s->daemon->copies, diag);
     }
     return status;
 }
@@ -172,7 +172,7 @@ void ngd_replay_shared_end(struct ngd_replay_shared *s)
     for (uint32_t i = 0; i < s->n_targets; i++)
         ngd_object_unref(&s->targets[i].object->base);
     if (s->block)
-        ngd_blocks_give(s->blocks, s->block);
+        ngd_blocks_give(&s->daemon->blocks, s->block);
     ngd_charge_end(&s->charge);
     *s = (struct ngd_replay_shared){0};
 }

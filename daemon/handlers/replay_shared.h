@@ -14,6 +14,7 @@
 #include "daemon/shared.h"
 
 struct ngd_call;
+struct ngd_daemon;
 
 /* A result that goes to a shared buffer. */
 struct ngd_shared_target {
@@ -29,7 +30,7 @@ struct ngd_replay_shared {
     uint32_t n_targets;
     struct ngd_shared_target **by_output; /* NULL if there are no targets */
     struct ngd_block *block;              /* NULL: none */
-    struct ngd_blocks *blocks;
+    struct ngd_daemon *daemon;            /* has the blocks and the jobs */
     struct ngd_charge charge;
 };
 
