@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Device memory: buffers, uploads, downloads, checkpoint files. */
+#include "client/lib/chunk.h"
 #include "client/lib/client_int.h"
 #include "client/lib/shared.h"
 #include "proto/npugraph.pb-c.h"
@@ -174,8 +175,9 @@ int npugraph_buffer_read(struct npugraph_client *client, uint64_t buffer, uint64
 {
     Npugraph__V1__ReadRequest req = NPUGRAPH__V1__READ_REQUEST__INIT;
     struct npugraph__stream *st;
+    struct npugraph__download d = {.offset = offset, .bytes = bytes, .to = data};
     struct npugraph__shared_at at;
-    uint64_t got = 0;
+    bool more = true;
     int rc;
 
     if (bytes == 0)
@@ -191,24 +193,11 @@ int npugraph_buffer_read(struct npugraph_client *client, uint64_t buffer, uint64
     rc = npugraph__stream_send(st, &req.base, err);
     if (rc == 0)
         rc = npugraph__stream_half_close(st, err);
-    while (rc == 0) {
-        ProtobufCMessage *m = NULL;
-        const Npugraph__V1__ReadResponse *r;
-
-        rc = npugraph__stream_recv(st, &npugraph__v1__read_response__descriptor, &m, err);
-        if (rc != 0 || m == NULL)
-            break;
-        r = (const Npugraph__V1__ReadResponse *)m;
-        if (r->offset != offset + got || r->data.len > bytes - got)
-            rc = npugraph__error(err, 13, "", "the daemon sent bytes that were not asked for");
-        else
-            memcpy((char *)data + got, r->data.data, r->data.len);
-        got += r->data.len;
-        npugraph__free_message(m);
-    }
+    while (rc == 0 && more)
+        rc = npugraph__chunk_receive(st, &d, &more, err);
     npugraph__stream_close(st);
-    if (rc == 0 && got != bytes)
-        rc = npugraph__error(err, 15, "", "the daemon sent %" PRIu64 " of %" PRIu64 " bytes", got, bytes);
+    if (rc == 0 && d.got != bytes)
+        rc = npugraph__error(err, 15, "", "the daemon sent %" PRIu64 " of %" PRIu64 " bytes", d.got, bytes);
     return rc;
 }
 

@@ -8,6 +8,7 @@
  */
 #include "client/lib/channel.h"
 #include "client/lib/error.h"
+#include "client/lib/message.h"
 #include "client/lib/token.h"
 
 #include <grpc/byte_buffer.h>
@@ -23,7 +24,6 @@
 #include <string.h>
 
 #define DEFAULT_ADDRESS "unix:/run/npugraphd/npugraphd.sock"
-#define MAX_MESSAGE     (64 << 20)
 #define MAX_PEM         (1 << 20)
 #define METADATA_MAX    3
 
@@ -260,41 +260,6 @@ void npugraph__stream_set_timeout(struct npugraph__stream *st, uint32_t timeout_
     st->timeout_ms = timeout_ms;
 }
 
-static int pack_message(const ProtobufCMessage *message, grpc_byte_buffer **buffer_p, struct npugraph_error *err)
-{
-    size_t n = protobuf_c_message_get_packed_size(message);
-    grpc_slice slice;
-
-    if (n > MAX_MESSAGE)
-        return npugraph__error(err, GRPC_STATUS_RESOURCE_EXHAUSTED, "MESSAGE_TOO_LARGE",
-                               "a message of %zu bytes is larger than %d; write large tensors to a buffer", n,
-                               MAX_MESSAGE);
-    slice = grpc_slice_malloc(n);
-    protobuf_c_message_pack(message, GRPC_SLICE_START_PTR(slice));
-    *buffer_p = grpc_raw_byte_buffer_create(&slice, 1);
-    grpc_slice_unref(slice);
-    return 0;
-}
-
-static int unpack_message(grpc_byte_buffer *buffer, const ProtobufCMessageDescriptor *type,
-                          ProtobufCMessage **message_p, struct npugraph_error *err)
-{
-    grpc_byte_buffer_reader reader;
-    grpc_slice all;
-
-    if (!grpc_byte_buffer_reader_init(&reader, buffer))
-        return npugraph__error(err, GRPC_STATUS_INTERNAL, "MALFORMED_MESSAGE",
-                               "the daemon's answer could not be decompressed");
-    all = grpc_byte_buffer_reader_readall(&reader);
-    *message_p = protobuf_c_message_unpack(type, NULL, GRPC_SLICE_LENGTH(all), GRPC_SLICE_START_PTR(all));
-    grpc_slice_unref(all);
-    grpc_byte_buffer_reader_destroy(&reader);
-    if (*message_p == NULL)
-        return npugraph__error(err, GRPC_STATUS_INTERNAL, "MALFORMED_MESSAGE", "the daemon's answer is not a valid %s",
-                               type->name);
-    return 0;
-}
-
 /* Starts one batch with a send, a receive, or both, under one tag, and waits for it. */
 static int transfer(struct npugraph__stream *st, const ProtobufCMessage *message, bool receive,
                     struct npugraph_error *err)
@@ -306,7 +271,7 @@ static int transfer(struct npugraph__stream *st, const ProtobufCMessage *message
 
     memset(ops, 0, sizeof(ops));
     if (message != NULL) {
-        rc = pack_message(message, &out, err);
+        rc = npugraph__pack(message, &out, err);
         if (rc != 0)
             return rc;
         ops[n].op = GRPC_OP_SEND_MESSAGE;
@@ -342,6 +307,15 @@ int npugraph__stream_send(struct npugraph__stream *st, const ProtobufCMessage *m
     return rc != 0 ? rc : npugraph__error(err, GRPC_STATUS_UNAVAILABLE, "", "the daemon has ended the call");
 }
 
+int npugraph__stream_recv_raw(struct npugraph__stream *st, struct grpc_byte_buffer **raw_p, struct npugraph_error *err)
+{
+    int rc = transfer(st, NULL, true, err);
+
+    *raw_p = st->received;
+    st->received = NULL;
+    return rc != 0 || *raw_p != NULL ? rc : take_final_status(st, err);
+}
+
 static int take_received(struct npugraph__stream *st, const ProtobufCMessageDescriptor *type,
                          ProtobufCMessage **message_p, struct npugraph_error *err)
 {
@@ -350,7 +324,7 @@ static int take_received(struct npugraph__stream *st, const ProtobufCMessageDesc
     *message_p = NULL;
     if (st->received == NULL)
         return take_final_status(st, err);
-    rc = unpack_message(st->received, type, message_p, err);
+    rc = npugraph__unpack(st->received, type, message_p, err);
     grpc_byte_buffer_destroy(st->received);
     st->received = NULL;
     return rc;
@@ -519,7 +493,7 @@ static int start_followed_call(struct npugraph__followed *f, const ProtobufCMess
     grpc_byte_buffer *out = NULL;
     grpc_metadata md[METADATA_MAX];
     grpc_op first[4], status = status_op(&f->st);
-    int rc = pack_message(request, &out, &f->err);
+    int rc = npugraph__pack(request, &out, &f->err);
 
     if (rc != 0)
         return rc;
@@ -556,7 +530,7 @@ static void take_followed(struct npugraph__followed *f)
 
     if (f->st.received == NULL) /* the end; its status follows */
         return;
-    rc = unpack_message(f->st.received, f->type, &message, &f->err);
+    rc = npugraph__unpack(f->st.received, f->type, &message, &f->err);
     grpc_byte_buffer_destroy(f->st.received);
     f->st.received = NULL;
     if (rc == 0)
@@ -781,7 +755,7 @@ static grpc_channel *make_channel(const struct npugraph_connect_params *p, const
 #define INT_ARG(name, v) \
     args[all.num_args++] = (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)(name), .value.integer = (v)}
     INT_ARG(GRPC_ARG_ENABLE_RETRIES, 0); /* the caller decides whether to repeat a capture or a step */
-    INT_ARG(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, MAX_MESSAGE);
+    INT_ARG(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, NPUGRAPH__MAX_MESSAGE);
     INT_ARG(GRPC_ARG_ENABLE_CHANNELZ, 0);
     INT_ARG(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL,
             1); /* a connection for each client, so that no client waits for another one's upload */

@@ -37,6 +37,10 @@ int npugraph__stream_send(struct npugraph__stream *stream, const ProtobufCMessag
  * ended well. */
 int npugraph__stream_recv(struct npugraph__stream *stream, const ProtobufCMessageDescriptor *type,
                           ProtobufCMessage **message_p, struct npugraph_error *err);
+/* The same, without unpacking it. The caller frees it with grpc_byte_buffer_destroy. */
+struct grpc_byte_buffer;
+int npugraph__stream_recv_raw(struct npugraph__stream *stream, struct grpc_byte_buffer **raw_p,
+                              struct npugraph_error *err);
 /* Sends and receives in one batch of the core, with half the wake-ups of a send and a receive. */
 int npugraph__stream_exchange(struct npugraph__stream *stream, const ProtobufCMessage *message,
                               const ProtobufCMessageDescriptor *type, ProtobufCMessage **reply_p,

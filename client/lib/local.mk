@@ -7,12 +7,14 @@ noinst_LTLIBRARIES += libngdclient.la
 libngdclient_la_SOURCES = \
 	client/lib/buffer.c \
 	client/lib/channel.c client/lib/channel.h \
+	client/lib/chunk.c client/lib/chunk.h \
 	client/lib/client.c \
 	client/lib/client_int.h client/lib/timing.h \
 	client/lib/error.c client/lib/error.h \
 	client/lib/generations.c \
 	client/lib/graph.c \
 	client/lib/local.c client/lib/local.h \
+	client/lib/message.c client/lib/message.h \
 	client/lib/model.c \
 	client/lib/npugraph.h \
 	client/lib/ring.c client/lib/ring.h \

@@ -48,7 +48,7 @@ EXTERNAL = [
     (r"jemalloc/", {"base/pages.c"}),
     (r"openssl/", {"base/digest.c", "daemon/front/tls_*.[ch]"}),
     (r"libxsmm", {"devices/host/kernels/k_gemm_xsmm.c"}),
-    (r"grpc/", {"daemon/rpc/rpc_*.[ch]", "client/lib/channel.c"}),
+    (r"grpc/", {"daemon/rpc/rpc_*.[ch]", "client/lib/channel.c", "client/lib/chunk.c", "client/lib/message.c"}),
     (r"event2/", {"daemon/reactor.c", "daemon/http.c"}),
     (r"systemd/", {"daemon/sdnotify.c"}),
     (r"libsmartcols", {"client/ctl/ctl_output.c"}),
