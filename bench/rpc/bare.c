@@ -9,6 +9,7 @@
 #include <grpc/grpc_security.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -147,6 +148,7 @@ void bare_serve(const char *text)
 
     if (sscanf(text, "%d:%d", &kind, &listener) != 2)
         bench_fail("--serve is for the benchmark itself");
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     grpc_init();
     s.server = grpc_server_create(NULL, NULL);
     s.cq = grpc_completion_queue_create_for_next(NULL);
@@ -193,7 +195,7 @@ static int listen_tcp(struct bare_server *server)
 
 void bare_start(struct bare_server *server, enum bare_kind kind, const char *path)
 {
-    char text[32];
+    char text[32], name[] = "bare", option[] = "--serve", *argv[] = {name, option, text, NULL};
     int listener;
 
     *server = (struct bare_server){0};
@@ -201,14 +203,10 @@ void bare_start(struct bare_server *server, enum bare_kind kind, const char *pat
     if (listen(listener, 4) != 0)
         bench_fail("cannot listen");
     snprintf(text, sizeof(text), "%d:%d", (int)kind, listener);
-    server->pid = fork();
-    if (server->pid < 0)
-        bench_fail("fork fails");
-    if (server->pid == 0) { /* by exec, since gRPC does not survive a fork */
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        execl("/proc/self/exe", "bare", "--serve", text, (char *)NULL);
-        _exit(127);
-    }
+    /* By exec, since gRPC does not survive a fork; and no fork before it, which would make the caller's memory fault
+     * anew. */
+    if (posix_spawn(&server->pid, "/proc/self/exe", NULL, NULL, argv, environ) != 0)
+        bench_fail("the bare server cannot be started");
     close(listener);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an upload and a download of a tensor cost over TCP, beside a bare C-core stream that carries the same messages
- * and does nothing with them: nothing is copied on either side of it. Both take turns, so that other load on the
- * machine affects both.
+ * What an upload and a download of a tensor cost over TCP, or with --unix over a Unix socket, beside a bare C-core
+ * stream that carries the same messages and does nothing with them: nothing is copied on either side of it. Both take
+ * turns, so that other load on the machine affects both.
  */
 #include "bench/rpc/bare.h"
 #include "bench/rpc/bench_rpc.h"
@@ -34,6 +34,7 @@ struct transfer {
     struct npugraph_client *client;
     char *data;
     uint64_t buffer, bytes;
+    char bare[100]; /* socket of the bare server; "": TCP */
 };
 
 static double time_daemon(struct transfer *t, bool up)
@@ -55,7 +56,7 @@ static double time_bare(const struct transfer *t, bool up)
     ngd_nsec_t begin;
     double took;
 
-    bare_start(&server, up ? BARE_SINK : BARE_SOURCE, NULL);
+    bare_start(&server, up ? BARE_SINK : BARE_SOURCE, t->bare[0] != '\0' ? t->bare : NULL);
     c = bare_open(server.address);
     begin = ngd_now();
     if (up) {
@@ -103,8 +104,12 @@ int main(int argc, char **argv)
 {
     int64_t rounds = 7, mib = 1024;
     const char *serves = NULL;
-    const struct bench_option options[] = {
-        {"serve", NULL, &serves, NULL}, {"rounds", &rounds, NULL, NULL}, {"mib", &mib, NULL, NULL}};
+    bool down = false, local = false;
+    const struct bench_option options[] = {{"serve", NULL, &serves, NULL},
+                                           {"rounds", &rounds, NULL, NULL},
+                                           {"mib", &mib, NULL, NULL},
+                                           {"down", NULL, NULL, &down}, /* downloads alone */
+                                           {"unix", NULL, NULL, &local}};
     char listen[64], *dir;
     const char *extra[] = {"--listen", listen, "--allow-plaintext=yes", NULL};
     struct npugraph_error err = {0};
@@ -118,7 +123,10 @@ int main(int argc, char **argv)
     dir = bench_dir_make();
     snprintf(listen, sizeof(listen), "tcp:127.0.0.1:%d", free_port());
     live_start(&live, dir, extra);
-    snprintf(live.address, sizeof(live.address), "%s", listen + strlen("tcp:"));
+    if (local)
+        snprintf(t.bare, sizeof(t.bare), "%s/bare", dir);
+    else
+        snprintf(live.address, sizeof(live.address), "%s", listen + strlen("tcp:"));
     t.client = live_connect(&live, "bench_upload");
     t.bytes = (uint64_t)mib * MESSAGE;
     t.data = malloc(t.bytes);
@@ -127,7 +135,8 @@ int main(int argc, char **argv)
     memset(t.data, 1, t.bytes);
     if (npugraph_buffer_alloc(t.client, NULL, t.bytes, "bench", &t.buffer, &err) != 0)
         bench_fail("%s", err.message);
-    measure_way(&t, true, rounds);
+    if (!down)
+        measure_way(&t, true, rounds);
     measure_way(&t, false, rounds);
     npugraph_disconnect(t.client);
     free(t.data);
