@@ -353,10 +353,25 @@ struct download {
     bool over;
 };
 
-/* Sends one chunk as ReadResponse{offset = 1, data = 2}, read directly into the message. */
-static ngd_status_t send_buffer_chunk(struct ngd_call *call, struct download *d, struct ngd_diag *diag)
+static void release_chunk(void *user)
 {
-    uint64_t n = d->end - d->at < CHUNK_BYTES ? d->end - d->at : CHUNK_BYTES;
+    ngd_object_unref(user);
+}
+
+/* Sends one chunk as ReadResponse{offset = 1, data = 2}: from where it lies, which keeps the buffer alive until then.
+ */
+static ngd_status_t send_in_place(struct ngd_call *call, const struct download *d, const uint8_t *from, uint64_t n)
+{
+    uint8_t head[3 * NGD_WIRE_U64_MAX], *p = ngd_wire_put_u64(head, 1, d->at);
+
+    p = ngd_wire_put_bytes_head(p, 2, n);
+    return ngd_call_send_borrowed(call, head, (size_t)(p - head), from, n, release_chunk,
+                                  ngd_object_ref(&d->object->base));
+}
+
+/* The same for memory that the CPU cannot address: read directly into the message. */
+static ngd_status_t send_copied(struct ngd_call *call, const struct download *d, uint64_t n, struct ngd_diag *diag)
+{
     ngd_status_t status;
     uint8_t *begin = ngd_call_reserve(call, n + 3 * NGD_WIRE_U64_MAX, &status, diag), *p = begin;
 
@@ -367,8 +382,17 @@ static ngd_status_t send_buffer_chunk(struct ngd_call *call, struct download *d,
     status = ngd_buffer_read(d->object->buffer, d->at, p, n, diag);
     if (status != NGD_OK)
         return status;
-    d->at += n;
     return ngd_call_send_reserved(call, (size_t)(p + n - begin));
+}
+
+static ngd_status_t send_buffer_chunk(struct ngd_call *call, struct download *d, struct ngd_diag *diag)
+{
+    const uint64_t n = d->end - d->at < CHUNK_BYTES ? d->end - d->at : CHUNK_BYTES;
+    const uint8_t *direct = ngd_buffer_host_ptr(d->object->buffer);
+    const ngd_status_t status = direct ? send_in_place(call, d, direct + d->at, n) : send_copied(call, d, n, diag);
+
+    d->at += status == NGD_OK ? n : 0;
+    return status;
 }
 
 static void pump(struct ngd_call *call)

@@ -143,6 +143,12 @@ void ngd_call_fail(struct ngd_call *call, ngd_status_t status, const struct ngd_
  */
 NGD_MUST_USE ngd_status_t ngd_call_send(struct ngd_call *call, const ProtobufCMessage *msg);
 NGD_MUST_USE ngd_status_t ngd_call_send_reserved(struct ngd_call *call, size_t n); /* one sender */
+/*
+ * The same with a message of two parts: a head, which is copied, and data, which is sent from where it lies. `release`
+ * is called when it has been sent, or will not be, on any thread; also after an error.
+ */
+NGD_MUST_USE ngd_status_t ngd_call_send_borrowed(struct ngd_call *call, const uint8_t *head, size_t n_head,
+                                                 const void *data, size_t n, void (*release)(void *user), void *user);
 /* SERVER_STREAM, DUPLEX: ends the stream after the queued messages, with OK or with the reason why a message was
  * lost. */
 void ngd_call_finish(struct ngd_call *call);

@@ -313,6 +313,20 @@ ngd_status_t ngd_call_send_reserved(struct ngd_call *pub, size_t n)
     return send_buffer(call, take_reserved(call));
 }
 
+ngd_status_t ngd_call_send_borrowed(struct ngd_call *pub, const uint8_t *head, size_t n_head, const void *data,
+                                    size_t n, void (*release)(void *user), void *user)
+{
+    grpc_slice slices[2];
+    grpc_byte_buffer *buffer;
+
+    slices[0] = grpc_slice_from_copied_buffer((const char *)head, n_head);
+    slices[1] = grpc_slice_new_with_user_data((void *)(uintptr_t)data, n, release, user);
+    buffer = grpc_raw_byte_buffer_create(slices, 2);
+    grpc_slice_unref(slices[0]);
+    grpc_slice_unref(slices[1]);
+    return send_buffer(rpc_call_of(pub), buffer);
+}
+
 ngd_status_t ngd_call_send_encoded(struct ngd_call *pub, const uint8_t *data, size_t n)
 {
     struct rpc_call *call = rpc_call_of(pub);
