@@ -91,6 +91,17 @@ static ngd_status_t remove_stale(const char *path, struct ngd_diag *diag)
     return NGD_OK;
 }
 
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83 /* Linux 6.16, later than the system's headers */
+#endif
+
+void ngd_socket_refuse_descriptors(int fd)
+{
+    const int off = 0;
+
+    (void)setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &off, sizeof(off));
+}
+
 ngd_status_t ngd_socket_unix(const char *path, int type, mode_t mode, int *fd_p, struct ngd_diag *diag)
 {
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
@@ -102,6 +113,8 @@ ngd_status_t ngd_socket_unix(const char *path, int type, mode_t mode, int *fd_p,
     fd = socket(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return ngd_diag_set(diag, ngd_status_from_errno(errno), "a Unix socket cannot be created: %s", strerror(errno));
+    if (type == SOCK_STREAM)
+        ngd_socket_refuse_descriptors(fd);
     memcpy(sa.sun_path, path, strlen(path) + 1);
     /* The file gets the descriptor's mode less the umask: never more than `mode`, not even for a moment. Changing the
      * umask instead would change it for files that other threads make. */

@@ -25,8 +25,14 @@ struct ngd_address {
 /* Parses "unix:PATH", "unix:///PATH", "tcp:HOST:PORT", "HOST:PORT" or "[V6]:PORT". */
 ngd_status_t ngd_address_parse(const char *text, struct ngd_address *address_p, struct ngd_diag *diag);
 /* Listens at a path whose lock the caller holds. A socket at the path is stale and is replaced; any other file is
- * refused. type: SOCK_STREAM or SOCK_SEQPACKET. */
+ * refused. type: SOCK_STREAM, which takes no descriptors, or SOCK_SEQPACKET. */
 ngd_status_t ngd_socket_unix(const char *path, int type, mode_t mode, int *fd_p, struct ngd_diag *diag);
+/*
+ * Makes the kernel refuse descriptors that are sent to this Unix socket, or to those that are accepted from it: the
+ * sender gets EPERM. To drop one can take as long as its sender wants (a TCP socket with SO_LINGER), and it is dropped
+ * by the thread that reads. Does nothing before Linux 6.16.
+ */
+void ngd_socket_refuse_descriptors(int fd);
 /* Resolves the address. The caller frees the list with freeaddrinfo. */
 ngd_status_t ngd_address_resolve(const struct ngd_address *address, struct addrinfo **list_p, struct ngd_diag *diag);
 /* Listens without SO_REUSEPORT, so that a second daemon on the port is refused. */

@@ -98,6 +98,8 @@ static void admit_peer(const struct listener *l, int fd)
     struct ngd_front_peer peer;
     bool known = identify(fd, l->tls, &peer);
 
+    if (known && peer.local && !l->local)
+        ngd_socket_refuse_descriptors(fd); /* the listening socket may be another process's */
     if (known && !peer.local)
         ngd_socket_keep_alive(fd, ngd_config_get(d->options.tcp_keepalive));
     if (!known)

@@ -66,6 +66,24 @@ def lingering():
         os.close(fd)
 
 
+@test("gRPC's socket takes no descriptors")
+def no_descriptors():
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.getsockopt(socket.SOL_SOCKET, 83)  # SO_PASSRIGHTS
+        except OSError as e:
+            raise Skip("this kernel cannot refuse descriptors (Linux 6.16 can)") from e
+    with Daemon() as daemon, socket.socket(socket.AF_UNIX) as s:
+        s.connect(str(daemon.socket))
+        try:
+            socket.send_fds(s, [b"PRI"], [0])
+        except PermissionError:
+            pass
+        else:
+            raise AssertionError("a descriptor was taken")
+        s.sendall(b"PRI")  # bytes alone are
+
+
 @test("a stream of replays takes shared buffers, and goes on after a refusal")
 def replay_stream(daemon):
     with Client(daemon) as c, Memory(c, 4096) as m:
