@@ -417,6 +417,9 @@ static int load_weights(struct load *l)
         if (npugraph__weight_is_param(w) && !w->apart)
             l->bindings[l->n_bindings++] = (struct npugraph_binding){w->name, w->buffer};
     }
+    l->bytes_total = l->bytes_before; /* it was an estimate, and what the daemon had already was not counted */
+    if (rc == 0)
+        total_progress(l, 0, 0);
     return rc;
 }
 

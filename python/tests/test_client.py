@@ -213,7 +213,7 @@ def test_a_kv_cache_has_the_dtype_that_load_is_given(client: npugraph.Client) ->
 def test_a_model_generates(client: npugraph.Client) -> None:
     seen: list[tuple[int, int]] = []
     client.load_model(str(MODEL), name="bible", keep=False, progress=lambda done, total: seen.append((done, total)))
-    assert seen and 0 < seen[-1][0] <= seen[-1][1]
+    assert seen and 0 < seen[-1][0] == seen[-1][1]  # also if the daemon has the weights already
     (model,) = (m for m in client.models() if m.name == "bible")
     assert model.vocab == 2048 and model.max_context == 1024 and model.sequences == 0 and model.parameters == 2829504
     tokenizer = npugraph.Tokenizer(str(MODEL))
