@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The Python package. make neither builds nor tests it: ./check-python does, because PyTorch is large.
 EXTRA_DIST += check-python scripts/python-abi.py python/README.md python/pyproject.toml python/src/npugraph/py.typed \
-	python/src/npugraph/__init__.py python/src/npugraph/_abi.py python/src/npugraph/_library.py python/src/npugraph/aio.py \
+	python/src/npugraph/__init__.py python/src/npugraph/_abi.py python/src/npugraph/_aio_graphs.py python/src/npugraph/_library.py python/src/npugraph/aio.py \
 	python/src/npugraph/chat.py python/src/npugraph/client.py python/src/npugraph/errors.py python/src/npugraph/graphs.py \
 	python/src/npugraph/memory.py python/src/npugraph/sequences.py python/src/npugraph/tokenizer.py \
 	python/src/npugraph/server/__init__.py python/src/npugraph/server/__main__.py python/src/npugraph/server/app.py \

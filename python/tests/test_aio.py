@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The asyncio client: the same tokens, and nothing left by coroutines that were cancelled."""
+"""The asyncio client: the same results, and nothing left by coroutines that were cancelled."""
 from __future__ import annotations
 
 import asyncio
@@ -7,8 +7,10 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import MODEL, PATIENCE, Daemon
+from test_client import COUNTER, LINEAR
 
 import npugraph
 import npugraph.aio
@@ -63,6 +65,100 @@ def test_tokens_are_those_of_the_sync_client(daemon: Daemon, client: npugraph.Cl
             await aclient.models()
         with pytest.raises(npugraph.Unreachable):
             await npugraph.aio.connect("unix:/nonexistent", timeout=5)
+
+    asyncio.run(main())
+
+
+def test_buffers_and_graphs_are_those_of_the_sync_client(daemon: Daemon, client: npugraph.Client) -> None:
+    rng = np.random.default_rng(1)
+    w, xs = rng.standard_normal((4, 16), np.float32), rng.standard_normal((20, 3, 16), np.float32)
+    graph = client.graph(LINEAR, {"w": client.upload(w)})
+    want = [graph.replay([x], symbols=[3]) for x in xs]
+
+    async def main() -> None:
+        async with await npugraph.aio.connect(daemon.address, threads=4) as aclient:
+            assert (await aclient.device()).name == client.device().name
+            bound = await aclient.upload(w)
+            assert np.array_equal(await bound.read_into(np.empty((4, 16), np.float32)), w)
+            agraph = await aclient.graph(LINEAR, {"w": bound})
+            assert not (await agraph.capture([3])).captured  # the sync client's
+            assert await asyncio.gather(*[agraph.replay([x], symbols=[3]) for x in xs]) == want
+            y = np.zeros((3, 4), np.float32)
+            assert (await agraph.replay([xs[0]], symbols=[3], into=[y, np.zeros_like(y)]))[0] is y and y.tobytes() == want[0][0]
+            with pytest.raises(npugraph.FailedPrecondition):
+                await agraph.replay([xs[0]], symbols=[9])
+            shared = await aclient.shared(4096)
+            assert shared.array.nbytes == 4096
+            loaded = await aclient.load_safetensors(str(MODEL / "model.safetensors"), ["model.norm.weight"])
+            assert len(await loaded["model.norm.weight"].read()) == loaded["model.norm.weight"].nbytes
+            await agraph.release()
+            with pytest.raises(npugraph.NotFound):
+                await agraph.replay([xs[0]], symbols=[3])
+            empty = await aclient.allocate(64)
+            await empty.write(b"abc", 1)
+            assert (await empty.read())[:5] == b"\0abc\0"
+            await empty.free()
+            with pytest.raises(npugraph.NotFound):
+                await empty.read()
+
+    asyncio.run(main())
+
+
+def test_a_stream_keeps_the_order_of_its_replays(daemon: Daemon) -> None:
+    async def main() -> None:
+        async with await npugraph.aio.connect(daemon.address) as client:
+            counter = await client.graph(COUNTER, {"n": await client.upload(np.zeros(1, np.int64))})
+            async with await client.replay_stream() as stream:
+                tasks = [asyncio.ensure_future(stream.replay(counter)) for _ in range(50)]
+                await asyncio.sleep(0)
+                for task in tasks[10:20]:
+                    task.cancel()
+                done = await asyncio.gather(*tasks, return_exceptions=True)
+                numbers = [int.from_bytes(value[0], "little") for value in done if isinstance(value, list)]
+                assert len(numbers) >= 40 and numbers == sorted(set(numbers))
+                with pytest.raises(npugraph.Error):
+                    await stream.replay(counter, [b"x"])  # it has no inputs
+                assert int.from_bytes((await stream.replay(counter))[0], "little") > numbers[-1]
+            with pytest.raises(npugraph.Error, match="closed"):
+                await stream.replay(counter)
+
+    asyncio.run(main())
+
+
+def test_cancelled_calls_leave_no_memory(daemon: Daemon) -> None:
+    async def main() -> None:
+        async with await npugraph.aio.connect(daemon.address) as client:
+            before = (await client.device()).used_bytes
+            for _ in range(10):
+                task = asyncio.ensure_future(client.upload(np.zeros(1 << 20, np.uint8)))
+                await asyncio.sleep(0)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            end = time.monotonic() + PATIENCE
+            while (await client.device()).used_bytes > before:
+                assert time.monotonic() < end
+                await asyncio.sleep(0.02)
+
+    asyncio.run(main())
+
+
+def test_models_are_loaded_and_unloaded(daemon: Daemon) -> None:
+    async def main() -> None:
+        loop, seen = asyncio.get_running_loop(), []
+
+        def progress(done: int, total: int) -> None:
+            assert asyncio.get_running_loop() is loop
+            seen.append((done, total))
+
+        async with await npugraph.aio.connect(daemon.address) as client:
+            await client.load_model(str(MODEL), name="second", max_batch=8, keep=False, progress=progress)
+            assert [m.name for m in await client.models("second")] == ["second"] and seen[-1][0] == seen[-1][1] > 0
+            await client.unload_model("second")
+            with pytest.raises(npugraph.NotFound):
+                await client.unload_model("second")
+            with pytest.raises(TypeError):
+                await client.load_model(str(MODEL), nothing=1)
 
     asyncio.run(main())
 

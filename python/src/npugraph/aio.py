@@ -18,14 +18,17 @@ import contextlib
 import ctypes
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, TypeVar
 
 from . import _abi
 from . import client as sync
+from ._aio_graphs import Buffer, Graph, ReplayStream
 from ._library import call, finalize, library, raised
-from .client import Model
+from .client import Device, Model, Progress
 from .errors import Error
+from .graphs import Graph as SyncGraph
+from .graphs import ReplayStream as SyncReplayStream
 from .sequences import FINISH, Logprobs, Sampling, Step, generate_params, logprobs_of
 from .sequences import Sequence as SyncSequence
 
@@ -65,6 +68,60 @@ class Client:
         except asyncio.CancelledError:
             future.add_done_callback(take_back)
             raise
+
+    # ---- devices, memory, graphs ----
+
+    async def device(self, name: str | None = None) -> Device:
+        """Returns a device by name or number; by default the one that the daemon uses by default."""
+        return await self._run(self._client.device, name)
+
+    async def allocate(self, nbytes: int, *, label: str = "", device: str | None = None) -> Buffer:
+        """Allocates zeroed device memory."""
+        return Buffer(self, await self._run(lambda: self._client.allocate(nbytes, label=label, device=device),
+                                            undo=sync.Buffer.free))
+
+    async def upload(self, data: Any, *, label: str = "", device: str | None = None) -> Buffer:
+        """Allocates device memory and copies an array, a tensor or bytes into it."""
+        return Buffer(self, await self._run(lambda: self._client.upload(data, label=label, device=device),
+                                            undo=sync.Buffer.free))
+
+    async def shared(self, nbytes: int) -> sync.SharedBuffer:
+        """Makes zeroed memory that this process and the daemon share. ConnectionError: the daemon does not offer it."""
+        return await self._run(self._client.shared, nbytes, undo=sync.SharedBuffer.free)
+
+    async def load_safetensors(self, path: str, names: Iterable[str] = (), *, device: str | None = None,
+                               progress: Progress | None = None) -> dict[str, Buffer]:
+        """Lets the daemon read tensors of a file, as npugraph.Client.load_safetensors. `progress` is called by the loop."""
+        def free_all(found: dict[str, sync.Buffer]) -> None:
+            for buffer in found.values():
+                buffer.free()
+
+        on_loop = _on_loop(progress)
+        found = await self._run(
+            lambda: self._client.load_safetensors(path, names, device=device, progress=on_loop), undo=free_all)
+        return {name: Buffer(self, buffer) for name, buffer in found.items()}
+
+    async def graph(self, source: str, bindings: Mapping[str, Buffer] | None = None,
+                    options: Mapping[str, object] | None = None, *, device: str | None = None) -> Graph:
+        """Registers a graph, given as text, with buffers for its params and states, by label."""
+        bound = {label: buffer.buffer for label, buffer in (bindings or {}).items()}
+        return Graph(self, await self._run(lambda: self._client.graph(source, bound, options, device=device),
+                                           undo=SyncGraph.release))
+
+    async def replay_stream(self) -> ReplayStream:
+        """Opens a stream for replays, which has a fraction of the latency of single calls."""
+        return ReplayStream(self, await self._run(self._client.replay_stream, undo=SyncReplayStream.close))
+
+    # ---- models ----
+
+    async def load_model(self, directory: str, *, progress: Progress | None = None, **params: Any) -> None:
+        """Loads a checkpoint, as npugraph.Client.load_model does. `progress` is called by the loop."""
+        on_loop = _on_loop(progress)
+        await self._run(lambda: self._client.load_model(directory, progress=on_loop, **params))
+
+    async def unload_model(self, name: str, *, force: bool = False) -> None:
+        """Unloads a model. `force` closes its sequences; without it a model in use is refused with BUSY."""
+        await self._run(lambda: self._client.unload_model(name, force=force))
 
     async def models(self, name: str = "") -> list[Model]:
         """Returns the loaded models that this client may use, or the one that a name means to it."""
@@ -310,6 +367,18 @@ class _Generations:
                 generation._end(FINISH[event.finish], None)
 
 
+def _on_loop(progress: Progress | None) -> Progress | None:
+    """A progress function for a thread, which lets the loop call `progress`."""
+    if progress is None:
+        return None
+    loop = asyncio.get_running_loop()
+
+    def in_thread(done: int, total: int) -> None:
+        loop.call_soon_threadsafe(progress, done, total)
+
+    return in_thread
+
+
 def _destroy(_client: sync.Client, handle: ctypes.c_void_p) -> None:
     """Destroys the generations, before the client's connection, which they use."""
     library().npugraph_generations_destroy(handle)
@@ -328,4 +397,4 @@ async def connect(address: str | None = None, *, threads: int = 16, **options: A
         raise
 
 
-__all__ = ["Client", "Generation", "Sequence", "Token", "connect"]
+__all__ = ["Buffer", "Client", "Generation", "Graph", "ReplayStream", "Sequence", "Token", "connect"]
