@@ -136,6 +136,7 @@ struct ngd_identity *ngd_identity_get(struct ngd_identities *table, const char *
         snprintf(identity->name, sizeof(identity->name), "%s", name);
         set_role(table, identity);
         identity->proven = strncmp(name, "tcp:", 4) != 0;
+        identity->nobody = strncmp(name, NGD_IDENTITY_NOBODY ":", strlen(NGD_IDENTITY_NOBODY ":")) == 0;
         identity->key = make_key(table, name);
         init_payers(identity);
         ngd_answer_pool_init(&identity->answers);

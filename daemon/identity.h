@@ -34,11 +34,14 @@ struct ngd_identity_payer {
     ngd_quota_t kind;
 };
 
+#define NGD_IDENTITY_NOBODY "tls" /* "tls:HOST" is charged with such connections */
+
 struct ngd_identity {
     char name[NGD_IDENTITY_MAX];
     _Atomic int role;   /* ngd_role_t: what its calls may do */
     _Atomic bool admin; /* role is NGD_ROLE_ADMIN */
     bool proven;        /* false: plaintext TCP, where others may be this identity too */
+    bool nobody;        /* TLS without a certificate: a call is served only with a token, which gives it an identity */
     uint64_t key;       /* never 0; the same for the same name while the daemon lives, and not to be guessed */
     uint32_t refs;      /* the table's lock */
     struct ngd_identities *table;

@@ -2,6 +2,7 @@
 /* The option table, and the command line around it. --help, the sample file, the man pages and the refusal of unknown
  * names are all made from the table. */
 #include "daemon/options.h"
+#include "daemon/front/tls_context.h"
 #include "daemon/roles.h"
 #include "base/log.h"
 #include "scheduler/lineup/policy.h"
@@ -201,8 +202,12 @@ const struct ngd_config_option ngd_options_table[] = {
      RELOAD},
     {"tls-key", NGD_CONFIG_STRING, AT(tls_key), "", 0, 0, NULL, "PEM file with the certificate's private key.", RELOAD},
     {"tls-client-ca", NGD_CONFIG_STRING, AT(tls_client_ca), "", 0, 0, NULL,
-     "PEM file with the authorities whose client certificates are accepted. Clients without a certificate are "
-     "refused.",
+     "PEM file with the authorities whose client certificates are accepted. Empty: none are, and "
+     "tls-client-certificate must be optional.",
+     RELOAD},
+    {"tls-client-certificate", NGD_CONFIG_ENUM, AT(tls_client_certificate), "required", 0, 0, "required optional",
+     "optional: clients without a certificate may connect, and each of their calls needs a bearer token of token-file. "
+     "required: they are refused.",
      RELOAD},
     {"tls-crl", NGD_CONFIG_STRING, AT(tls_crl), "", 0, 0, NULL,
      "PEM file with revocation lists, one for each authority above a client's certificate, including the root. A "
@@ -321,17 +326,25 @@ static ngd_status_t check_old_form(const char *option, const struct ngd_config_l
 
 static ngd_status_t check_tls(const struct ngd_options *options, struct ngd_diag *diag)
 {
-    int given = !!*options->tls_cert + !!*options->tls_key + !!*options->tls_client_ca;
+    const bool optional = options->tls_client_certificate == NGD_TLS_CLIENT_OPTIONAL;
+    const bool ca = *options->tls_client_ca != '\0';
+    const int given = !!*options->tls_cert + !!*options->tls_key;
 
-    if (given != 0 && given != 3)
+    if (given == 1 || (given == 0 && ca) || (given == 2 && !ca && !optional))
         return ngd_diag_set(
             diag, NGD_ERR_CONFIG,
-            "%s: tls-cert, tls-key and tls-client-ca go together: give all three for TLS, or none for plaintext",
+            "%s: tls-cert, tls-key and tls-client-ca go together: give all three for TLS, or none for plaintext; "
+            "tls-client-ca may be left out with tls-client-certificate = optional",
             *options->tls_cert  ? "tls-cert"
             : *options->tls_key ? "tls-key"
                                 : "tls-client-ca");
-    if (given == 0 && *options->tls_crl)
+    if (!ca && *options->tls_crl)
         return ngd_diag_set(diag, NGD_ERR_CONFIG, "tls-crl needs tls-cert, tls-key and tls-client-ca");
+    if (optional && (given == 0 || !*options->token_file))
+        return ngd_diag_set(
+            diag, NGD_ERR_CONFIG,
+            "tls-client-certificate = optional needs tls-cert, tls-key and token-file: a client without "
+            "a certificate is known by its token");
     if (check_old_form("weight", &options->weight, diag) != NGD_OK)
         return NGD_ERR_CONFIG;
     if (check_old_form("role", &options->role, diag) != NGD_OK)

@@ -62,6 +62,7 @@ struct ngd_options {
     int64_t max_sessions;
     uint64_t quotas[NGD_QUOTA_KINDS]; /* limits of one identity; see daemon/quotas.def */
     int64_t max_device_share_per_identity;
+    int tls_client_certificate; /* ngd_tls_client_t */
     char *tls_cert, *tls_key, *tls_client_ca, *tls_crl;
     bool tls_allow_cn;
     ngd_nsec_t max_connection_age;

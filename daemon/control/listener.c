@@ -80,7 +80,7 @@ static bool identify(int fd, bool tls, struct ngd_front_peer *peer)
     }
     ngd_sockaddr_print((struct sockaddr *)&sa, len, false, host);
     ngd_sockaddr_print((struct sockaddr *)&sa, len, true, full);
-    snprintf(peer->name, sizeof(peer->name), "tcp:%.100s", host);
+    snprintf(peer->name, sizeof(peer->name), "%s:%.100s", tls ? NGD_IDENTITY_NOBODY : "tcp", host);
     snprintf(peer->address, sizeof(peer->address), "%s:%.120s", tls ? "tls" : "tcp", full);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     return true;

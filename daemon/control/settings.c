@@ -81,5 +81,6 @@ void ngd_settings_tls(const struct ngd_options *o, struct ngd_tls_params *params
                                       .key = o->tls_key,
                                       .client_ca = o->tls_client_ca,
                                       .crl = o->tls_crl,
-                                      .allow_cn = o->tls_allow_cn};
+                                      .allow_cn = o->tls_allow_cn,
+                                      .client_certificate = (ngd_tls_client_t)o->tls_client_certificate};
 }

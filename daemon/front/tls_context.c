@@ -64,6 +64,8 @@ static ngd_status_t use_authorities(SSL_CTX *context, const struct ngd_tls_param
 {
     STACK_OF(X509_NAME) * names;
 
+    if (!*p->client_ca)
+        return NGD_OK;
     if (SSL_CTX_load_verify_file(context, p->client_ca) != 1)
         return bad_file(diag, "tls-client-ca", p->client_ca);
     names = SSL_load_client_CA_file(p->client_ca);
@@ -159,7 +161,10 @@ ngd_status_t ngd_tls_verify_again(struct ngd_tls *tls, SSL *ssl, struct ngd_diag
         return ngd_diag_set(diag, status, "TLS is no longer configured");
     if (cert)
         status = verify_cert(context, cert, SSL_get_peer_cert_chain(ssl), diag);
-
+    else if (SSL_CTX_get_verify_mode(context) & SSL_VERIFY_FAIL_IF_NO_PEER_CERT)
+        ngd_diag_set(diag, status, "the client sent no certificate");
+    else
+        status = NGD_OK;
     SSL_CTX_free(context);
     return status;
 }
@@ -201,7 +206,7 @@ static int on_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_n, co
 /* ---- the context --------------------------------------------------------------------------------------------------
  */
 
-static void set_rules(SSL_CTX *context)
+static void set_rules(SSL_CTX *context, const struct ngd_tls_params *p)
 {
     static const unsigned char id[] = "npugraphd";
 
@@ -210,7 +215,10 @@ static void set_rules(SSL_CTX *context)
     SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_CIPHER_SERVER_PREFERENCE);
     SSL_CTX_set_mode(context,
                      SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
-    SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+    if (p->client_certificate == NGD_TLS_CLIENT_REQUIRED)
+        SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+    else /* without authorities none is asked for, since none could be checked */
+        SSL_CTX_set_verify(context, *p->client_ca ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, NULL);
     SSL_CTX_set_verify_depth(context, CHAIN_DEPTH);
     SSL_CTX_set_max_cert_list(context, CHAIN_BYTES);
     SSL_CTX_set_session_id_context(context, id, sizeof(id) - 1);
@@ -227,7 +235,7 @@ static ngd_status_t make_context(const struct ngd_tls_params *p, SSL_CTX **conte
     if (!context)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "out of memory");
     ERR_clear_error();
-    set_rules(context);
+    set_rules(context, p);
     status = use_certificate(context, p, diag);
     if (status == NGD_OK)
         status = use_authorities(context, p, diag);

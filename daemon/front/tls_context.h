@@ -3,7 +3,8 @@
 #define NGD_DAEMON_FRONT_TLS_CONTEXT_H
 
 /*
- * TLS with client certificates: reads the files, and is the source of TLS connections (tls_io.c).
+ * TLS, with client certificates unless they are optional: reads the files, and is the source of TLS connections
+ * (tls_io.c).
  *
  * All files are read into one new context, which replaces the old one completely or not at all. Session tickets are
  * encrypted with keys of their context, so after a reload each client shows its certificate again. A ticket is accepted
@@ -15,10 +16,17 @@
 
 struct ngd_tls;
 
+/* In the order of the option's words. */
+typedef enum ngd_tls_client {
+    NGD_TLS_CLIENT_REQUIRED,
+    NGD_TLS_CLIENT_OPTIONAL, /* a connection without a certificate has no identity of its own */
+} ngd_tls_client_t;
+
 struct ngd_tls_params {
     /* Paths of PEM files, borrowed while tls lives or until a commit. cert "": no TLS; crl "": no revocation lists. */
     const char *cert, *key, *client_ca, *crl;
     bool allow_cn;
+    ngd_tls_client_t client_certificate; /* OPTIONAL: client_ca may be "" */
 };
 
 struct ssl_ctx_st;

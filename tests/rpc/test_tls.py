@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Remote clients over TCP: mutual TLS, with the right, a wrong and no certificate; renewal without a restart."""
 import calendar
+import hashlib
 import re
+import secrets
 import signal
 import socket
 import ssl
@@ -31,6 +33,14 @@ def tls_socket(d):
     return socket.create_connection(("127.0.0.1", int(d.listening("tls").rsplit(":", 1)[1])), timeout=PATIENCE)
 
 
+def is_refused(fn):
+    try:
+        fn()
+    except grpc.RpcError as e:
+        return e.code() is grpc.StatusCode.UNAVAILABLE
+    return False
+
+
 def unavailable(fn):
     try:
         fn()
@@ -53,6 +63,53 @@ def right():
             refused("ROLE", "PERMISSION_DENIED", c.call, "Admin/DoctorDevice", pb.DoctorDeviceRequest())
         with client(d, credentials("plain")) as c:
             assert c.call("Admin/ListSessions", pb.ListSessionsRequest()).sessions[0].identity == "tls-dns:plain.example.org"
+
+
+@test("with optional certificates, a client without one needs a token for each call, and one with a certificate does not")
+def optional():
+    file = SCRATCH / "tls-tokens"
+    token = "npugraph_" + secrets.token_urlsafe(32)
+    file.write_text(f"trainer  sha256:{hashlib.sha256(token.encode()).hexdigest()}  never\n")
+    file.chmod(0o600)
+    server = OPTIONS[:2]
+    status = pb.StatusRequest()
+    for more in ([], OPTIONS[2:]):  # without authorities, and with them
+        with Daemon(*server, *more, "--tls-client-certificate=optional", f"--token-file={file}", listen="127.0.0.1:0") as d:
+            with client(d, credentials(), bearer=token) as c:
+                assert c.call("Admin/ListSessions", pb.ListSessionsRequest()).sessions[0].identity == "token:trainer"
+                buffer = c.allocate(64)
+                c.write(buffer, b"x" * 64)
+                c.bearer = None
+                assert c.read(buffer) == b"x" * 64  # the session's own token stands for it
+                c.token = b""
+                refused("TOKEN_REQUIRED", "UNAUTHENTICATED", c.read, buffer)
+            refused("TOKEN_REQUIRED", "UNAUTHENTICATED", client, d, credentials())
+            refused("TOKEN_UNKNOWN", "UNAUTHENTICATED", client, d, credentials(), bearer="npugraph_" + secrets.token_urlsafe(32))
+            with client(d, credentials(), session=False) as c:
+                refused("TOKEN_REQUIRED", "UNAUTHENTICATED", c.call, "Admin/Status", status)
+            if more:
+                with client(d, credentials("worker")) as c:
+                    assert c.call("Admin/ListSessions", pb.ListSessionsRequest()).sessions[0].identity.startswith("tls-uri:")
+                unavailable(lambda d=d: client(d, credentials("stranger")))
+
+
+@test("a reload that requires certificates ends connections without one")
+def required_again():
+    tokens, config = SCRATCH / "tls-tokens", SCRATCH / "tls.conf"
+    token = "npugraph_" + secrets.token_urlsafe(32)
+    tokens.write_text(f"trainer  sha256:{hashlib.sha256(token.encode()).hexdigest()}  never\n")
+    tokens.chmod(0o600)
+    settings = "".join(option[2:].replace("=", " = ", 1) + "\n" for option in OPTIONS) + f"token-file = {tokens}\n"
+    config.write_text(settings + "tls-client-certificate = optional\n")
+    with Daemon(f"--config={config}", listen="127.0.0.1:0") as d:
+        with client(d, credentials(), bearer=token) as c, client(d, credentials("worker")) as w:
+            config.write_text(settings)
+            d.signal(signal.SIGHUP)
+            until("it is refused", lambda: is_refused(lambda: c.call("Admin/Status", pb.StatusRequest())))
+            w.call("Admin/Status", pb.StatusRequest())
+        for options, missing in (([], "tls-client-ca"), (["--tls-client-certificate=optional"], "token-file")):
+            bad = Daemon(*OPTIONS[:2], *options, listen="127.0.0.1:0", expect_start=False)
+            assert bad.wait() == 2 and missing in bad.log(), bad.log()
 
 
 REFUSED = r"warning front: connection refused: (.*) peer=tls:127\.0\.0\.1:(\d+) identity=\S+ reason=tls"
