@@ -173,6 +173,7 @@ libngdhandlers_la_SOURCES = \
 	daemon/handlers/doctor.c \
 	daemon/handlers/doctor_device.c \
 	daemon/handlers/explain.c \
+	daemon/handlers/embed.c \
 	daemon/handlers/generate.c \
 	daemon/handlers/graph_info.c \
 	daemon/handlers/graph_info.h \

@@ -106,6 +106,7 @@ libngdscheduler_model_la_SOURCES = \
 	scheduler/model/prompt_pace.c \
 	scheduler/model/prompt_pack.c \
 	scheduler/model/prompt_pace.h \
+	scheduler/model/hidden.c \
 	scheduler/model/sample.c \
 	scheduler/model/sampling.c \
 	scheduler/model/sampling.h \

@@ -181,6 +181,7 @@ int ctl_cmd_patterns(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_capture(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_replay(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_models(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_embed(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_perplexity(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_quantize(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_load(struct ctl *ctl, int argc, char **argv);

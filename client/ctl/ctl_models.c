@@ -176,6 +176,8 @@ static int load_option(const struct ctl_command *command, struct npugraph_model_
         p->make_private = true;
     } else if (strcmp(name, "share-prefixes") == 0) {
         p->share_prefixes = true;
+    } else if (strcmp(name, "embedding") == 0) {
+        p->embedding = true;
     } else if (strcmp(name, "name") == 0) {
         p->name = value;
     } else if (strcmp(name, "kv-dtype") == 0) {
@@ -217,7 +219,7 @@ int ctl_cmd_load(struct ctl *ctl, int argc, char **argv)
     int rc;
 
     npugraph_model_params_init(&params);
-    while ((name = ctl_next_beside(&o, "no-prefix-sharing share-prefixes public private",
+    while ((name = ctl_next_beside(&o, "no-prefix-sharing share-prefixes public private embedding",
                                    "name max-context max-batch chunk block-size kv-bytes kv-dtype kv-policy "
                                    "matmul-precision devices share-with",
                                    &value, &dir, "one directory, please")) != NULL)

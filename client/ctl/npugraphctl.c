@@ -74,7 +74,7 @@ const struct ctl_command ctl_commands[] = {
      "[--no-prefix-sharing] [--devices LIST] [--share-with LIST | --public "
      "| "
      "--private] "
-     "[--share-prefixes]",
+     "[--share-prefixes] [--embedding]",
      "Load a Hugging Face checkpoint or a GGUF file as a model",
      "DIR holds config.json and model.safetensors (or shards with their index) and lies below one of the\n"
      "daemon's models-dir. FILE is a GGUF file there (docs/gguf.md). A path that does not exist here is one of the\n"
@@ -91,7 +91,10 @@ const struct ctl_command ctl_commands[] = {
      "(docs/options.md).\n"
      "--devices host:0,host:1 divides the model's heads and MLP among devices, which compute each step together.\n"
      "Who may use it: --share-with uid:1000,group:team, --public or --private. Without one of these, everybody if an\n"
-     "administrator loads it, otherwise only its owner. --share-prefixes lets its users' prompts share beginnings.",
+     "administrator loads it, otherwise only its owner. --share-prefixes lets its users' prompts share beginnings.\n"
+     "--embedding loads it for `embed` alone, without its head; so are checkpoints loaded that have none, or that "
+     "have\n"
+     "a modules.json.",
      true, ctl_cmd_load},
     {"share", "MODEL --with LIST | --public | --private", "Say who may use a model",
      "LIST has identities and groups, as in uid:1000,group:team, and replaces the earlier list.\n"
@@ -132,6 +135,13 @@ const struct ctl_command ctl_commands[] = {
      "checkpoints of one model, such as before and after `quantize`. FILE - is standard input. A context has at most\n"
      "--window (512) tokens; the next one begins with the last token of the one before.",
      true, ctl_cmd_perplexity},
+    {"embed", "MODEL --text TEXT... | --file FILE [--json-lines] [--tokenizer FILE] [--dimensions N] [--unit]",
+     "Embeddings of texts: hidden states of a model, for search and comparison",
+     "Prints the numbers of each text on a line. FILE (- is standard input) has a text on each line; with "
+     "--json-lines\n"
+     "each line is JSON, a string or an object with a text. --dimensions keeps the first N numbers. --unit divides an\n"
+     "embedding by its length, also if the model's modules.json does not say so.",
+     true, ctl_cmd_embed},
     {"capture", "FILE [--symbol NAME=N]... [--option NAME=VALUE]... [--dry-run]",
      "Capture a graph file and show its cost",
      "FILE is graph text. --option sets one of `npugraphctl options`. --dry-run only plans: bytes, kernels and guards, "

@@ -137,6 +137,10 @@ struct npugraph__checkpoint {
     uint32_t ranks;
     json_t *config;
     struct npugraph__gguf *gguf; /* NULL: safetensors */
+    bool headless;               /* for embeddings alone: no weights choose tokens, and there is no graph of steps */
+    bool unit;                   /* embeddings have the length 1 */
+    bool bare;                   /* names in the file have no "model." in front, or so the architecture says */
+    enum npugraph_pooling pooling;
 };
 
 /*
@@ -163,14 +167,24 @@ size_t npugraph__cache_states(const struct npugraph__shape *shape);
 
 /*
  * Reads a GGUF file, or DIR/config.json, and has the model's family describe it, for `ranks` devices that divide it.
+ * embedding: without its head, as a checkpoint that has none or says that it is for embeddings is read in any case.
  * Reads the stop tokens (generation_config.json has them first) and the index of shards. The caller frees *ck_p. Fails
  * with the field of config.json that is wrong or not supported, or with the line of the family's file.
  */
-int npugraph__checkpoint_read(const char *path, uint32_t ranks, struct npugraph__checkpoint **ck_p,
+int npugraph__checkpoint_read(const char *path, uint32_t ranks, bool embedding, struct npugraph__checkpoint **ck_p,
                               struct npugraph_error *err);
 /* The same for the text of a config.json alone; weights have no shards then. */
 int npugraph__checkpoint_parse(const char *config, size_t len, uint32_t ranks, struct npugraph__checkpoint **ck_p,
                                struct npugraph_error *err);
+/*
+ * Reads what a directory's modules.json says of embeddings, as sentence-transformers writes it: headless, pooling,
+ * unit. Refuses what is not supported by its name. Without modules.json nothing changes.
+ */
+int npugraph__embedding_read(const char *dir, struct npugraph__checkpoint *ck, struct npugraph_error *err);
+/* DIR/FILE as a JSON value; NULL: it is not there, or *err says what is wrong with it. */
+json_t *npugraph__read_json(const char *dir, const char *file, struct npugraph_error *err);
+/* Has all weights be found by their other names: with "model." in front, or without. */
+void npugraph__weights_rename(struct npugraph__checkpoint *ck);
 /* What errors call the file that has the fields. */
 const char *npugraph__config_name(const struct npugraph__checkpoint *ck);
 void npugraph__checkpoint_free(struct npugraph__checkpoint *ck);

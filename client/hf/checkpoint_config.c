@@ -11,6 +11,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+json_t *npugraph__read_json(const char *dir, const char *file, struct npugraph_error *err)
+{
+    char path[PATH_MAX];
+    json_error_t e;
+    json_t *root;
+
+    snprintf(path, sizeof(path), "%s/%s", dir, file);
+    root = json_load_file(path, 0, &e);
+    if (root == NULL && json_error_code(&e) != json_error_cannot_open_file)
+        npugraph__error(err, 3, "FILE_CORRUPT", "%s: %s", path, e.text);
+    return root;
+}
+
 static json_t *read_json(const char *dir, const char *file, bool required, struct npugraph_error *err)
 {
     char path[PATH_MAX];
@@ -110,8 +123,48 @@ static char *intern_file(struct npugraph__weights *w, const char *name)
     return w->files[w->n_files++] = strdup(name); /* files has room for one per weight */
 }
 
-static int find_shards(const char *dir, struct npugraph__weights *w, struct npugraph_error *err)
+/* ---- names ---- */
+
+static const char prefix[] = "model.";
+#define N_PREFIX (sizeof(prefix) - 1)
+
+/* The name of a tensor in a file of the other kind: without "model." in front. */
+static const char *bare_name(const char *name)
 {
+    return strncmp(name, prefix, N_PREFIX) == 0 ? name + N_PREFIX : name;
+}
+
+static void name_stored(struct npugraph__weight *w, bool bare)
+{
+    const char *name = bare ? bare_name(w->name) : w->name;
+
+    memmove(w->stored, name, strlen(name) + 1);
+}
+
+void npugraph__weights_rename(struct npugraph__checkpoint *ck)
+{
+    ck->bare = !ck->bare;
+    for (size_t i = 0; i < ck->weights.n; i++)
+        name_stored(&ck->weights.items[i], ck->bare);
+}
+
+/* The file of a weight by the index of shards, which tells its name too; NULL: the index does not have it. */
+static const char *find_shard(const json_t *map, struct npugraph__weight *w, bool bare)
+{
+    const char *file;
+
+    name_stored(w, bare);
+    file = json_string_value(json_object_get(map, w->stored));
+    if (file == NULL) {
+        name_stored(w, !bare);
+        file = json_string_value(json_object_get(map, w->stored));
+    }
+    return file;
+}
+
+static int find_shards(const char *dir, struct npugraph__checkpoint *ck, struct npugraph_error *err)
+{
+    struct npugraph__weights *const w = &ck->weights;
     struct npugraph_error e = {0};
     json_t *index = read_json(dir, "model.safetensors.index.json", false, &e), *map;
     int rc = 0;
@@ -125,8 +178,7 @@ static int find_shards(const char *dir, struct npugraph__weights *w, struct npug
         return npugraph__error(err, e.code, e.reason, "%s", e.message);
     map = json_object_get(index, "weight_map");
     for (size_t i = 0; rc == 0 && i < w->n; i++) {
-        const char *file =
-            index == NULL ? "model.safetensors" : json_string_value(json_object_get(map, w->items[i].name));
+        const char *file = index == NULL ? "model.safetensors" : find_shard(map, &w->items[i], ck->bare);
 
         if (file == NULL)
             rc = npugraph__error(err, 5, "TENSOR_MISSING", "model.safetensors.index.json lacks %s", w->items[i].name);
@@ -135,8 +187,8 @@ static int find_shards(const char *dir, struct npugraph__weights *w, struct npug
                                  file);
         else if ((w->items[i].file = intern_file(w, file)) == NULL)
             rc = npugraph__error(err, 8, "NO_MEMORY", "out of memory");
-        else
-            memcpy(w->items[i].stored, w->items[i].name, sizeof(w->items[i].stored));
+        else if (index == NULL)
+            name_stored(&w->items[i], ck->bare);
     }
     json_decref(index);
     return rc;
@@ -163,17 +215,18 @@ struct npugraph__weight *npugraph__weights_stored(const struct npugraph__weights
 
 /* ---- a GGUF file ------------------------------------------------------------------------------------------ */
 
-/* A tensor that no weight names would change what the model computes. */
-static int check_all_used(const struct npugraph__gguf *g, const bool *used)
+/* A tensor that no weight names would change what the model computes, but for its head. */
+static int check_all_used(const struct npugraph__gguf *g, bool headless, const bool *used)
 {
     for (size_t i = 0; i < g->header.n_tensors; i++)
-        if (!used[i] && strcmp(g->header.tensors[i].name, "rope_freqs.weight") != 0)
+        if (!used[i] && !(headless && strncmp(g->header.tensors[i].name, "output.", 7) == 0) &&
+            strcmp(g->header.tensors[i].name, "rope_freqs.weight") != 0)
             return npugraph__unsupported(&g->from, "tensor %s: is not a part of this architecture",
                                          g->header.tensors[i].name);
     return 0;
 }
 
-static int find_gguf_tensors(const struct npugraph__gguf *g, struct npugraph__weights *w, bool *used)
+static int find_gguf_tensors(const struct npugraph__gguf *g, struct npugraph__weights *w, bool headless, bool *used)
 {
     const char *file = strrchr(g->path, '/');
     int rc = 0;
@@ -195,7 +248,7 @@ static int find_gguf_tensors(const struct npugraph__gguf *g, struct npugraph__we
         else
             used[t - g->header.tensors] = true;
     }
-    return rc == 0 ? check_all_used(g, used) : rc;
+    return rc == 0 ? check_all_used(g, headless, used) : rc;
 }
 
 /* ---- public ---------------------------------------------------------------------------------------------- */
@@ -211,6 +264,7 @@ static struct npugraph__checkpoint *checkpoint_new(json_t *config, uint32_t rank
     }
     ck->config = config;
     ck->ranks = ranks;
+    ck->pooling = NPUGRAPH_POOLING_LAST;
     return ck;
 }
 
@@ -220,8 +274,8 @@ const char *npugraph__config_name(const struct npugraph__checkpoint *ck)
 }
 
 /* The same as npugraph__checkpoint_read, of a GGUF file. The checkpoint owns g. */
-static int read_gguf_checkpoint(struct npugraph__gguf *g, uint32_t ranks, struct npugraph__checkpoint **ck_p,
-                                struct npugraph_error *err)
+static int read_gguf_checkpoint(struct npugraph__gguf *g, uint32_t ranks, bool embedding,
+                                struct npugraph__checkpoint **ck_p, struct npugraph_error *err)
 {
     struct npugraph__checkpoint *ck = NULL;
     json_t *config = NULL;
@@ -234,10 +288,11 @@ static int read_gguf_checkpoint(struct npugraph__gguf *g, uint32_t ranks, struct
         npugraph__gguf_close(g);
     } else {
         ck->gguf = g;
+        ck->headless = embedding;
         rc = describe_checkpoint(ck, err);
     }
     if (rc == 0)
-        rc = find_gguf_tensors(g, &ck->weights, used);
+        rc = find_gguf_tensors(g, &ck->weights, ck->headless, used);
     free(used);
     if (rc != 0) {
         npugraph__checkpoint_free(ck);
@@ -248,7 +303,7 @@ static int read_gguf_checkpoint(struct npugraph__gguf *g, uint32_t ranks, struct
     return 0;
 }
 
-static int read_directory(const char *dir, uint32_t ranks, struct npugraph__checkpoint **ck_p,
+static int read_directory(const char *dir, uint32_t ranks, bool embedding, struct npugraph__checkpoint **ck_p,
                           struct npugraph_error *err)
 {
     json_t *config = read_json(dir, "config.json", true, err);
@@ -260,9 +315,12 @@ static int read_directory(const char *dir, uint32_t ranks, struct npugraph__chec
     ck = checkpoint_new(config, ranks, err);
     if (ck == NULL)
         return 8;
-    rc = describe_checkpoint(ck, err);
+    ck->headless = embedding;
+    rc = npugraph__embedding_read(dir, ck, err);
     if (rc == 0)
-        rc = find_shards(dir, &ck->weights, err);
+        rc = describe_checkpoint(ck, err);
+    if (rc == 0)
+        rc = find_shards(dir, ck, err);
     if (rc != 0) {
         npugraph__checkpoint_free(ck);
         return rc;
@@ -272,16 +330,16 @@ static int read_directory(const char *dir, uint32_t ranks, struct npugraph__chec
     return 0;
 }
 
-int npugraph__checkpoint_read(const char *path, uint32_t ranks, struct npugraph__checkpoint **ck_p,
+int npugraph__checkpoint_read(const char *path, uint32_t ranks, bool embedding, struct npugraph__checkpoint **ck_p,
                               struct npugraph_error *err)
 {
     struct npugraph__gguf *g = NULL;
     int rc;
 
     if (!npugraph__gguf_is(path))
-        return read_directory(path, ranks, ck_p, err);
+        return read_directory(path, ranks, embedding, ck_p, err);
     rc = npugraph__gguf_open(path, &g, err);
-    return rc == 0 ? read_gguf_checkpoint(g, ranks, ck_p, err) : rc;
+    return rc == 0 ? read_gguf_checkpoint(g, ranks, embedding, ck_p, err) : rc;
 }
 
 int npugraph__checkpoint_parse(const char *config, size_t len, uint32_t ranks, struct npugraph__checkpoint **ck_p,

@@ -23,8 +23,10 @@
 static const char *const small_files[] = {
     "config.json",    "generation_config.json", "model.safetensors.index.json",
     "tokenizer.json", "tokenizer_config.json",  "chat_template.jinja",
+    "modules.json",   "1_Pooling/config.json",
 };
 #define N_SMALL (sizeof(small_files) / sizeof(small_files[0]))
+static const char small_directory[] = "1_Pooling"; /* the only one in which one of them lies */
 
 struct npugraph_checkpoint_copy {
     char dir[64];             /* a new directory of ours */
@@ -109,6 +111,9 @@ static int copy_directory(struct npugraph_client *client, struct npugraph_checkp
 {
     char path[PATH_MAX + 64], to[128];
 
+    snprintf(to, sizeof(to), "%s/%s", copy->dir, small_directory);
+    if (mkdir(to, 0700) != 0)
+        return npugraph__error(err, 13, "IO", "%s: cannot be made", to);
     for (size_t i = 0; i < N_SMALL; i++) {
         struct npugraph_error local = {0};
         struct remote_file f = {.client = client, .path = path};
@@ -289,6 +294,8 @@ void npugraph_checkpoint_copy_remove(struct npugraph_checkpoint_copy *copy)
         snprintf(path, sizeof(path), "%s/%s", copy->dir, small_files[i]);
         unlink(path);
     }
+    snprintf(path, sizeof(path), "%s/%s", copy->dir, small_directory);
+    rmdir(path);
     rmdir(copy->dir);
 }
 

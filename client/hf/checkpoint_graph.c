@@ -22,19 +22,23 @@ static void put_graph_head(const struct npugraph__shape *s, const char *name, bo
         put("  sym S 1..%u buckets %u\n", s->prefill_seqs, s->prefill_seqs);
 }
 
-static void put_graph_inputs(const struct npugraph__shape *s, bool prefill, struct ngd_strbuf *sb)
+static void put_graph_inputs(const struct npugraph__family_run *run, struct ngd_strbuf *sb)
 {
+    const bool prefill = run->prefill, headless = run->ck->headless, mean = run->ck->pooling == NPUGRAPH_POOLING_MEAN;
+    const struct npugraph__shape *s = run->shape;
     const char *rows = prefill ? "T" : "B", *seqs = !prefill ? "B" : s->prefill_seqs > 1 ? "S" : "1";
 
     put("  input %%tokens : i32[%s]\n  input %%positions : i32[%s]\n  input %%slots : i32[%s]\n", rows, rows, rows);
     put("  input %%block_table : i32[%s,%u]\n", seqs, s->table_blocks);
     for (uint32_t g = 1; g < s->groups.n; g++)
         put("  input %%slots.%u : i32[%s]\n  input %%block_table.%u : i32[%s,%u]\n", g, rows, g, seqs, s->table_blocks);
-    if (prefill)
+    if (prefill && !(headless && mean))
         put("  input %%logits_rows : i32[%s]\n", seqs);
+    put("  host %%query_lens : i64[%s]\n  host %%context_lens : i64[%s]\n", seqs, seqs);
+    if (headless)
+        return;
     put("  input %%temperature : f32[%s]\n  input %%top_k : i32[%s]\n  input %%top_p : f32[%s]\n", seqs, seqs, seqs);
     put("  input %%seed : i64[%s]\n  input %%offset : i64[%s]\n", seqs, seqs);
-    put("  host %%query_lens : i64[%s]\n  host %%context_lens : i64[%s]\n", seqs, seqs);
 }
 
 static void put_part(struct ngd_strbuf *sb, const struct ngd_strbuf *part)
@@ -43,15 +47,28 @@ static void put_part(struct ngd_strbuf *sb, const struct ngd_strbuf *part)
     sb->failed |= part->failed;
 }
 
+/* Hidden states are those of prompts. */
+static void put_graph_results(const struct npugraph__family_run *run, struct ngd_strbuf *sb)
+{
+    if (run->ck->headless) {
+        put("  return \"hidden\" = %s\n}\n", run->hidden);
+        return;
+    }
+    put("  %%token = npu.top_k_top_p_sample(%s, %%temperature, %%top_k, %%top_p, %%seed, %%offset)\n", run->logits);
+    put("  return \"token\" = %%token, \"logits\" = %s", run->logits);
+    if (run->prefill && run->hidden[0] != '\0')
+        put(", \"hidden\" = %s", run->hidden);
+    put("\n}\n");
+}
+
 static void put_decoder_graph(const struct npugraph__family_run *run, const char *name, struct ngd_strbuf *sb)
 {
     put_graph_head(run->shape, name, run->prefill, sb);
     put_part(sb, &run->params);
     put_part(sb, &run->states);
-    put_graph_inputs(run->shape, run->prefill, sb);
+    put_graph_inputs(run, sb);
     put_part(sb, &run->nodes);
-    put("  %%token = npu.top_k_top_p_sample(%s, %%temperature, %%top_k, %%top_p, %%seed, %%offset)\n", run->logits);
-    put("  return \"token\" = %%token, \"logits\" = %s\n}\n", run->logits);
+    put_graph_results(run, sb);
 }
 
 static void put_made_graph(const struct npugraph__family_run *run, const char *name, struct ngd_strbuf *sb)

@@ -257,35 +257,78 @@ static int64_t get_size(lua_State *lua, const char *name)
     return v;
 }
 
+/* Pushes the chunk of the checkpoint's family. That of XModel, which has no head, is XForCausalLM's; its files name
+ * tensors without the part of it that stands beside the head. */
+static bool push_family(lua_State *lua, struct npugraph__checkpoint *ck)
+{
+    const char *const architecture = ck->architecture;
+    static const char bare[] = "Model", whole[] = "ForCausalLM";
+    const size_t n = strlen(architecture), stem = n > strlen(bare) ? n - strlen(bare) : 0;
+    char name[sizeof(ck->architecture) + sizeof(whole)];
+
+    /* Files that are included have names in lower case. */
+    if (!is_name(architecture) || !isupper((unsigned char)architecture[0]))
+        return false;
+    if (push_chunk(lua, architecture))
+        return true;
+    if (stem == 0 || strcmp(architecture + stem, bare) != 0)
+        return false;
+    snprintf(name, sizeof(name), "%.*s%s", (int)stem, architecture, whole);
+    ck->bare = ck->headless = true;
+    return push_chunk(lua, name);
+}
+
+/* Takes the name of a value that build() returned, from the stack. */
+static void take_built(lua_State *lua, int at, const char *what, char *to, size_t size)
+{
+    size_t len = 0;
+    const char *name = lua_tolstring(lua, at, &len);
+
+    to[0] = '\0';
+    if (lua_isnil(lua, at))
+        return;
+    if (name == NULL || len >= size)
+        luaL_error(lua, "build() must return the name of the %s", what);
+    memcpy(to, name, len + 1);
+}
+
+/* Takes the logits and the hidden states that build() returned. */
+static void take_results(lua_State *lua, struct npugraph__family_run *run)
+{
+    take_built(lua, -2, "logits", run->logits, sizeof(run->logits));
+    take_built(lua, -1, "hidden states", run->hidden, sizeof(run->hidden));
+    if (run->hidden[0] == '\0')
+        run->ck->pooling = NPUGRAPH_POOLING_NONE;
+    if (!run->ck->headless && run->logits[0] == '\0')
+        luaL_error(lua, "build() must return the name of the logits");
+    if (run->ck->headless && (run->logits[0] != '\0' || run->hidden[0] == '\0'))
+        luaL_error(lua,
+                   "the family cannot be loaded for embeddings: build() must return nil and the name of the hidden "
+                   "states if `headless` is set");
+}
+
 /* Runs with the interpreter's protection: family, sizes, build(). */
 static int run_protected(lua_State *lua)
 {
     struct npugraph__family_run *run = npugraph__family_of(lua);
     struct npugraph__checkpoint *ck = run->ck;
-    const char *logits;
-    size_t len;
 
     open_lua_libraries(lua);
-    npugraph__family_calls(lua);
-    lua_register(lua, "include", call_include);
-    forbid_unknown_variables(lua);
-    /* Files that are included have names in lower case. */
-    if (!is_name(ck->architecture) || !isupper((unsigned char)ck->architecture[0]) ||
-        !push_chunk(lua, ck->architecture)) {
+    if (!push_family(lua, ck)) {
         refuse_architecture(run);
         return lua_error(lua);
     }
+    npugraph__family_calls(lua);
+    lua_register(lua, "include", call_include);
+    forbid_unknown_variables(lua);
     lua_call(lua, 0, 0);
     ck->vocab = get_size(lua, "vocab");
     ck->hidden = get_size(lua, "hidden");
     ck->layers = get_size(lua, "layers");
     ck->positions = get_size(lua, "positions");
     lua_getglobal(lua, "build");
-    lua_call(lua, 0, 1);
-    logits = lua_tolstring(lua, -1, &len);
-    if (logits == NULL || len >= sizeof(run->logits))
-        return luaL_error(lua, "build() must return the name of the logits");
-    memcpy(run->logits, logits, len + 1);
+    lua_call(lua, 0, 2);
+    take_results(lua, run);
     if (run->n_weights != ck->weights.n || run->n_caches != ck->n_caches || run->n_ropes != ck->n_ropes ||
         run->n_made != ck->n_made)
         return luaL_error(lua, "build() declares less in this run than in the one before");

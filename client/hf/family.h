@@ -18,7 +18,7 @@ struct npugraph__family_run {
     struct ngd_strbuf params, states, nodes;                /* parts of the graph's text */
     struct ngd_strbuf made_params, made_states, made_nodes; /* of the graph that makes weights */
     bool making;                                            /* made() runs */
-    char logits[64];                                        /* name of the value that build() returned */
+    char logits[64], hidden[64];                            /* names of the values that build() returned; "": none */
     struct npugraph_error *err;
     bool refused;                                /* *err says why; otherwise Lua's message does */
     size_t n_weights, n_caches, n_ropes, n_made; /* declared so far */

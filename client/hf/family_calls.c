@@ -780,6 +780,10 @@ void npugraph__family_calls(lua_State *lua)
     lua_setglobal(lua, "ranks");
     lua_pushboolean(lua, run->prefill);
     lua_setglobal(lua, "prefill");
+    lua_pushboolean(lua, run->ck->headless);
+    lua_setglobal(lua, "headless");
+    lua_pushstring(lua, run->ck->pooling == NPUGRAPH_POOLING_MEAN ? "mean" : "last");
+    lua_setglobal(lua, "pooling");
     lua_pushstring(lua, run->prefill ? "T" : "B");
     lua_setglobal(lua, "rows");
     lua_pushinteger(lua, run->shape != NULL ? run->shape->block_size : 1);

@@ -12,6 +12,7 @@ libngdclient_hf_la_SOURCES = \
 	client/hf/checkpoint_graph.c \
 	client/hf/column_order.c \
 	client/hf/column_order.h \
+	client/hf/embedding.c \
 	client/hf/family.c \
 	client/hf/family.h \
 	client/hf/family_builtin.c \

@@ -96,7 +96,7 @@ static void name_copied_source(struct load *l)
 
 static int read_checkpoint(struct load *l)
 {
-    int rc = npugraph__checkpoint_read(l->dir, l->ranks, &l->ck, l->err);
+    int rc = npugraph__checkpoint_read(l->dir, l->ranks, l->params->embedding, &l->ck, l->err);
 
     if (rc != 0 && l->copy != NULL)
         name_copied_source(l);
@@ -397,7 +397,7 @@ static void find_same_orders(struct npugraph__weights *all)
 }
 
 /* Loads group indices first, wherever they are: they say in which order columns are loaded. */
-static int load_weights(struct load *l)
+static int load_files(struct load *l)
 {
     const size_t files = l->ck->weights.n_files;
     int rc = 0;
@@ -407,6 +407,31 @@ static int load_weights(struct load *l)
     find_same_orders(&l->ck->weights);
     for (size_t i = 0; rc == 0 && i < files; i++)
         rc = load_file(l, l->ck->weights.files[i], false);
+    return rc;
+}
+
+/* Loads the files. Without an index of shards only the daemon, which reads the file, knows whether names of tensors
+ * begin with "model."; those of checkpoints for embeddings often do not. If the first request lacks one, the other
+ * names are tried. */
+static int load_files_by_name(struct load *l)
+{
+    const bool first = l->n_buffers == 0;
+    int rc = load_files(l);
+    struct npugraph_error refusal = *l->err;
+
+    if (rc == 0 || !first || l->n_buffers != 0 || l->ck->gguf != NULL || strcmp(l->err->reason, "TENSOR_MISSING") != 0)
+        return rc;
+    npugraph__weights_rename(l->ck);
+    rc = load_files(l);
+    if (rc != 0 && strcmp(l->err->reason, "TENSOR_MISSING") == 0)
+        *l->err = refusal;
+    return rc;
+}
+
+static int load_weights(struct load *l)
+{
+    int rc = load_files_by_name(l);
+
     for (size_t i = 0; rc == 0 && i < l->ck->weights.n; i++) {
         const struct npugraph__weight *w = &l->ck->weights.items[i];
 
@@ -627,6 +652,8 @@ static int register_loaded(struct load *l)
         .num_blocks = l->shape.num_blocks,
         .max_context = l->shape.max_context,
         .vocab = (uint32_t)l->ck->vocab,
+        .pooling = l->ck->pooling,
+        .unit_embeddings = l->ck->unit,
         .stop_tokens = l->ck->stop,
         .n_stop_tokens = l->ck->n_stop,
         .keep = p->keep,
@@ -700,7 +727,7 @@ static int load_rank(struct load *l, uint32_t rank, uint64_t graphs[2])
         rc = make_kv(l);
     if (rc == 0)
         rc = register_model_graph(l, true, &graphs[1]);
-    return rc == 0 ? register_model_graph(l, false, &graphs[0]) : rc;
+    return rc == 0 && !l->ck->headless ? register_model_graph(l, false, &graphs[0]) : rc;
 }
 
 /* Joins the graphs of all ranks (prefill or decode) into one. */
@@ -731,7 +758,7 @@ static int load_ranks(struct load *l)
     rc = npugraph_group_create(l->client, NPUGRAPH__GROUP, l->params->devices, l->ranks, &l->group, l->err);
     for (uint32_t r = 0; rc == 0 && r < l->ranks; r++)
         rc = load_rank(l, r, l->rank_graphs[r]);
-    for (int i = 0; rc == 0 && i < 2; i++)
+    for (int i = l->ck->headless; rc == 0 && i < 2; i++)
         rc = join_rank(l, i);
     return rc;
 }

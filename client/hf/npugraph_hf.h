@@ -43,6 +43,9 @@ struct npugraph_model_params {
      * together. n_devices = 0: the default device. kv_bytes is the sum over all devices. */
     const char *const *devices;
     size_t n_devices;
+    /* Loads for embeddings alone: without the head, and without a graph for decode steps. So are checkpoints loaded
+     * that have no head, or a modules.json (docs/families.md, "Embeddings"). */
+    bool embedding;
 };
 NPUGRAPH_API void npugraph_model_params_init(struct npugraph_model_params *params);
 /*

@@ -10,7 +10,7 @@ libngdclient_la_SOURCES = \
 	client/lib/chunk.c client/lib/chunk.h \
 	client/lib/client.c \
 	client/lib/client_int.h client/lib/timing.h \
-	client/lib/error.c client/lib/error.h \
+	client/lib/embed.c client/lib/error.c client/lib/error.h \
 	client/lib/generations.c \
 	client/lib/graph.c \
 	client/lib/local.c client/lib/local.h \

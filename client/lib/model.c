@@ -10,7 +10,12 @@ _Static_assert((int)NPUGRAPH_KV_POLICY_PREEMPT == (int)NGD_PB(KV_POLICY, PREEMPT
                    (int)NPUGRAPH_KV_POLICY_REFUSE == (int)NGD_PB(KV_POLICY, REFUSE),
                "values of the protocol");
 
-static void fill_decode_contract(Npugraph__V1__DecodeContract *c)
+_Static_assert((int)NPUGRAPH_POOLING_LAST == (int)NGD_PB(POOLING, LAST) &&
+                   (int)NPUGRAPH_POOLING_MEAN == (int)NGD_PB(POOLING, MEAN),
+               "values of the protocol");
+
+/* A model that returns embeddings alone chooses no tokens. Of a mean it needs no rows by their numbers. */
+static void fill_decode_contract(Npugraph__V1__DecodeContract *c, const struct npugraph_model_spec *spec)
 {
     npugraph__v1__decode_contract__init(c);
     c->tokens = (char *)"tokens";
@@ -19,7 +24,11 @@ static void fill_decode_contract(Npugraph__V1__DecodeContract *c)
     c->block_table = (char *)"block_table";
     c->query_lens = (char *)"query_lens";
     c->context_lens = (char *)"context_lens";
-    c->logits_rows = (char *)"logits_rows";
+    c->logits_rows = (char *)(spec->decode_graph != 0 || spec->pooling == NPUGRAPH_POOLING_LAST ? "logits_rows" : "");
+    c->hidden_output = (char *)(spec->pooling != NPUGRAPH_POOLING_NONE ? "hidden" : "");
+    c->pooling = (Npugraph__V1__Pooling)spec->pooling;
+    if (spec->decode_graph == 0)
+        return;
     c->temperature = (char *)"temperature";
     c->top_k = (char *)"top_k";
     c->top_p = (char *)"top_p";
@@ -77,6 +86,7 @@ static void fill_request(Npugraph__V1__RegisterModelRequest *req, const struct n
     req->description = (char *)(spec->description != NULL ? spec->description : "");
     req->source = (char *)(spec->source != NULL ? spec->source : "");
     req->parameters = spec->parameters;
+    req->unit_embeddings = spec->unit_embeddings;
 }
 
 int npugraph_model_register(struct npugraph_client *client, const struct npugraph_model_spec *spec,
@@ -89,7 +99,7 @@ int npugraph_model_register(struct npugraph_client *client, const struct npugrap
     int rc;
 
     fill_request(&req, spec);
-    fill_decode_contract(&contract);
+    fill_decode_contract(&contract, spec);
     fill_groups(&contract, &groups, spec->n_kv_groups > 1 ? spec->n_kv_groups - 1 : 0);
     contract.n_kv_states = spec->n_kv_states;
     contract.kv_states = (char **)(uintptr_t)spec->kv_states;
@@ -150,16 +160,21 @@ static struct npugraph_models *make_model_list(ProtobufCMessage *reply)
     for (size_t i = 0; i < r->n_models; i++) {
         const Npugraph__V1__ModelInfo *m = r->models[i];
 
-        list->items[i] = (struct npugraph_model){.name = m->name,
-                                                 .description = m->description,
-                                                 .source = m->source,
-                                                 .owner = m->owner,
-                                                 .parameters = m->parameters,
-                                                 .max_context = m->max_context,
-                                                 .vocab = m->vocab,
-                                                 .sequences = m->sequences,
-                                                 .stop_tokens = m->stop_tokens,
-                                                 .n_stop_tokens = m->n_stop_tokens};
+        list->items[i] = (struct npugraph_model){
+            .name = m->name,
+            .description = m->description,
+            .source = m->source,
+            .owner = m->owner,
+            .parameters = m->parameters,
+            .max_context = m->max_context,
+            .vocab = m->vocab,
+            .sequences = m->sequences,
+            .stop_tokens = m->stop_tokens,
+            .n_stop_tokens = m->n_stop_tokens,
+            .embedding_size = m->embedding_size,
+            .pooling = m->pooling <= NGD_PB(POOLING, MEAN) ? (enum npugraph_pooling)m->pooling : NPUGRAPH_POOLING_NONE,
+            .unit_embeddings = m->unit_embeddings,
+            .no_generation = m->no_generation};
     }
     return &list->models;
 }

@@ -313,8 +313,8 @@ NPUGRAPH_API void npugraph_replay_stream_close(struct npugraph_replay_stream *st
  * A model: a graph for a chunk of a prompt, a graph for a decode step, and what the daemon needs to run sequences on
  * them. npugraph_hf.h creates all of it from a checkpoint. Inputs and outputs of both graphs have the names that
  * docs/protocol.md uses: tokens, positions, slots, block_table, query_lens, context_lens, logits_rows (prefill only),
- * temperature, top_k, top_p, seed, offset; token, logits. Further groups of layers have slots.1 and block_table.1,
- * slots.2 and block_table.2, and so on.
+ * temperature, top_k, top_p, seed, offset; token, logits; hidden (prefill only). Further groups of layers have slots.1
+ * and block_table.1, slots.2 and block_table.2, and so on.
  */
 /* What happens when KV blocks run out. */
 enum npugraph_kv_policy {
@@ -323,9 +323,17 @@ enum npugraph_kv_policy {
     NPUGRAPH_KV_POLICY_PREEMPT  /* another sequence gives up its blocks, and computes them again later */
 };
 
+/* Which of a prompt's hidden states is its embedding. */
+enum npugraph_pooling {
+    NPUGRAPH_POOLING_NONE, /* the model returns none */
+    NPUGRAPH_POOLING_LAST, /* that of the last token */
+    NPUGRAPH_POOLING_MEAN  /* the mean of all */
+};
+
 struct npugraph_model_spec {
     const char *name;
-    uint64_t prefill_graph, decode_graph;
+    uint64_t prefill_graph;
+    uint64_t decode_graph;        /* 0: the model returns embeddings alone */
     const char *const *kv_states; /* labels of the KV states, in both graphs */
     size_t n_kv_states;
     uint32_t block_size, num_blocks; /* of the KV states: rows per block, blocks */
@@ -346,6 +354,8 @@ struct npugraph_model_spec {
     const char *source;      /* the directory or GGUF file of its checkpoint, as the daemon sees it; NULL = "" */
     uint64_t parameters;     /* for people: number of elements of the weights */
     uint32_t n_kv_groups;    /* groups of layers with block tables of their own, 1 to 8; 0: 1 */
+    enum npugraph_pooling pooling; /* of the output "hidden" of the prefill graph: [S,H], or with a mean [T,H] */
+    bool unit_embeddings;          /* embeddings are divided by their lengths */
 };
 /* Registers a model. It holds its graphs and their buffers, so the caller may release its own holds. */
 NPUGRAPH_API int npugraph_model_register(struct npugraph_client *client, const struct npugraph_model_spec *spec,
@@ -365,6 +375,10 @@ struct npugraph_model {
     uint32_t sequences; /* that are open */
     const int32_t *stop_tokens;
     size_t n_stop_tokens;
+    uint32_t embedding_size; /* elements of an embedding; 0: it returns none */
+    enum npugraph_pooling pooling;
+    bool unit_embeddings; /* embeddings have the length 1 */
+    bool no_generation;   /* it returns embeddings alone */
 };
 struct npugraph_models {
     struct npugraph_model *items;
@@ -454,6 +468,32 @@ NPUGRAPH_API int npugraph_sequence_open(struct npugraph_client *client, const ch
                                         size_t n, const struct npugraph_open_params *params,
                                         struct npugraph_sequence **seq_p, struct npugraph_step *first_p,
                                         struct npugraph_error *err);
+/* A text as tokens. */
+struct npugraph_prompt {
+    const int32_t *tokens;
+    size_t n;
+};
+struct npugraph_embed_params {
+    uint32_t dimensions; /* the first so many elements of each embedding; 0 = all */
+    bool unit;           /* divide each by its length, also if the model does not */
+    enum npugraph_priority priority;
+};
+struct npugraph_embeddings {
+    const float *values; /* `size` numbers of the first prompt, then those of the second, ... */
+    size_t n, size;
+    uint64_t shared_tokens; /* of the prompts, found in KV blocks that were computed before */
+    uint32_t batch;         /* the most prompts that shared a replay */
+};
+/*
+ * Computes the embeddings of prompts, 1 to 2048: the hidden states that the model has of them, pooled as its checkpoint
+ * says. Prompts of all callers share replays. params may be NULL (defaults). Free with npugraph_embeddings_free.
+ */
+NPUGRAPH_API int npugraph_embed(struct npugraph_client *client, const char *model,
+                                const struct npugraph_prompt *prompts, size_t n,
+                                const struct npugraph_embed_params *params, struct npugraph_embeddings **embeddings_p,
+                                struct npugraph_error *err);
+NPUGRAPH_API void npugraph_embeddings_free(struct npugraph_embeddings *embeddings); /* NULL is fine */
+
 struct npugraph_fork_params {
     const struct npugraph_sampling *sampling; /* the copy's; NULL = greedy */
     bool want_logits, want_logprobs;          /* for the token that is drawn again */

@@ -2,6 +2,7 @@
 #include "daemon/handlers/graph_info.h"
 
 #include "base/strbuf.h"
+#include "proto/word.h"
 #include <stdio.h>
 
 ngd_status_t ngd_value_bytes(const struct ngd_graph *g, uint32_t value, const int64_t *symbols, uint64_t *bytes_p)
@@ -232,6 +233,14 @@ Npugraph__V1__ModelInfo *ngd_model_info(struct ngd_model *model, struct ngd_aren
     if (m->stop_tokens && s.n_stop_tokens)
         memcpy(m->stop_tokens, s.stop_tokens, s.n_stop_tokens * sizeof(*m->stop_tokens));
     m->prefill = ngd_graph_info(s.prefill, false, arena);
-    m->decode = ngd_graph_info(s.decode, false, arena);
-    return m->name && m->description && m->source && m->windows && m->stop_tokens && m->prefill && m->decode ? m : NULL;
+    m->no_generation = s.decode == NULL;
+    m->decode = s.decode ? ngd_graph_info(s.decode, false, arena) : NULL;
+    m->embedding_size = s.hidden_size;
+    if (s.hidden_size)
+        m->pooling = s.pooling == NGD_POOLING_MEAN ? NGD_PB(POOLING, MEAN) : NGD_PB(POOLING, LAST);
+    m->unit_embeddings = s.unit_embeddings;
+    return m->name && m->description && m->source && m->windows && m->stop_tokens && m->prefill &&
+                   (m->decode || m->no_generation)
+               ? m
+               : NULL;
 }

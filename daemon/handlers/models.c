@@ -42,6 +42,8 @@ static void read_contract(const Npugraph__V1__DecodeContract *c, struct ngd_deco
         .offset = c->offset,
         .token_output = c->token_output,
         .logits_output = c->logits_output,
+        .hidden_output = c->hidden_output,
+        .pooling = c->pooling == NGD_PB(POOLING, MEAN) ? NGD_POOLING_MEAN : NGD_POOLING_LAST,
         .kv_states = (const char *const *)c->kv_states,
         .n_kv_states = (uint32_t)c->n_kv_states,
     };
@@ -89,7 +91,9 @@ static ngd_status_t make_model(struct registration *r, struct ngd_model **model_
     params.description = q->description;
     params.source = q->source;
     params.prefill = ngd_graph_object_binding(r->prefill); /* the model takes its own references */
-    params.decode = ngd_graph_object_binding(r->decode);
+    params.no_generation = !r->decode;
+    params.decode = r->decode ? ngd_graph_object_binding(r->decode) : ngd_binding_ref(params.prefill);
+    params.unit_embeddings = q->unit_embeddings;
     params.block_size = q->block_size;
     params.num_blocks = q->num_blocks;
     params.max_context = q->max_context;
@@ -226,6 +230,8 @@ static ngd_status_t check_request(struct registration *r, struct ngd_diag *diag)
     if (status != NGD_OK)
         return status;
     r->prefill = ngd_container_of(o, struct ngd_graph_object, base);
+    if (q->decode_graph == 0)
+        return read_audience(r, diag);
     status = ngd_session_get(r->call->session, q->decode_graph, NGD_OBJECT_GRAPH, &o, diag);
     if (status != NGD_OK)
         return status;

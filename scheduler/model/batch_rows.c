@@ -41,22 +41,27 @@ void ngd_rows_put_sampling(struct ngd_model_graph *mg, uint32_t result, const st
     NGD_STAGED(mg, OFFSET, int64_t)[result] = (int64_t)draws;
 }
 
-void ngd_rows_size(struct ngd_model *model, struct ngd_model_graph *mg, uint32_t rows, uint32_t seqs, bool token,
-                   bool logits)
+static bool is_wanted(const struct ngd_rows_want *want, ngd_role_t role)
 {
-    uint64_t results = mg->roles.result_per_row ? rows : seqs;
+    return role == NGD_ROLE_TOKEN ? want->token : role == NGD_ROLE_HIDDEN ? want->hidden : want->logits;
+}
+
+void ngd_rows_size(struct ngd_model *model, struct ngd_model_graph *mg, uint32_t rows, uint32_t seqs,
+                   struct ngd_rows_want want)
+{
+    const uint64_t results = mg->roles.result_per_row ? rows : seqs;
     const uint64_t counts[] = {
         [NGD_PER_ROW] = rows,
         [NGD_PER_SEQ] = seqs,
         [NGD_PER_SEQ_TABLE] = (uint64_t)seqs * mg->roles.table_width,
         [NGD_PER_RESULT] = results,
         [NGD_PER_RESULT_VOCAB] = results * model->params.vocab,
+        [NGD_PER_POOLED] = (uint64_t)(mg->roles.hidden_per_row ? rows : seqs) * mg->roles.hidden_size,
     };
 
     for (ngd_role_t role = 0; role < NGD_ROLE_MAX; role++) {
         const struct ngd_role_info *info = &ngd_role_infos[role];
         uint64_t bytes = counts[info->shape] * ngd_dtype_bytes(info->dtype);
-        bool want = role == NGD_ROLE_TOKEN ? token : logits;
         int i = mg->roles.index[role];
 
         if (i < 0)
@@ -66,7 +71,8 @@ void ngd_rows_size(struct ngd_model *model, struct ngd_model_graph *mg, uint32_t
         else if (info->kind == NGD_ROLE_HOST)
             mg->hosts[i].n = seqs;
         else
-            mg->outputs[i] = (struct ngd_out){want ? mg->staging.data[role] : NULL, want ? bytes : 0};
+            mg->outputs[i] =
+                is_wanted(&want, role) ? (struct ngd_out){mg->staging.data[role], bytes} : (struct ngd_out){0};
     }
     mg->symbols[0] = rows;
     mg->symbols[1] = seqs;

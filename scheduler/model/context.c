@@ -180,7 +180,7 @@ void ngd_seq_share_prefix_locked(struct ngd_model *model, struct ngd_seq *seq)
     const uint32_t size = model->params.block_size;
     struct ngd_digest name = seq->root;
     uint32_t runs[NGD_KV_GROUPS_MAX] = {0}, best = 0;
-    bool goes_on = !model->params.no_prefix_sharing;
+    bool goes_on = ngd_seq_may_share(seq);
 
     /* At least one token must be computed, for its logits. */
     for (uint32_t i = 0; goes_on && (i + 1) * size < seq->n_prompt; i++) {

@@ -25,6 +25,7 @@ const struct ngd_role_info ngd_role_infos[NGD_ROLE_MAX] = {
     [NGD_ROLE_OFFSET] = {"offset", NGD_ROLE_INPUT, NGD_PER_RESULT, NGD_I64},
     [NGD_ROLE_TOKEN] = {"token_output", NGD_ROLE_OUTPUT, NGD_PER_RESULT, NGD_I32},
     [NGD_ROLE_LOGITS] = {"logits_output", NGD_ROLE_OUTPUT, NGD_PER_RESULT_VOCAB, NGD_F32},
+    [NGD_ROLE_HIDDEN] = {"hidden_output", NGD_ROLE_OUTPUT, NGD_PER_POOLED, NGD_F32},
 #define GROUP(g)                                                                                                       \
     [NGD_ROLE_GROUPS + 2 * (g) + 0] = {"more_groups[" #g "].slot_mapping", NGD_ROLE_INPUT, NGD_PER_ROW, NGD_I32},      \
                                  [NGD_ROLE_GROUPS + 2 * (g) + 1] = {"more_groups[" #g "].block_table", NGD_ROLE_INPUT, \
@@ -73,6 +74,7 @@ static const char *label_of(const struct ngd_decode_contract *c, ngd_role_t role
         [NGD_ROLE_OFFSET] = c->offset,
         [NGD_ROLE_TOKEN] = c->token_output,
         [NGD_ROLE_LOGITS] = c->logits_output,
+        [NGD_ROLE_HIDDEN] = c->hidden_output,
     };
     const char *label = role < NGD_ROLE_GROUPS ? labels[role] : label_of_group(c, role - NGD_ROLE_GROUPS);
 
@@ -84,10 +86,13 @@ static bool is_sampling(ngd_role_t role)
     return role >= NGD_ROLE_TEMPERATURE && role <= NGD_ROLE_OFFSET;
 }
 
-static bool is_optional(const struct ngd_decode_contract *c, ngd_role_t role)
+/* A model chooses tokens, or returns hidden states, or does both. */
+static bool is_optional(const struct ngd_model_params *p, ngd_role_t role)
 {
     if (role >= NGD_ROLE_GROUPS)
-        return (uint32_t)(role - NGD_ROLE_GROUPS) / 2 >= c->n_more_groups;
+        return (uint32_t)(role - NGD_ROLE_GROUPS) / 2 >= p->contract.n_more_groups;
+    if (role == NGD_ROLE_TOKEN || role == NGD_ROLE_HIDDEN)
+        return p->no_generation == (role == NGD_ROLE_TOKEN);
     return role == NGD_ROLE_LOGITS_ROWS || role == NGD_ROLE_LOGITS || is_sampling(role);
 }
 
@@ -160,7 +165,8 @@ static const struct ngd_value *role_value(const struct check *c, ngd_role_kind_t
     return &g->values[kind == NGD_ROLE_HOST ? g->hosts[index] : g->inputs[index]];
 }
 
-/* Computes the type that a role must have. The graph chooses dimension 1 of the block table, a constant. */
+/* Computes the type that a role must have. The graph chooses dimension 1 of the block table and of hidden states, a
+ * constant. */
 static void expected_type(const struct check *c, ngd_role_t role, const struct ngd_type *actual,
                           struct ngd_type *type_p)
 {
@@ -168,12 +174,17 @@ static void expected_type(const struct check *c, ngd_role_t role, const struct n
     ngd_dim_t rows = c->graph->symbols[0].dim;
     ngd_dim_t seqs = c->decode ? rows : c->roles.n_symbols == 2 ? c->graph->symbols[1].dim : 1;
     ngd_dim_t results = c->roles.result_per_row ? rows : seqs;
+    const ngd_dim_t width = actual->rank == 2 && actual->dims[1] > 0 ? actual->dims[1] : 1;
 
     *type_p = (struct ngd_type){.dtype = info->dtype, .rank = 1};
     type_p->dims[0] = info->shape == NGD_PER_ROW ? rows : info->shape >= NGD_PER_RESULT ? results : seqs;
     if (info->shape == NGD_PER_SEQ_TABLE) {
         type_p->rank = 2;
-        type_p->dims[1] = actual->rank == 2 && actual->dims[1] > 0 ? actual->dims[1] : 1;
+        type_p->dims[1] = width;
+    } else if (info->shape == NGD_PER_POOLED) {
+        type_p->rank = 2;
+        type_p->dims[0] = c->roles.hidden_per_row ? rows : seqs;
+        type_p->dims[1] = width;
     } else if (info->shape == NGD_PER_RESULT_VOCAB) {
         type_p->rank = 2;
         type_p->dims[1] = (ngd_dim_t)c->params->vocab;
@@ -203,6 +214,8 @@ static const char *meaning(const struct check *c, ngd_role_t role)
                    : "one for each row of logits";
     case NGD_PER_RESULT_VOCAB:
         return "a row of vocab logits for each token that is chosen";
+    case NGD_PER_POOLED:
+        return c->roles.hidden_per_row ? "a hidden state for each token row" : "a hidden state for each sequence";
     }
     return "";
 }
@@ -238,10 +251,11 @@ static int find_labelled(const struct ngd_graph *graph, ngd_role_kind_t kind, co
     return ngd_graph_find_input(graph, kind == NGD_ROLE_HOST ? NGD_VALUE_HOST : NGD_VALUE_INPUT, label);
 }
 
-/* Returns true for logits_rows of a decode graph: each of its rows is a sequence, so it need not select rows. */
+/* Returns true for logits_rows of a decode graph: each of its rows is a sequence, so it need not select rows. Hidden
+ * states are those of prompts. */
 static bool may_lack(const struct check *c, ngd_role_t role)
 {
-    return role == NGD_ROLE_LOGITS_ROWS && c->decode;
+    return (role == NGD_ROLE_LOGITS_ROWS || role == NGD_ROLE_HIDDEN) && c->decode;
 }
 
 static ngd_status_t resolve_role(struct check *c, ngd_role_t role)
@@ -251,7 +265,7 @@ static ngd_status_t resolve_role(struct check *c, ngd_role_t role)
     int index;
 
     c->roles.index[role] = -1;
-    if (!label && is_optional(&c->params->contract, role))
+    if (!label && is_optional(c->params, role))
         return NGD_OK;
     if (!label)
         return ngd_diag_set(c->diag, NGD_ERR_MODEL_CONTRACT, "the contract gives no label for %s, which is required",
@@ -336,6 +350,13 @@ static ngd_status_t check_cover(const struct check *c, ngd_role_kind_t kind, uin
     return NGD_OK;
 }
 
+void ngd_contract_no_roles(struct ngd_roles *roles_p)
+{
+    *roles_p = (struct ngd_roles){0};
+    for (ngd_role_t role = 0; role < NGD_ROLE_MAX; role++)
+        roles_p->index[role] = -1;
+}
+
 ngd_status_t ngd_contract_resolve(const struct ngd_model_params *params, bool decode, struct ngd_roles *roles_p,
                                   struct ngd_diag *diag)
 {
@@ -357,6 +378,7 @@ ngd_status_t ngd_contract_resolve(const struct ngd_model_params *params, bool de
     if (status)
         return status;
     c.roles.result_per_row = !decode && c.roles.index[NGD_ROLE_LOGITS_ROWS] < 0;
+    c.roles.hidden_per_row = !decode && (c.roles.result_per_row || params->contract.pooling == NGD_POOLING_MEAN);
     for (ngd_role_t role = 0; role < NGD_ROLE_MAX && !status; role++) {
         int index = c.roles.index[role];
 
@@ -364,6 +386,8 @@ ngd_status_t ngd_contract_resolve(const struct ngd_model_params *params, bool de
             status = check_role_type(&c, role, label_of(&params->contract, role),
                                      role_value(&c, ngd_role_infos[role].kind, index));
     }
+    if (!status && c.roles.index[NGD_ROLE_HIDDEN] >= 0)
+        c.roles.hidden_size = (uint32_t)role_value(&c, NGD_ROLE_OUTPUT, c.roles.index[NGD_ROLE_HIDDEN])->type.dims[1];
     if (!status)
         status = check_sampling_roles(&c);
     if (!status)

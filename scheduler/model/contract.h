@@ -23,6 +23,7 @@ typedef enum ngd_role {
     NGD_ROLE_OFFSET,
     NGD_ROLE_TOKEN,
     NGD_ROLE_LOGITS,
+    NGD_ROLE_HIDDEN,
     NGD_ROLE_GROUPS, /* slots and table of the second group of layers, then those of the third, ... */
     NGD_ROLE_MAX = NGD_ROLE_GROUPS + 2 * (NGD_KV_GROUPS_MAX - 1)
 } ngd_role_t;
@@ -45,6 +46,7 @@ typedef enum ngd_role_shape {
     NGD_PER_SEQ_TABLE, /* a row of the block table for each sequence */
     NGD_PER_RESULT,    /* one for each row of logits */
     NGD_PER_RESULT_VOCAB,
+    NGD_PER_POOLED, /* hidden states: of each result, or of each token row if all are pooled */
 } ngd_role_shape_t;
 
 struct ngd_role_info {
@@ -59,6 +61,8 @@ extern const struct ngd_role_info ngd_role_infos[NGD_ROLE_MAX];
 struct ngd_roles {
     int index[NGD_ROLE_MAX]; /* ordinal of the user input, host parameter or output; -1 = absent */
     bool result_per_row;     /* there are logits for each token row, not for each sequence */
+    bool hidden_per_row;     /* the same of hidden states */
+    uint32_t hidden_size;    /* elements of a hidden state; 0: the graph returns none */
     uint32_t n_symbols;      /* 2: the second one is the number of sequences */
     uint32_t max_rows;       /* largest value of the first symbol */
     uint32_t max_seqs;       /* sequences that a replay takes rows of: of a step, max_rows */
@@ -67,6 +71,8 @@ struct ngd_roles {
 
 ngd_status_t ngd_contract_resolve(const struct ngd_model_params *params, bool decode, struct ngd_roles *roles_p,
                                   struct ngd_diag *diag);
+/* Sets the roles of a graph that a model does not have. */
+void ngd_contract_no_roles(struct ngd_roles *roles_p);
 /*
  * Returns true if the decode graph writes each KV state before it reads it. Then a replay may have several rows of one
  * sequence: each finds the keys and values of the rows before it.

@@ -176,7 +176,7 @@ void ngd_model_decode(struct ngd_model *model, struct ngd_slot *slot, struct ngd
     if (!n)
         return;
     rows = add_drafts(model, n, max);
-    ngd_rows_size(model, mg, rows, rows, true, fill_batch(model, n));
+    ngd_rows_size(model, mg, rows, rows, (struct ngd_rows_want){.token = true, .logits = fill_batch(model, n)});
     ngd_launch_bound(slot, &mg->launch, ngd_now(), NGD_NSEC_NEVER);
     status = ngd_replay_run(slot, mg->binding, ngd_entry_executable(entry), &mg->launch);
     ngd_pace_stepped(&model->pace, ngd_now(), mg->launch.device_time);

@@ -22,6 +22,8 @@ static uint64_t role_count(const struct ngd_model_graph *mg, const struct ngd_ro
         return st->results;
     case NGD_PER_RESULT_VOCAB:
         return (uint64_t)st->results * vocab;
+    case NGD_PER_POOLED:
+        return (uint64_t)(mg->roles.hidden_per_row ? st->rows : st->seqs) * mg->roles.hidden_size;
     }
     return 0;
 }
@@ -160,13 +162,15 @@ static ngd_status_t model_resolve(struct ngd_model *model, const struct ngd_mode
 {
     ngd_status_t status = ngd_contract_resolve(p, false, &model->graphs[NGD_PREFILL].roles, diag);
 
-    if (!status)
+    if (p->no_generation)
+        ngd_contract_no_roles(&model->graphs[NGD_DECODE].roles);
+    else if (!status)
         status = ngd_contract_resolve(p, true, &model->graphs[NGD_DECODE].roles, diag);
     if (!status)
         status = ngd_contract_check_states(p, diag);
     if (status)
         return status;
-    model->drafts = ngd_contract_writes_first(p);
+    model->drafts = !p->no_generation && ngd_contract_writes_first(p);
     model->max_batch = model->graphs[NGD_DECODE].roles.max_rows;
     status = resolve_groups(model, p, diag);
     ngd_pace_init(&model->pace, NGD_SCHED_PARAM(model->sched, prompt_share), model->graphs[NGD_PREFILL].roles.max_rows);
@@ -229,7 +233,7 @@ static ngd_status_t copy_params(struct ngd_model *model, const struct ngd_model_
 
     model->params = *p;
     ngd_payers_ref(&p->payers);
-    model->params.contract = (struct ngd_decode_contract){0};
+    model->params.contract = (struct ngd_decode_contract){.pooling = p->contract.pooling};
     if (!model->params.max_sequences)
         model->params.max_sequences = 1024;
     model->name = ngd_strdup(p->name ? p->name : "");
@@ -380,7 +384,7 @@ ngd_status_t ngd_model_create(struct ngd_sched *sched, const struct ngd_model_pa
     if (!status)
         status = capture_all(&model->graphs[NGD_PREFILL], "prefill", diag);
     if (!status)
-        status = capture_all(&model->graphs[NGD_DECODE], "decode", diag);
+        status = params->no_generation ? NGD_OK : capture_all(&model->graphs[NGD_DECODE], "decode", diag);
     if (status) {
         model_free(model);
         return status;
@@ -458,7 +462,11 @@ void ngd_model_stats(struct ngd_model *model, struct ngd_model_stats *stats_p)
         .group = ngd_binding_group(model->graphs[NGD_DECODE].binding),
         .n_groups = model->n_groups,
         .blocks_per_sequence = ngd_model_blocks_for(model, p->max_context),
-        .decode = ngd_binding_program(model->graphs[NGD_DECODE].binding),
+        .decode = p->no_generation ? NULL : ngd_binding_program(model->graphs[NGD_DECODE].binding),
+        .prefill_seqs = model->graphs[NGD_PREFILL].roles.max_seqs,
+        .hidden_size = model->graphs[NGD_PREFILL].roles.hidden_size,
+        .pooling = p->contract.pooling,
+        .unit_embeddings = p->unit_embeddings,
     };
     memcpy(stats_p->windows, model->windows, sizeof(stats_p->windows));
 }

@@ -42,6 +42,9 @@ struct ngd_kv_group_labels {
 };
 #define NGD_KV_GROUPS_MAX 8
 
+/* What a model returns of a prompt's hidden states: that of its last row, or the mean of all. */
+typedef enum ngd_pooling { NGD_POOLING_LAST, NGD_POOLING_MEAN } ngd_pooling_t;
+
 /* Labels of inputs and outputs; "" = absent. Borrowed during create. Shapes: docs/protocol.md, "The decode contract".
  */
 struct ngd_decode_contract {
@@ -51,6 +54,8 @@ struct ngd_decode_contract {
     const char *temperature, *top_k, *top_p, *seed, *offset; /* all or none (then token_output is greedy's) */
     const char *token_output;                                /* required */
     const char *logits_output;                               /* optional */
+    const char *hidden_output; /* optional, of the prefill graph: hidden states behind the final norm */
+    ngd_pooling_t pooling;     /* of hidden_output: MEAN has those of all token rows */
     const char *const *kv_states;
     uint32_t n_kv_states;
     const struct ngd_kv_group_labels *more_groups; /* groups of layers behind the first one */
@@ -63,6 +68,8 @@ struct ngd_model_params {
     const char *description;
     const char *source;                   /* for clients: where its files are; NULL: not known */
     struct ngd_binding *prefill, *decode; /* references are taken */
+    bool no_generation;                   /* embeddings alone: there is no decode graph, and `decode` is `prefill` */
+    bool unit_embeddings;                 /* for clients: embeddings have the length 1 */
     struct ngd_decode_contract contract;
     uint32_t block_size, num_blocks, max_context, vocab;
     const int32_t *stop_tokens;
@@ -87,13 +94,17 @@ struct ngd_model_stats {
     uint64_t parameters, weight_bytes, kv_bytes;
     uint32_t block_size, num_blocks, blocks_used, blocks_cached, max_context, vocab, max_batch, sequences;
     uint64_t tokens_prefill, tokens_shared, tokens_decode, batches, preemptions;
-    struct ngd_program *prefill, *decode; /* borrowed from the model */
+    struct ngd_program *prefill, *decode; /* borrowed from the model; decode is NULL if it only embeds */
     struct ngd_group *group;              /* on whose devices it runs, borrowed; NULL: one device */
     uint32_t windows[NGD_KV_GROUPS_MAX];  /* of each group of layers: keys that a row sees; 0: all */
     uint32_t n_groups;
     uint32_t blocks_per_sequence; /* the most that a sequence holds */
     const int32_t *stop_tokens;   /* borrowed from the model */
     uint32_t n_stop_tokens;
+    uint32_t prefill_seqs; /* prompts of which a replay takes rows */
+    uint32_t hidden_size;  /* elements of an embedding; 0: it returns none */
+    ngd_pooling_t pooling;
+    bool unit_embeddings;
 };
 void ngd_model_stats(struct ngd_model *model, struct ngd_model_stats *stats_p);
 
@@ -120,7 +131,8 @@ struct ngd_step_result {
     const float *logits;
     uint32_t accepted; /* tokens of the draft that were appended */
     const struct ngd_logprobs
-        *logprobs; /* of the accepted tokens and of `token`; valid as logits are; NULL unless wanted */
+        *logprobs;       /* of the accepted tokens and of `token`; valid as logits are; NULL unless wanted */
+    const float *hidden; /* hidden_size elements, finite; valid as logits are; NULL unless the open embeds */
     uint32_t vocab;
     uint32_t batch;  /* sequences in the replay */
     uint32_t shared; /* open: tokens of the prompt that were found in shared blocks */
@@ -136,6 +148,9 @@ struct ngd_seq_params {
     struct ngd_sampling sampling; /* copied */
     const uint8_t *allowed;       /* a mask of tokens that the first one may be (sampling.h), copied; NULL: all */
     uint64_t allowed_bytes;
+    /* The open returns the prompt's pooled hidden state and chooses no token: the sequence is good for nothing but to
+     * be closed. It takes no sampling, mask, logits or logprobs. */
+    bool embed;
     bool want_logits;   /* of the prompt's last token, in the open's result */
     bool want_logprobs; /* of the first token */
     bool want_split;

@@ -83,7 +83,10 @@ struct ngd_seq {
     /* The operation under way. */
     int32_t forced;   /* -1: append `chosen` */
     uint32_t n_draft; /* draft tokens, which are in `tokens` behind the appended one */
-    uint32_t rows;    /* in its replay: of a chunk, or the appended token and some of the draft */
+    bool embed;       /* the open's result is the prompt's hidden state */
+    double *pool;     /* sums of the hidden states of the first n_pooled rows; NULL: the last one is enough */
+    uint32_t n_pooled;
+    uint32_t rows; /* in its replay: of a chunk, or the appended token and some of the draft */
     bool want_logits, want_logprobs, want_split;
     bool samples; /* the replay under way returns its logits, and the worker chooses: sample.c */
     uint32_t top;
@@ -210,6 +213,11 @@ struct ngd_chunk ngd_seq_chunk(const struct ngd_seq *seq);
 uint32_t ngd_model_way(const struct ngd_model *model, int kind, uint32_t rows);
 /* Notes that the tokens [position, position + rows) are in the blocks now. */
 void ngd_seq_advance(struct ngd_seq *seq, uint32_t rows, uint32_t way);
+/* Returns true if the beginning of the prompt need not be computed if its blocks are there: a mean needs all rows. */
+static inline bool ngd_seq_may_share(const struct ngd_seq *seq)
+{
+    return !seq->model->params.no_prefix_sharing && !seq->pool;
+}
 /* Shares computed blocks that hold the prompt's beginning. The sequence has no blocks yet. */
 void ngd_seq_share_prefix_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock);
 /* Copies keys and values of a block that is read only into one that only the caller uses. */
@@ -290,9 +298,13 @@ void ngd_rows_put_seq(struct ngd_model_graph *mg, uint32_t i, const struct ngd_s
                       uint32_t context);
 /* Fills in the sampling parameters of a result; draws: number of the draw. */
 void ngd_rows_put_sampling(struct ngd_model_graph *mg, uint32_t result, const struct ngd_seq *seq, uint64_t draws);
-/* Sets the sizes of inputs and outputs for this replay, and which outputs are wanted. */
-void ngd_rows_size(struct ngd_model *model, struct ngd_model_graph *mg, uint32_t rows, uint32_t seqs, bool token,
-                   bool logits);
+/* Which outputs of a replay are wanted. */
+struct ngd_rows_want {
+    bool token, logits, hidden;
+};
+/* Sets the sizes of inputs and outputs for this replay. */
+void ngd_rows_size(struct ngd_model *model, struct ngd_model_graph *mg, uint32_t rows, uint32_t seqs,
+                   struct ngd_rows_want want);
 
 /* ---- sample.c ---- */
 
@@ -316,6 +328,20 @@ ngd_status_t ngd_seq_sample(struct ngd_seq *seq, uint32_t n, uint64_t draw, cons
 /* ---- logprobs.c ---- */
 
 void ngd_logprobs_of(const float *logits, uint32_t vocab, int32_t token, uint32_t top, struct ngd_logprobs *lp);
+
+/* ---- hidden.c ---- */
+
+/* Makes room for the sums of hidden states, if the model pools all rows, and charges it to the sequence. */
+ngd_status_t ngd_seq_make_pool(struct ngd_seq *seq, struct ngd_diag *diag);
+/* Returns true if the chunk under way must return hidden states. last: it is the prompt's last one. */
+static inline bool ngd_seq_wants_hidden(const struct ngd_seq *seq, bool last)
+{
+    return seq->embed && (last || seq->pool);
+}
+/* Adds the hidden states of the rows of a chunk that has run. Its first row is row `first` of the replay. */
+void ngd_seq_pool(struct ngd_seq *seq, uint32_t first);
+/* Answers an open that embeds. at: the row of the prompt's hidden state if it is not pooled. */
+void ngd_seq_finish_embedding(struct ngd_seq *seq, uint32_t at, struct ngd_step_result *result);
 
 /* ---- decode.c, prompt.c, prompt_pack.c: by the item's worker ---- */
 

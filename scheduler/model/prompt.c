@@ -83,18 +83,19 @@ static void fill_chunks(struct ngd_model *model)
     struct ngd_model_graph *mg = &model->graphs[NGD_PREFILL];
     const struct ngd_prompt *p = &model->prompt;
     uint32_t row = 0;
-    bool token = false, logits = false;
+    struct ngd_rows_want want = {0};
 
     for (uint32_t i = 0; i < p->n; row += p->seqs[i++]->rows) {
         struct ngd_seq *seq = p->seqs[i];
-        const bool last = is_last_chunk(seq), chooses = last && seq->op == NGD_SEQ_OPEN;
+        const bool last = is_last_chunk(seq), chooses = last && seq->op == NGD_SEQ_OPEN && !seq->embed;
 
         seq->samples = false;
-        logits |= chooses && (ngd_seq_plan_sampling(seq, seq->fill) || seq->want_logits || seq->want_logprobs);
-        token |= last;
+        want.logits |= chooses && (ngd_seq_plan_sampling(seq, seq->fill) || seq->want_logits || seq->want_logprobs);
+        want.token |= last && !seq->embed;
+        want.hidden |= ngd_seq_wants_hidden(seq, last);
         fill_chunk(mg, i, seq, row);
     }
-    ngd_rows_size(model, mg, row, p->n, token, logits);
+    ngd_rows_size(model, mg, row, p->n, want);
 }
 
 /* Answers a prompt, n: of so many; at: its row of results. */
@@ -104,11 +105,17 @@ static void finish_prompt(struct ngd_model *model, struct ngd_seq *seq, uint32_t
     const struct ngd_prompt *p = &model->prompt;
     const float *logits =
         mg->staging.data[NGD_ROLE_LOGITS] ? NGD_STAGED(mg, LOGITS, float) + (size_t)at * model->params.vocab : NULL;
-    int32_t token = NGD_STAGED(mg, TOKEN, int32_t)[at];
     struct ngd_step_result result = {.batch = n, .queue = p->begin - seq->asked, .device = p->time, .logits = logits};
     struct ngd_diag diag;
-    ngd_status_t status = ngd_seq_sample(seq, seq->fill, seq->draws, logits, false, &token, &diag);
+    ngd_status_t status;
+    int32_t token;
 
+    if (seq->embed) {
+        ngd_seq_finish_embedding(seq, at, &result);
+        return;
+    }
+    token = NGD_STAGED(mg, TOKEN, int32_t)[at];
+    status = ngd_seq_sample(seq, seq->fill, seq->draws, logits, false, &token, &diag);
     if (status) {
         ngd_seq_fail(seq, status, &diag);
         return;
@@ -193,6 +200,8 @@ static void finish_chunks(struct ngd_model *model)
         struct ngd_seq *seq = p->seqs[i];
         const bool answer = is_last_chunk(seq) && seq->op == NGD_SEQ_OPEN;
 
+        if (seq->pool)
+            ngd_seq_pool(seq, row);
         row += seq->rows;
         ngd_seq_advance(seq, seq->rows, way);
         if (answer)

@@ -63,7 +63,7 @@ static bool computes_beginning(const struct ngd_seq *a, const struct ngd_seq *b)
 {
     const uint32_t size = a->model->params.block_size, end = a->position - a->position % size + size;
 
-    return !a->model->params.no_prefix_sharing && !ngd_seq_held(b) && end < b->n_prompt && end <= a->n_prompt &&
+    return ngd_seq_may_share(b) && !ngd_seq_held(b) && end < b->n_prompt && end <= a->n_prompt &&
            memcmp(&a->root, &b->root, sizeof(a->root)) == 0 &&
            memcmp(a->tokens, b->tokens, end * sizeof(a->tokens[0])) == 0;
 }

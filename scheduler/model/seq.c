@@ -24,6 +24,7 @@ static void seq_free(struct ngd_seq *seq)
     ngd_seq_move_mask(&seq->allowed, NULL);
     ngd_sampling_free(&seq->sampling);
     ngd_free(seq->tokens);
+    ngd_free(seq->pool);
     ngd_free(seq->tables[0].blocks); /* of all groups */
     ngd_free(seq);
     ngd_charge_end(&charge);
@@ -187,7 +188,9 @@ static void observe(const struct ngd_seq *seq)
 {
     ngd_nsec_t now = ngd_now();
 
-    if (seq->op == NGD_SEQ_OPEN)
+    if (seq->embed)
+        ngd_metric_inc(NGD_M_EMBEDDINGS);
+    else if (seq->op == NGD_SEQ_OPEN)
         ngd_metric_observe(NGD_M_TTFT_SECONDS, now - seq->asked);
     else
         ngd_metric_observe(NGD_M_STEP_SECONDS, now - seq->ready);
@@ -212,6 +215,7 @@ void ngd_seq_finish_step(struct ngd_seq *seq, struct ngd_step_result *result)
         result->status = ngd_diag_set(&diag, NGD_ERR_CANCELLED, "the sequence was closed during the step");
         result->diag = &diag;
         result->logits = NULL;
+        result->hidden = NULL;
         result->logprobs = NULL;
     }
     end.done(end.user, seq, result);
@@ -423,6 +427,8 @@ ngd_status_t ngd_seq_open(struct ngd_model *model, const struct ngd_seq_params *
         memcpy(seq->root.b, &params->owner, sizeof(params->owner));
     if (!status)
         status = ngd_seq_copy_mask(seq, params->allowed, &seq->next_mask, diag);
+    if (!status && params->embed)
+        status = ngd_seq_make_pool(seq, diag);
     if (!status)
         status = admit_seq(seq, diag);
     if (status) {

@@ -54,13 +54,29 @@ static ngd_status_t check_prompt(const struct ngd_model *model, const int32_t *p
     return status;
 }
 
+/* A sequence is opened for tokens or for its hidden state. */
+static ngd_status_t check_embeds(const struct ngd_model *model, bool embed, struct ngd_diag *diag)
+{
+    if (embed && !model->graphs[NGD_PREFILL].roles.hidden_size)
+        return ngd_diag_set(diag, NGD_ERR_NO_EMBEDDINGS,
+                            "model \"%.64s\" returns no hidden states: its contract has no hidden_output", model->name);
+    if (!embed && model->params.no_generation)
+        return ngd_diag_set(diag, NGD_ERR_NO_GENERATION,
+                            "model \"%.64s\" has no head to choose tokens with: it is loaded for embeddings alone; use "
+                            "Embed, or load a checkpoint that has a head",
+                            model->name);
+    return NGD_OK;
+}
+
 /* ---- operations ----------------------------------------------------------------------------------------- */
 
 ngd_status_t ngd_seq_check_open(const struct ngd_model *model, const struct ngd_seq_params *params,
                                 struct ngd_diag *diag)
 {
-    ngd_status_t status = check_prompt(model, params->prompt, params->n_prompt, diag);
+    ngd_status_t status = check_embeds(model, params->embed, diag);
 
+    if (!status)
+        status = check_prompt(model, params->prompt, params->n_prompt, diag);
     if (!status)
         status = ngd_model_check_sampling(model, &params->sampling, params->allowed, params->allowed_bytes, diag);
     if (!status)

@@ -28,6 +28,7 @@ complete -c npugraphctl -n __fish_use_subcommand -a unload -d 'Unload a model'
 complete -c npugraphctl -n __fish_use_subcommand -a generate -d 'Generate text, streamed as it is made'
 complete -c npugraphctl -n __fish_use_subcommand -a chat -d 'Converse with a model, by its checkpoint\'s chat template'
 complete -c npugraphctl -n __fish_use_subcommand -a perplexity -d 'How well a model foresees a text'
+complete -c npugraphctl -n __fish_use_subcommand -a embed -d 'Embeddings of texts: hidden states of a model, for search and comparison'
 complete -c npugraphctl -n __fish_use_subcommand -a capture -d 'Capture a graph file and show its cost'
 complete -c npugraphctl -n __fish_use_subcommand -a explain -d 'Why replays missed, were padded, evicted, ran eagerly or were refused'
 complete -c npugraphctl -n __fish_use_subcommand -a doctor -d 'Find the step at which a graph\'s results go wrong; or check a device'
@@ -93,6 +94,7 @@ complete -c npugraphctl -n '__fish_seen_subcommand_from load' -l share-with -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from load' -l public
 complete -c npugraphctl -n '__fish_seen_subcommand_from load' -l private
 complete -c npugraphctl -n '__fish_seen_subcommand_from load' -l share-prefixes
+complete -c npugraphctl -n '__fish_seen_subcommand_from load' -l embedding
 complete -c npugraphctl -n '__fish_seen_subcommand_from share' -a '(__npugraphctl_models)'
 complete -c npugraphctl -n '__fish_seen_subcommand_from share' -l with -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from share' -l public
@@ -147,6 +149,13 @@ complete -c npugraphctl -n '__fish_seen_subcommand_from perplexity' -l ids -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from perplexity' -l tokenizer -r -F
 complete -c npugraphctl -n '__fish_seen_subcommand_from perplexity' -l tokens -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from perplexity' -l window -x
+complete -c npugraphctl -n '__fish_seen_subcommand_from embed' -a '(__npugraphctl_models)'
+complete -c npugraphctl -n '__fish_seen_subcommand_from embed' -l text -x
+complete -c npugraphctl -n '__fish_seen_subcommand_from embed' -l file -r -F
+complete -c npugraphctl -n '__fish_seen_subcommand_from embed' -l json-lines
+complete -c npugraphctl -n '__fish_seen_subcommand_from embed' -l tokenizer -r -F
+complete -c npugraphctl -n '__fish_seen_subcommand_from embed' -l dimensions -x
+complete -c npugraphctl -n '__fish_seen_subcommand_from embed' -l unit
 complete -c npugraphctl -n '__fish_seen_subcommand_from capture' -F
 complete -c npugraphctl -n '__fish_seen_subcommand_from capture' -l symbol -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from capture' -l option -x

@@ -394,6 +394,8 @@ function read_decoder(defaults)
   read_activation(act, d[act] or "silu")
   if norm_eps < 0 then corrupt(eps, "must not be negative") end
   read_quantisation()
+  expect("is_causal", true)
+  expect("use_bidirectional_attention", false)
   if is_quantised "lm_head" then refuse("quantization_config.ignore", "must have lm_head: a quantised one is not supported") end
   if heads % kv_heads ~= 0 then corrupt("num_attention_heads", "must be a multiple of num_key_value_heads") end
   if head_dim % 2 ~= 0 then refuse("head_dim", "must be even") end
@@ -524,7 +526,13 @@ end
 -- The name of the tables that layer i turns by; nil: it knows no positions.
 function positions_of(i) return "rope" end
 
--- Writes the model; returns the logits. layer(i, s, rope) is the family's.
+-- The norm behind the layers, for the rows that are asked for: with a mean of all rows, the head alone has fewer.
+local function last_norm(s)
+  if pooling ~= "mean" then pick_rows(s) end
+  return norm(s, "final", "model.norm")
+end
+
+-- Writes the model; returns the logits (nil without a head), and the hidden states. layer(i, s, rope) is the family's.
 function build()
   local tables = rope_rows()
   local s = stream(embedded())
@@ -534,8 +542,10 @@ function build()
     layer(i, s, name and tables[name])
   end
   current = nil
-  pick_rows(s)
-  return head(norm(s, "final", "model.norm"))
+  local n = last_norm(s)
+  if headless then return nil, n end
+  if pooling == "mean" and prefill then return head(node("final_row", "aten.index.Tensor", {n, "%logits_rows"})), n end
+  return head(n), n
 end
 
 -- A layer with norms before and behind attention and before and behind the MLP, by their tensors' names.

@@ -244,6 +244,8 @@ class npugraph_model_spec(Structure):
         ("source", c_char_p),
         ("parameters", c_uint64),
         ("n_kv_groups", c_uint32),
+        ("pooling", c_int),
+        ("unit_embeddings", c_bool),
     ]
 
 
@@ -259,6 +261,10 @@ class npugraph_model(Structure):
         ("sequences", c_uint32),
         ("stop_tokens", POINTER(c_int32)),
         ("n_stop_tokens", c_size_t),
+        ("embedding_size", c_uint32),
+        ("pooling", c_int),
+        ("unit_embeddings", c_bool),
+        ("no_generation", c_bool),
     ]
 
 
@@ -348,6 +354,31 @@ class npugraph_open_params(Structure):
     ]
 
 
+class npugraph_prompt(Structure):
+    _fields_ = [
+        ("tokens", POINTER(c_int32)),
+        ("n", c_size_t),
+    ]
+
+
+class npugraph_embed_params(Structure):
+    _fields_ = [
+        ("dimensions", c_uint32),
+        ("unit", c_bool),
+        ("priority", c_int),
+    ]
+
+
+class npugraph_embeddings(Structure):
+    _fields_ = [
+        ("values", POINTER(c_float)),
+        ("n", c_size_t),
+        ("size", c_size_t),
+        ("shared_tokens", c_uint64),
+        ("batch", c_uint32),
+    ]
+
+
 class npugraph_fork_params(Structure):
     _fields_ = [
         ("sampling", POINTER(npugraph_sampling)),
@@ -418,6 +449,7 @@ class npugraph_model_params(Structure):
         ("share_prefixes", c_bool),
         ("devices", POINTER(c_char_p)),
         ("n_devices", c_size_t),
+        ("embedding", c_bool),
     ]
 
 
@@ -437,6 +469,12 @@ class npugraph_quantize(Structure):
 KV_POLICY_DEFAULT = 0
 KV_POLICY_REFUSE = 1
 KV_POLICY_PREEMPT = 2
+
+
+# enum npugraph_pooling
+POOLING_NONE = 0
+POOLING_LAST = 1
+POOLING_MEAN = 2
 
 
 # enum npugraph_priority
@@ -491,6 +529,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "npugraph_models_free": (None, [c_void_p]),
     "npugraph_open_params_init": (None, [c_void_p]),
     "npugraph_sequence_open": (c_int, [c_void_p, c_char_p, c_void_p, c_size_t, c_void_p, c_void_p, c_void_p, c_void_p]),
+    "npugraph_embed": (c_int, [c_void_p, c_char_p, c_void_p, c_size_t, c_void_p, c_void_p, c_void_p]),
+    "npugraph_embeddings_free": (None, [c_void_p]),
     "npugraph_sequence_fork": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
     "npugraph_step_params_init": (None, [c_void_p]),
     "npugraph_sequence_step": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p]),
