@@ -5,7 +5,8 @@ EXTRA_DIST += check-python scripts/python-abi.py python/README.md python/pyproje
 	python/src/npugraph/chat.py python/src/npugraph/client.py python/src/npugraph/errors.py python/src/npugraph/graphs.py \
 	python/src/npugraph/memory.py python/src/npugraph/sequences.py python/src/npugraph/tokenizer.py \
 	python/src/npugraph/server/__init__.py python/src/npugraph/server/__main__.py python/src/npugraph/server/app.py \
-	python/src/npugraph/server/bodies.py python/src/npugraph/server/cli.py python/src/npugraph/server/fields.py \
+	python/src/npugraph/server/bodies.py python/src/npugraph/server/cli.py python/src/npugraph/server/embed.py \
+	python/src/npugraph/server/fields.py \
 	python/src/npugraph/server/forms.py python/src/npugraph/server/generate.py python/src/npugraph/server/guided.py \
 	python/src/npugraph/server/link.py python/src/npugraph/server/protocol.py \
 	python/src/npugraph/server/calls.py python/src/npugraph/server/rules.py python/src/npugraph/server/tools.py \
@@ -14,5 +15,6 @@ EXTRA_DIST += check-python scripts/python-abi.py python/README.md python/pyproje
 	python/src/npugraph/torch/__init__.py python/src/npugraph/torch/backend.py python/src/npugraph/torch/connection.py \
 	python/src/npugraph/torch/operators.py python/src/npugraph/torch/options.py python/src/npugraph/torch/runner.py \
 	python/src/npugraph/torch/shapes.py python/src/npugraph/torch/translate.py python/src/npugraph/torch/values.py \
-	python/tests/conftest.py python/tests/schemas.py python/tests/serving.py python/tests/test_aio.py python/tests/test_guided.py python/tests/test_client.py python/tests/test_compile.py \
+	python/tests/conftest.py python/tests/schemas.py python/tests/serving.py python/tests/test_aio.py python/tests/test_embeddings.py \
+	python/tests/test_guided.py python/tests/test_client.py python/tests/test_compile.py \
 	python/tests/test_server.py python/tests/test_server_fuzz.py python/tests/test_tools.py python/bench/guided.py python/bench/server.py

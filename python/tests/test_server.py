@@ -251,7 +251,7 @@ def test_unknown_names(server: Server) -> None:
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("gpt-4")
     with pytest.raises(openai.NotFoundError):
-        client.embeddings.create(model="bible", input="a")
+        client.embeddings.create(model="gpt-4", input="a")
     assert server.ask("GET", "/v1/completions")[0] == 405 and server.ask("POST", "/nothing", "{}")[0] == 404
 
 

@@ -18,6 +18,8 @@ ATOMS: list[Any] = [
     {"5": 1}, {"role": "user", "content": "a"}, {"type": "text", "text": "x"},
 ]
 NAMES = ["role", "content", "name", "type", "text", "include_usage", "5", "x"]
+RIGHT: dict[str, dict[str, Any]] = {"completions": {"prompt": "a"}, "chat": {"messages": [{"role": "user", "content": "a"}]},
+                                   "embeddings": {"input": "a"}}
 BODY = rb'{"model":"bible","prompt":["a\ud83d\ude42",{"x":[1,2.5e3,null]}],"n":1}'
 
 
@@ -33,8 +35,8 @@ def value(chance: random.Random, depth: int = 0) -> Any:
 def test_fields() -> None:
     chance, taken = random.Random(1), 0
     for _ in range(ROUNDS):
-        kind = chance.choice(["completions", "chat"])
-        body = {"model": "m"} | ({"prompt": "a"} if kind == "completions" else {"messages": [{"role": "user", "content": "a"}]})
+        kind = chance.choice(["completions", "chat", "embeddings"])
+        body = {"model": "m"} | RIGHT[kind]
         for _ in range(chance.randint(0, 3)):
             body[chance.choice([*FIELDS, "other"])] = value(chance)
         try:
@@ -42,8 +44,11 @@ def test_fields() -> None:
         except Problem as problem:
             assert problem.status == 400 and problem.param, body
             continue
-        assert Ask.of(values, {}).max_tokens != 0 and sampling_of(values, 1)._c().seed >= 0
         taken += 1
+        if kind == "embeddings":
+            assert values["input"] and values["dimensions"] != 0, body
+            continue
+        assert Ask.of(values, {}).max_tokens != 0 and sampling_of(values, 1)._c().seed >= 0
     assert ROUNDS / 20 < taken < ROUNDS / 2
 
 

@@ -293,6 +293,7 @@ METHODS = {  # name: (kind, reply); the request's type is the argument's
     "Sequences/ShareModel": ("unary_unary", pb.ShareModelResponse),
     "Sequences/ListModels": ("unary_unary", pb.ListModelsResponse),
     "Sequences/Open": ("unary_unary", pb.OpenResponse),
+    "Sequences/Embed": ("unary_unary", pb.EmbedResponse),
     "Sequences/Fork": ("unary_unary", pb.OpenResponse),
     "Sequences/Step": ("unary_unary", pb.StepResponse),
     "Sequences/StepStream": ("stream_stream", pb.StepResponse),

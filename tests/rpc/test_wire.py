@@ -127,7 +127,7 @@ def unknown_values(daemon):
                 seen.add(name)
         assert c.replay(graph, [bytes(4)], priority=pb.PRIORITY_LOW).outputs
     assert seen == {"Graphs/Describe", "Graphs/Replay", "Graphs/ReplayStream", "Sequences/RegisterModel", "Sequences/Open", "Sequences/Step",
-                    "Sequences/StepStream", "Sequences/Generate", "Admin/Stats", "Admin/ReadTimeline"}, seen
+                    "Sequences/Embed", "Sequences/StepStream", "Sequences/Generate", "Admin/Stats", "Admin/ReadTimeline"}, seen
 
 
 @test("unknown fields are passed over")

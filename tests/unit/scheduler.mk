@@ -19,6 +19,7 @@ NGD_SCHEDULER_TESTS = \
 	tests/unit/test_merge_bits \
 	tests/unit/test_merge_waits \
 	tests/unit/test_model \
+	tests/unit/test_model_embed \
 	tests/unit/test_model_ends \
 	tests/unit/test_model_sampling \
 	tests/unit/test_model_shortage \
@@ -65,6 +66,7 @@ tests_unit_test_merge_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_merge_bits_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_merge_waits_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_model_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
+tests_unit_test_model_embed_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_model_ends_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_model_sampling_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_model_shortage_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm

@@ -42,6 +42,7 @@ struct toy {
     bool preempt;
     uint32_t together;             /* prompts that the prefill graph takes; 0: one, as its shapes say */
     bool greedy;                   /* graphs without sampling inputs and logits */
+    bool embeds, mean, headless;   /* prefill returns hidden states: of the last row, or all; or nothing else */
     const char *guard;             /* of the decode graph; NULL: none */
     struct ngd_buffer *buffers[7]; /* ek, ev, eq, pos, w, kc, vc */
     float ek[TOY_VOCAB][TOY_DIM], ev[TOY_VOCAB][TOY_DIM], eq[TOY_VOCAB][TOY_DIM], pos[TOY_CONTEXT][TOY_DIM],
@@ -81,7 +82,7 @@ static inline void toy_text(const struct toy *t, struct ngd_strbuf *sb, bool dec
                           t->odd == TOY_TABLE_NARROW ? width - 1 : width);
     if (!decode)
         ngd_strbuf_printf(sb, " input %%rows : i32[%s]\n", seqs);
-    if (!t->greedy)
+    if (!t->greedy && !t->headless)
         ngd_strbuf_printf(sb,
                           " input %%temperature : f32[%s]\n input %%top_k : i32[%s]\n input %%top_p : f32[%s]\n"
                           " input %%seed : i64[%s]\n input %%offset : i64[%s]\n",
@@ -113,12 +114,21 @@ static inline void toy_text(const struct toy *t, struct ngd_strbuf *sb, bool dec
     ngd_strbuf_printf(sb, " %%a2 = aten.view(%%%s) {size=[%s,%d]}\n", t->two ? "c" : "a", n, TOY_DIM);
     if (!decode)
         ngd_strbuf_append(sb, " %last = aten.index.Tensor(%a2, %rows)\n");
+    if (t->headless) {
+        ngd_strbuf_printf(sb, " return \"hidden\" = %%%s\n}\n", t->mean ? "a2" : "last");
+        return;
+    }
     ngd_strbuf_printf(sb, " %%logits = aten.linear(%%%s, %%w)\n", decode ? "a2" : "last");
     ngd_strbuf_append(sb, t->greedy
                               ? " %best = aten.argmax(%logits) {dim=-1}\n %token = aten._to_copy(%best) {dtype=i32}\n"
                                 " return \"token\" = %token\n}\n"
                               : " %token = npu.top_k_top_p_sample(%logits, %temperature, %top_k, %top_p, %seed, "
-                                "%offset)\n return \"token\" = %token, \"logits\" = %logits\n}\n");
+                                "%offset)\n return \"token\" = %token, \"logits\" = %logits");
+    if (!t->greedy)
+        ngd_strbuf_printf(sb, "%s%s\n}\n", decode || !t->embeds ? "" : ", \"hidden\" = ",
+                          decode || !t->embeds ? ""
+                          : t->mean            ? "%a2"
+                                               : "%last");
 }
 
 static inline struct ngd_binding *toy_binding(struct toy *t, bool decode)
@@ -148,7 +158,8 @@ static inline void toy_params(struct toy *t, struct ngd_model_params *params)
         .name = "toy",
         .description = "one attention layer",
         .prefill = toy_binding(t, false),
-        .decode = toy_binding(t, true),
+        .decode = t->headless ? NULL : toy_binding(t, true),
+        .no_generation = t->headless,
         .contract =
             {
                 .tokens = "tokens",
@@ -180,6 +191,16 @@ static inline void toy_params(struct toy *t, struct ngd_model_params *params)
         .no_prefix_sharing = t->no_sharing,
         .preempt = t->preempt,
     };
+    if (t->headless) {
+        struct ngd_decode_contract *c = &params->contract;
+
+        params->decode = ngd_binding_ref(params->prefill);
+        c->token_output = c->temperature = c->top_k = c->top_p = c->seed = c->offset = c->logits_output = "";
+    }
+    if (t->embeds) {
+        params->contract.hidden_output = "hidden";
+        params->contract.pooling = t->mean ? NGD_POOLING_MEAN : NGD_POOLING_LAST;
+    }
     if (t->greedy) {
         struct ngd_decode_contract *c = &params->contract;
 
@@ -341,7 +362,7 @@ struct toy_seq {
     int32_t token;
     bool stop, has_logits;
     uint32_t position, batch, shared, accepted;
-    float logits[TOY_VOCAB];
+    float logits[TOY_VOCAB], hidden[TOY_DIM];
     struct ngd_logprobs logprobs[64]; /* of each token of the answer, or of the generation */
     bool has_logprobs[64];
     /* The tokens of a generation. */
@@ -381,6 +402,8 @@ static inline void toy_done(void *user, struct ngd_seq *seq, const struct ngd_st
     }
     if (r->logits)
         memcpy(s->logits, r->logits, sizeof(s->logits));
+    if (r->hidden)
+        memcpy(s->hidden, r->hidden, sizeof(s->hidden));
     toy_answer(s);
 }
 

@@ -21,6 +21,8 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, TypeVar
 
+import numpy as np
+
 from . import _abi
 from . import client as sync
 from ._aio_graphs import Buffer, Graph, ReplayStream
@@ -138,6 +140,12 @@ class Client:
         opened = await self._run(lambda: self._client.open(model, prompt, sampling, logprobs=logprobs, allowed=allowed),
                                  undo=SyncSequence.close)
         return Sequence(self, opened)
+
+    async def embed(self, model: str, prompts: Iterable[Iterable[int]], *, dimensions: int = 0,
+                    unit: bool = False) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """Returns the embeddings of prompts, a row for each, as npugraph.Client.embed does."""
+        self.check_open()
+        return await self._run(lambda: self._client.embed(model, prompts, dimensions=dimensions, unit=unit))
 
     async def close(self) -> None:
         """Ends the session, after the calls that run. Generations end at their next token."""

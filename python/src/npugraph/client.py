@@ -20,6 +20,7 @@ from .memory import view_of, writable_view_of
 from .sequences import Sampling, Sequence, open_sequence
 
 Progress = Callable[[int, int], None]
+POOLINGS = ("", "last", "mean")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +46,10 @@ class Model:
     vocab: int
     sequences: int  # that are open
     stop_tokens: tuple[int, ...]  # that end a generation
+    embedding_size: int = 0  # numbers of an embedding; 0: it returns none
+    pooling: str = ""  # of embeddings: last, mean
+    unit_embeddings: bool = False  # embeddings have the length 1
+    no_generation: bool = False  # it returns embeddings alone
 
 
 class Buffer:
@@ -221,18 +226,19 @@ class Client:
 
     def load_model(self, directory: str, *, name: str | None = None, max_context: int = 0, max_batch: int = 0,
                    kv_dtype: str | None = None, matmul_precision: str | None = None, keep: bool = True,
-                   progress: Progress | None = None) -> None:
+                   embedding: bool = False, progress: Progress | None = None) -> None:
         """Loads a Hugging Face checkpoint or a GGUF file below the daemon's models-dir, with its prefill and decode graphs.
 
         `keep`: the model outlives this session. 0 is the default of a size. `kv_dtype`: "int8", "fp8", "f32", "f16" or
         "bf16"; None is the dtype of the weights. `matmul_precision`: "highest" (the default), "high" or "medium".
+        `embedding`: for `embed` alone, without its head; so are checkpoints that have none, or have a modules.json.
         """
         params = _abi.npugraph_model_params()
         hf_library().npugraph_model_params_init(ctypes.byref(params))
         params.name, params.keep, params.kv_dtype = text(name), keep, text(kv_dtype)
         params.max_context = max_context or params.max_context
         params.max_batch = max_batch or params.max_batch
-        params.matmul_precision = text(matmul_precision)
+        params.matmul_precision, params.embedding = text(matmul_precision), embedding
         call(hf_library().npugraph_model_load, self._handle, text(directory), ctypes.byref(params), _progress(progress),
              None)
 
@@ -260,7 +266,8 @@ class Client:
         try:
             models = [found.contents.items[i] for i in range(found.contents.n)]
             return [Model(m.name.decode(), m.description.decode(), m.source.decode(), m.owner.decode(), m.parameters,
-                          m.max_context, m.vocab, m.sequences, tuple(m.stop_tokens[:m.n_stop_tokens])) for m in models]
+                          m.max_context, m.vocab, m.sequences, tuple(m.stop_tokens[:m.n_stop_tokens]), m.embedding_size,
+                          POOLINGS[m.pooling], m.unit_embeddings, m.no_generation) for m in models]
         finally:
             library().npugraph_models_free(found)
 
@@ -272,6 +279,26 @@ class Client:
         `allowed`: tokens that the first one may be, as in Sequence.step.
         """
         return open_sequence(self, model, prompt, sampling, logprobs, allowed)
+
+
+    def embed(self, model: str, prompts: Iterable[Iterable[int]], *, dimensions: int = 0,
+              unit: bool = False) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """Returns the embeddings of prompts, a row for each: hidden states of the model, pooled. Up to 2,048 prompts.
+
+        `dimensions`: only the first so many numbers. `unit`: divided by their lengths, also if the model does not do that.
+        """
+        tokens = [np.ascontiguousarray(list(prompt), np.int32) for prompt in prompts]
+        pointer = ctypes.POINTER(ctypes.c_int32)
+        given = (_abi.npugraph_prompt * len(tokens))(
+            *[_abi.npugraph_prompt(t.ctypes.data_as(pointer), len(t)) for t in tokens])
+        params = _abi.npugraph_embed_params(dimensions=dimensions, unit=unit)
+        found = ctypes.POINTER(_abi.npugraph_embeddings)()
+        call(library().npugraph_embed, self._handle, text(model), given, len(tokens), ctypes.byref(params),
+             ctypes.byref(found))
+        try:
+            return np.ctypeslib.as_array(found.contents.values, (found.contents.n, found.contents.size)).copy()
+        finally:
+            library().npugraph_embeddings_free(found)
 
 
 def _progress(function: Progress | None) -> Any:

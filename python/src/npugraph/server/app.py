@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .. import Error, __version__
 from .bodies import Gone, gone, parse, read_body
+from .embed import Embedder
 from .fields import read
 from .generate import Generator, failure_event
 from .link import Gate, Link, Pulse
@@ -115,6 +116,7 @@ class Server:
         self._link, self._models, self._limits, self._metrics = link, models, limits, metrics
         self._pulse, self._texts = Pulse(link), Gate(TEXTS_MAX, "texts to tokenize")
         self._generator = Generator(link, Gate(sequences), models, metrics)
+        self._embedder = Embedder(self._generator)
 
     def _generates(self, kind: str) -> Endpoint:
         async def work(value: Any, send: Send) -> None:
@@ -125,6 +127,9 @@ class Server:
                 else:
                     await _send_json(send, await request.whole())
         return Endpoint(self._limits, self._metrics, work)
+
+    async def _embed(self, value: Any, send: Send) -> None:
+        await _send_json(send, await self._embedder.answer(value))
 
     async def _tokenize(self, value: Any, send: Send) -> None:
         values = read(value, "tokenize")
@@ -177,6 +182,7 @@ class Server:
             Route("/v1/models", self._list), Route("/v1/models/{name:path}", self._one),
             Route("/v1/completions", self._generates("completions"), methods=["POST"]),
             Route("/v1/chat/completions", self._generates("chat"), methods=["POST"]),
+            Route("/v1/embeddings", Endpoint(self._limits, self._metrics, self._embed), methods=["POST"]),
             Route("/tokenize", Endpoint(self._limits, self._metrics, self._tokenize), methods=["POST"]),
             Route("/health", self._health), Route("/metrics", self._show_metrics), Route("/version", self._version),
         ]

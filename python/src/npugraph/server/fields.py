@@ -108,6 +108,25 @@ def _prompt(name: str, value: Any) -> list[str | list[int]]:
     return prompts
 
 
+INPUTS_MAX = 2048  # of the daemon
+
+
+def _inputs(name: str, value: Any) -> list[str | list[int]]:
+    """Returns the texts to embed, in the forms of prompts."""
+    inputs = _prompt(name, value)
+    if not 0 < len(inputs) <= INPUTS_MAX or not all(inputs):
+        raise bad(name, f"must have 1 to {INPUTS_MAX} texts, none of them empty")
+    return inputs
+
+
+def _one_of(*words: str) -> Check:
+    def check(name: str, value: Any) -> str:
+        if not isinstance(value, str) or value not in words:
+            raise bad(name, f"must be one of {', '.join(words)}")
+        return value
+    return check
+
+
 def _content(name: str, value: Any) -> str:
     if isinstance(value, str):
         return value
@@ -176,9 +195,9 @@ class Field:
     required: bool = False
 
 
-_C, _H, _T = ("completions",), ("chat",), ("tokenize",)
+_C, _H, _T, _E = ("completions",), ("chat",), ("tokenize",), ("embeddings",)
 FIELDS: dict[str, tuple[Field, ...]] = {
-    "model": (Field(_text, None, ("completions", "chat", "tokenize"), True),),
+    "model": (Field(_text, None, ("completions", "chat", "tokenize", "embeddings"), True),),
     "prompt": (Field(_prompt, None, _C, True), Field(_text, None, _T)),
     "messages": (Field(_messages, None, _H, True), Field(_messages, None, _T)),
     "max_tokens": (Field(_integer(1, 1 << 31), 16, _C), Field(_integer(1, 1 << 31), None, _H)),
@@ -196,7 +215,10 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     "logprobs": (Field(_integer(0, LOGPROBS_MAX), None, _C), Field(_boolean, False, _H)),
     "top_logprobs": (Field(_integer(0, LOGPROBS_MAX), None, _H),),
     "echo": (Field(_boolean, False, _C),),
-    "user": (Field(_text),),  # a label
+    "input": (Field(_inputs, None, _E, True),),
+    "encoding_format": (Field(_one_of("float", "base64"), "float", _E),),
+    "dimensions": (Field(_integer(1, 1 << 31), None, _E),),
+    "user": (Field(_text, None, ("completions", "chat", "embeddings")),),  # a label
     "best_of": (Field(_only(1), None, _C),),
     "suffix": (Field(_only(""), None, _C),),
     "response_format": (Field(response_format),),

@@ -15,7 +15,7 @@ _TYPES = {400: "invalid_request_error", 401: "authentication_error", 403: "permi
           504: "timeout_error"}
 _CODES = {"PROMPT_TOO_LONG": "context_length_exceeded", "CONTEXT_FULL": "context_length_exceeded"}
 _BY_REASON = {"SESSION_GONE": 503, "STALE_ID": 503,  # the daemon, or the model, went away under the request
-              "MESSAGE_TOO_LARGE": 400}
+              "MESSAGE_TOO_LARGE": 400, "NO_EMBEDDINGS": 400, "NO_GENERATION": 400}
 _STATUS: tuple[tuple[type[errors.Error], int], ...] = (
     (errors.InvalidArgument, 400), (errors.OutOfRange, 400), (errors.NotFound, 404), (errors.PermissionDenied, 403),
     (errors.ResourceExhausted, 429), (errors.DeadlineExceeded, 504), (errors.Unavailable, 503), (errors.Cancelled, 503),
