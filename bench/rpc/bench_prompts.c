@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Many short prompts at once: N clients open sequences of P tokens at the same time, and the clock stops with the last
- * first token. The result is its ratio to one prompt of N * P tokens, in turns. No prompt is asked twice, since its
+ * first token. The result is its ratio to one prompt of N * P tokens, in turns. With --embed, one call embeds as many
+ * prompts too: by the same model, and by the same checkpoint without its head. No prompt is asked twice, since its
  * blocks would be found.
  */
 #include "base/mem.h"
@@ -13,6 +14,8 @@
 #include <stdio.h>
 
 #define PROMPTS_MAX 64
+
+static const char model_name[] = "bench", headless_name[] = "headless";
 
 struct asker {
     struct npugraph_client *client;
@@ -69,24 +72,45 @@ static ngd_nsec_t ask_together(struct asker *askers, size_t n)
     return ngd_now() - begin;
 }
 
-static void load_prompts_model(struct npugraph_client *client, const char *dir, int64_t batch, int64_t rows)
+/* Returns the time of one call for the embeddings of new prompts. */
+static ngd_nsec_t embed_together(const struct asker *askers, size_t n, const char *model, uint32_t *seed)
+{
+    struct npugraph_prompt prompts[PROMPTS_MAX];
+    struct npugraph_embeddings *got = NULL;
+    struct npugraph_error err = {0};
+    ngd_nsec_t begin;
+
+    for (size_t i = 0; i < n; i++) {
+        make_prompt(askers[i].prompt, askers[i].n, seed);
+        prompts[i] = (struct npugraph_prompt){askers[i].prompt, askers[i].n};
+    }
+    begin = ngd_now();
+    if (npugraph_embed(askers[0].client, model, prompts, n, NULL, &got, &err) != 0)
+        bench_fail("embed: %s", err.message);
+    npugraph_embeddings_free(got);
+    return ngd_now() - begin;
+}
+
+static void load_prompts_model(struct npugraph_client *client, const char *dir, const char *name, int64_t batch,
+                               int64_t context, int64_t chunk)
 {
     struct npugraph_model_params params;
     struct npugraph_error err = {0};
 
     npugraph_model_params_init(&params);
-    params.name = "bench";
+    params.name = name;
+    params.embedding = name != model_name;
     params.max_batch = (uint32_t)batch;
     params.kv_bytes = (uint64_t)1 << 30;
-    params.max_context = (uint32_t)rows;
-    params.prefill_chunk = (uint32_t)rows;
+    params.max_context = (uint32_t)context;
+    params.prefill_chunk = (uint32_t)chunk;
     if (npugraph_model_load(client, dir, &params, NULL, NULL, &err) != 0)
         bench_fail("load: %s", err.message);
 }
 
-static void run_rounds(struct asker *askers, size_t n, int64_t rounds)
+static void run_rounds(struct asker *askers, size_t n, int64_t rounds, bool embed)
 {
-    struct samples many = {0}, one = {0}, ratio = {0};
+    struct samples many = {0}, one = {0}, ratio = {0}, embedded = {0}, headless = {0};
     struct asker whole = {.client = askers[0].client, .n = n * askers[0].n};
     uint32_t seed = 1;
 
@@ -94,7 +118,7 @@ static void run_rounds(struct asker *askers, size_t n, int64_t rounds)
     if (!whole.prompt)
         bench_fail("no memory for a prompt");
     for (int64_t r = -1; r < rounds; r++) { /* the first one warms up */
-        ngd_nsec_t together, begin;
+        ngd_nsec_t together, begin, by_head = 0, without = 0;
 
         for (size_t i = 0; i < n; i++)
             make_prompt(askers[i].prompt, askers[i].n, &seed);
@@ -102,32 +126,46 @@ static void run_rounds(struct asker *askers, size_t n, int64_t rounds)
         together = ask_together(askers, n);
         begin = ngd_now();
         open_and_close(&whole);
+        begin = ngd_now() - begin;
+        if (embed) {
+            by_head = embed_together(askers, n, model_name, &seed);
+            without = embed_together(askers, n, headless_name, &seed);
+        }
         if (r < 0)
             continue;
-        samples_add(&one, (double)(ngd_now() - begin));
+        samples_add(&one, (double)begin);
+        samples_add(&embedded, (double)by_head / (double)together);
+        samples_add(&headless, (double)without / (double)together);
         samples_add(&many, (double)together);
         samples_add(&ratio, (double)together / one.v[one.n - 1]);
     }
     samples_print(&many, "the last first token of all prompts", "ms", 1e-6);
     samples_print(&one, "one prompt of as many tokens", "ms", 1e-6);
     samples_print(&ratio, "ratio", "", 1);
+    if (embed) {
+        samples_print(&embedded, "embeddings in one call / first tokens", "", 1);
+        samples_print(&headless, "the same without a head", "", 1);
+    }
     printf("ratio: all / one   %.3f; wanted <= 1.3\n", samples_quantile(&ratio, 0.5));
     samples_free(&many);
     samples_free(&one);
     samples_free(&ratio);
+    samples_free(&embedded);
+    samples_free(&headless);
     ngd_free(whole.prompt);
 }
 
 int main(int argc, char **argv)
 {
     struct bench_shape s = BENCH_SHAPE_QWEN3_0_6B;
-    int64_t prompts = 32, tokens = 16, rounds = 5, threads = 2, batch = 0;
+    int64_t prompts = 32, tokens = 16, rounds = 5, threads = 2, batch = 0, chunk = 0;
     const char *dir = NULL;
-    bool quick = false;
+    bool quick = false, embed = false;
     const struct bench_option options[] = {
         {"layers", &s.layers, NULL, NULL}, {"hidden", &s.hidden, NULL, NULL}, {"prompts", &prompts, NULL, NULL},
         {"tokens", &tokens, NULL, NULL},   {"rounds", &rounds, NULL, NULL},   {"threads", &threads, NULL, NULL},
-        {"batch", &batch, NULL, NULL},     {"dir", NULL, &dir, NULL},         {"quick", NULL, NULL, &quick},
+        {"batch", &batch, NULL, NULL},     {"chunk", &chunk, NULL, NULL},     {"dir", NULL, &dir, NULL},
+        {"quick", NULL, NULL, &quick},     {"embed", NULL, NULL, &embed},
     };
     char n_threads[24], *made = NULL;
     const char *extra[] = {"--threads", n_threads, NULL};
@@ -151,8 +189,12 @@ int main(int argc, char **argv)
         if (!askers[i].prompt)
             bench_fail("no memory for a prompt");
     }
-    load_prompts_model(askers[0].client, dir, batch ? batch : prompts, prompts * tokens);
-    run_rounds(askers, (size_t)prompts, rounds);
+    batch = batch ? batch : prompts;
+    chunk = chunk ? chunk : prompts * tokens;
+    load_prompts_model(askers[0].client, dir, model_name, batch, prompts * tokens, chunk);
+    if (embed)
+        load_prompts_model(askers[0].client, dir, headless_name, batch, prompts * tokens, chunk);
+    run_rounds(askers, (size_t)prompts, rounds, embed);
     for (int64_t i = 0; i < prompts; i++) {
         npugraph_disconnect(askers[i].client);
         ngd_free(askers[i].prompt);
