@@ -273,6 +273,18 @@ const char *npugraph__config_name(const struct npugraph__checkpoint *ck)
     return ck->gguf != NULL ? "the GGUF metadata, with names of config.json" : "config.json";
 }
 
+/* What the metadata say of embeddings. */
+static void take_gguf_embedding(struct npugraph__checkpoint *ck)
+{
+    const char *pooling = json_string_value(json_object_get(json_object_get(ck->config, "gguf"), "pooling"));
+
+    if (pooling == NULL)
+        return;
+    ck->headless = true;
+    if (strcmp(pooling, "mean") == 0)
+        ck->pooling = NPUGRAPH_POOLING_MEAN;
+}
+
 /* The same as npugraph__checkpoint_read, of a GGUF file. The checkpoint owns g. */
 static int read_gguf_checkpoint(struct npugraph__gguf *g, uint32_t ranks, bool embedding,
                                 struct npugraph__checkpoint **ck_p, struct npugraph_error *err)
@@ -289,6 +301,7 @@ static int read_gguf_checkpoint(struct npugraph__gguf *g, uint32_t ranks, bool e
     } else {
         ck->gguf = g;
         ck->headless = embedding;
+        take_gguf_embedding(ck);
         rc = describe_checkpoint(ck, err);
     }
     if (rc == 0)

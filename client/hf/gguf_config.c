@@ -74,6 +74,7 @@ static const struct gguf_key {
     {.key = "rope.scaling.original_context_length"},
     {.key = "rope.scaling.finetuned"}, /* says how the model was made, not what it computes */
     {.key = "vocab_size"},
+    {.key = "pooling_type"},
     {.key = "expert_count"},
     {.key = "expert_used_count"},
     {.key = "expert_feed_forward_length", .field = "moe_intermediate_size", .only = "qwen2moe qwen3moe"},
@@ -384,6 +385,23 @@ static int take_stops(struct npugraph__gguf *g, json_t *config)
     return rc;
 }
 
+/* Sets how embeddings are pooled, which makes the model one for embeddings. The numbers are llama.cpp's. */
+static int take_gguf_pooling(struct npugraph__gguf *g, const struct gguf_architecture *a, json_t *config)
+{
+    enum { POOL_NONE, POOL_MEAN, POOL_LAST = 3 };
+    int64_t pooling = POOL_NONE;
+    int rc = read_count(g, a, "pooling_type", &pooling);
+
+    if (rc == 0 && pooling != POOL_NONE && pooling != POOL_MEAN && pooling != POOL_LAST)
+        rc = npugraph__unsupported(
+            &g->from, "metadata %s.pooling_type: is %" PRId64 "; 0 (none), 1 (mean) and 3 (last) are supported",
+            a->name, pooling);
+    if (rc == 0 && pooling != POOL_NONE)
+        npugraph__gguf_set(g, json_object_get(config, "gguf"), "pooling",
+                           json_string(pooling == POOL_MEAN ? "mean" : "last"));
+    return rc;
+}
+
 static int fill_gguf_config(struct npugraph__gguf *g, const struct gguf_architecture *a, json_t *config)
 {
     int rc = check_gguf_parts(g);
@@ -417,7 +435,7 @@ static int fill_gguf_config(struct npugraph__gguf *g, const struct gguf_architec
     npugraph__gguf_set(g, config, "gguf",
                        json_pack("{s:b, s:b}", "rotary_pairs", a->rotary_pairs, "whole_norms", a->whole_norms));
     g->norms_behind = a->norms_behind;
-    return 0;
+    return take_gguf_pooling(g, a, config);
 }
 
 int npugraph__gguf_config(struct npugraph__gguf *g, json_t **config_p)

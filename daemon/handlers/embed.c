@@ -222,7 +222,8 @@ static bool open_slot(struct embedding *e, struct embed_slot *slot)
         slot->seq = ended ? NULL : seq;
     } else {
         give_slot_locked(e, slot);
-        if (!may_wait(status) || e->running == 0)
+        /* If another one ended since the prompt found no room, it is tried again. */
+        if (!may_wait(status) || (e->running == 0 && !e->again))
             fail_embedding_locked(e, status, &diag);
     }
     stopped = e->stopped;

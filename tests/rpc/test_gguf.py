@@ -298,6 +298,35 @@ def floats(daemon):
             ctl(daemon, "unload", model)
 
 
+def embedding_of(daemon, model, prompt):
+    with Client(daemon) as c:
+        got = c.call("Sequences/Embed", pb.EmbedRequest(model=model, prompts=[pb.EmbedPrompt(tokens=prompt)]))
+        return struct.unpack(f"<{got.size}f", got.embeddings)
+
+
+@test("pooling_type makes a file one for embeddings: of the last row or the mean; the head is left out; other kinds are refused")
+def pooling(daemon):
+    source, prompt = GOLDEN / "qwen3_gqa2_untied", [5, 100, 3, 77, 12, 12, 9, 64, 30]
+    ctl(daemon, "load", source, "--name", "a", "--max-batch", 2)
+    last = [embedding_of(daemon, "a", prompt[:n + 1]) for n in range(len(prompt))]
+    mean = [sum(column) / len(prompt) for column in zip(*last)]
+    for kind, wanted, said in ((0, last[-1], "last"), (1, mean, "mean"), (3, last[-1], "last")):
+        path = convert(source, f"pool{kind}.gguf", **{"qwen3.pooling_type": kind})
+        ctl(daemon, "load", path, "--max-batch", 2, "--kv-dtype", "f32")
+        near(embedding_of(daemon, f"pool{kind}", prompt), wanted, 1e-4)
+        with Client(daemon) as c:
+            info = c.call("Sequences/ListModels", pb.ListModelsRequest(name=f"pool{kind}")).models[0]
+        assert info.no_generation == (kind != 0) and word(info, "pooling") == said
+        ctl(daemon, "unload", f"pool{kind}")
+    ctl(daemon, "load", MODELS / "pool0.gguf", "--name", "asked", "--max-batch", 2, "--kv-dtype", "f32", "--embedding")
+    near(embedding_of(daemon, "asked", prompt), last[-1], 1e-4)
+    for kind in (2, 4, 1 << 20):
+        path = convert(source, "other.gguf", **{"qwen3.pooling_type": kind})
+        assert f"qwen3.pooling_type: is {kind}" in ctl(daemon, "load", path, rc=1).stderr
+    for model in ("a", "asked"):
+        ctl(daemon, "unload", model)
+
+
 @test("positions are divided by a linear factor, also if the file does not name the kind of scaling, as llama.cpp does")
 def linear_positions(daemon):
     source = GOLDEN / "qwen3_gqa2_untied"
