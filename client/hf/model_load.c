@@ -677,9 +677,9 @@ static int register_loaded(struct load *l)
         states[i] = l->ck->caches[i / each].label[i % each];
     if (l->ranks > 1)
         snprintf(parallel, sizeof(parallel), ", on %u devices", l->ranks);
-    snprintf(description, sizeof(description), "%s, %" PRId64 " layers, hidden %" PRId64 ", %s%s%s%s",
+    snprintf(description, sizeof(description), "%s, %" PRId64 " layers, hidden %" PRId64 ", %s%s%s%s%s",
              l->ck->architecture, l->ck->layers, l->ck->hidden, weights_type(l), each > 2 ? ", KV " : "",
-             each > 2 ? p->kv_dtype : "", parallel);
+             each > 2 ? p->kv_dtype : "", parallel, l->ck->headless ? ", for embeddings" : "");
     spec.kv_states = states;
     spec.description = description;
     rc = npugraph_model_register(l->client, &spec, l->err);

@@ -292,6 +292,17 @@ graph "states" {
         assert "element 0" in got.text
 
 
+@test("several devices divide a model without a head, and give its embeddings")
+def devices():
+    with Daemon("--models-dir", str(GOLDEN), "--device=host:0", "--device=host:1") as daemon, Client(daemon) as c:
+        rows = []
+        for name, options in (("one", ()), ("two", ("--devices", "host:0,host:1"))):
+            load(daemon, GOLDEN / "qwen3_gqa2_untied", name, "--embedding", *options)
+            rows.append(embed(c, name, [PROMPT])[0][0])
+            assert info(c, name).description.endswith(", for embeddings"), info(c, name).description
+        assert max(abs(a - b) for a, b in zip(*rows)) < 1e-4 * max(map(abs, rows[0]))
+
+
 # ---- npugraphctl -----------------------------------------------------------------------------------------------------------
 
 @test("npugraphctl embed takes texts, lines and JSON lines, and prints as many numbers as are asked for")
