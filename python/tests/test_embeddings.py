@@ -17,6 +17,7 @@ from conftest import MODEL, Daemon
 from serving import TOKENIZER, Server, await_no_sequences
 
 import npugraph
+import npugraph.aio
 
 TEXTS = ["In the beginning God created the heaven and the earth.", "Jesus wept.", "And God said, Let there be light."]
 SIZE = 192
