@@ -16,6 +16,7 @@ typedef enum ngd_lock_rank {
     NGD_RANK_LOADER,        /* daemon: files that are loaded or being loaded */
     NGD_RANK_OBJECTS,       /* daemon: handle tables of buffers, graphs, models, sequences */
     NGD_RANK_ANSWERS,       /* daemon: one session's request ids */
+    NGD_RANK_GRAPH_NAMES,   /* daemon: registered graphs by name */
     NGD_RANK_GRAPH_OBJECT,  /* daemon: what a graph's id is bound to */
     NGD_RANK_STREAM_CALL,   /* daemon: outbound queue of one streaming call */
     NGD_RANK_MODELS,        /* scheduler: table of models */
@@ -44,6 +45,7 @@ typedef enum ngd_lock_rank {
     NGD_RANK_RINGS,         /* daemon: rings that were opened and are not served yet */
     NGD_RANK_FRONT,         /* daemon: connections that were accepted and not yet examined */
     NGD_RANK_PEERS,         /* daemon: table of connections */
+    NGD_RANK_SHM_REGIONS,   /* daemon: regions of POSIX shared memory */
     NGD_RANK_TLS,           /* daemon: the current TLS context */
     NGD_RANK_IDENTITIES,    /* daemon: table of identities */
     NGD_RANK_TOKENS,        /* daemon: the tokens in use */

@@ -20,6 +20,7 @@ struct ngd_device;
 struct ngd_drain;
 struct ngd_front;
 struct ngd_tls;
+struct ngd_graph_names;
 struct ngd_health;
 struct ngd_jobs;
 struct ngd_loader;
@@ -40,6 +41,7 @@ struct ngd_rpc_server;
 struct ngd_sched;
 struct ngd_sdnotify;
 struct ngd_sessions;
+struct ngd_shm_regions;
 struct ngd_stats_history;
 struct ngd_stats_http;
 struct ngd_store;
@@ -85,6 +87,8 @@ struct ngd_daemon {
     struct ngd_jobs *reaper;          /* releases what ended sessions owned */
     struct ngd_models *models;
     struct ngd_sessions *sessions;
+    struct ngd_graph_names *graph_names;
+    struct ngd_shm_regions *shm_regions;
     struct ngd_loader *loader;
     struct ngd_blocks blocks; /* for inputs and results in shared buffers */
     struct ngd_identities *identities;

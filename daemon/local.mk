@@ -26,6 +26,8 @@ libngddaemon_la_SOURCES = \
 	daemon/device_list.h \
 	daemon/gguf.c \
 	daemon/gguf.h \
+	daemon/graph_names.c \
+	daemon/graph_names.h \
 	daemon/health.c \
 	daemon/health.h \
 	daemon/history.c \
@@ -77,6 +79,8 @@ libngddaemon_la_SOURCES = \
 	daemon/session.c \
 	daemon/session.h \
 	daemon/shared.c \
+	daemon/shm_regions.c \
+	daemon/shm_regions.h \
 	daemon/shared.h \
 	daemon/sockets.c \
 	daemon/sockets.h \
@@ -190,6 +194,20 @@ libngdhandlers_la_SOURCES = \
 	daemon/handlers/methods.c \
 	daemon/handlers/methods.h \
 	daemon/handlers/models.c \
+	daemon/handlers/oip.h \
+	daemon/handlers/oip_generate.c \
+	daemon/handlers/oip_infer.c \
+	daemon/handlers/oip_infer.h \
+	daemon/handlers/oip_inputs.c \
+	daemon/handlers/oip_model.c \
+	daemon/handlers/oip_models.c \
+	daemon/handlers/oip_outputs.c \
+	daemon/handlers/oip_regions.c \
+	daemon/handlers/oip_request.c \
+	daemon/handlers/oip_request.h \
+	daemon/handlers/oip_server.c \
+	daemon/handlers/oip_stream.c \
+	daemon/handlers/oip_stream.h \
 	daemon/handlers/options.c \
 	daemon/handlers/patterns.c \
 	daemon/handlers/reflection.c \

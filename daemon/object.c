@@ -47,6 +47,12 @@ struct ngd_buffer_object *ngd_buffer_object_create(struct ngd_buffer *buffer)
     return o;
 }
 
+/* The session drops the graph: nobody finds it by its name any more. */
+static void close_graph_object(struct ngd_object *object)
+{
+    ngd_graph_names_remove(ngd_container_of(object, struct ngd_graph_object, base));
+}
+
 static void release_graph_object(struct ngd_object *object)
 {
     struct ngd_graph_object *o = ngd_container_of(object, struct ngd_graph_object, base);
@@ -66,6 +72,7 @@ struct ngd_graph_object *ngd_graph_object_create(struct ngd_binding *binding)
     }
     o->base.kind = NGD_OBJECT_GRAPH;
     o->base.refs = 1;
+    o->base.close = close_graph_object;
     o->base.release = release_graph_object;
     ngd_mutex_init(&o->lock, NGD_RANK_GRAPH_OBJECT);
     o->binding = binding;

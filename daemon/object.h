@@ -10,6 +10,7 @@
  * Threads: any. close() and release() run on the thread that caused them, with no lock held.
  */
 #include "base/lock.h"
+#include "daemon/graph_names.h"
 #include "devices/device.h"
 #include "scheduler/program/group.h"
 #include "scheduler/model/model.h"
@@ -55,6 +56,7 @@ struct ngd_graph_object {
     struct ngd_object base;
     struct ngd_mutex lock;       /* rank GRAPH_OBJECT */
     struct ngd_binding *binding; /* guarded by lock; Graphs.Bind replaces it */
+    struct ngd_graph_name name;
 };
 /* Takes the caller's reference on binding, also if it fails. */
 struct ngd_graph_object *ngd_graph_object_create(struct ngd_binding *binding);

@@ -231,6 +231,11 @@ const struct ngd_config_option ngd_options_table[] = {
      "yes: bearer tokens are accepted over plaintext TCP from other machines too, where everybody on the path can read "
      "and use them. no: over plaintext TCP only from loopback addresses.",
      RELOAD},
+    {"oip-shared-memory", NGD_CONFIG_BOOL, AT(oip_shared_memory), "no", 0, 0, NULL,
+     "yes: clients of the Open Inference Protocol that connect over the Unix socket may name regions of POSIX shared "
+     "memory for inputs and outputs. A region's object must belong to the client's user, or be open to everybody, and "
+     "the daemon's user must be allowed to read and write it. no: tensors are in the messages only.",
+     RELOAD},
     {"token-file", NGD_CONFIG_STRING, AT(token_file), "", 0, 0, NULL,
      "File with the hashes of bearer tokens, a line each: NAME sha256:HASH EXPIRES [ROLE], as npugraphctl tokens "
      "writes "

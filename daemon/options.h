@@ -67,6 +67,7 @@ struct ngd_options {
     bool tls_allow_cn;
     ngd_nsec_t max_connection_age;
     bool allow_plaintext, allow_plaintext_tokens;
+    bool oip_shared_memory;
     char *token_file, *audit_log;
     uint64_t audit_log_max;
     struct ngd_config_list admin_identities;

@@ -97,7 +97,7 @@ static struct ngd_payer *payer_of(const struct ngd_session *s, ngd_object_kind_t
 
 /* ---- references -------------------------------------------------------------------------------------------------- */
 
-static struct ngd_session *session_ref(struct ngd_session *s)
+struct ngd_session *ngd_session_ref(struct ngd_session *s)
 {
     atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
     return s;
@@ -356,7 +356,7 @@ void ngd_sessions_expire(struct ngd_sessions *all)
             over = is_over(s, now) && claim_end(s);
             ngd_mutex_unlock(&s->lock);
             if (over) {
-                late = session_ref(s);
+                late = ngd_session_ref(s);
                 break;
             }
         }
@@ -484,7 +484,7 @@ ngd_status_t ngd_session_open(struct ngd_sessions *all, const struct ngd_session
     s->serial = ++all->serials;
     ngd_list_push_back(&all->all, &s->link);
     all->n++;
-    *session_p = session_ref(s);
+    *session_p = ngd_session_ref(s);
     ngd_mutex_unlock(&all->lock);
     ngd_metric_inc(NGD_M_SESSIONS);
     ngd_metric_add(NGD_M_SESSIONS_OPENED, 1);
@@ -556,7 +556,7 @@ static struct ngd_session *any_session(struct ngd_sessions *all)
 
     ngd_mutex_lock(&all->lock);
     if (!ngd_list_empty(&all->all))
-        s = session_ref(ngd_container_of(all->all.next, struct ngd_session, link));
+        s = ngd_session_ref(ngd_container_of(all->all.next, struct ngd_session, link));
     ngd_mutex_unlock(&all->lock);
     return s;
 }
@@ -606,7 +606,7 @@ static struct ngd_session *find_id(struct ngd_sessions *all, uint64_t id)
         struct ngd_session *s = ngd_container_of(pos, struct ngd_session, link);
 
         if (s->id == id) {
-            found = session_ref(s);
+            found = ngd_session_ref(s);
             break;
         }
     }
@@ -676,7 +676,7 @@ void ngd_sessions_for_each(struct ngd_sessions *all, void (*fn)(void *ctx, struc
             struct ngd_session *s = ngd_container_of(pos, struct ngd_session, link);
 
             if (n < WALK_STEP && s->serial > seen)
-                some[n++] = session_ref(s);
+                some[n++] = ngd_session_ref(s);
         }
         ngd_mutex_unlock(&all->lock);
         for (uint32_t i = 0; i < n; i++) {

@@ -74,6 +74,7 @@ struct ngd_token *ngd_session_bearer(struct ngd_session *session, const uint8_t 
  * token, or if an unproven identity gives none. */
 ngd_status_t ngd_session_check_user(const struct ngd_session *session, const struct ngd_identity *identity,
                                     const uint8_t *token, size_t n_token, struct ngd_diag *diag);
+struct ngd_session *ngd_session_ref(struct ngd_session *session);
 struct ngd_session *ngd_session_unref(struct ngd_session *session); /* returns NULL; NULL is fine */
 uint64_t ngd_session_id(const struct ngd_session *session);
 struct ngd_identity *ngd_session_identity(const struct ngd_session *session); /* the session's reference */

@@ -18,6 +18,7 @@
 #include "daemon/device_list.h"
 #include "daemon/front/front.h"
 #include "daemon/front/tls_context.h"
+#include "daemon/graph_names.h"
 #include "daemon/handlers/methods.h"
 #include "daemon/health.h"
 #include "daemon/identity.h"
@@ -34,6 +35,7 @@
 #include "daemon/rpc/rpc_server.h"
 #include "daemon/sdnotify.h"
 #include "daemon/session.h"
+#include "daemon/shm_regions.h"
 #include "daemon/tokens.h"
 #include "graphs/store.h"
 #include "proto/descriptors.h"
@@ -329,6 +331,10 @@ static ngd_status_t start_objects(struct ngd_daemon *d, struct ngd_diag *diag)
     if (status == NGD_OK)
         status = ngd_models_create(d, &d->models);
     if (status == NGD_OK)
+        status = ngd_graph_names_create(&d->graph_names);
+    if (status == NGD_OK)
+        status = ngd_shm_regions_create(d->reaper, &d->shm_regions);
+    if (status == NGD_OK)
         status = ngd_sessions_create(d, &d->sessions);
     if (status == NGD_OK)
         status = ngd_loader_create(d, &d->loader);
@@ -338,6 +344,8 @@ static ngd_status_t start_objects(struct ngd_daemon *d, struct ngd_diag *diag)
 static void stop_objects(struct ngd_daemon *d)
 {
     ngd_sessions_destroy(d->sessions);
+    ngd_graph_names_destroy(d->graph_names);
+    ngd_shm_regions_destroy(d->shm_regions);
     ngd_models_destroy(d->models);
     ngd_loader_destroy(d->loader);
     ngd_peers_destroy(d->peers);
@@ -345,6 +353,8 @@ static void stop_objects(struct ngd_daemon *d)
     ngd_blocks_fini(&d->blocks);
     d->patterns = NULL;
     d->sessions = NULL;
+    d->graph_names = NULL;
+    d->shm_regions = NULL;
     d->models = NULL;
     d->loader = NULL;
     d->peers = NULL;

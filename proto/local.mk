@@ -4,6 +4,7 @@
 NGD_PROTOS = \
 	proto/google_rpc.proto \
 	proto/health.proto \
+	proto/inference.proto \
 	proto/npugraph.proto \
 	proto/reflection.proto \
 	proto/reflection_v1alpha.proto
@@ -16,6 +17,7 @@ nodist_libngdproto_gen_la_SOURCES = \
 	proto/descriptors.c \
 	proto/google_rpc.pb-c.c \
 	proto/health.pb-c.c \
+	proto/inference.pb-c.c \
 	proto/npugraph.pb-c.c \
 	proto/reflection.pb-c.c \
 	proto/reflection_v1alpha.pb-c.c

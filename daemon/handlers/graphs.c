@@ -80,9 +80,12 @@ static ngd_status_t bind_program(struct registration *r, struct ngd_program *pro
         ngd_object_unref(o ? &o->base : NULL);
         return NGD_ERR_NO_MEMORY;
     }
+    ngd_graph_names_add(r->call->daemon->graph_names, r->call->session, o); /* before the session may drop it */
     status = ngd_session_add(r->call->session, &o->base, &reply->graph, diag);
-    if (status != NGD_OK)
+    if (status != NGD_OK) {
+        ngd_graph_names_remove(o);
         ngd_object_unref(&o->base);
+    }
     return status;
 }
 

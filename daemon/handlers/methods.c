@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/handlers/methods.h"
 #include "proto/health.pb-c.h"
+#include "proto/inference.pb-c.h"
 #include "proto/npugraph.pb-c.h"
 #include "proto/reflection.pb-c.h"
 

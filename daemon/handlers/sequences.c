@@ -39,7 +39,7 @@ static void release_object(struct ngd_object *object)
     ngd_free(o);
 }
 
-static struct ngd_sequence_object *make_object(void)
+struct ngd_sequence_object *ngd_sequence_create(void)
 {
     struct ngd_sequence_object *o = NGD_NEW(struct ngd_sequence_object);
 
@@ -100,6 +100,26 @@ static void reply_opened(struct ngd_call *call, Npugraph__V1__OpenResponse *repl
     ngd_logprob_list_free(&list);
 }
 
+ngd_status_t ngd_sequence_adopt(struct ngd_call *call, struct ngd_session *session, struct ngd_sequence_object *o,
+                                uint64_t *id_p, struct ngd_diag *diag)
+{
+    ngd_status_t status;
+
+    ngd_seq_ref(o->seq);
+    o->held = true;
+    ngd_object_ref(&o->base);
+    status = ngd_session_add(session, &o->base, id_p, diag);
+    if (status != NGD_OK) {
+        ngd_object_unref(&o->base);
+        return status;
+    }
+    if (ngd_models_may_use(call->daemon->models, call->identity, ngd_seq_model(o->seq)))
+        return NGD_OK;
+    ngd_session_remove(session, *id_p, NGD_OBJECT_SEQUENCE, NULL);
+    return ngd_diag_set(diag, NGD_ERR_MODEL_NOT_FOUND,
+                        "the model was unloaded, or is no longer shared, since the prompt was accepted");
+}
+
 static void opened(void *user, struct ngd_seq *seq, const struct ngd_step_result *r)
 {
     struct ngd_call *call = user;
@@ -113,19 +133,8 @@ static void opened(void *user, struct ngd_seq *seq, const struct ngd_step_result
         ngd_call_fail(call, status, r->diag);
         return;
     }
-    ngd_seq_ref(o->seq);
-    o->held = true;
-    ngd_object_ref(&o->base);
-    status = ngd_session_add(call->session, &o->base, &reply.sequence, &diag);
+    status = ngd_sequence_adopt(call, call->session, o, &reply.sequence, &diag);
     if (status != NGD_OK) {
-        ngd_object_unref(&o->base);
-        ngd_call_fail(call, status, &diag);
-        return;
-    }
-    if (!ngd_models_may_use(call->daemon->models, call->identity, ngd_seq_model(o->seq))) {
-        status = ngd_diag_set(&diag, NGD_ERR_MODEL_NOT_FOUND,
-                              "the model was unloaded, or is no longer shared, since the prompt was accepted");
-        ngd_session_remove(call->session, reply.sequence, NGD_OBJECT_SEQUENCE, NULL);
         ngd_call_fail(call, status, &diag);
         return;
     }
@@ -226,7 +235,7 @@ static ngd_status_t start_open(struct ngd_call *call, const Npugraph__V1__OpenRe
         status = ngd_models_get(call->daemon->models, call->identity, q->model, &model, diag);
     if (status != NGD_OK)
         return status;
-    o = make_object();
+    o = ngd_sequence_create();
     call->state = o; /* the call's reference, given up by release() */
     status = o ? ngd_seq_open(model, &params, opened, call, &o->seq, diag) : NGD_ERR_NO_MEMORY;
     ngd_model_unref(model);
@@ -277,7 +286,7 @@ static ngd_status_t start_fork(struct ngd_call *call, const void *msg, struct ng
     if (status != NGD_OK)
         return status;
     if (!o)
-        call->state = o = make_object(); /* the call's reference, given up by release() */
+        call->state = o = ngd_sequence_create(); /* the call's reference, given up by release() */
     status = o ? read_sampling(call, q->sampling, &params.sampling) : NGD_ERR_NO_MEMORY;
     if (!status)
         status = ngd_seq_fork(parent->seq, &params, opened, call, &o->seq, diag);

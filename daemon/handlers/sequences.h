@@ -2,9 +2,10 @@
 #ifndef NGD_DAEMON_HANDLERS_SEQUENCES_H
 #define NGD_DAEMON_HANDLERS_SEQUENCES_H
 
-/* Shared by sequences.c and generate.c. */
+/* Shared by sequences.c, generate.c and oip_generate.c. */
 #include "daemon/object.h"
 
+struct ngd_call;
 struct ngd_session;
 
 struct ngd_sequence_object {
@@ -20,6 +21,14 @@ struct ngd_stepper {
     struct ngd_sequence_object *object;
 };
 
+/* One reference; NULL: out of memory. */
+struct ngd_sequence_object *ngd_sequence_create(void);
+/*
+ * Gives the session a sequence whose prompt is computed, with a reference of its own. MODEL_NOT_FOUND: the call's
+ * identity may not use the model any more, and the session does not have the sequence.
+ */
+ngd_status_t ngd_sequence_adopt(struct ngd_call *call, struct ngd_session *session, struct ngd_sequence_object *o,
+                                uint64_t *id_p, struct ngd_diag *diag);
 /* Gets the object of a sequence; *o_p is a reference. */
 ngd_status_t ngd_sequence_get(struct ngd_session *session, uint64_t id, struct ngd_sequence_object **o_p,
                               struct ngd_diag *diag);

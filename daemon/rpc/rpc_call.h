@@ -123,6 +123,9 @@ struct ngd_rpc_ops {
 struct ngd_call *ngd_call_ref(struct ngd_call *call);
 void ngd_call_unref(struct ngd_call *call);
 
+/* True if the call came with this metadata. */
+bool ngd_call_metadata_is(struct ngd_call *call, const char *key, const char *value);
+
 /* ---- answers ---- */
 
 /* UNARY, CLIENT_STREAM: answers with status OK. */

@@ -44,6 +44,13 @@ static bool metadata_text(const struct rpc_call *call, const char *key, char *to
     return true;
 }
 
+bool ngd_call_metadata_is(struct ngd_call *pub, const char *key, const char *value)
+{
+    const grpc_slice *found = pub->transport ? NULL : metadata_value(rpc_call_of(pub), key);
+
+    return found && grpc_slice_str_cmp(*found, value) == 0;
+}
+
 /* ---- identity ------------------------------------------------------------------------------------------------ */
 
 ngd_status_t rpc_who_connected(struct rpc_call *call, struct ngd_diag *diag)

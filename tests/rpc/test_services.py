@@ -11,7 +11,7 @@ from google.protobuf import descriptor_pb2
 from harness import *
 
 SERVICES = {"npugraph.v1.Sessions", "npugraph.v1.Memory", "npugraph.v1.Graphs", "npugraph.v1.Sequences", "npugraph.v1.Admin",
-            "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"}
+            "inference.GRPCInferenceService", "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"}
 SERVING, UNKNOWN = 1, 3
 
 
