@@ -311,10 +311,21 @@ def store_budget(d):
     assert d.admin.call("Admin/ListStore", pb.ListStoreRequest()).budget == 5 << 20
 
 
+def oip_shared_memory(d):
+    oip = importlib.import_module("proto.inference_pb2")
+    with d.daemon.channel() as channel:
+        ask = channel.unary_unary("/inference.GRPCInferenceService/ServerMetadata", request_serializer=encode,
+                                  response_deserializer=oip.ServerMetadataResponse.FromString)
+        for value in ("yes", "no"):
+            d.change({"oip-shared-memory": value})
+            assert ("system_shared_memory" in ask(oip.ServerMetadataRequest()).extensions) == (value == "yes")
+
+
 EFFECTS = {
     "listen": listen, "socket-mode": socket_mode, "stats-listen": stats_listen, "stats-hosts": stats_hosts, "stats-names": stats_names, "stats-graphs": stats_graphs,
     "models-dir": models_dir, "dump-dir": dump_dir, "max-capture-time": max_capture_time, "capture-limit": capture_limit, "weight": weight,
     "max-device-share-per-identity": device_share, "admin-identities": admin_identities, "allow-plaintext": allow_plaintext,
+    "oip-shared-memory": oip_shared_memory,
     **dict.fromkeys(("tls-cert", "tls-key", "tls-client-ca", "tls-crl", "tls-allow-cn"), tls),
     "token-file": token_file, "log-level": log_level, "max-sessions": max_sessions, "max-connections": max_connections,
     "local-socket": local_socket, "local-transport": local_transport, "store-budget": store_budget,
