@@ -16,5 +16,5 @@ EXTRA_DIST += check-python scripts/python-abi.py python/README.md python/pyproje
 	python/src/npugraph/torch/operators.py python/src/npugraph/torch/options.py python/src/npugraph/torch/runner.py \
 	python/src/npugraph/torch/shapes.py python/src/npugraph/torch/translate.py python/src/npugraph/torch/values.py \
 	python/tests/conftest.py python/tests/schemas.py python/tests/serving.py python/tests/test_aio.py python/tests/test_embeddings.py \
-	python/tests/test_guided.py python/tests/test_client.py python/tests/test_compile.py \
+	python/tests/test_guided.py python/tests/test_client.py python/tests/test_compile.py python/tests/test_oip.py \
 	python/tests/test_server.py python/tests/test_server_fuzz.py python/tests/test_tools.py python/bench/guided.py python/bench/server.py

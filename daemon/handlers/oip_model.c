@@ -81,12 +81,17 @@ static ngd_status_t find_language_model(struct ngd_call *call, const char *name,
         m->model = ngd_model_unref(m->model);
         return no_version(name, version, diag);
     }
-    if (status == NGD_ERR_MODEL_NOT_FOUND && !call->identity->proven && !call->session)
+    if (status != NGD_ERR_MODEL_NOT_FOUND)
+        return status;
+    if (!call->identity->proven && !call->session)
         return ngd_diag_set(diag, status,
                             "there is no model \"%.100s\" that everybody may use. Over plaintext TCP a graph is named "
                             "only with the metadata npugraph-session and npugraph-session-token-bin of its session",
                             name);
-    return status;
+    return ngd_diag_set(diag, status,
+                        "there is no graph or model \"%.100s\" that %.100s may use; RepositoryIndex lists "
+                        "them",
+                        name, call->identity->name);
 }
 
 ngd_status_t ngd_oip_find(struct ngd_call *call, const char *name, const char *version, struct ngd_oip_model *m_p,

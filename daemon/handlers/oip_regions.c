@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SystemSharedMemoryStatus, Register and Unregister, and their refused twins for CUDA. */
+/* SystemSharedMemoryStatus, Register and Unregister, and their twins for CUDA, which has no regions. */
 #include "daemon/daemon.h"
 #include "daemon/handlers/methods.h"
 #include "daemon/handlers/oip.h"
@@ -144,17 +144,47 @@ static void region_status(struct ngd_call *call, const void *msg)
 
 const struct ngd_rpc_ops ngd_rpc_oip_shm_status = {.request = region_status};
 
-/* ---- refused ----------------------------------------------------------------------------------------------------- */
+/* ---- CUDA -------------------------------------------------------------------------------------------------------- */
 
-static void refuse_cuda(struct ngd_call *call, const void *msg)
+static void refuse_cuda(struct ngd_call *call)
 {
     struct ngd_diag diag;
 
-    (void)msg;
     ngd_diag_set(&diag, NGD_ERR_UNIMPLEMENTED,
                  "CUDA shared memory is not served: the devices are NPUs. Use system shared memory, or buffers of the "
                  "daemon's own protocol, which stay on the device");
     ngd_call_fail(call, NGD_ERR_UNIMPLEMENTED, &diag);
 }
 
-const struct ngd_rpc_ops ngd_rpc_oip_cuda = {.request = refuse_cuda};
+static void register_cuda(struct ngd_call *call, const void *msg)
+{
+    (void)msg;
+    refuse_cuda(call);
+}
+
+/* There are no regions. Clients that use no CUDA remove all of them, to begin with. */
+static void cuda_status(struct ngd_call *call, const void *msg)
+{
+    const Inference__CudaSharedMemoryStatusRequest *q = msg;
+    Inference__CudaSharedMemoryStatusResponse reply = INFERENCE__CUDA_SHARED_MEMORY_STATUS_RESPONSE__INIT;
+
+    if (*q->name)
+        refuse_cuda(call);
+    else
+        ngd_call_reply(call, &reply.base);
+}
+
+static void unregister_cuda(struct ngd_call *call, const void *msg)
+{
+    const Inference__CudaSharedMemoryUnregisterRequest *q = msg;
+    Inference__CudaSharedMemoryUnregisterResponse reply = INFERENCE__CUDA_SHARED_MEMORY_UNREGISTER_RESPONSE__INIT;
+
+    if (*q->name)
+        refuse_cuda(call);
+    else
+        ngd_call_reply(call, &reply.base);
+}
+
+const struct ngd_rpc_ops ngd_rpc_oip_cuda_status = {.request = cuda_status};
+const struct ngd_rpc_ops ngd_rpc_oip_cuda_register = {.request = register_cuda};
+const struct ngd_rpc_ops ngd_rpc_oip_cuda_unregister = {.request = unregister_cuda};

@@ -619,8 +619,12 @@ def repository(daemon, c, o):
 @test("traces, logs and CUDA shared memory are refused with a sentence")
 def refusals(daemon):
     with Oip(daemon) as o:
-        for method in ("TraceSetting", "LogSettings", "CudaSharedMemoryStatus", "CudaSharedMemoryRegister", "CudaSharedMemoryUnregister"):
+        for method in ("TraceSetting", "LogSettings", "CudaSharedMemoryRegister"):
             refused("UNIMPLEMENTED", "UNIMPLEMENTED", o, method)
+        for method in ("CudaSharedMemoryStatus", "CudaSharedMemoryUnregister"):
+            refused("UNIMPLEMENTED", "UNIMPLEMENTED", o, method, name="r")
+        o("CudaSharedMemoryUnregister")  # clients that use none remove all, to begin with
+        assert not o("CudaSharedMemoryStatus").regions
 
 
 # ---- shared memory -----------------------------------------------------------------------------------------------------------
