@@ -61,6 +61,13 @@ static ngd_status_t write_targets(const struct ngd_oip_infer *x, struct ngd_diag
     return status;
 }
 
+/* Before the answer: the targets are in the arena, which is emptied with it. */
+static void release_targets(struct ngd_oip_infer *x)
+{
+    while (x->n_targets > 0)
+        ngd_shm_region_unref(x->targets[--x->n_targets].region);
+}
+
 static void oip_replayed(struct ngd_request *req, ngd_status_t status, const struct ngd_diag *diag)
 {
     struct ngd_oip_infer *x = req->user;
@@ -74,6 +81,7 @@ static void oip_replayed(struct ngd_request *req, ngd_status_t status, const str
         status = write_targets(x, &why);
         diag = &why;
     }
+    release_targets(x);
     count_request(x, status);
     x->done(x, ngd_oip_status(status), diag);
 }
@@ -125,8 +133,10 @@ ngd_status_t ngd_oip_infer_start(struct ngd_oip_infer *x, struct ngd_diag *diag)
         x->request.user = x;
         status = ngd_sched_submit(x->call->daemon->sched, &x->request, diag);
     }
-    if (status != NGD_OK)
+    if (status != NGD_OK) {
+        release_targets(x);
         count_request(x, status);
+    }
     return ngd_oip_status(status);
 }
 
@@ -137,8 +147,6 @@ void ngd_oip_infer_cancel(struct ngd_oip_infer *x)
 
 void ngd_oip_infer_end(struct ngd_oip_infer *x)
 {
-    while (x->n_targets > 0)
-        ngd_shm_region_unref(x->targets[--x->n_targets].region);
     if (x->block)
         ngd_blocks_give(&x->call->daemon->blocks, x->block);
     if (x->out_block)
