@@ -61,7 +61,8 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_vanish.py \
 	tests/rpc/test_watchdog.py \
 	tests/rpc/test_windows.py \
-	tests/rpc/test_wire.py
+	tests/rpc/test_wire.py \
+	tests/rpc/test_worker_kit.py
 TESTS += $(NGD_RPC_TESTS)
 EXTRA_DIST += tests/rpc/certs.py tests/rpc/harness.py tests/rpc/netns.py tests/rpc/ring.py tests/rpc/sequences.py tests/rpc/shared.py $(NGD_RPC_TESTS)
-$(NGD_RPC_TESTS:.py=.log): npugraphd npugraphctl bench/schedsim examples/worker $(aclsim_LTLIBRARIES)
+$(NGD_RPC_TESTS:.py=.log): npugraphd npugraphctl bench/schedsim examples/worker examples/worker-kit/c/worker $(aclsim_LTLIBRARIES)
