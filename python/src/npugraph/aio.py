@@ -16,10 +16,9 @@ import collections
 import concurrent.futures
 import contextlib
 import ctypes
-import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -46,6 +45,7 @@ class Client:
         self._steps = concurrent.futures.ThreadPoolExecutor(threads, "npugraph-step")  # not behind prompts that take long
         self._sequences: set[Sequence] = set()
         self._generations = _Generations(client)
+        self._driven = _Driven()
         self._closing = False
 
     def check_open(self) -> None:
@@ -159,6 +159,7 @@ class Client:
     def _shut(self) -> None:
         self._pool.shutdown()
         self._steps.shutdown()
+        self._driven.pool.shutdown()
         self._generations.destroy()
         self._client.close()
 
@@ -169,12 +170,14 @@ class Client:
         await self.close()
 
 
-@dataclasses.dataclass(frozen=True)
-class Token:
+class Token(NamedTuple):
     """A token that was generated."""
 
     id: int
     logprobs: Logprobs | None = None  # if wanted
+
+
+Hand = Callable[[Token], bool]
 
 
 class Sequence:
@@ -199,6 +202,16 @@ class Sequence:
         self._check_idle()
         params = generate_params(max_tokens, stop_tokens, ignore_stop, logprobs)
         self._generation = self.client._generations.start(self._sequence, params)
+        return self._generation
+
+    def drive(self, work: Callable[[SyncSequence, Hand], str]) -> Generation:
+        """Generates tokens by steps that `work` makes, in a thread of its own: it need not wait for those who read.
+
+        `work` gets the sequence and a function that hands a token over; that returns False once nobody wants more. It
+        returns why it ended, and what it raises is raised where tokens are awaited.
+        """
+        self._check_idle()
+        self._generation = self.client._driven.start(self._sequence, work)
         return self._generation
 
     def _check_idle(self) -> None:
@@ -264,7 +277,7 @@ class Sequence:
 class Generation:
     """Tokens as they are made: an asynchronous iterator."""
 
-    def __init__(self, all_: _Generations, tag: int) -> None:
+    def __init__(self, all_: _Generations | _Driven, tag: int) -> None:
         self._all, self._tag = all_, tag
         self._ready: collections.deque[Token] = collections.deque()
         self._waiter: asyncio.Future[None] | None = None
@@ -272,7 +285,7 @@ class Generation:
 
     @property
     def finish(self) -> str | None:
-        """Why it ended: length, stop, context or cancelled. None: it runs, or failed."""
+        """Why it ended: length, stop, context or cancelled, or a word of the `work` that drove it. None: it runs, or failed."""
         return self._future.result() if self._future.done() and self._future.exception() is None else None
 
     @property
@@ -385,6 +398,68 @@ def _on_loop(progress: Progress | None) -> Progress | None:
         loop.call_soon_threadsafe(progress, done, total)
 
     return in_thread
+
+
+class _Driven:
+    """The generations of a client that threads drive. Tokens that come together wake the loop once."""
+
+    MOST = 1024  # threads; they are made when they are needed, and kept
+
+    def __init__(self) -> None:
+        self.pool = concurrent.futures.ThreadPoolExecutor(self.MOST, "npugraph-driven")
+        self._tags = itertools.count()
+        self._wanted: set[int] = set()
+        self._loop = asyncio.get_running_loop()
+        self._events: collections.deque[tuple[Generation, Token | str | Exception]] = collections.deque()
+        self._waking = False
+
+    def start(self, sequence: SyncSequence, work: Callable[[SyncSequence, Hand], str]) -> Generation:
+        tag = next(self._tags)
+        generation = Generation(self, tag)
+        self._wanted.add(tag)
+
+        def hand(token: Token) -> bool:
+            if tag in self._wanted:
+                self._tell(generation, token)
+            return tag in self._wanted
+
+        def run() -> None:
+            try:
+                finish = work(sequence, hand)
+            except Exception as error:
+                self._tell(generation, error)
+            else:
+                self._tell(generation, finish)
+
+        try:
+            self.pool.submit(run)
+        except RuntimeError:
+            raise Error("SESSION_GONE", "the client is closed") from None
+        return generation
+
+    def cancel(self, tag: int) -> None:
+        self._wanted.discard(tag)
+
+    def _tell(self, generation: Generation, event: Token | str | Exception) -> None:
+        self._events.append((generation, event))
+        if not self._waking:  # else _take will find it; two threads may both wake it
+            self._waking = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits any more
+                self._loop.call_soon_threadsafe(self._take)
+
+    def _take(self) -> None:
+        self._waking = False  # first: what comes from here on wakes it again
+        while self._events:
+            generation, event = self._events.popleft()
+            if isinstance(event, Token):
+                generation._ready.append(event)
+                generation._wake()
+                continue
+            self._wanted.discard(generation._tag)
+            if isinstance(event, str):
+                generation._end(event, None)
+            else:
+                generation._end(None, event)
 
 
 def _destroy(_client: sync.Client, handle: ctypes.c_void_p) -> None:

@@ -83,7 +83,8 @@ class TextStream:
     def _text(self, code: int) -> str:
         if code != 0:
             raise raised(self._error)
-        return ctypes.string_at(self._at, self._n.value).decode() if self._n.value else ""
+        n = self._n.value
+        return ctypes.string_at(self._at, n).decode() if n else ""
 
 
 @functools.cache

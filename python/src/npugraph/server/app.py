@@ -20,7 +20,7 @@ from .. import Error, __version__
 from .bodies import Gone, gone, parse, read_body
 from .embed import Embedder
 from .fields import read
-from .generate import Generator, failure_event
+from .generate import Generator, Request, failure_event
 from .link import Gate, Link, Pulse
 from .metrics import Metrics
 from .models import ServedModel
@@ -39,7 +39,7 @@ class Limits:
 class Endpoint:
     """A POST route: reads the body, runs the work until it ends, its time is over or the client has gone."""
 
-    def __init__(self, limits: Limits, metrics: Metrics, work: Callable[[Any, Send], Awaitable[None]]) -> None:
+    def __init__(self, limits: Limits, metrics: Metrics, work: Callable[[Any, _Started], Awaitable[None]]) -> None:
         self._limits, self._metrics, self._work = limits, metrics, work
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -80,6 +80,10 @@ class _Started:
         self.started = True
         await self._send(message)
 
+    async def part(self, body: bytes) -> None:
+        """Sends a part of a body that was begun."""
+        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
 
 async def _unless_gone(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
     """Runs the work; cancels it and raises Gone if the client goes."""
@@ -101,12 +105,11 @@ async def _send_json(send: Send, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-async def _send_events(send: Send, events: AsyncIterator[bytes]) -> None:
+async def _send_events(answer: _Started, request: Request) -> None:
     headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    async for event in events:
-        await send({"type": "http.response.body", "body": event, "more_body": True})
-    await send({"type": "http.response.body", "body": b""})
+    await answer({"type": "http.response.start", "status": 200, "headers": headers})
+    await request.send_events(answer.part)
+    await answer({"type": "http.response.body", "body": b""})
 
 
 class Server:
@@ -119,11 +122,10 @@ class Server:
         self._embedder = Embedder(self._generator)
 
     def _generates(self, kind: str) -> Endpoint:
-        async def work(value: Any, send: Send) -> None:
+        async def work(value: Any, send: _Started) -> None:
             async with self._generator.begin(value, kind) as request:
                 if request.stream:
-                    async with contextlib.aclosing(request.events()) as events:
-                        await _send_events(send, events)
+                    await _send_events(send, request)
                 else:
                     await _send_json(send, await request.whole())
         return Endpoint(self._limits, self._metrics, work)
@@ -177,14 +179,14 @@ class Server:
     async def _version(self, request: HttpRequest) -> Response:
         return _json({"version": __version__})
 
-    def app(self) -> Starlette:
+    def app(self) -> ASGIApp:
+        posts = {"/v1/completions": self._generates("completions"), "/v1/chat/completions": self._generates("chat"),
+                 "/v1/embeddings": Endpoint(self._limits, self._metrics, self._embed),
+                 "/tokenize": Endpoint(self._limits, self._metrics, self._tokenize)}
         routes = [
-            Route("/v1/models", self._list), Route("/v1/models/{name:path}", self._one),
-            Route("/v1/completions", self._generates("completions"), methods=["POST"]),
-            Route("/v1/chat/completions", self._generates("chat"), methods=["POST"]),
-            Route("/v1/embeddings", Endpoint(self._limits, self._metrics, self._embed), methods=["POST"]),
-            Route("/tokenize", Endpoint(self._limits, self._metrics, self._tokenize), methods=["POST"]),
-            Route("/health", self._health), Route("/metrics", self._show_metrics), Route("/version", self._version),
+            *[Route(path, endpoint, methods=["POST"]) for path, endpoint in posts.items()],
+            Route("/v1/models", self._list), Route("/v1/models/{name:path}", self._one), Route("/health", self._health),
+            Route("/metrics", self._show_metrics), Route("/version", self._version),
         ]
 
         @contextlib.asynccontextmanager
@@ -201,7 +203,14 @@ class Server:
                            code="not_found" if status == 404 else "method_not_allowed").response()
 
         handlers: dict[Any, Any] = {404: no_route, 405: no_route, Problem: failed, Error: failed}
-        return Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
+        starlette = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            """Skips the layers of Starlette, which each event of a stream would pass, where an endpoint needs none of them."""
+            endpoint = posts.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+            await (endpoint or starlette)(scope, receive, send)
+
+        return app
 
 
 def _json(value: Any) -> Response:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 from .. import aio
@@ -14,13 +14,13 @@ from ..errors import Error
 from .calls import ToolForm
 from .fields import read
 from .forms import ChatForm, CompletionForm, Form
-from .guided import Compiled, GuidedGeneration, Guides
+from .guided import Compiled, Guides, guided
 from .link import Gate, Link
 from .metrics import Metrics, Watch
 from .models import ServedModel
 from .problems import Problem, bad, problem_of
 from .rules import Rule, rule_of
-from .texts import Answer, Ask, Piece, Tokens, sampling_of
+from .texts import Answer, Ask, Piece, sampling_of
 from .tools import Offer, offer_of
 
 
@@ -96,9 +96,9 @@ class Generator:
         return [answer for answers in opened for answer in answers]
 
 
-def _start(sequence: aio.Sequence, ask: Ask, grammar: Compiled | None) -> Tokens:
+def _start(sequence: aio.Sequence, ask: Ask, grammar: Compiled | None) -> aio.Generation:
     if grammar is not None:
-        return GuidedGeneration(sequence, grammar.guide(), ask)
+        return guided(sequence, grammar.guide(), ask)
     return sequence.generate(ask.max_tokens, stop_tokens=ask.stop_tokens, ignore_stop=ask.ignore_eos, logprobs=ask.logprobs)
 
 
@@ -156,26 +156,34 @@ class Request:
         self._end([finish for _, finish in made])
         return self._form.whole([one for one, _ in made], self._usage())
 
-    async def events(self) -> AsyncGenerator[bytes, None]:
-        """Yields the answer as events. A failure is the last one."""
+    async def send_events(self, send: Callable[[bytes], Awaitable[None]]) -> None:
+        """Sends the answer as events. A failure is the last one."""
         finishes: list[str] = []
+
+        def take(index: int, piece: Piece) -> Awaitable[None]:
+            self._watch.tokens(index)
+            if piece.finish:
+                finishes.append(piece.finish)
+            return send(self._form.piece(index, piece))
+
         try:
             for index, echo in enumerate(self._echoes):
                 if first := self._form.first(index, echo):
-                    yield first
-            async with contextlib.aclosing(_merged(self._answers)) as pieces:
-                async for index, piece in pieces:
-                    self._watch.tokens(index)
-                    if piece.finish:
-                        finishes.append(piece.finish)
-                    yield self._form.piece(index, piece)
+                    await send(first)
+            if len(self._answers) == 1:
+                async for piece in self._answers[0].pieces():
+                    await take(0, piece)
+            else:
+                async with contextlib.aclosing(_merged(self._answers)) as pieces:
+                    async for index, piece in pieces:
+                        await take(index, piece)
         except (Error, Problem) as error:
-            yield failure_event(problem_of(error))
+            await send(failure_event(problem_of(error)))
             return
         self._end(finishes)
         if self._form.wants_usage:
-            yield self._form.usage_chunk(self._usage())
-        yield b"data: [DONE]\n\n"
+            await send(self._form.usage_chunk(self._usage()))
+        await send(b"data: [DONE]\n\n")
 
 
 def failure_event(problem: Problem) -> bytes:
@@ -184,10 +192,6 @@ def failure_event(problem: Problem) -> bytes:
 
 async def _merged(answers: list[Answer]) -> AsyncGenerator[tuple[int, Piece], None]:
     """Yields the pieces of all answers as they come, with their indices."""
-    if len(answers) == 1:
-        async for piece in answers[0].pieces():
-            yield 0, piece
-        return
     ready: asyncio.Queue[tuple[int, Piece | None]] = asyncio.Queue()
 
     async def follow(index: int) -> None:

@@ -2,7 +2,7 @@
 """Constrained answers: llguidance turns a rule into a grammar, and the grammar into the mask of tokens for each step.
 
 A grammar is compiled in one of a few threads, within limits of the library on size and work, and kept for the next
-request. Each answer has a copy of its state. Masks are computed in the threads that wait for the steps.
+request. Each answer has a copy of its state. Masks are computed in the threads that make the steps.
 """
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import re
 from typing import Any
 
 from .. import Model, Tokenizer
-from ..aio import Sequence, Token
+from ..aio import Generation, Hand, Sequence, Token
 from ..errors import Error
+from ..sequences import Sequence as SyncSequence
 from .models import ServedModel
 from .problems import Problem
 from .rules import JSON_SPACE, Rule
@@ -206,49 +207,36 @@ def _compile(environment: _Environment, rule: Rule) -> Compiled | Problem:
         return _refused(rule, str(error))
 
 
-class GuidedGeneration:
-    """A generation whose tokens a guide chooses from, with the interface of npugraph.aio's."""
+def guided(sequence: Sequence, guide: Guide, ask: Ask) -> Generation:
+    """Starts a generation whose tokens a guide chooses from; it also ends with `complete`, where nothing can follow.
 
-    def __init__(self, sequence: Sequence, guide: Guide, ask: Ask) -> None:
-        self._sequence, self._guide, self._ask = sequence, guide, ask
-        self._left = ask.max_tokens
-        self._begun = False
-        self.finish: str | None = None
-
-    def cancel(self) -> None:
-        """Nothing runs between two batches."""
-
-    async def batch(self) -> list[Token]:
-        """Returns the next token; at the end none."""
-        if self.finish is None and self._begun:
-            await self._step()
-        if self.finish is not None:
-            return []
-        self._begun = True
-        last = self._sequence.last
-        if last.stop or last.token in self._ask.stop_tokens:
-            self.finish = "stop"
-        elif self._left is not None:
-            self._left -= 1
-            if self._left == 0:
-                self.finish = self._finish_at(last.token)
-        return [Token(last.token, last.logprobs)]
-
-    async def _step(self) -> None:
-        token = self._sequence.last.token
-        try:
-            await self._sequence.step(logprobs=self._ask.logprobs, allowed=lambda: self._guide.follow(token))
-        except Ended:
-            self.finish = "complete"
-        except Error as error:
-            if error.reason != "CONTEXT_FULL":
-                raise
-            self.finish = "context"
-
-    def _finish_at(self, token: int) -> str:
+    Each mask is computed and its step begun as soon as the last token is there, while others still make text of that.
+    """
+    def finish_at(token: int) -> str:
         """Returns why an answer ends that may have no more tokens: it may be complete."""
         try:
-            self._guide.take(token)
+            guide.take(token)
         except Ended:
             return "complete"
         return "length"
+
+    def work(steps: SyncSequence, hand: Hand) -> str:
+        last, left = steps.last, ask.max_tokens
+        while hand(Token(last.token, last.logprobs)):
+            if last.stop or last.token in ask.stop_tokens:
+                return "stop"
+            if left is not None:
+                left -= 1
+                if left == 0:
+                    return finish_at(last.token)
+            try:
+                last = steps.step(logprobs=ask.logprobs, allowed=guide.follow(last.token))
+            except Ended:
+                return "complete"
+            except Error as error:
+                if error.reason != "CONTEXT_FULL":
+                    raise
+                return "context"
+        return "cancelled"
+
+    return sequence.drive(work)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import secrets
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Protocol
+from typing import Any
 
 from .. import Logprobs, Sampling, Stops
-from ..aio import Sequence, Token
+from ..aio import Generation, Sequence, Token
 from ..errors import Error
 from .models import ServedModel
 
@@ -54,22 +54,11 @@ class Piece:
     finish: str | None = None
 
 
-class Tokens(Protocol):
-    """A generation: npugraph.aio's, or one that keeps to a constraint, which may end because it is complete."""
-
-    @property
-    def finish(self) -> str | None: ...
-
-    async def batch(self) -> list[Token]: ...
-
-    def cancel(self) -> None: ...
-
-
 class Answer:
     """An answer while it is made."""
 
     def __init__(self, model: ServedModel, prompt: list[int], sequence: Sequence, ask: Ask,
-                 start: Callable[[], Tokens]) -> None:
+                 start: Callable[[], Generation]) -> None:
         self.tokens = 0
         self._ask = ask
         self._sequence = sequence
