@@ -68,8 +68,8 @@ async def direct(client: npugraph.aio.Client, tokens: int, times: Times) -> None
 async def served(port: int, tokens: int, times: Times, fields: dict[str, Any]) -> None:
     body = json.dumps({"model": "m", "prompt": PROMPT, "max_tokens": tokens, "temperature": 0, "stream": True,
                        "stream_options": {"include_usage": True}} | fields).encode()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)  # clients keep connections
     begin, stamps, last = time.perf_counter(), [], b""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     while line := await reader.readline():
         if line.startswith(b'data: {"id"'):
@@ -121,9 +121,9 @@ async def measure(options: argparse.Namespace, port: int, pid: int, clients: int
 
 def make_tokenizer(path: pathlib.Path, vocab: int) -> None:
     """Writes the bundled model's tokenizer with as many tokens as the model has. No text is encoded with the new ones."""
-    data = json.loads((SOURCE / "examples" / "model" / "tokenizer.json").read_text())
+    data = json.loads((SOURCE / "examples" / "model" / "tokenizer.json").read_text()) | {"added_tokens": [], "post_processor": None}
     words = data["model"]["vocab"]
-    taken = {*words.values(), *(token["id"] for token in data["added_tokens"])}
+    taken = {*words.values()}
     words.update({f"Ġx{i:06}": i for i in range(vocab) if i not in taken})
     path.write_text(json.dumps(data))
 
@@ -143,10 +143,8 @@ def running(command: list[str], log: pathlib.Path, ready: str) -> Iterator[subpr
 
 def run(options: argparse.Namespace, work: pathlib.Path) -> None:
     build, checkpoint = options.build.resolve(), options.checkpoint.resolve()
-    tokenizer = work / "tokenizer"
-    if (checkpoint / "tokenizer.json").exists():
-        tokenizer = checkpoint
-    else:
+    tokenizer = options.tokenizer or (checkpoint if (checkpoint / "tokenizer.json").exists() else work / "tokenizer")
+    if tokenizer == work / "tokenizer":
         tokenizer.mkdir()
         make_tokenizer(tokenizer / "tokenizer.json", json.loads((checkpoint / "config.json").read_text())["vocab_size"])
     address = os.environ["NPUGRAPH_ADDRESS"] = f"unix:{work}/s"
@@ -167,6 +165,7 @@ def run(options: argparse.Namespace, work: pathlib.Path) -> None:
 def main() -> None:
     p = argparse.ArgumentParser()
     p.add_argument("checkpoint", type=pathlib.Path)
+    p.add_argument("--tokenizer", type=pathlib.Path, help="a directory or GGUF file with another tokenizer than the checkpoint's")
     p.add_argument("--build", type=pathlib.Path, default=SOURCE / "build" / "release")
     p.add_argument("--clients", type=int, nargs="+", default=[1, 64])
     p.add_argument("--tokens", type=int, default=32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -199,6 +199,56 @@ def test_steps_keep_to_masks(daemon: Daemon, client: npugraph.Client) -> None:
             await asyncio.gather(*[sequence.close() for sequence in sequences])  # the step that was left behind too
             await until_no_sequences(aclient)
     asyncio.run(main())
+
+
+def test_threads_drive_generations(daemon: Daemon, client: npugraph.Client) -> None:
+    with client.open("bible", PROMPT) as sequence:
+        want = list(sequence.generate(30, ignore_stop=True))
+
+    def steps(most: int) -> Callable[[npugraph.Sequence, npugraph.aio.Hand], str]:
+        def work(sequence: npugraph.Sequence, hand: npugraph.aio.Hand) -> str:
+            last, left = sequence.last, most
+            while hand(npugraph.aio.Token(last.token)):
+                left -= 1
+                if left == 0:
+                    return "enough"
+                last = sequence.step()
+            return "unwanted"
+        return work
+
+    def fail(sequence: npugraph.Sequence, hand: npugraph.aio.Hand) -> str:
+        hand(npugraph.aio.Token(7))
+        raise LookupError("no step")
+
+    async def main() -> None:
+        async with await npugraph.aio.connect(daemon.address) as aclient:
+            async def one() -> tuple[list[int], str | None]:
+                async with await aclient.open("bible", PROMPT) as sequence:
+                    generation = sequence.drive(steps(30))
+                    with pytest.raises(npugraph.Error, match="another"):
+                        sequence.generate()
+                    return [token.id async for token in generation], generation.finish
+
+            assert await asyncio.gather(*[one() for _ in range(40)]) == [(want, "enough")] * 40
+            endless = await aclient.open("bible", PROMPT)
+            generation = endless.drive(steps(1 << 30))
+            assert (await anext(generation)).id == want[0]
+            generation.cancel()
+            await generation.ended()
+            assert generation.finish == "unwanted"
+            failing = endless.drive(fail)
+            assert (await anext(failing)).id == 7
+            with pytest.raises(LookupError):
+                await anext(failing)
+            left = await aclient.open("bible", PROMPT)  # while a thread drives it, the client closes
+            left.drive(steps(1 << 30))
+    asyncio.run(main())
+    asyncio.run(_none_are_left(daemon))
+
+
+async def _none_are_left(daemon: Daemon) -> None:
+    async with await npugraph.aio.connect(daemon.address) as aclient:
+        await until_no_sequences(aclient)
 
 
 def test_cancelled_coroutines_leave_nothing(daemon: Daemon) -> None:

@@ -69,25 +69,36 @@ class Answer:
 
     async def pieces(self) -> AsyncIterator[Piece]:
         """Yields the answer. The last piece, and no other, says why it ended: stop or length."""
+        last, told = self._sequence.last, 1
         generation = self._start()
-        while tokens := await generation.batch():
-            text, met, logprobs = "", False, []
-            for token in tokens:
-                more, met = self._add(token)
-                text += more
-                if more or met:  # a stop token has no text, and its log-probabilities are not shown
-                    logprobs += self._take_logprobs()
-                if met:
-                    break
-            if met:
+        piece = self._piece([Token(last.token, last.logprobs)])  # chosen with the prompt, so it is here already
+        while True:
+            if piece.finish:
                 generation.cancel()
-                yield Piece(text, logprobs, "stop")
+                yield piece
                 return
-            if text:
-                yield Piece(text, logprobs)
+            if piece.text:
+                yield piece
+            tokens = await generation.batch()
+            if not tokens:
+                break
+            piece, told = self._piece(tokens[told:]), 0
         if generation.finish == "cancelled":
             raise Error("CANCELLED", "the answer was ended before its time: the server closed its session")
         yield self._end(generation.finish == "stop", generation.finish == "complete")
+
+    def _piece(self, tokens: list[Token]) -> Piece:
+        """Returns the text that tokens complete. It ends with `stop` if a stop string ends the answer."""
+        text = ""
+        logprobs: list[Logprobs] = []
+        for token in tokens:
+            more, met = self._add(token)
+            text += more
+            if more or met:  # a stop token has no text, and its log-probabilities are not shown
+                logprobs += self._take_logprobs()
+            if met:
+                return Piece(text, logprobs, "stop")
+        return Piece(text, logprobs)
 
     def _take_logprobs(self) -> list[Logprobs]:
         taken, self._held = self._held, []
@@ -96,9 +107,8 @@ class Answer:
     def _add(self, token: Token) -> tuple[str, bool]:
         """Adds a token. Returns the text that can be shown, and whether a stop string ends the answer."""
         self.tokens += 1
-        logprobs = token.logprobs or (self._sequence.last.logprobs if self.tokens == 1 else None)
-        if logprobs is not None and self._ask.logprobs is not None:
-            self._held.append(logprobs)
+        if token.logprobs is not None and self._ask.logprobs is not None:
+            self._held.append(token.logprobs)
         if token.id in self._ask.stop_tokens:
             return "", False  # it ends the answer and is no part of its text
         text = self._text.add(token.id)
