@@ -17,6 +17,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -69,13 +70,16 @@ async def served(port: int, tokens: int, times: Times, fields: dict[str, Any]) -
     body = json.dumps({"model": "m", "prompt": PROMPT, "max_tokens": tokens, "temperature": 0, "stream": True,
                        "stream_options": {"include_usage": True}} | fields).encode()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)  # clients keep connections
-    begin, stamps, last = time.perf_counter(), [], b""
+    begin, stamps, last, lines = time.perf_counter(), [], b"", []
     writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     while line := await reader.readline():
         if line.startswith(b'data: {"id"'):
             stamps.append(time.perf_counter())
             last = line
+        elif not stamps:
+            lines.append(line)
     writer.close()
+    assert last, b"".join(lines)
     made = json.loads(last[6:])["usage"]["completion_tokens"]
     assert made == tokens, last
     times.add(begin, stamps[:-2], tokens)  # without the end and the usage
@@ -171,6 +175,7 @@ def main() -> None:
     p.add_argument("--tokens", type=int, default=32)
     p.add_argument("--rounds", type=int, default=3)
     options = p.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the daemon and the server end too
     work = pathlib.Path(tempfile.mkdtemp(prefix="npugraph-bench-"))
     try:
         run(options, work)
