@@ -146,6 +146,9 @@ static void link_put(struct link *link, bool lost)
 
 /* ---- a prompt ---- */
 
+/* Status codes of gRPC. */
+enum { INVALID_ARGUMENT = 3, PERMISSION_DENIED = 7, RESOURCE_EXHAUSTED = 8, OUT_OF_RANGE = 11, UNIMPLEMENTED = 12 };
+
 struct answer {
     json_t *tokens;
     double begin;
@@ -198,6 +201,8 @@ static int generate(struct npugraph_client *client, const struct prompt *prompt,
     code = npugraph_sequence_open(client, options.model, prompt->ids, prompt->n, &open, &seq, NULL, err);
     if (code == 0)
         code = npugraph_sequence_generate(seq, &params, on_token, &answer, &finish, err);
+    if (code == 0 && finish == NPUGRAPH_FINISH_CANCELLED)
+        code = RESOURCE_EXHAUSTED; /* no memory for a token */
     npugraph_sequence_close(seq);
     atomic_fetch_sub(&counts.in_flight, 1);
     if (code != 0) {
@@ -213,7 +218,6 @@ static int generate(struct npugraph_client *client, const struct prompt *prompt,
 /* Tries until the prompt is answered, or the worker drains. */
 static void answer_prompt(const struct prompt *prompt)
 {
-    enum { INVALID_ARGUMENT = 3, PERMISSION_DENIED = 7, RESOURCE_EXHAUSTED = 8, OUT_OF_RANGE = 11, UNIMPLEMENTED = 12 };
     struct link *link;
     bool again = true;
 

@@ -140,6 +140,8 @@ class Worker:
                         self.metrics.count_first(time.monotonic() - begin)
                     tokens.append(token.id)
                     self.metrics.tokens += 1
+                if generation.finish == "cancelled":  # another slot lost the session, and closed it
+                    raise npugraph.Cancelled("CANCELLED", "the session was closed")
                 return tokens, generation.finish
         finally:
             self.metrics.in_flight -= 1
