@@ -155,7 +155,8 @@ def run(options: argparse.Namespace, work: pathlib.Path) -> None:
     os.environ.setdefault("NPUGRAPH_LIBRARY_PATH", str(build / ".libs"))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    daemon = [str(build / "npugraphd"), f"--listen={address}", f"--models-dir={checkpoint}", "--device-memory=8G"]
+    daemon = [str(build / "npugraphd"), f"--listen={address}", f"--models-dir={checkpoint}", "--device-memory=8G",
+              f"--threads={options.threads}"]
     load = [str(build / "npugraphctl"), "load", str(checkpoint), "--name", "m", "--max-context", "512", "--max-batch",
             str(max(options.clients))]
     serve = [sys.executable, "-m", "npugraph.server", f"--model=m={tokenizer}", f"--listen=127.0.0.1:{port}"]
@@ -174,6 +175,7 @@ def main() -> None:
     p.add_argument("--clients", type=int, nargs="+", default=[1, 64])
     p.add_argument("--tokens", type=int, default=32)
     p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--threads", type=int, default=0, help="CPUs of the daemon; 0: all, so that the server shares them")
     options = p.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the daemon and the server end too
     work = pathlib.Path(tempfile.mkdtemp(prefix="npugraph-bench-"))
