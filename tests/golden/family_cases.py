@@ -35,10 +35,10 @@ CLASSES = {
 }
 
 MISTAKES = {
-    "smollm3": {"no_rope_layers": [1, 1, 1]},
+    "smollm3": {"no_rope_layers": [1] * 4},
     "granite": {"attention_multiplier": 0.3, "embedding_multiplier": 2.0, "residual_multiplier": 0.5, "logits_scaling": 3.0},
     "cohere": {"logit_scale": 0.1},
-    "cohere2": {"logit_scale": 0.1, "layer_types": ["sliding_attention"] * 3},
+    "cohere2": {"logit_scale": 0.1, "layer_types": ["sliding_attention"] * 4},
     "gemma2": {"attn_logit_softcapping": None, "final_logit_softcapping": None, "query_pre_attn_scalar": 30},
     "glm4": {"partial_rotary_factor": 1.0},
     "qwen3_moe": {"norm_topk_prob": False, "num_experts_per_tok": 2},
@@ -233,4 +233,11 @@ LATER = [
         hidden_size=80, num_attention_heads=4, num_key_value_heads=2, intermediate_size=112, vocab_size=120, attention_bias=True,
         mlp_bias=True, tie_word_embeddings=False, rope_theta=10000.0, rms_norm_eps=1e-5, quantise=dict(
             form="ct", bits=8, group=0, scales=torch.bfloat16, zeros=False, naive=True, rows="fixed"))),
+    ("smollm3_fourth", "smollm3", "f32", "the fourth layer has no positions, as in GGUF files", dict(
+        hidden_size=48, num_attention_heads=4, num_key_value_heads=2, intermediate_size=52, vocab_size=120,
+        num_hidden_layers=4, tie_word_embeddings=True, rope_theta=10000.0, rms_norm_eps=1e-6)),
+    ("cohere2_fourth", "cohere2", "f32", "the fourth layer has neither a window nor positions, as in GGUF files", dict(
+        hidden_size=48, num_attention_heads=4, num_key_value_heads=2, intermediate_size=52, vocab_size=120,
+        num_hidden_layers=4, sliding_window=12, logit_scale=0.25, tie_word_embeddings=True, rope_theta=10000.0,
+        layer_norm_eps=1e-5)),
 ]
