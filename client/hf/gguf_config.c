@@ -46,6 +46,7 @@ static const struct gguf_architecture gguf_architectures[] = {
     {.name = "gemma2", .family = "Gemma2ForCausalLM", .norms_behind = true, .whole_norms = true, .largest = 46},
     {.name = "gemma3", .family = "Gemma3ForCausalLM", .norms_behind = true, .whole_norms = true, .largest = 62},
     {.name = "phi3", .family = "Phi3ForCausalLM"},
+    {.name = "smollm3", .family = "SmolLM3ForCausalLM", .rotary_pairs = true},
 };
 
 /* ---- keys ---- */

@@ -79,8 +79,8 @@ def write_directory(name, config, tensors):
     return path
 
 
-def read_directory(path):
-    data = (path / "model.safetensors").read_bytes()
+def read_directory(path, file="model.safetensors"):
+    data = (path / file).read_bytes()
     n = struct.unpack("<Q", data[:8])[0]
     for name, t in json.loads(data[8:8 + n]).items():
         if name != "__metadata__":
@@ -111,7 +111,8 @@ def name_in_gguf(name, architecture=None):
 def metadata_of(config):
     arch = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3", "MixtralForCausalLM": "llama",
             "Qwen2MoeForCausalLM": "qwen2moe", "Qwen3MoeForCausalLM": "qwen3moe", "OlmoeForCausalLM": "olmoe",
-            "Olmo2ForCausalLM": "olmo2", "GraniteForCausalLM": "granite", "Gemma2ForCausalLM": "gemma2", "Gemma3ForCausalLM": "gemma3", "Phi3ForCausalLM": "phi3"}[config["architectures"][0]]
+            "Olmo2ForCausalLM": "olmo2", "GraniteForCausalLM": "granite", "Gemma2ForCausalLM": "gemma2", "Gemma3ForCausalLM": "gemma3", "Phi3ForCausalLM": "phi3",
+            "SmolLM3ForCausalLM": "smollm3"}[config["architectures"][0]]
     heads = config["num_attention_heads"]
     dim = config.get("head_dim") or config["hidden_size"] // heads
     values = {"context_length": config["max_position_embeddings"], "embedding_length": config["hidden_size"],
@@ -134,8 +135,17 @@ def metadata_of(config):
     return {"general.architecture": arch, **{f"{arch}.{k}": v for k, v in values.items()}}
 
 
+PAIRED = ("LlamaForCausalLM", "MixtralForCausalLM", "GraniteForCausalLM", "SmolLM3ForCausalLM")
+
+
+def in_file_order(config, tensor, shape, data):
+    """Orders the rows of q and k as llama.cpp's converter does for some architectures."""
+    heads = {"q_proj": config["num_attention_heads"], "k_proj": config.get("num_key_value_heads")}.get(tensor.split(".")[-2])
+    return pairs_beside(data, heads, len(data) // shape[0]) if config["architectures"][0] in PAIRED and heads else data
+
+
 def pairs_beside(data, heads, row):
-    """Orders the rows of q or k as llama.cpp's converter does for `llama`: a pair that turns together is side by side."""
+    """Orders rows so that a pair that turns together is side by side."""
     rows = [data[i:i + row] for i in range(0, len(data), row)]
     dim = len(rows) // heads
     return b"".join(rows[h * dim + p + k * dim // 2] for h in range(heads) for p in range(dim // 2) for k in (0, 1))
@@ -160,10 +170,8 @@ def convert(source, name, **more):
     tensors = []
     for tensor, t, data in read_directory(source):
         assert t["dtype"] == "F32"
-        heads = {"q_proj": config["num_attention_heads"], "k_proj": config.get("num_key_value_heads")}.get(tensor.split(".")[-2])
-        if config["architectures"] == ["LlamaForCausalLM"] and heads:
-            data = pairs_beside(data, heads, len(data) // t["shape"][0])
-        tensors.append((name_in_gguf(tensor), t["shape"], F32, data))
+        data = in_file_order(config, tensor, t["shape"], data)
+        tensors.append((name_in_gguf(tensor, config["architectures"][0]), t["shape"], F32, data))
     if (config.get("rope_scaling") or {}).get("rope_type") == "llama3":
         factors = llama3_factors(config)
         tensors.append(("rope_freqs.weight", [len(factors)], F32, struct.pack(f"<{len(factors)}f", *factors)))
@@ -413,9 +421,7 @@ def dense(daemon):
         for tensor, t, data in parts:
             values = struct.unpack(f"<{len(data) // 4}f", data)
             plain.append((tensor, t["shape"], values))
-            heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}.get(tensor.split(".")[-2])
-            if architecture == "GraniteForCausalLM" and heads:
-                data = pairs_beside(data, heads, len(data) // t["shape"][0])
+            data = in_file_order(config, tensor, t["shape"], data)
             if architecture.startswith("Gemma") and tensor.endswith("norm.weight"):
                 data = struct.pack(f"<{len(values)}f", *(v + 1 for v in values))
             tensors.append((name_in_gguf(tensor, architecture), t["shape"], F32, data))
@@ -445,6 +451,64 @@ def dense(daemon):
                     got = next(m for m in c.call("Sequences/ListModels", pb.ListModelsRequest()).models if m.name == name)
                 assert list(got.windows) == [window], (window, got)
                 ctl(daemon, "unload", name)
+
+
+GOLDENS = {  # a checkpoint that a file of the architecture can mean, and values of keys that are refused; None: the key is missing
+    "smollm3_fourth": (("attention.sliding_window", 8, "not supported"), ("rope.dimension_count", 6, "must turn"),
+                       ("attention.layer_norm_rms_epsilon", None, "is missing"), ("expert_count", 4, "no experts")),
+}
+RESIZED = {36: 64, 48: 64, 24: 32, 52: 256, 104: 512}  # sizes of the golden checkpoints that blocks do not divide
+KINDS = {"embed_tokens": "Q8_0", "lm_head": "Q5_0", "q_proj": "Q8_0", "k_proj": "Q4_0", "v_proj": "Q5_1", "o_proj": "Q8_0", "gate_proj": "Q4_1",
+         "up_proj": "Q8_0", "gate_up_proj": "Q8_0", "down_proj": "Q4_K"}
+
+
+def golden_logits(name):
+    """The prompt of a golden checkpoint, and transformers' logits of its last token."""
+    got = {tensor: (t["shape"], data) for tensor, t, data in read_directory(GOLDEN / name, "expect.safetensors")}
+    (n,), prompt = got["prompt"]
+    (vocab,), last = got["last_logits"]
+    return struct.unpack(f"<{n}i", prompt), struct.unpack(f"<{vocab}f", last)
+
+
+def resized_pair(name):
+    """Writes random blocks in the form of a golden checkpoint as a GGUF file, and their values as a checkpoint."""
+    rng, blocks, values = random.Random(name), [], []
+    config = {**json.loads((GOLDEN / name / "config.json").read_text()), "hidden_size": 64, "intermediate_size": 256, "head_dim": 16,
+              "eos_token_id": None}
+    for tensor, t, _ in read_directory(GOLDEN / name):
+        shape, kind = [RESIZED.get(d, d) for d in t["shape"]], KINDS.get(tensor.split(".")[-2])
+        n = math.prod(shape)
+        if kind and len(shape) == 2:
+            data, kind_id = random_blocks(rng, kind, n), MADE["blocks"][kind]["id"]
+            plain = values_of(kind, data)
+        else:
+            data, kind_id = struct.pack(f"<{n}f", *(rng.uniform(0.5, 1.5) for _ in range(n))), F32
+            plain = struct.unpack(f"<{n}f", data)
+        values.append((tensor, shape, plain))
+        blocks.append((name_in_gguf(tensor, config["architectures"][0]), shape, kind_id, in_file_order(config, tensor, shape, data)))
+    metadata = metadata_of(config)
+    return config, write_directory(name, config, values), write(f"{name}.blocks.gguf", metadata, blocks), metadata, blocks
+
+
+@test("files of smollm3 give transformers' logits with F32, and those of their values with blocks")
+def goldens(daemon):
+    for name, wrong in GOLDENS.items():
+        config, directory, blocks_path, metadata, blocks = resized_pair(name)
+        whole = convert(GOLDEN / name, "whole.gguf", **{"tokenizer.ggml.eos_token_id": config["vocab_size"] - 1})
+        for a, b in ((GOLDEN / name, whole), (directory, blocks_path)):
+            ctl(daemon, "load", a, "--name", "a", "--max-batch", 2, "--chunk", 16)
+            ctl(daemon, "load", b, "--name", "b", "--max-batch", 2, "--chunk", 16, "--kv-dtype", "f32")
+            same_models(daemon, "a", "b", config["vocab_size"])
+            if b == whole:
+                prompt, last = golden_logits(name)
+                near(logits_of(daemon, "b", prompt), last, 1e-4)
+            for model in ("a", "b"):
+                ctl(daemon, "unload", model)
+        arch = metadata["general.architecture"]
+        for key, value, says in wrong:
+            bad = {k: v for k, v in {**metadata, f"{arch}.{key}": value}.items() if v is not None}
+            out = ctl(daemon, "load", write("bad.gguf", bad, blocks), "--name", "bad", rc=1)
+            assert f"{arch}.{key}" in out.stderr and says in out.stderr, (key, out)
 
 
 # ---- mixtures of experts -------------------------------------------------------------------------------------------------
@@ -488,8 +552,7 @@ def mixture_pair(architecture, types, hidden=64):
         middle = 1 if "norm" in tensor else 0
         data = struct.pack(f"<{math.prod(shape)}f", *(rng.gauss(middle, 0.3 if middle else 1.5 / shape[-1]**0.5) for _ in range(math.prod(shape))))
         values.append((tensor, shape, struct.unpack(f"<{len(data) // 4}f", data)))
-        if name == "Mixtral" and (".q_proj." in tensor or ".k_proj." in tensor):
-            data = pairs_beside(data, 4 if ".q_" in tensor else 2, hidden * 4)
+        data = in_file_order(config, tensor, shape, data)
         blocks.append((name_in_gguf(tensor), [hidden] if "shared_expert_gate" in tensor else shape, F32, data))
     each, parts = experts.split(".{}.")[0], experts.split(".{}.")[1].split()
     for part, to, shape, kind in zip(parts, ("gate", "down", "up"), ([features, hidden], [hidden, features], [features, hidden]), types):
