@@ -27,6 +27,7 @@ struct gguf_architecture {
     bool rotary_pairs;
     bool norms_behind; /* there are norms behind attention and behind the MLP; ffn_norm is the one before the MLP */
     bool whole_norms;  /* norm weights are 1 + gamma, where a checkpoint has gamma */
+    bool part_turns;   /* rope.dimension_count may be a part of a head */
     int64_t largest;   /* layers of the largest model, whose scores have a scale of their own; 0: none has */
 };
 static const struct gguf_architecture gguf_architectures[] = {
@@ -47,6 +48,7 @@ static const struct gguf_architecture gguf_architectures[] = {
     {.name = "gemma3", .family = "Gemma3ForCausalLM", .norms_behind = true, .whole_norms = true, .largest = 62},
     {.name = "phi3", .family = "Phi3ForCausalLM"},
     {.name = "smollm3", .family = "SmolLM3ForCausalLM", .rotary_pairs = true},
+    {.name = "glm4", .family = "Glm4ForCausalLM", .part_turns = true},
 };
 
 /* ---- keys ---- */
@@ -298,20 +300,14 @@ static int check_gguf_parts(struct npugraph__gguf *g)
 
 static int check_gguf_heads(struct npugraph__gguf *g, const struct gguf_architecture *a, json_t *config)
 {
-    int rc;
-
     if (config_int(config, "num_attention_heads") < 1 ||
         config_int(config, "hidden_size") < config_int(config, "num_attention_heads"))
         return npugraph__corrupt(&g->from, "metadata %s.attention.head_count: is more than embedding_length", a->name);
     if (json_object_get(config, "head_dim") == NULL)
         npugraph__gguf_set(g, config, "head_dim",
                            json_integer(config_int(config, "hidden_size") / config_int(config, "num_attention_heads")));
-    rc = expect_gguf_int(g, a, "attention.value_length", config_int(config, "head_dim"),
-                         "heads of values must be as long as those of keys");
-    if (rc == 0)
-        rc = expect_gguf_int(g, a, "rope.dimension_count", config_int(config, "head_dim"),
-                             "all dimensions of a head must turn");
-    return rc;
+    return expect_gguf_int(g, a, "attention.value_length", config_int(config, "head_dim"),
+                           "heads of values must be as long as those of keys");
 }
 
 static int read_count(struct npugraph__gguf *g, const struct gguf_architecture *a, const char *name, int64_t *v_p)
@@ -323,6 +319,26 @@ static int read_count(struct npugraph__gguf *g, const struct gguf_architecture *
     rc = npugraph__gguf_int(g, key, v_p);
     if (rc == 0 && (*v_p < 0 || *v_p > INT32_MAX))
         rc = npugraph__corrupt(&g->from, "metadata %s: is %" PRId64 "; it must be 0 to 2147483647", key, *v_p);
+    return rc;
+}
+
+/* Sets which part of a head turns. */
+static int take_rotary_part(struct npugraph__gguf *g, const struct gguf_architecture *a, json_t *config)
+{
+    const int64_t dim = config_int(config, "head_dim");
+    int64_t turns = dim;
+    int rc;
+
+    if (!a->part_turns)
+        return expect_gguf_int(g, a, "rope.dimension_count", dim, "all dimensions of a head must turn");
+    rc = read_count(g, a, "rope.dimension_count", &turns);
+    if (rc == 0 && (turns < 2 || turns > dim || turns % 2 != 0))
+        rc = npugraph__corrupt(&g->from,
+                               "metadata %s.rope.dimension_count: is %" PRId64 "; it must be even, 2 to %" PRId64,
+                               a->name, turns, dim);
+    /* The family rounds dim times the factor down. The half keeps a rounded quotient from losing a dimension. */
+    if (rc == 0)
+        npugraph__gguf_set(g, config, "partial_rotary_factor", json_real(((double)turns + 0.5) / (double)dim));
     return rc;
 }
 
@@ -418,6 +434,8 @@ static int fill_gguf_config(struct npugraph__gguf *g, const struct gguf_architec
         rc = take_vocab(g, a, config);
     if (rc == 0)
         rc = check_gguf_heads(g, a, config);
+    if (rc == 0)
+        rc = take_rotary_part(g, a, config);
     if (rc == 0 && json_object_get(config, "rope_theta") == NULL) /* families have defaults of their own */
         npugraph__gguf_set(g, config, "rope_theta", json_real(10000));
     if (rc == 0)

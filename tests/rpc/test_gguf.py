@@ -90,7 +90,7 @@ def read_directory(path, file="model.safetensors"):
 NAMES = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
          "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
          "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
-         "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up", "mlp.gate": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+         "post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm", "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up", "mlp.gate": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
          **{f"mlp.shared_expert.{x}_proj": f"ffn_{x}_shexp" for x in ("gate", "up", "down")}}
 
 
@@ -112,7 +112,7 @@ def metadata_of(config):
     arch = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3", "MixtralForCausalLM": "llama",
             "Qwen2MoeForCausalLM": "qwen2moe", "Qwen3MoeForCausalLM": "qwen3moe", "OlmoeForCausalLM": "olmoe",
             "Olmo2ForCausalLM": "olmo2", "GraniteForCausalLM": "granite", "Gemma2ForCausalLM": "gemma2", "Gemma3ForCausalLM": "gemma3", "Phi3ForCausalLM": "phi3",
-            "SmolLM3ForCausalLM": "smollm3"}[config["architectures"][0]]
+            "SmolLM3ForCausalLM": "smollm3", "Glm4ForCausalLM": "glm4"}[config["architectures"][0]]
     heads = config["num_attention_heads"]
     dim = config.get("head_dim") or config["hidden_size"] // heads
     values = {"context_length": config["max_position_embeddings"], "embedding_length": config["hidden_size"],
@@ -120,6 +120,8 @@ def metadata_of(config):
               "attention.head_count_kv": config.get("num_key_value_heads", heads), "attention.key_length": dim, "attention.value_length": dim,
               "rope.dimension_count": dim, "attention.layer_norm_rms_epsilon": float(config.get("rms_norm_eps", 1e-6)),
               "rope.freq_base": float(config.get("rope_theta", 10000))}
+    if arch == "glm4":
+        values["rope.dimension_count"] = int(dim * config.get("partial_rotary_factor", 0.5))
     for field, key in (("num_experts", "expert_count"), ("num_local_experts", "expert_count"), ("num_experts_per_tok", "expert_used_count"),
                        ("moe_intermediate_size", "expert_feed_forward_length"),
                        ("shared_expert_intermediate_size", "expert_shared_feed_forward_length")):
@@ -456,6 +458,9 @@ def dense(daemon):
 GOLDENS = {  # a checkpoint that a file of the architecture can mean, and values of keys that are refused; None: the key is missing
     "smollm3_fourth": (("attention.sliding_window", 8, "not supported"), ("rope.dimension_count", 6, "must turn"),
                        ("attention.layer_norm_rms_epsilon", None, "is missing"), ("expert_count", 4, "no experts")),
+    "glm4_partial": (("rope.dimension_count", 7, "even, 2 to 16"), ("rope.dimension_count", 18, "even, 2 to 16"), ("rope.dimension_count", 0, "even"),
+                     ("attention.layer_norm_rms_epsilon", None, "is missing"), ("nextn_predict_layers", 1, "not supported"),
+                     ("rope.dimension_sections", [8, 12, 12], "not supported"), ("attention.value_length", 8, "as long as")),
 }
 RESIZED = {36: 64, 48: 64, 24: 32, 52: 256, 104: 512}  # sizes of the golden checkpoints that blocks do not divide
 KINDS = {"embed_tokens": "Q8_0", "lm_head": "Q5_0", "q_proj": "Q8_0", "k_proj": "Q4_0", "v_proj": "Q5_1", "o_proj": "Q8_0", "gate_proj": "Q4_1",
@@ -490,7 +495,7 @@ def resized_pair(name):
     return config, write_directory(name, config, values), write(f"{name}.blocks.gguf", metadata, blocks), metadata, blocks
 
 
-@test("files of smollm3 give transformers' logits with F32, and those of their values with blocks")
+@test("files of smollm3 and glm4 give transformers' logits with F32, and those of their values with blocks")
 def goldens(daemon):
     for name, wrong in GOLDENS.items():
         config, directory, blocks_path, metadata, blocks = resized_pair(name)
