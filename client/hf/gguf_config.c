@@ -49,6 +49,8 @@ static const struct gguf_architecture gguf_architectures[] = {
     {.name = "phi3", .family = "Phi3ForCausalLM"},
     {.name = "smollm3", .family = "SmolLM3ForCausalLM", .rotary_pairs = true},
     {.name = "glm4", .family = "Glm4ForCausalLM", .part_turns = true},
+    {.name = "command-r", .family = "CohereForCausalLM"},
+    {.name = "cohere2", .family = "Cohere2ForCausalLM"},
 };
 
 /* ---- keys ---- */
@@ -56,8 +58,9 @@ static const struct gguf_architecture gguf_architectures[] = {
 /* Keys below the architecture's name, and the field of config.json that each becomes; NULL: read by itself, below. */
 static const struct gguf_key {
     const char *key, *field;
-    const char *only; /* of these architectures; NULL: of all */
-    bool number;      /* a float, not an integer from 1 on */
+    const char *only;   /* of these architectures; NULL: of all */
+    const char *except; /* not of these; NULL: of all */
+    bool number;        /* a float, not an integer from 1 on */
     bool required;
     bool or_0; /* an integer may be 0, which means that the model has no such thing */
 } gguf_keys[] = {
@@ -68,7 +71,16 @@ static const struct gguf_key {
     {.key = "attention.head_count", .field = "num_attention_heads", .required = true},
     {.key = "attention.head_count_kv", .field = "num_key_value_heads"},
     {.key = "attention.key_length", .field = "head_dim"},
-    {.key = "attention.layer_norm_rms_epsilon", .field = "rms_norm_eps", .number = true, .required = true},
+    {.key = "attention.layer_norm_rms_epsilon",
+     .field = "rms_norm_eps",
+     .except = "command-r cohere2",
+     .number = true,
+     .required = true},
+    {.key = "attention.layer_norm_epsilon",
+     .field = "layer_norm_eps",
+     .only = "command-r cohere2",
+     .number = true,
+     .required = true},
     {.key = "rope.freq_base", .field = "rope_theta", .number = true},
     {.key = "attention.value_length"},
     {.key = "rope.dimension_count"},
@@ -86,30 +98,33 @@ static const struct gguf_key {
     {.key = "embedding_scale", .field = "embedding_multiplier", .only = "granite", .number = true, .required = true},
     {.key = "residual_scale", .field = "residual_multiplier", .only = "granite", .number = true, .required = true},
     {.key = "logit_scale", .field = "logits_scaling", .only = "granite", .number = true, .required = true},
+    {.key = "logit_scale", .field = "logit_scale", .only = "command-r cohere2", .number = true, .required = true},
     {.key = "attn_logit_softcapping", .field = "attn_logit_softcapping", .only = "gemma2", .number = true},
     {.key = "final_logit_softcapping", .field = "final_logit_softcapping", .only = "gemma2", .number = true},
-    {.key = "attention.sliding_window", .field = "sliding_window", .only = "gemma2 gemma3", .required = true},
+    {.key = "attention.sliding_window", .field = "sliding_window", .only = "gemma2 gemma3 cohere2", .required = true},
     {.key = "attention.sliding_window", .field = "sliding_window", .only = "phi3", .or_0 = true},
 };
 
-/* Says that one of the words of a text, or of no text at all, is `word`. */
+/* Says that one of the words of a text is `word`. */
 static bool has_word(const char *words, const char *word)
 {
     const size_t n = strlen(word);
 
-    if (words == NULL)
-        return true;
     for (const char *at = strstr(words, word); at != NULL; at = strstr(at + 1, word))
         if ((at == words || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0'))
             return true;
     return false;
 }
 
+static bool has_gguf_key(const struct gguf_architecture *a, const struct gguf_key *k)
+{
+    return (k->only == NULL || has_word(k->only, a->name)) && (k->except == NULL || !has_word(k->except, a->name));
+}
+
 static const struct gguf_key *find_gguf_key(const struct gguf_architecture *a, const char *key, size_t n)
 {
     for (size_t i = 0; i < sizeof(gguf_keys) / sizeof(gguf_keys[0]); i++)
-        if (strlen(gguf_keys[i].key) == n && memcmp(gguf_keys[i].key, key, n) == 0 &&
-            has_word(gguf_keys[i].only, a->name))
+        if (strlen(gguf_keys[i].key) == n && memcmp(gguf_keys[i].key, key, n) == 0 && has_gguf_key(a, &gguf_keys[i]))
             return &gguf_keys[i];
     return NULL;
 }
@@ -426,7 +441,7 @@ static int fill_gguf_config(struct npugraph__gguf *g, const struct gguf_architec
     if (rc == 0)
         rc = check_gguf_keys(g, a);
     for (size_t i = 0; rc == 0 && i < sizeof(gguf_keys) / sizeof(gguf_keys[0]); i++)
-        if (gguf_keys[i].field != NULL && has_word(gguf_keys[i].only, a->name))
+        if (gguf_keys[i].field != NULL && has_gguf_key(a, &gguf_keys[i]))
             rc = take_gguf_key(g, a, &gguf_keys[i], config);
     if (rc == 0 && g->no_memory)
         rc = npugraph__no_memory(g->from.err);

@@ -9,6 +9,7 @@ o_bias = qkv_bias
 norm_kind = "layer"
 rotary_pairs = true
 logits_scale = number("logit_scale", 0.0625)
+if logits_scale == 0 then corrupt("logit_scale", "must not be 0") end
 read_rope("rope", head_dim)
 
 function layer(i, s, rope)
