@@ -38,6 +38,12 @@ static void numbers_q4_0(const uint8_t *b, uint8_t *q)
     nibbles_32(b + 2, q);
 }
 
+/* Codes of FP4 (E2M1). */
+static void numbers_mxfp4(const uint8_t *b, uint8_t *q)
+{
+    nibbles_32(b + 1, q);
+}
+
 static void numbers_q4_1(const uint8_t *b, uint8_t *q)
 {
     nibbles_32(b + 4, q);
@@ -140,9 +146,9 @@ struct block_type {
     uint8_t middle; /* of a number */
     bool packed;    /* numbers have four bits */
     bool minima;
-    ngd_dtype_t scale;                                 /* f16: a block begins with it */
-    void (*numbers)(const uint8_t *block, uint8_t *q); /* NULL: i8 behind the scale */
-    void (*factors)(const uint8_t *block, float *scale, float *minimum);
+    ngd_dtype_t scale; /* f16, u8: a block begins with it. u8: an exponent; the numbers are codes of FP4 */
+    void (*numbers)(const uint8_t *block, uint8_t *q);                   /* NULL: i8 behind the scale */
+    void (*factors)(const uint8_t *block, float *scale, float *minimum); /* NULL: there is the scale alone */
 };
 
 static const struct block_type block_types[] = {
@@ -154,6 +160,7 @@ static const struct block_type block_types[] = {
     {12, 256, 32, 8, true, true, NGD_F32, numbers_q4_k, factors_k},
     {13, 256, 32, 16, false, true, NGD_F32, numbers_q5_k, factors_k},
     {14, 256, 16, 32, false, false, NGD_F32, numbers_q6_k, factors_q6_k},
+    {39, 32, 32, 0, true, false, NGD_U8, numbers_mxfp4, NULL},
 };
 
 static const struct block_type *find_block_type(uint32_t id)
@@ -175,7 +182,7 @@ static const struct block_type *find_block_type(uint32_t id)
 static const struct ngd_gguf_plane planes[][4] = {
     PLANES(2, 18, 16, 32, 2, 0),     PLANES(3, 20, 16, 32, 2, 4),    PLANES(6, 22, 0, 32, 2, 0),
     PLANES(7, 24, 0, 32, 2, 4),      PLANES(8, 34, 0, 32, 2, 0),     PLANES(12, 144, 128, 256, 32, 32),
-    PLANES(13, 176, 0, 256, 32, 32), PLANES(14, 210, 0, 256, 64, 0),
+    PLANES(13, 176, 0, 256, 32, 32), PLANES(14, 210, 0, 256, 64, 0), PLANES(39, 17, 16, 0, 1, 0),
 };
 
 /* ---- planes ---- */
@@ -213,8 +220,8 @@ static void unpack_factors(const struct ngd_gguf_plane *plane, const struct bloc
 {
     float scales[GROUPS_MAX], minima[GROUPS_MAX];
 
-    if (plane->kind == NGD_PLANE_SCALES && type->scale == NGD_F16) {
-        memcpy(to, block, 2);
+    if (plane->kind == NGD_PLANE_SCALES && type->scale != NGD_F32) {
+        memcpy(to, block, plane->bytes);
         return;
     }
     type->factors(block, scales, minima);
@@ -261,7 +268,9 @@ static ngd_status_t add_planes(struct ngd_safetensors *index, const struct ngd_g
     const struct ngd_gguf_plane *of = planes[type - block_types];
     ngd_status_t status;
 
-    if (type->packed) {
+    if (type->scale == NGD_U8) {
+        status = add_gguf_item(index, t, "", NGD_U8, &of[NGD_PLANE_PACKED], 2);
+    } else if (type->packed) {
         status = add_gguf_item(index, t, "", NGD_I32, &of[NGD_PLANE_PACKED], 8);
         if (status == NGD_OK)
             status = add_gguf_item(index, t, ".i8", NGD_I8, &of[NGD_PLANE_I8], 1);

@@ -6,9 +6,9 @@
  * A GGUF file as a list of tensors (docs/gguf.md). A quantised tensor NAME is a list of blocks, each of which has
  * numbers and scales. It becomes several tensors, its planes, that operators take as they are:
  *
- *   NAME          the numbers: i8, or i32 with eight 4-bit numbers n + 8 each
+ *   NAME          the numbers: i8, or i32 with eight 4-bit numbers n + 8 each, or u8 with two codes of FP4 each
  *   NAME.i8       the numbers of a 4-bit type as i8, for a table that is gathered
- *   NAME.scales   f16 or f32, one for each group of numbers
+ *   NAME.scales   f16 or f32, or the exponents of FP4 (u8), one for each group of numbers
  *   NAME.minima   f32, likewise, of the types that have them
  *
  * An element is number * scale + minimum, exactly that of the file (a minimum is rounded to f32).

@@ -27,6 +27,7 @@ struct gguf_architecture {
     bool rotary_pairs;
     bool norms_behind; /* there are norms behind attention and behind the MLP; ffn_norm is the one before the MLP */
     bool whole_norms;  /* norm weights are 1 + gamma, where a checkpoint has gamma */
+    bool yarn;         /* rope.scaling.type may be yarn, whose ramp may begin between two pairs of dimensions */
     bool part_turns;   /* rope.dimension_count may be a part of a head */
     int64_t largest;   /* layers of the largest model, whose scores have a scale of their own; 0: none has */
 };
@@ -51,6 +52,13 @@ static const struct gguf_architecture gguf_architectures[] = {
     {.name = "glm4", .family = "Glm4ForCausalLM", .part_turns = true},
     {.name = "command-r", .family = "CohereForCausalLM"},
     {.name = "cohere2", .family = "Cohere2ForCausalLM"},
+    /* There is no norm behind attention: the one before the MLP has the name of such a norm. */
+    {.name = "gpt-oss",
+     .mixture = "GptOssForCausalLM",
+     .experts = "num_local_experts",
+     .normed = true,
+     .norms_behind = true,
+     .yarn = true},
 };
 
 /* ---- keys ---- */
@@ -67,7 +75,8 @@ static const struct gguf_key {
     {.key = "context_length", .field = "max_position_embeddings", .required = true},
     {.key = "embedding_length", .field = "hidden_size", .required = true},
     {.key = "block_count", .field = "num_hidden_layers", .required = true},
-    {.key = "feed_forward_length", .field = "intermediate_size", .required = true},
+    {.key = "feed_forward_length", .field = "intermediate_size", .except = "gpt-oss", .required = true},
+    {.key = "feed_forward_length", .only = "gpt-oss"}, /* all of its layers have experts */
     {.key = "attention.head_count", .field = "num_attention_heads", .required = true},
     {.key = "attention.head_count_kv", .field = "num_key_value_heads"},
     {.key = "attention.key_length", .field = "head_dim"},
@@ -87,12 +96,15 @@ static const struct gguf_key {
     {.key = "rope.scaling.type"},
     {.key = "rope.scaling.factor"},
     {.key = "rope.scaling.original_context_length"},
+    {.key = "rope.scaling.yarn_beta_fast", .only = "gpt-oss"},
+    {.key = "rope.scaling.yarn_beta_slow", .only = "gpt-oss"},
     {.key = "rope.scaling.finetuned"}, /* says how the model was made, not what it computes */
     {.key = "vocab_size"},
     {.key = "pooling_type"},
     {.key = "expert_count"},
     {.key = "expert_used_count"},
     {.key = "expert_feed_forward_length", .field = "moe_intermediate_size", .only = "qwen2moe qwen3moe"},
+    {.key = "expert_feed_forward_length", .field = "intermediate_size", .only = "gpt-oss", .required = true},
     {.key = "expert_shared_feed_forward_length", .field = "shared_expert_intermediate_size", .only = "qwen2moe"},
     {.key = "attention.scale", .field = "attention_multiplier", .only = "granite", .number = true, .required = true},
     {.key = "embedding_scale", .field = "embedding_multiplier", .only = "granite", .number = true, .required = true},
@@ -101,7 +113,10 @@ static const struct gguf_key {
     {.key = "logit_scale", .field = "logit_scale", .only = "command-r cohere2", .number = true, .required = true},
     {.key = "attn_logit_softcapping", .field = "attn_logit_softcapping", .only = "gemma2", .number = true},
     {.key = "final_logit_softcapping", .field = "final_logit_softcapping", .only = "gemma2", .number = true},
-    {.key = "attention.sliding_window", .field = "sliding_window", .only = "gemma2 gemma3 cohere2", .required = true},
+    {.key = "attention.sliding_window",
+     .field = "sliding_window",
+     .only = "gemma2 gemma3 cohere2 gpt-oss",
+     .required = true},
     {.key = "attention.sliding_window", .field = "sliding_window", .only = "phi3", .or_0 = true},
 };
 
@@ -247,6 +262,42 @@ static int take_rope_factors(struct npugraph__gguf *g, json_t *config)
     return 0;
 }
 
+/* Reads a number below rope.scaling that must be positive. `absent`: the value without the key; 0: it is required. */
+static int read_scaling(struct npugraph__gguf *g, const struct gguf_architecture *a, const char *name, double absent,
+                        double *v_p)
+{
+    char key[96];
+    double v = absent;
+    int rc;
+
+    snprintf(key, sizeof(key), "%s.rope.scaling.%s", a->name, name);
+    rc = npugraph__gguf_number(g, key, &v);
+    if (rc == 0 && !(v > 0 && isfinite(v)))
+        rc = npugraph__corrupt(&g->from, "metadata %s: must be a positive number", key);
+    if (rc == 0)
+        *v_p = v;
+    return rc;
+}
+
+static int take_yarn(struct npugraph__gguf *g, const struct gguf_architecture *a, json_t *config)
+{
+    double factor = 0, original = 0, fast = 0, slow = 0;
+    int rc = read_scaling(g, a, "factor", 0, &factor);
+
+    if (rc == 0)
+        rc = read_scaling(g, a, "original_context_length", 0, &original);
+    if (rc == 0)
+        rc = read_scaling(g, a, "yarn_beta_fast", 32, &fast);
+    if (rc == 0)
+        rc = read_scaling(g, a, "yarn_beta_slow", 1, &slow);
+    if (rc == 0)
+        npugraph__gguf_set(g, config, "rope_scaling",
+                           json_pack("{s:s, s:f, s:f, s:f, s:f, s:b}", "rope_type", "yarn", "factor", factor,
+                                     "original_max_position_embeddings", original, "beta_fast", fast, "beta_slow", slow,
+                                     "truncate", 0));
+    return rc;
+}
+
 static int take_rope(struct npugraph__gguf *g, const struct gguf_architecture *a, json_t *config)
 {
     char type[32] = "", key[96], factor_key[96];
@@ -262,6 +313,8 @@ static int take_rope(struct npugraph__gguf *g, const struct gguf_architecture *a
         return rc;
     if (type[0] == '\0') /* llama.cpp's default, where 0 is no factor */
         snprintf(type, sizeof(type), "%s", factor != 0 ? "linear" : "none");
+    if (a->yarn && strcmp(type, "yarn") == 0)
+        return take_yarn(g, a, config);
     if (strcmp(type, "none") != 0 && strcmp(type, "linear") != 0)
         return npugraph__unsupported(&g->from, "metadata %s: is \"%s\"; none and linear are supported", key, type);
     if (has_gguf_tensor(g, "rope_freqs.weight"))

@@ -177,6 +177,7 @@ static const char *const layer_names[][2] = {
     {"self_attn.k_proj", "attn_k"},
     {"self_attn.v_proj", "attn_v"},
     {"self_attn.o_proj", "attn_output"},
+    {"self_attn.sinks", "attn_sinks.weight"},
     {"self_attn.q_norm", "attn_q_norm"},
     {"self_attn.k_norm", "attn_k_norm"},
     {"post_self_attn_layernorm", "post_attention_norm"},
@@ -188,6 +189,7 @@ static const char *const layer_names[][2] = {
     {"mlp.gate_up_proj", "ffn_up"},
     {"self_attn.qkv_proj", "attn_qkv"},
     {"mlp.gate", "ffn_gate_inp"},
+    {"mlp.router", "ffn_gate_inp"},
     {"mlp.experts.gate_proj", "ffn_gate_exps"},
     {"mlp.experts.up_proj", "ffn_up_exps"},
     {"mlp.experts.down_proj", "ffn_down_exps"},
@@ -208,14 +210,15 @@ static const char *const behind_names[][2] = {
     {"post_feedforward_layernorm", "post_ffw_norm"},
 };
 
-/* Writes prefix, the translation of the beginning of `name`, and the rest: ".weight", ".weight.scales", ".bias". */
+/* Writes prefix, the translation of the beginning of `name`, and the rest: ".weight", ".weight.scales", ".bias", or
+ * nothing. */
 static bool translate_name(const char *const (*table)[2], size_t n, const char *prefix, const char *name, char *to,
                            size_t size)
 {
     for (size_t i = 0; i < n; i++) {
         const size_t len = strlen(table[i][0]);
 
-        if (strncmp(name, table[i][0], len) == 0 && name[len] == '.')
+        if (strncmp(name, table[i][0], len) == 0 && (name[len] == '.' || name[len] == '\0'))
             return (size_t)snprintf(to, size, "%s%s%s", prefix, table[i][1], name + len) < size;
     }
     return false;

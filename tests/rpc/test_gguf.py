@@ -14,9 +14,11 @@ MODEL = SOURCE / "examples" / "model"
 MODELS = SCRATCH / "models"
 MODELS.mkdir()
 MADE = json.loads((GOLDEN / "gguf.json").read_text())
-F32, F16, BF16 = 0, 1, 30
+F32, F16, BF16, MXFP4 = 0, 1, 30, 39
 SIZES = {"Q4_0": (32, 18), "Q4_1": (32, 20), "Q5_0": (32, 22), "Q5_1": (32, 24), "Q8_0": (32, 34), "Q4_K": (256, 144), "Q5_K": (256, 176),
-         "Q6_K": (256, 210)}
+         "Q6_K": (256, 210), "MXFP4": (32, 17)}
+IDS = {**{kind: made["id"] for kind, made in MADE["blocks"].items()}, "F32": F32, "MXFP4": MXFP4}
+FP4 = [sign * n for sign in (1, -1) for n in (0, 1, 2, 3, 4, 6, 8, 12)]  # twice the values of the codes
 GROUPS = {"Q6_K": 16}
 
 if CTL is None or not (MODEL / "model.safetensors").exists():
@@ -91,6 +93,8 @@ NAMES = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_att
          "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
          "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
          "post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm", "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up", "mlp.gate": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+         "mlp.router": "ffn_gate_inp",
+         **{f"mlp.experts.{x}_proj": f"ffn_{x}_exps" for x in ("gate", "up", "down")},
          **{f"mlp.shared_expert.{x}_proj": f"ffn_{x}_shexp" for x in ("gate", "up", "down")}}
 
 
@@ -102,9 +106,11 @@ def name_in_gguf(name, architecture=None):
     for whole, to in (("model.embed_tokens", "token_embd"), ("model.norm", "output_norm"), ("lm_head", "output")):
         if name.startswith(whole + "."):
             return to + name.removeprefix(whole)
+    if name.endswith(".sinks"):
+        return f"blk.{name.split('.')[2]}.attn_sinks.weight"
     _, _, layer, rest = name.split(".", 3)
     module, suffix = rest.rsplit(".", 1)
-    behind = architecture in ("Olmo2ForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM")
+    behind = architecture in ("Olmo2ForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM", "GptOssForCausalLM")
     return f"blk.{layer}.{(behind and BEHIND.get(module)) or NAMES[module]}.{suffix}"
 
 
@@ -113,7 +119,7 @@ def metadata_of(config):
             "Qwen2MoeForCausalLM": "qwen2moe", "Qwen3MoeForCausalLM": "qwen3moe", "OlmoeForCausalLM": "olmoe",
             "Olmo2ForCausalLM": "olmo2", "GraniteForCausalLM": "granite", "Gemma2ForCausalLM": "gemma2", "Gemma3ForCausalLM": "gemma3", "Phi3ForCausalLM": "phi3",
             "SmolLM3ForCausalLM": "smollm3", "Glm4ForCausalLM": "glm4", "CohereForCausalLM": "command-r",
-            "Cohere2ForCausalLM": "cohere2"}[config["architectures"][0]]
+            "Cohere2ForCausalLM": "cohere2", "GptOssForCausalLM": "gpt-oss"}[config["architectures"][0]]
     heads = config["num_attention_heads"]
     dim = config.get("head_dim") or config["hidden_size"] // heads
     values = {"context_length": config["max_position_embeddings"], "embedding_length": config["hidden_size"],
@@ -123,9 +129,14 @@ def metadata_of(config):
     if arch in ("command-r", "cohere2"):
         values |= {"attention.layer_norm_epsilon": config.get("layer_norm_eps", 1e-5), "rope.scaling.type": "none"}
     else:
-        values["attention.layer_norm_rms_epsilon"] = float(config.get("rms_norm_eps", 1e-6))
+        values["attention.layer_norm_rms_epsilon"] = float(config.get("rms_norm_eps", 1e-5 if arch == "gpt-oss" else 1e-6))
     if arch == "glm4":
         values["rope.dimension_count"] = int(dim * config.get("partial_rotary_factor", 0.5))
+    if arch == "gpt-oss":
+        scaling = config["rope_scaling"]
+        values |= {"expert_feed_forward_length": config["intermediate_size"], "rope.scaling.type": "yarn", "rope.scaling.factor": scaling["factor"],
+                   "rope.scaling.original_context_length": scaling["original_max_position_embeddings"],
+                   "rope.scaling.yarn_beta_fast": scaling["beta_fast"], "rope.scaling.yarn_beta_slow": scaling["beta_slow"]}
     for field, key in (("num_experts", "expert_count"), ("num_local_experts", "expert_count"), ("num_experts_per_tok", "expert_used_count"),
                        ("moe_intermediate_size", "expert_feed_forward_length"),
                        ("shared_expert_intermediate_size", "expert_shared_feed_forward_length")):
@@ -137,6 +148,7 @@ def metadata_of(config):
                                   ("sliding_window", "attention.sliding_window")),
                        "gemma3": (("sliding_window", "attention.sliding_window"),),
                        "phi3": (("sliding_window", "attention.sliding_window"),), "command-r": (("logit_scale", "logit_scale"),),
+                       "gpt-oss": (("sliding_window", "attention.sliding_window"),),
                        "cohere2": (("logit_scale", "logit_scale"), ("sliding_window", "attention.sliding_window"))}.get(arch, ()):
         values[key] = config[field]
     return {"general.architecture": arch, **{f"{arch}.{k}": v for k, v in values.items()}}
@@ -195,6 +207,8 @@ def parts_of_block(kind, b):
     """Returns the numbers, less their middle, and (scale, minimum) of each group of a block."""
     if kind == "Q8_0":
         return struct.unpack_from("<32b", b, 2), [(half(b, 0), 0)]
+    if kind == "MXFP4":
+        return [FP4[b[1 + i % 16] >> i // 16 * 4 & 15] for i in range(32)], [(2.0 ** (b[0] - 128), 0)]
     if kind in ("Q4_0", "Q4_1", "Q5_0", "Q5_1"):
         at = 4 if kind.endswith("1") else 2
         bits = int.from_bytes(b[at:at + 4], "little") if kind[1] == "5" else 0
@@ -231,6 +245,9 @@ def random_blocks(rng, kind, n):
     elements, size = SIZES[kind]
     data = bytearray(rng.randbytes(n // elements * size))
     for at in range(0, len(data), size):
+        if kind == "MXFP4":
+            data[at] = rng.randrange(122, 126)
+            continue
         for factor in {"Q6_K": [208]}.get(kind, [0, 2] if kind in ("Q4_1", "Q5_1", "Q4_K", "Q5_K") else [0]):
             struct.pack_into("<e", data, at + factor, rng.gauss(0, 0.2) / {"Q8_0": 64, "Q6_K": 900, "Q4_K": 128, "Q5_K": 256}.get(kind, 8))
     return bytes(data)
@@ -379,7 +396,7 @@ def quantised_pair(name, types, tied):
     blocks, values = [], []
     for (module, shape), kind in zip(shapes.items(), types):
         data = random_blocks(rng, kind, shape[0] * shape[1])
-        blocks.append((name_in_gguf(module + ".weight"), shape, MADE["blocks"][kind]["id"], data))
+        blocks.append((name_in_gguf(module + ".weight"), shape, IDS[kind], data))
         values.append((module + ".weight", shape, values_of(kind, data)))
     for module, n in (("model.norm", 256), ("model.layers.0.input_layernorm", 256), ("model.layers.0.post_attention_layernorm", 256),
                       ("model.layers.0.self_attn.q_norm", 64), ("model.layers.0.self_attn.k_norm", 64)):
@@ -494,7 +511,7 @@ def resized_pair(name):
         shape, kind = [RESIZED.get(d, d) for d in t["shape"]], KINDS.get(tensor.split(".")[-2])
         n = math.prod(shape)
         if kind and len(shape) == 2:
-            data, kind_id = random_blocks(rng, kind, n), MADE["blocks"][kind]["id"]
+            data, kind_id = random_blocks(rng, kind, n), IDS[kind]
             plain = values_of(kind, data)
         else:
             data, kind_id = struct.pack(f"<{n}f", *(rng.uniform(0.5, 1.5) for _ in range(n))), F32
@@ -576,7 +593,7 @@ def mixture_pair(architecture, types, hidden=64):
         all_values = values_of(kind, data) if kind != "F32" else struct.unpack(f"<{size}f", data)
         for e in range(n):
             values.append((f"{layer}{each}.{e}.{part}.weight", shape, all_values[e * size // n:(e + 1) * size // n]))
-        blocks.append((f"blk.0.ffn_{to}_exps.weight", [n, *shape], MADE["blocks"][kind]["id"] if kind != "F32" else F32, data))
+        blocks.append((f"blk.0.ffn_{to}_exps.weight", [n, *shape], IDS[kind], data))
     metadata = metadata_of(config)
     if name == "Mixtral":  # 10000, whatever its config.json would mean without it
         del metadata["llama.rope.freq_base"]
@@ -585,7 +602,7 @@ def mixture_pair(architecture, types, hidden=64):
 
 @test("mixtures of experts give the logits of their values: llama with experts, olmoe, qwen2moe, qwen3moe, and all types of blocks")
 def mixtures(daemon):
-    for architecture, types, hidden in (("MixtralForCausalLM", ("F32", "F32", "F32"), 64), ("OlmoeForCausalLM", ("Q8_0", "Q5_0", "Q8_0"), 64),
+    for architecture, types, hidden in (("MixtralForCausalLM", ("F32", "F32", "F32"), 64), ("OlmoeForCausalLM", ("Q8_0", "MXFP4", "Q5_0"), 64),
                                         ("Qwen2MoeForCausalLM", ("Q4_0", "Q4_1", "Q5_1"), 64), ("Qwen3MoeForCausalLM", ("Q4_K", "Q6_K", "Q5_K"), 256)):
         config, directory, path, blocks = mixture_pair(architecture, types, hidden)
         ctl(daemon, "load", directory, "--name", "a", "--max-batch", 2, "--chunk", 64)
@@ -605,6 +622,109 @@ def mixtures(daemon):
     flat = [(n, [s[0] * s[1], s[2]] if len(s) == 3 and "down" in n else s, k, d) for n, s, k, d in blocks]
     out = ctl(daemon, "load", write("bad.gguf", metadata, flat), "--name", "bad", rc=1)
     assert "blk.0.ffn_down_exps.weight" in out.stderr, out
+
+
+def floats_of(data):
+    return struct.unpack(f"<{len(data) // 4}f", data)
+
+
+def packed_floats(values):
+    return struct.pack(f"<{len(values)}f", *values)
+
+
+def mxfp4_rows(blocks, exponents, columns):
+    """Rows of blocks of GGML: the exponent, then numbers 0 to 15 in the low halves of bytes and 16 to 31 in the high ones."""
+    rows = []
+    for at in range(0, len(exponents), columns // 32):
+        row = b""
+        for group in range(at, at + columns // 32):
+            q = [b >> s & 15 for b in blocks[16 * group:16 * group + 16] for s in (0, 4)]
+            row += bytes([exponents[group], *(q[i] | q[i + 16] << 4 for i in range(16))])
+        rows.append(row)
+    return rows
+
+
+def experts_apart(parts):
+    """Tensors of a checkpoint of gpt-oss as those of a GGUF file: rows are of inputs, and gate and up are two tensors."""
+    parts = {tensor: (t["shape"], data) for tensor, t, data in parts}
+    for tensor, (shape, data) in parts.items():
+        base, part = tensor.rsplit(".", 1)
+        if ".experts" not in tensor:
+            yield tensor, shape, F32, data
+            continue
+        if part.endswith("_scales"):
+            continue
+        kind, proj = F32, part.removesuffix("_blocks").removesuffix("_bias")
+        if part.endswith("_bias"):
+            suffix, features, rows = "bias", [], [packed_floats([v]) for v in floats_of(data)]
+        elif part.endswith("_blocks"):
+            suffix, features, kind = "weight", [shape[2] * 32], MXFP4
+            rows = mxfp4_rows(data, parts[f"{base}.{proj}_scales"][1], features[0])
+        else:
+            suffix, features, values = "weight", [shape[1]], floats_of(data)
+            size = shape[1] * shape[2]
+            rows = [packed_floats(values[e * size + o:(e + 1) * size:shape[2]]) for e in range(shape[0]) for o in range(shape[2])]
+        each = len(rows) // shape[0]
+        for name, chosen, n in ((("gate_proj", rows[0::2], each // 2), ("up_proj", rows[1::2], each // 2)) if proj == "gate_up_proj"
+                                else ((proj, rows, each),)):
+            yield f"{base}.{name}.{suffix}", [shape[0], n, *features], kind, b"".join(chosen)
+
+
+def experts_of_blocks(name, kinds):
+    """Writes the golden checkpoint's form with experts of random blocks as a GGUF file, and their values as a checkpoint."""
+    rng, blocks, values = random.Random(name), [], []
+    config = {**json.loads((GOLDEN / name / "config.json").read_text()), "eos_token_id": None, "intermediate_size": 256}
+    n, hidden, ffn = config["num_local_experts"], config["hidden_size"], 256
+    config.pop("quantization_config")
+    for tensor, t, data in read_directory(GOLDEN / name):
+        if ".experts." not in tensor:
+            values.append((tensor, t["shape"], floats_of(data)))
+            blocks.append((name_in_gguf(tensor, "GptOssForCausalLM"), t["shape"], F32, data))
+    for layer in range(config["num_hidden_layers"]):
+        base, made = f"model.layers.{layer}.mlp.experts.", {}
+        for part, rows, columns in (("gate", ffn, hidden), ("up", ffn, hidden), ("down", hidden, ffn)):
+            data, bias = random_blocks(rng, kinds[part], n * rows * columns), packed_floats([rng.gauss(0, 0.3) for _ in range(n * rows)])
+            for suffix, shape, kind, content in (("weight", [n, rows, columns], IDS[kinds[part]], data), ("bias", [n, rows], F32, bias)):
+                blocks.append((name_in_gguf(f"{base}{part}_proj.{suffix}"), shape, kind, content))
+            made[part] = values_of(kinds[part], data), floats_of(bias)
+        for part, sources, rows, columns in (("gate_up", ("gate", "up"), ffn, hidden), ("down", ("down",), hidden, ffn)):
+            each = [made[s] for s in sources]
+            values.append((f"{base}{part}_proj", [n, columns, rows * len(each)],
+                           [w[(e * rows + r) * columns + c] for e in range(n) for c in range(columns) for r in range(rows) for w, _ in each]))
+            values.append((f"{base}{part}_proj_bias", [n, rows * len(each)], [b[k] for k in range(n * rows) for _, b in each]))
+    metadata = metadata_of(config)
+    return write_directory(name, config, values), write("experts.gguf", metadata, blocks), metadata, blocks
+
+
+@test("files of gpt-oss give transformers' logits with experts of F32 and MXFP4, and those of their values with other blocks")
+def gpt_oss(daemon):
+    for name in ("gpt_oss", "gpt_oss_mxfp4"):
+        config = json.loads((GOLDEN / name / "config.json").read_text())
+        tensors = [(name_in_gguf(n, "GptOssForCausalLM"), s, k, d) for n, s, k, d in experts_apart(read_directory(GOLDEN / name))]
+        path = write("whole.gguf", {**metadata_of(config), "tokenizer.ggml.eos_token_id": config["eos_token_id"]}, tensors)
+        ctl(daemon, "load", GOLDEN / name, "--name", "a", "--max-batch", 2, "--chunk", 16)
+        ctl(daemon, "load", path, "--name", "b", "--max-batch", 2, "--chunk", 16, "--kv-dtype", "f32")
+        same_models(daemon, "a", "b", config["vocab_size"])
+        prompt, last = golden_logits(name)
+        near(logits_of(daemon, "b", prompt), last, 1e-4)
+        for model in ("a", "b"):
+            ctl(daemon, "unload", model)
+    plain = [(n, s, k, d) if n != "blk.0.attn_q.weight" else (n, s, MXFP4, bytes(17 * s[0] * s[1] // 32)) for n, s, k, d in tensors]
+    out = ctl(daemon, "load", write("bad.gguf", metadata_of(config), plain), "--name", "bad", rc=1)
+    assert "self_attn.q_proj in MXFP4" in out.stderr, out
+    directory, path, metadata, blocks = experts_of_blocks("gpt_oss_mxfp4", {"gate": "Q8_0", "up": "Q4_1", "down": "Q4_K"})
+    ctl(daemon, "load", directory, "--name", "a", "--max-batch", 2, "--chunk", 16)
+    ctl(daemon, "load", path, "--name", "b", "--max-batch", 2, "--chunk", 16, "--kv-dtype", "f32")
+    same_models(daemon, "a", "b", 120)
+    for model in ("a", "b"):
+        ctl(daemon, "unload", model)
+    for key, value, says in (("attention.sliding_window", None, "is missing"), ("expert_feed_forward_length", None, "is missing"),
+                             ("expert_count", 0, "has both"), ("rope.scaling.factor", None, "must be a positive"),
+                             ("rope.scaling.original_context_length", 0, "must be a positive"), ("rope.scaling.yarn_beta_fast", -1.0, "must be a positive"),
+                             ("rope.scaling.yarn_attn_factor", 1.0, "not supported"), ("rope.scaling.type", "longrope", "none and linear")):
+        bad = {k: v for k, v in {**metadata, f"gpt-oss.{key}": value}.items() if v is not None}
+        out = ctl(daemon, "load", write("bad.gguf", bad, blocks), "--name", "bad", rc=1)
+        assert key.split(".")[-1] in out.stderr and says in out.stderr, (key, out)
 
 
 # ---- tokenizers and templates --------------------------------------------------------------------------------------------

@@ -30,14 +30,39 @@ local function grouped(name, x, counts, from, out, features)
     "group_list_type=1, transpose_weight=true, bias=true, antiquant_scale=true, antiquant_group_size=32")
 end
 
+-- Gate and up are one product, whose even columns are the gate's. In GGUF files they are two.
+local function activated(routed, counts, experts)
+  local options = format("limit=%.17g", limit)
+  local both
+  if stored(experts .. "gate_proj.weight") then
+    local parts = {}
+    for k, part in ipairs {"gate", "up"} do
+      local from = experts .. part .. "_proj"
+      parts[k] = block_experts(part, routed, counts, n, from, ffn, hidden, tensor(from .. ".bias", {n, ffn}))
+    end
+    both = node("gate_up", "aten.cat", parts, "dim=1")
+    options = options .. ", interleaved=false"
+  else
+    both = grouped("gate_up", routed, counts, experts .. "gate_up_proj", 2 * ffn, hidden)
+  end
+  return node("prod", "npu.clipped_swiglu", {both}, options)
+end
+
+local function lowered(product, counts, experts)
+  local from = experts .. "down_proj"
+  if stored(from .. ".weight") then
+    return block_experts("down", product, counts, n, from, hidden, ffn, tensor(from .. ".bias", {n, hidden}))
+  end
+  return grouped("down", product, counts, from, hidden, ffn)
+end
+
 function mlp(i, x)
   local prefix = format("model.layers.%d.mlp.", i)
   local router = node("router", "aten.linear",
     {x, weight(prefix .. "router.weight", n, hidden), weight(prefix .. "router.bias", n)})
   local scales, chosen = largest_shares(router, k, true)
   local routed, counts, to = by_expert(x, chosen, n)
-  local both = grouped("gate_up", routed, counts, prefix .. "experts.gate_up_proj", 2 * ffn, hidden)
-  local product = node("prod", "npu.clipped_swiglu", {both}, format("limit=%.17g", limit))
-  local down = grouped("down", product, counts, prefix .. "experts.down_proj", hidden, ffn)
+  local product = activated(routed, counts, prefix .. "experts.")
+  local down = lowered(product, counts, prefix .. "experts.")
   return node("moe", "npu.moe_finalize_routing", {down, scales, to})
 end

@@ -13,6 +13,7 @@ local FORMS = {
   Q4_K = {kind = "int4", group = 32, minima = true, block = 256},
   Q5_K = {kind = "i8", group = 32, minima = true, block = 256},
   Q6_K = {kind = "i8", group = 16, block = 256},
+  MXFP4 = {kind = "f4", group = 32}, -- of experts alone
 }
 
 -- How the file has the weight of a module; nil: as floats.
@@ -26,6 +27,13 @@ function group_sums(name, x, groups, columns)
     {node(name .. "_groups", "aten.view", {x}, format("size=[-1, %d, %d]", groups, columns))}, "dim=[2]")
 end
 
+-- The form of a weight that is no expert's; nil: floats.
+local function plain_form(from)
+  local form = blocks_of(from)
+  if form and form.kind == "f4" then refuse("gguf", format("has %s in MXFP4, which experts alone may have", from)) end
+  return form
+end
+
 -- Checks that a row of the columns that a device has is a number of whole blocks.
 local function check_block_columns(from, form, features)
   local block = form.block or form.group
@@ -37,7 +45,7 @@ end
 -- y = x * w^T (+ the value of a bias), as linear() of decoder.lua has it. gathered: the weight is a table, too, whose
 -- numbers are i8.
 function block_linear(name, x, from, out, features, bias, split, gathered)
-  local form, w = blocks_of(from), from .. ".weight"
+  local form, w = plain_form(from), from .. ".weight"
   check_block_columns(from, form, features)
   local groups = features // form.group
   local q
@@ -64,16 +72,26 @@ end
 
 local STACKED = "group_list_type=1, transpose_weight=true"
 
--- y = x * w_e^T for the rows of each expert e, of weights [n, out, features] that are one tensor of the file.
-function block_experts(name, x, counts, n, from, out, features)
+-- The numbers of weights [n, out, features].
+local function expert_numbers(form, w, n, out, features)
+  if form.kind == "i8" then return tensor(w, {n, out, features}, "i8") end
+  if form.kind == "f4" then return tensor(w, {n, out, features // 2}, "f4") end
+  return tensor(w, {n, out, features // 8}, "int4")
+end
+
+-- y = x * w_e^T (+ b_e) for the rows of each expert e, of weights [n, out, features] that are one tensor of the file.
+-- biases: [n, out], or nil.
+function block_experts(name, x, counts, n, from, out, features, biases)
   local form, w = blocks_of(from), from .. ".weight"
   one_device "experts are one tensor"
-  if not form then return node(name, "npu.grouped_matmul", {x, counts, tensor(w, {n, out, features})}, STACKED) end
+  local options = biases and STACKED .. ", bias=true" or STACKED
+  if not form then return node(name, "npu.grouped_matmul", {x, counts, tensor(w, {n, out, features}), biases}, options) end
   check_block_columns(from, form, features)
   local groups = features // form.group
-  local q = form.kind == "i8" and tensor(w, {n, out, features}, "i8") or tensor(w, {n, out, features // 8}, "int4")
-  local y = node(form.minima and name .. "_q" or name, "npu.grouped_matmul", {x, counts, q, tensor(w .. ".scales", {n, out, groups})},
-    format("%s, antiquant_scale=true, antiquant_group_size=%d", STACKED, form.group))
+  local operands = {x, counts, expert_numbers(form, w, n, out, features), biases}
+  insert(operands, tensor(w .. ".scales", {n, out, groups}, form.kind == "f4" and "e8m0" or nil))
+  local y = node(form.minima and name .. "_q" or name, "npu.grouped_matmul", operands,
+    format("%s, antiquant_scale=true, antiquant_group_size=%d", options, form.group))
   if not form.minima then return y end
   local least = node(name .. "_least", "npu.grouped_matmul",
     {group_sums(name, x, groups, form.group), counts, tensor(w .. ".minima", {n, out, groups})}, STACKED)
@@ -90,7 +108,7 @@ end
 
 -- The rows of the table that the tokens name, as f32 [rows, hidden].
 function block_rows(name, from)
-  local form, w = blocks_of(from), from .. ".weight"
+  local form, w = plain_form(from), from .. ".weight"
   local groups = hidden // form.group
   if hidden % form.group ~= 0 then refuse("hidden_size", "must be a multiple of the file's groups") end
   local q = weight(form.kind == "i8" and w or w .. ".i8", vocab, hidden, nil, "i8")
