@@ -11,7 +11,7 @@
 struct entry {
     ino_t inode; /* 0: empty */
     struct ngd_identity *identity;
-    bool guarded, charged;
+    bool guarded, charged, known;
     char address[NGD_PEER_ADDRESS_MAX];
 };
 
@@ -146,20 +146,49 @@ ngd_status_t ngd_peers_add(struct ngd_peers *peers, int fd, struct ngd_identity 
     return status;
 }
 
+static struct entry *find_peer(const struct ngd_peers *peers, int fd) NGD_REQUIRES(peers->lock)
+{
+    return fd >= 0 && (size_t)fd < peers->cap ? peers->by_fd[fd] : NULL;
+}
+
 ngd_status_t ngd_peers_get(struct ngd_peers *peers, int fd, struct ngd_peer *peer_p)
 {
     ngd_status_t status = NGD_ERR_NOT_FOUND;
+    const struct entry *entry;
 
     ngd_mutex_lock(&peers->lock);
-    if (fd >= 0 && (size_t)fd < peers->cap && peers->by_fd[fd]) {
-        struct entry *entry = peers->by_fd[fd];
-
+    entry = find_peer(peers, fd);
+    if (entry) {
         peer_p->identity = ngd_identity_ref(entry->identity);
+        peer_p->known = entry->known;
         memcpy(peer_p->address, entry->address, sizeof(peer_p->address));
         status = NGD_OK;
     }
     ngd_mutex_unlock(&peers->lock);
     return status;
+}
+
+void ngd_peers_know(struct ngd_peers *peers, int fd)
+{
+    struct entry *entry;
+
+    ngd_mutex_lock(&peers->lock);
+    entry = find_peer(peers, fd);
+    if (entry)
+        entry->known = true;
+    ngd_mutex_unlock(&peers->lock);
+}
+
+bool ngd_peers_is_known(struct ngd_peers *peers, int fd)
+{
+    const struct entry *entry;
+    bool known;
+
+    ngd_mutex_lock(&peers->lock);
+    entry = find_peer(peers, fd);
+    known = entry && entry->known;
+    ngd_mutex_unlock(&peers->lock);
+    return known;
 }
 
 uint32_t ngd_peers_count(struct ngd_peers *peers, bool now)

@@ -24,6 +24,7 @@ struct ngd_peers;
 struct ngd_peer {
     struct ngd_identity *identity; /* a reference for the caller */
     char address[NGD_PEER_ADDRESS_MAX];
+    bool known; /* see ngd_peers_know */
 };
 
 ngd_status_t ngd_peers_create(struct ngd_peers **peers_p);
@@ -38,6 +39,10 @@ ngd_status_t ngd_peers_add(struct ngd_peers *peers, int fd, struct ngd_identity 
                            bool guarded);
 /* Gets the entry of a connection. The caller holds one of its calls. */
 ngd_status_t ngd_peers_get(struct ngd_peers *peers, int fd, struct ngd_peer *peer_p);
+/* Notes that a call showed who is at the other end, where the connection itself does not. The caller holds the call. */
+void ngd_peers_know(struct ngd_peers *peers, int fd);
+/* True if that was noted. If gRPC has closed the descriptor, the answer may be another connection's. */
+bool ngd_peers_is_known(struct ngd_peers *peers, int fd);
 /*
  * Shuts down all connections, as if the process were gone. gRPC's shutdown alone would answer calls that arrive just
  * then with CANCELLED, which means that the client took back its own call. This way clients see UNAVAILABLE.

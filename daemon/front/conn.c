@@ -19,7 +19,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define BEGIN_TIME  (10 * NGD_SEC) /* until the first bytes are good, with the handshake */
+#define BEGIN_TIME  (10 * NGD_SEC) /* until a connection is proven, with the handshake */
 #define READER_TIME (60 * NGD_SEC) /* for a client that does not read what waits for it */
 #define FLUSH_TIME  (10 * NGD_SEC) /* for the last bytes */
 #define ROUNDS      4              /* chunks that are read from one side before others get their turn */
@@ -157,7 +157,7 @@ void front_conn_close(struct front_conn *conn, const char *reason, const char *t
 
 static void say_goodbye(struct front_conn *conn, bool fault, const char *text)
 {
-    if (conn->guard && conn->proven && conn->down.n == 0)
+    if (conn->guard && conn->server.fd >= 0 && conn->down.n == 0)
         ngd_h2_guard_goodbye(conn->guard, fault, text);
 }
 
@@ -211,8 +211,10 @@ static bool make_pair(struct front_conn *conn)
         return false;
     }
     conn->server.fd = fds[0];
+    conn->given = fds[1];
     conn->front->params.deliver(conn->front->params.ctx, fds[1]);
-    front_prove(conn);
+    if (!conn->identity->nobody)
+        front_prove(conn);
     return true;
 }
 
@@ -589,6 +591,18 @@ void front_conn_event(struct front_conn *conn, bool of_server, uint32_t events)
     settle_conn(conn);
 }
 
+static void end_unproven(struct front_conn *conn)
+{
+    static const char text[] = "it had shown neither a certificate nor a token";
+
+    if (conn->server.fd < 0) {
+        close_for(conn, NGD_H2_WHY_HANDSHAKE);
+        return;
+    }
+    say_goodbye(conn, false, text);
+    front_conn_close(conn, "no-token", text);
+}
+
 void front_conn_tick(struct front_conn *conn, ngd_nsec_t now)
 {
     struct ngd_h2_result r = {0};
@@ -596,8 +610,8 @@ void front_conn_tick(struct front_conn *conn, ngd_nsec_t now)
 
     if (conn->state == FRONT_ENDED)
         return;
-    if (!conn->proven && now - conn->opened >= BEGIN_TIME) {
-        close_for(conn, NGD_H2_WHY_HANDSHAKE);
+    if (!front_is_proven(conn) && now - conn->opened >= BEGIN_TIME) {
+        end_unproven(conn);
     } else if (conn->down.n > 0 && now - conn->down_moved >= READER_TIME) {
         close_for(conn, NGD_H2_WHY_SLOW_READER);
     } else if (conn->state == FRONT_FLUSH && now >= conn->flush_until) {

@@ -2,9 +2,10 @@
 /*
  * The front's thread, and the decision who gets in.
  *
- * A connection is unproven until its first bytes are good. If there is no room, the oldest unproven connection is
- * closed: an honest client sends its first bytes at once. A part of max-connections is reserved for administrators on
- * Unix sockets.
+ * A connection is unproven until its first bytes are good, and one that shows no certificate where it could, until a
+ * call on it shows a token. If there is no room, the oldest unproven connection is closed: an honest client sends its
+ * first bytes at once, and connects in order to call. None stays unproven for long. A part of max-connections is
+ * reserved for administrators on Unix sockets.
  */
 #include "daemon/front/front_int.h"
 
@@ -53,15 +54,24 @@ void front_prove(struct front_conn *conn)
     conn->front->n_unproven--;
 }
 
+bool front_is_proven(struct front_conn *conn)
+{
+    if (!conn->proven && conn->server.fd >= 0 && ngd_peers_is_known(conn->front->params.peers, conn->given))
+        front_prove(conn);
+    return conn->proven;
+}
+
 /* Ends the oldest unproven connection of that identity, or of any identity (NULL) except administrators'. */
 static bool end_oldest(struct ngd_front *front, const struct ngd_identity *identity)
 {
-    ngd_list_for_each (pos, &front->unproven) {
+    ngd_list_for_each_safe (pos, tmp, &front->unproven) {
         struct front_conn *conn = ngd_container_of(pos, struct front_conn, unproven_link);
 
+        if (front_is_proven(conn))
+            continue;
         if (identity ? conn->identity != identity : conn->admin)
             continue;
-        front_conn_close(conn, "silent", "it had said nothing yet, and another one needed its place");
+        front_conn_close(conn, "silent", "it had not proven itself yet, and another one needed its place");
         return true;
     }
     return false;

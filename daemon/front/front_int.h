@@ -27,12 +27,13 @@ struct front_side {
 struct front_conn {
     struct ngd_front *front;
     struct ngd_list link;          /* in front->all, in order of arrival; then in front->dead */
-    struct ngd_list unproven_link; /* until its first bytes were good */
+    struct ngd_list unproven_link; /* until its first bytes were good, and it is known whose it is */
     struct ngd_list timed_link;    /* in front->timed while something may become late */
     struct ngd_list paused_link;   /* while it pauses */
     front_state_t state;
     bool proven, admin;
     struct front_side client, server; /* server: our end of the pair */
+    int given;                        /* gRPC's end, by whose number peers knows the connection */
     struct ngd_wire_io *io;
     struct ngd_h2_guard *guard;
     struct ngd_identity *identity; /* charged with the connection */
@@ -84,5 +85,7 @@ void front_conn_free(struct front_conn *conn);
  * the identity has too many. */
 bool front_charge(struct ngd_front *front, struct ngd_identity *identity);
 void front_prove(struct front_conn *conn);
+/* Proves a connection without a certificate if a call on it has shown a token, which only peers hears of. */
+bool front_is_proven(struct front_conn *conn);
 
 #endif

@@ -85,6 +85,7 @@ struct rpc_call {
     bool withdrawn; /* counted as withdrawn for its connection's identity */
     struct ngd_identity
         *connection; /* a reference to the connection's identity if a token named another one; or NULL */
+    int unknown_fd;  /* of a connection that has not shown yet who it is; -1: it has */
     bool counted;    /* among the calls of the token's identity */
 };
 

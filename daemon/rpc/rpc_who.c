@@ -60,6 +60,7 @@ ngd_status_t rpc_who_connected(struct rpc_call *call, struct ngd_diag *diag)
     struct ngd_peer peer = {0};
     int fd = -1;
 
+    call->unknown_fd = -1;
     snprintf(call->pub.peer, sizeof(call->pub.peer), "%s", text);
     gpr_free(text);
     if (strncmp(call->pub.peer, "fd:", 3) == 0)
@@ -67,6 +68,8 @@ ngd_status_t rpc_who_connected(struct rpc_call *call, struct ngd_diag *diag)
     if (fd >= 0 && ngd_peers_get(d->peers, fd, &peer) == NGD_OK) {
         snprintf(call->pub.peer, sizeof(call->pub.peer), "%s", peer.address);
         call->pub.identity = peer.identity;
+        if (peer.identity->nobody && !peer.known)
+            call->unknown_fd = fd;
     }
     return call->pub.identity ? NGD_OK : ngd_diag_set(diag, NGD_ERR_UNAUTHENTICATED, "the connection has no identity");
 }
@@ -213,6 +216,8 @@ ngd_status_t rpc_who_calls(struct rpc_call *call, struct ngd_diag *diag)
         (void)ngd_sessions_find(call->pub.daemon->sessions, id, &s, &gone);
     }
     status = identify_caller(call, s, token, diag); /* first: a client whose session ended with its token learns that */
+    if (status == NGD_OK && call->unknown_fd >= 0)
+        ngd_peers_know(call->pub.daemon->peers, call->unknown_fd);
     if (status == NGD_OK)
         status = check_role(call, diag);
     if (status == NGD_OK && !id && call->pub.method->session == NGD_RPC_SESSION_REQUIRED)

@@ -93,6 +93,38 @@ def optional():
                 unavailable(lambda d=d: client(d, credentials("stranger")))
 
 
+def nobody(d, source):
+    """Opens a connection without a certificate, which says what a client of HTTP/2 says at first and makes no call."""
+    context = ssl.create_default_context(cafile=str(CERTS / "ca.pem"))
+    context.set_alpn_protocols(["h2"])
+    s = socket.create_connection(("127.0.0.1", int(d.listening("tls").rsplit(":", 1)[1])), PATIENCE, (source, 0))
+    s = context.wrap_socket(s, server_hostname="127.0.0.1")
+    settings, ack = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]), bytes([0, 0, 0, 4, 1, 0, 0, 0, 0])
+    s.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings + ack)
+    assert s.recv(1)  # gRPC has answered
+    return s
+
+
+@test("connections without a certificate and a token keep nobody out, and end")
+def strangers():
+    file = SCRATCH / "tls-tokens"
+    token = "npugraph_" + secrets.token_urlsafe(32)
+    file.write_text(f"trainer  sha256:{hashlib.sha256(token.encode()).hexdigest()}  never\n")
+    file.chmod(0o600)
+    with Daemon(*OPTIONS, "--tls-client-certificate=optional", f"--token-file={file}", "--max-connections=16", listen="127.0.0.1:0") as d:
+        with client(d, credentials(), bearer=token) as first:
+            strangers = [nobody(d, f"127.0.0.{i}") for i in range(2, 22)]  # each from another address
+            with client(d, credentials(), bearer=token) as c, client(d, credentials("worker")) as w:
+                for one in (first, c, w):  # the first one is older than all strangers
+                    one.call("Admin/Status", pb.StatusRequest())
+                ended = lambda: d.http("/metrics")[1].count('connections_refused_total{reason="no-token"}')
+                until("those that are left end", ended)
+                first.call("Admin/Status", pb.StatusRequest())
+            for s in strangers:
+                s.close()
+        assert len(re.findall("it had not proven itself yet", d.log())) >= 1, d.log()
+
+
 @test("a reload that requires certificates ends connections without one")
 def required_again():
     tokens, config = SCRATCH / "tls-tokens", SCRATCH / "tls.conf"
