@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory.Allocate, Write, Read, Free, ListBuffers. Loads are in load.c. */
 #include "base/lock.h"
+#include "base/tsan.h"
 #include "daemon/access.h"
 #include "daemon/daemon.h"
 #include "daemon/handlers/methods.h"
@@ -355,6 +356,7 @@ struct download {
 
 static void release_chunk(void *user)
 {
+    NGD_TSAN_TAKE(user);
     ngd_object_unref(user);
 }
 

@@ -148,7 +148,8 @@ NGD_MUST_USE ngd_status_t ngd_call_send(struct ngd_call *call, const ProtobufCMe
 NGD_MUST_USE ngd_status_t ngd_call_send_reserved(struct ngd_call *call, size_t n); /* one sender */
 /*
  * The same with a message of two parts: a head, which is copied, and data, which is sent from where it lies. `release`
- * is called when it has been sent, or will not be, on any thread; also after an error.
+ * is called when it has been sent, or will not be, on any thread; also after an error. It begins with
+ * NGD_TSAN_TAKE(user).
  */
 NGD_MUST_USE ngd_status_t ngd_call_send_borrowed(struct ngd_call *call, const uint8_t *head, size_t n_head,
                                                  const void *data, size_t n, void (*release)(void *user), void *user);

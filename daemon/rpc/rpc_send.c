@@ -319,6 +319,7 @@ ngd_status_t ngd_call_send_borrowed(struct ngd_call *pub, const uint8_t *head, s
     grpc_slice slices[2];
     grpc_byte_buffer *buffer;
 
+    NGD_TSAN_GIVE(user);
     slices[0] = grpc_slice_from_copied_buffer((const char *)head, n_head);
     slices[1] = grpc_slice_new_with_user_data((void *)(uintptr_t)data, n, release, user);
     buffer = grpc_raw_byte_buffer_create(slices, 2);
