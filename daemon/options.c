@@ -2,7 +2,6 @@
 /* The option table, and the command line around it. --help, the sample file, the man pages and the refusal of unknown
  * names are all made from the table. */
 #include "daemon/options.h"
-#include "daemon/front/tls_context.h"
 #include "daemon/roles.h"
 #include "base/log.h"
 #include "scheduler/lineup/policy.h"

@@ -14,6 +14,8 @@
 
 /* Values of local-transport, in its order. */
 typedef enum ngd_local_transport { NGD_LOCAL_TRANSPORT_AUTO, NGD_LOCAL_TRANSPORT_OFF } ngd_local_transport_t;
+/* Those of tls-client-certificate. */
+typedef enum ngd_tls_client { NGD_TLS_CLIENT_REQUIRED, NGD_TLS_CLIENT_OPTIONAL } ngd_tls_client_t;
 
 struct ngd_options {
     struct ngd_config_list listen;

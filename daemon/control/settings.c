@@ -82,5 +82,5 @@ void ngd_settings_tls(const struct ngd_options *o, struct ngd_tls_params *params
                                       .client_ca = o->tls_client_ca,
                                       .crl = o->tls_crl,
                                       .allow_cn = o->tls_allow_cn,
-                                      .client_certificate = (ngd_tls_client_t)o->tls_client_certificate};
+                                      .client_optional = o->tls_client_certificate == NGD_TLS_CLIENT_OPTIONAL};
 }

@@ -215,7 +215,7 @@ static void set_rules(SSL_CTX *context, const struct ngd_tls_params *p)
     SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_CIPHER_SERVER_PREFERENCE);
     SSL_CTX_set_mode(context,
                      SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
-    if (p->client_certificate == NGD_TLS_CLIENT_REQUIRED)
+    if (!p->client_optional)
         SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
     else /* without authorities none is asked for, since none could be checked */
         SSL_CTX_set_verify(context, *p->client_ca ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, NULL);

@@ -16,17 +16,11 @@
 
 struct ngd_tls;
 
-/* In the order of the option's words. */
-typedef enum ngd_tls_client {
-    NGD_TLS_CLIENT_REQUIRED,
-    NGD_TLS_CLIENT_OPTIONAL, /* a connection without a certificate has no identity of its own */
-} ngd_tls_client_t;
-
 struct ngd_tls_params {
     /* Paths of PEM files, borrowed while tls lives or until a commit. cert "": no TLS; crl "": no revocation lists. */
     const char *cert, *key, *client_ca, *crl;
     bool allow_cn;
-    ngd_tls_client_t client_certificate; /* OPTIONAL: client_ca may be "" */
+    bool client_optional; /* a client may show no certificate, and has no identity of its own; client_ca may be "" */
 };
 
 struct ssl_ctx_st;
