@@ -19,6 +19,7 @@
 
 #define ALIGNED(n)   (((n) + 63) & ~(uint64_t)63)
 #define UNKNOWN_SIZE (-1)
+#define SOLVE_WORK   (1u << 18) /* parts of expressions that may be evaluated to find sizes: about a millisecond */
 
 /* One tensor of the request. */
 struct tensor {
@@ -312,26 +313,38 @@ static ngd_status_t read_symbol_params(struct ngd_oip_infer *x, int64_t *symbols
     return NGD_OK;
 }
 
+/* Evaluates dim. False: it has no value at these sizes, or the work is used up. */
+static bool try_sizes(const struct ngd_graph *g, ngd_dim_t dim, const int64_t *symbols, uint32_t *work,
+                      int64_t *value_p)
+{
+    const uint32_t cost = ngd_expr_cost(g->exprs, dim);
+
+    *work = *work > cost ? *work - cost : 0;
+    return *work > 0 && ngd_expr_eval(g->exprs, dim, symbols, value_p) == NGD_OK;
+}
+
 /* Finds the size of the one unknown symbol s at which dim has this value. Expressions that a search by halves does not
- * solve stay unsolved; the check of the types finds a wrong solution. */
-static void solve_symbol(const struct ngd_graph *g, ngd_dim_t dim, int64_t value, uint32_t s, int64_t *symbols)
+ * solve stay unsolved, and so do all others once the work is used up: this is the thread that receives calls. The check
+ * of the types finds a wrong solution. */
+static void solve_symbol(const struct ngd_graph *g, ngd_dim_t dim, int64_t value, uint32_t s, int64_t *symbols,
+                         uint32_t *work)
 {
     int64_t low = g->symbols[s].min, high = g->symbols[s].max, at;
 
-    while (low < high) {
+    while (low<high && * work> 0) {
         symbols[s] = low + (high - low) / 2;
-        if (ngd_expr_eval(g->exprs, dim, symbols, &at) == NGD_OK && at < value)
+        if (try_sizes(g, dim, symbols, work, &at) && at < value)
             low = symbols[s] + 1;
         else
             high = symbols[s];
     }
     symbols[s] = low;
-    if (ngd_expr_eval(g->exprs, dim, symbols, &at) != NGD_OK || at != value)
+    if (!try_sizes(g, dim, symbols, work, &at) || at != value)
         symbols[s] = UNKNOWN_SIZE;
 }
 
 /* Solves dim = value if exactly one of its symbols is unknown. */
-static void solve_dim(const struct ngd_graph *g, ngd_dim_t dim, int64_t value, int64_t *symbols)
+static void solve_dim(const struct ngd_graph *g, ngd_dim_t dim, int64_t value, int64_t *symbols, uint32_t *work)
 {
     const uint32_t uses = ngd_dim_is_const(dim) ? 0 : ngd_expr_symbols(g->exprs, dim);
     uint32_t unknown = 0, n = 0;
@@ -347,7 +360,7 @@ static void solve_dim(const struct ngd_graph *g, ngd_dim_t dim, int64_t value, i
     if (dim == g->symbols[unknown].dim)
         symbols[unknown] = value;
     else
-        solve_symbol(g, dim, value, unknown, symbols);
+        solve_symbol(g, dim, value, unknown, symbols, work);
 }
 
 /* Finds the sizes of the symbols from the shapes. A symbol may become known only through another one, so the shapes are
@@ -356,6 +369,7 @@ static ngd_status_t find_symbols(struct ngd_oip_infer *x, const struct tensor *t
                                  struct ngd_diag *diag)
 {
     const struct ngd_graph *g = infer_graph(x);
+    uint32_t work = SOLVE_WORK;
     ngd_status_t status;
 
     for (uint32_t s = 0; s < g->n_symbols; s++)
@@ -366,9 +380,14 @@ static ngd_status_t find_symbols(struct ngd_oip_infer *x, const struct tensor *t
     for (uint32_t round = 0; round < g->n_symbols; round++)
         for (uint32_t i = 0; i < n_wanted(g); i++)
             for (uint32_t d = 0; d < g->values[tensors[i].value].type.rank; d++)
-                solve_dim(g, g->values[tensors[i].value].type.dims[d], tensors[i].m->shape[d], symbols);
+                solve_dim(g, g->values[tensors[i].value].type.dims[d], tensors[i].m->shape[d], symbols, &work);
     for (uint32_t s = 0; s < g->n_symbols; s++)
-        if (symbols[s] == UNKNOWN_SIZE)
+        if (symbols[s] == UNKNOWN_SIZE && work == 0)
+            return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                                "it takes too long to find the size of the graph's symbol %.60s from the shapes of the "
+                                "inputs; give it by the parameter " NGD_OIP_SYMBOL "%.60s",
+                                g->symbols[s].name, g->symbols[s].name);
+        else if (symbols[s] == UNKNOWN_SIZE)
             return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
                                 "the shapes of the inputs do not tell the size of the graph's symbol %.60s, or fit no "
                                 "size of it; give it by the parameter " NGD_OIP_SYMBOL "%.60s",

@@ -329,6 +329,20 @@ graph "free" {
             refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", o.infer, request("free", inputs=q, parameters=bad))
 
 
+@test("sizes are not looked for in expressions without end: what takes too long is a parameter of the request")
+@with_mlp
+def hard_sizes(daemon, c, o):
+    def graph(name, n):
+        inputs = "".join(f"  input %x{i} : f32[{','.join(f'mod(max(mod(S, {8 * i + d + 3}), mod(S, {8 * i + d + 4})), 2) + 1' for d in range(8))}]\n" for i in range(n))
+        c.register(f'npugraph 1\ngraph "{name}" {{\n  sym S 1..{2**31 - 1}\n{inputs}  input %y : f32[1]\n  %z = aten.neg(%y)\n  return "z" = %z\n}}\n')
+        return request(name, inputs=[*((f"x{i}", "FP32", [0] * 8, b"") for i in range(n)), ("y", "FP32", [1], bytes(4))])
+
+    few, many = graph("few", 2), graph("many", 200)
+    assert "do not tell" in refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", o.infer, few).text
+    assert "takes too long" in refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", o.infer, many).text
+    assert daemon.alive()
+
+
 X = ("x", "FP32", [2, 4], pack(rows(2)))
 
 
