@@ -118,6 +118,15 @@ static ngd_status_t prepare_infer(struct ngd_oip_infer *x, struct ngd_diag *diag
     return status;
 }
 
+/* Requests that may write states run one after another: two of them in different slots would write at the same time.
+ * They are a part of the session's stream 0, so that its replays there do not meet them either. */
+static struct ngd_order *order_of_states(const struct ngd_oip_infer *x)
+{
+    const struct ngd_graph *g = ngd_program_graph(ngd_binding_program(x->model.graph.binding));
+
+    return g->n_states ? ngd_session_order(x->model.graph.session, 0) : NULL;
+}
+
 ngd_status_t ngd_oip_infer_start(struct ngd_oip_infer *x, struct ngd_diag *diag)
 {
     ngd_status_t status;
@@ -126,6 +135,7 @@ ngd_status_t ngd_oip_infer_start(struct ngd_oip_infer *x, struct ngd_diag *diag)
     status = prepare_infer(x, diag);
     if (status == NGD_OK) {
         x->request.binding = x->model.graph.binding;
+        x->request.order = order_of_states(x);
         x->request.share = ngd_session_share(x->model.graph.session);
         x->request.priority = ngd_oip_priority(x->q.params.priority);
         x->request.deadline = ngd_oip_deadline(&x->q.params, x->arrived, x->call->deadline);

@@ -407,6 +407,27 @@ def wrong(daemon, c, o):
     assert daemon.alive()
 
 
+@test("requests to a graph with states run one after another, also with several slots")
+def states(_daemon):
+    text = '''npugraph 1
+graph "counter" {
+  state %s : i32[65536] = "s"
+  input %x : i32[1]
+  %next = aten.add.Tensor(%s, %x)
+  aten.copy_(%s, %next)
+  %y = aten.amax(%next) {dim=[0]}
+  return "y" = %y
+}
+'''
+    with Daemon("--slots=2", "--inline-limit=0") as d, Client(d) as c, Oip(d) as o:
+        buffer = c.allocate(4 * 65536)
+        c.register(text, {"s": buffer})
+        infer, q = o.method("ModelInfer"), request("counter", inputs=[("x", "INT32", [1], pack([1], "i"))])
+        calls = [infer.future(q, timeout=PATIENCE) for _ in range(300)]
+        assert sorted(unpack(call.result().raw_output_contents[0], "i")[0] for call in calls) == list(range(1, 301))
+        assert set(unpack(c.read(buffer), "i")) == {300}
+
+
 @test("timeout is a deadline, in microseconds; priority is taken")
 @with_mlp
 def parameters(daemon, c, o):
