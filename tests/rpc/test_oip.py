@@ -828,7 +828,8 @@ def draining(_daemon):
         requests.put(mlp())
         next(call)
         c.call("Admin/Drain", pb.DrainRequest(stay=True))
-        assert o("ServerLive").live and not o("ServerReady").ready and not o("ModelReady", name="mlp").ready
+        until("the drain has begun", lambda: not o("ServerReady").ready)
+        assert o("ServerLive").live and not o("ModelReady", name="mlp").ready
         refused("DRAINING", "UNAVAILABLE", o.infer, mlp())
         requests.put(mlp())
         assert "draining" in next(call).error_message
