@@ -79,6 +79,8 @@ libngddaemon_la_SOURCES = \
 	daemon/session.c \
 	daemon/session.h \
 	daemon/shared.c \
+	daemon/client_pages.c \
+	daemon/client_pages.h \
 	daemon/shm_regions.c \
 	daemon/shm_regions.h \
 	daemon/shared.h \

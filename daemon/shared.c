@@ -54,6 +54,7 @@ static void close_shared(struct ngd_shared_object *o)
 {
     struct ngd_charge charge = ngd_charge_move(&o->charge);
 
+    ngd_client_pages_unmap(&o->pages);
     close(o->fd);
     ngd_free(o);
     ngd_charge_end(&charge);
@@ -99,6 +100,7 @@ ngd_status_t ngd_shared_adopt(int fd, uint64_t bytes, struct ngd_identity *ident
     o->base.refs = 1;
     o->base.release = release_shared;
     o->fd = fd;
+    ngd_client_pages_map(&o->pages, fd, 0, bytes);
     o->bytes = bytes;
     o->charge = ngd_charge_move(&charge);
     o->reaper = reaper;
@@ -119,12 +121,6 @@ ngd_status_t ngd_shared_check_range(const struct ngd_shared_object *o, uint64_t 
                         o->bytes);
 }
 
-static ngd_status_t failed(const char *what, ssize_t got, struct ngd_diag *diag)
-{
-    return ngd_diag_set(diag, NGD_ERR_IO, "a shared buffer cannot be %s: %s", what,
-                        got < 0 ? strerror(errno) : "it has become shorter");
-}
-
 ngd_status_t ngd_shared_read(const struct ngd_shared_object *o, uint64_t offset, void *to, uint64_t n,
                              struct ngd_diag *diag)
 {
@@ -133,7 +129,8 @@ ngd_status_t ngd_shared_read(const struct ngd_shared_object *o, uint64_t offset,
             pread(o->fd, (uint8_t *)to + done, n - done < MAX_CALL ? n - done : MAX_CALL, (off_t)(offset + done));
 
         if (got <= 0 && !(got < 0 && errno == EINTR))
-            return failed("read", got, diag);
+            return ngd_diag_set(diag, NGD_ERR_IO, "a shared buffer cannot be read: %s",
+                                got < 0 ? strerror(errno) : "it has become shorter");
         done += got > 0 ? (uint64_t)got : 0;
     }
     return NGD_OK;
@@ -142,15 +139,9 @@ ngd_status_t ngd_shared_read(const struct ngd_shared_object *o, uint64_t offset,
 ngd_status_t ngd_shared_write(const struct ngd_shared_object *o, uint64_t offset, const void *from, uint64_t n,
                               struct ngd_diag *diag)
 {
-    for (uint64_t done = 0; done < n;) {
-        const ssize_t got = pwrite(o->fd, (const uint8_t *)from + done, n - done < MAX_CALL ? n - done : MAX_CALL,
-                                   (off_t)(offset + done));
+    const int error = ngd_client_pages_write(&o->pages, offset, from, n);
 
-        if (got <= 0 && !(got < 0 && errno == EINTR))
-            return failed("written", got, diag);
-        done += got > 0 ? (uint64_t)got : 0;
-    }
-    return NGD_OK;
+    return error ? ngd_diag_set(diag, NGD_ERR_IO, "a shared buffer cannot be written: %s", strerror(error)) : NGD_OK;
 }
 
 /* ---- large ones, by two threads ---------------------------------------------------------------------------------- */

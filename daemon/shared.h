@@ -5,12 +5,14 @@
 /*
  * Shared buffers: memory of a client on the same machine, which it gave the daemon as a memfd.
  *
- * The daemon never maps this memory. It reads and writes the descriptor with pread and pwrite, from and to memory of
- * its own. So it does not matter what the client does with the memory meanwhile: holes, truncation and a shortage of
- * memory are errors of a system call and never SIGBUS, and what was read does not change after it was checked.
+ * The daemon never looks at this memory where it lies. It reads the descriptor with pread and writes with
+ * process_vm_writev (client_pages.h), to and from memory of its own. So it does not matter what the client does with
+ * the memory meanwhile: holes, truncation and a shortage of memory are errors of a system call and never SIGBUS, what
+ * was read does not change after it was checked, and no lock of the file that a client may hold is waited for.
  *
  * Threads: any. Memory: counted references, like all objects. Bounds: the quotas shared_buffers and shared_bytes.
  */
+#include "daemon/client_pages.h"
 #include "daemon/identity.h"
 #include "daemon/jobs.h"
 #include "daemon/object.h"
@@ -18,6 +20,7 @@
 struct ngd_shared_object {
     struct ngd_object base;
     int fd;
+    struct ngd_client_pages pages;
     uint64_t bytes;
     struct ngd_charge charge; /* of the bytes; the base's is for the object */
     struct ngd_jobs *reaper;  /* closes a large one, which may be the end of its memory */

@@ -5,6 +5,7 @@
 #include "base/list.h"
 #include "base/lock.h"
 #include "base/mem.h"
+#include "daemon/client_pages.h"
 #include "daemon/identity.h"
 #include "daemon/jobs.h"
 #include <errno.h>
@@ -27,6 +28,7 @@ struct ngd_shm_region {
     uint64_t owner; /* the identity's key */
     _Atomic uint32_t refs;
     int fd;
+    struct ngd_client_pages pages;
     struct ngd_charge one, shared, host; /* of a region, of its bytes, and of this record */
     struct ngd_shm_params params;        /* points into the record */
     struct ngd_job job;
@@ -42,6 +44,7 @@ struct ngd_shm_regions {
 
 static void free_region(struct ngd_shm_region *r)
 {
+    ngd_client_pages_unmap(&r->pages);
     if (r->fd >= 0)
         close(r->fd);
     ngd_charge_end(&r->one);
@@ -255,6 +258,8 @@ ngd_status_t ngd_shm_region_register(struct ngd_shm_regions *regions, struct ngd
     if (status == NGD_OK)
         status = charge_region(r, identity, record, diag);
     if (status == NGD_OK)
+        ngd_client_pages_map(&r->pages, r->fd, params->offset, params->bytes);
+    if (status == NGD_OK)
         status = add_region(regions, r, diag);
     if (status != NGD_OK)
         ngd_shm_region_unref(r);
@@ -349,7 +354,7 @@ ngd_status_t ngd_shm_region_read(const struct ngd_shm_region *r, uint64_t offset
     return status;
 }
 
-/* A write behind the end would make the object longer again, with memory that the daemon pays for. */
+/* The bytes of the last page that lie behind the end would be lost without an error. */
 static bool is_long_enough(const struct ngd_shm_region *r, uint64_t offset, uint64_t n)
 {
     struct stat st;
@@ -361,16 +366,13 @@ ngd_status_t ngd_shm_region_write(const struct ngd_shm_region *r, uint64_t offse
                                   struct ngd_diag *diag)
 {
     ngd_status_t status = ngd_shm_region_check(r, offset, n, diag);
+    int error;
 
-    if (status == NGD_OK && !is_long_enough(r, offset, n))
-        status = region_failed(r, "written", 0, diag);
-    for (uint64_t done = 0; done < n && status == NGD_OK;) {
-        const ssize_t got = pwrite(r->fd, (const uint8_t *)from + done, n - done < PIECE ? n - done : PIECE,
-                                   (off_t)(r->params.offset + offset + done));
-
-        if (got <= 0 && !(got < 0 && errno == EINTR))
-            status = region_failed(r, "written", got, diag);
-        done += got > 0 ? (uint64_t)got : 0;
-    }
-    return status;
+    if (status != NGD_OK)
+        return status;
+    error = ngd_client_pages_write(&r->pages, offset, from, n);
+    if (!is_long_enough(r, offset, n))
+        return region_failed(r, "written", 0, diag);
+    errno = error;
+    return error ? region_failed(r, "written", -1, diag) : NGD_OK;
 }

@@ -7,8 +7,8 @@
  *
  * A region belongs to an identity, and others neither see nor remove it. An object is opened only if its owner is the
  * client's user, or if everybody may read and write it: the daemon does not open for a client what the client could not
- * open. The daemon maps nothing. It reads and writes the file, so a client that makes it shorter gets an error, and the
- * daemon no SIGBUS.
+ * open. The daemon reads the file and writes its pages (client_pages.h), so a client that makes it shorter gets an
+ * error, and the daemon no SIGBUS.
  *
  * Threads: any. Memory: reference counted; a region that is removed lives until its last reader is done. Bounds:
  * max-shared-buffers-per-identity and max-shared-bytes-per-identity, which are charged for each region.

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shared buffers by hand: memfds, the local socket, graphs that take what is in them."""
 import array
+import contextlib
 import fcntl
 import mmap
 import os
+import pathlib
+import platform
 import socket
+import subprocess
+import sys
 
-from harness import PATIENCE, pb
+from harness import END_WITH_US, PATIENCE, Skip, pb, until
 
 MIB = 1 << 20
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -139,3 +144,39 @@ def span(index, buffer, offset, size):
 
 def open_fds(daemon):
     return len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
+
+
+# ---- a lock that is held -------------------------------------------------------------------------------------------------
+
+# Writes to a file from a page that userfaultfd never provides. The kernel holds the file's lock meanwhile.
+HOLD = """
+import ctypes, fcntl, mmap, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+uffd = libc.syscall(int(sys.argv[2]), 0o2000000)
+if uffd < 0:
+    sys.exit(77)
+fcntl.ioctl(uffd, 0xc018aa3f, struct.pack("QQQ", 0xaa, 0, 0))
+page = mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+address = ctypes.addressof(ctypes.c_char.from_buffer(page))
+fcntl.ioctl(uffd, 0xc020aa00, struct.pack("QQQQ", address, 4096, 1, 0))
+print("writing", flush=True)
+libc.pwrite(int(sys.argv[1]), ctypes.c_void_p(address), ctypes.c_size_t(16), ctypes.c_long(0))
+"""
+
+
+@contextlib.contextmanager
+def locked(fd):
+    """Holds the lock of a file, as a hostile client can."""
+    number = {"x86_64": 323, "aarch64": 282}.get(platform.machine())
+    if number is None:
+        raise Skip("the number of userfaultfd is not known here")
+    child = subprocess.Popen([*END_WITH_US, sys.executable, "-c", HOLD, str(fd), str(number)], stdout=subprocess.PIPE, pass_fds=[fd])
+    try:
+        if child.stdout.readline() != b"writing\n":
+            raise Skip("userfaultfd is not allowed here")
+        until("the write waits for its page", lambda: pathlib.Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] in "SD")
+        yield
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
