@@ -57,7 +57,7 @@ struct embedding {
 
 /* ---- the end -------------------------------------------------------------------------------------------- */
 
-/* Cancels what is open. Call without the lock: a sequence that waits is answered at once. */
+/* Cancels what is open. Call without the lock: a sequence that waits is answered at once, by this thread. */
 static void cancel_open_prompts(struct embedding *e)
 {
     for (uint32_t i = 0; i < e->n_slots; i++) {
@@ -73,15 +73,19 @@ static void cancel_open_prompts(struct embedding *e)
     }
 }
 
-/* Notes why the call fails: the first reason counts. */
-static void fail_embedding_locked(struct embedding *e, ngd_status_t status, const struct ngd_diag *diag)
+/* Notes why the call fails. True for the first reason, which counts: the caller cancels what is open. Those that are
+ * cancelled fail too, and do not cancel in turn, which would take a stack as deep as there are prompts. */
+static bool fail_embedding_locked(struct embedding *e, ngd_status_t status, const struct ngd_diag *diag)
     NGD_REQUIRES(e->lock)
 {
-    if (e->status == NGD_OK) {
+    const bool first = e->status == NGD_OK;
+
+    if (first) {
         e->status = status;
         e->diag = diag ? *diag : (struct ngd_diag){0};
     }
     e->stopped = true;
+    return first;
 }
 
 static ngd_status_t no_model_any_more(struct ngd_diag *diag)
@@ -136,13 +140,13 @@ static void embedded(void *user, struct ngd_seq *seq, const struct ngd_step_resu
     struct embed_slot *slot = user;
     struct embedding *e = slot->e;
     struct ngd_seq *mine;
+    bool cancel;
 
     (void)seq;
     if (r->status == NGD_OK)
         put_embedding(e, slot->prompt, r->hidden);
     ngd_mutex_lock(&e->lock);
-    if (r->status != NGD_OK)
-        fail_embedding_locked(e, r->status, r->diag);
+    cancel = r->status != NGD_OK && fail_embedding_locked(e, r->status, r->diag);
     e->shared += r->shared;
     e->batch = r->batch > e->batch ? r->batch : e->batch;
     mine = slot->seq;
@@ -151,7 +155,7 @@ static void embedded(void *user, struct ngd_seq *seq, const struct ngd_step_resu
     ngd_mutex_unlock(&e->lock);
     if (mine)
         ngd_seq_close(mine);
-    if (r->status != NGD_OK)
+    if (cancel)
         cancel_open_prompts(e);
     open_prompts(e, slot);
 }
@@ -224,7 +228,7 @@ static bool open_slot(struct embedding *e, struct embed_slot *slot)
         give_slot_locked(e, slot);
         /* If another one ended since the prompt found no room, it is tried again. */
         if (!may_wait(status) || (e->running == 0 && !e->again))
-            fail_embedding_locked(e, status, &diag);
+            (void)fail_embedding_locked(e, status, &diag);
     }
     stopped = e->stopped;
     ngd_mutex_unlock(&e->lock);
@@ -353,13 +357,15 @@ static void embed_prompts(struct ngd_call *call, const void *msg)
 static void cancel_embedding(struct ngd_call *call)
 {
     struct embedding *e = call->state;
+    bool cancel;
 
     if (!e)
         return;
     ngd_mutex_lock(&e->lock);
-    fail_embedding_locked(e, NGD_ERR_CANCELLED, NULL);
+    cancel = fail_embedding_locked(e, NGD_ERR_CANCELLED, NULL);
     ngd_mutex_unlock(&e->lock);
-    cancel_open_prompts(e);
+    if (cancel)
+        cancel_open_prompts(e);
 }
 
 static void release_embedding(struct ngd_call *call)

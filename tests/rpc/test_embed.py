@@ -244,6 +244,17 @@ def ends(daemon):
     daemon.settle()
 
 
+@test("many open prompts are cancelled on a small stack")
+def deep():
+    with Daemon("--models-dir", str(BIBLE), "--device-memory=1G", through=["prlimit", f"--stack={(2 << 20) if SANITIZER else (256 << 10)}"]) as daemon, Client(daemon) as c:
+        load(daemon, BIBLE, "bible", "--embedding", "--max-context", 128, "--chunk", 1024, "--max-batch", 1024, "--kv-bytes", "600M")
+        request = pb.EmbedRequest(model="bible", prompts=[pb.EmbedPrompt(tokens=[5 + (i + k) % 1000 for k in range(100)]) for i in range(2048)])
+        call = c.method("Sequences/Embed").future(request, metadata=c.metadata(), timeout=PATIENCE)
+        until("they are open", lambda: info(c, "bible").sequences > 200)
+        call.cancel()
+        until("nothing is left", lambda: info(c, "bible").sequences == 0)
+
+
 @test("a contract without tokens needs hidden states, and labels that the graph has")
 def contracts(daemon):
     graph = '''npugraph 1
