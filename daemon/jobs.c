@@ -133,15 +133,32 @@ static void insert_job(struct ngd_jobs *jobs, struct ngd_job *job) NGD_REQUIRES(
     ngd_list_push_back(&jobs->queue, &job->link);
 }
 
-void ngd_jobs_add_for(struct ngd_jobs *jobs, struct ngd_job *job, uint64_t owner)
+static void add_locked(struct ngd_jobs *jobs, struct ngd_job *job, uint64_t owner) NGD_REQUIRES(jobs->lock)
 {
-    ngd_mutex_lock(&jobs->lock);
     job->owner = owner;
     job->turn = next_turn(jobs, owner);
     insert_job(jobs, job);
     jobs->pending++;
     ngd_cond_signal(&jobs->wake);
+}
+
+void ngd_jobs_add_for(struct ngd_jobs *jobs, struct ngd_job *job, uint64_t owner)
+{
+    ngd_mutex_lock(&jobs->lock);
+    add_locked(jobs, job, owner);
     ngd_mutex_unlock(&jobs->lock);
+}
+
+bool ngd_jobs_offer(struct ngd_jobs *jobs, struct ngd_job *job, uint64_t owner)
+{
+    bool idle;
+
+    ngd_mutex_lock(&jobs->lock);
+    idle = jobs->pending < jobs->n_threads;
+    if (idle)
+        add_locked(jobs, job, owner);
+    ngd_mutex_unlock(&jobs->lock);
+    return idle;
 }
 
 void ngd_jobs_add(struct ngd_jobs *jobs, struct ngd_job *job)

@@ -30,6 +30,8 @@ void ngd_jobs_destroy(struct ngd_jobs *jobs);
 void ngd_jobs_add(struct ngd_jobs *jobs, struct ngd_job *job);
 /* Adds the job in its owner's turn. Walks the queue. */
 void ngd_jobs_add_for(struct ngd_jobs *jobs, struct ngd_job *job, uint64_t owner);
+/* Adds the job only if a thread is free for it. For help that nobody waits for: it leaves no queue behind. */
+bool ngd_jobs_offer(struct ngd_jobs *jobs, struct ngd_job *job, uint64_t owner);
 /* True on a thread of any jobs, which may take long. */
 bool ngd_jobs_has_thread(void);
 uint32_t ngd_jobs_pending(struct ngd_jobs *jobs); /* queued and running jobs */

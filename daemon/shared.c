@@ -147,8 +147,8 @@ ngd_status_t ngd_shared_write(const struct ngd_shared_object *o, uint64_t offset
 /* ---- large ones, by two threads ---------------------------------------------------------------------------------- */
 
 /*
- * A range in pieces, which the caller and a job take one after the other. The caller returns when all are done. A job
- * that starts later finds none left, and touches nothing but this struct.
+ * A range in pieces, which the caller and a job take one after the other, if a thread is free for it. The caller
+ * returns when all are done. A job that starts later finds none left, and touches nothing but this struct.
  */
 struct split {
     struct ngd_job job;
@@ -209,7 +209,8 @@ ngd_status_t ngd_shared_move(const struct ngd_shared_object *o, bool write, uint
         return write ? ngd_shared_write(o, offset, data, n, diag) : ngd_shared_read(o, offset, data, n, diag);
     *s =
         (struct split){.job.fn = run_split, .o = o, .offset = offset, .n = n, .data = data, .write = write, .users = 2};
-    ngd_jobs_add_for(helper, &s->job, o->owner);
+    if (!ngd_jobs_offer(helper, &s->job, o->owner))
+        leave_split(s);
     move_pieces(s);
     while (atomic_load(&s->done) < n) /* the other's last piece */
         sched_yield();

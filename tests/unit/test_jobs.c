@@ -2,6 +2,7 @@
 #include "daemon/jobs.h"
 #include "tests/unit/unit.h"
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
@@ -113,5 +114,27 @@ START_TEST(slow_jobs_run_on_a_single_thread)
 }
 END_TEST
 
+START_TEST(offered_jobs_do_not_queue)
+{
+    struct ngd_job busy[2] = {{.fn = wait_for_gate}, {.fn = wait_for_gate}}, offered = {.fn = post};
+    struct ngd_jobs *jobs;
+
+    sem_init(&ran, 0, 0);
+    pthread_mutex_lock(&gate);
+    ck_assert_int_eq(ngd_jobs_create("jobs", 2, &jobs), NGD_OK);
+    ngd_jobs_add(jobs, &busy[0]);
+    ck_assert(ngd_jobs_offer(jobs, &busy[1], 1));
+    ck_assert(!ngd_jobs_offer(jobs, &offered, 2));
+    ck_assert_uint_eq(ngd_jobs_pending(jobs), 2);
+    pthread_mutex_unlock(&gate);
+    while (ngd_jobs_pending(jobs) > 0)
+        sched_yield();
+    ck_assert(ngd_jobs_offer(jobs, &offered, 2));
+    sem_wait(&ran);
+    ngd_jobs_destroy(jobs);
+    sem_destroy(&ran);
+}
+END_TEST
+
 UNIT_MAIN("daemon/jobs", owners_take_turns, jobs_without_an_owner_come_in_order, slow_jobs_leave_a_thread,
-          slow_jobs_run_on_a_single_thread)
+          slow_jobs_run_on_a_single_thread, offered_jobs_do_not_queue)
