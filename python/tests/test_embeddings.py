@@ -63,6 +63,14 @@ def test_a_client_embeds(daemon: Daemon, client: npugraph.Client, headless: Serv
         assert caught.value.reason == reason
     with pytest.raises(npugraph.InvalidArgument, match="have 192"):
         client.embed("bible", prompts, dimensions=SIZE + 1)
+    for wrong in (-1, (1 << 32) + 7):  # C's type would make other numbers of them
+        with pytest.raises(ValueError, match="dimensions"):
+            client.embed("bible", prompts, dimensions=wrong)
+    for prompt in ([5.9], "12"):
+        with pytest.raises(TypeError):
+            client.embed("bible", [prompt])  # type: ignore[list-item]
+        with pytest.raises(TypeError):
+            client.open("bible", prompt)  # type: ignore[arg-type]
     with pytest.raises(npugraph.FailedPrecondition) as refused:
         client.open("bare", prompts[0])
     assert refused.value.reason == "NO_GENERATION"

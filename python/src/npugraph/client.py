@@ -17,7 +17,7 @@ from ._library import call, finalize, hf_library, library, strings, text
 from .errors import Error
 from .graphs import Graph, ReplayStream
 from .memory import view_of, writable_view_of
-from .sequences import Sampling, Sequence, open_sequence
+from .sequences import Sampling, Sequence, open_sequence, tokens_of
 
 Progress = Callable[[int, int], None]
 POOLINGS = ("", "last", "mean")
@@ -287,7 +287,9 @@ class Client:
 
         `dimensions`: only the first so many numbers. `unit`: divided by their lengths, also if the model does not do that.
         """
-        tokens = [np.ascontiguousarray(list(prompt), np.int32) for prompt in prompts]
+        if not 0 <= dimensions < 1 << 32:
+            raise ValueError(f"dimensions is {dimensions}; it is 0 (all) or how many numbers an embedding has")
+        tokens = [tokens_of(prompt) for prompt in prompts]
         pointer = ctypes.POINTER(ctypes.c_int32)
         given = (_abi.npugraph_prompt * len(tokens))(
             *[_abi.npugraph_prompt(t.ctypes.data_as(pointer), len(t)) for t in tokens])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import operator
 import queue
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -87,8 +88,9 @@ def _mask(allowed: bytes | None) -> tuple[Any, int]:
     return ctypes.cast(ctypes.c_char_p(allowed), ctypes.POINTER(ctypes.c_uint8)), len(allowed or b"")
 
 
-def _tokens(values: Iterable[int]) -> Any:
-    return np.ascontiguousarray(list(values), np.int32)
+def tokens_of(values: Iterable[int]) -> Any:
+    """Returns an array that C can read. TypeError: one is no integer, which numpy would cut to one."""
+    return np.array([operator.index(value) for value in values], np.int32)
 
 
 class Sequence:
@@ -128,7 +130,7 @@ class Sequence:
         """
         params = _abi.npugraph_step_params()
         library().npugraph_step_params_init(ctypes.byref(params))
-        guesses = _tokens(draft)
+        guesses = tokens_of(draft)
         params.draft, params.n_draft = guesses.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)), len(guesses)
         params.forced = -1 if token is None else token
         params.want_logits = want_logits
@@ -226,7 +228,7 @@ class _Generation:
 def open_sequence(client: Client, model: str, prompt: Iterable[int], sampling: Sampling | None, logprobs: int | None,
                   allowed: bytes | None) -> Sequence:
     """Opens a sequence; see Client.open."""
-    tokens = _tokens(prompt)
+    tokens = tokens_of(prompt)
     params = _abi.npugraph_open_params()
     library().npugraph_open_params_init(ctypes.byref(params))
     chosen = sampling._c() if sampling else None
