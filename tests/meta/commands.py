@@ -93,6 +93,9 @@ def compare(page, completion, conf, page8):
     same("completion, globals", ctl_globals, set(OPTION.findall(re.search(r"'' \| help\) choices='([^']*)'", completion)[1])))
     same("npugraphd.conf.5", daemon_options, set(re.findall(r"^\.TP\n--([a-z-]+)", plain(conf), re.M)))
     same("npugraphd.8", daemon_own, set(OPTION.findall(plain(section(page8, "OPTIONS")))) - {"NAME"})
+    for name, roff in (("npugraphctl.1", page), ("npugraphd.conf.5", conf), ("npugraphd.8", page8)):
+        problems.extend(f"{name}: there is no {x}" for x in (".TH", ".SH NAME", ".SH DESCRIPTION", ".SH OPTIONS")
+                        if not re.search(rf"^{re.escape(x)}\b", roff, re.M))
     return problems
 
 
@@ -109,7 +112,7 @@ report.check("manual_pages_and_completion_have_each_command_and_option", compare
 # ---- the check itself: missing entries are found ------------------------------------------------------------------------
 
 MISSING = ((0, "\\-\\-temperature", "generate"), (0, ".B shares\n", "shares"), (0, "\\-\\-quiet", "OPTIONS"),
-           (1, "--kv-policy ", "load"), (1, " --tls-key", "globals"), (2, "\\-\\-slots\\", "slots"), (3, "\\-\\-print\\-config", "print-config"))
+           (1, "--kv-policy ", "load"), (1, " --tls-key", "globals"), (2, "\\-\\-slots\\", "slots"), (2, ".SH NAME\n", "SH NAME"), (3, "\\-\\-print\\-config", "print-config"))
 unseen = []
 for which, text, where in MISSING:
     changed = list(texts)
