@@ -105,12 +105,10 @@ static void send_or_stop(struct ngd_oip_item *item) NGD_REQUIRES(item->generatio
 
 void ngd_oip_generation_flush(struct ngd_oip_item *item)
 {
-    struct ngd_oip_generation *g = &item->generation;
-
-    ngd_mutex_lock(&g->lock);
-    if (g->n_waiting && ngd_call_unsent(item->infer.call) == 0)
+    ngd_mutex_lock(&item->generation.lock);
+    if (item->generation.n_waiting && ngd_call_unsent(item->infer.call) == 0)
         send_or_stop(item);
-    ngd_mutex_unlock(&g->lock);
+    ngd_mutex_unlock(&item->generation.lock);
 }
 
 /* ---- the course of a generation ---------------------------------------------------------------------------------- */
@@ -119,16 +117,15 @@ static void oip_token(void *user, struct ngd_seq *seq, int32_t token, uint32_t p
                       const struct ngd_logprobs *logprobs)
 {
     struct ngd_oip_item *item = user;
-    struct ngd_oip_generation *g = &item->generation;
 
     (void)seq;
     (void)position;
     (void)logprobs;
-    ngd_mutex_lock(&g->lock);
-    g->waiting[g->n_waiting++] = token;
+    ngd_mutex_lock(&item->generation.lock);
+    item->generation.waiting[item->generation.n_waiting++] = token;
     if (ngd_call_unsent(item->infer.call) == 0)
         send_or_stop(item);
-    ngd_mutex_unlock(&g->lock);
+    ngd_mutex_unlock(&item->generation.lock);
 }
 
 /* The last response has the tokens that are left. Without any it is empty, and is sent only to clients that asked for
@@ -137,17 +134,17 @@ static void oip_generated(void *user, struct ngd_seq *seq, const char *finish, n
                           const struct ngd_diag *diag)
 {
     struct ngd_oip_item *item = user;
-    struct ngd_oip_generation *g = &item->generation;
 
     (void)seq;
-    ngd_mutex_lock(&g->lock);
-    if (status == NGD_OK && g->lost == NGD_OK && (g->n_waiting || item->infer.q.params.empty_final))
-        g->lost = send_tokens(item, finish);
-    if (g->lost != NGD_OK) { /* the loss is the reason, also if the sequence was cancelled for it */
-        status = g->lost;
+    ngd_mutex_lock(&item->generation.lock);
+    if (status == NGD_OK && item->generation.lost == NGD_OK &&
+        (item->generation.n_waiting || item->infer.q.params.empty_final))
+        item->generation.lost = send_tokens(item, finish);
+    if (item->generation.lost != NGD_OK) { /* the loss is the reason, also if the sequence was cancelled for it */
+        status = item->generation.lost;
         diag = NULL;
     }
-    ngd_mutex_unlock(&g->lock);
+    ngd_mutex_unlock(&item->generation.lock);
     if (status == NGD_OK)
         ngd_oip_item_end(item);
     else

@@ -7,6 +7,7 @@ import base64
 import json
 import pathlib
 import subprocess
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -152,11 +153,11 @@ def test_what_a_model_does_not_do_is_400(server: Server, headless: Server) -> No
 
 
 def test_too_many_requests_are_429() -> None:
-    from npugraph.server.embed import REQUESTS_MAX, Embedder
+    from npugraph.server.embed import NUMBERS_MAX, UNIT, UNITS_MAX, Embedder, units
     from npugraph.server.problems import Problem
 
     class Held:
-        """A generator whose models are never found, until the test says so."""
+        """A generator, its link and its client, whose embeddings do not come until the test says so."""
 
         def __init__(self) -> None:
             from npugraph.server.metrics import Metrics
@@ -168,14 +169,22 @@ def test_too_many_requests_are_429() -> None:
                 tokenizer, name = TOKENIZER, "bible"
             return Model()
 
+        def models(self, name: str) -> list[Any]:
+            return [types.SimpleNamespace(embedding_size=4)]
+
+        def embed(self, name: str, prompts: list[Any], **_: object) -> Any:
+            return np.ones((len(prompts), 4), np.float32)
+
         async def call(self, function: Any) -> Any:
-            await self.free.wait()
-            return np.ones((1, 4), np.float32)
+            found = function(self)
+            if isinstance(found, np.ndarray):
+                await self.free.wait()
+            return found
 
     async def work() -> None:
         held: Any = Held()
         embedder = Embedder(held)
-        tasks = [asyncio.ensure_future(embedder.answer({"model": "bible", "input": "a"})) for _ in range(REQUESTS_MAX)]
+        tasks = [asyncio.ensure_future(embedder.answer({"model": "bible", "input": "a"})) for _ in range(UNITS_MAX)]
         await asyncio.sleep(0)
         with pytest.raises(Problem) as caught:
             await embedder.answer({"model": "bible", "input": "a"})
@@ -184,3 +193,8 @@ def test_too_many_requests_are_429() -> None:
         assert all(json.loads(made)["data"] for made in await asyncio.gather(*tasks))
 
     asyncio.run(work())
+    assert units(1, 4) == 1 and units(2048, 1024) == 1 + 2048 * 1024 // UNIT < UNITS_MAX
+    assert units(NUMBERS_MAX // 4096, 4096) <= UNITS_MAX  # the largest one can be answered
+    with pytest.raises(Problem) as caught:
+        units(NUMBERS_MAX // 4096 + 1, 4096)
+    assert caught.value.status == 400

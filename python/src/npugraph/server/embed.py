@@ -18,7 +18,9 @@ from .problems import bad
 if TYPE_CHECKING:
     from .generate import Generator
 
-REQUESTS_MAX = 32  # at the same time; each has a thread while the daemon computes
+UNITS_MAX = 32  # at the same time; a request has one, and one more for each UNIT numbers of its answer
+UNIT = 1 << 18  # numbers; 5 MB of JSON
+NUMBERS_MAX = 1 << 22  # of an answer
 BATCH = 256  # texts of a call of the daemon, whose answer is bounded
 
 _Rows = np.ndarray[Any, np.dtype[np.float32]]
@@ -32,29 +34,36 @@ def _encode(model: ServedModel, given: list[str | list[int]]) -> list[list[int]]
     return prompts
 
 
-def _answer(model: ServedModel, rows: _Rows, tokens: int, form: str) -> bytes:
-    def shown(row: _Rows) -> Any:
-        return base64.b64encode(row.astype("<f4").tobytes()).decode() if form == "base64" else row.tolist()
+def units(rows: int, size: int) -> int:
+    """Returns what an answer of so many embeddings counts."""
+    if rows * size > NUMBERS_MAX:
+        raise bad("input", f"has {rows} texts, whose embeddings have {rows * size} numbers; an answer has at most {NUMBERS_MAX}")
+    return 1 + rows * size // UNIT
 
-    data = [{"object": "embedding", "index": i, "embedding": shown(row)} for i, row in enumerate(rows)]
-    return encode_json({"object": "list", "data": data, "model": model.name,
-                        "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}).encode()
+
+def _answer(model: ServedModel, rows: _Rows, tokens: int, form: str) -> bytes:
+    """Writes row by row: a number is 32 bytes as an object of Python, and 4 as one of an array."""
+    def shown(index: int, row: _Rows) -> str:
+        numbers = base64.b64encode(row.astype("<f4").tobytes()).decode() if form == "base64" else row.tolist()
+        return encode_json({"object": "embedding", "index": index, "embedding": numbers})
+
+    rest = encode_json({"model": model.name, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}})
+    return ('{"object":"list","data":[' + ",".join(shown(i, row) for i, row in enumerate(rows)) + "]," + rest[1:]).encode()
 
 
 class Embedder:
     """Answers requests with the daemon's models."""
 
     def __init__(self, generator: Generator) -> None:
-        self._generator, self._gate = generator, Gate(REQUESTS_MAX, "requests for embeddings")
+        self._generator, self._gate = generator, Gate(UNITS_MAX, "requests for embeddings")
 
     async def answer(self, body: Any) -> bytes:
         values = read(body, "embeddings")
         model = self._generator.model(values["model"])
         watch = Watch(self._generator.metrics, model.name)
-        with self._gate.pass_with(1), self._generator.metrics.running.labels(model.name).track_inprogress():
+        weight = units(len(values["input"]), await self._size(model, values["dimensions"] or 0))
+        with self._gate.pass_with(weight), self._generator.metrics.running.labels(model.name).track_inprogress():
             prompts = await asyncio.to_thread(_encode, model, values["input"])
-            if values["dimensions"]:
-                await self._check_dimensions(model, values["dimensions"])
             rows = [await self._embed(model, prompts[at:at + BATCH], values["dimensions"] or 0)
                     for at in range(0, len(prompts), BATCH)]
             tokens = sum(map(len, prompts))
@@ -62,10 +71,12 @@ class Embedder:
         watch.end(tokens, 0, ["embedding"])
         return made
 
-    async def _check_dimensions(self, model: ServedModel, dimensions: int) -> None:
+    async def _size(self, model: ServedModel, dimensions: int) -> int:
+        """Returns the numbers of an embedding; 0: the model has none, which the daemon says when it is asked for one."""
         found = (await self._generator.link.call(lambda client: client.models(model.name)))[0]
         if found.embedding_size and dimensions > found.embedding_size:
             raise bad("dimensions", f"is {dimensions}; embeddings of {model.name} have {found.embedding_size} numbers")
+        return dimensions or found.embedding_size
 
     async def _embed(self, model: ServedModel, prompts: list[list[int]], dimensions: int) -> _Rows:
         """Returns rows of the length 1, as OpenAI's are."""
