@@ -65,12 +65,17 @@ def right():
             assert c.call("Admin/ListSessions", pb.ListSessionsRequest()).sessions[0].identity == "tls-dns:plain.example.org"
 
 
-@test("with optional certificates, a client without one needs a token for each call, and one with a certificate does not")
-def optional():
-    file = SCRATCH / "tls-tokens"
-    token = "npugraph_" + secrets.token_urlsafe(32)
+def token_file():
+    """Writes a token-file. Returns its path, and the token of token:trainer."""
+    file, token = SCRATCH / "tls-tokens", "npugraph_" + secrets.token_urlsafe(32)
     file.write_text(f"trainer  sha256:{hashlib.sha256(token.encode()).hexdigest()}  never\n")
     file.chmod(0o600)
+    return file, token
+
+
+@test("with optional certificates, a client without one needs a token for each call, and one with a certificate does not")
+def optional():
+    file, token = token_file()
     server = OPTIONS[:2]
     status = pb.StatusRequest()
     for more in ([], OPTIONS[2:]):  # without authorities, and with them
@@ -107,10 +112,7 @@ def nobody(d, source):
 
 @test("connections without a certificate and a token keep nobody out, and end")
 def strangers():
-    file = SCRATCH / "tls-tokens"
-    token = "npugraph_" + secrets.token_urlsafe(32)
-    file.write_text(f"trainer  sha256:{hashlib.sha256(token.encode()).hexdigest()}  never\n")
-    file.chmod(0o600)
+    file, token = token_file()
     with Daemon(*OPTIONS, "--tls-client-certificate=optional", f"--token-file={file}", "--max-connections=16", listen="127.0.0.1:0") as d:
         with client(d, credentials(), bearer=token) as first:
             strangers = [nobody(d, f"127.0.0.{i}") for i in range(2, 22)]  # each from another address
@@ -127,10 +129,8 @@ def strangers():
 
 @test("a reload that requires certificates ends connections without one")
 def required_again():
-    tokens, config = SCRATCH / "tls-tokens", SCRATCH / "tls.conf"
-    token = "npugraph_" + secrets.token_urlsafe(32)
-    tokens.write_text(f"trainer  sha256:{hashlib.sha256(token.encode()).hexdigest()}  never\n")
-    tokens.chmod(0o600)
+    tokens, token = token_file()
+    config = SCRATCH / "tls.conf"
     settings = "".join(option[2:].replace("=", " = ", 1) + "\n" for option in OPTIONS) + f"token-file = {tokens}\n"
     config.write_text(settings + "tls-client-certificate = optional\n")
     with Daemon(f"--config={config}", listen="127.0.0.1:0") as d:
