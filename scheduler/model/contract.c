@@ -10,6 +10,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#define HIDDEN_MAX (1 << 20) /* elements */
+
 const struct ngd_role_info ngd_role_infos[NGD_ROLE_MAX] = {
     [NGD_ROLE_TOKENS] = {"tokens", NGD_ROLE_INPUT, NGD_PER_ROW, NGD_I32},
     [NGD_ROLE_POSITIONS] = {"positions", NGD_ROLE_INPUT, NGD_PER_ROW, NGD_I32},
@@ -357,6 +359,18 @@ void ngd_contract_no_roles(struct ngd_roles *roles_p)
         roles_p->index[role] = -1;
 }
 
+static ngd_status_t take_hidden_size(struct check *c)
+{
+    const int64_t size = role_value(c, NGD_ROLE_OUTPUT, c->roles.index[NGD_ROLE_HIDDEN])->type.dims[1];
+
+    if (size > HIDDEN_MAX)
+        return ngd_diag_set(c->diag, NGD_ERR_MODEL_CONTRACT,
+                            "hidden_output has %" PRId64 " elements for each row; at most %d are allowed", size,
+                            HIDDEN_MAX);
+    c->roles.hidden_size = (uint32_t)size;
+    return NGD_OK;
+}
+
 ngd_status_t ngd_contract_resolve(const struct ngd_model_params *params, bool decode, struct ngd_roles *roles_p,
                                   struct ngd_diag *diag)
 {
@@ -387,7 +401,7 @@ ngd_status_t ngd_contract_resolve(const struct ngd_model_params *params, bool de
                                      role_value(&c, ngd_role_infos[role].kind, index));
     }
     if (!status && c.roles.index[NGD_ROLE_HIDDEN] >= 0)
-        c.roles.hidden_size = (uint32_t)role_value(&c, NGD_ROLE_OUTPUT, c.roles.index[NGD_ROLE_HIDDEN])->type.dims[1];
+        status = take_hidden_size(&c);
     if (!status)
         status = check_sampling_roles(&c);
     if (!status)

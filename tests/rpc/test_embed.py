@@ -291,6 +291,10 @@ graph "states" {
                                    (dict(hidden_output="hidden", token_output="token"), "token_output")):
             got = refused("MODEL_CONTRACT", "INVALID_ARGUMENT", register, "none", **contract)
             assert mentions in got.text, got.text
+        small, prefill = prefill, c.register(graph.replace('"wide" = %a', '"huge" = %h').replace(
+            '  return', '  %s = aten.slice.Tensor(%y) {dim=1, end=1}\n  %h = aten.expand(%s) {size=[T, 4294967304]}\n  return'), bound).graph
+        assert "1048576" in refused("MODEL_CONTRACT", "INVALID_ARGUMENT", register, "none", hidden_output="huge").text
+        prefill = small
         c.write(bound["e"], struct.pack("<192f", *[math.sin(i) for i in range(192)]))
         for pooling in (pb.POOLING_UNSPECIFIED, pb.POOLING_MEAN):
             model = register(f"own-{pooling}", hidden_output="hidden", pooling=pooling).model
