@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Installs the Debian packages that are missing: scripts/deps.sh [build] [test] [ci] [cross] [package]
+# Installs the Debian packages that are missing: scripts/deps.sh [build] [test] [ci] [cross] [python] [package]
 # Says what it installs, and nothing when all is there.
 set -eu
 
@@ -20,6 +20,8 @@ tests=(check python3 python3-jinja2 python3-grpcio python3-grpc-tools python3-pr
 ci=(clang clang-format libclang-rt-14-dev git python3-numpy python3-yaml zsh fish)
 # (cross) a compiler and an emulator for aarch64; scripts/cross-aarch64.sh unpacks the libraries itself.
 cross=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static)
+# (python) the virtual environment of check-python; pip installs the rest.
+python=(python3-venv)
 # (package) Debian packages, their check, and a bare system to install them in.
 package=(git dpkg-dev debhelper lintian debootstrap)
 
@@ -30,9 +32,10 @@ for group in "${@:-build}"; do
     test) wanted+=("${tests[@]}") ;;
     ci) wanted+=("${ci[@]}") ;;
     cross) wanted+=("${cross[@]}") ;;
+    python) wanted+=("${python[@]}") ;;
     package) wanted+=("${package[@]}") ;;
     *)
-        echo "deps.sh: unknown group $group; allowed: build, test, ci, cross, package" >&2
+        echo "deps.sh: unknown group $group; allowed: build, test, ci, cross, python, package" >&2
         exit 2
         ;;
     esac
