@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #define ELEMENTS 16
@@ -35,19 +34,6 @@ struct replayer {
     struct samples all;
 };
 
-/* Returns a port that was free a moment ago. */
-static int free_port(void)
-{
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof(at);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    if (fd < 0 || bind(fd, (struct sockaddr *)&at, len) != 0 || getsockname(fd, (struct sockaddr *)&at, &len) != 0)
-        bench_fail("no port is free");
-    close(fd);
-    return ntohs(at.sin_port);
-}
-
 static void open_replayer(struct replayer *r, const char *dir, bool tcp, const char *guard, const char *poll,
                           const char *daemon)
 {
@@ -59,7 +45,7 @@ static void open_replayer(struct replayer *r, const char *dir, bool tcp, const c
     if (daemon)
         setenv("NPUGRAPHD", daemon, 1);
     if (tcp) {
-        snprintf(listen, sizeof(listen), "tcp:127.0.0.1:%d", free_port());
+        snprintf(listen, sizeof(listen), "tcp:127.0.0.1:%d", bench_free_port());
         extra[n++] = "--listen";
         extra[n++] = listen;
         extra[n++] = "--allow-plaintext=yes";

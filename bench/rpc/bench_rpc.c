@@ -2,9 +2,11 @@
 #include "bench/rpc/bench_rpc.h"
 
 #include <dirent.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 void bench_fail(const char *fmt, ...)
@@ -125,4 +127,16 @@ void bench_dir_remove(char *dir)
     if (rmdir(dir) != 0)
         fprintf(stderr, "%s stays\n", dir);
     free(dir);
+}
+
+int bench_free_port(void)
+{
+    struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    socklen_t n = sizeof(addr);
+
+    if (fd < 0 || bind(fd, (struct sockaddr *)&addr, n) != 0 || getsockname(fd, (struct sockaddr *)&addr, &n) != 0)
+        bench_fail("no port of 127.0.0.1 can be had");
+    close(fd);
+    return ntohs(addr.sin_port);
 }

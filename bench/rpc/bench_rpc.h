@@ -72,6 +72,9 @@ void bench_checkpoint_write(const char *dir, const struct bench_shape *shape);
  */
 uint64_t bench_decode_bytes(const struct bench_shape *shape);
 
+/* Returns a port of 127.0.0.1 that was free a moment ago. */
+int bench_free_port(void);
+
 /* Creates a directory for the program's files below $TMPDIR or /tmp. bench_dir_remove removes it with its files. */
 char *bench_dir_make(void);
 void bench_dir_remove(char *dir);

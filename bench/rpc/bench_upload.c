@@ -9,26 +9,12 @@
 #include "tests/models/live.h"
 
 #include <inttypes.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #define MESSAGE ((uint64_t)1 << 20) /* as libnpugraph cuts a tensor */
-
-static int free_port(void)
-{
-    struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    socklen_t n = sizeof(addr);
-
-    if (fd < 0 || bind(fd, (struct sockaddr *)&addr, n) != 0 || getsockname(fd, (struct sockaddr *)&addr, &n) != 0)
-        bench_fail("no port of 127.0.0.1 can be had");
-    close(fd);
-    return ntohs(addr.sin_port);
-}
 
 struct transfer {
     struct npugraph_client *client;
@@ -121,7 +107,7 @@ int main(int argc, char **argv)
     if (serves != NULL)
         bare_serve(serves);
     dir = bench_dir_make();
-    snprintf(listen, sizeof(listen), "tcp:127.0.0.1:%d", free_port());
+    snprintf(listen, sizeof(listen), "tcp:127.0.0.1:%d", bench_free_port());
     live_start(&live, dir, extra);
     if (local)
         snprintf(t.bare, sizeof(t.bare), "%s/bare", dir);
