@@ -13,8 +13,9 @@ EXTRA_DIST += check-python scripts/python-abi.py python/README.md python/pyproje
 	python/src/npugraph/server/metrics.py python/src/npugraph/server/models.py python/src/npugraph/server/problems.py \
 	python/src/npugraph/server/texts.py \
 	python/src/npugraph/torch/__init__.py python/src/npugraph/torch/backend.py python/src/npugraph/torch/connection.py \
-	python/src/npugraph/torch/operators.py python/src/npugraph/torch/options.py python/src/npugraph/torch/runner.py \
+	python/src/npugraph/torch/formulas.py python/src/npugraph/torch/images.py python/src/npugraph/torch/operators.py python/src/npugraph/torch/options.py python/src/npugraph/torch/runner.py \
 	python/src/npugraph/torch/shapes.py python/src/npugraph/torch/translate.py python/src/npugraph/torch/values.py \
-	python/tests/conftest.py python/tests/schemas.py python/tests/serving.py python/tests/test_aio.py python/tests/test_embeddings.py \
+	python/tests/conftest.py python/tests/core_operators.py python/tests/schemas.py python/tests/serving.py python/tests/test_aio.py python/tests/test_embeddings.py \
 	python/tests/test_guided.py python/tests/test_client.py python/tests/test_compile.py python/tests/test_oip.py \
+	python/tests/test_core_operators.py python/tests/test_images.py \
 	python/tests/test_server.py python/tests/test_server_fuzz.py python/tests/test_tools.py python/bench/guided.py python/bench/server.py

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._decomp import core_aten_decompositions
+from torch._decomp import core_aten_decompositions, decomposition_table
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch.fx import GraphModule
@@ -18,10 +18,10 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 from ..errors import GraphRefused, Unsupported
-from .operators import HANDLERS
 from .options import Options, parse_options
 from .runner import Runner
 from .translate import Missing, Translator, is_copy_back
+from .values import HANDLERS
 
 SMALLEST_PART = 4  # operators; fewer are not worth a call
 _numbers = itertools.count()
@@ -59,10 +59,17 @@ def _fullgraph() -> bool:
         return False
 
 
+# Core operators that PyTorch can take apart too.
+_TAKEN_APART = ("_native_batch_norm_legit", "_native_batch_norm_legit_no_training", "native_group_norm", "grid_sampler_2d")
+
+
 @functools.cache
 def _decompositions() -> dict[Any, Any]:
     """Returns PyTorch's decompositions to core operators, without those of operators that the daemon has."""
     table = dict(core_aten_decompositions())
+    for packet in (getattr(torch.ops.aten, name) for name in _TAKEN_APART):
+        table |= {overload: decomposition_table[overload] for name in packet.overloads()
+                  if (overload := getattr(packet, name)) in decomposition_table}
     for operator in list(table):
         name = str(operator).removesuffix(".default")
         if name in HANDLERS:

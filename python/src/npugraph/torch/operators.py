@@ -7,57 +7,16 @@ result, or a list of them. The daemon has no type promotion, so operands are cas
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from .shapes import Unsupported
-from .values import FLOATS, Value, Writer, float_or_int
-
-Handler = Callable[..., Any]
-HANDLERS: dict[str, Handler] = {}
-
-
-def handles(*names: str) -> Callable[[Handler], Handler]:
-    def register(function: Handler) -> Handler:
-        for name in names:
-            HANDLERS["aten." + name] = function
-        return function
-    return register
-
-
-class Node:
-    """The FX node that a handler translates."""
-
-    def __init__(self, fx: Any, values: dict[Any, Any]) -> None:
-        self.fx = fx
-        self.values = values  # of the nodes before it
-        self.name = str(fx.target).removesuffix(".default")
-
-    @property
-    def out(self) -> Any:
-        """The fake tensor of the result; of several results, a list."""
-        return self.fx.meta["val"]
-
-
-def _product(sizes: Any) -> Any:
-    total: Any = 1
-    for size in sizes:
-        total = total * size
-    return total
+from .values import FLOATS, Node, Value, Writer, expanded, float_or_int, handles, lifts, product, same
 
 
 def _dim(dim: int, rank: int) -> int:
     return dim + rank if dim < 0 else dim
-
-
-def _same(a: Any, b: Any) -> bool:
-    """Whether two sizes are known to be equal. Adds no guard."""
-    if isinstance(a, torch.SymInt) or isinstance(b, torch.SymInt):
-        return str(a) == str(b)
-    return bool(a == b)
 
 
 # ---- elementwise ----------------------------------------------------------------------------------------------------
@@ -69,6 +28,8 @@ def _unary(w: Writer, node: Node, x: Value) -> Value:
     if out.dtype not in FLOATS:
         if node.name in ("aten.floor", "aten.ceil", "aten.round", "aten.trunc"):
             return x
+        if node.name == "aten.sign" and out.dtype == torch.bool:
+            return x
         if node.name not in ("aten.neg", "aten.abs", "aten.relu", "aten.sign") or out.dtype == torch.bool:
             raise Unsupported(f"{node.name} of {out.dtype}")
     return w.op(node.name, [w.cast(x, out.dtype)], out.dtype, out.shape)
@@ -77,72 +38,6 @@ def _unary(w: Writer, node: Node, x: Value) -> Value:
 @handles("logical_not", "isnan", "isinf", "bitwise_not")
 def _predicate(w: Writer, node: Node, x: Value) -> Value:
     return w.op(node.name, [x], node.out.dtype, node.out.shape)
-
-
-@handles("log1p", "expm1", "log10", "tan", "elu", "fmod.Scalar", "fmod.Tensor")
-def _composed(w: Writer, node: Node, x: Value, *arguments: Any) -> Value:
-    """Operators that are formulas of others. Floats are computed in f32."""
-    out, word = node.out, node.name.split(".")[1]
-    if word == "fmod":
-        return _fmod(w, out, x, arguments[0])
-    if out.dtype not in FLOATS:
-        raise Unsupported(f"{node.name} of {out.dtype}")
-    f = Formula(w, out.shape)
-    x = w.cast(x, torch.float32)
-    if word == "log1p":
-        y = f.log1p(x)
-    elif word == "expm1":
-        y = f.expm1(x)
-    elif word == "tan":
-        y = f("aten.div.Tensor", f("aten.sin", x), f("aten.cos", x))
-    elif word == "elu":
-        given: list[float] = [*arguments, *(1.0, 1.0, 1.0)[len(arguments):]]
-        alpha, scale, inner = given
-        low = f.by(f.expm1(f.by(x, inner)), alpha * scale)
-        y = f.where("gt", x, 0, f.by(x, scale), low)
-    else:
-        y = f.by(f("aten.log", x), 1 / math.log(10))
-    return w.cast(y, out.dtype)
-
-
-class Formula:
-    """Writes f32 operators of one shape."""
-
-    def __init__(self, w: Writer, shape: Any) -> None:
-        self.w, self.shape = w, shape
-
-    def __call__(self, name: str, *operands: Value, **attributes: Any) -> Value:
-        return self.w.op(name, operands, torch.float32, self.shape, **attributes)
-
-    def by(self, x: Value, factor: float) -> Value:
-        return x if factor == 1 else self("aten.mul.Scalar", x, other=float(factor))
-
-    def where(self, comparison: str, x: Value, other: float, yes: Value, no: Value) -> Value:
-        condition = self.w.op(f"aten.{comparison}.Scalar", [x], torch.bool, self.shape, other=other)
-        return self("aten.where.self", condition, yes, no)
-
-    def log1p(self, x: Value) -> Value:
-        """log(1 + x): the quotient corrects what 1 + x rounds off."""
-        u = self("aten.add.Scalar", x, other=1)
-        corrected = self("aten.mul.Tensor", self("aten.log", u), self("aten.div.Tensor", x, self("aten.sub.Scalar", u, other=1)))
-        infinite = self.where("eq", u, math.inf, u, corrected)
-        return self.where("eq", u, 1, x, self.where("eq", u, 0, self("aten.log", u), infinite))
-
-    def expm1(self, x: Value) -> Value:
-        """exp(x) - 1: likewise."""
-        u = self("aten.exp", x)
-        less = self("aten.sub.Scalar", u, other=1)
-        corrected = self("aten.div.Tensor", self("aten.mul.Tensor", less, x), self("aten.log", u))
-        far = self.where("gt", x, 1, less, self.where("lt", x, -1, less, corrected))
-        return self.where("eq", u, 1, x, far)
-
-
-def _fmod(w: Writer, out: Any, a: Value, b: Any) -> Value:
-    if out.dtype in FLOATS or out.dtype == torch.bool:
-        raise Unsupported(f"aten.fmod of {out.dtype}")
-    a, b = (w.cast(v, out.dtype) if isinstance(v, Value) else _scalar_value(w, v, out.dtype) for v in (a, b))
-    times = w.op("aten.div.Tensor_mode", [a, b], out.dtype, out.shape, rounding_mode="trunc")
-    return w.op("aten.sub.Tensor", [a, w.op("aten.mul.Tensor", [times, b], out.dtype, out.shape)], out.dtype, out.shape)
 
 
 @handles("gelu")
@@ -168,7 +63,8 @@ def _clamp(w: Writer, node: Node, x: Value, low: Any = None, high: Any = None) -
 def _clamp_tensor(w: Writer, node: Node, x: Value, low: Value | None = None, high: Value | None = None) -> Value:
     out = node.out
     x = w.cast(x, out.dtype)
-    for bound, name in ((low, "aten.maximum"), (high, "aten.minimum")):
+    largest, least = ("aten.maximum", "aten.minimum") if x.dtype != torch.bool else ("aten.logical_or", "aten.logical_and")
+    for bound, name in ((low, largest), (high, least)):
         if bound is not None:
             x = w.op(name, [x, w.cast(bound, out.dtype)], out.dtype, _broadcast(x.shape, bound.shape))
     return x
@@ -177,7 +73,7 @@ def _clamp_tensor(w: Writer, node: Node, x: Value, low: Value | None = None, hig
 def _broadcast(a: Any, b: Any) -> list[Any]:
     n = max(len(a), len(b))
     left, right = [1] * (n - len(a)) + list(a), [1] * (n - len(b)) + list(b)
-    return [y if _same(x, 1) else x for x, y in zip(left, right, strict=True)]
+    return [y if same(x, 1) else x for x, y in zip(left, right, strict=True)]
 
 
 _WITH_SCALAR = {"add", "sub", "mul", "div", "remainder", "floor_divide", "eq", "ne", "lt", "le", "gt", "ge"}
@@ -226,10 +122,10 @@ def _binary(w: Writer, node: Node, a: Any, b: Any, alpha: Any = 1) -> Value:
     dtype = _computed_in(a, b) if out.dtype == torch.bool else out.dtype
     if any(_wraps(v, dtype) for v in (a, b)) or (word == "floor_divide" and dtype in HALVES):
         raise Unsupported(f"{node.name} of {dtype} with these operands")
-    if word in ("add", "sub", "mul") and dtype == torch.bool:
+    if dtype == torch.bool:
         if word == "sub":
             raise Unsupported("aten.sub of bool")
-        word = "logical_or" if word == "add" else "logical_and"
+        word = {"add": "logical_or", "mul": "logical_and", "maximum": "logical_or", "minimum": "logical_and"}.get(word, word)
     if isinstance(a, Value) and not isinstance(b, Value) and word in _WITH_SCALAR and dtype != torch.bool:
         extra = {"alpha": float_or_int(alpha)} if alpha != 1 else {}
         other = float(b) if dtype in FLOATS and isinstance(b, bool) else float_or_int(b)
@@ -295,15 +191,16 @@ def _identity(w: Writer, node: Node, x: Value, **_: Any) -> Value:
     return x
 
 
+@handles("native_dropout")
+def _no_dropout(w: Writer, node: Node, x: Value, p: float, train: bool | None) -> list[Value]:
+    if train is not False and p:
+        raise Unsupported("aten.native_dropout while training: it draws numbers")
+    return [x, w.full(torch.bool, x.shape, True)]
+
+
 @handles("copy")
 def _copy(w: Writer, node: Node, x: Value, source: Value, non_blocking: bool = False) -> Value:
     return expanded(w, w.cast(source, x.dtype), x.shape)
-
-
-def expanded(w: Writer, x: Value, shape: Any) -> Value:
-    if len(x.shape) == len(shape) and all(map(_same, x.shape, shape)):
-        return x
-    return w.view("aten.expand", x, shape, size=list(shape))
 
 
 # ---- matrices -------------------------------------------------------------------------------------------------------
@@ -351,13 +248,13 @@ def _attention(w: Writer, node: Node, query: Value, key: Value, value: Value, dr
                is_causal: bool = False, attn_mask: Value | None = None, scale: float | None = None) -> list[Any]:
     if dropout_p:
         raise Unsupported("attention with dropout")
-    if any(user.target is not operator.getitem or user.args[1] != 0 for user in node.fx.users):
+    if node.uses(1):
         raise Unsupported("the second result of aten._scaled_dot_product_flash_attention_for_cpu")
     key, value = _shared_heads(node, 1, key), _shared_heads(node, 2, value)
     extra: dict[str, Any] = {"is_causal": True} if is_causal else {}
     if scale is not None:
         extra["scale"] = float(scale)
-    if not _same(query.shape[1], key.shape[1]):
+    if not same(query.shape[1], key.shape[1]):
         extra["enable_gqa"] = True
     out = node.out[0]
     return [w.op("aten.scaled_dot_product_attention", [query, key, value, *([attn_mask] if attn_mask else [])], query.dtype,
@@ -377,7 +274,7 @@ def _shared_heads(node: Node, argument: int, x: Value) -> Value:
         fx = fx.args[0]
     found = node.values.get(fx) if isinstance(fx, torch.fx.Node) else None
     fits = (isinstance(found, Value) and len(found.shape) == 4
-            and all(_same(found.shape[d], x.shape[d]) for d in (0, 2, 3)))
+            and all(same(found.shape[d], x.shape[d]) for d in (0, 2, 3)))
     return found if fits and isinstance(found, Value) else x
 
 
@@ -388,7 +285,8 @@ def _sum_dim(w: Writer, node: Node, x: Value, dim: Any = None, keepdim: bool = F
     out = node.out
     if node.name == "aten.mean.dim" or out.dtype in FLOATS:
         x = w.cast(x, out.dtype)
-    return w.op(node.name, [x], out.dtype, out.shape, dim=_dims(dim), keepdim=keepdim)
+    summed = out.dtype if out.dtype in FLOATS else torch.int64
+    return w.cast(w.op(node.name, [x], summed, out.shape, dim=_dims(dim), keepdim=keepdim), out.dtype)
 
 
 def _dims(dim: Any) -> list[int]:
@@ -405,6 +303,11 @@ def _sum(w: Writer, node: Node, x: Value, dtype: Any = None) -> Value:
 @handles("amax", "amin", "max", "min", "any", "all", "any.dim", "any.dims", "all.dim", "all.dims")
 def _extreme(w: Writer, node: Node, x: Value, dim: Any = (), keepdim: bool = False) -> Value:
     out = node.out
+    if x.dtype == torch.bool and "a" + node.name.split(".")[1][-3:] in ("amax", "amin"):
+        word = "any" if "max" in node.name else "all"
+        if not dim:
+            return w.reshape(w.op(f"aten.{word}", [x], torch.bool, ()), out.shape)
+        return w.op(f"aten.{word}.dims", [x], torch.bool, out.shape, dim=_dims(dim), keepdim=keepdim)
     if node.name in ("aten.max", "aten.min", "aten.any", "aten.all"):
         return w.op(node.name, [x], out.dtype, ())
     if node.name in ("aten.any.dim", "aten.all.dim"):
@@ -413,16 +316,24 @@ def _extreme(w: Writer, node: Node, x: Value, dim: Any = (), keepdim: bool = Fal
 
 
 @handles("max.dim", "min.dim")
+@lifts
 def _max_dim(w: Writer, node: Node, x: Value, dim: int, keepdim: bool = False) -> list[Value]:
     out, word = node.out[0], node.name[5:8]
-    return [w.op(f"aten.a{word}", [x], x.dtype, out.shape, dim=[dim], keepdim=keepdim),
-            w.op(f"aten.arg{word}", [x], torch.int64, out.shape, dim=dim, keepdim=keepdim)]
+    numbers = _numbers(w, x)
+    return [w.cast(w.op(f"aten.a{word}", [numbers], numbers.dtype, out.shape, dim=[dim], keepdim=keepdim), x.dtype),
+            w.op(f"aten.arg{word}", [numbers], torch.int64, out.shape, dim=dim, keepdim=keepdim)]
+
+
+def _numbers(w: Writer, x: Value) -> Value:
+    """Returns booleans as numbers, which can be ordered."""
+    return w.cast(x, torch.uint8) if x.dtype == torch.bool else x
 
 
 @handles("argmax", "argmin")
+@lifts
 def _argmax(w: Writer, node: Node, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
     if dim is None:
-        flat = w.reshape(x, [_product(x.shape)])
+        flat = w.reshape(x, [product(x.shape)])
         return w.reshape(w.op(node.name, [flat], torch.int64, (), dim=0), node.out.shape)
     return w.op(node.name, [x], torch.int64, node.out.shape, dim=dim, keepdim=keepdim)
 
@@ -440,22 +351,78 @@ def _var(w: Writer, node: Node, x: Value, dim: Any = None, correction: Any = 1, 
     return values if len(values) > 1 else values[0]
 
 
+@handles("prod")
+def _prod_of_all(w: Writer, node: Node, x: Value, dtype: Any = None) -> Value:
+    flat = w.reshape(w.cast(x, node.out.dtype), [product(x.shape)])
+    return w.op("aten.prod.dim_int", [flat], node.out.dtype, (), dim=0)
+
+
+@handles("var.dim")
+def _var_dim(w: Writer, node: Node, x: Value, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Value:
+    return w.op("aten.var.correction", [x], x.dtype, node.out.shape, dim=_dims(dim), correction=int(unbiased), keepdim=keepdim)
+
+
+@handles("_cdist_forward")
+def _cdist(w: Writer, node: Node, a: Value, b: Value, p: float, mode: Any = None) -> Value:
+    out, rank = node.out, len(node.out.shape)
+    rows = w.reshape(a, [*a.shape[:-1], 1, a.shape[-1]])
+    columns = w.reshape(b, [*b.shape[:-2], 1, *b.shape[-2:]])
+    shape = [*out.shape, a.shape[-1]]
+    return _norm(w, node, w.op("aten.sub.Tensor", [expanded(w, rows, shape), expanded(w, columns, shape)], a.dtype, shape), p, rank)
+
+
+@handles("_pdist_forward")
+def _pdist(w: Writer, node: Node, x: Value, p: float = 2) -> Value:
+    n, out = x.shape[0], node.out
+    if type(n) is not int:
+        raise Unsupported("aten._pdist_forward of a dynamic number of rows")
+    pairs = [w.constant(torch.tensor(rows, dtype=torch.int64)) for rows in
+             ([i for i in range(n) for _ in range(i + 1, n)], [j for i in range(n) for j in range(i + 1, n)])]
+    a, b = (w.op("aten.index_select", [x, rows], x.dtype, [out.shape[0], x.shape[1]], dim=0) for rows in pairs)
+    return _norm(w, node, w.op("aten.sub.Tensor", [a, b], x.dtype, a.shape), p, 1)
+
+
+def _norm(w: Writer, node: Node, x: Value, p: float, dim: int) -> Value:
+    """Returns the p-norm of the last dimension."""
+    out = node.out
+    if x.dtype not in FLOATS:
+        raise Unsupported(f"{node.name} of {x.dtype}")
+    x = w.op("aten.abs", [x], x.dtype, x.shape)
+    if math.isinf(p):
+        return w.op("aten.amax", [x], x.dtype, out.shape, dim=[dim], keepdim=False)
+    if p == 0:
+        x = w.cast(w.op("aten.ne.Scalar", [x], torch.bool, x.shape, other=0), x.dtype)
+    elif p != 1:
+        x = w.op("aten.pow.Tensor_Scalar", [x], x.dtype, x.shape, exponent=float(p))
+    total = w.op("aten.sum.dim_IntList", [x], x.dtype, out.shape, dim=[dim], keepdim=False)
+    return total if p in (0, 1) else w.op("aten.pow.Tensor_Scalar", [total], x.dtype, out.shape, exponent=1 / p)
+
+
 @handles("cumsum")
+@lifts
 def _cumsum(w: Writer, node: Node, x: Value, dim: int, dtype: Any = None) -> Value:
-    return w.op("aten.cumsum", [w.cast(x, node.out.dtype)], node.out.dtype, node.out.shape, dim=dim)
+    out = node.out
+    summed = out.dtype if out.dtype in FLOATS else torch.int64
+    return w.cast(w.op("aten.cumsum", [w.cast(x, out.dtype)], summed, out.shape, dim=dim), out.dtype)
 
 
 @handles("topk")
+@lifts
 def _topk(w: Writer, node: Node, x: Value, k: int, dim: int = -1, largest: bool = True, _sorted: bool = True) -> list[Value]:
-    out = node.out[0]
-    return w.node("aten.topk", [x], [(x.dtype, out.shape), (torch.int64, out.shape)], k=k, dim=dim, largest=largest)
+    return _largest(w, node, x, k, dim, largest)
+
+
+def _largest(w: Writer, node: Node, x: Value, k: Any, dim: int, largest: bool) -> list[Value]:
+    out, numbers = node.out[0], _numbers(w, x)
+    values, places = w.node("aten.topk", [numbers], [(numbers.dtype, out.shape), (torch.int64, out.shape)], k=k, dim=dim,
+                            largest=largest)
+    return [w.cast(values, x.dtype), places]
 
 
 @handles("sort", "sort.stable")
+@lifts
 def _sort(w: Writer, node: Node, x: Value, dim: int = -1, descending: bool = False, stable: Any = None) -> list[Value]:
-    out = node.out[0]
-    return w.node("aten.topk", [x], [(x.dtype, out.shape), (torch.int64, out.shape)], k=x.shape[dim], dim=dim,
-                  largest=descending)
+    return _largest(w, node, x, x.shape[dim], dim, descending)
 
 
 # ---- indexing -------------------------------------------------------------------------------------------------------
@@ -493,11 +460,14 @@ def _select(w: Writer, node: Node, x: Value, dim: int, index: int) -> Value:
 
 
 @handles("gather")
+@lifts
 def _gather(w: Writer, node: Node, x: Value, dim: int, index: Value, sparse_grad: bool = False) -> Value:
+    index = w.cast(index, torch.int64) if index.dtype == torch.uint8 else index
     return w.op("aten.gather", [x, index], x.dtype, node.out.shape, dim=dim)
 
 
 @handles("index_select")
+@lifts
 def _index_select(w: Writer, node: Node, x: Value, dim: int, index: Value) -> Value:
     return w.op("aten.index_select", [x, index], x.dtype, node.out.shape, dim=dim)
 
@@ -527,7 +497,7 @@ def _index(w: Writer, node: Node, x: Value, indices: list[Value | None]) -> Valu
     counted = _counted(w, index, x.shape[dim])
     if dim == 0:
         return w.op("aten.index.Tensor", [x, counted], x.dtype, node.out.shape)
-    flat = w.reshape(counted, [_product(index.shape)])
+    flat = w.reshape(counted, [product(index.shape)])
     rows = w.op("aten.index_select", [x, flat], x.dtype, [*x.shape[:dim], flat.shape[0], *x.shape[dim + 1:]], dim=dim)
     return w.reshape(rows, node.out.shape)
 
@@ -540,6 +510,15 @@ def _index_by_several(w: Writer, node: Node, x: Value, given: list[tuple[int, Va
     dims = [dim for dim, _ in given]
     if dims != list(range(dims[0], dims[-1] + 1)):
         raise Unsupported("aten.index.Tensor with tensors of indices that are not beside each other")
+    rows = _merged(w, x, given)
+    before, after = list(x.shape[:dims[0]]), list(x.shape[dims[-1] + 1:])
+    flat = w.reshape(x, [*before, product(x.shape[d] for d in dims), *after])
+    taken = w.op("aten.index_select", [flat, rows], x.dtype, [*before, rows.shape[0], *after], dim=dims[0])
+    return w.reshape(taken, node.out.shape)
+
+
+def _merged(w: Writer, x: Value, given: list[tuple[int, Value]]) -> Value:
+    """Returns indices of several dimensions as one list of indices of the merged dimension, -1 where one is outside."""
     shape: list[Any] = []
     for _, index in given:
         shape = _broadcast(index.shape, shape)
@@ -556,11 +535,20 @@ def _index_by_several(w: Writer, node: Node, x: Value, given: list[tuple[int, Va
             counted = w.op("aten.add.Tensor", [scaled, counted], torch.int64, shape)
         merged = counted
     outside = w.full(torch.int64, shape, -1)
-    rows = w.reshape(w.op("aten.where.self", [valid, merged, outside], torch.int64, shape), [_product(shape)])
-    before, after = list(x.shape[:dims[0]]), list(x.shape[dims[-1] + 1:])
-    flat = w.reshape(x, [*before, _product(x.shape[d] for d in dims), *after])
-    taken = w.op("aten.index_select", [flat, rows], x.dtype, [*before, rows.shape[0], *after], dim=dims[0])
-    return w.reshape(taken, node.out.shape)
+    return w.reshape(w.op("aten.where.self", [valid, merged, outside], torch.int64, shape), [product(shape)])
+
+
+def _put_by_several(w: Writer, x: Value, given: list[tuple[int, Value]], values: Value, accumulate: bool) -> Value:
+    dims = [dim for dim, _ in given]
+    if dims != list(range(len(dims))):
+        raise Unsupported("aten.index_put with tensors of indices that are not of the first dimensions")
+    rows, after = _merged(w, x, given), list(x.shape[len(dims):])
+    shape: list[Any] = []
+    for _, index in given:
+        shape = _broadcast(index.shape, shape)
+    source = w.reshape(expanded(w, values, [*shape, *after]), [rows.shape[0], *after])
+    flat = w.reshape(x, [product(x.shape[d] for d in dims), *after])
+    return w.reshape(w.op("aten.index_put", [flat, rows, source], x.dtype, flat.shape, accumulate=accumulate), x.shape)
 
 
 @handles("index_put")
@@ -572,8 +560,10 @@ def _index_put(w: Writer, node: Node, x: Value, indices: list[Value | None], val
         mask = given[0][1]
         mask = w.reshape(mask, [*mask.shape, *[1] * (len(x.shape) - len(mask.shape))])
         return w.op("aten.where.self", [mask, values, x], x.dtype, x.shape)
-    if len(given) != 1 or given[0][1].dtype not in (torch.int64, torch.int32):
-        raise Unsupported("aten.index_put with several tensors of indices, or with a mask")
+    if any(index.dtype not in (torch.int64, torch.int32) for _, index in given):
+        raise Unsupported("aten.index_put with a mask")
+    if len(given) > 1:
+        return _put_by_several(w, x, given, values, accumulate)
     dim, index = given[0]
     counted = _counted(w, index, x.shape[dim])
     if dim == 0:
@@ -600,6 +590,41 @@ def _scatter_value(w: Writer, node: Node, x: Value, dim: int, index: Value, valu
     return w.op("aten.scatter.value", [x, index], x.dtype, x.shape, dim=dim, value=float_or_int(value))
 
 
+@handles("scatter_reduce.two")
+@lifts
+def _scatter_reduce(w: Writer, node: Node, x: Value, dim: int, index: Value, source: Value, reduce: str,
+                    include_self: bool = True) -> Value:
+    """Sums and means by scatter_add, other reductions over a table of what goes where."""
+    if reduce in ("sum", "mean"):
+        first = x if include_self else w.op("aten.scatter.value", [x, index], x.dtype, x.shape, dim=dim, value=0)
+        total = w.op("aten.scatter_add", [first, index, source], x.dtype, x.shape, dim=dim)
+        if reduce == "sum":
+            return total
+        if x.dtype not in FLOATS:
+            raise Unsupported("aten.scatter_reduce with the mean of integers")
+        own = w.full(torch.float32, x.shape, int(include_self))
+        ones = w.full(torch.float32, source.shape, 1)
+        count = w.op("aten.scatter_add", [own, index, ones], torch.float32, x.shape, dim=dim)
+        count = w.op("aten.clamp", [count], torch.float32, x.shape, min=1)
+        return w.op("aten.div.Tensor", [total, w.cast(count, x.dtype)], x.dtype, x.shape)
+    raise Unsupported(f"aten.scatter_reduce with {reduce}")
+
+
+@handles("masked_scatter")
+def _masked_scatter(w: Writer, node: Node, x: Value, mask: Value, source: Value) -> Value:
+    """The n-th true element of the mask takes the n-th element of the source."""
+    out = node.out
+    n = product(out.shape)
+    mask, x = expanded(w, mask, out.shape), expanded(w, x, out.shape)
+    flat = w.reshape(mask, [n])
+    count = w.op("aten.cumsum", [w.cast(flat, torch.int64)], torch.int64, [n], dim=0)
+    place = w.op("aten.sub.Scalar", [count], torch.int64, [n], other=1)
+    place = w.op("aten.where.self", [flat, place, w.full(torch.int64, [n], 0)], torch.int64, [n])
+    size = product(source.shape)
+    taken = w.op("aten.index_select", [w.reshape(source, [size]), place], x.dtype, [n], dim=0)
+    return w.op("aten.where.self", [mask, w.reshape(taken, out.shape), x], x.dtype, out.shape)
+
+
 @handles("slice_scatter")
 def _slice_scatter(w: Writer, node: Node, x: Value, source: Value, dim: int = 0, start: Any = None, end: Any = None,
                    step: int = 1) -> Value:
@@ -619,9 +644,16 @@ def _triangle(w: Writer, node: Node, x: Value, diagonal: int = 0) -> Value:
 
 @handles("constant_pad_nd")
 def _pad(w: Writer, node: Node, x: Value, pad: Any, value: Any = 0) -> Value:
-    if any(isinstance(p, int) and p < 0 for p in pad):
-        raise Unsupported("aten.constant_pad_nd that cuts off")
-    return w.op("aten.constant_pad_nd", [x], x.dtype, node.out.shape, pad=list(pad), value=float_or_int(value))
+    for number, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
+        dim = len(x.shape) - 1 - number
+        cut = [-p if isinstance(p, int) and p < 0 else 0 for p in (before, after)]
+        if any(cut):
+            size = x.shape[dim] - cut[0] - cut[1]
+            x = w.op("aten.slice.Tensor", [x], x.dtype, [*x.shape[:dim], size, *x.shape[dim + 1:]], dim=dim, start=cut[0],
+                     end=x.shape[dim] - cut[1], step=1)
+    fill = bool(value) if x.dtype == torch.bool else value
+    return w.op("aten.constant_pad_nd", [x], x.dtype, node.out.shape,
+                pad=[max(p, 0) if isinstance(p, int) else p for p in pad], value=float_or_int(fill))
 
 
 @handles("flip")
@@ -643,7 +675,7 @@ def _repeat(w: Writer, node: Node, x: Value, repeats: Any) -> Value:
 
 @handles("view", "_unsafe_view", "squeeze.dim", "squeeze.dims", "squeeze", "unsqueeze")
 def _view(w: Writer, node: Node, x: Value, *_: Any) -> Value:
-    if len(x.shape) == len(node.out.shape) and all(map(_same, x.shape, node.out.shape)):
+    if len(x.shape) == len(node.out.shape) and all(map(same, x.shape, node.out.shape)):
         return x
     return w.reshape(x, node.out.shape)
 
@@ -675,12 +707,12 @@ def _t(w: Writer, node: Node, x: Value) -> Value:
 
 # ---- new tensors ----------------------------------------------------------------------------------------------------
 
-@handles("full", "zeros", "ones", "empty.memory_format", "scalar_tensor", "full_like", "zeros_like", "ones_like",
+@handles("full", "zeros", "ones", "empty.memory_format", "empty_strided", "scalar_tensor", "full_like", "zeros_like", "ones_like",
          "empty_like", "new_full", "new_zeros", "new_ones", "new_empty", "fill.Scalar")
 def _full(w: Writer, node: Node, *arguments: Any, **_: Any) -> Value:
     word = node.name.split(".")[1]
     fill: Any = {"zeros": 0, "ones": 1, "zeros_like": 0, "ones_like": 1, "new_zeros": 0, "new_ones": 1, "empty": 0,
-                 "empty_like": 0, "new_empty": 0}.get(word)
+                 "empty_strided": 0, "empty_like": 0, "new_empty": 0}.get(word)
     if fill is None:
         fill = arguments[{"scalar_tensor": 0, "new_full": 2}.get(word, 1)]
     if isinstance(fill, (torch.SymInt, torch.SymFloat)):
@@ -693,10 +725,22 @@ def _arange(w: Writer, node: Node, *arguments: Any, **_: Any) -> Value:
     first, end, step = {1: (0, *arguments, 1), 2: (*arguments, 1)}.get(len(arguments), arguments)
     out = node.out
     numbers = (first, end, step)
-    if any(isinstance(v, float) and not v.is_integer() for v in numbers):
-        raise Unsupported("aten.arange with a fraction")
+    symbolic = any(isinstance(v, torch.SymInt) for v in numbers)
+    if not symbolic and (step < 1 or any(isinstance(v, float) and not v.is_integer() for v in numbers)):
+        return _progression(w, out, first, step)
     first, end, step = (int(v) if isinstance(v, float) else v for v in numbers)
     if isinstance(step, torch.SymInt) or step < 1:
         raise Unsupported("aten.arange with a step below 1")
     count = w.op("aten.arange.start_step", [], torch.int64, out.shape, start=first, end=end, step=step)
     return w.cast(count, out.dtype)
+
+
+def _progression(w: Writer, out: Any, first: Any, step: Any) -> Value:
+    """Returns first + n * step, for steps that may be negative or fractions."""
+    n = w.op("aten.arange.start_step", [], torch.int64, out.shape, start=0, end=out.shape[0], step=1)
+    dtype = torch.float32 if out.dtype in FLOATS else torch.int64
+    if dtype == torch.int64 and not all(float(v).is_integer() for v in (first, step)):
+        raise Unsupported("aten.arange of integers with a fraction")
+    number = float if dtype == torch.float32 else int
+    scaled = w.op("aten.mul.Scalar", [w.cast(n, dtype)], dtype, out.shape, other=number(step))
+    return w.cast(w.op("aten.add.Scalar", [scaled], dtype, out.shape, other=number(first)), out.dtype)

@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 from torch.fx import Node as FxNode
+from torch.utils._python_dispatch import _disable_current_modes
 
-from .operators import HANDLERS, expanded
-from .operators import Node as Translated
+from . import formulas, images, operators  # noqa: F401  # they fill HANDLERS
 from .shapes import Unsupported, expression
-from .values import Value, Writer, dtype_word
+from .values import HANDLERS, Value, Writer, dtype_word, expanded
+from .values import Node as Translated
 
 SYMBOL_MAX = 4096  # until a larger size is seen
 # Inputs and results of a call that exceed this are moved by buffers, the largest first: a message has at most 16 MiB.
@@ -106,13 +107,12 @@ class Translator:
         self.missing: list[Missing] = []
         self.arguments = [n for n in gm.graph.nodes if n.op == "placeholder"]
         self.written = {n.args[0]: n for n in gm.graph.nodes if is_copy_back(n)} if mutate else {}
-        self.constants: list[torch.Tensor] = []
-        self.declarations: list[str] = []
         self.returned: list[Value] = []
         self.uploads: list[int] = []
         free = [n for n in self.arguments if n.users and n not in self.written and self.arguments.index(n) not in self.static]
         self.bulky = {free[k] for k in _bulky([_bytes(n.meta.get("val")) for n in free])}
-        self.program = self._translate()
+        with _disable_current_modes():  # handlers compute with real tensors
+            self.program = self._translate()
 
     def _translate(self) -> Program | None:
         self.params: list[int] = []
@@ -132,8 +132,8 @@ class Translator:
         except Unsupported as why:
             self.missing.append(Missing(self.arguments[0], str(why)))
             return None
-        return Program(self.name, symbols, sources, self.declarations, self.writer.lines, self.params, self.states,
-                       self.inputs, self.constants, self.outputs, self.updates, self.uploads,
+        return Program(self.name, symbols, sources, self.writer.declarations, self.writer.lines, self.params, self.states,
+                       self.inputs, self.writer.constants, self.outputs, self.updates, self.uploads,
                        [_bytes(self.arguments[a].meta["val"]) for a in self.uploads], self.places, self.downloads)
 
     # ---- nodes ----
@@ -199,7 +199,7 @@ class Translator:
             self.inputs.append(number)
         value = Value(f"%{label}", meta.dtype, tuple(meta.shape), label if kind == "state" else "")
         self.writer._note(value.shape)
-        self.declarations.append(f'  {kind} {value.name} : {value.type} = "{label}"')
+        self.writer.declarations.append(f'  {kind} {value.name} : {value.type} = "{label}"')
         return value
 
     def _constant(self, node: Node) -> Value:
@@ -208,11 +208,7 @@ class Translator:
             tensor = getattr(tensor, part)
         if not isinstance(tensor, torch.Tensor):
             raise Unsupported(f"the attribute {node.target}")
-        label = f"c{len(self.constants)}"
-        self.constants.append(tensor)
-        value = Value(f"%{label}", tensor.dtype, tuple(tensor.shape))
-        self.declarations.append(f'  param {value.name} : {value.type} = "{label}"')
-        return value
+        return self.writer.constant(tensor)
 
     # ---- results ----
 
@@ -243,7 +239,7 @@ class Translator:
                 label = f"r{len(self.downloads)}"
                 self.places.append(~len(self.downloads))
                 self.downloads.append(_bytes(value))
-                self.declarations.append(f'  state %{label} : {value.type} = "{label}"')
+                self.writer.declarations.append(f'  state %{label} : {value.type} = "{label}"')
                 self.writer.node("aten.copy_", [Value(f"%{label}", value.dtype, value.shape), value], [])
             else:
                 self.places.append(len(answered))
