@@ -27,8 +27,9 @@ struct ctl {
     bool json;
     bool colour;
     bool quiet;
-    json_t *root; /* with --json: the object to print */
-    FILE *out;    /* where tables go: standard output, or a frame of a screen */
+    uint64_t watch; /* --watch, ns; 0 = once */
+    json_t *root;   /* with --json: the object to print */
+    FILE *out;      /* where tables go: standard output, or a frame of a screen */
 };
 
 struct ctl_command {

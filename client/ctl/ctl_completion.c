@@ -12,7 +12,8 @@
 /* The global options, in the form of a command's usage. */
 #define GLOBALS                                                                                                       \
     "[--address ADDR] [--context NAME] [--json] [--timeout TIME] [--tls-ca FILE] [--tls-cert FILE] [--tls-key FILE] " \
-    "[--tls-server-name NAME] [--token-file FILE] [--color auto|always|never] [--quiet] [--help] [--version]"
+    "[--tls-server-name NAME] [--token-file FILE] [--color auto|always|never] [--quiet] [--watch TIME] [--help] "     \
+    "[--version]"
 
 typedef enum usage_value {
     VALUE_NONE, /* a flag; for arguments: a word that is written as it is */

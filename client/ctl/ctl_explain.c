@@ -56,7 +56,7 @@ static void print_guards(struct ctl *ctl, const Npugraph__V1__ExplainResponse *r
     }
     ctl_table_end(t, "");
     if (!ctl->json)
-        putchar('\n');
+        fputc('\n', ctl->out);
 }
 
 static void print_events(struct ctl *ctl, const Npugraph__V1__ExplainResponse *r)
@@ -145,12 +145,12 @@ int ctl_cmd_explain(struct ctl *ctl, int argc, char **argv)
             print_guards(ctl, r);
         print_keys(ctl, r);
         if (!ctl->json)
-            putchar('\n');
+            fputc('\n', ctl->out);
     }
     print_events(ctl, r);
     if (req.digest[0] == '\0' && req.key[0] == '\0' && req.tag == 0) {
         if (!ctl->json)
-            putchar('\n');
+            fputc('\n', ctl->out);
         print_counts(ctl, r);
     }
     npugraph__free_message(r);

@@ -95,7 +95,7 @@ static int describe_graph(struct ctl *ctl, Npugraph__V1__DescribeRequest *req, c
     else if (ctl->json)
         json_object_set_new(ctl->root, "text", json_string(r->text));
     else
-        fputs(r->text, stdout);
+        fputs(r->text, ctl->out);
     npugraph__free_message(r);
     return rc;
 }

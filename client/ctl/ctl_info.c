@@ -104,7 +104,7 @@ static void print_capabilities(struct ctl *ctl, const Npugraph__V1__DevicesRespo
             ctl_field_str(f, "", "capabilities", text);
             ctl_fields_end(f);
         } else {
-            printf("%s: %s\n%s", d->name, d->description, text);
+            fprintf(ctl->out, "%s: %s\n%s", d->name, d->description, text);
         }
     }
 }

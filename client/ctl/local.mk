@@ -31,7 +31,7 @@ npugraphctl_SOURCES = \
 	client/ctl/ctl_tokenize.c \
 	client/ctl/ctl_tokens.h \
 	client/ctl/ctl_screen.c client/ctl/ctl_screen.h \
-	client/ctl/ctl_top.c client/ctl/ctl_top.h \
+	client/ctl/ctl_top.c client/ctl/ctl_top.h client/ctl/ctl_watch.c client/ctl/ctl_watch.h \
 	client/ctl/ctl_top_view.c \
 	client/ctl/npugraphctl.c
 npugraphctl_LDADD = $(NGD_CLIENT_HF_LIBS) $(SMARTCOLS_LIBS)

@@ -4,6 +4,8 @@
 #include "base/nearest.h"
 #include "client/ctl/ctl.h"
 #include "client/ctl/ctl_context.h"
+#include "client/ctl/ctl_screen.h"
+#include "client/ctl/ctl_watch.h"
 
 #include <errno.h>
 #include <locale.h>
@@ -14,7 +16,7 @@
 #include <unistd.h>
 
 #define GLOBAL_FLAGS  "json quiet"
-#define GLOBAL_VALUED "address context timeout tls-ca tls-cert tls-key tls-server-name token-file color"
+#define GLOBAL_VALUED "address context timeout tls-ca tls-cert tls-key tls-server-name token-file color watch"
 
 /* --json was given: errors are JSON too. Not in struct ctl, which mistakes in options have no part in. */
 static bool errors_in_json;
@@ -255,6 +257,7 @@ static void print_overview(FILE *to)
                 "  --token-file FILE  bearer token (default $NPUGRAPH_TOKEN_FILE)\n"
                 "  --color WHEN       auto, always, never\n"
                 "  --quiet            no progress bars\n"
+                "  --watch TIME       run a command that lists again and again; q leaves\n"
                 "  --help, --version\n"
                 "\n`npugraphctl help COMMAND` tells more of one.\n");
 }
@@ -266,12 +269,14 @@ static void print_command_help(const struct ctl_command *c)
         printf("%s\n", c->details);
 }
 
-/* Prints an error: for people, or with --json as an object on one line, so that scripts need not read sentences. */
+/* Prints an error: for people, or with --json as an object on one line, so that scripts need not read sentences. A
+ * screen is left first, since what is printed on it is gone with it. */
 static void print_error(const char *reason, const char *message)
 {
     json_t *error;
     char *text;
 
+    ctl_screen_leave();
     if (!errors_in_json) {
         fprintf(stderr, "npugraphctl: %s%s%s%s\n", message, reason[0] != '\0' ? " [" : "", reason,
                 reason[0] != '\0' ? "]" : "");
@@ -547,6 +552,8 @@ static int global_option(struct ctl *ctl, const char *name, const char *value)
         ctl->quiet = true;
     else if (strcmp(name, "color") == 0)
         return set_colour(ctl, value);
+    else if (strcmp(name, "watch") == 0)
+        return ctl_watch_parse(ctl, value);
     else if (strcmp(name, "timeout") == 0) {
         if (ngd_parse_time(value, &t) != NGD_OK || t < NGD_MSEC || t > 86400 * NGD_SEC)
             return ctl_usage(NULL, "--timeout takes a time from 1ms to 24h, such as 500ms or 30s");
@@ -608,7 +615,7 @@ static int run_command(struct ctl *ctl, const struct ctl_command *c, int argc, c
     }
     ctl->connect.no_session = !c->session;
     ctl->connect.client_name = "npugraphctl";
-    rc = c->run(ctl, argc, argv);
+    rc = ctl->watch != 0 ? ctl_watch(ctl, c, argc, argv) : c->run(ctl, argc, argv);
     ctl_flush(ctl);
     npugraph_disconnect(ctl->client);
     ctl_context_fini(&ctl->context);

@@ -326,5 +326,33 @@ def ends():
     t.ended(1)
 
 
+@test("--watch runs a command that lists again and again: on a screen, as lines of JSON, and until the daemon ends")
+def watch():
+    with Daemon() as d:
+        t = Terminal(d, "sessions", "--watch=100ms")
+        t.read("No sessions")
+        c = Client(d, name="somebody")
+        t.read("somebody")
+        t.key(b"q")
+        t.ended(0)
+        child = subprocess.Popen([CTL, "--address", d.address, "--json", "--watch", "100ms", "sessions"], stdout=subprocess.PIPE, text=True)
+        looks = [json.loads(child.stdout.readline()) for _ in range(2)]
+        assert [[s["client_name"] for s in look["sessions"]] for look in looks] == [["somebody"]] * 2
+        c.close()
+        until("it shows that the session has ended", lambda: json.loads(child.stdout.readline())["sessions"] == [])
+        child.stdout.close()
+        assert child.wait(PATIENCE) != 0
+        for wrong in (["--watch", "1ms", "status"], ["--watch=2s", "drain"], ["--watch", "2s", "status", "now"]):
+            out = subprocess.run([CTL, "--address", d.address, *wrong], capture_output=True, text=True, timeout=PATIENCE)
+            assert out.returncode == 2 and "npugraphctl: " in out.stderr, (wrong, out)
+    d = Daemon()
+    t = Terminal(d, "--timeout", "2s", "status", "--watch", "100ms")
+    t.read("serving")
+    d.kill()
+    t.read("npugraphctl: ")
+    assert "\x1b[?1049l" in t.text.split("npugraphctl: ")[0], t.text
+    t.ended(1)
+
+
 if __name__ == "__main__":
     main(f"--models-dir={MODEL}")

@@ -55,6 +55,7 @@ complete -c npugraphctl -l tls-server-name -x
 complete -c npugraphctl -l token-file -r -F
 complete -c npugraphctl -l color -x -a 'auto always never'
 complete -c npugraphctl -l quiet
+complete -c npugraphctl -l watch -x
 complete -c npugraphctl -l help
 complete -c npugraphctl -l version
 complete -c npugraphctl -n '__fish_seen_subcommand_from status' -l wait
