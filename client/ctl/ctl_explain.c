@@ -98,8 +98,7 @@ static void print_counts(struct ctl *ctl, const Npugraph__V1__ExplainResponse *r
     ctl_table_end(t, "Nothing was counted.");
 }
 
-/* Parses "tag:7", "key:<hex>", or hex digits: the digest of a graph, or, with 16 digits, the hash of a key. */
-static int choose_subject(const struct ctl_command *command, char *text, Npugraph__V1__ExplainRequest *req)
+int ctl_choose_subject(const struct ctl_command *command, char *text, Npugraph__V1__ExplainRequest *req)
 {
     if (strncmp(text, "tag:", 4) == 0)
         return ctl_parse_uint(text + 4, UINT64_MAX, &req->tag) && req->tag > 0
@@ -120,14 +119,14 @@ static int parse_explain(const struct ctl_command *command, int argc, char **arg
     const char *name, *value, *subject = NULL;
     uint64_t n;
 
-    while ((name = ctl_next_beside(&o, "", "limit", &value, &subject, "one graph, key or tag at a time")) != NULL) {
+    while ((name = ctl_next_beside(&o, "", "limit", &value, &subject, CTL_ONE_SUBJECT)) != NULL) {
         if (strcmp(name, "?") == 0)
             return 2;
         if (!ctl_parse_uint(value, 1000, &n) || n == 0)
             return ctl_usage(command, "--limit takes a number from 1 to 1000");
         req->limit = (uint32_t)n;
     }
-    return subject != NULL ? choose_subject(command, (char *)(uintptr_t)subject, req) : 0;
+    return subject != NULL ? ctl_choose_subject(command, (char *)(uintptr_t)subject, req) : 0;
 }
 
 int ctl_cmd_explain(struct ctl *ctl, int argc, char **argv)

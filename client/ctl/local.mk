@@ -9,7 +9,7 @@ npugraphctl_SOURCES = \
 	client/ctl/ctl_doctor.c \
 	client/ctl/ctl_doctor_device.c \
 	client/ctl/ctl_embed.c \
-	client/ctl/ctl_explain.c \
+	client/ctl/ctl_events.c client/ctl/ctl_explain.c \
 	client/ctl/ctl_cache.c \
 	client/ctl/ctl_generate.c \
 	client/ctl/ctl_chat.c \

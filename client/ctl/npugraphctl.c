@@ -154,6 +154,11 @@ const struct ctl_command ctl_commands[] = {
      "ID is a graph's digest or the first 6 or more digits of it, KEY the 16 digits of a key's hash (or key: and the\n"
      "first 6), tag:N a request by the tag that its client gave it. Without one: everything, and counts by reason.",
      false, ctl_cmd_explain},
+    {"events", "[ID | KEY | tag:N] [--follow] [--limit N]", "What the daemon noted about captures and replays",
+     "A line for each event, the oldest first; --follow goes on with what happens next, until it is ended. The last "
+     "--limit (100)\n"
+     "events are printed first. `explain` has the same as a table, with counts.",
+     false, ctl_cmd_events},
     {"doctor",
      "ID [--symbol NAME=N]... [--input NAME=@FILE]... [--seed N] | device [NAME] [--report FILE] | "
      "device [NAME] --probe FILE [--config FILE] [--ascend-libs DIR] [--ascend-lib-names LIST]",

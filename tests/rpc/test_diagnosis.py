@@ -340,6 +340,37 @@ def faulty():
         assert got["replay-failed"].tag == 62 and got["miss-poisoned"].tag == 63 and len({e.key for e in got.values()}) == 1, got
 
 
+@test("npugraphctl events: a line for each, the oldest first; --follow goes on, and tells repeated ones again")
+def events(daemon):
+    with Client(daemon) as c:
+        g = c.register(rows("followed"))
+        run_rows(c, g.graph, 7, tag=701)
+        command = [CTL, "--address", daemon.address, "--json", "events", g.digest, "--follow"]
+        follower = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        first = json.loads(follower.stdout.readline())
+        assert first["reason"] == "miss-first" and first["graph"] == "followed" and first["tag"] == 701, first
+        times, numbers = 0, [first["number"]]
+        for _ in range(2):
+            for _ in range(3):
+                refused("GUARD_FAILED", "FAILED_PRECONDITION", run_rows, c, g.graph, 65)
+            wanted = times + 3
+            while times < wanted:
+                event = json.loads(follower.stdout.readline())
+                times += event["count"] if event["reason"] == "refused-guard" else 0
+                numbers.append(event["number"])
+        follower.kill()
+        follower.wait()
+        follower.stdout.close()
+        assert times == 6 and numbers == sorted(numbers), numbers
+        lines = ctl(daemon, "events", g.digest).splitlines()
+        assert "miss-first" in lines[0] and "followed" in lines[0] and "tag:701" in lines[0], lines
+        assert any("refused-guard" in line and "6 times" in line for line in lines[1:]), lines
+        assert len(ctl(daemon, "events", "--limit", "2").splitlines()) == 2
+        for bad in (["events", "a", "b"], ["events", "tag:x"], ["events", "--limit", "0"], ["events", "--followed"]):
+            out = subprocess.run([CTL, "--address", daemon.address, *bad], capture_output=True, text=True, timeout=PATIENCE)
+            assert out.returncode == 2 and "npugraphctl: " in out.stderr, (bad, out)
+
+
 @test("npugraphctl: explain, buckets and graph map, as tables and as JSON")
 def commands(daemon):
     with Client(daemon) as c:

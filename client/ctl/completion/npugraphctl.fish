@@ -31,6 +31,7 @@ complete -c npugraphctl -n __fish_use_subcommand -a perplexity -d 'How well a mo
 complete -c npugraphctl -n __fish_use_subcommand -a embed -d 'Embeddings of texts: hidden states of a model, for search and comparison'
 complete -c npugraphctl -n __fish_use_subcommand -a capture -d 'Capture a graph file and show its cost'
 complete -c npugraphctl -n __fish_use_subcommand -a explain -d 'Why replays missed, were padded, evicted, ran eagerly or were refused'
+complete -c npugraphctl -n __fish_use_subcommand -a events -d 'What the daemon noted about captures and replays'
 complete -c npugraphctl -n __fish_use_subcommand -a doctor -d 'Find the step at which a graph\'s results go wrong; or check a device'
 complete -c npugraphctl -n __fish_use_subcommand -a trace -d 'One replay of a graph, or all that the devices do, as a Chrome trace'
 complete -c npugraphctl -n __fish_use_subcommand -a buckets -d 'Sizes seen of a symbol, and the buckets that would pad them least'
@@ -162,6 +163,8 @@ complete -c npugraphctl -n '__fish_seen_subcommand_from capture' -l symbol -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from capture' -l option -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from capture' -l dry-run
 complete -c npugraphctl -n '__fish_seen_subcommand_from explain' -l limit -x
+complete -c npugraphctl -n '__fish_seen_subcommand_from events' -l follow
+complete -c npugraphctl -n '__fish_seen_subcommand_from events' -l limit -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from doctor' -l symbol -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from doctor' -l input -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from doctor' -l seed -x
