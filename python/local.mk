@@ -12,6 +12,8 @@ EXTRA_DIST += check-python scripts/python-abi.py python/README.md python/pyproje
 	python/src/npugraph/server/calls.py python/src/npugraph/server/rules.py python/src/npugraph/server/tools.py \
 	python/src/npugraph/server/metrics.py python/src/npugraph/server/models.py python/src/npugraph/server/problems.py \
 	python/src/npugraph/server/texts.py \
+	python/src/npugraph/export.py python/src/npugraph/torch/export.py python/src/npugraph/torch/export_experts.py \
+	python/src/npugraph/torch/export_trace.py python/src/npugraph/torch/export_write.py \
 	python/src/npugraph/torch/__init__.py python/src/npugraph/torch/backend.py python/src/npugraph/torch/connection.py \
 	python/src/npugraph/torch/formulas.py python/src/npugraph/torch/images.py python/src/npugraph/torch/operators.py python/src/npugraph/torch/options.py python/src/npugraph/torch/runner.py \
 	python/src/npugraph/torch/shapes.py python/src/npugraph/torch/translate.py python/src/npugraph/torch/values.py \

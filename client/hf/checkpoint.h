@@ -101,7 +101,7 @@ struct npugraph__cache {
     bool scaled;    /* the family uses the scales that cache() returns for a cache in i8 or f8 */
 };
 
-enum npugraph__rope_kind { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONG };
+enum npugraph__rope_kind { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONG, ROPE_GIVEN };
 
 /* Rotary tables: two parameters f32[max_context, dim], cosines and sines. Frequencies are those of transformers'
  * modeling_rope_utils. */
@@ -115,7 +115,7 @@ struct npugraph__rope {
     double beta_fast, beta_slow; /* yarn */
     bool truncate;               /* yarn: the ramp begins and ends at whole dimensions */
     double scale;                /* of cosines and sines; yarn, longrope */
-    double *factors;             /* longrope: one for each pair of dimensions */
+    double *factors;             /* longrope: one for each pair of dimensions; given: the frequencies themselves */
 };
 /* Computes a table for positions 0..max_context-1, in f32 as transformers does. */
 void npugraph__rope_table(const struct npugraph__rope *rope, uint32_t max_context, float *cos_out, float *sin_out);
@@ -136,6 +136,8 @@ struct npugraph__checkpoint {
     uint32_t n_stop;
     uint32_t ranks;
     json_t *config;
+    char *own_source; /* of the family that lies beside the weights, DIR/npugraph.lua; NULL: there is none */
+    size_t own_len;
     struct npugraph__gguf *gguf; /* NULL: safetensors */
     bool headless;               /* for embeddings alone: no weights choose tokens, and there is no graph of steps */
     bool unit;                   /* embeddings have the length 1 */

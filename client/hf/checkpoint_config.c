@@ -54,9 +54,10 @@ static void read_architecture(struct npugraph__checkpoint *ck)
     snprintf(ck->architecture, sizeof(ck->architecture), "%s", name != NULL ? name : "");
 }
 
-static int describe_checkpoint(struct npugraph__checkpoint *ck, struct npugraph_error *err)
+/* dir: where the checkpoint's own family may lie; NULL: nowhere. */
+static int describe_checkpoint(struct npugraph__checkpoint *ck, const char *dir, struct npugraph_error *err)
 {
-    struct npugraph__family_run run = {.ck = ck, .err = err};
+    struct npugraph__family_run run = {.ck = ck, .dir = dir, .err = err};
 
     read_architecture(ck);
     return npugraph__family_run(&run);
@@ -302,7 +303,7 @@ static int read_gguf_checkpoint(struct npugraph__gguf *g, uint32_t ranks, bool e
         ck->gguf = g;
         ck->headless = embedding;
         take_gguf_embedding(ck);
-        rc = describe_checkpoint(ck, err);
+        rc = describe_checkpoint(ck, NULL, err);
     }
     if (rc == 0)
         rc = find_gguf_tensors(g, &ck->weights, ck->headless, used);
@@ -331,7 +332,7 @@ static int read_directory(const char *dir, uint32_t ranks, bool embedding, struc
     ck->headless = embedding;
     rc = npugraph__embedding_read(dir, ck, err);
     if (rc == 0)
-        rc = describe_checkpoint(ck, err);
+        rc = describe_checkpoint(ck, dir, err);
     if (rc == 0)
         rc = find_shards(dir, ck, err);
     if (rc != 0) {
@@ -371,7 +372,7 @@ int npugraph__checkpoint_parse(const char *config, size_t len, uint32_t ranks, s
     ck = checkpoint_new(root, ranks, err);
     if (ck == NULL)
         return 8;
-    rc = describe_checkpoint(ck, err);
+    rc = describe_checkpoint(ck, NULL, err);
     if (rc != 0) {
         npugraph__checkpoint_free(ck);
         return rc;
@@ -395,6 +396,7 @@ void npugraph__checkpoint_free(struct npugraph__checkpoint *ck)
         free(ck->weights.items[i].order);
     free(ck->weights.items);
     free(ck->made);
+    free(ck->own_source);
     free(ck->caches);
     free(ck->ropes);
     json_decref(ck->config);

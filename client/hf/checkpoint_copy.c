@@ -23,7 +23,7 @@
 static const char *const small_files[] = {
     "config.json",    "generation_config.json", "model.safetensors.index.json",
     "tokenizer.json", "tokenizer_config.json",  "chat_template.jinja",
-    "modules.json",   "1_Pooling/config.json",
+    "modules.json",   "1_Pooling/config.json",  "npugraph.lua",
 };
 #define N_SMALL (sizeof(small_files) / sizeof(small_files[0]))
 static const char small_directory[] = "1_Pooling"; /* the only one in which one of them lies */

@@ -202,6 +202,21 @@ static bool push_chunk(lua_State *lua, const char *name)
     return true;
 }
 
+/* Pushes the chunk of the family that lies beside the weights (npugraph.export writes it), if there is one. It is read
+ * once: later runs may have no directory any more. */
+static bool push_own_chunk(lua_State *lua, struct npugraph__family_run *run)
+{
+    struct npugraph__checkpoint *ck = run->ck;
+
+    if (run->dir != NULL)
+        read_source(lua, run->dir, "npugraph", &ck->own_source, &ck->own_len);
+    if (ck->own_source == NULL)
+        return false;
+    if (luaL_loadbufferx(lua, ck->own_source, ck->own_len, "=npugraph.lua", "t") != LUA_OK)
+        lua_error(lua);
+    return true;
+}
+
 static bool is_name(const char *name)
 {
     size_t n = strlen(name);
@@ -257,15 +272,18 @@ static int64_t get_size(lua_State *lua, const char *name)
     return v;
 }
 
-/* Pushes the chunk of the checkpoint's family. That of XModel, which has no head, is XForCausalLM's; its files name
- * tensors without the part of it that stands beside the head. */
-static bool push_family(lua_State *lua, struct npugraph__checkpoint *ck)
+/* Pushes the chunk of the checkpoint's family: its own file, or that of its architecture. That of XModel, which has no
+ * head, is XForCausalLM's; its files name tensors without the part of it that stands beside the head. */
+static bool push_family(lua_State *lua, struct npugraph__family_run *run)
 {
+    struct npugraph__checkpoint *ck = run->ck;
     const char *const architecture = ck->architecture;
     static const char bare[] = "Model", whole[] = "ForCausalLM";
     const size_t n = strlen(architecture), stem = n > strlen(bare) ? n - strlen(bare) : 0;
     char name[sizeof(ck->architecture) + sizeof(whole)];
 
+    if (push_own_chunk(lua, run))
+        return true;
     /* Files that are included have names in lower case. */
     if (!is_name(architecture) || !isupper((unsigned char)architecture[0]))
         return false;
@@ -314,7 +332,7 @@ static int run_protected(lua_State *lua)
     struct npugraph__checkpoint *ck = run->ck;
 
     open_lua_libraries(lua);
-    if (!push_family(lua, ck)) {
+    if (!push_family(lua, run)) {
         refuse_architecture(run);
         return lua_error(lua);
     }

@@ -13,6 +13,7 @@
  * writes a graph: what it declares must be what it declared before. */
 struct npugraph__family_run {
     struct npugraph__checkpoint *ck;
+    const char *dir; /* of the checkpoint, where its own family may lie; NULL: that is read already, or there is none */
     const struct npugraph__shape *shape;
     bool prefill;
     struct ngd_strbuf params, states, nodes;                /* parts of the graph's text */
@@ -28,7 +29,7 @@ struct npugraph__family_run {
     int64_t until; /* on the thread's CPU clock, in ns */
 };
 
-/* Runs the family of ck->architecture. */
+/* Runs the checkpoint's own family, or that of ck->architecture. */
 int npugraph__family_run(struct npugraph__family_run *run);
 /* Makes the functions that families call. */
 void npugraph__family_calls(lua_State *lua);

@@ -603,7 +603,7 @@ static double rope_field(lua_State *lua, const char *name, double def)
     return v;
 }
 
-/* Reads the factors of longrope: a list with one number for each pair of dimensions. */
+/* Reads the factors of longrope, or given frequencies: a list with one number for each pair of dimensions. */
 static void rope_factors(lua_State *lua, struct npugraph__rope *r)
 {
     int64_t pairs = r->dim / 2;
@@ -630,13 +630,13 @@ static void declare_rope(lua_State *lua, const struct npugraph__rope *rope)
 
     ck->ropes = make_room(lua, ck->ropes, ck->n_ropes, ROPES_MAX, sizeof(*rope), "rotary tables");
     ck->ropes[ck->n_ropes++] = *rope;
-    if (rope->kind == ROPE_LONG)
+    if (rope->kind == ROPE_LONG || rope->kind == ROPE_GIVEN)
         rope_factors(lua, &ck->ropes[ck->n_ropes - 1]);
 }
 
 static void read_rope_settings(lua_State *lua, struct npugraph__rope *r)
 {
-    static const char *const kinds[] = {"default", "linear", "llama3", "yarn", "longrope", NULL};
+    static const char *const kinds[] = {"default", "linear", "llama3", "yarn", "longrope", "given", NULL};
 
     lua_getfield(lua, 3, "kind");
     r->kind = (enum npugraph__rope_kind)luaL_checkoption(lua, -1, "default", kinds);

@@ -87,7 +87,8 @@ dist_families_DATA = \
 	client/hf/families/fp8.lua \
 	client/hf/families/gptq.lua \
 	client/hf/families/patterns.lua \
-	client/hf/families/quantised.lua
+	client/hf/families/quantised.lua \
+	client/hf/families/traced.lua
 CLEANFILES += client/hf/families_text.inc
 client/hf/families_text.inc: $(dist_families_DATA)
 	$(AM_V_GEN)$(MKDIR_P) client/hf && for file in $(dist_families_DATA); do \

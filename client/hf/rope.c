@@ -54,6 +54,8 @@ static float rope_frequency(const struct npugraph__rope *r, int64_t pair)
         return llama3_frequency(r, 1.0f / pos_freq);
     case ROPE_YARN:
         return yarn_frequency(r, pair, pos_freq);
+    case ROPE_GIVEN:
+        return (float)r->factors[pair];
     case ROPE_LONG:
         return 1.0f / ((float)r->factors[pair] * pos_freq);
     }

@@ -168,6 +168,25 @@ local function project(n, prefix)
     linear("v", n, prefix .. "v_proj", kv, hidden, qkv_bias)
 end
 
+-- Writes the rows' keys and values to the cache of one more layer, and attends to what it has of each row's sequence. q, k,
+-- v: [rows, heads, dim]. a: heads, kv_heads, dim, window (nil: all keys), cap, scale (false: 1 / sqrt(dim)), sinks (a value).
+function attend(name, q, k, v, a)
+  local window = a.window and a.window < positions and a.window or nil
+  local keys, values, slots, blocks, key_scale, value_scale = cache(a.kv_heads, a.dim, a.value_dim, window, true)
+  emit(format("  npu.scatter_pa_kv_cache(%s)\n", concat({k, v, slots, keys, values, key_scale, value_scale}, ", ")))
+  local options = ""
+  if window then options = format(", sparse_mode=4, pre_tokens=%d, next_tokens=0", window - 1) end
+  if a.cap then options = options .. format(", soft_cap=%.17g", a.cap) end
+  local operands = {q, keys, values, blocks, "%query_lens", "%context_lens"}
+  if a.sinks or key_scale then
+    for _, operand in ipairs {"none", "none", a.sinks or "none", key_scale, value_scale} do insert(operands, operand) end
+  end
+  if key_scale then options = options .. ", key_antiquant_mode=5, value_antiquant_mode=5" end
+  return node(name, "npu.fused_infer_attention_score", operands,
+    format("num_heads=%d, num_key_value_heads=%d, scale=%.17g, block_size=%d", a.heads, a.kv_heads, a.scale or 1 / sqrt(a.dim),
+      block_size) .. options)
+end
+
 -- Attention of layer i for its normed rows n.
 function attention(i, n, rope)
   local prefix = format("model.layers.%d.self_attn.", i)
@@ -175,22 +194,8 @@ function attention(i, n, rope)
   q = heads_of("q", q, heads, prefix .. "q_norm", rope)
   k = heads_of("k", k, kv_heads, prefix .. "k_norm", rope)
   v = reshape("vh", v, kv_heads, head_dim)
-  local window = window_of(i)
-  if window and window >= positions then window = nil end
-  local keys, values, slots, blocks, key_scale, value_scale = cache(kv_heads, head_dim, nil, window, true)
-  emit(format("  npu.scatter_pa_kv_cache(%s)\n", concat({k, v, slots, keys, values, key_scale, value_scale}, ", ")))
-  local options = ""
-  if window then options = format(", sparse_mode=4, pre_tokens=%d, next_tokens=0", window - 1) end
-  if attention_cap then options = options .. format(", soft_cap=%.17g", attention_cap) end
-  local operands = {q, keys, values, blocks, "%query_lens", "%context_lens"}
-  if attention_sinks or key_scale then
-    local sinks = attention_sinks and weight(prefix .. "sinks", heads, nil, "rows") or "none"
-    for _, operand in ipairs {"none", "none", sinks, key_scale, value_scale} do insert(operands, operand) end
-  end
-  if key_scale then options = options .. ", key_antiquant_mode=5, value_antiquant_mode=5" end
-  local att = node("att", "npu.fused_infer_attention_score", operands,
-    format("num_heads=%d, num_key_value_heads=%d, scale=%.17g, block_size=%d", heads, kv_heads,
-      attention_scale or 1 / sqrt(head_dim), block_size) .. options)
+  local att = attend("att", q, k, v, {heads = heads, kv_heads = kv_heads, dim = head_dim, window = window_of(i),
+    cap = attention_cap, scale = attention_scale, sinks = attention_sinks and weight(prefix .. "sinks", heads, nil, "rows")})
   att = reshape("flat", att, heads * head_dim)
   return summed_linear("o", att, prefix .. "o_proj", hidden, heads * head_dim, o_bias)
 end

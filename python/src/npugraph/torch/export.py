@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""npugraph.export: makes a checkpoint of any causal decoder of transformers one that the daemon serves."""
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+from typing import Any
+
+import torch
+
+from .export_trace import Refused, check_rowwise, last_position, skeleton, trace
+from .export_write import Exporter, sizes_text
+
+FILE = "npugraph.lua"
+# What a checkpoint has besides its weights.
+_SMALL = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+          "chat_template.jinja", "model.safetensors.index.json")
+
+
+def export(model: Any, out: str | os.PathLike[str]) -> pathlib.Path:
+    """Writes a checkpoint to the directory `out`, with a file that says what the model computes; returns its path.
+
+    model: a directory with config.json and safetensors, or a model of transformers.
+    """
+    target = pathlib.Path(out)
+    if isinstance(model, torch.nn.Module):
+        source, cls = _saved(model, target), type(model)
+    else:
+        source, cls = pathlib.Path(model), None
+    config = _config(source)
+    stored = _tensors(source)
+    text = describe(skeleton(config, cls), stored)
+    target.mkdir(parents=True, exist_ok=True)
+    if target.resolve() != source.resolve():
+        _link(source, target)
+    partial = target / (FILE + ".partial")
+    partial.write_text(text)
+    partial.replace(target / FILE)
+    return target
+
+
+def describe(model: Any, stored: dict[str, tuple[int, ...]]) -> str:
+    """Returns the text of the file for a model without weights, whose checkpoint has these tensors."""
+    _refuse_kinds(model.config)
+    check_rowwise(trace(model, (1, 7), 1))
+    traced = trace(model, (7, 1), 0)
+    exporter = Exporter(traced, _names(model, traced.names, stored))
+    body = exporter.build()
+    return _text(model, exporter, body)
+
+
+def _text(model: Any, exporter: Exporter, body: str) -> str:
+    import transformers
+    hidden = model.get_input_embeddings().weight.shape[1]
+    vocab = model.get_output_embeddings().weight.shape[0]
+    sizes = {"vocab": vocab, "hidden": hidden, "layers": exporter.caches, "positions": last_position(model)}
+    return (f"-- {type(model).__name__}, written by npugraph.export with transformers {transformers.__version__} and PyTorch "
+            f"{torch.__version__}.\ninclude \"traced\"\nbegins {{{sizes_text(sizes)}}}\n\nfunction build()\n{body}end\n")
+
+
+def _refuse_kinds(config: Any) -> None:
+    name = type(config).__name__
+    if getattr(config, "is_encoder_decoder", False):
+        raise Refused(f"{name} is of an encoder and a decoder: only decoders can be exported")
+
+
+def _saved(model: Any, target: pathlib.Path) -> pathlib.Path:
+    """Writes a model that is in memory to the directory."""
+    name = type(model).__name__
+    if model.training:
+        raise Refused(f"{name} is in training mode: call model.eval() first")
+    if getattr(model, "hf_quantizer", None) is not None or getattr(model, "is_quantized", False):
+        raise Refused(f"{name} has quantised modules: export the checkpoint's directory, whose quantised linears are "
+                      "served as they are, or a model of floats")
+    model.save_pretrained(target, safe_serialization=True)
+    return target
+
+
+def _config(source: pathlib.Path) -> Any:
+    from transformers import AutoConfig
+    if not (source / "config.json").is_file():
+        raise Refused(f"{source} has no config.json: give the directory of a checkpoint of transformers")
+    config: Any = AutoConfig.from_pretrained(source, local_files_only=True, trust_remote_code=False)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config  # linears are what they are in the file; the load reads that
+    return config
+
+
+# ---- tensors ----
+
+def _tensors(source: pathlib.Path) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes of a checkpoint's tensors, by their names."""
+    index = source / "model.safetensors.index.json"
+    if index.is_file():
+        files = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    else:
+        files = ["model.safetensors"]
+    found: dict[str, tuple[int, ...]] = {}
+    for file in files:
+        if not (source / file).is_file():
+            raise Refused(f"{source} has no {file}: weights must be safetensors")
+        with open(source / file, "rb") as f:
+            head = json.loads(f.read(int.from_bytes(f.read(8), "little")))
+        found |= {name: tuple(t["shape"]) for name, t in head.items() if name != "__metadata__"}
+    return found
+
+
+def _names(model: Any, names: list[str], stored: dict[str, tuple[int, ...]]) -> dict[str, str]:
+    """Returns the tensor of each parameter: of its own name, of that of a parameter it is tied to, or with or without the
+    prefix of the part below the head."""
+    prefix = model.base_model_prefix + "."
+    same: dict[int, list[str]] = {}
+    for name, p in model.named_parameters(remove_duplicate=False):
+        same.setdefault(id(p), []).append(name)
+    every = dict(model.named_parameters(remove_duplicate=False))
+    found = {}
+    for name in names:
+        for tied in same.get(id(every[name]), [name]) if name in every else []:
+            for tried in (tied, tied.removeprefix(prefix), prefix + tied):
+                if name not in found and (tried in stored or tried.removesuffix("weight") + "qweight" in stored
+                                          or tried + "_packed" in stored):
+                    found[name] = tried
+    return found
+
+
+def _link(source: pathlib.Path, target: pathlib.Path) -> None:
+    """Gives the new directory the checkpoint's files: the same ones where the file system can do that."""
+    weights = [p.name for p in source.glob("*.safetensors")]
+    for name in (*_SMALL, *weights):
+        old, new = (source / name), target / name
+        if not old.is_file():
+            continue
+        new.unlink(missing_ok=True)
+        if name in weights:
+            try:
+                os.link(old.resolve(), new)
+                continue
+            except OSError:
+                pass
+        shutil.copyfile(old, new)
