@@ -23,6 +23,7 @@ WINDOW = 12
 # What the configurations of most classes have.
 SIZES = {"vocab_size": 150, "hidden_size": 48, "intermediate_size": 56, "num_hidden_layers": 2, "num_attention_heads": 6,
          "num_key_value_heads": 2, "max_position_embeddings": 512, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
 HYBRID = {"sliding_window": WINDOW, "layer_types": ["sliding_attention", "full_attention"]}
 
 # Class of the configuration, and what it has besides or instead of SIZES. First those that the daemon has as files.
@@ -41,8 +42,19 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "Granite": {"attention_multiplier": 0.2, "embedding_multiplier": 3.0, "residual_multiplier": 0.5, "logits_scaling": 2.0},
     "Cohere": {},
     "Cohere2": HYBRID,
+    "Mixtral": {"num_local_experts": 6, "sliding_window": WINDOW},
+    "Qwen2Moe": {**EXPERTS, "shared_expert_intermediate_size": 40},
+    "Qwen3Moe": EXPERTS,
+    "Olmoe": EXPERTS,
+    "DeepseekV3": {"n_routed_experts": 8, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1, "q_lora_rank": 24,
+                   "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 12,
+                   "num_key_value_heads": 6, "moe_intermediate_size": 24, "num_experts_per_tok": 2},
 }
 OTHERS: dict[str, dict[str, Any]] = {
+    "StableLm": {"partial_rotary_factor": 0.25, "hidden_size": 96},
+    "Nemotron": {},
+    "Falcon": {"alibi": False, "new_decoder_architecture": True, "num_kv_heads": 2},
+    "Persimmon": {"hidden_size": 96},
     "Starcoder2": {"sliding_window": WINDOW},
     "Olmo": {"clip_qkv": 1.0},
     "GPTNeoX": {"rotary_pct": 0.5, "hidden_size": 96},
@@ -56,6 +68,10 @@ OTHERS: dict[str, dict[str, Any]] = {
     "Helium": {"head_dim": 8},
     "Glm": {"head_dim": 8},
     "GPT2": {},
+    "Glm4Moe": {"n_routed_experts": 8, "first_k_dense_replace": 1, "moe_intermediate_size": 24, "head_dim": 8,
+                "num_experts_per_tok": 2},
+    "Ernie4_5_Moe": {"moe_num_experts": 6, "moe_k": 2, "moe_intermediate_size": 24, "moe_layer_start_index": 1},
+    "FlexOlmo": EXPERTS,
 }
 
 

@@ -249,7 +249,7 @@ local function insert_all(operands, parts, key)
 end
 
 -- y = x * w_e^T for the rows of each expert e. from: a format of the weights' names, without ".weight".
-local function grouped(name, x, counts, n, from, out, features, split)
+function grouped(name, x, counts, n, from, out, features, split)
   local operands, attributes, all = {x, counts}, GROUPED, name_of_all(from)
   if stored(all .. ".weight") then return block_experts(name, x, counts, n, all, out, features) end
   if is_quantised(format(from, 0)) then

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from .export_trace import Refused, check_rowwise, last_position, skeleton, trace
+from .export_experts import Refused
+from .export_trace import check_rowwise, last_position, skeleton, trace
 from .export_write import Exporter, sizes_text
 
 FILE = "npugraph.lua"
@@ -93,10 +94,9 @@ def _config(source: pathlib.Path) -> Any:
 def _tensors(source: pathlib.Path) -> dict[str, tuple[int, ...]]:
     """Returns the shapes of a checkpoint's tensors, by their names."""
     index = source / "model.safetensors.index.json"
+    files = ["model.safetensors"]
     if index.is_file():
         files = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-    else:
-        files = ["model.safetensors"]
     found: dict[str, tuple[int, ...]] = {}
     for file in files:
         if not (source / file).is_file():

@@ -22,14 +22,9 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .backend import _decompositions
-from .export_experts import experts_replaced
+from .export_experts import NAME, Refused, experts_replaced
 
-NAME = "npugraph_export"  # of the attention, for transformers
 _FAR = 4099  # a position from which masks are looked at
-
-
-class Refused(ValueError):
-    """A model cannot be exported; the message names what is in the way, and says what to do."""
 
 
 # ---- operators that stand for what the daemon does in another way ----
@@ -110,7 +105,7 @@ class _Attention:
 
     def __init__(self, masks: _Masks, foreign_window: int) -> None:
         self.masks = masks
-        self.foreign_window = foreign_window
+        self.foreign_window = foreign_window  # of the config; which layers have it, only a mask can tell
         self.calls = 0
 
     def __call__(self, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
@@ -127,13 +122,29 @@ class _Attention:
         if window is None:
             window = sliding_window or 0
             if not window and self.foreign_window:
-                raise Refused(f"{name} makes a mask of its own, and config.json has sliding_window "
-                              f"{self.foreign_window}: which layers it is for cannot be seen")
+                self._refuse_window(name)
         elif sliding_window and window != sliding_window:
             raise Refused(f"{name} has a window of {sliding_window} keys, and a mask of {window or 'all'}")
         scale = float(query.shape[-1] ** -0.5 if scaling is None else scaling)
         out = torch.ops.npugraph_export.attention(query, key, value, s_aux, scale, int(window), float(softcap or 0.0))
         return out, None
+
+    def _refuse_window(self, name: str) -> None:
+        raise Refused(f"{name} makes a mask of its own, and config.json has sliding_window {self.foreign_window}: which layers "
+                      "it is for cannot be seen; without sliding_window it can be exported")
+
+    def of_pytorch(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
+                   dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, **_: Any) -> torch.Tensor:
+        """The same for models that call scaled_dot_product_attention. With one token, nothing says that it is causal."""
+        self.calls += 1
+        if attn_mask is not None or not is_causal and query.shape[2] != 1:
+            raise Refused("its attention has a mask of its own (as for ALiBi or prefixes), and not the causal one: the paged "
+                          "attention has no other")
+        if self.foreign_window:
+            self._refuse_window("its attention")
+        scale = float(query.shape[-1] ** -0.5 if scale is None else scale)
+        out: torch.Tensor = torch.ops.npugraph_export.attention(query, key, value, None, scale, 0, 0.0)
+        return out.transpose(1, 2)
 
 
 # ---- models without weights ----
@@ -158,15 +169,16 @@ def skeleton(config: Any, cls: Any = None) -> torch.nn.Module:
     """Returns a model of f32, whose parameters have no values. cls: of the model; None: that of its config."""
     from transformers import AutoModelForCausalLM
     from transformers.modeling_utils import no_init_weights
+    make = cls._from_config if cls is not None else AutoModelForCausalLM.from_config
     with _no_weights(), no_init_weights(), _interfaces(_Masks(), 0):
-        make = cls._from_config if cls is not None else AutoModelForCausalLM.from_config
         try:
             model: torch.nn.Module = make(config, attn_implementation=NAME, dtype=torch.float32)
-        except (KeyError, ValueError) as why:
-            if NAME in str(why):
-                raise Refused(f"{_architecture(config)} does not call the attention interface of transformers, so its attention "
-                              "cannot be replaced: export a model of a class that does") from None
-            raise
+        except KeyError:  # its attention is chosen among classes of its own
+            try:
+                model = make(config, attn_implementation="sdpa", dtype=torch.float32)
+            except (KeyError, ValueError):
+                raise Refused(f"{_architecture(config)} calls neither the attention interface of transformers nor PyTorch's "
+                              "scaled_dot_product_attention, so its attention cannot be replaced") from None
     model.tie_weights()  # type: ignore[operator]
     return model.eval()
 
@@ -180,11 +192,14 @@ def _interfaces(masks: _Masks, foreign_window: int) -> Iterator[_Attention]:
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
     attention = _Attention(masks, foreign_window)
+    pytorch = torch.nn.functional.scaled_dot_product_attention
+    torch.nn.functional.scaled_dot_product_attention = attention.of_pytorch
     ALL_ATTENTION_FUNCTIONS.register(NAME, attention)
     ALL_MASK_ATTENTION_FUNCTIONS.register(NAME, masks.make)
     try:
         yield attention
     finally:
+        torch.nn.functional.scaled_dot_product_attention = pytorch
         for interface in (ALL_ATTENTION_FUNCTIONS, ALL_MASK_ATTENTION_FUNCTIONS):
             type(interface)._global_mapping.pop(NAME, None)
 
@@ -244,9 +259,12 @@ def _step(model: torch.nn.Module, names: list[str]) -> Any:
         raise Refused(f"{type(model).__name__} takes no position_ids (its positions are ALiBi's, or of another kind that "
                       "paged attention does not have)")
 
+    # The interface takes a mask without one for a sign of packed texts; other models take one for a sign of padding.
+    masked = model.config._attn_implementation == NAME  # type: ignore[union-attr]
+
     def step(tensors: list[torch.Tensor], tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        given = {"input_ids": tokens, "position_ids": positions, "attention_mask": torch.ones_like(tokens), "use_cache": False,
-                 "return_dict": True}
+        given = {"input_ids": tokens, "position_ids": positions, "use_cache": False, "return_dict": True,
+                 "attention_mask": torch.ones_like(tokens) if masked else None}
         out = torch.func.functional_call(model, dict(zip(names, tensors, strict=True)), (),
                                          {k: v for k, v in given.items() if k in accepted})
         logits: torch.Tensor = out.logits

@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 
-from .export_trace import NAME, Refused, Trace
+from .export_experts import NAME, Refused
+from .export_trace import Trace
 from .operators import HANDLERS
 from .operators import Node as Translated
 from .shapes import Unsupported, size_text
-from .values import Value, Writer, attribute_text
+from .values import Value, Writer, attribute_text, float_or_int
 
 Node = Any  # an FX node; PyTorch's types of its arguments say too little
 _ANGLES = 4096  # positions that are looked at
@@ -36,6 +37,7 @@ class LuaWriter(Writer):
         super().__init__()
         self.text: list[str] = []  # nodes since the last statement
         self.statements: list[str] = []
+        self.rows: Value | None = None  # has one number for each row; None: rows are those that were picked
 
     def node(self, operator: str, operands: Sequence[Value | None], results: Sequence[tuple[torch.dtype, Sequence[Any]]],
              /, **attributes: Any) -> list[Value]:
@@ -50,6 +52,16 @@ class LuaWriter(Writer):
         """Returns a new value."""
         self._count += 1
         return Value(f"%v{self._count}", dtype, tuple(shape))
+
+    def full(self, dtype: torch.dtype, shape: Sequence[Any], fill: float | int | bool) -> Value:
+        if not shape or not isinstance(shape[0], torch.SymInt):
+            return super().full(dtype, shape, fill)
+        if self.rows is None or str(self.rows.shape[0]) != str(shape[0]):
+            raise Unsupported("a constant for other rows than those of tokens")
+        ones = [1] * (len(shape) - 1)
+        rows = self.reshape(self.rows, [shape[0], *ones])
+        same = self.op("aten.full_like", [rows], dtype, [shape[0], *ones], fill_value=float_or_int(fill), dtype=dtype)
+        return self.op("aten.expand", [same], dtype, shape, size=list(shape)) if any(n != 1 for n in shape[1:]) else same
 
     def call(self, statement: str) -> None:
         """Writes a statement of Lua behind the nodes so far."""
@@ -83,6 +95,8 @@ class Exporter:
         self.places = [n for n in nodes if n.op == "placeholder"]
         self.tokens, self.positions = self.places[-2:]
         self.known = self._known()
+        self.own = {"attention": self._attention, "hidden": self._hidden, "route": self._route, "grouped": self._grouped,
+                    "combine": self._combine}
 
     def build(self) -> str:
         """Returns the body of build()."""
@@ -204,10 +218,8 @@ class Exporter:
             self.values[node] = node.meta["val"]
         elif str(node.target).startswith("aten._assert"):
             self.values[node] = None
-        elif str(node.target) == f"{NAME}.attention.default":
-            self.values[node] = self._attention(node)
-        elif str(node.target) == f"{NAME}.hidden.default":
-            self.values[node] = self._hidden(node)
+        elif str(node.target).startswith(NAME):
+            self.values[node] = self.own[str(node.target).split(".")[1]](node)
         else:
             self.values[node] = self._operator(node)
 
@@ -218,6 +230,7 @@ class Exporter:
             if not node.users:
                 return None
             shape = node.meta["val"].shape
+            w.rows = Value(name, torch.int32, shape[:1])
             return w.reshape(Value(name, torch.int32, shape[:1]), shape)
         name = self.traced.names[self.places.index(node)]
         if not node.users:
@@ -304,21 +317,54 @@ class Exporter:
 
     def _attention(self, node: Node) -> Value:
         w, out = self.writer, node.meta["val"]
-        query, key, value = (self._rows(self._value(n)) for n in node.args[:3])
+        query, key, value = (self._rows(self._value(n)) for n in (node.args[0], *map(_unrepeated, node.args[1:3])))
         sinks, scale, window, cap = node.args[3:]
-        heads, dim, kv_heads, value_dim = query.shape[1], query.shape[2], key.shape[1], value.shape[2]
-        att = w.value(out.dtype, (out.shape[0], heads, value_dim))
-        options = [f"heads = {heads}, kv_heads = {kv_heads}, dim = {dim}, scale = {scale!r}"]
-        options += [f"value_dim = {value_dim}"] if value_dim != dim else []
+        heads, value_dim = query.shape[1], value.shape[2]
+        dim = max(query.shape[2], value_dim)  # caches have heads of one size: zeros change neither scores nor sums
+        query, key, value = (self._padded(x, dim) for x in (query, key, value))
+        options = [f"heads = {heads}, kv_heads = {key.shape[1]}, dim = {dim}, scale = {scale!r}"]
         options += [f"window = {window}"] if window else []
         options += [f"cap = {cap!r}"] if cap else []
         if sinks is not None:
             given = self._needed(sinks)
             given = self._read(given, "narrow") if isinstance(given, Parameter) else self._value(sinks)
             options += [f'sinks = "{given.name}"']
+        att = w.value(out.dtype, (out.shape[0], heads, dim))
         w.call(f'attend("{att.name[1:]}", "{query.name}", "{key.name}", "{value.name}", {{{", ".join(options)}}})')
         self.caches += 1
+        if value_dim != dim:
+            att = w.view("aten.slice.Tensor", att, (out.shape[0], heads, value_dim), dim=2, start=0, end=value_dim)
         return w.reshape(att, out.shape)
+
+    def _padded(self, x: Value, dim: int) -> Value:
+        more = dim - x.shape[2]
+        if not more:
+            return x
+        return self.writer.op("aten.constant_pad_nd", [x], x.dtype, (*x.shape[:2], dim), pad=[0, more])
+
+    def _route(self, node: Node) -> list[Value]:
+        x, chosen = (self._value(n) for n in node.args[:2])
+        outs = [(out.dtype, out.shape) for out in node.meta["val"]]
+        return self.writer.node("npu.moe_init_routing_v2", [x, chosen], outs, expert_num=node.args[2])
+
+    def _grouped(self, node: Node) -> Value:
+        w, out = self.writer, node.meta["val"]
+        x, counts = (self._value(n) for n in node.args[:2])
+        weights = [self._needed(n) for n in node.args[2]]
+        pattern = _pattern([p.name if isinstance(p, Parameter) else "" for p in weights])
+        if not pattern.endswith(".weight"):
+            raise Unsupported(f"experts whose weights are not numbered ({node.name})")
+        value = w.value(out.dtype, out.shape)
+        rows, columns = weights[0].shape
+        w.call(f'grouped("{value.name[1:]}", "{x.name}", "{counts.name}", {len(weights)}, '
+               f'"{pattern.removesuffix(".weight")}", {rows}, {columns}, "whole")')
+        return value
+
+    def _combine(self, node: Node) -> Value:
+        out = node.meta["val"]
+        y, scales, places = (self._value(n) for n in node.args)
+        return self.writer.op("npu.moe_finalize_routing", [y, self.writer.cast(scales, torch.float32), places], out.dtype,
+                              out.shape)
 
     def _hidden(self, node: Node) -> Value:
         w, out = self.writer, node.meta["val"]
@@ -327,6 +373,7 @@ class Exporter:
         picked = w.value(out.dtype, (out.shape[0], out.shape[-1]))
         w.call(f'local hidden_states = states("{picked.name[1:]}", "{x.name}")')
         w.call("if headless then return nil, hidden_states end")
+        w.rows = None
         return w.reshape(picked, out.shape)
 
     def _output(self, node: Node) -> None:
@@ -337,6 +384,32 @@ class Exporter:
         if len(value.shape) == 3:
             value = self.writer.reshape(value, (value.shape[0], value.shape[2]))
         self.writer.call(f'return "{value.name}", hidden_states')
+
+
+def _unrepeated(node: Node) -> Node:
+    """Returns keys or values before each head was repeated for the queries that share it: attention does that."""
+    at, targets = node, ("view", "reshape", "_unsafe_view", "clone", "expand", "slice", "unsqueeze")
+    repeated = node.meta["val"].shape
+    while isinstance(at, torch.fx.Node) and str(at.target).split(".")[1:2] and str(at.target).split(".")[1] in targets:
+        word = str(at.target).split(".")[1]
+        below = at.args[0]
+        if word == "unsqueeze":
+            shape = below.meta["val"].shape
+            fits = at.args[1] == 2 and len(shape) == 4 and shape[2:] == repeated[2:] and repeated[1] % shape[1] == 0
+            return below if fits else node
+        if word == "slice" and at.meta["val"].shape != below.meta["val"].shape:
+            return node
+        at = below
+    return node
+
+
+def _pattern(names: list[str]) -> str:
+    """Returns a format that gives the name of each expert's tensor by its number, or "" """
+    for at in range(len(names[0])):
+        pattern = names[0][:at] + "%d" + names[0][at + 1:]
+        if names[0][at] == "0" and all(pattern % n == name for n, name in enumerate(names)):
+            return pattern
+    return ""
 
 
 def sizes_text(sizes: dict[str, Any]) -> str:
