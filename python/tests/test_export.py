@@ -46,6 +46,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "Qwen2Moe": {**EXPERTS, "shared_expert_intermediate_size": 40},
     "Qwen3Moe": EXPERTS,
     "Olmoe": EXPERTS,
+    "GptOss": {"num_local_experts": 6, "num_experts_per_tok": 2, "head_dim": 8, "rope_scaling": None, **HYBRID},
     "DeepseekV3": {"n_routed_experts": 8, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1, "q_lora_rank": 24,
                    "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 12,
                    "num_key_value_heads": 6, "moe_intermediate_size": 24, "num_experts_per_tok": 2},

@@ -40,3 +40,11 @@ function states(name, x)
   local picked = node(name, "aten.index.Tensor", {x, "%logits_rows"})
   return pooling == "mean" and x or picked
 end
+
+-- y = x * w_e^T, or x * w_e if they are turned, plus b_e, for the rows of each expert e. The weights of all are one tensor.
+function stacked(name, x, counts, from, shape, turned, bias)
+  local operands = {x, counts, tensor(from, shape)}
+  if bias then insert(operands, tensor(bias, {shape[1], turned and shape[3] or shape[2]})) end
+  return node(name, "npu.grouped_matmul", operands, format("group_list_type=1, transpose_weight=%s, bias=%s",
+    tostring(not turned), tostring(bias ~= nil)))
+end

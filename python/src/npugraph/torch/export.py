@@ -2,9 +2,11 @@
 """npugraph.export: makes a checkpoint of any causal decoder of transformers one that the daemon serves."""
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import pathlib
+import re
 import shutil
 from typing import Any
 
@@ -107,22 +109,59 @@ def _tensors(source: pathlib.Path) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def _names(model: Any, names: list[str], stored: dict[str, tuple[int, ...]]) -> dict[str, str]:
-    """Returns the tensor of each parameter: of its own name, of that of a parameter it is tied to, or with or without the
-    prefix of the part below the head."""
+def _names(model: Any, names: list[str], stored: dict[str, tuple[int, ...]]) -> dict[str, tuple[str, ...]]:
+    """Returns the tensors of each parameter: those of its own name, of that of a parameter it is tied to, or with or
+    without the prefix of the part below the head."""
     prefix = model.base_model_prefix + "."
     same: dict[int, list[str]] = {}
-    for name, p in model.named_parameters(remove_duplicate=False):
-        same.setdefault(id(p), []).append(name)
     every = dict(model.named_parameters(remove_duplicate=False))
-    found = {}
-    for name in names:
-        for tied in same.get(id(every[name]), [name]) if name in every else []:
+    for name, p in every.items():
+        same.setdefault(id(p), []).append(name)
+    renamed = _renamed(model, stored)
+    found: dict[str, tuple[str, ...]] = {}
+    for name in (n for n in names if n in every):
+        for tied in same[id(every[name])]:
             for tried in (tied, tied.removeprefix(prefix), prefix + tied):
-                if name not in found and (tried in stored or tried.removesuffix("weight") + "qweight" in stored
-                                          or tried + "_packed" in stored):
-                    found[name] = tried
+                if tried in renamed:
+                    found.setdefault(name, renamed[tried])
     return found
+
+
+def _renamed(model: Any, stored: dict[str, tuple[int, ...]]) -> dict[str, tuple[str, ...]]:
+    """Returns the checkpoint's tensors by the names that transformers gives them when it loads them. Those of experts that
+    it merges have %d for the number of an expert. Quantised tensors count as the weight that they are of."""
+    files = {_unquantised(name): _unquantised(name) for name in stored}
+    try:
+        mapping: Any = importlib.import_module("transformers.conversion_mapping")
+    except ImportError:  # transformers 4 renames nothing in decoders
+        return {name: (name,) for name in files}
+    loading: Any = importlib.import_module("transformers.core_model_loading")
+    transforms = mapping.get_model_conversion_mapping(model)
+    renamings = [t for t in transforms if isinstance(t, loading.WeightRenaming)]
+    converters = [t for t in transforms if isinstance(t, loading.WeightConverter)]
+    merged: dict[str, dict[str, set[str]]] = {}
+    for name in files:
+        target, source = loading.rename_source_key(name, renamings, converters)
+        merged.setdefault(target, {}).setdefault(source or "", set()).add(re.sub(r"(\.experts\.)\d+\.", r"\1%d.", name) if source
+                                                                          else name)
+    order = [pattern for c in converters if _merges(c) for pattern in c.source_patterns]
+    found: dict[str, tuple[str, ...]] = {}
+    for target, sources in merged.items():
+        if list(sources) == [""]:
+            found[target] = tuple(sources[""])
+        elif all(s in order and len(sources[s]) == 1 for s in sources):
+            found[target] = tuple(next(iter(sources[s])) for s in sorted(sources, key=order.index))
+    return found
+
+
+def _merges(converter: Any) -> bool:
+    """Says whether experts of their own become one parameter, first the gates and then the others, and no more is done."""
+    kinds = [type(op).__name__ for op in converter.operations]
+    return kinds in (["MergeModulelist"], ["MergeModulelist", "Concatenate"])
+
+
+def _unquantised(name: str) -> str:
+    return re.sub(r"\.(weight_packed|qweight)$", ".weight", name)
 
 
 def _link(source: pathlib.Path, target: pathlib.Path) -> None:

@@ -37,14 +37,16 @@ def _(x: torch.Tensor, chosen: torch.Tensor, experts: int) -> tuple[torch.Tensor
 
 
 @torch.library.custom_op(f"{NAME}::grouped", mutates_args=())
-def _grouped(x: torch.Tensor, counts: torch.Tensor, weights: list[torch.Tensor]) -> torch.Tensor:
-    """A linear of each expert for its rows."""
+def _grouped(x: torch.Tensor, counts: torch.Tensor, weights: list[torch.Tensor], bias: torch.Tensor | None,
+             turned: bool) -> torch.Tensor:
+    """A linear of each expert for its rows. weights: [out, in] of each, or one [experts, out, in]; turned: [.., in, out]."""
     raise NotImplementedError("a stand-in, for tracing")
 
 
 @_grouped.register_fake
-def _(x: torch.Tensor, counts: torch.Tensor, weights: list[torch.Tensor]) -> torch.Tensor:
-    return x.new_empty((x.shape[0], weights[0].shape[0]))
+def _(x: torch.Tensor, counts: torch.Tensor, weights: list[torch.Tensor], bias: torch.Tensor | None,
+      turned: bool) -> torch.Tensor:
+    return x.new_empty((x.shape[0], weights[0].shape[-1 if turned else -2]))
 
 
 @torch.library.custom_op(f"{NAME}::combine", mutates_args=())
@@ -79,11 +81,11 @@ def _grouped_linears(experts: torch.nn.ModuleList, counts: torch.Tensor) -> Iter
     def product(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
         def forward(x: torch.Tensor) -> torch.Tensor:
             weights = [e.get_submodule(name).weight for e in experts]
-            y: torch.Tensor = torch.ops.npugraph_export.grouped(x, counts, weights)
+            y: torch.Tensor = torch.ops.npugraph_export.grouped(x, counts, weights, None, False)
             return y
         return forward
     for name, m in linears.items():
-        m.forward = product(name)  # type: ignore[method-assign]
+        m.forward = product(name)  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
@@ -120,16 +122,38 @@ def _ernie_block(block: Any, hidden: torch.Tensor) -> Any:
     return y.view(hidden.shape), logits
 
 
-def _hunyuan_block(block: Any, hidden: torch.Tensor) -> Any:
-    x = hidden.view(-1, hidden.shape[-1])
-    scales, chosen = torch.topk(F.softmax(block.gate(hidden), dim=1, dtype=torch.float32), block.top_k, dim=-1)
-    scales = scales / scales.sum(dim=-1, keepdim=True)
-    return _mixture(block.experts, x, chosen, scales).view(hidden.shape) + block.shared_mlp(hidden)
+def _interface_experts(m: Any, hidden: torch.Tensor, chosen: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """Experts of transformers' interface for them, whose weights are one parameter for all."""
+    if m.has_post_expert_norm:
+        raise Refused(f"{type(m).__name__} has norms behind its experts, which cannot be exported")
+    x = hidden.reshape(-1, hidden.shape[-1])
+    routed, places, counts = torch.ops.npugraph_export.route(x, chosen, m.num_experts)
+
+    def product(y: torch.Tensor, name: str) -> torch.Tensor:
+        bias = getattr(m, name + "_bias") if m.has_bias else None
+        z: torch.Tensor = torch.ops.npugraph_export.grouped(y, counts, [getattr(m, name)], bias, m.is_transposed)
+        return z
+    y = m._apply_gate(product(routed, "gate_up_proj")) if m.has_gate else m.act_fn(product(routed, "up_proj"))
+    mixed: torch.Tensor = torch.ops.npugraph_export.combine(product(y, "down_proj"), scales, places)
+    return mixed.view(hidden.shape)
+
+
+def _gpt_oss_experts(m: Any, hidden: torch.Tensor, router_indices: torch.Tensor, routing_weights: torch.Tensor) -> torch.Tensor:
+    """gpt-oss before that interface; routing_weights has all experts of each row."""
+    x = hidden.reshape(-1, hidden.shape[-1])
+    routed, places, counts = torch.ops.npugraph_export.route(x, router_indices, m.num_experts)
+    y = torch.ops.npugraph_export.grouped(routed, counts, [m.gate_up_proj], m.gate_up_proj_bias, True)
+    gate, up = y[..., ::2].clamp(max=m.limit), y[..., 1::2].clamp(min=-m.limit, max=m.limit)
+    y = (up + 1) * (gate * torch.sigmoid(gate * m.alpha))
+    y = torch.ops.npugraph_export.grouped(y, counts, [m.down_proj], m.down_proj_bias, True)
+    mixed: torch.Tensor = torch.ops.npugraph_export.combine(y, routing_weights.gather(1, router_indices), places)
+    return mixed.view(hidden.shape)
 
 
 BLOCKS: dict[str, Callable[..., Any]] = {
     "MixtralSparseMoeBlock": _softmax_block, "Qwen2MoeSparseMoeBlock": _softmax_block, "Qwen3MoeSparseMoeBlock": _softmax_block,
     "OlmoeSparseMoeBlock": _softmax_block, "FlexOlmoSparseMoeBlock": _softmax_block, "Ernie4_5_MoeSparseMoeBlock": _ernie_block,
+    "GptOssExperts": _gpt_oss_experts,
 }
 # Classes whose method `moe` has the loop, beside a router of their own.
 METHODS = ("DeepseekV3MoE", "Glm4MoeMoE", "Dots1MoE", "DeepseekV2MoE")
@@ -145,21 +169,27 @@ def experts_replaced(model: torch.nn.Module) -> Iterator[None]:
     changed: list[tuple[Any, str]] = []
     try:
         for m in model.modules():
-            kind, block = type(m).__name__, _block_of(m)
-            if block is None:
-                continue
-            setattr(m, block[0], types.MethodType(block[1], m))
-            changed.append((m, block[0]))
-            del kind
+            found = _replacement(m)
+            if found is not None:
+                setattr(m, found[0], types.MethodType(found[1], m))
+                changed.append((m, found[0]))
         yield
     finally:
         for m, attribute in changed:
             delattr(m, attribute)
 
 
-def _block_of(m: torch.nn.Module) -> tuple[str, Callable[..., Any]] | None:
+def _has_interface(m: torch.nn.Module) -> bool:
+    return hasattr(getattr(m, "experts", None), "is_transposed")
+
+
+def _replacement(m: torch.nn.Module) -> tuple[str, Callable[..., Any]] | None:
     """Returns which method of a module is replaced, and by what."""
     name = type(m).__name__
+    if hasattr(m, "has_gate") and hasattr(m, "is_transposed"):
+        return "forward", _interface_experts
+    if _has_interface(m):
+        return None
     if name in BLOCKS:
         return "forward", BLOCKS[name]
     if name in METHODS and hasattr(m, "moe"):

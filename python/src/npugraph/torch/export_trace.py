@@ -168,9 +168,8 @@ def _no_weights() -> Iterator[None]:
 def skeleton(config: Any, cls: Any = None) -> torch.nn.Module:
     """Returns a model of f32, whose parameters have no values. cls: of the model; None: that of its config."""
     from transformers import AutoModelForCausalLM
-    from transformers.modeling_utils import no_init_weights
     make = cls._from_config if cls is not None else AutoModelForCausalLM.from_config
-    with _no_weights(), no_init_weights(), _interfaces(_Masks(), 0):
+    with _no_weights(), _interfaces(_Masks(), 0):
         try:
             model: torch.nn.Module = make(config, attn_implementation=NAME, dtype=torch.float32)
         except KeyError:  # its attention is chosen among classes of its own
@@ -193,7 +192,7 @@ def _interfaces(masks: _Masks, foreign_window: int) -> Iterator[_Attention]:
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
     attention = _Attention(masks, foreign_window)
     pytorch = torch.nn.functional.scaled_dot_product_attention
-    torch.nn.functional.scaled_dot_product_attention = attention.of_pytorch
+    torch.nn.functional.scaled_dot_product_attention = attention.of_pytorch  # type: ignore[assignment]
     ALL_ATTENTION_FUNCTIONS.register(NAME, attention)
     ALL_MASK_ATTENTION_FUNCTIONS.register(NAME, masks.make)
     try:

@@ -25,9 +25,15 @@ _PRODUCTS = {"aten.mm.default": 1, "aten.addmm.default": 2}  # which operand is 
 class Parameter:
     """A parameter of the model that is not yet written. turned: its transpose."""
 
-    name: str  # in the checkpoint
+    names: tuple[str, ...]  # in the checkpoint; of several, each with %d for the number of an expert
     shape: tuple[int, ...]
     turned: bool = False
+
+    @property
+    def name(self) -> str:
+        if len(self.names) != 1 or "%" in self.names[0]:
+            raise Unsupported(f"a parameter that is made of the tensors {', '.join(self.names)}")
+        return self.names[0]
 
 
 class LuaWriter(Writer):
@@ -80,9 +86,9 @@ class LuaWriter(Writer):
 
 
 class Exporter:
-    """Writes one model. `checkpoint` has the name and shape of each parameter's tensor."""
+    """Writes one model. `stored` has the names of each parameter's tensors (Parameter)."""
 
-    def __init__(self, traced: Trace, stored: dict[str, str]) -> None:
+    def __init__(self, traced: Trace, stored: dict[str, tuple[str, ...]]) -> None:
         self.traced = traced
         self.stored = stored
         self.writer = LuaWriter()
@@ -348,16 +354,26 @@ class Exporter:
         return self.writer.node("npu.moe_init_routing_v2", [x, chosen], outs, expert_num=node.args[2])
 
     def _grouped(self, node: Node) -> Value:
-        w, out = self.writer, node.meta["val"]
         x, counts = (self._value(n) for n in node.args[:2])
-        weights = [self._needed(n) for n in node.args[2]]
-        pattern = _pattern([p.name if isinstance(p, Parameter) else "" for p in weights])
-        if not pattern.endswith(".weight"):
-            raise Unsupported(f"experts whose weights are not numbered ({node.name})")
-        value = w.value(out.dtype, out.shape)
-        rows, columns = weights[0].shape
-        w.call(f'grouped("{value.name[1:]}", "{x.name}", "{counts.name}", {len(weights)}, '
-               f'"{pattern.removesuffix(".weight")}", {rows}, {columns}, "whole")')
+        weights, bias, turned = [self._needed(n) for n in node.args[2]], node.args[3], node.args[4]
+        names = weights[0].names if len(weights) == 1 else (_pattern([p.name for p in weights]),)
+        out, (rows, columns) = node.meta["val"], weights[0].shape[-2:]
+        if len(weights) == 1 and "%" not in names[0]:
+            return self._stacked(x, counts, weights[0], self._needed(bias) if bias is not None else None, turned, out)
+        if bias is not None or turned or rows % len(names) or not all(n.endswith(".weight") for n in names):
+            raise Unsupported(f"experts with the tensors {', '.join(names)}")
+        number = weights[0].shape[0] if len(weights) == 1 else len(weights)
+        parts = [self.writer.value(out.dtype, (out.shape[0], rows // len(names))) for _ in names]
+        for part, pattern in zip(parts, names, strict=True):
+            self.writer.call(f'grouped("{part.name[1:]}", "{x.name}", "{counts.name}", {number}, '
+                             f'"{pattern.removesuffix(".weight")}", {rows // len(names)}, {columns}, "whole")')
+        return parts[0] if len(parts) == 1 else self.writer.op("aten.cat", parts, out.dtype, out.shape, dim=1)
+
+    def _stacked(self, x: Value, counts: Value, weight: Parameter, bias: Parameter | None, turned: bool, out: Any) -> Value:
+        value = self.writer.value(out.dtype, out.shape)
+        shape, more = ", ".join(map(str, weight.shape)), f', "{bias.name}"' if bias is not None else ""
+        self.writer.call(f'stacked("{value.name[1:]}", "{x.name}", "{counts.name}", "{weight.name}", {{{shape}}}, '
+                         f'{"true" if turned else "false"}{more})')
         return value
 
     def _combine(self, node: Node) -> Value:
@@ -388,9 +404,10 @@ class Exporter:
 
 def _unrepeated(node: Node) -> Node:
     """Returns keys or values before each head was repeated for the queries that share it: attention does that."""
-    at, targets = node, ("view", "reshape", "_unsafe_view", "clone", "expand", "slice", "unsqueeze")
+    at: Node = node
+    targets = ("view", "reshape", "_unsafe_view", "clone", "expand", "slice", "unsqueeze")
     repeated = node.meta["val"].shape
-    while isinstance(at, torch.fx.Node) and str(at.target).split(".")[1:2] and str(at.target).split(".")[1] in targets:
+    while getattr(at, "op", "") == "call_function" and str(at.target).count(".") and str(at.target).split(".")[1] in targets:
         word = str(at.target).split(".")[1]
         below = at.args[0]
         if word == "unsqueeze":
