@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Daemon
+from conftest import PATIENCE, SOURCE, Daemon
 
 import npugraph
 
@@ -125,7 +129,6 @@ def compare(client: npugraph.Client, model: Any, path: pathlib.Path) -> float:
 
 @pytest.fixture
 def made(daemon: Daemon) -> Iterator[pathlib.Path]:
-    import tempfile
     with tempfile.TemporaryDirectory(dir=daemon.log.parent) as folder:
         yield pathlib.Path(folder)
 
@@ -135,3 +138,156 @@ def test_logits_are_those_of_transformers(client: npugraph.Client, made: pathlib
     model = random_model(config_of(name, **(FAMILIES | OTHERS)[name]))
     path = npugraph.export(model, made / name)
     assert compare(client, model, path) <= CLOSE
+
+
+# ---- checkpoints that are there ----
+
+GOLDEN = SOURCE / "tests" / "golden"
+
+
+def golden(client: npugraph.Client, made: pathlib.Path, name: str) -> tuple[float, Any, Any]:
+    """Exports a checkpoint of tests/golden, and returns how far its steps are from what is expected, and both."""
+    from safetensors.numpy import load_file
+    path = npugraph.export(GOLDEN / name, made / name)
+    assert not (path / "expect.safetensors").exists()
+    known = load_file(GOLDEN / name / "expect.safetensors")
+    client.load_model(str(path), name=name, keep=False)
+    with client.open(name, known["prompt"].tolist()) as sequence:
+        rows = np.stack([sequence.step(int(token), want_logits=True).logits for token in known["tokens"]])
+    client.unload_model(name)
+    wanted = known["step_logits"]
+    return float(np.abs(rows - wanted).max() / np.abs(wanted).max()), rows, wanted
+
+
+@pytest.mark.parametrize("name", ["qwen3_sharded", "llama3_rope_scaled", "llama_yarn", "phi3_longrope", "qwen2_int4_channel",
+                                  "qwen3_int8_channel", "gpt_oss"])
+def test_directories_are_exported_as_they_are(client: npugraph.Client, made: pathlib.Path, name: str) -> None:
+    """Shards, rotary scaling, quantised linears, one tensor for all experts: read from the files at the load."""
+    assert golden(client, made, name)[0] <= CLOSE
+
+
+def test_narrow_weights_stay_narrow(client: npugraph.Client, made: pathlib.Path) -> None:
+    _, rows, wanted = golden(client, made, "qwen3_gqa4_bf16")
+    top = np.sort(wanted, axis=1)
+    decided = top[:, -1] - top[:, -2] > 0.01 * (top[:, -1] - top[:, 0])
+    assert decided.any() and (rows.argmax(1) == wanted.argmax(1))[decided].all()
+
+
+def test_the_file_of_a_family_is_not_needed(client: npugraph.Client, made: pathlib.Path) -> None:
+    """Exported, a family's checkpoint has the same tokens as with the family, also with a rounded cache."""
+    source = GOLDEN / "qwen3_gqa2_untied"
+    path = npugraph.export(source, made / "exported")
+    shutil.copytree(source, made / "family")
+    for kv_dtype in (None, "int8"):
+        tokens = []
+        for place in (path, made / "family"):
+            client.load_model(str(place), name=place.name, kv_dtype=kv_dtype, keep=False)
+            with client.open(place.name, range(1, PROMPT)) as sequence:
+                tokens.append(list(sequence.generate(STEPS, ignore_stop=True)))
+            client.unload_model(place.name)
+        assert tokens[0] == tokens[1]
+
+
+def test_embeddings_are_those_of_the_family(client: npugraph.Client, made: pathlib.Path) -> None:
+    source = GOLDEN / "qwen3_gqa2_untied"
+    path = npugraph.export(source, made / "exported")
+    shutil.copytree(source, made / "family")
+    rows = []
+    for place in (path, made / "family"):
+        client.load_model(str(place), name=place.name, embedding=True, keep=False)
+        rows.append(client.embed(place.name, [range(1, PROMPT)]))
+        client.unload_model(place.name)
+    assert float(np.abs(rows[0] - rows[1]).max()) <= CLOSE * float(np.abs(rows[1]).max())
+
+
+def test_the_command_exports_into_the_checkpoint_itself(client: npugraph.Client, made: pathlib.Path) -> None:
+    shutil.copytree(GOLDEN / "llama_bias", made / "own")
+    before = sorted(p.name for p in (made / "own").iterdir())
+    command = [sys.executable, "-m", "npugraph.export", str(made / "own"), str(made / "own")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE * 5, check=False)
+    assert done.returncode == 0 and done.stdout == f"{made / 'own'}\n", done.stderr
+    assert sorted(p.name for p in (made / "own").iterdir()) == sorted([*before, "npugraph.lua"])
+    client.load_model(str(made / "own"), name="own", keep=False)
+    client.unload_model("own")
+    failed = subprocess.run([*command[:3], str(made), str(made)], capture_output=True, text=True, timeout=PATIENCE * 5,
+                            check=False)
+    assert failed.returncode == 1 and failed.stderr.startswith("npugraph.export: ") and "config.json" in failed.stderr
+
+
+# ---- what is refused ----
+
+def refusal(model: Any, out: pathlib.Path) -> str:
+    with pytest.raises(ValueError) as caught:
+        npugraph.export(model, out)
+    assert not (out / "npugraph.lua").exists()
+    return str(caught.value)
+
+
+def tiny(name: str, **more: Any) -> Any:
+    return transformers.AutoModelForCausalLM.from_config(config_of(name, **more)).eval()
+
+
+def test_training_mode_is_refused(made: pathlib.Path) -> None:
+    assert "LlamaForCausalLM is in training mode: call model.eval() first" in refusal(tiny("Llama").train(), made / "out")
+
+
+def test_models_of_encoder_and_decoder_are_refused(made: pathlib.Path) -> None:
+    config = transformers.T5Config(d_model=32, d_ff=32, num_layers=1, num_heads=2, d_kv=16, vocab_size=50)
+    assert "encoder and a decoder" in refusal(transformers.T5ForConditionalGeneration(config).eval(), made / "out")
+
+
+def test_positions_of_other_kinds_are_refused(made: pathlib.Path) -> None:
+    why = refusal(tiny("Bloom", n_layer=1, n_head=4), made / "bloom")
+    assert "BloomForCausalLM" in why and "ALiBi" in why
+    assert "mask" in refusal(tiny("Falcon", alibi=True, new_decoder_architecture=False, hidden_size=96), made / "falcon")
+
+
+def test_layers_with_states_are_refused(made: pathlib.Path) -> None:
+    why = refusal(tiny("Mamba", state_size=8), made / "mamba")
+    assert "MambaForCausalLM" in why
+    why = refusal(tiny("Lfm2", full_attn_idxs=[1], layer_types=["conv", "full_attention"]), made / "lfm2")
+    assert "aten." in why and "mixes the rows of several tokens outside of attention" in why
+
+
+def test_quantised_modules_are_refused(made: pathlib.Path) -> None:
+    model = tiny("Llama")
+    model.is_quantized = True
+    assert "quantised modules: export the checkpoint's directory" in refusal(model, made / "out")
+
+
+def test_attention_with_other_masks_is_refused(made: pathlib.Path) -> None:
+    why = refusal(tiny("Llama4Text", attention_chunk_size=16, num_local_experts=2, intermediate_size_mlp=56, head_dim=8,
+                       interleave_moe_layer_step=4, layer_types=["chunked_attention", "full_attention"]), made / "out")
+    assert "mask depends on more than the positions" in why
+
+
+def test_tensors_that_are_missing_are_named(made: pathlib.Path) -> None:
+    model = tiny("Llama")
+    state = {k: v for k, v in model.state_dict().items() if "layers.1.mlp.up_proj" not in k}
+    model.save_pretrained(made / "in", state_dict=state)
+    assert "no tensor for the parameter model.layers.1.mlp.up_proj.weight" in refusal(made / "in", made / "out")
+
+
+# ---- a file that is not ours ----
+
+@pytest.mark.parametrize(("text", "mentions"), [
+    ("while true do end", "runs for too long"),
+    ('include "traced"\nopen("/etc/passwd")', "unknown variable open"),
+    ("\x1bLua", "binary chunk"),
+    ('include "traced"\nbegins {vocab = 131, hidden = 40, layers = 2, positions = 512}\nfunction build()\n'
+     '  lookup("v", "model.embed_tokens.weight", 131, 4096, "%tokens")\n  attend("a", "%v", "%v", "%v", {heads = 1, kv_heads = 1, '
+     'dim = 4096})\n  return "%a", "%v"\nend', "model.embed_tokens.weight"),
+    ('include "traced"\nbegins {vocab = 131, hidden = 40, layers = 2, positions = 512}\nfunction build()\n'
+     '  lookup("v", "../../secret", 131, 40, "%tokens")\n  attend("a", "%v", "%v", "%v", {heads = 1, kv_heads = 1, '
+     'dim = 40})\n  return "%a", "%v"\nend', "secret"),
+    ('include "traced"\nbegins {vocab = 131, hidden = 40, layers = 2, positions = 512}\nfunction build()\n'
+     '  lookup("v", "model.embed_tokens.weight", 131, 40, "%tokens")\n  emit "}"\n  attend("a", "%v", "%v", "%v", {heads = 1, '
+     'kv_heads = 1, dim = 40})\n  return "%a", "%v"\nend', "line"),
+])
+def test_hostile_files_are_refused(client: npugraph.Client, made: pathlib.Path, text: str, mentions: str) -> None:
+    shutil.copytree(GOLDEN / "qwen3_gqa2_untied", made / "hostile")
+    (made / "hostile" / "npugraph.lua").write_text(text)
+    with pytest.raises(npugraph.Error) as caught:
+        client.load_model(str(made / "hostile"), name="hostile", keep=False)
+    assert mentions in str(caught.value)
+    assert "hostile" not in [model.name for model in client.models()]

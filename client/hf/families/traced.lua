@@ -25,6 +25,11 @@ function narrow(name, from, shape)
   return node(name, "aten.alias", {tensor(from, shape)})
 end
 
+-- The head's product, whose weight may be a table: quantised checkpoints have both as floats.
+function plain_linear(name, x, from, out, features, bias)
+  return node(name, "aten.linear", {x, weight(from .. ".weight", out, features), bias and weight(from .. ".bias", out) or nil})
+end
+
 -- Rows of a table, in f32.
 function lookup(name, from, rows_of_table, columns, indices)
   local rows_found = node(name .. "_row", "aten.embedding", {weight(from, rows_of_table, columns), indices})

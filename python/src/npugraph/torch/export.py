@@ -49,7 +49,9 @@ def describe(model: Any, stored: dict[str, tuple[int, ...]]) -> str:
     _refuse_kinds(model.config)
     check_rowwise(trace(model, (1, 7), 1))
     traced = trace(model, (7, 1), 0)
-    exporter = Exporter(traced, _names(model, traced.names, stored))
+    names = _names(model, traced.names, stored)
+    head = model.get_output_embeddings().weight
+    exporter = Exporter(traced, names, next((names[n][0] for n in names if traced.tensors[n] is head), ""))
     body = exporter.build()
     return _text(model, exporter, body)
 
@@ -93,14 +95,18 @@ def _config(source: pathlib.Path) -> Any:
 
 # ---- tensors ----
 
+def _files(source: pathlib.Path) -> list[str]:
+    """Returns the names of the files that have a checkpoint's weights."""
+    index = source / "model.safetensors.index.json"
+    if not index.is_file():
+        return ["model.safetensors"]
+    return sorted(set(json.loads(index.read_text())["weight_map"].values()))
+
+
 def _tensors(source: pathlib.Path) -> dict[str, tuple[int, ...]]:
     """Returns the shapes of a checkpoint's tensors, by their names."""
-    index = source / "model.safetensors.index.json"
-    files = ["model.safetensors"]
-    if index.is_file():
-        files = sorted(set(json.loads(index.read_text())["weight_map"].values()))
     found: dict[str, tuple[int, ...]] = {}
-    for file in files:
+    for file in _files(source):
         if not (source / file).is_file():
             raise Refused(f"{source} has no {file}: weights must be safetensors")
         with open(source / file, "rb") as f:
@@ -166,7 +172,7 @@ def _unquantised(name: str) -> str:
 
 def _link(source: pathlib.Path, target: pathlib.Path) -> None:
     """Gives the new directory the checkpoint's files: the same ones where the file system can do that."""
-    weights = [p.name for p in source.glob("*.safetensors")]
+    weights = _files(source)
     for name in (*_SMALL, *weights):
         old, new = (source / name), target / name
         if not old.is_file():

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -63,8 +64,12 @@ class _Masks:
         self.made: list[torch.Tensor] = []  # keeps them, so that no other tensor gets their identity
 
     def make(self, *_: Any, mask_function: Any = None, **__: Any) -> torch.Tensor:
-        with _disable_current_modes():
-            window = _window_of(mask_function)
+        try:
+            with _disable_current_modes():
+                window = _window_of(mask_function)
+        except (RuntimeError, TypeError) as why:  # it looks at a tensor of the trace
+            raise Refused("its attention's mask depends on more than the positions (as that of chunks does): the daemon has no "
+                          "operator for that") from why
         stand_in = torch.zeros((1, 1, 1, 1), dtype=torch.bool)
         self.windows[id(stand_in)] = window
         self.made.append(stand_in)
@@ -133,17 +138,23 @@ class _Attention:
         raise Refused(f"{name} makes a mask of its own, and config.json has sliding_window {self.foreign_window}: which layers "
                       "it is for cannot be seen; without sliding_window it can be exported")
 
-    def of_pytorch(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
-                   dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, **_: Any) -> torch.Tensor:
-        """The same for models that call scaled_dot_product_attention. With one token, nothing says that it is causal."""
-        self.calls += 1
-        if attn_mask is not None or not is_causal and query.shape[2] != 1:
+    def _window_of_mask(self, mask: torch.Tensor | None, is_causal: bool) -> int:
+        if mask is not None and id(mask) in self.masks.windows:
+            return self.masks.windows[id(mask)]
+        if mask is not None or not is_causal:
             raise Refused("its attention has a mask of its own (as for ALiBi or prefixes), and not the causal one: the paged "
                           "attention has no other")
         if self.foreign_window:
             self._refuse_window("its attention")
+        return 0
+
+    def of_pytorch(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
+                   dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, **_: Any) -> torch.Tensor:
+        """The same for models that call scaled_dot_product_attention. With one token, nothing says that it is causal."""
+        self.calls += 1
+        window = self._window_of_mask(attn_mask, is_causal or query.shape[2] == 1)
         scale = float(query.shape[-1] ** -0.5 if scale is None else scale)
-        out: torch.Tensor = torch.ops.npugraph_export.attention(query, key, value, None, scale, 0, 0.0)
+        out: torch.Tensor = torch.ops.npugraph_export.attention(query, key, value, None, scale, window, 0.0)
         return out.transpose(1, 2)
 
 
@@ -194,11 +205,14 @@ def _interfaces(masks: _Masks, foreign_window: int) -> Iterator[_Attention]:
     pytorch = torch.nn.functional.scaled_dot_product_attention
     torch.nn.functional.scaled_dot_product_attention = attention.of_pytorch  # type: ignore[assignment]
     ALL_ATTENTION_FUNCTIONS.register(NAME, attention)
-    ALL_MASK_ATTENTION_FUNCTIONS.register(NAME, masks.make)
+    of_sdpa = ALL_MASK_ATTENTION_FUNCTIONS["sdpa"]
+    for name in (NAME, "sdpa"):
+        ALL_MASK_ATTENTION_FUNCTIONS.register(name, masks.make)
     try:
         yield attention
     finally:
         torch.nn.functional.scaled_dot_product_attention = pytorch
+        ALL_MASK_ATTENTION_FUNCTIONS.register("sdpa", of_sdpa)
         for interface in (ALL_ATTENTION_FUNCTIONS, ALL_MASK_ATTENTION_FUNCTIONS):
             type(interface)._global_mapping.pop(NAME, None)
 
@@ -252,6 +266,10 @@ def _writes(node: Any) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
+def _asks_for_masks(model: torch.nn.Module) -> bool:
+    return hasattr(sys.modules[type(model).__module__], "create_causal_mask")
+
+
 def _step(model: torch.nn.Module, names: list[str]) -> Any:
     accepted = inspect.signature(model.forward).parameters
     if "position_ids" not in accepted:
@@ -259,7 +277,7 @@ def _step(model: torch.nn.Module, names: list[str]) -> Any:
                       "paged attention does not have)")
 
     # The interface takes a mask without one for a sign of packed texts; other models take one for a sign of padding.
-    masked = model.config._attn_implementation == NAME  # type: ignore[union-attr]
+    masked = model.config._attn_implementation == NAME or _asks_for_masks(model)  # type: ignore[union-attr]
 
     def step(tensors: list[torch.Tensor], tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         given = {"input_ids": tokens, "position_ids": positions, "use_cache": False, "return_dict": True,

@@ -88,9 +88,10 @@ class LuaWriter(Writer):
 class Exporter:
     """Writes one model. `stored` has the names of each parameter's tensors (Parameter)."""
 
-    def __init__(self, traced: Trace, stored: dict[str, tuple[str, ...]]) -> None:
+    def __init__(self, traced: Trace, stored: dict[str, tuple[str, ...]], head: str = "") -> None:
         self.traced = traced
         self.stored = stored
+        self.head = head  # the head's tensor, which is never quantised
         self.writer = LuaWriter()
         self.values: dict[Node, Any] = {}
         self.written: dict[tuple[str, str], Value] = {}  # parameters, by how they are read
@@ -304,7 +305,8 @@ class Exporter:
         if weight.turned and stem != weight.name and named and plain:
             value = w.value(out.dtype, out.shape)
             rows, columns = weight.shape
-            w.call(f'whole_linear("{value.name[1:]}", "{x.name}", "{stem}", {rows}, {columns}, '
+            call = "plain_linear" if weight.name == self.head else "whole_linear"
+            w.call(f'{call}("{value.name[1:]}", "{x.name}", "{stem}", {rows}, {columns}, '
                    f'{"false" if bias is None else "true"})')
             return value
         matrix = self._read(weight, "narrow")
