@@ -31,10 +31,10 @@ static void put_file(const char *name, const char *text)
 static void clean(void)
 {
     static const char *const names[] = {"config.json", "generation_config.json", "model.safetensors.index.json",
-                                        "OwnModel.lua"};
+                                        "OwnModel.lua", "npugraph.lua"};
     char path[128];
 
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
         unlink(path);
     }
@@ -666,6 +666,69 @@ START_TEST(shards_come_from_the_index_and_a_gap_in_it_names_the_tensor)
 }
 END_TEST
 
+/* It counts before the family of the architecture, and graphs are written without its directory. */
+START_TEST(a_checkpoint_may_have_a_family_of_its_own)
+{
+    static const char other[] = "vocab, hidden, layers, positions = 10, 4, 1, 16\n"
+                                "function build()\n"
+                                "  weight('other.weight', vocab, hidden)\n"
+                                "  local keys, values = cache(1, 2)\n"
+                                "  local cos, sin = rope('turn', 4, {kind = 'given', factors = {0.5, 0.25}})\n"
+                                "  emit('  %logits = aten.linear(%x, %other.weight)\\n')\n"
+                                "  return '%logits'\n"
+                                "end\n";
+    const struct npugraph__shape shape = {.max_context = 16,
+                                          .block_size = 4,
+                                          .num_blocks = 8,
+                                          .table_blocks = 4,
+                                          .max_batch = 2,
+                                          .prefill_chunk = 8,
+                                          .prefill_seqs = 1,
+                                          .kv_dtype = "f32"};
+    float cosines[4 * 2], sines[4 * 2];
+    struct npugraph__checkpoint *ck = NULL;
+    struct npugraph_error err = {0};
+    struct ngd_strbuf text;
+
+    put_file("config.json", "{\"architectures\":[\"OwnModel\"]}");
+    put_file("npugraph.lua", other);
+    ck_assert_msg(read_own(small_family, NULL, &ck, &err) == 0, "%s", err.message);
+    clean();
+    ck_assert_uint_eq(ck->weights.n, 1);
+    ngd_strbuf_init(&text);
+    ck_assert_msg(npugraph__checkpoint_graph(ck, &shape, "m", false, &text, &err) == 0, "%s", err.message);
+    ck_assert_ptr_nonnull(strstr(ngd_strbuf_str(&text), "aten.linear(%x, %other.weight)"));
+    ngd_strbuf_fini(&text);
+    npugraph__rope_table(&ck->ropes[0], 2, cosines, sines);
+    ck_assert_float_eq(sines[4], sinf(0.5f));
+    ck_assert_float_eq(sines[5], sinf(0.25f));
+    ck_assert_float_eq(cosines[6], cosf(0.5f));
+    npugraph__checkpoint_free(ck);
+}
+END_TEST
+
+START_TEST(an_own_family_is_a_file_of_bounded_size_that_is_told_by_its_name)
+{
+    struct npugraph__checkpoint *ck = NULL;
+    struct npugraph_error err = {0};
+    char path[128];
+
+    put_file("config.json", "{\"architectures\":[\"OwnModel\"]}");
+    put_file("npugraph.lua", "vocab = 1\nhidden = vocabulary\n");
+    ck_assert_int_ne(read_own(small_family, NULL, &ck, &err), 0);
+    ck_assert_str_eq(err.reason, "FILE_CORRUPT");
+    ck_assert_ptr_nonnull(strstr(err.message, "npugraph.lua:2: unknown variable vocabulary"));
+    snprintf(path, sizeof(path), "%s/npugraph.lua", dir);
+    unlink(path);
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    ck_assert_int_ne(read_own(small_family, NULL, &ck, &err), 0);
+    ck_assert_ptr_nonnull(strstr(err.message, "npugraph.lua: is not a regular file"));
+    rmdir(path);
+    ck_assert_ptr_null(ck);
+    clean();
+}
+END_TEST
+
 static void expect_invalid(const char *family, const char *mentions)
 {
     struct npugraph__checkpoint *ck = NULL;
@@ -754,5 +817,6 @@ UNIT_MAIN("client/checkpoint", defaults_are_those_of_transformers, qwen3_has_hea
           columns_are_ordered_by_their_groups_or_the_first_is_named_that_is_in_none,
           experts_may_be_quantised_all_of_a_layer_or_none, values_that_contradict_each_other_are_refused,
           a_directory_without_a_config_says_which_file_is_missing,
-          shards_come_from_the_index_and_a_gap_in_it_names_the_tensor, mistakes_of_a_family_are_told_with_their_line,
-          families_have_bounds_and_nothing_to_reach_the_machine_with)
+          shards_come_from_the_index_and_a_gap_in_it_names_the_tensor, a_checkpoint_may_have_a_family_of_its_own,
+          an_own_family_is_a_file_of_bounded_size_that_is_told_by_its_name,
+          mistakes_of_a_family_are_told_with_their_line, families_have_bounds_and_nothing_to_reach_the_machine_with)
