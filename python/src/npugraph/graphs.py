@@ -187,6 +187,11 @@ class PreparedReplay:
             raise raised(self._error)
         return self._result.contents.outputs
 
+    @property
+    def n_outputs(self) -> int:
+        """The number of outputs of the last run."""
+        return int(self._result.contents.n)
+
 
 def _free_result(result: Any) -> None:
     library().npugraph_result_free(result)

@@ -2,6 +2,7 @@
 """The backend itself: decompositions, translation, and what is left to PyTorch."""
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import warnings
@@ -10,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._decomp import core_aten_decompositions, decomposition_table
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch.fx import GraphModule
@@ -18,10 +18,11 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 from ..errors import GraphRefused, Unsupported
+from .extend import decomposition_table, replace_patterns
 from .options import Options, parse_options
+from .recompiles import tell_recompilation
 from .runner import Runner
-from .translate import Missing, Translator, is_copy_back
-from .values import HANDLERS
+from .translate import Missing, Program, Translator, is_copy_back
 
 SMALLEST_PART = 4  # operators; fewer are not worth a call
 _numbers = itertools.count()
@@ -35,17 +36,33 @@ class NotCapturable(RuntimeError):
     """A graph has something that the daemon cannot run, and fullgraph=True or fallback="error" allows nothing else."""
 
 
+@dataclasses.dataclass
+class Translation:
+    """A graph that was translated as a whole, and what AOTAutograd knows of its arguments and results."""
+
+    program: Program
+    metadata: Any
+
+
 def backend(gm: GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None,
             mode: str | None = None) -> Callable[..., Any]:
     """Compiles a graph of Dynamo's for npugraphd; torch.compile calls it."""
     if mode not in (None, "default"):
         raise ValueError(f"mode {mode!r} is not supported; say what you want with options")
     parsed = parse_options(options)
-    strict = parsed.fallback == "error" or _fullgraph()
-    compile_graph = functools.partial(_compile, options=parsed, strict=strict)
-    refuse = functools.partial(_training, options=parsed, strict=strict)
+    tell_recompilation()
+    return compile_fx(gm, example_inputs, parsed, parsed.fallback == "error" or _fullgraph())
+
+
+def compile_fx(gm: GraphModule, example_inputs: Sequence[Any], options: Options, strict: bool,
+               decompositions: Mapping[Any, Any] | None = None,
+               translated: Callable[[Translation], None] | None = None) -> Callable[..., Any]:
+    """Compiles a graph of Dynamo's. `translated` is told what was translated as a whole."""
+    compile_graph = functools.partial(_compile, options=options, strict=strict, translated=translated)
+    refuse = functools.partial(_training, options=options, strict=strict)
+    table = decomposition_table() | dict(decompositions or {})
     compiled: Callable[..., Any] = aot_autograd(
-        fw_compiler=refuse, bw_compiler=refuse, inference_compiler=compile_graph, decompositions=_decompositions(),
+        fw_compiler=refuse, bw_compiler=refuse, inference_compiler=compile_graph, decompositions=table,
         keep_inference_input_mutations=True)(gm, example_inputs)
     return compiled
 
@@ -57,24 +74,6 @@ def _fullgraph() -> bool:
         return bool(InstructionTranslator.current_tx().one_graph)
     except (ImportError, AttributeError):
         return False
-
-
-# Core operators that PyTorch can take apart too.
-_TAKEN_APART = ("_native_batch_norm_legit", "_native_batch_norm_legit_no_training", "native_group_norm", "grid_sampler_2d")
-
-
-@functools.cache
-def _decompositions() -> dict[Any, Any]:
-    """Returns PyTorch's decompositions to core operators, without those of operators that the daemon has."""
-    table = dict(core_aten_decompositions())
-    for packet in (getattr(torch.ops.aten, name) for name in _TAKEN_APART):
-        table |= {overload: decomposition_table[overload] for name in packet.overloads()
-                  if (overload := getattr(packet, name)) in decomposition_table}
-    for operator in list(table):
-        name = str(operator).removesuffix(".default")
-        if name in HANDLERS:
-            del table[operator]
-    return table
 
 
 def _training(gm: GraphModule, example_inputs: Sequence[Any], *, options: Options, strict: bool) -> Callable[..., Any]:
@@ -99,16 +98,21 @@ def _calls(gm: GraphModule) -> int:
     return sum(n.op == "call_function" for n in gm.graph.nodes)
 
 
-def _compile(gm: GraphModule, example_inputs: Sequence[Any], *, options: Options, strict: bool) -> Callable[..., Any]:
+def _compile(gm: GraphModule, example_inputs: Sequence[Any], *, options: Options, strict: bool,
+             translated: Callable[[Translation], None] | None = None) -> Callable[..., Any]:
     for name in ("post_grad_custom_pre_pass", "post_grad_custom_post_pass"):
         if name in options.passes:
             options.passes[name](gm, example_inputs, options)
             gm.recompile()
+        if name == "post_grad_custom_pre_pass" and options.daemon.get("pattern_fusion_pass", True):
+            replace_patterns(gm)
     if not _calls(gm):
         return _boxed(gm)
     static, bumped = _metadata()
     translator = Translator(gm, static, f"torch-{next(_numbers)}", options.resident_states)
     if translator.program is not None:
+        if translated is not None:
+            translated(Translation(translator.program, torch._guards.TracingContext.get().fw_metadata))
         return _Compiled(gm, Runner(translator.program, options, bumped), options, strict)
     why = _reasons(translator.missing)
     _tell(f"a graph of {_calls(gm)} operators runs in PyTorch in part: {why}", options, strict)

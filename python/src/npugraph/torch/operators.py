@@ -10,8 +10,9 @@ import math
 from typing import Any
 
 import torch
+from torch.utils._sympy.functions import Max, Min
 
-from .shapes import Unsupported
+from .shapes import Unsupported, expression
 from .values import FLOATS, Node, Value, Writer, expanded, float_or_int, handles, lifts, product, same
 
 
@@ -448,8 +449,19 @@ def _split(w: Writer, node: Node, x: Value, sizes: Any = 0, dim: int = 0) -> lis
     return [Value(v.name, v.dtype, v.shape, x.root) for v in values]
 
 
+def _bounded_by_guard(out: Any, size: Any, end: Any) -> bool:
+    """Returns whether Dynamo's guards alone say that the end of a slice is inside: the daemon would infer a minimum."""
+    if end is None or not (isinstance(size, torch.SymInt) or isinstance(end, torch.SymInt)) or (type(end) is int and end > 1 << 31):
+        return False
+    shared = expression(size).free_symbols & expression(end).free_symbols
+    return not shared and not expression(out).has(Min, Max) and (type(end) is not int or end >= 0)
+
+
 @handles("slice.Tensor")
 def _slice(w: Writer, node: Node, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Value:
+    if _bounded_by_guard(node.out.shape[dim], x.shape[dim], end):
+        rows = w.op("aten.arange.start_step", [], torch.int64, [node.out.shape[dim]], start=start or 0, end=end, step=step)
+        return w.op("aten.index_select", [x, rows], x.dtype, node.out.shape, dim=dim)
     extra = {k: v for k, v in (("start", start), ("end", end)) if v is not None}
     return w.view("aten.slice.Tensor", x, node.out.shape, dim=dim, **extra, step=step)
 

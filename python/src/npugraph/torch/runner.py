@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import logging
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,14 +16,13 @@ from ..errors import Error, FailedPrecondition, GraphRefused, Unavailable
 from ..graphs import Graph, PreparedReplay
 from .connection import UNTRACKED, Connection, Mirror, connection_of, version_of
 from .options import Options
-from .shapes import size_text
-from .translate import SYMBOL_MAX, Program, Slot, Update
+from .shapes import computed, sizes_of
+from .translate import SYMBOL_MAX, Computed, Program, Slot, Update
 
 log = logging.getLogger("npugraph")
 _LOST = ("SESSION_GONE", "SESSION_REQUIRED", "UNKNOWN_ID", "STALE_ID", "UNREACHABLE")
 _pointer = torch.Tensor.data_ptr
 _version = torch.Tensor._version.__get__  # type: ignore[attr-defined]
-_names: dict[str, Any] = {"floordiv": operator.floordiv, "mod": operator.mod, "min": min, "max": max, "__builtins__": {}}
 
 
 @dataclasses.dataclass
@@ -42,15 +40,6 @@ class Bound:
     stamp: tuple[list[int], list[int], list[int]] | None = None  # None: it must be bound anew at each call
 
 
-def _sizes(shape: Sequence[Any]) -> Callable[[dict[str, int]], tuple[int, ...]]:
-    """Returns a function from the values of the symbols to the sizes."""
-    if all(type(size) is int for size in shape):
-        fixed = tuple(shape)
-        return lambda _: fixed
-    code = compile("(" + "".join(f"{size_text(size)}," for size in shape) + ")", "<sizes>", "eval")
-    return lambda values: tuple(eval(code, _names, values))  # an expression that size_text wrote
-
-
 def _contiguous(shape: Sequence[int], stride: Sequence[int]) -> bool:
     expected = 1
     for size, step in zip(reversed(shape), reversed(stride), strict=True):
@@ -66,9 +55,9 @@ def _contiguous(shape: Sequence[int], stride: Sequence[int]) -> bool:
 class _Output:
     """Makes the tensor of a result."""
 
-    def __init__(self, slot: Slot) -> None:
+    def __init__(self, slot: Slot, symbols: Sequence[str]) -> None:
         self.slot = slot
-        self.shape, self.stride = _sizes(slot.shape), _sizes(slot.stride)
+        self.shape, self.stride = sizes_of(slot.shape, symbols), sizes_of(slot.stride, symbols)
         self.width = torch.empty((), dtype=slot.dtype).element_size()
 
     def tensor(self, fetch: Callable[[int, torch.Tensor], torch.Tensor], values: dict[str, int]) -> torch.Tensor:
@@ -111,11 +100,17 @@ class Runner:
         self.kept: list[torch.Tensor] = []  # what `last` is bound to: as long as they live, no other tensor has their ids
         self.maxima = dict.fromkeys(program.symbols, SYMBOL_MAX)
         self.gears = options.gears
-        self.outputs = [_Output(s) if isinstance(s, Slot) and s.argument < 0 else s for s in program.outputs]
+        self.outputs = [self._output(s) for s in program.outputs]
+        self.answered = sum(place >= 0 for place in program.places)
         self.whole = [u for u in program.updates if u.output >= 0]
         self.versions_change = bool(self.whole) or any(self.bumps)
         self.connection: Connection | None = None
         self._landing: dict[int, torch.Tensor] = {}
+
+    def _output(self, slot: Any) -> Any:
+        if isinstance(slot, Computed):
+            return computed(slot.size, self.program.symbols)
+        return _Output(slot, self.program.symbols) if isinstance(slot, Slot) and slot.argument < 0 else slot
 
     def __call__(self, args: list[Any]) -> list[Any]:
         connection = self.connection
@@ -162,6 +157,8 @@ class Runner:
         for buffer, a in zip(bound.uploads, self.program.uploads, strict=True):
             buffer.write(args[a])
         outs, places = prepared.run(), self.program.places
+        if prepared.n_outputs != self.answered:
+            raise Error("INTERNAL", f"the daemon's answer has {prepared.n_outputs} results, and not {self.answered}")
 
         def fetch(number: int, tensor: torch.Tensor) -> torch.Tensor:
             place = places[number]
@@ -185,7 +182,7 @@ class Runner:
             return slot.tensor(fetch, values)
         if isinstance(slot, Slot):
             return args[slot.argument]
-        return _sizes((slot,))(values)[0] if isinstance(slot, torch.SymInt) else slot
+        return slot(values) if callable(slot) else slot
 
     # ---- binding ----
 

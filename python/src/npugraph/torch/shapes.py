@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Symbolic sizes of PyTorch as expressions of graph text."""
+"""Symbolic sizes of PyTorch as expressions of graph text, which are computed here too."""
 from __future__ import annotations
 
+import ast
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]
@@ -12,6 +15,8 @@ class Unsupported(Exception):
     """The daemon's operators cannot express a node; the message says what is missing."""
 
 
+Size = int | str  # a number, or an expression as text
+TEXT_BYTES = 4096  # of one expression
 _FUNCTIONS = {"FloorDiv": "floordiv", "CleanDiv": "floordiv", "Mod": "mod", "PythonMod": "mod", "Max": "max", "Min": "min"}
 
 
@@ -50,3 +55,64 @@ def _text(e: sympy.Expr) -> str:
     for part in e.args[1:]:
         text = f"{name}({text}, {_text(part)})"
     return text
+
+
+def plain_sizes(sizes: Sequence[Any]) -> tuple[Size, ...]:
+    """Returns sizes without PyTorch's objects."""
+    return tuple(size if type(size) is int else size_text(size) for size in sizes)
+
+
+_RELATIONS = {"Equality": "==", "Unequality": "!=", "StrictLessThan": "<", "LessThan": "<=", "StrictGreaterThan": ">",
+              "GreaterThan": ">="}
+
+
+def condition_text(condition: sympy.Basic) -> str:
+    """Returns a condition on sizes as text that `computed` takes."""
+    kind = type(condition).__name__
+    if kind in ("And", "Or"):
+        return f" {kind.lower()} ".join(f"({condition_text(part)})" for part in condition.args)
+    if kind == "Not":
+        return f"not ({condition_text(condition.args[0])})"
+    if kind not in _RELATIONS:
+        raise Unsupported(f"the condition {condition}")
+    left, right = condition.args
+    return f"{_text(left)} {_RELATIONS[kind]} {_text(right)}"
+
+
+# ---- computing what the functions above wrote -----------------------------------------------------------------------
+
+_NODES = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Call, ast.Name, ast.Constant, ast.Load,
+          ast.Add, ast.Sub, ast.Mult, ast.USub, ast.Not, ast.And, ast.Or, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_CALLS: dict[str, Any] = {"floordiv": operator.floordiv, "mod": operator.mod, "min": min, "max": max}
+
+
+def computed(text: str, symbols: Sequence[str]) -> Callable[[Mapping[str, int]], int]:
+    """Returns a function from the values of symbols to the value of an expression of sizes.
+
+    ValueError: the text is something else. It may come from a file: only sums, products, comparisons and the functions
+    of graph text are compiled.
+    """
+    if len(text) > TEXT_BYTES:
+        raise ValueError(f"an expression of sizes has {len(text)} characters; at most {TEXT_BYTES} are taken")
+    try:
+        tree = ast.parse(text, mode="eval")
+    except (SyntaxError, RecursionError, MemoryError):
+        raise ValueError(f"{text!r} is not an expression of sizes") from None
+    for node in ast.walk(tree):
+        if (not isinstance(node, _NODES) or (isinstance(node, ast.Constant) and type(node.value) is not int)
+                or (isinstance(node, ast.Name) and node.id not in symbols and node.id not in _CALLS)
+                or (isinstance(node, ast.Call) and (not isinstance(node.func, ast.Name) or node.func.id not in _CALLS
+                                                    or len(node.args) != 2 or node.keywords))):
+            raise ValueError(f"{text!r} is not an expression of the sizes {', '.join(symbols)}")
+    code = compile(tree, "<size>", "eval")
+    names = {**_CALLS, "__builtins__": {}}
+    return lambda values: int(eval(code, names, values))  # checked above
+
+
+def sizes_of(sizes: Sequence[Size], symbols: Sequence[str]) -> Callable[[Mapping[str, int]], tuple[int, ...]]:
+    """Returns a function from the values of symbols to sizes."""
+    if all(type(size) is int for size in sizes):
+        fixed = tuple(int(size) for size in sizes)
+        return lambda _: fixed
+    parts = [computed(str(size), symbols) for size in sizes]
+    return lambda values: tuple(part(values) for part in parts)

@@ -14,7 +14,7 @@ from torch.fx import Node as FxNode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from . import formulas, images, operators  # noqa: F401  # they fill HANDLERS
-from .shapes import Unsupported, expression
+from .shapes import Size, Unsupported, expression, plain_sizes, size_text
 from .values import HANDLERS, Value, Writer, dtype_word, expanded
 from .values import Node as Translated
 
@@ -55,7 +55,7 @@ class Program:
     states: list[int]  # labels s0, ...
     inputs: list[int]
     constants: list[torch.Tensor]  # labels c0, ...
-    outputs: list[Any]  # of the FX graph: a Slot, an int, or None
+    outputs: list[Slot | Computed | int | float | bool | None]  # of the FX graph
     updates: list[Update]
     uploads: list[int]  # arguments that are written to a buffer at each call; labels u0, ...
     upload_bytes: list[int]
@@ -79,9 +79,16 @@ class Slot:
 
     output: int
     dtype: torch.dtype
-    shape: tuple[Any, ...]
-    stride: tuple[Any, ...]
+    shape: tuple[Size, ...]
+    stride: tuple[Size, ...]
     argument: int = -1  # the caller's own tensor is returned: the result is an input
+
+
+@dataclasses.dataclass
+class Computed:
+    """A result that is a number computed from the symbols."""
+
+    size: str
 
 
 @dataclasses.dataclass
@@ -107,6 +114,7 @@ class Translator:
         self.missing: list[Missing] = []
         self.arguments = [n for n in gm.graph.nodes if n.op == "placeholder"]
         self.written = {n.args[0]: n for n in gm.graph.nodes if is_copy_back(n)} if mutate else {}
+        self._fix_sizes()
         self.returned: list[Value] = []
         self.uploads: list[int] = []
         free = [n for n in self.arguments if n.users and n not in self.written and self.arguments.index(n) not in self.static]
@@ -135,6 +143,14 @@ class Translator:
         return Program(self.name, symbols, sources, self.writer.declarations, self.writer.lines, self.params, self.states,
                        self.inputs, self.writer.constants, self.outputs, self.updates, self.uploads,
                        [_bytes(self.arguments[a].meta["val"]) for a in self.uploads], self.places, self.downloads)
+
+    def _fix_sizes(self) -> None:
+        """Makes the sizes of what is bound to buffers constants: Dynamo then traces again for others."""
+        for number, node in enumerate(self.arguments):
+            meta = node.meta.get("val")
+            if isinstance(meta, torch.Tensor) and (node in self.written or number in self.static):
+                for size in meta.shape:
+                    int(size)
 
     # ---- nodes ----
 
@@ -259,8 +275,10 @@ class Translator:
             return result
         value, meta = self.values[result], result.meta.get("val")
         if not isinstance(meta, torch.Tensor):
-            return meta
-        slot = Slot(-1, meta.dtype, tuple(meta.shape), tuple(meta.stride()))
+            return self._number(meta)
+        self.writer._note(tuple(meta.shape))
+        self.writer._note(tuple(meta.stride()))
+        slot = Slot(-1, meta.dtype, plain_sizes(meta.shape), plain_sizes(meta.stride()))
         if result.op == "placeholder" and result not in self.written:
             slot.argument = self.arguments.index(result)
         elif result in self.written or is_copy_back(result):
@@ -269,6 +287,14 @@ class Translator:
         else:
             slot.output = self._return(value)
         return slot
+
+    def _number(self, number: Any) -> Computed | int | float | bool | None:
+        if isinstance(number, torch.SymInt):
+            self.writer._note(number)
+            return Computed(size_text(number))
+        if number is None or isinstance(number, (bool, int, float)):
+            return number
+        raise Unsupported(f"a result that is a {type(number).__name__}")
 
     def _update(self, target: Node, copy: Node) -> Update:
         """Returns how a state's change comes back, and makes it an output of the graph."""

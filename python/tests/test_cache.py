@@ -1,0 +1,472 @@
+# SPDX-License-Identifier: Apache-2.0
+"""npugraph.torch.cache_compile: what another process starts with, what is compared, and files that are not trusted."""
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import stat
+import subprocess
+import sys
+import urllib.request
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from conftest import PATIENCE, Daemon
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+import npugraph.torch as backend  # noqa: E402
+from npugraph.torch import CacheWarning, NotCapturable, cache_compile, readable_cache  # noqa: E402
+from npugraph.torch.plain import program_data, program_of  # noqa: E402
+from npugraph.torch.shapes import computed  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def fresh(daemon: Daemon) -> Iterator[None]:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error", CacheWarning)
+        yield
+    backend.forget()
+
+
+class Model(nn.Module):
+    """Writes a cache that is inside an object, and returns a dictionary with it."""
+
+    def __init__(self, scale: float = 2.0) -> None:
+        super().__init__()
+        self.layer, self.scale = nn.Linear(4, 4), scale
+
+    def forward(self, x: Any, cache: Any = None, *, flag: bool = False) -> Any:
+        y = self.layer(x) * self.scale
+        if cache is not None:
+            cache.rows[0:1] = y[:1]
+        return {"y": y + 1 if flag else y, "cache": cache, "pair": (x, "text", None)}
+
+
+class Cache:
+    def __init__(self) -> None:
+        self.rows = torch.zeros(3, 4)
+        self.limit = 3
+
+
+def same(got: Any, want: Any) -> None:
+    assert got.keys() == want.keys()
+    torch.testing.assert_close(got["y"], want["y"], rtol=0, atol=1e-6)
+    assert got["cache"] is want["cache"] or isinstance(got["cache"], Cache)
+    assert got["pair"][0] is want["pair"][0] and got["pair"][1:] == want["pair"][1:]
+
+
+def files(cached: Any) -> list[pathlib.Path]:
+    return sorted(pathlib.Path(cached.path).glob("compiled_module.*.json"))
+
+
+def test_a_second_object_traces_nothing(tmp_path: pathlib.Path) -> None:
+    model = Model()
+    first = cache_compile(model, cache_dir=tmp_path)
+    for rows in (2, 5, 7):
+        x = torch.randn(rows, 4)
+        same(first(x), model(x))
+    assert (first.traced, first.loaded, len(files(first))) == (1, 0, 1)
+    second = cache_compile(model, cache_dir=tmp_path)
+    for rows in (3, 6):
+        x = torch.randn(rows, 4)
+        same(second(x), model(x))
+    assert (second.traced, second.loaded) == (0, 1)
+    model.layer.weight.mul_(2)
+    same(second(x), model(x))
+    model.load_state_dict({"layer.weight": torch.randn(4, 4), "layer.bias": torch.randn(4)}, assign=True)
+    same(second(x), model(x))
+    assert second.traced == 0
+
+
+def test_forms_are_kept_apart(tmp_path: pathlib.Path) -> None:
+    model, x = Model(), torch.randn(2, 4)
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+        ((x,), {}), ((x,), {"flag": True}), ((x[:1],), {}), ((x, Cache()), {}), ((x,), {"cache": Cache()}),
+        ((torch.randn(4, 2).t(),), {})]
+    for traced in (len(calls), 0):
+        cached = cache_compile(model.forward, cache_dir=tmp_path)
+        for _ in range(2):
+            for args, kwargs in calls:
+                same(cached(*args, **kwargs), model(*args, **kwargs))
+        assert cached.traced == traced
+    assert len(files(cached)) == len(calls)
+
+
+def test_states_are_the_callers(tmp_path: pathlib.Path) -> None:
+    model = Model()
+    for _ in range(2):
+        cached, here, there = cache_compile(model.forward, cache_dir=tmp_path), Cache(), Cache()
+        for step in range(4):
+            x = torch.randn(2, 4)
+            if step == 2:  # what other code writes counts
+                here.rows += 1
+                there.rows += 1
+            got = cached(x, here)
+            same(got, model(x, there))
+            assert got["cache"] is here
+            torch.testing.assert_close(here.rows, there.rows, rtol=0, atol=1e-6)
+    assert cached.traced == 0
+
+
+def test_calls_that_do_not_have_the_form(tmp_path: pathlib.Path) -> None:
+    def step(state: Any, x: Any, y: Any) -> Any:
+        state.add_(1)
+        return x * 2 + y
+    cached = cache_compile(step, cache_dir=tmp_path, dynamic=False)
+    cached(torch.zeros(2), torch.ones(2), torch.ones(2))
+    [entry], memory, one = cached.entries, torch.zeros(4), torch.ones(2)
+
+    def matches(*args: Any) -> bool:
+        return entry.match({"function": step, "owner": None, "args": args, "kwargs": {}}) is not None
+    assert matches(memory[:2], one, torch.ones(2))
+    assert matches(memory[:2], one, memory[2:]) is False  # which may overlap the state
+    assert not matches(one, one, torch.ones(2)) and not matches(memory[1:3], memory[:2], one)
+    assert not matches(memory, one, one) and not matches(memory[:2], one.double(), one)
+    assert not matches(memory[:2], one) and not matches(memory[:2], one, 3) and not matches(memory[:2], one, one.to("meta"))
+    with torch.autocast("cpu"):
+        assert not matches(memory[:2], one, torch.ones(2))
+    with torch.enable_grad():
+        assert not matches(memory[:2], one, torch.ones(2).requires_grad_())
+    assert matches(memory[:2], one, torch.ones(2))
+
+
+@pytest.mark.parametrize("change", ["code", "attribute", "options", "dtype", "settings", "dynamic"])
+def test_what_a_translation_depends_on(tmp_path: pathlib.Path, change: str) -> None:
+    model, x = Model(), torch.randn(2, 4)
+    first = cache_compile(model, cache_dir=tmp_path)
+    first(x)
+    assert first.traced == 1
+    how: dict[str, Any] = {}
+    if change == "code":
+        model.forward = lambda x: {"y": x * 3, "cache": None, "pair": (x, "text", None)}
+    elif change == "attribute":
+        model.scale = 3.0
+    elif change == "options":
+        how["options"] = {"remove_noop_ops": False}
+    elif change == "dtype":
+        model, x = model.bfloat16(), x.bfloat16()
+    elif change == "dynamic":
+        how["dynamic"] = False
+    with torch.autocast("cpu", torch.bfloat16, enabled=change == "settings"):
+        second = cache_compile(model, cache_dir=tmp_path, **how)
+        got, want = second(x), model(x)
+    assert second.traced == 1
+    torch.testing.assert_close(got["y"], want["y"], rtol=2e-2, atol=2e-2)
+
+
+def test_a_source_that_changed(tmp_path: pathlib.Path) -> None:
+    module = tmp_path / "helper_of_test_cache.py"
+    module.write_text("def double(x):\n    return x * 2\n")
+    sys.path.insert(0, str(tmp_path))
+    try:
+        import helper_of_test_cache as helper  # type: ignore[import-not-found]
+
+        def function(x: Any) -> Any:
+            return helper.double(x)
+        first = cache_compile(function, cache_dir=tmp_path)
+        assert first(torch.ones(2)).tolist() == [2, 2]
+        again = cache_compile(function, cache_dir=tmp_path)
+        assert again(torch.ones(2)).tolist() == [2, 2] and again.traced == 0
+        module.write_text("def double(x):\n    return x * 2.0\n")
+        with pytest.warns(CacheWarning, match=r"helper_of_test_cache\.py has changed"):
+            last = cache_compile(function, cache_dir=tmp_path)
+            assert last(torch.ones(2)).tolist() == [2, 2]
+        assert last.traced == 1 and len(files(last)) == 1
+    finally:
+        sys.path.remove(str(tmp_path))
+        sys.modules.pop("helper_of_test_cache", None)
+
+
+# ---- what is not kept -----------------------------------------------------------------------------------------------
+
+class Lazy:
+    rows: Any = None
+    calls = 0
+
+
+def changes(x: Any, lazy: Lazy) -> Any:
+    lazy.calls += 1
+    return x * 2
+
+
+@pytest.mark.parametrize(("function", "args"), [
+    (changes, lambda: (torch.ones(3), Lazy())),
+    (lambda x: (x * 2, x.view(-1)), lambda: (torch.ones(2, 3),)),
+    (lambda x: (x * 2, x.shape[0] + 1), lambda: (torch.ones(4, 3),)),
+], ids=["object", "view", "size"])
+def test_what_is_not_kept_runs(tmp_path: pathlib.Path, function: Any, args: Callable[[], Any]) -> None:
+    cached, given = cache_compile(function, cache_dir=tmp_path), args()
+    for _ in range(2):
+        got, want = cached(*given), function(*args())
+        torch.testing.assert_close(got, want)
+    assert not files(cached)
+    if function is changes:
+        assert given[1].calls == 2
+
+
+def test_gradients_and_missing_operators_are_refused(tmp_path: pathlib.Path) -> None:
+    model, x = Model(), torch.randn(2, 4)
+    cached = cache_compile(model, cache_dir=tmp_path)
+    cached(x)
+    with torch.enable_grad(), pytest.raises(Exception, match="no_grad") as caught:
+        cached(x)
+    assert NotCapturable.__name__ in str(caught.value)
+    with pytest.raises(Exception, match=r"aten\.erfinv"):
+        cache_compile(lambda x: torch.special.erfinv(x), cache_dir=tmp_path)(x)
+    with pytest.raises(TypeError, match="options="):
+        cache_compile(model, config=object(), cache_dir=tmp_path)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="neither a model"):
+        cache_compile(3, cache_dir=tmp_path)
+
+
+# ---- files ----------------------------------------------------------------------------------------------------------
+
+def test_files_are_private_and_readable(tmp_path: pathlib.Path, capsys: Any) -> None:
+    model = Model()
+    cached = cache_compile(model.forward, cache_dir=tmp_path, global_rank=1, tp_rank=0, options={"frozen_parameter": True})
+    cached(torch.randn(2, 4), Cache())
+    [file] = files(cached)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600 and stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert file.parts[-3] == "world1global_rank1_tp_rank0" and file.parts[-4].startswith("Model_dynamic_npugraphcache_")
+    out = tmp_path / "text"
+    shown = readable_cache(file, file=out)
+    assert capsys.readouterr().out == shown == out.read_text() and stat.S_IMODE(out.stat().st_mode) == 0o600
+    for part in ("frozen_parameter=True", "owner._modules['layer']._parameters['weight']", "float32[3, 4]", "aten.addmm",
+                 "args[1].rows", f"torch: {torch.__version__}"):
+        assert part in shown
+    assert readable_cache(file, print_output=False) == shown and not capsys.readouterr().out
+    with pytest.raises(ValueError, match="damaged"):
+        readable_cache(out)
+    link = tmp_path / "link"
+    link.symlink_to(file)
+    with pytest.raises(OSError, match="link"):
+        readable_cache(link)
+
+
+def test_where_files_are(tmp_path: pathlib.Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.delenv("NPUGRAPH_CACHE_HOME", raising=False)
+    monkeypatch.delenv("TORCHAIR_CACHE_HOME", raising=False)
+    assert cache_compile(Model()).path.startswith(str(tmp_path / "xdg" / "npugraph"))
+    monkeypatch.setenv("TORCHAIR_CACHE_HOME", str(tmp_path / "air"))
+    assert cache_compile(Model()).path.startswith(str(tmp_path / "air"))
+    monkeypatch.setenv("NPUGRAPH_CACHE_HOME", str(tmp_path / "own"))
+    assert cache_compile(Model()).path.startswith(str(tmp_path / "own"))
+
+
+def damage(kind: str, file: pathlib.Path) -> None:
+    head, _, body = file.read_bytes().partition(b"\n")
+    data = json.loads(body)
+    form = data["entry"]["form"]
+    if kind == "truncated":
+        file.write_bytes(head + b"\n" + body[:-10])
+    elif kind == "flipped":
+        file.write_bytes(head + b"\n" + body.replace(b"aten.", b"atem.", 1))
+    elif kind == "empty":
+        file.write_bytes(b"")
+    elif kind == "deep":
+        rewrite(file, b"[" * 200000)
+    elif kind == "open":
+        file.chmod(0o666)
+    elif kind == "link":
+        file.rename(file.with_name("other"))
+        file.symlink_to(file.with_name("other"))
+    elif kind == "fifo":
+        file.unlink()
+        os.mkfifo(file, 0o600)
+    else:
+        if kind == "foreign":
+            data["entry"]["key"]["torch"] = "0"
+        elif kind == "argument":
+            form["program"]["params"][0] = 99
+        elif kind == "output":
+            form["program"]["places"] = [7]
+        elif kind == "result":
+            form["leaves"][0] = ["output", 9]
+        elif kind == "expression":
+            form["conditions"] = ["__import__('os').system('true') == 0"]
+        elif kind == "type":
+            form["structure"] = form["structure"].replace("builtins.dict", "subprocess.Popen")
+        elif kind == "path":
+            form["arguments"][0]["path"] = [["call", "system"]]
+        elif kind == "graph":
+            form["program"]["body"][0] = "  nonsense"
+        rewrite(file, json.dumps(data).encode())
+
+
+def rewrite(file: pathlib.Path, body: bytes) -> None:
+    import hashlib
+    head = json.dumps({"npugraph cache": 1, "sha256": hashlib.sha256(body).hexdigest()}).encode()
+    file.write_bytes(head + b"\n" + body)
+
+
+@pytest.mark.parametrize("kind", ["truncated", "flipped", "empty", "deep", "open", "link", "fifo", "foreign", "argument",
+                                  "output", "result", "expression", "type", "path"])
+def test_bad_files_are_compiled_again(tmp_path: pathlib.Path, kind: str) -> None:
+    model, x = Model(), torch.randn(2, 4)
+    first = cache_compile(model, cache_dir=tmp_path)
+    first(x)
+    damage(kind, files(first)[0])
+    second = cache_compile(model, cache_dir=tmp_path)
+    with pytest.warns(CacheWarning, match="is not used"):
+        same(second(x), model(x))
+    assert second.traced == 1
+    third = cache_compile(model, cache_dir=tmp_path)
+    same(third(x), model(x))
+    assert third.traced == 0
+
+
+def test_a_graph_that_the_daemon_refuses(tmp_path: pathlib.Path) -> None:
+    model, x = Model(), torch.randn(2, 4)
+    first = cache_compile(model, cache_dir=tmp_path)
+    first(x)
+    damage("graph", files(first)[0])
+    second = cache_compile(model, cache_dir=tmp_path)
+    with pytest.warns(CacheWarning, match="the daemon refuses"):
+        same(second(x), model(x))
+    assert second.traced == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_files_of_other_users(tmp_path: pathlib.Path) -> None:
+    model, x = Model(), torch.randn(2, 4)
+    first = cache_compile(model, cache_dir=tmp_path)
+    first(x)
+    os.chown(files(first)[0], 65534, 65534)
+    second = cache_compile(model, cache_dir=tmp_path)
+    with pytest.warns(CacheWarning, match="belongs to user 65534"):
+        same(second(x), model(x))
+    assert second.traced == 1
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").touch()
+    model, x = Model(), torch.randn(2, 4)
+    cached = cache_compile(model, cache_dir=tmp_path / "file")
+    with pytest.warns(CacheWarning, match="Not a directory"):
+        same(cached(x), model(x))
+    same(cached(x), model(x))
+
+
+@pytest.mark.parametrize("text", ["__import__('os')", "s0.real", "s0 ** s0", "(lambda: 1)()", "s1", "min(s0)", "'a' * s0", "1.5",
+                                  "min(s0, s0, key=s0)", "[s0 for s0 in s0]", "(" * 3000, "s0" * 4000, "", "s0 if s0 else 1"])
+def test_only_sizes_are_computed(text: str) -> None:
+    with pytest.raises(ValueError, match="expression of"):
+        computed(text, ["s0"])
+
+
+def test_sizes_are_computed() -> None:
+    assert computed("floordiv((s0 + 3), 2)*-1 + mod(s0, 4) + max(s0, min(2, s1))", ["s0", "s1"])({"s0": 6, "s1": 9}) == 4
+    assert computed("s0 >= 2 and (s0 != 3 or not s0 == 3)", ["s0"])({"s0": 2}) == 1
+
+
+def test_programs_are_plain_data() -> None:
+    seen: list[Any] = []
+
+    def capture(translation: Any) -> None:
+        seen.append(translation.program)
+    from npugraph.torch.backend import compile_fx
+    from npugraph.torch.options import parse_options
+
+    def function(x: Any, state: Any) -> Any:
+        state[:1] = x[:1]
+        return x + torch.tensor([1.0, 2.0]), x.sum(0), 3
+    torch.compile(function, fullgraph=True, dynamic=True, backend=lambda gm, inputs: compile_fx(
+        gm, inputs, parse_options(None), True, translated=capture))(torch.ones(3, 2), torch.ones(3, 2))
+    data = json.loads(json.dumps(program_data(seen[0])))
+    again = program_of(data)
+    assert program_data(again) == program_data(seen[0])
+    assert again.constants[0].tolist() == [1, 2]
+
+
+# ---- processes ------------------------------------------------------------------------------------------------------
+
+PROCESS = """
+import sys, time
+import torch, transformers, npugraph.torch
+torch.manual_seed(1)
+config = transformers.Qwen3Config(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=1,
+                                  num_attention_heads=4, num_key_value_heads=2, head_dim=8, max_position_embeddings=64)
+model = transformers.Qwen3ForCausalLM(config).eval()
+def cache():
+    made = transformers.StaticCache(config=config, max_cache_len=16)
+    made.early_initialization(1, 2, 8, torch.float32, "cpu")
+    return made
+with torch.no_grad():
+    def call(function, cache, tokens, positions):
+        return function(torch.tensor([tokens]), past_key_values=cache, cache_position=torch.tensor(positions)).logits
+    mine, theirs = cache(), cache()
+    began = time.perf_counter()
+    fast = npugraph.torch.cache_compile(model.forward, cache_dir=sys.argv[1])
+    got = call(fast, mine, [1, 2, 3], [0, 1, 2])
+    took = time.perf_counter() - began
+    assert torch.allclose(got, call(model, theirs, [1, 2, 3], [0, 1, 2]), atol=1e-5)
+    for position in (3, 4):
+        assert torch.allclose(call(fast, mine, [7], [position]), call(model, theirs, [7], [position]), atol=1e-5)
+print(took, fast.traced, fast.loaded)
+"""
+
+
+def plans(daemon: Daemon) -> dict[str, int]:
+    address = daemon.log.read_text(errors="replace").split("statistics on http://")[1].split("/")[0]
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=PATIENCE) as answer:
+        lines = answer.read().decode().splitlines()
+    named = [line for line in lines if line.startswith("npugraphd_graph_plans_total{")]
+    return {line.split('source="')[1].split('"')[0]: int(float(line.split()[-1])) for line in named}
+
+
+def run(daemon: Daemon, folder: pathlib.Path, program: str = PROCESS) -> tuple[float, int, int]:
+    ran = subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=False,
+                         env={**os.environ, "NPUGRAPH_ADDRESS": daemon.address})
+    assert ran.returncode == 0, ran.stderr
+    took, traced, loaded = ran.stdout.split()
+    return float(took), int(traced), int(loaded)
+
+
+def test_the_second_process_traces_nothing_and_runs_no_pass(tmp_path: pathlib.Path) -> None:
+    """Also behind a new daemon, which has the plans in its store."""
+    pytest.importorskip("transformers")
+    store = tmp_path / "store"
+    store.mkdir(mode=0o700)
+    first = Daemon(tmp_path, f"--store-dir={store}")
+    slow = run(first, tmp_path / "kept")
+    assert slow[1:] == (2, 0) and plans(first)["passes"] == 2
+    first.stop()
+    (tmp_path / "s").unlink(missing_ok=True)
+    second = Daemon(tmp_path, f"--store-dir={store}")
+    fast = run(second, tmp_path / "kept")
+    assert fast[1:] == (0, 2)
+    made = plans(second)
+    second.stop()
+    assert made.get("passes", 0) == 0 and made["store"] == 2
+    assert fast[0] <= 0.3 * slow[0]
+
+
+SMALL = """
+import sys
+import torch, npugraph.torch
+torch.manual_seed(1)
+layer = torch.nn.Linear(4, 4)
+with torch.no_grad():
+    fast = npugraph.torch.cache_compile(layer, cache_dir=sys.argv[1])
+    for rows in (1, 2, 3):
+        assert torch.allclose(fast(torch.ones(rows, 4)), layer(torch.ones(rows, 4)), atol=1e-6)
+print(0, fast.traced, fast.loaded)
+"""
+
+
+def test_two_processes_at_once(tmp_path: pathlib.Path, daemon: Daemon) -> None:
+    started = [subprocess.Popen([sys.executable, "-c", SMALL, str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                text=True, env=dict(os.environ)) for _ in range(2)]
+    for process in started:
+        out, err = process.communicate(timeout=300)
+        assert process.returncode == 0, err
+        assert out.split()[1] in ("0", "1", "2")
+    assert run(daemon, tmp_path, SMALL)[1:] == (0, 2)
