@@ -176,7 +176,7 @@ class Translator:
         name = str(node.target).removesuffix(".default")
         handler = HANDLERS.get(name)
         if handler is None:
-            raise Unsupported(f"there is no operator {name}")
+            raise Unsupported(_no_operator(node, name))
         meta = node.meta.get("val")
         for out in meta if isinstance(meta, (list, tuple)) else [meta]:
             if isinstance(out, torch.Tensor):
@@ -333,6 +333,17 @@ class Translator:
                     if isinstance(size, torch.SymInt) and str(expression(size)) == symbol:
                         return number, dim
         raise Unsupported(f"the size {symbol}, which no input has")
+
+
+def _no_operator(node: Node, name: str) -> str:
+    """Says which operator is missing, and of a program's own operators what can be done."""
+    wrote = ""
+    if name.startswith("auto_functionalized"):  # PyTorch's wrapper of operators that write to arguments
+        name, wrote = str(node.args[0]).removesuffix(".default"), ", which writes to its arguments,"
+    if name.startswith(("aten.", "prims.", "prim.")):
+        return f"there is no operator {name}"
+    return (f"the operator {name}{wrote} is of this program: give a function that is traced instead with "
+            "npugraph.torch.register_decomposition, or write it in the daemon's operators with register_converter")
 
 
 def _bytes(tensor: Any) -> int:
