@@ -471,9 +471,9 @@ def test_options_of_npugraph_ex() -> None:
 
 
 def test_options_are_the_daemons() -> None:
-    from npugraph.torch.options import DAEMON, PASSES
+    from npugraph.torch.options import DAEMON, PASSES  # and capture_error_mode, of which only the default is taken
     page = (pathlib.Path(__file__).parents[2] / "docs" / "options.md").read_text()
-    assert sorted(re.findall(r"^\| `(\w+)`", page, re.M)) == sorted({*DAEMON, *PASSES})
+    assert sorted(re.findall(r"^\| `(\w+)`", page, re.M)) == sorted({*DAEMON, *PASSES, "capture_error_mode"})
 
 
 # ---- several processes, and lost daemons ----------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from ..client import Client
 Pass = Callable[..., Any]
 
 # The daemon has these options (docs/options.md); it checks their values.
-DAEMON = ("force_eager", "force_recapture", "capture_limit", "capture_limit_policy", "capture_error_mode", "inplace_pass",
+DAEMON = ("force_eager", "force_recapture", "capture_limit", "capture_limit_policy", "inplace_pass",
           "input_inplace_pass", "pattern_fusion_pass", "remove_noop_ops", "remove_cat_ops", "disable_passes",
           "assign_streams", "allow_excess_precision", "matmul_precision", "reuse_graph_pool_in_same_fx", "use_graph_pool",
           "clone_input",
@@ -25,7 +25,11 @@ DAEMON = ("force_eager", "force_recapture", "capture_limit", "capture_limit_poli
 WITHOUT_MEANING: dict[str, Any] = {
     "super_kernel_optimize": False, "super_kernel_optimize_options": None, "super_kernel_debug_options": None,
     "_vllm_aclnn_static_kernel_sym_index": 0, "_vllm_aclnn_static_kernel_sym_range": None, "mode": "npugraph_ex",
+    "capture_error_mode": "global",  # captures are the daemon's: no call of this process can disturb them
 }
+# Defaults of npugraph_ex that the daemon takes only by leaving the option out.
+LEFT_OUT: dict[str, Any] = {"use_graph_pool": None, "post_grad_custom_pre_pass": None, "post_grad_custom_post_pass": None}
+DUMPS: dict[str, Any] = {"data_dump_stage": "optimized", "data_dump_dir": "./"}  # without dump_tensor_data
 PASSES = ("post_grad_custom_pre_pass", "post_grad_custom_post_pass")
 
 
@@ -56,7 +60,7 @@ def parse_options(given: Mapping[str, Any] | None) -> Options:
     """
     options = Options()
     own = {field.name for field in dataclasses.fields(Options)} - {"daemon", "passes"}
-    for name, value in (given or {}).items():
+    for name, value in _said(given or {}).items():
         if name in PASSES and callable(value):
             options.passes[name] = value
         elif name in PASSES or name in DAEMON:
@@ -64,7 +68,7 @@ def parse_options(given: Mapping[str, Any] | None) -> Options:
         elif name in own:
             setattr(options, name, value)
         elif name in WITHOUT_MEANING:
-            if value != WITHOUT_MEANING[name]:
+            if type(value) is not type(WITHOUT_MEANING[name]) or value != WITHOUT_MEANING[name]:
                 raise ValueError(f"option {name} has no meaning for npugraphd; leave it out, or {WITHOUT_MEANING[name]!r}")
         else:
             known = sorted({*PASSES, *DAEMON, *own, *WITHOUT_MEANING})
@@ -77,10 +81,22 @@ def parse_options(given: Mapping[str, Any] | None) -> Options:
     return options
 
 
+def _said(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options without those that say the default in a way that only npugraph_ex has."""
+    silent = LEFT_OUT if given.get("dump_tensor_data") else {**LEFT_OUT, **DUMPS}
+    return {name: value for name, value in given.items()
+            if name not in silent or type(value) is not type(silent[name]) or value != silent[name]}
+
+
 def _daemon_value(name: str, value: Any) -> object:
     if name == "use_graph_pool" and isinstance(value, tuple):
+        if len(value) != 2 or any(type(part) is not int for part in value):
+            raise TypeError(f"option use_graph_pool is {value!r}; allowed are a name and two integers of which one is 0")
         return f"({','.join(map(str, value))})"
-    if value is None or isinstance(value, (dict, list, tuple)) or callable(value):
+    if name in (*PASSES, "use_graph_pool") and not isinstance(value, str):
+        what = "names of patterns and a function" if name in PASSES else "a name and a tuple of two integers"
+        raise TypeError(f"option {name} is {value!r}; allowed are {what}")
+    if not isinstance(value, (bool, int, float, str)):
         raise TypeError(f"option {name} cannot be {value!r}; docs/options.md lists what is allowed")
     return value
 
