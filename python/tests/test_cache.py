@@ -8,6 +8,7 @@ import pathlib
 import stat
 import subprocess
 import sys
+import types
 import urllib.request
 import warnings
 from collections.abc import Callable, Iterator
@@ -184,6 +185,28 @@ def test_a_source_that_changed(tmp_path: pathlib.Path) -> None:
         sys.modules.pop("helper_of_test_cache", None)
 
 
+def test_training_is_compared_at_each_call(tmp_path: pathlib.Path) -> None:
+    class Halves(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x * 3 if self.training else x / 2
+    model, x = Halves().eval(), torch.ones(2)
+    for _ in range(2):
+        cached = cache_compile(model, cache_dir=tmp_path)
+        assert cached(x).tolist() == [0.5, 0.5]
+        model.train()
+        assert cached(x).tolist() == [3, 3]
+        model.eval()
+        assert cached(x).tolist() == [0.5, 0.5]
+    assert cached.traced == 0
+
+
+def test_numbers_and_truth_are_not_mixed_up(tmp_path: pathlib.Path) -> None:
+    def function(x: Any, by: Any) -> Any:
+        return x + 1 if by is True else x * by
+    cached, x = cache_compile(function, cache_dir=tmp_path), torch.full((2,), 5.0)
+    assert cached(x, True).tolist() == [6, 6] and cached(x, 1).tolist() == [5, 5] and cached(x, 1.0).tolist() == [5, 5]
+
+
 # ---- what is not kept -----------------------------------------------------------------------------------------------
 
 class Lazy:
@@ -209,6 +232,14 @@ def test_what_is_not_kept_runs(tmp_path: pathlib.Path, function: Any, args: Call
     assert not files(cached)
     if function is changes:
         assert given[1].calls == 2
+
+
+def test_code_that_is_in_no_file(tmp_path: pathlib.Path) -> None:
+    names = vars(sys.modules.setdefault("made_by_test_cache", types.ModuleType("made_by_test_cache")))
+    exec(compile("def helper(x):\n    return x * 2\ndef outer(x):\n    return helper(x)\n", "<made>", "exec"), names)
+    for name, kept in (("helper", 1), ("outer", 0)):  # bytecode of the function itself is in the key
+        cached = cache_compile(names[name], cache_dir=tmp_path)
+        assert cached(torch.ones(2)).tolist() == [2, 2] and len(files(cached)) == kept
 
 
 def test_gradients_and_missing_operators_are_refused(tmp_path: pathlib.Path) -> None:

@@ -8,7 +8,7 @@ import os
 import platform
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -104,7 +104,8 @@ class CachedFunction:
         self.owner, self.called, self.options, self.recorder = owner, called, options, recorder
         self.key, self.folder = key, folder
         self.lock = threading.RLock()
-        self.entries: list[Entry] = []
+        self.entries: list[Entry] = []  # those that calls are compared with, the last one used first
+        self.asleep: list[Entry] = []  # from files, for a model with other attributes
         self.loaded = 0
         self._read = False
 
@@ -123,13 +124,22 @@ class CachedFunction:
             if not self._read:
                 self._read = True
                 self._load(roots)
-            for place, entry in enumerate(self.entries):
+            for entry in (*self.entries, *self._asleep(roots)):
                 given = entry.match(roots)
                 if given is not None:
-                    if place:
-                        self.entries.insert(0, self.entries.pop(place))
+                    if entry is not self.entries[0]:
+                        self.entries.remove(entry)
+                        self.entries.insert(0, entry)
                     return self._run(entry, given, roots)
             return self._trace(roots)
+
+    def _asleep(self, roots: dict[str, Any]) -> Iterator[Entry]:
+        """Yields the forms from files that did not fit the model when they were loaded, and do now."""
+        for entry in [entry for entry in self.asleep if entry.applies(roots)]:
+            self.asleep.remove(entry)
+            self.entries.append(entry)
+            self.loaded += 1
+            yield entry
 
     def _run(self, entry: Entry, given: list[Any], roots: dict[str, Any]) -> Any:
         try:
@@ -161,11 +171,11 @@ class CachedFunction:
             entry = Entry(form, self.options)
         except (ValueError, TypeError, KeyError, IndexError, RecursionError) as why:
             return f"it is malformed: {why}"
-        if not entry.applies(roots):
-            log.debug("npugraph: a form is not used, as the model has other attributes than the one that was traced")
-            return ""
-        self.entries.append(entry)
-        self.loaded += 1
+        if entry.applies(roots):
+            self.entries.append(entry)
+            self.loaded += 1
+        else:
+            self.asleep.append(entry)
         return ""
 
     def _trace(self, roots: dict[str, Any]) -> Any:

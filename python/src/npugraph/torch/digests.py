@@ -29,6 +29,19 @@ def of_code(code: types.CodeType) -> str:
     return of_text(code.co_name, code.co_code.hex(), *map(repr, (code.co_names, code.co_varnames, code.co_freevars)), *constants)
 
 
+def codes_of(owner: Any, function: Any) -> set[str]:
+    """Returns digests of the code of a function and of the methods of a model's classes, with the functions inside."""
+    classes = {type(m) for m in owner.modules()} if isinstance(owner, torch.nn.Module) else {type(owner)}
+    found = [getattr(f, "__func__", f) for kind in classes for base in kind.__mro__ for f in vars(base).values()]
+    open_codes = [f.__code__ for f in [*found, inspect.unwrap(function)] if isinstance(f, types.FunctionType)]
+    digests: set[str] = set()
+    while open_codes:
+        code = open_codes.pop()
+        digests.add(of_code(code))
+        open_codes += [c for c in code.co_consts if isinstance(c, types.CodeType)]
+    return digests
+
+
 def _constant(value: Any) -> str:
     return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)
 

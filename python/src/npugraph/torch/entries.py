@@ -27,9 +27,9 @@ _storage = torch.Tensor.untyped_storage
 def described(value: Any) -> Any:
     """Returns what is compared of an object that the traced function looked at, as plain data."""
     if value is None or isinstance(value, (bool, int, str)):
-        return ["value", value]
+        return ["value", type(value).__name__, value]
     if isinstance(value, float):
-        return ["value", repr(value)]
+        return ["value", "float", repr(value)]
     if isinstance(value, torch.Tensor):
         return ["tensor"]
     if isinstance(value, dict):
@@ -166,9 +166,10 @@ def _node(tree: Any) -> pytree.TreeSpec:
     return pytree.TreeSpec(typ, json.loads(text(context)), listed(below, _node))
 
 
-def settings() -> dict[str, Any]:
-    """Returns PyTorch's settings that traced code depends on."""
-    return {"autocast": str(torch.get_autocast_dtype("cpu")) if torch.is_autocast_enabled("cpu") else "off",
+def settings(owner: Any) -> dict[str, Any]:
+    """Returns PyTorch's settings, and the model's, that traced code depends on and that often change."""
+    return {"training": bool(getattr(owner, "training", False)),
+            "autocast": str(torch.get_autocast_dtype("cpu")) if torch.is_autocast_enabled("cpu") else "off",
             "default_dtype": str(torch.get_default_dtype()),
             "deterministic": torch.are_deterministic_algorithms_enabled()}
 
@@ -213,7 +214,7 @@ class Entry:
         """Returns the graph's arguments, if the call has this form."""
         try:
             given = self.tree.values(roots)
-            if self.form.context != settings() or not self._tensors_match(given) or not self._sizes_match(given):
+            if self.form.context != settings(roots["owner"]) or not self._tensors_match(given) or not self._sizes_match(given):
                 return None
             seen = self.checks.values(roots)
             if [described(value) for value in seen] != self.expected:

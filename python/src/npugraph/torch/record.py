@@ -13,7 +13,7 @@ from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
 from .backend import Translation, compile_fx
-from .digests import of_call, of_file
+from .digests import codes_of, of_code, of_file
 from .entries import Argument, Form, described, settings, structure_of
 from .options import Options
 from .paths import Path, Unwalkable, path_of, walk
@@ -109,7 +109,7 @@ class Recorder:
         calls = [check for check in seen.checks if check[0][0] in (("item", "args"), ("item", "kwargs"))]
         model = [check for check in seen.checks if check not in calls]
         program = dataclasses.replace(program, head="cached")
-        return Form(program, seen.arguments, seen.symbols, seen.conditions, settings(), model, calls, seen.same,
+        return Form(program, seen.arguments, seen.symbols, seen.conditions, settings(self.roots["owner"]), model, calls, seen.same,
                     [self._leaf(leaf, seen) for leaf in leaves], data, seen.sources)
 
     def _leaf(self, leaf: Any, seen: _Seen) -> list[Any]:
@@ -213,14 +213,21 @@ def _same(guard: Any, path: Path, value: Any, seen: _Seen) -> None:
 
 def _traced(codes: Sequence[types.CodeType], roots: dict[str, Any], seen: _Seen) -> None:
     """Notes the files of the code that was traced. PyTorch's and this package's count by their versions."""
-    for path in sorted({os.path.abspath(code.co_filename) for code in codes if code.co_filename != "<string>"}):
-        if path.startswith((_TORCH + os.sep, _HERE + os.sep)):
+    known: set[str] | None = None  # code that counts by its bytecode
+    for code in codes:
+        path = os.path.abspath(code.co_filename)
+        if path in seen.sources or path.startswith((_TORCH + os.sep, _HERE + os.sep)):
             continue
         digest = of_file(path)
         if digest is not None:
             seen.sources[path] = digest
-        elif not (isinstance(roots["owner"], torch.nn.Module) or of_call(roots["function"])):
-            raise NotKept(f"code that is in no file: {path}")
+            continue
+        if code.co_filename == "<string>" and code.co_name.startswith("__"):  # made for a dataclass or a named tuple
+            continue
+        known = codes_of(roots["owner"], roots["function"]) if known is None else known
+        if of_code(code) not in known:
+            raise NotKept(f"code that is in no file: {code.co_name} of {code.co_filename}")
+    seen.sources = dict(sorted(seen.sources.items()))
 
 
 def _sizes(seen: _Seen) -> None:
