@@ -6,35 +6,85 @@
     python3 examples/compile.py --address unix:/run/npugraphd/npugraphd.sock [--layers 28 --hidden 1024]
 
 Weights are random, so the tokens mean nothing; they are compared. The variants take turns, so that a busy machine slows
-them alike. `--variants` chooses some.
+them alike. `--variants` chooses some. examples/compile.ipynb shows the same with a picture.
 """
 import argparse
+import pathlib
 import statistics
+import tempfile
 import time
 
 import torch
 import transformers
 
+import npugraph.torch
+
+BUNDLED = pathlib.Path(__file__).resolve().parent / "model"
+
+
+def arguments(words=None):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--address")
+    parser.add_argument("--variants", default="eager,inductor,npugraph")
+    parser.add_argument("--layers", type=int, default=28)
+    parser.add_argument("--hidden", type=int, default=1024)
+    parser.add_argument("--vocab", type=int, default=32000)
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--context", type=int, default=256)
+    parser.add_argument("--prompt", type=int, default=16)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--threads", type=int, default=2)
+    return parser.parse_args(words)
+
 
 def model_of(args):
+    """Returns a Qwen3 with random weights. With 28 layers of 1024 and a vocabulary of 151936 it is Qwen3-0.6B's shape."""
     torch.manual_seed(0)
     heads = max(args.hidden // 64, 2)
     config = transformers.Qwen3Config(
         vocab_size=args.vocab, hidden_size=args.hidden, intermediate_size=3 * args.hidden, num_hidden_layers=args.layers,
         num_attention_heads=heads, num_key_value_heads=heads // 2, head_dim=max(2 * args.hidden // heads, 16) if args.hidden > 64 else 16,
-        max_position_embeddings=args.context)
-    return transformers.Qwen3ForCausalLM(config).eval().to(getattr(torch, args.dtype))
+        max_position_embeddings=args.context, tie_word_embeddings=True)
+    with torch.device("meta"):
+        model = transformers.Qwen3ForCausalLM(config)
+    model = model.to(getattr(torch, args.dtype)).to_empty(device="cpu").eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.02) if parameter.dim() > 1 else parameter.fill_(1)
+    model.tie_weights()
+    rotary = model.model.rotary_emb
+    model.model.rotary_emb = type(rotary)(config)
+    return model
+
+
+def cache_of(model, context):
+    """Returns a cache that is allocated already: a first call that allocates it would be traced on its own."""
+    config = model.config
+    cache = transformers.StaticCache(config=config, max_cache_len=context)
+    cache.early_initialization(1, config.num_key_value_heads, config.head_dim, model.dtype, "cpu")
+    return cache
+
+
+def variants_of(model, args):
+    """Returns functions that make each variant by its name."""
+    options = {"frozen_parameter": True, "resident_states": True, **({"address": args.address} if args.address else {})}
+    every = {"eager": lambda: model,
+             "inductor": lambda: torch.compile(model, backend="inductor"),
+             "npugraph": lambda: torch.compile(model, backend="npugraph", options=options)}
+    return {name: every[name] for name in args.variants.split(",")}
 
 
 class Run:
     """One variant: a cache of its own, and greedy steps."""
 
-    def __init__(self, name, function, model, args):
-        self.name, self.function, self.context = name, function, args.context
-        self.cache = transformers.StaticCache(config=model.config, max_cache_len=args.context)
+    def __init__(self, name, function, model, context, prompt):
+        self.name, self.function = name, function
+        self.cache = cache_of(model, context)
         self.position, self.tokens, self.times = 0, [], []
         began = time.perf_counter()
-        self.last = self.call(torch.arange(1, args.prompt + 1)[None])
+        self.last = self.call(torch.tensor([prompt]))
+        self.first_token = time.perf_counter() - began
+        self.tokens.append(self.last)
         self.step()
         self.first = time.perf_counter() - began
         self.times.clear()
@@ -51,38 +101,91 @@ class Run:
         self.times.append(time.perf_counter() - began)
         self.tokens.append(self.last)
 
+    @property
+    def seconds(self):
+        return statistics.median(self.times)
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--address")
-    parser.add_argument("--variants", default="eager,inductor,npugraph")
-    parser.add_argument("--layers", type=int, default=28)
-    parser.add_argument("--hidden", type=int, default=1024)
-    parser.add_argument("--vocab", type=int, default=32000)
-    parser.add_argument("--dtype", default="bfloat16")
-    parser.add_argument("--context", type=int, default=256)
-    parser.add_argument("--prompt", type=int, default=16)
-    parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--threads", type=int, default=2)
-    args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    model = model_of(args)
-    options = {"frozen_parameter": True, "resident_states": True, **({"address": args.address} if args.address else {})}
-    variants = {"eager": lambda: model,
-                "inductor": lambda: torch.compile(model, backend="inductor"),
-                "npugraph": lambda: torch.compile(model, backend="npugraph", options=options)}
+
+def measure(model, args):
+    """Returns a run of each variant, after `args.tokens` steps in turns."""
     with torch.no_grad():
-        runs = []
-        for name in args.variants.split(","):
-            runs.append(Run(name, variants[name](), model, args))
+        runs = [Run(name, make(), model, args.context, range(1, args.prompt + 1)) for name, make in variants_of(model, args).items()]
         for _ in range(args.tokens):
             for run in runs:
                 run.step()
-    print("| | tokens/s | ms per token | until the second token, s | tokens equal to the first variant's |\n| --- | --- | --- | --- | --- |")
-    for run in runs:
-        step = statistics.median(run.times)
-        same = sum(a == b for a, b in zip(run.tokens, runs[0].tokens))
-        print(f"| {run.name} | {1 / step:.1f} | {step * 1e3:.2f} | {run.first:.1f} | {same} of {len(run.tokens)} |")
+    return runs
+
+
+class Table:
+    """The runs as a table in Markdown, which notebooks show."""
+
+    def __init__(self, runs):
+        lines = ["| | tokens/s | ms per token | first token, s | until the second token, s | tokens equal to the first variant's |",
+                 "| --- | --- | --- | --- | --- | --- |"]
+        for run in runs:
+            same = sum(a == b for a, b in zip(run.tokens, runs[0].tokens, strict=True))
+            lines.append(f"| {run.name} | {1 / run.seconds:.1f} | {run.seconds * 1e3:.2f} | {run.first_token:.1f} | {run.first:.1f} "
+                         f"| {same} of {len(run.tokens)} |")
+        self.text = "\n".join(lines)
+
+    def __str__(self):
+        return self.text
+
+    def _repr_markdown_(self):
+        return self.text
+
+
+class Picture:
+    """Tokens per second of the runs as bars, which notebooks show."""
+
+    def __init__(self, runs):
+        most = max(1 / run.seconds for run in runs)
+        parts = []
+        for row, run in enumerate(runs):
+            rate, y = 1 / run.seconds, 30 * row + 10
+            width = 300 * rate / most
+            parts.append(f'<text x="90" y="{y + 14}" text-anchor="end">{run.name}</text>'
+                         f'<rect x="100" y="{y}" width="{width:.0f}" height="20" fill="#3b6ea5"/>'
+                         f'<text x="{width + 106:.0f}" y="{y + 14}">{rate:.1f} tokens/s</text>')
+        self.text = (f'<svg xmlns="http://www.w3.org/2000/svg" width="520" height="{30 * len(runs) + 10}" '
+                     f'font-family="sans-serif" font-size="13"><rect width="100%" height="100%" fill="white"/>{"".join(parts)}</svg>')
+
+    def _repr_svg_(self):
+        return self.text
+
+
+def starts(model, args, cache_dir=None):
+    """Returns the seconds until the first result of cache_compile: without files, and with them."""
+    with tempfile.TemporaryDirectory() as made, torch.no_grad():
+        taken = []
+        for _ in range(2):
+            began = time.perf_counter()
+            options = {"frozen_parameter": True, **({"address": args.address} if args.address else {})}
+            function = npugraph.torch.cache_compile(model.forward, cache_dir=cache_dir or made, dynamic=False, options=options)
+            tokens, positions = torch.tensor([[1]]), torch.arange(1)
+            function(tokens, past_key_values=cache_of(model, args.context), cache_position=positions, use_cache=True)
+            taken.append(time.perf_counter() - began)
+    return taken
+
+
+def text_of(prompt, count, args):
+    """Returns what the bundled model writes, compiled for the daemon."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(BUNDLED)
+    model = transformers.AutoModelForCausalLM.from_pretrained(BUNDLED, dtype=torch.float32).eval()
+    tokens = tokenizer(prompt)["input_ids"]
+    args = argparse.Namespace(address=args.address, variants="npugraph")
+    [function] = [make() for make in variants_of(model, args).values()]
+    with torch.no_grad():
+        run = Run("npugraph", function, model, len(tokens) + count, tokens)
+        while len(run.tokens) < count:
+            run.step()
+    return prompt + tokenizer.decode(run.tokens)
+
+
+def main():
+    args = arguments()
+    torch.set_num_threads(args.threads)
+    print(Table(measure(model_of(args), args)))
 
 
 if __name__ == "__main__":
