@@ -106,6 +106,19 @@ ngd_status_t ngd_audience_make(struct ngd_options *options, const struct ngd_ide
     return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a list of identities");
 }
 
+ngd_status_t ngd_audience_copy(const struct ngd_audience *audience, struct ngd_audience *to)
+{
+    to->kind = audience->kind;
+    to->names = audience->n ? NGD_NEW_N(char *, audience->n) : NULL;
+    for (size_t i = 0; to->names && i < audience->n; i++)
+        if ((to->names[to->n] = ngd_strdup(audience->names[i])))
+            to->n++;
+    if (to->n == audience->n)
+        return NGD_OK;
+    ngd_audience_fini(to);
+    return NGD_ERR_NO_MEMORY;
+}
+
 void ngd_audience_fini(struct ngd_audience *a)
 {
     for (size_t i = 0; i < a->n; i++)

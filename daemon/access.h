@@ -31,6 +31,8 @@ struct ngd_audience {
  */
 ngd_status_t ngd_audience_make(struct ngd_options *options, const struct ngd_identity *who, char *const *names,
                                size_t n, bool everybody, struct ngd_audience *audience, struct ngd_diag *diag);
+/* Copies an audience to a zeroed one. */
+ngd_status_t ngd_audience_copy(const struct ngd_audience *audience, struct ngd_audience *to);
 void ngd_audience_fini(struct ngd_audience *audience);
 /* Prints "private", "public" or "uid:1000, group:team". names: false prints "shared" in the place of the names, for
  * identities that may not manage the thing. */

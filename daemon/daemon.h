@@ -20,7 +20,9 @@ struct ngd_device;
 struct ngd_drain;
 struct ngd_front;
 struct ngd_tls;
+struct ngd_gift;
 struct ngd_graph_names;
+struct ngd_handover;
 struct ngd_health;
 struct ngd_jobs;
 struct ngd_loader;
@@ -63,10 +65,14 @@ struct ngd_daemon {
     int argc; /* read again by a reload */
     char **argv;
     ngd_nsec_t started;
-    _Atomic int state; /* ngd_daemon_state_t */
+    _Atomic int state;         /* ngd_daemon_state_t */
+    _Atomic bool replaced;     /* another daemon has taken over; this one serves its sessions to their end */
+    _Atomic uint32_t next_pid; /* the process that takes over, or has; 0: none */
     int exit_code;
     struct ngd_stop_guard *stop_guard; /* while it stops */
 
+    struct ngd_handover *handover; /* to the next daemon, and from the one before */
+    struct ngd_gift *gift;         /* of the daemon that is replaced, until this one serves; NULL: none */
     struct ngd_locks *locks;
     struct ngd_audit *audit; /* NULL: no log */
     struct ngd_device **devices;

@@ -266,6 +266,11 @@ ngd_status_t ngd_http_start(struct ngd_reactor *reactor, int fd, ngd_http_page_f
     return NGD_OK;
 }
 
+int ngd_http_fd(const struct ngd_http *http)
+{
+    return http->fd;
+}
+
 void ngd_http_stop(struct ngd_http *http)
 {
     if (!http)

@@ -39,6 +39,7 @@ typedef int (*ngd_http_page_fn)(void *ctx, const struct ngd_http_request *reques
 /* Takes the listening descriptor, also if it fails. hosts must outlive the server. */
 ngd_status_t ngd_http_start(struct ngd_reactor *reactor, int fd, ngd_http_page_fn page, void *ctx,
                             const struct ngd_http_hosts *hosts, struct ngd_http **http_p);
-void ngd_http_stop(struct ngd_http *http); /* NULL is fine */
+int ngd_http_fd(const struct ngd_http *http); /* the listening descriptor, borrowed */
+void ngd_http_stop(struct ngd_http *http);    /* NULL is fine */
 
 #endif

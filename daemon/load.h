@@ -44,6 +44,7 @@ struct ngd_load {
     size_t n_names;
     const struct ngd_load_slice *slices; /* slices of wanted tensors, at most one for each name */
     size_t n_slices;
+    const struct ngd_file_id *expected;                         /* refuse a file with another id; NULL: any file */
     bool (*progress)(void *ctx, uint64_t done, uint64_t total); /* false: stop, CANCELLED */
     void *ctx;
     /* out */

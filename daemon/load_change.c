@@ -44,6 +44,11 @@ const struct ngd_change *ngd_change_find(int value)
     return value > 0 && (size_t)value < n ? &changes[value] : NULL;
 }
 
+int ngd_change_value(const struct ngd_change *change)
+{
+    return change ? (int)(change - changes) : 0;
+}
+
 bool ngd_change_in_place(const struct ngd_change *change)
 {
     return !change->transposed && change->to != NGD_CHANGE_OFFSET;

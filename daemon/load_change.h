@@ -36,6 +36,8 @@ struct ngd_change {
 
 /* Returns the change with a value of TensorChange; NULL: there is none. */
 const struct ngd_change *ngd_change_find(int value);
+/* Returns the value of a change; 0: NULL. */
+int ngd_change_value(const struct ngd_change *change);
 /* Says whether the bytes stay where they are: then ngd_change_flip is all that is done. */
 bool ngd_change_in_place(const struct ngd_change *change);
 /* Says whether shape and dtype stay what they are: such a tensor may have more than two dimensions. */

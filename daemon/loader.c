@@ -17,6 +17,7 @@
 #include "daemon/daemon.h"
 #include "daemon/gguf.h"
 #include "daemon/load_order.h"
+#include "daemon/load_origin.h"
 #include "daemon/load_share.h"
 #include "daemon/load_slices.h"
 #include "daemon/sandbox.h"
@@ -373,6 +374,8 @@ static ngd_status_t load_tensor(struct ngd_loader *l, struct ngd_load *load, int
     status = read_tensor(load, fd, t, buffer, m, diag);
     if (status == NGD_OK && t->slice && t->slice->order)
         status = ngd_load_order_apply(t, buffer, diag);
+    if (status == NGD_OK && load->settled)
+        ngd_load_origin_note(load, file, t, buffer);
     if (status != NGD_OK) {
         ngd_buffer_unref(buffer);
         return status;
@@ -483,6 +486,9 @@ static ngd_status_t load_open_file(struct ngd_loader *l, struct ngd_load *load, 
     struct ngd_file_id file;
     ngd_status_t status = open_index(load, fd, &file, diag);
 
+    if (status == NGD_OK && load->expected && !ngd_file_id_equal(&file, load->expected))
+        status = ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "%.300s is another file than the one that was loaded before",
+                              load->path);
     if (status == NGD_OK)
         status = ngd_load_choose(load, diag);
     if (status == NGD_OK)

@@ -7,9 +7,10 @@
 #   libngdrpc.la       the gRPC server and its calls
 #   libngdcontrol.la   control of the process: listening, draining, statistics, the watchdog
 #   libngdhandlers.la  handlers of the methods
+#   libngdhandover.la  from one daemon to the next
 #
 # All but startup.c and main.c is in libraries, so that unit tests can link parts that need no gRPC server.
-noinst_LTLIBRARIES += libngddaemon.la libngdfront.la libngdrpc.la libngdcontrol.la libngdhandlers.la
+noinst_LTLIBRARIES += libngddaemon.la libngdfront.la libngdrpc.la libngdcontrol.la libngdhandlers.la libngdhandover.la
 libngddaemon_la_SOURCES = \
 	daemon/access.c \
 	daemon/access.h \
@@ -27,6 +28,8 @@ libngddaemon_la_SOURCES = \
 	daemon/gguf.c \
 	daemon/gguf.h \
 	daemon/graph_names.c \
+	daemon/gift.c \
+	daemon/gift.h \
 	daemon/graph_names.h \
 	daemon/health.c \
 	daemon/health.h \
@@ -45,6 +48,8 @@ libngddaemon_la_SOURCES = \
 	daemon/load_change.h \
 	daemon/load_order.c \
 	daemon/load_order.h \
+	daemon/load_origin.c \
+	daemon/load_origin.h \
 	daemon/load_share.c \
 	daemon/load_share.h \
 	daemon/load_slices.c \
@@ -78,6 +83,8 @@ libngddaemon_la_SOURCES = \
 	daemon/sdnotify.h \
 	daemon/session.c \
 	daemon/session.h \
+	daemon/shares.c \
+	daemon/shares.h \
 	daemon/shared.c \
 	daemon/client_pages.c \
 	daemon/client_pages.h \
@@ -196,6 +203,7 @@ libngdhandlers_la_SOURCES = \
 	daemon/handlers/methods.c \
 	daemon/handlers/methods.h \
 	daemon/handlers/models.c \
+	daemon/handlers/models.h \
 	daemon/handlers/oip.h \
 	daemon/handlers/oip_generate.c \
 	daemon/handlers/oip_infer.c \
@@ -227,7 +235,18 @@ libngdhandlers_la_SOURCES = \
 	daemon/handlers/store.c \
 	daemon/handlers/timeline.c \
 	daemon/handlers/timing.h
-NGD_DAEMON_LIBS = libngdhandlers.la libngdcontrol.la libngdrpc.la libngdfront.la libngddaemon.la \
+libngdhandover_la_SOURCES = \
+	daemon/handover/describe.c \
+	daemon/handover/describe.h \
+	daemon/handover/give.c \
+	daemon/handover/handover.h \
+	daemon/handover/handover_int.h \
+	daemon/handover/packet.c \
+	daemon/handover/packet.h \
+	daemon/handover/restore.c \
+	daemon/handover/restore.h \
+	daemon/handover/take.c
+NGD_DAEMON_LIBS = libngdhandover.la libngdhandlers.la libngdcontrol.la libngdrpc.la libngdfront.la libngddaemon.la \
 	$(NGD_SCHEDULER_LIBS) $(NGD_PROTO_LIBS) $(GRPC_LIBS) $(LIBEVENT_LIBS) $(SSL_LIBS) $(JANSSON_LIBS) $(SYSTEMD_LIBS)
 
 sbin_PROGRAMS += npugraphd

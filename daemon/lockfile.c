@@ -13,6 +13,7 @@
 struct held_lock {
     int fd;
     char *path;
+    bool adopted; /* from the daemon that is replaced; nobody has asked for it yet */
 };
 
 struct ngd_locks {
@@ -75,16 +76,57 @@ static void write_pid(int fd, const char *path)
                     strerror(errno));
 }
 
-ngd_status_t ngd_locks_take(struct ngd_locks *locks, const char *path, struct ngd_diag *diag)
+static ngd_status_t add_lock(struct ngd_locks *locks, const char *path, int fd, bool adopted)
 {
     struct held_lock *items = ngd_reallocarray(locks->items, locks->n + 1, sizeof(*items));
+    char *name = items ? ngd_strdup(path) : NULL;
+
+    locks->items = items ? items : locks->items;
+    if (!name) {
+        close(fd);
+        return NGD_ERR_NO_MEMORY;
+    }
+    items[locks->n++] = (struct held_lock){fd, name, adopted};
+    return NGD_OK;
+}
+
+ngd_status_t ngd_locks_adopt(struct ngd_locks *locks, const char *path, int fd)
+{
+    return add_lock(locks, path, fd, true);
+}
+
+/* True if the lock was adopted for this path. It is asked for once. */
+static bool take_adopted(struct ngd_locks *locks, const char *path)
+{
+    for (size_t i = 0; i < locks->n; i++) {
+        const bool adopted = locks->items[i].adopted && strcmp(locks->items[i].path, path) == 0;
+
+        locks->items[i].adopted &= !adopted;
+        if (adopted)
+            return true;
+    }
+    return false;
+}
+
+void ngd_locks_sign(struct ngd_locks *locks)
+{
+    for (size_t i = 0; i < locks->n; i++)
+        write_pid(locks->items[i].fd, locks->items[i].path);
+}
+
+void ngd_locks_for_each(struct ngd_locks *locks, void (*fn)(void *ctx, const char *path, int fd), void *ctx)
+{
+    for (size_t i = 0; i < locks->n; i++)
+        fn(ctx, locks->items[i].path, locks->items[i].fd);
+}
+
+ngd_status_t ngd_locks_take(struct ngd_locks *locks, const char *path, struct ngd_diag *diag)
+{
     ngd_status_t status;
-    char *name;
     int fd;
 
-    if (!items)
-        return NGD_ERR_NO_MEMORY;
-    locks->items = items;
+    if (take_adopted(locks, path))
+        return NGD_OK;
     fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600);
     if (fd < 0)
         return ngd_diag_set(diag, ngd_status_from_errno(errno), "lock file %s cannot be opened: %s", path,
@@ -96,12 +138,6 @@ ngd_status_t ngd_locks_take(struct ngd_locks *locks, const char *path, struct ng
         close(fd);
         return status;
     }
-    name = ngd_strdup(path);
-    if (!name) {
-        close(fd);
-        return NGD_ERR_NO_MEMORY;
-    }
     write_pid(fd, path);
-    items[locks->n++] = (struct held_lock){fd, name};
-    return NGD_OK;
+    return add_lock(locks, path, fd, false);
 }

@@ -16,6 +16,12 @@ ngd_status_t ngd_locks_create(struct ngd_locks **locks_p);
 void ngd_locks_destroy(struct ngd_locks *locks); /* releases the locks; NULL is fine */
 /* BUSY: another daemon holds the lock; the diagnosis says which. */
 ngd_status_t ngd_locks_take(struct ngd_locks *locks, const char *path, struct ngd_diag *diag);
+/* Adopts the descriptor of a lock that the daemon which is replaced holds too; take() of its path then succeeds. Takes
+ * fd, also if it fails. */
+ngd_status_t ngd_locks_adopt(struct ngd_locks *locks, const char *path, int fd);
+void ngd_locks_sign(struct ngd_locks *locks); /* writes our pid into all of them */
+/* Calls fn for each lock that is held. */
+void ngd_locks_for_each(struct ngd_locks *locks, void (*fn)(void *ctx, const char *path, int fd), void *ctx);
 /* Releases the lock of that path, if it is held. */
 void ngd_locks_release(struct ngd_locks *locks, const char *path);
 

@@ -6,6 +6,7 @@
 #include "daemon/daemon.h"
 #include "daemon/device_list.h"
 #include "daemon/reactor.h"
+#include "daemon/sdnotify.h"
 #include "daemon/startup.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +27,8 @@ static int run_daemon(struct ngd_daemon *d)
     ngd_status_t status = ngd_fault_init(&diag);
 
     ngd_log_set_level((ngd_log_level_t)d->options.log_level);
+    if (status == NGD_OK && d->options.replace)
+        ngd_sdnotify_prepare_main();
     if (status == NGD_OK)
         status = ngd_startup(d, &diag);
     if (status != NGD_OK) {

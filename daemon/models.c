@@ -19,6 +19,8 @@ struct entry {
     struct ngd_charge charge;   /* of one model */
     uint64_t session;           /* 0: kept */
     struct ngd_audience audience;
+    void *request; /* packed; owned */
+    size_t n_request;
 };
 
 struct ngd_models {
@@ -38,6 +40,7 @@ static void entry_free(struct entry *e)
     ngd_identity_unref(e->owner);
     ngd_share_unref(e->share);
     ngd_audience_fini(&e->audience);
+    ngd_free(e->request);
     ngd_free(e);
 }
 
@@ -189,8 +192,10 @@ ngd_status_t ngd_models_add(struct ngd_models *m, struct ngd_model_place *place,
     e->share = ngd_share_ref(place->share);
     e->session = place->session;
     e->audience = place->audience;
+    e->n_request = place->n_request;
+    e->request = ngd_memdup(place->request, place->n_request);
     ngd_mutex_lock(&m->lock);
-    status = check_name_free_locked(m, e, diag);
+    status = e->request ? check_name_free_locked(m, e, diag) : NGD_ERR_NO_MEMORY;
     if (status == NGD_OK) {
         e->model = model;
         e->charge = ngd_charge_move(&place->charge);
@@ -375,4 +380,64 @@ uint32_t ngd_models_sequences(struct ngd_models *m)
 
     ngd_models_for_each(m, NULL, add_sequences, &n);
     return n;
+}
+
+/* ---- for the next daemon ------------------------------------------------------------------------------- */
+
+static ngd_status_t copy_kept(const struct entry *e, struct ngd_model_kept *kept)
+{
+    kept->model = ngd_model_ref(e->model);
+    snprintf(kept->owner, sizeof(kept->owner), "%s", e->owner->name);
+    kept->request = ngd_memdup(e->request, e->n_request);
+    kept->n_request = e->n_request;
+    return kept->request && ngd_audience_copy(&e->audience, &kept->audience) == NGD_OK ? NGD_OK : NGD_ERR_NO_MEMORY;
+}
+
+ngd_status_t ngd_models_list_kept(struct ngd_models *m, struct ngd_model_kept **list_p, size_t *n_p)
+{
+    ngd_status_t status = NGD_OK;
+    struct ngd_model_kept *list;
+    size_t n = 0;
+
+    ngd_mutex_lock(&m->lock);
+    list = NGD_NEW_N(struct ngd_model_kept, m->n + 1u);
+    ngd_list_for_each (pos, &m->all) {
+        const struct entry *e = ngd_container_of(pos, struct entry, link);
+
+        if (list && e->session == 0 && status == NGD_OK)
+            status = copy_kept(e, &list[n++]);
+    }
+    ngd_mutex_unlock(&m->lock);
+    if (!list || status != NGD_OK) {
+        ngd_models_free_kept(list, n);
+        return NGD_ERR_NO_MEMORY;
+    }
+    *list_p = list;
+    *n_p = n;
+    return NGD_OK;
+}
+
+void ngd_models_free_kept(struct ngd_model_kept *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        ngd_model_unref(list[i].model);
+        ngd_audience_fini(&list[i].audience);
+        ngd_free(list[i].request);
+    }
+    ngd_free(list);
+}
+
+void ngd_models_remove_all(struct ngd_models *m)
+{
+    struct ngd_list gone, *e;
+
+    ngd_list_init(&gone);
+    ngd_mutex_lock(&m->lock);
+    ngd_list_for_each_safe (pos, tmp, &m->all) {
+        unlink_entry(m, ngd_container_of(pos, struct entry, link));
+        ngd_list_push_back(&gone, pos);
+    }
+    ngd_mutex_unlock(&m->lock);
+    while ((e = ngd_list_pop_front(&gone)))
+        entry_free(ngd_container_of(e, struct entry, link));
 }

@@ -11,6 +11,7 @@
  * with its last sequence. Threads: any.
  */
 #include "daemon/access.h"
+#include "daemon/identity.h"
 #include "scheduler/model/model.h"
 
 struct ngd_daemon;
@@ -30,6 +31,8 @@ struct ngd_model_place {
     struct ngd_charge charge;     /* of one model; moved away if add succeeds */
     uint64_t session;             /* 0: the model is kept */
     struct ngd_audience audience; /* moved away if add succeeds */
+    const void *request;          /* the packed RegisterModelRequest, copied: for the next daemon */
+    size_t n_request;
 };
 /* Adds the model, and takes the caller's reference if it succeeds. ALREADY_EXISTS: its owner has a model of that name,
  * or a public model has it. */
@@ -62,5 +65,19 @@ void ngd_models_for_each(struct ngd_models *models, const struct ngd_identity *w
                          void (*fn)(void *ctx, const struct ngd_model_listed *listed), void *ctx);
 /* Number of open sequences of all models. */
 uint32_t ngd_models_sequences(struct ngd_models *models);
+
+/* A kept model, for the next daemon. */
+struct ngd_model_kept {
+    struct ngd_model *model; /* a reference */
+    char owner[NGD_IDENTITY_MAX];
+    struct ngd_audience audience; /* a copy */
+    void *request;                /* a copy */
+    size_t n_request;
+};
+/* Lists the models that outlive their sessions, in the order of their registration. NO_MEMORY: *list_p is not set. */
+ngd_status_t ngd_models_list_kept(struct ngd_models *models, struct ngd_model_kept **list_p, size_t *n_p);
+void ngd_models_free_kept(struct ngd_model_kept *list, size_t n);
+/* Unloads all models; for a handover that begins again. */
+void ngd_models_remove_all(struct ngd_models *models);
 
 #endif

@@ -36,6 +36,12 @@ const struct ngd_config_option ngd_options_table[] = {
      "Path of the socket where clients of the same machine give shared buffers, with the permissions of socket-mode. "
      "auto: the path of the first Unix socket with .local appended; none if there is no Unix socket. off: none.",
      RELOAD},
+    {"replace-socket", NGD_CONFIG_STRING, AT(replace_socket), "auto", 0, 0, NULL,
+     "Path of the socket where npugraphd --replace takes over from this daemon; only processes of the daemon's user "
+     "may. "
+     "auto: the path of the first Unix socket of listen with .replace appended; none if there is no Unix socket. off: "
+     "none; this daemon cannot be replaced.",
+     RESTART},
     {"local-transport", NGD_CONFIG_ENUM, AT(local_transport), "auto", 0, 0, "auto off",
      "auto: replays and steps of clients on the same machine go through memory that they share with the daemon, if "
      "they "
@@ -531,6 +537,11 @@ static ngd_status_t read_arguments(struct ngd_options *options, int argc, char *
 
         if (is_action(argv[i], action_p))
             continue;
+        if (strcmp(argv[i], "--replace") == 0) {
+            if (options)
+                options->replace = true;
+            continue;
+        }
         status = split_argument(argc, argv, &i, name, sizeof(name), &value, diag);
         if (status != NGD_OK)
             return status;
@@ -598,15 +609,18 @@ void ngd_options_fini(struct ngd_options *options)
 
 static void print_daemon_help(struct ngd_strbuf *sb)
 {
-    ngd_strbuf_append(sb, "Usage: npugraphd [--config=FILE] [--NAME=VALUE ...]\n\n"
-                          "Serves captured graphs on NPU devices to many client processes.\n\n"
-                          "  --config=FILE\n      Read options from FILE first: lines \"name = value\". Then read the\n"
-                          "      files conf.d/*.conf beside it, in the order of their names.\n"
-                          "  --check-config\n      Check options and file, then exit.\n"
-                          "  --print-config\n      Print a commented sample file, then exit.\n"
-                          "  --probe=FILE\n      Ask the first device what its documents leave open, write the answers "
-                          "to FILE, then exit.\n"
-                          "  --help, --version\n\nOptions:\n");
+    ngd_strbuf_append(
+        sb,
+        "Usage: npugraphd [--config=FILE] [--NAME=VALUE ...]\n\n"
+        "Serves captured graphs on NPU devices to many client processes.\n\n"
+        "  --config=FILE\n      Read options from FILE first: lines \"name = value\". Then read the\n"
+        "      files conf.d/*.conf beside it, in the order of their names.\n"
+        "  --check-config\n      Check options and file, then exit.\n"
+        "  --print-config\n      Print a commented sample file, then exit.\n"
+        "  --replace\n      Take over the sockets, models and new clients of the daemon that runs, if there is one.\n"
+        "  --probe=FILE\n      Ask the first device what its documents leave open, write the answers "
+        "to FILE, then exit.\n"
+        "  --help, --version\n\nOptions:\n");
     ngd_config_describe(ngd_options_table, NGD_CONFIG_HELP, sb);
 }
 

@@ -20,7 +20,7 @@ typedef enum ngd_tls_client { NGD_TLS_CLIENT_REQUIRED, NGD_TLS_CLIENT_OPTIONAL }
 struct ngd_options {
     struct ngd_config_list listen;
     int64_t socket_mode; /* octal digits as a decimal number; see ngd_options_socket_mode */
-    char *lock_file, *local_socket;
+    char *lock_file, *local_socket, *replace_socket;
     int local_transport; /* ngd_local_transport_t */
     ngd_nsec_t local_spin;
     char *stats_listen;
@@ -81,6 +81,7 @@ struct ngd_options {
     ngd_nsec_t stop_grace;
     int log_level;     /* ngd_log_level_t */
     char **sources;    /* where each option was set; NULL: nowhere */
+    bool replace;      /* --replace; no option of the file */
     const char *probe; /* file of --probe, or NULL; no option of the file */
     struct ngd_mutex live_lock;
 };

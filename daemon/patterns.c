@@ -167,6 +167,15 @@ ngd_status_t ngd_patterns_remove(struct ngd_patterns *p, const struct ngd_identi
                                for_all ? "for all identities" : "of this identity");
 }
 
+void ngd_patterns_for_each(struct ngd_patterns *p, void (*fn)(void *ctx, const char *owner, const char *text),
+                           void *ctx)
+{
+    ngd_mutex_lock(&p->lock);
+    for (uint32_t i = 0; i < p->n; i++)
+        fn(ctx, p->entries[i].owner, p->entries[i].pattern->text);
+    ngd_mutex_unlock(&p->lock);
+}
+
 /* ---- using ---- */
 
 static uint32_t add_owned_locked(struct ngd_patterns *p, const char *owner, struct ngd_pattern_item *items, uint32_t n,

@@ -27,6 +27,9 @@ ngd_status_t ngd_patterns_register(struct ngd_patterns *patterns, const struct n
                                    struct ngd_diag *diag);
 ngd_status_t ngd_patterns_remove(struct ngd_patterns *patterns, const struct ngd_identity *who, const char *name,
                                  bool for_all, struct ngd_diag *diag);
+/* Calls fn for each registered pattern, its owner's name ("": for all) and text, under the lock. */
+void ngd_patterns_for_each(struct ngd_patterns *patterns, void (*fn)(void *ctx, const char *owner, const char *text),
+                           void *ctx);
 /* Returns a reference on the pattern set for an identity's graphs. NULL: no memory. */
 struct ngd_pattern_set *ngd_patterns_set_for(struct ngd_patterns *patterns, const struct ngd_identity *who);
 /* Lists references on the patterns that an identity sees: its own, those for all (owner ""), and the built-in ones

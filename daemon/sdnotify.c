@@ -3,6 +3,8 @@
 #include "base/mem.h"
 #include "daemon/daemon.h"
 #include "daemon/reactor.h"
+#include <stdlib.h>
+#include <unistd.h>
 
 #ifdef NGD_HAVE_SYSTEMD
 #include <systemd/sd-daemon.h>
@@ -58,6 +60,16 @@ void ngd_sdnotify_ready(const char *status_text)
     sd_notifyf(0, "READY=1\nSTATUS=%s", status_text);
 }
 
+void ngd_sdnotify_prepare_main(void)
+{
+    unsetenv("WATCHDOG_PID");
+}
+
+void ngd_sdnotify_main(void)
+{
+    sd_notifyf(0, "MAINPID=%ld", (long)getpid());
+}
+
 void ngd_sdnotify_stopping(const char *status_text)
 {
     sd_notifyf(0, "STOPPING=1\nSTATUS=%s", status_text);
@@ -85,6 +97,8 @@ ngd_nsec_t ngd_sdnotify_watchdog(void)
 {
     return 0;
 }
+void ngd_sdnotify_prepare_main(void) {}
+void ngd_sdnotify_main(void) {}
 void ngd_sdnotify_ready(const char *status_text)
 {
     (void)status_text;

@@ -25,6 +25,7 @@
 #include "daemon/models.h"
 #include "daemon/tokens.h"
 #include "daemon/client_stream.h"
+#include "daemon/shares.h"
 #include "proto/npugraph.pb-c.h"
 #include "scheduler/run/sched.h"
 #include "scheduler/run/share.h"
@@ -379,47 +380,6 @@ static ngd_status_t open_streams(struct ngd_session *s)
     return status;
 }
 
-static void fill_share_params(struct ngd_daemon *d, const struct ngd_identity *identity,
-                              struct ngd_share_params *params)
-{
-    *params = (struct ngd_share_params){
-        .weight = ngd_options_weight(&d->options, identity->name),
-        .queue_limit = (uint32_t)ngd_identity_limit(identity, NGD_QUOTA_QUEUED),
-        .device_percent = (uint32_t)ngd_config_get(d->options.max_device_share_per_identity),
-        .capture_limit = ngd_identity_limit(identity, NGD_QUOTA_CAPTURES),
-        .key = identity->key,
-        .store_limit = ngd_identity_limit(identity, NGD_QUOTA_STORE_BYTES),
-        .kv_limit = ngd_identity_limit(identity, NGD_QUOTA_KV_BLOCKS),
-    };
-}
-
-/* Opens the session's share. All sessions of an identity have one share. */
-static ngd_status_t open_share(struct ngd_session *s)
-{
-    struct ngd_daemon *d = s->sessions->daemon;
-    struct ngd_share_params params;
-
-    fill_share_params(d, s->identity, &params);
-    return ngd_share_open(d->sched, s->identity->name, &params, &s->share, NULL);
-}
-
-static bool renew_share(void *ctx, const char *name, struct ngd_share_params *params)
-{
-    struct ngd_daemon *d = ctx;
-    struct ngd_identity *identity = ngd_identity_get(d->identities, name);
-
-    if (!identity)
-        return false;
-    fill_share_params(d, identity, params);
-    ngd_identity_unref(identity);
-    return true;
-}
-
-void ngd_sessions_renew_shares(struct ngd_sessions *all)
-{
-    ngd_share_set_all(all->daemon->sched, renew_share, all->daemon);
-}
-
 static ngd_status_t make_session(struct ngd_sessions *all, const struct ngd_session_client *client,
                                  struct ngd_session **session_p)
 {
@@ -438,8 +398,9 @@ static ngd_status_t make_session(struct ngd_sessions *all, const struct ngd_sess
     s->bearer = ngd_token_ref(client->bearer);
     ngd_mutex_unlock(&s->lock);
     if (ngd_handle_table_create(OBJECTS_MAX, &s->objects) != NGD_OK || open_streams(s) != NGD_OK ||
-        ngd_answers_create(s->identity, &s->answers) != NGD_OK || open_share(s) != NGD_OK ||
-        !(s->usage = ngd_usage_create()) || getrandom(&s->id, sizeof(s->id), 0) != sizeof(s->id) ||
+        ngd_answers_create(s->identity, &s->answers) != NGD_OK ||
+        ngd_shares_open(all->daemon, s->identity, &s->share) != NGD_OK || !(s->usage = ngd_usage_create()) ||
+        getrandom(&s->id, sizeof(s->id), 0) != sizeof(s->id) ||
         getrandom(s->token, sizeof(s->token), 0) != sizeof(s->token)) {
         ngd_session_unref(s);
         return NGD_ERR_NO_MEMORY;
@@ -696,6 +657,7 @@ static void announce_drain_to(void *ctx, struct ngd_session *s)
 
     (void)ctx;
     draining.grace_ms = (uint32_t)atomic_load(&s->sessions->drain_grace_ms);
+    draining.replaced = atomic_load(&s->sessions->daemon->replaced);
     event.kind_case = NPUGRAPH__V1__SESSION_EVENT__KIND_DRAINING;
     event.draining = &draining;
     ngd_mutex_lock(&s->lock);
@@ -714,6 +676,20 @@ void ngd_sessions_announce_drain(struct ngd_sessions *all, uint32_t grace_ms)
 {
     atomic_store(&all->drain_grace_ms, grace_ms);
     ngd_sessions_for_each(all, announce_drain_to, NULL);
+}
+
+static void forget_drain_of(void *ctx, struct ngd_session *s)
+{
+    (void)ctx;
+    ngd_mutex_lock(&s->lock);
+    s->told = false;
+    ngd_mutex_unlock(&s->lock);
+}
+
+void ngd_sessions_forget_drain(struct ngd_sessions *all)
+{
+    atomic_store(&all->drain_grace_ms, NO_DRAIN);
+    ngd_sessions_for_each(all, forget_drain_of, NULL);
 }
 
 void ngd_session_greeted(struct ngd_session *s)

@@ -26,8 +26,6 @@ struct ngd_token;
 #define NGD_SESSION_NAME_MAX     64
 #define NGD_SESSION_GRACE_MAX_MS 60000
 
-/* Sets weights and limits of all identities' shares to what the options and quotas say now. */
-void ngd_sessions_renew_shares(struct ngd_sessions *sessions);
 ngd_status_t ngd_sessions_create(struct ngd_daemon *d, struct ngd_sessions **sessions_p);
 /* Ends all sessions; every call must be over. NULL is fine. */
 void ngd_sessions_destroy(struct ngd_sessions *sessions);
@@ -36,6 +34,8 @@ void ngd_sessions_expire(struct ngd_sessions *sessions);
 uint32_t ngd_sessions_count(struct ngd_sessions *sessions);
 /* Tells every client that the daemon drains. */
 void ngd_sessions_announce_drain(struct ngd_sessions *sessions, uint32_t grace_ms);
+/* The drain that was announced is off; another one will be announced to all again. */
+void ngd_sessions_forget_drain(struct ngd_sessions *sessions);
 
 /* The client that opens or resumes a session, and the stream it uses. Borrowed. */
 struct ngd_session_client {

@@ -18,7 +18,9 @@
 #include "daemon/device_list.h"
 #include "daemon/front/front.h"
 #include "daemon/front/tls_context.h"
+#include "daemon/gift.h"
 #include "daemon/graph_names.h"
+#include "daemon/handover/handover.h"
 #include "daemon/handlers/methods.h"
 #include "daemon/health.h"
 #include "daemon/identity.h"
@@ -90,6 +92,14 @@ static ngd_status_t start_locks(struct ngd_daemon *d, struct ngd_diag *diag)
 {
     ngd_status_t status = ngd_locks_create(&d->locks);
 
+    for (size_t i = 0; d->gift && i < d->gift->n && status == NGD_OK; i++) {
+        struct ngd_gift_item *item = &d->gift->items[i];
+
+        if (item->kind != NGD_ITEM(LOCK) || item->fd < 0)
+            continue;
+        status = ngd_locks_adopt(d->locks, item->text, item->fd);
+        item->fd = -1;
+    }
     if (status == NGD_OK && *d->options.lock_file)
         status = ngd_locks_take(d->locks, d->options.lock_file, diag);
     return status;
@@ -567,10 +577,23 @@ static ngd_status_t start_serving(struct ngd_daemon *d, struct ngd_diag *diag)
         status = ngd_rings_start(d->rings);
     if (status != NGD_OK)
         return status;
-    atomic_store(&d->state, NGD_DAEMON_SERVING);
-    status = ngd_listeners_start(d->listeners, diag);
+    status = ngd_handover_enter(d, diag);
     if (status != NGD_OK)
         return status;
+    atomic_store(&d->state, NGD_DAEMON_SERVING);
+    status = ngd_listeners_start(d->listeners, diag);
+    if (status == NGD_OK && d->gift)
+        status = ngd_stats_http_serve(d, diag);
+    if (status == NGD_OK)
+        status = ngd_handover_listen(d, diag);
+    if (status != NGD_OK)
+        return status;
+    if (d->gift) {
+        ngd_locks_sign(d->locks);
+        ngd_sdnotify_main();
+    }
+    ngd_gift_close(d->gift);
+    d->gift = NULL;
     ngd_metric_set(NGD_M_READY, 1);
     ngd_sdnotify_ready("serving");
     ngd_notice("daemon", "ready");
@@ -583,6 +606,7 @@ static void stop_serving(struct ngd_daemon *d)
     ngd_metric_set(NGD_M_READY, 0);
     if (d->reload)
         ngd_reload_stop(d->reload);
+    ngd_handover_stop(d);
     if (d->listeners)
         ngd_listeners_stop(d->listeners);
     if (d->local)
@@ -601,8 +625,9 @@ static void stop_serving(struct ngd_daemon *d)
 
 static const struct part parts[] = {
     {"limits", start_limits, NULL},
-    {"locks", start_locks, stop_locks},
     {"loop", start_reactor, stop_reactor}, /* blocks the signals, so it starts before any thread */
+    {"handover", ngd_handover_take, ngd_handover_destroy},
+    {"locks", start_locks, stop_locks},
     {"audit log", start_audit, stop_audit},
     {"tokens", start_tokens, stop_tokens},
     {"identities", start_identities, stop_identities},
@@ -622,6 +647,7 @@ static const struct part parts[] = {
     {"statistics", ngd_stats_http_start, ngd_stats_http_stop},
     {"watchdog", ngd_watchdog_start, ngd_watchdog_stop},
     {"systemd", start_systemd, ngd_sdnotify_stop},
+    {"handed models", ngd_handover_restore, NULL},
     {"serving", start_serving, stop_serving},
 };
 #define N_PARTS (sizeof(parts) / sizeof(parts[0]))

@@ -65,6 +65,17 @@ struct ngd_payer *ngd_buffer_payer(const struct ngd_buffer *buf)
     return buf->charge.payer;
 }
 
+void ngd_buffer_set_origin(struct ngd_buffer *buf, void *origin)
+{
+    assert(!buf->base && !buf->origin);
+    buf->origin = origin;
+}
+
+const void *ngd_buffer_origin(const struct ngd_buffer *buf)
+{
+    return buf->base ? buf->base->origin : buf->origin;
+}
+
 ngd_status_t ngd_buffer_create(struct ngd_device *dev, uint64_t bytes, ngd_buffer_kind_t kind, const char *label,
                                struct ngd_buffer **buf_p, struct ngd_diag *diag)
 {
@@ -129,6 +140,7 @@ void ngd_buffer_free(struct ngd_buffer *buf)
     else
         free_memory(buf);
     charge = ngd_charge_move(&buf->charge);
+    ngd_free(buf->origin);
     ngd_free(buf);
     ngd_charge_end(&charge);
 }

@@ -124,6 +124,10 @@ bool ngd_buffer_same(const struct ngd_buffer *a, const struct ngd_buffer *b); /*
 /* Takes over the charge, which ends when the memory is free. Call it before others know the buffer. */
 void ngd_buffer_set_charge(struct ngd_buffer *buf, struct ngd_charge *charge);
 struct ngd_payer *ngd_buffer_payer(const struct ngd_buffer *buf); /* NULL: nobody pays */
+/* Notes where the contents came from, for whoever must get them again. Takes the memory, of ngd_malloc, which goes with
+ * the buffer. Call it once, before others know the buffer. */
+void ngd_buffer_set_origin(struct ngd_buffer *buf, void *origin);
+const void *ngd_buffer_origin(const struct ngd_buffer *buf); /* borrowed from the buffer; NULL: none was noted */
 struct ngd_buffer *ngd_buffer_ref(struct ngd_buffer *buf);
 struct ngd_buffer *ngd_buffer_unref(struct ngd_buffer *buf); /* returns NULL */
 bool ngd_buffer_is_last(const struct ngd_buffer *buf);       /* the caller's reference is the only one */

@@ -53,6 +53,7 @@ struct ngd_buffer {
     _Atomic uint32_t refs;
     struct ngd_buffer *base; /* of a view: the buffer that has the memory, a reference; else NULL */
     struct ngd_charge charge;
+    void *origin;               /* of a buffer that is no view: owned; NULL: none */
     struct ngd_list leave_link; /* in dev->leaving after the last unref */
     char label[];
 };

@@ -3,6 +3,7 @@
 # Messages are compiled in the build tree, never committed. A new .proto is one line in NGD_PROTOS.
 NGD_PROTOS = \
 	proto/google_rpc.proto \
+	proto/handover.proto \
 	proto/health.proto \
 	proto/inference.proto \
 	proto/npugraph.proto \
@@ -16,6 +17,7 @@ noinst_LTLIBRARIES += libngdproto-gen.la libngdproto.la
 nodist_libngdproto_gen_la_SOURCES = \
 	proto/descriptors.c \
 	proto/google_rpc.pb-c.c \
+	proto/handover.pb-c.c \
 	proto/health.pb-c.c \
 	proto/inference.pb-c.c \
 	proto/npugraph.pb-c.c \

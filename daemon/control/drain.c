@@ -17,13 +17,17 @@
  * sent nothing, so this counts looks instead of time. */
 #define GOODBYE    (NGD_SEC / LOOK_EVERY)
 
-enum phase { IDLE, FINISHING, LEAVING };
+/* Least time in which the sessions may come of connections that were accepted before the handover. */
+#define YIELD_LEAST (500 * NGD_MSEC)
+
+enum phase { IDLE, YIELDING, FINISHING, LEAVING };
 
 struct ngd_drain {
     struct ngd_daemon *daemon;
     struct ngd_reactor_watch *timer;
     enum phase phase;
-    ngd_nsec_t until; /* FINISHING */
+    ngd_nsec_t until; /* YIELDING, FINISHING */
+    ngd_nsec_t began; /* YIELDING */
     int64_t looks;    /* LEAVING: looks that are left */
     struct ngd_mutex lock;
     ngd_nsec_t grace NGD_GUARDED_BY(lock); /* what begin_drain will use */
@@ -67,12 +71,28 @@ static void start_leaving(struct ngd_drain *drain)
     ngd_rpc_server_end_streams(d->rpc, NGD_ERR_DRAINING, "the daemon is stopping; use another one");
 }
 
+/* Leaves when the last session has ended. After the grace period the others get a drain as by SIGTERM. */
+static void check_yield(struct ngd_drain *drain)
+{
+    struct ngd_daemon *d = drain->daemon;
+    const ngd_nsec_t now = ngd_now();
+
+    if (now >= drain->until) {
+        ngd_sessions_forget_drain(d->sessions);
+        ngd_drain_begin(drain, 0, false);
+    } else if (now - drain->began >= YIELD_LEAST && ngd_sessions_count(d->sessions) == 0 && !work_left(d)) {
+        start_leaving(drain);
+    }
+}
+
 static void check_drain(void *arg)
 {
     struct ngd_drain *drain = arg;
     struct ngd_daemon *d = drain->daemon;
 
-    if (drain->phase == FINISHING && (ngd_now() >= drain->until || !work_left(d)))
+    if (drain->phase == YIELDING)
+        check_yield(drain);
+    else if (drain->phase == FINISHING && (ngd_now() >= drain->until || !work_left(d)))
         start_leaving(drain);
     else if (drain->phase == LEAVING && (--drain->looks <= 0 || ngd_rpc_server_inflight(d->rpc) == 0))
         ngd_reactor_stop(d->reactor);
@@ -89,9 +109,15 @@ static void announce_drain(struct ngd_drain *drain, ngd_nsec_t grace, bool stay)
                (long long)(grace / NGD_MSEC), stay ? "; the process stays" : "");
     ngd_metric_set(NGD_M_READY, 0);
     ngd_health_changed(d->health);
-    if (!stay)
+    if (!stay && !d->replaced)
         ngd_sdnotify_stopping("draining");
     ngd_sessions_announce_drain(d->sessions, (uint32_t)(grace / NGD_MSEC));
+}
+
+static ngd_status_t start_timer(struct ngd_drain *drain)
+{
+    return drain->timer ? NGD_OK
+                        : ngd_reactor_every(drain->daemon->reactor, LOOK_EVERY, check_drain, drain, &drain->timer);
 }
 
 static void begin_drain(void *arg)
@@ -108,14 +134,46 @@ static void begin_drain(void *arg)
     if (stay || drain->phase == LEAVING)
         return;
     until = ngd_now() + grace;
-    if (drain->phase == IDLE || until < drain->until)
+    if (drain->phase != FINISHING || until < drain->until)
         drain->until = until;
     drain->phase = FINISHING;
-    if (!drain->timer &&
-        ngd_reactor_every(drain->daemon->reactor, LOOK_EVERY, check_drain, drain, &drain->timer) != NGD_OK) {
+    if (start_timer(drain) != NGD_OK) {
         ngd_error("daemon", "out of memory; stopping at once");
         ngd_reactor_stop(drain->daemon->reactor);
     }
+}
+
+ngd_status_t ngd_drain_yield(struct ngd_drain *drain)
+{
+    struct ngd_daemon *d = drain->daemon;
+    const ngd_nsec_t grace = ngd_config_get(d->options.drain_grace);
+
+    if (drain->phase != IDLE || ngd_daemon_state(d) != NGD_DAEMON_SERVING)
+        return NGD_ERR_DRAINING;
+    if (start_timer(drain) != NGD_OK)
+        return NGD_ERR_NO_MEMORY;
+    drain->phase = YIELDING;
+    drain->began = ngd_now();
+    drain->until = drain->began + grace;
+    atomic_store(&d->replaced, true);
+    ngd_metric_set(NGD_M_READY, 0);
+    ngd_sessions_announce_drain(d->sessions, (uint32_t)(grace / NGD_MSEC));
+    return NGD_OK;
+}
+
+bool ngd_drain_resume(struct ngd_drain *drain)
+{
+    struct ngd_daemon *d = drain->daemon;
+
+    if (drain->phase != YIELDING)
+        return false;
+    drain->phase = IDLE;
+    ngd_reactor_remove(drain->timer);
+    drain->timer = NULL;
+    atomic_store(&d->replaced, false);
+    ngd_metric_set(NGD_M_READY, 1);
+    ngd_sessions_forget_drain(d->sessions);
+    return true;
 }
 
 void ngd_drain_begin(struct ngd_drain *drain, ngd_nsec_t grace, bool stay)

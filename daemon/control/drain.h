@@ -23,4 +23,17 @@ void ngd_drain_destroy(struct ngd_drain *drain); /* NULL is fine */
  * stay can shorten the grace. */
 void ngd_drain_begin(struct ngd_drain *drain, ngd_nsec_t grace, bool stay);
 
+/*
+ * Lets another daemon, which has taken over the sockets, serve new clients:
+ *
+ *   SERVING --yield--> (sessions end; new work of theirs is served) --the last one has ended--> end streams, as above
+ *                           |                       |
+ *                           +--resume--> SERVING    +--drain-grace is over--> DRAINING
+ *
+ * Both on the loop. yield: DRAINING, the daemon drains already. resume: the other one is gone, and this one serves as
+ * before; false: it drains, and does not come back.
+ */
+ngd_status_t ngd_drain_yield(struct ngd_drain *drain);
+bool ngd_drain_resume(struct ngd_drain *drain);
+
 #endif

@@ -6,6 +6,7 @@
 #include "daemon/control/local.h"
 #include "daemon/daemon.h"
 #include "daemon/front/front.h"
+#include "daemon/gift.h"
 #include "daemon/lockfile.h"
 #include "daemon/peers.h"
 #include "daemon/reactor.h"
@@ -33,6 +34,7 @@ struct listener {
     int fd; /* -1: none yet, or closed */
     bool tls, next_tls;
     bool passed; /* by systemd */
+    bool handed; /* by the daemon that is replaced, whose path it is until this one serves */
     bool local;  /* the local socket, which gRPC does not get */
     listener_fate_t fate;
     uint32_t shortages; /* failed accepts since the last one that succeeded */
@@ -511,14 +513,113 @@ static ngd_status_t want_listeners(struct ngd_listeners *all, const struct ngd_o
     return status == NGD_OK ? want_local(all, o, diag) : status;
 }
 
+/* ---- of the daemon that is replaced ----------------------------------------------------------------------- */
+
+/* Makes a listener of a handed socket. It goes unless the options want it. */
+static ngd_status_t adopt_handed(struct ngd_listeners *all, int fd, const char *text, bool local, struct ngd_diag *diag)
+{
+    struct sockaddr_storage sa;
+    socklen_t len = sizeof(sa);
+    const struct sockaddr_un *un = (const void *)&sa;
+    struct listener *l = new_listener(all, text, diag);
+
+    if (!l || getsockname(fd, (struct sockaddr *)&sa, &len) < 0) {
+        close(fd);
+        return l ? ngd_diag_set(diag, NGD_ERR_IO, "a handed socket cannot be used: %s", strerror(errno))
+                 : NGD_ERR_CONFIG;
+    }
+    l->fd = fd;
+    l->fate = GOES;
+    l->handed = true;
+    l->local = local;
+    if (local)
+        l->text[0] = '\0';
+    if (sa.ss_family == AF_UNIX) {
+        snprintf(l->place, sizeof(l->place), "%.107s", un->sun_path);
+        snprintf(l->address, sizeof(l->address), "%s:%s", local ? "local" : "unix", l->place);
+    }
+    return NGD_OK;
+}
+
+static ngd_status_t adopt_all_handed(struct ngd_listeners *all, struct ngd_diag *diag)
+{
+    struct ngd_gift *gift = all->daemon->gift;
+    ngd_status_t status = NGD_OK;
+
+    for (size_t i = 0; gift && i < gift->n && status == NGD_OK; i++) {
+        struct ngd_gift_item *item = &gift->items[i];
+        const int fd = item->fd;
+
+        if (fd < 0)
+            continue;
+        switch (item->kind) {
+        case NGD_ITEM(PASSED):
+            status = adopt_socket(all, fd, diag);
+            break;
+        case NGD_ITEM(LISTENER):
+        case NGD_ITEM(LOCAL):
+            status = adopt_handed(all, fd, item->text, item->kind == NGD_ITEM(LOCAL), diag);
+            break;
+        default:
+            continue;
+        }
+        item->fd = -1;
+    }
+    return status;
+}
+
+/* Decides on TLS for handed TCP sockets that stay, as for those that are made. */
+static ngd_status_t choose_tls_of_handed(struct ngd_listeners *all, struct ngd_diag *diag)
+{
+    for (size_t i = 0; i < all->n; i++) {
+        struct listener *l = all->items[i];
+
+        if (!l->handed || l->fate != STAYS || !is_tcp(l))
+            continue;
+        if (choose_tls(l, &all->daemon->options, l->text, diag) != NGD_OK)
+            return NGD_ERR_CONFIG;
+        l->tls = l->next_tls;
+        name_tcp(l);
+    }
+    return NGD_OK;
+}
+
+/* Takes over the paths of handed sockets, which this daemon removes at its end. */
+static void own_paths(struct ngd_listeners *all)
+{
+    for (size_t i = 0; i < all->n; i++)
+        if (all->items[i]->handed && !all->items[i]->passed && all->items[i]->place[0])
+            adopt_path(all->items[i], all->items[i]->place);
+}
+
+ngd_status_t ngd_listeners_give(struct ngd_listeners *all, struct ngd_gift *gift, struct ngd_diag *diag)
+{
+    ngd_status_t status = NGD_OK;
+
+    for (size_t i = 0; i < all->n && status == NGD_OK; i++) {
+        const struct listener *l = all->items[i];
+        Npugraph__Handover__V1__ItemKind kind = l->local    ? NGD_ITEM(LOCAL)
+                                                : l->passed ? NGD_ITEM(PASSED)
+                                                            : NGD_ITEM(LISTENER);
+
+        if (l->fd >= 0)
+            status = ngd_gift_add(gift, kind, l->fd, l->local ? l->place : l->text, diag);
+    }
+    return status;
+}
+
+/* ---- making all ------------------------------------------------------------------------------------------- */
+
 static ngd_status_t make_all(struct ngd_listeners *all, struct ngd_diag *diag)
 {
     int first = 0, passed = ngd_sdnotify_listen_fds(&first);
-    ngd_status_t status = NGD_OK;
+    ngd_status_t status = adopt_all_handed(all, diag);
 
     for (int i = 0; i < passed && status == NGD_OK; i++)
         status = adopt_socket(all, first + i, diag);
-    return status == NGD_OK ? want_listeners(all, &all->daemon->options, diag) : status;
+    if (status == NGD_OK)
+        status = want_listeners(all, &all->daemon->options, diag);
+    return status == NGD_OK ? choose_tls_of_handed(all, diag) : status;
 }
 
 ngd_status_t ngd_listeners_create(struct ngd_daemon *d, struct ngd_listeners **listeners_p, struct ngd_diag *diag)
@@ -538,10 +639,13 @@ ngd_status_t ngd_listeners_create(struct ngd_daemon *d, struct ngd_listeners **l
         return status;
     }
     for (size_t i = 0; i < all->n; i++)
-        all->items[i]->fate = STAYS;
+        if (all->items[i]->fate == COMES)
+            all->items[i]->fate = STAYS;
     *listeners_p = all;
     return NGD_OK;
 }
+
+static void remove_listeners(struct ngd_listeners *all, listener_fate_t fate);
 
 static ngd_status_t watch_listener(struct listener *l)
 {
@@ -550,6 +654,8 @@ static ngd_status_t watch_listener(struct listener *l)
 
 ngd_status_t ngd_listeners_start(struct ngd_listeners *all, struct ngd_diag *diag)
 {
+    own_paths(all);
+    remove_listeners(all, GOES); /* handed sockets that nobody wants */
     for (size_t i = 0; i < all->n; i++) {
         ngd_notice("daemon", "listening on %s", all->items[i]->address);
         if (watch_listener(all->items[i]) != NGD_OK)
@@ -583,6 +689,27 @@ static void close_listener(struct listener *l)
     if (l->fd >= 0)
         close(l->fd);
     l->fd = -1;
+}
+
+ngd_status_t ngd_listeners_pause(struct ngd_listeners *all, bool pause)
+{
+    ngd_status_t status = NGD_OK;
+
+    if (!pause)
+        own_paths(all);
+    for (size_t i = 0; i < all->n; i++) {
+        struct listener *l = all->items[i];
+
+        if (pause) {
+            ngd_reactor_remove(l->watch);
+            l->watch = NULL;
+            l->path[0] = '\0';
+            l->handed = true;
+        } else if (watch_listener(l) != NGD_OK) {
+            status = NGD_ERR_NO_MEMORY;
+        }
+    }
+    return status;
 }
 
 void ngd_listeners_stop(struct ngd_listeners *all)

@@ -18,6 +18,7 @@
 #include <stdbool.h>
 
 struct ngd_daemon;
+struct ngd_gift;
 struct ngd_listeners;
 struct ngd_options;
 
@@ -30,6 +31,11 @@ ngd_status_t ngd_listeners_prepare(struct ngd_listeners *listeners, const struct
                                    struct ngd_diag *diag);
 /* Ends what was prepared: true takes it, for the daemon's options as they are now; false drops it. */
 void ngd_listeners_commit(struct ngd_listeners *listeners, bool take);
+/* Adds the sockets to a gift for the next daemon; they stay ours. */
+ngd_status_t ngd_listeners_give(struct ngd_listeners *listeners, struct ngd_gift *gift, struct ngd_diag *diag);
+/* Stops accepting and leaves the paths to the next daemon, or takes both back. NO_MEMORY: some sockets are not accepted
+ * from. */
+ngd_status_t ngd_listeners_pause(struct ngd_listeners *listeners, bool pause);
 void ngd_listeners_stop(struct ngd_listeners *listeners);    /* closes the sockets, removes our paths */
 void ngd_listeners_destroy(struct ngd_listeners *listeners); /* NULL is fine */
 /* Those for gRPC: "unix:/path", "tcp:127.0.0.1:9401", "tls:0.0.0.0:9401". fn runs under a lock and copies what it

@@ -9,7 +9,7 @@
 #include "daemon/control/stats_http.h"
 #include "daemon/daemon.h"
 #include "daemon/reactor.h"
-#include "daemon/session.h"
+#include "daemon/shares.h"
 #include "daemon/tokens.h"
 #include "graphs/store.h"
 
@@ -84,7 +84,7 @@ static void commit_identities(struct ngd_daemon *d, bool take)
         return;
     ngd_settings_identities(d, &params);
     ngd_identities_set(d->identities, &params);
-    ngd_sessions_renew_shares(d->sessions);
+    ngd_shares_renew(d);
 }
 
 static void commit_limits(struct ngd_daemon *d, bool take)

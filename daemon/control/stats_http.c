@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "daemon/control/stats_pages.h"
 #include "daemon/daemon.h"
+#include "daemon/gift.h"
 #include "daemon/http.h"
 #include "daemon/http_request.h"
 #include "daemon/reactor.h"
@@ -30,7 +31,8 @@ struct ngd_stats_http {
     struct ngd_mutex lock; /* now.address, for other threads */
 };
 
-static ngd_status_t open_socket(struct stats_endpoint *e, const char *text, struct ngd_diag *diag)
+static ngd_status_t open_socket(struct ngd_gift *gift, struct stats_endpoint *e, const char *text,
+                                struct ngd_diag *diag)
 {
     struct ngd_address address;
     struct sockaddr_storage sa;
@@ -41,8 +43,10 @@ static ngd_status_t open_socket(struct stats_endpoint *e, const char *text, stru
     if (status == NGD_OK && address.kind != NGD_ADDRESS_TCP)
         status = ngd_diag_set(diag, NGD_ERR_CONFIG, "%s is not HOST:PORT", text);
     if (status == NGD_OK)
+        e->fd = ngd_gift_take(gift, NGD_ITEM(STATS), text);
+    if (status == NGD_OK && e->fd < 0)
         status = ngd_address_resolve(&address, &list, diag);
-    if (status == NGD_OK)
+    if (status == NGD_OK && e->fd < 0)
         status = ngd_socket_tcp(list, &e->fd, diag);
     if (status == NGD_OK)
         snprintf(e->host, sizeof(e->host), "%s", address.host);
@@ -54,14 +58,15 @@ static ngd_status_t open_socket(struct stats_endpoint *e, const char *text, stru
 }
 
 /* Listens on stats-listen; off: fd stays -1. */
-static ngd_status_t open_endpoint(struct stats_endpoint *e, const struct ngd_options *o, struct ngd_diag *diag)
+static ngd_status_t open_endpoint(struct ngd_gift *gift, struct stats_endpoint *e, const struct ngd_options *o,
+                                  struct ngd_diag *diag)
 {
     const char *text = o->stats_listen;
     ngd_status_t status = NGD_OK;
 
     *e = (struct stats_endpoint){.fd = -1};
     if (strcmp(text, "off") != 0 && *text != '\0')
-        status = open_socket(e, text, diag);
+        status = open_socket(gift, e, text, diag);
     if (status != NGD_OK)
         ngd_diag_prefix(diag, "stats-listen: ");
     return status;
@@ -113,13 +118,30 @@ ngd_status_t ngd_stats_http_start(struct ngd_daemon *d, struct ngd_diag *diag)
     s->now.fd = s->next.fd = -1;
     status = ngd_stats_pages_create(d, &s->pages);
     if (status == NGD_OK)
-        status = open_endpoint(&s->now, &d->options, diag);
-    if (status == NGD_OK)
-        status = serve_endpoint(d, &s->now, diag);
-    if (status == NGD_OK)
-        announce_endpoint(&s->now);
+        status = open_endpoint(d->gift, &s->now, &d->options, diag);
     renew_hosts(d);
+    return status == NGD_OK && !d->gift ? ngd_stats_http_serve(d, diag) : status;
+}
+
+ngd_status_t ngd_stats_http_serve(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    ngd_status_t status = serve_endpoint(d, &d->stats_http->now, diag);
+
+    if (status == NGD_OK)
+        announce_endpoint(&d->stats_http->now);
     return status;
+}
+
+ngd_status_t ngd_stats_http_give(const struct ngd_daemon *d, struct ngd_gift *gift, struct ngd_diag *diag)
+{
+    const struct ngd_http *http = d->stats_http->now.http;
+
+    return http ? ngd_gift_add(gift, NGD_ITEM(STATS), ngd_http_fd(http), d->options.stats_listen, diag) : NGD_OK;
+}
+
+void ngd_stats_http_leave(struct ngd_daemon *d)
+{
+    close_endpoint(&d->stats_http->now);
 }
 
 void ngd_stats_http_stop(struct ngd_daemon *d)
@@ -141,7 +163,7 @@ ngd_status_t ngd_stats_http_prepare(struct ngd_daemon *d, const struct ngd_optio
     s->changes = strcmp(fresh->stats_listen, d->options.stats_listen) != 0;
     if (!s->changes)
         return NGD_OK;
-    status = open_endpoint(&s->next, fresh, diag);
+    status = open_endpoint(NULL, &s->next, fresh, diag);
     if (status == NGD_OK)
         status = serve_endpoint(d, &s->next, diag); /* it accepts nothing before commit: the loop is here */
     if (status != NGD_OK)

@@ -7,10 +7,16 @@
 #include "daemon/sockets.h"
 
 struct ngd_daemon;
+struct ngd_gift;
 struct ngd_options;
 
 /* Starts d->stats_http; without a socket if stats-listen is off. A part of startup.c. */
 ngd_status_t ngd_stats_http_start(struct ngd_daemon *d, struct ngd_diag *diag);
+/* Begins to serve a socket of the daemon that was replaced, once this one serves. */
+ngd_status_t ngd_stats_http_serve(struct ngd_daemon *d, struct ngd_diag *diag);
+/* Adds the socket to a gift for the next daemon; it stays ours. leave: closes it. */
+ngd_status_t ngd_stats_http_give(const struct ngd_daemon *d, struct ngd_gift *gift, struct ngd_diag *diag);
+void ngd_stats_http_leave(struct ngd_daemon *d);
 void ngd_stats_http_stop(struct ngd_daemon *d);
 /* The halves of a reload, as in listener.h. commit: true takes what was prepared, false drops it. */
 ngd_status_t ngd_stats_http_prepare(struct ngd_daemon *d, const struct ngd_options *fresh, struct ngd_diag *diag);

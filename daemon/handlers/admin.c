@@ -55,7 +55,8 @@ static void status(struct ngd_call *call, const void *msg)
     struct ngd_daemon *d = call->daemon;
     Npugraph__V1__StatusResponse r = NPUGRAPH__V1__STATUS_RESPONSE__INIT;
     struct addresses all = {.arena = &call->arena};
-    char wakeup[64], stats_address[NGD_ADDRESS_MAX];
+    const uint32_t next = atomic_load(&d->next_pid);
+    char wakeup[64], handover[64] = "", stats_address[NGD_ADDRESS_MAX];
 
     (void)msg;
     snprintf(wakeup, sizeof(wakeup), "expiry %s, rpc %s", ngd_wakeup_name(ngd_sched_expiry_wakeup(d->sched)),
@@ -77,6 +78,10 @@ static void status(struct ngd_call *call, const void *msg)
     ngd_stats_http_address(d, stats_address);
     r.stats_address = stats_address;
     r.wakeup = wakeup;
+    if (next)
+        snprintf(handover, sizeof(handover), "%s process %" PRIu32, d->replaced ? "replaced by" : "hands over to",
+                 next);
+    r.handover = handover;
     ngd_call_reply(call, &r.base);
 }
 

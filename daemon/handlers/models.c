@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sequences.RegisterModel, UnloadModel, ShareModel, ListModels. */
 #include "base/fault.h"
+#include "base/mem.h"
 #include "daemon/daemon.h"
 #include "daemon/handlers/graph_info.h"
 #include "daemon/handlers/methods.h"
+#include "daemon/handlers/models.h"
 #include "daemon/handlers/sequences.h"
 #include "daemon/identity.h"
 #include "daemon/models.h"
@@ -77,22 +79,21 @@ static void sum_bytes(const struct ngd_binding *binding, uint64_t *weights_p, ui
         add_bound_bytes(ngd_program_graph(ngd_binding_program(ngd_binding_rank(binding, r))), weights_p, states_p);
 }
 
-static ngd_status_t make_model(struct registration *r, struct ngd_model **model_p, struct ngd_diag *diag)
+ngd_status_t ngd_model_build(struct ngd_daemon *d, struct ngd_identity *owner, const model_request *q,
+                             const struct ngd_model_graphs *graphs, struct ngd_model **model_p, struct ngd_diag *diag)
 {
     struct ngd_kv_group_labels groups[NGD_KV_GROUPS_MAX];
     struct ngd_model_params params = {0};
-    const model_request *q = r->q;
-    ngd_status_t status;
 
     read_contract(q->contract, &params.contract);
     read_groups(q->contract, groups, &params.contract);
     params.name = q->name;
-    params.owner = r->call->identity->name;
+    params.owner = owner->name;
     params.description = q->description;
     params.source = q->source;
-    params.prefill = ngd_graph_object_binding(r->prefill); /* the model takes its own references */
-    params.no_generation = !r->decode;
-    params.decode = r->decode ? ngd_graph_object_binding(r->decode) : ngd_binding_ref(params.prefill);
+    params.prefill = graphs->prefill; /* the model takes its own references */
+    params.no_generation = !graphs->decode;
+    params.decode = graphs->decode ? graphs->decode : graphs->prefill;
     params.unit_embeddings = q->unit_embeddings;
     params.block_size = q->block_size;
     params.num_blocks = q->num_blocks;
@@ -103,12 +104,22 @@ static ngd_status_t make_model(struct registration *r, struct ngd_model **model_
     params.parameters = q->parameters;
     params.preempt = q->kv_policy == NGD_PB(KV_POLICY, PREEMPT);
     params.no_prefix_sharing = q->no_prefix_sharing;
-    params.payers = ngd_identity_payers(r->call->identity);
-    params.share_all_prefixes = q->share_prefixes && ngd_config_get(r->call->daemon->options.share_prefixes);
+    params.payers = ngd_identity_payers(owner);
+    params.share_all_prefixes = q->share_prefixes && ngd_config_get(d->options.share_prefixes);
     sum_bytes(params.decode, &params.weight_bytes, &params.kv_bytes);
-    status = ngd_model_create(r->call->daemon->sched, &params, model_p, diag);
-    ngd_binding_unref(params.prefill);
-    ngd_binding_unref(params.decode);
+    return ngd_model_create(d->sched, &params, model_p, diag);
+}
+
+static ngd_status_t make_model(struct registration *r, struct ngd_model **model_p, struct ngd_diag *diag)
+{
+    struct ngd_model_graphs graphs = {
+        .prefill = ngd_graph_object_binding(r->prefill),
+        .decode = r->decode ? ngd_graph_object_binding(r->decode) : NULL,
+    };
+    ngd_status_t status = ngd_model_build(r->call->daemon, r->call->identity, r->q, &graphs, model_p, diag);
+
+    ngd_binding_unref(graphs.prefill);
+    ngd_binding_unref(graphs.decode);
     return status;
 }
 
@@ -142,12 +153,19 @@ static ngd_status_t add_model(struct registration *r, struct ngd_model *model, s
                                     .share = ngd_session_share(session),
                                     .charge = ngd_charge_move(charge),
                                     .session = r->q->keep ? 0 : ngd_session_id(session),
-                                    .audience = r->audience};
-    ngd_status_t status;
+                                    .audience = r->audience,
+                                    .n_request = npugraph__v1__register_model_request__get_packed_size(r->q)};
+    void *request = ngd_malloc(place.n_request + 1);
+    ngd_status_t status = NGD_ERR_NO_MEMORY;
 
     if (NGD_FAULT(MODEL_LATE))
         nanosleep(&(struct timespec){.tv_nsec = 500 * NGD_MSEC}, NULL);
-    status = ngd_models_add(models, &place, model, diag);
+    place.request = request;
+    if (request) {
+        npugraph__v1__register_model_request__pack(r->q, request);
+        status = ngd_models_add(models, &place, model, diag);
+    }
+    ngd_free(request);
     r->audience = place.audience;
     *charge = ngd_charge_move(&place.charge);
     if (status != NGD_OK) {

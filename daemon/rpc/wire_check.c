@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "daemon/wire.h"
+#include "proto/handover.pb-c.h"
 #include "proto/inference.pb-c.h"
 #include "proto/npugraph.pb-c.h"
 #include "proto/word.h"

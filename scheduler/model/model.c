@@ -413,6 +413,12 @@ struct ngd_model *ngd_model_unref(struct ngd_model *model)
     return NULL;
 }
 
+void ngd_model_bindings(const struct ngd_model *model, struct ngd_binding **prefill_p, struct ngd_binding **decode_p)
+{
+    *prefill_p = model->graphs[NGD_PREFILL].binding;
+    *decode_p = model->params.no_generation ? NULL : model->graphs[NGD_DECODE].binding;
+}
+
 /* ---- small questions ---------------------------------------------------------------------------------- */
 
 void ngd_model_show_blocks(struct ngd_model *model)

@@ -89,6 +89,9 @@ ngd_status_t ngd_model_create(struct ngd_sched *sched, const struct ngd_model_pa
 struct ngd_model *ngd_model_ref(struct ngd_model *model);
 struct ngd_model *ngd_model_unref(struct ngd_model *model); /* returns NULL */
 
+/* Gets the bindings of both graphs, borrowed from the model. *decode_p is NULL if it only embeds. */
+void ngd_model_bindings(const struct ngd_model *model, struct ngd_binding **prefill_p, struct ngd_binding **decode_p);
+
 struct ngd_model_stats {
     const char *name, *description, *source;
     uint64_t parameters, weight_bytes, kv_bytes;

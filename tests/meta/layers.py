@@ -40,6 +40,7 @@ INNER = {
     "daemon/rpc": {"daemon"},
     "daemon/control": {"daemon", "daemon/front", "daemon/page", "daemon/rpc"},
     "daemon/handlers": {"daemon", "daemon/control", "daemon/rpc"},
+    "daemon/handover": {"daemon", "daemon/control", "daemon/handlers", "daemon/rpc"},
 }
 # These create all parts of the outer folder.
 TOPS = {"daemon/startup.c", "daemon/main.c"}

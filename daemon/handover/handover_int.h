@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DAEMON_HANDOVER_HANDOVER_INT_H
+#define NGD_DAEMON_HANDOVER_HANDOVER_INT_H
+
+/* Shared by take.c (the new daemon's side) and give.c (the old one's). */
+#include "base/lock.h"
+#include "daemon/handover/describe.h"
+#include "daemon/handover/handover.h"
+#include "daemon/handover/packet.h"
+#include "daemon/jobs.h"
+
+struct ngd_options;
+struct ngd_reactor_watch;
+
+typedef enum give_phase {
+    GIVE_NONE,
+    GIVE_HELLO,
+    GIVE_DESCRIBING,
+    GIVE_OFFERED,
+    GIVE_PASSING,
+    GIVE_PASSED
+} give_phase_t;
+
+struct ngd_handover {
+    struct ngd_daemon *daemon;
+
+    /* From the daemon before. */
+    int old; /* -1: none, or it is gone */
+    struct ngd_reactor_watch *old_watch;
+    struct ngd_description offer; /* what it described last */
+    char path[108];               /* of replace-socket; "": none */
+
+    /* To the next one. */
+    int fd; /* listens at path; -1: none */
+    struct ngd_reactor_watch *watch;
+    int next; /* -1: none */
+    struct ngd_reactor_watch *next_watch, *timer;
+    give_phase_t phase;
+    uint32_t pid;     /* of the next one, as it says */
+    ngd_nsec_t until; /* GIVE_HELLO, GIVE_PASSING: when it must have answered */
+    uint32_t rounds;  /* offers made */
+    struct ngd_description given;
+
+    /* The description under way. */
+    struct ngd_job job;
+    struct ngd_mutex lock;
+    struct ngd_cond over;
+    bool running NGD_GUARDED_BY(lock);
+    ngd_status_t status; /* of the job, when it is over */
+    struct ngd_diag diag;
+    struct ngd_description fresh;
+    bool wanted; /* false: whoever asked for it is gone */
+};
+
+/* Prints the path of the option replace-socket. "": there is to be none. */
+ngd_status_t ngd_handover_path(const struct ngd_options *o, char path[108], struct ngd_diag *diag);
+void ngd_handover_stop_giving(struct ngd_handover *h);
+
+#endif

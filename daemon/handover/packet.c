@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/handover/packet.h"
+#include "base/mem.h"
+#include "daemon/rpc/wire_check.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL)
+
+union control {
+    struct cmsghdr align;
+    char room[CMSG_SPACE(NGD_PACKET_FDS * sizeof(int))];
+};
+
+void ngd_packet_fds_close(struct ngd_packet_fds *fds)
+{
+    while (fds->n > 0)
+        close(fds->fds[--fds->n]);
+}
+
+/* ---- sending --------------------------------------------------------------------------------------------- */
+
+ngd_status_t ngd_packet_send(int fd, ngd_packet *packet, const struct ngd_packet_fds *fds, struct ngd_diag *diag)
+{
+    union control control = {.room = {0}};
+    struct iovec iov;
+    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+    struct cmsghdr *head;
+    uint8_t *data;
+    ssize_t sent;
+
+    packet->protocol = NGD_HANDOVER_PROTOCOL;
+    iov.iov_len = npugraph__handover__v1__packet__get_packed_size(packet);
+    if (iov.iov_len > NGD_PACKET_BYTES)
+        return ngd_diag_set(diag, NGD_ERR_MESSAGE_TOO_LARGE, "a packet of the handover would have %zu bytes, above %u",
+                            iov.iov_len, NGD_PACKET_BYTES);
+    data = ngd_malloc(iov.iov_len);
+    if (!data)
+        return NGD_ERR_NO_MEMORY;
+    iov.iov_base = data;
+    npugraph__handover__v1__packet__pack(packet, data);
+    if (fds && fds->n) {
+        msg.msg_control = control.room;
+        msg.msg_controllen = CMSG_SPACE(fds->n * sizeof(int));
+        head = CMSG_FIRSTHDR(&msg);
+        head->cmsg_level = SOL_SOCKET;
+        head->cmsg_type = SCM_RIGHTS;
+        head->cmsg_len = CMSG_LEN(fds->n * sizeof(int));
+        memcpy(CMSG_DATA(head), fds->fds, fds->n * sizeof(int));
+    }
+    sent = sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+    ngd_free(data);
+    return sent >= 0 ? NGD_OK : ngd_diag_set(diag, NGD_ERR_IO, "the other daemon cannot be told: %s", strerror(errno));
+}
+
+/* ---- receiving ------------------------------------------------------------------------------------------- */
+
+static void take_packet_fds(struct msghdr *msg, struct ngd_packet_fds *fds)
+{
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
+        const size_t n =
+            c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS ? (c->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
+
+        for (size_t i = 0; i < n; i++) {
+            int fd;
+
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
+            if (fds->n < NGD_PACKET_FDS)
+                fds->fds[fds->n++] = fd;
+            else
+                close(fd);
+        }
+    }
+}
+
+static ngd_status_t wait_for_packet(int fd, ngd_nsec_t wait, struct ngd_diag *diag)
+{
+    const ngd_nsec_t until = ngd_now() + wait;
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    int rc;
+
+    do {
+        const ngd_nsec_t left = until - ngd_now();
+
+        rc = poll(&p, 1, left > 0 ? (int)(left / NGD_MSEC) + 1 : 0);
+    } while (rc < 0 && errno == EINTR);
+    return rc > 0 ? NGD_OK : ngd_diag_set(diag, NGD_ERR_UNAVAILABLE, "the other daemon has said nothing in time");
+}
+
+/* Receives the bytes of one packet. */
+static ngd_status_t receive_bytes(int fd, uint8_t *data, size_t *n_p, struct ngd_packet_fds *fds, struct ngd_diag *diag)
+{
+    union control control;
+    struct iovec iov = {data, NGD_PACKET_BYTES};
+    struct msghdr msg = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.room, .msg_controllen = sizeof(control.room)};
+    const ssize_t n = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return NGD_ERR_UNAVAILABLE;
+    if (n < 0)
+        return ngd_diag_set(diag, NGD_ERR_IO, "the other daemon cannot be heard: %s", strerror(errno));
+    take_packet_fds(&msg, fds);
+    if (msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC))
+        return ngd_diag_set(diag, NGD_ERR_MESSAGE_TOO_LARGE,
+                            "a packet of the handover has more than %u bytes or %d descriptors, or this process has no "
+                            "room for another descriptor",
+                            NGD_PACKET_BYTES, NGD_PACKET_FDS);
+    *n_p = (size_t)n;
+    return n == 0 ? ngd_diag_set(diag, NGD_ERR_IO, "the other daemon has ended the handover") : NGD_OK;
+}
+
+static ngd_status_t unpack_packet_of(const uint8_t *data, size_t n, struct ngd_arena *arena,
+                                     const ngd_packet **packet_p, struct ngd_diag *diag)
+{
+    const void *message;
+    const ngd_packet *packet;
+    ngd_status_t status = ngd_wire_unpack(&npugraph__handover__v1__packet__descriptor, data, n, arena, &message, diag);
+
+    if (status != NGD_OK)
+        return status;
+    packet = message;
+    if (packet->protocol != NGD_HANDOVER_PROTOCOL)
+        return ngd_diag_set(diag, NGD_ERR_UNIMPLEMENTED,
+                            "the other daemon hands over by protocol %" PRIu32 ", and this one by %d: stop one and "
+                            "start the other",
+                            packet->protocol, NGD_HANDOVER_PROTOCOL);
+    *packet_p = packet;
+    return NGD_OK;
+}
+
+ngd_status_t ngd_packet_receive(int fd, ngd_nsec_t wait, struct ngd_arena *arena, const ngd_packet **packet_p,
+                                struct ngd_packet_fds *fds, struct ngd_diag *diag)
+{
+    uint8_t *data = ngd_arena_alloc(arena, NGD_PACKET_BYTES);
+    ngd_status_t status = data ? NGD_OK : NGD_ERR_NO_MEMORY;
+    size_t n = 0;
+
+    fds->n = 0;
+    if (status == NGD_OK && wait > 0)
+        status = wait_for_packet(fd, wait, diag);
+    if (status == NGD_OK)
+        status = receive_bytes(fd, data, &n, fds, diag);
+    if (status == NGD_OK)
+        status = unpack_packet_of(data, n, arena, packet_p, diag);
+    if (status != NGD_OK)
+        ngd_packet_fds_close(fds);
+    return status;
+}
+
+/* ---- what is large --------------------------------------------------------------------------------------- */
+
+ngd_status_t ngd_packet_memfd(const char *name, const void *data, size_t n, int *fd_p, struct ngd_diag *diag)
+{
+    const int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    for (size_t done = 0; fd >= 0 && done < n;) {
+        const ssize_t put = write(fd, (const uint8_t *)data + done, n - done);
+
+        if (put < 0 && errno != EINTR) {
+            close(fd);
+            return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for the handover: %s", strerror(errno));
+        }
+        done += put > 0 ? (size_t)put : 0;
+    }
+    if (fd < 0 || fcntl(fd, F_ADD_SEALS, SEALS) < 0) {
+        if (fd >= 0)
+            close(fd);
+        return ngd_diag_set(diag, NGD_ERR_IO, "no memory can be shared with the next daemon: %s", strerror(errno));
+    }
+    *fd_p = fd;
+    return NGD_OK;
+}
+
+ngd_status_t ngd_packet_map(int fd, uint64_t n, const void **data_p, struct ngd_diag *diag)
+{
+    const int seals = fcntl(fd, F_GET_SEALS);
+    struct stat st;
+    void *data;
+
+    if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &st) != 0 || n == 0 || (uint64_t)st.st_size != n)
+        return ngd_diag_set(diag, NGD_ERR_MALFORMED_MESSAGE,
+                            "the handover's memory is no sealed memfd of %" PRIu64 " bytes", n);
+    data = mmap(NULL, (size_t)n, PROT_READ, MAP_SHARED, fd, 0);
+    if (data == MAP_FAILED)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "the handover's memory cannot be mapped: %s", strerror(errno));
+    *data_p = data;
+    return NGD_OK;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DAEMON_HANDOVER_RESTORE_H
+#define NGD_DAEMON_HANDOVER_RESTORE_H
+
+/*
+ * Makes what another daemon has described (describe.h): registers patterns and models under their owners, reads weights
+ * from their files, and captures. Each owner pays as if it had registered the model here.
+ * Threads: the main one, before the daemon serves; blocks for as long as it takes.
+ */
+#include "base/status.h"
+#include <stdint.h>
+
+struct ngd_daemon;
+
+/* data: a Description behind which there is one more byte. uploads_fd: -1 if there are none. The diagnosis names the
+ * model. After an error some models may be registered. */
+ngd_status_t ngd_restore(struct ngd_daemon *d, const void *data, uint64_t bytes, int uploads_fd, uint64_t upload_bytes,
+                         struct ngd_diag *diag);
+
+#endif

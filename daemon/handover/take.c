@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The new daemon's side of a handover. */
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/metrics.h"
+#include "daemon/daemon.h"
+#include "daemon/handover/handover_int.h"
+#include "daemon/handover/restore.h"
+#include "daemon/models.h"
+#include "daemon/reactor.h"
+#include "daemon/sockets.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#define OFFER_WAIT (10 * 60 * NGD_SEC) /* the old one may have weights to copy */
+
+/* ---- the channel -------------------------------------------------------------------------------------------- */
+
+ngd_status_t ngd_handover_path(const struct ngd_options *o, char path[108], struct ngd_diag *diag)
+{
+    const bool is_auto = strcmp(o->replace_socket, "auto") == 0;
+    struct ngd_address address = {.path = ""};
+    int n;
+
+    path[0] = '\0';
+    if (!*o->replace_socket || strcmp(o->replace_socket, "off") == 0)
+        return NGD_OK;
+    for (size_t i = 0; is_auto && i < o->listen.n && !address.path[0]; i++)
+        if (ngd_address_parse(o->listen.items[i], &address, NULL) != NGD_OK || address.kind != NGD_ADDRESS_UNIX)
+            address.path[0] = '\0';
+    if (is_auto && !address.path[0])
+        return NGD_OK;
+    n = snprintf(path, 108, "%s%s", is_auto ? address.path : o->replace_socket, is_auto ? ".replace" : "");
+    if (n < 108)
+        return NGD_OK;
+    path[0] = '\0';
+    return ngd_diag_set(diag, NGD_ERR_CONFIG, "replace-socket: the path %.120s... has more than 107 characters",
+                        is_auto ? address.path : o->replace_socket);
+}
+
+/* Connects to the daemon that runs. *fd_p is -1 if none listens there. */
+static ngd_status_t connect_to_old(const char *path, int *fd_p, struct ngd_diag *diag)
+{
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    const int error = fd < 0 ? errno : 0;
+
+    *fd_p = -1;
+    if (fd < 0)
+        return ngd_diag_set(diag, NGD_ERR_IO, "a socket for the handover cannot be created: %s", strerror(error));
+    memcpy(sa.sun_path, path, strlen(path) + 1);
+    if (connect(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0) {
+        *fd_p = fd;
+        return NGD_OK;
+    }
+    if (errno == ENOENT || errno == ECONNREFUSED) {
+        close(fd);
+        return NGD_OK;
+    }
+    ngd_diag_set(diag, NGD_ERR_IO, "the running daemon cannot be reached at %s: %s", path, strerror(errno));
+    close(fd);
+    return NGD_ERR_IO;
+}
+
+static void drop_old(struct ngd_handover *h)
+{
+    ngd_reactor_remove(h->old_watch);
+    h->old_watch = NULL;
+    if (h->old >= 0)
+        close(h->old);
+    h->old = -1;
+}
+
+/* For tests that end one of the processes here. */
+static void take_time(void)
+{
+    if (NGD_FAULT(HANDOVER_SLOW))
+        nanosleep(&(struct timespec){.tv_nsec = 300 * NGD_MSEC}, NULL);
+}
+
+/* ---- what the old one says ---------------------------------------------------------------------------------- */
+
+static ngd_status_t take_description(struct ngd_handover *h, const Npugraph__Handover__V1__Offer *offer,
+                                     struct ngd_packet_fds *fds, struct ngd_diag *diag)
+{
+    const size_t n = 1 + (offer->upload_bytes > 0);
+
+    if (fds->n != offer->n_items + n || offer->digest.len != sizeof(h->offer.digest))
+        return ngd_diag_set(diag, NGD_ERR_MALFORMED_MESSAGE,
+                            "the running daemon offers %zu sockets and locks with %zu descriptors", offer->n_items,
+                            fds->n);
+    ngd_description_close(&h->offer);
+    h->offer.bytes = offer->description_bytes;
+    h->offer.upload_bytes = offer->upload_bytes;
+    memcpy(&h->offer.digest, offer->digest.data, sizeof(h->offer.digest));
+    if (n > 1)
+        h->offer.uploads_fd = fds->fds[--fds->n];
+    h->offer.fd = fds->fds[--fds->n];
+    return NGD_OK;
+}
+
+static ngd_status_t take_items(struct ngd_daemon *d, const Npugraph__Handover__V1__Offer *offer,
+                               struct ngd_packet_fds *fds, struct ngd_diag *diag)
+{
+    ngd_status_t status = NGD_OK;
+
+    d->gift = NGD_NEW(struct ngd_gift);
+    if (!d->gift)
+        return NGD_ERR_NO_MEMORY;
+    for (size_t i = 0; i < offer->n_items && status == NGD_OK; i++) {
+        status = ngd_gift_add(d->gift, offer->items[i]->kind, fds->fds[i], offer->items[i]->text, diag);
+        if (status == NGD_OK)
+            fds->fds[i] = -1;
+    }
+    return status;
+}
+
+static void close_rest(struct ngd_packet_fds *fds)
+{
+    for (size_t i = 0; i < fds->n; i++)
+        if (fds->fds[i] >= 0)
+            close(fds->fds[i]);
+    fds->n = 0;
+}
+
+static ngd_status_t refuse_packet_kind(const ngd_packet *packet, struct ngd_diag *diag)
+{
+    if (packet->kind_case == NGD_PACKET(REFUSAL))
+        return ngd_diag_set(diag, NGD_ERR_BUSY, "the running daemon is not replaced: %.800s", packet->refusal->text);
+    return ngd_diag_set(diag, NGD_ERR_MALFORMED_MESSAGE, "the running daemon sends a packet that is not expected here");
+}
+
+/* Takes the first offer. */
+static ngd_status_t take_offer(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    struct ngd_handover *h = d->handover;
+    struct ngd_packet_fds fds;
+    struct ngd_arena arena;
+    const ngd_packet *packet;
+    ngd_status_t status;
+
+    ngd_arena_init(&arena, 2 * NGD_PACKET_BYTES);
+    status = ngd_packet_receive(h->old, OFFER_WAIT, &arena, &packet, &fds, diag);
+    if (status == NGD_OK) {
+        status = packet->kind_case != NGD_PACKET(OFFER) ? refuse_packet_kind(packet, diag)
+                                                        : take_description(h, packet->offer, &fds, diag);
+        if (status == NGD_OK)
+            status = take_items(d, packet->offer, &fds, diag);
+        if (status == NGD_OK)
+            ngd_notice("handover", "taking over from npugraphd %s, process %" PRIu32, packet->offer->version,
+                       packet->offer->pid);
+        close_rest(&fds);
+    }
+    ngd_arena_fini(&arena);
+    return status;
+}
+
+static ngd_status_t say_hello(struct ngd_handover *h, struct ngd_diag *diag)
+{
+    Npugraph__Handover__V1__Hello hello = NPUGRAPH__HANDOVER__V1__HELLO__INIT;
+    ngd_packet packet = NPUGRAPH__HANDOVER__V1__PACKET__INIT;
+
+    hello.version = (char *)(uintptr_t)PACKAGE_VERSION;
+    hello.pid = (uint32_t)getpid();
+    packet.hello = &hello;
+    packet.kind_case = NGD_PACKET(HELLO);
+    return ngd_packet_send(h->old, &packet, NULL, diag);
+}
+
+ngd_status_t ngd_handover_take(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    struct ngd_handover *h = d->handover = NGD_NEW(struct ngd_handover);
+    ngd_status_t status;
+
+    if (!h)
+        return NGD_ERR_NO_MEMORY;
+    h->daemon = d;
+    h->old = h->fd = h->next = -1;
+    h->offer.fd = h->offer.uploads_fd = h->given.fd = h->given.uploads_fd = h->fresh.fd = h->fresh.uploads_fd = -1;
+    ngd_mutex_init(&h->lock, NGD_RANK_DRAIN);
+    ngd_cond_init(&h->over);
+    status = ngd_handover_path(&d->options, h->path, diag);
+    if (status != NGD_OK || !d->options.replace)
+        return status;
+    if (!h->path[0])
+        return ngd_diag_set(diag, NGD_ERR_CONFIG, "replace-socket: there is none, so that no daemon can be replaced");
+    status = connect_to_old(h->path, &h->old, diag);
+    if (status == NGD_OK && h->old < 0)
+        ngd_notice("handover", "no daemon listens at %s; starting without one to replace", h->path);
+    if (status != NGD_OK || h->old < 0)
+        return status;
+    (void)say_hello(h, NULL); /* if it cannot be said, there may be a refusal that says why */
+    status = take_offer(d, diag);
+    if (status != NGD_ERR_IO)
+        return status;
+    ngd_warning("handover", "the running daemon ended before it could hand over; starting without it");
+    drop_old(h);
+    *diag = (struct ngd_diag){0};
+    return NGD_OK;
+}
+
+/* ---- making it ready ---------------------------------------------------------------------------------------- */
+
+ngd_status_t ngd_handover_restore(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    const struct ngd_description *offer = &d->handover->offer;
+    const void *data;
+    ngd_status_t status;
+
+    if (offer->fd < 0)
+        return NGD_OK;
+    take_time();
+    status = ngd_packet_map(offer->fd, offer->bytes, &data, diag);
+    if (status != NGD_OK)
+        return status;
+    status = ngd_restore(d, data, offer->bytes, offer->uploads_fd, offer->upload_bytes, diag);
+    munmap((void *)(uintptr_t)data, (size_t)offer->bytes);
+    return status;
+}
+
+static ngd_status_t say_ready(struct ngd_handover *h, struct ngd_diag *diag)
+{
+    Npugraph__Handover__V1__Ready ready = NPUGRAPH__HANDOVER__V1__READY__INIT;
+    ngd_packet packet = NPUGRAPH__HANDOVER__V1__PACKET__INIT;
+
+    ready.digest = (ProtobufCBinaryData){.data = (uint8_t *)&h->offer.digest, .len = sizeof(h->offer.digest)};
+    packet.ready = &ready;
+    packet.kind_case = NGD_PACKET(READY);
+    return ngd_packet_send(h->old, &packet, NULL, diag);
+}
+
+static ngd_status_t say_serving(struct ngd_handover *h, struct ngd_diag *diag)
+{
+    Npugraph__Handover__V1__Serving serving = NPUGRAPH__HANDOVER__V1__SERVING__INIT;
+    ngd_packet packet = NPUGRAPH__HANDOVER__V1__PACKET__INIT;
+
+    packet.serving = &serving;
+    packet.kind_case = NGD_PACKET(SERVING);
+    return ngd_packet_send(h->old, &packet, NULL, diag);
+}
+
+/* Makes everything again, as the old daemon describes it now. What is still the same is not read again. */
+static ngd_status_t begin_again(struct ngd_daemon *d, const ngd_packet *packet, struct ngd_packet_fds *fds,
+                                struct ngd_diag *diag)
+{
+    ngd_status_t status = packet->offer->n_items ? refuse_packet_kind(packet, diag)
+                                                 : take_description(d->handover, packet->offer, fds, diag);
+
+    if (status != NGD_OK)
+        return status;
+    ngd_notice("handover", "the running daemon has changed its models meanwhile; making them again");
+    ngd_models_remove_all(d->models);
+    status = ngd_handover_restore(d, diag);
+    return status == NGD_OK ? say_ready(d->handover, diag) : status;
+}
+
+/* Answers one packet of the old daemon. *over_p: it has passed its clients on. */
+static ngd_status_t answer_old(struct ngd_daemon *d, bool *over_p, struct ngd_diag *diag)
+{
+    struct ngd_packet_fds fds;
+    struct ngd_arena arena;
+    const ngd_packet *packet;
+    ngd_status_t status;
+
+    ngd_arena_init(&arena, 2 * NGD_PACKET_BYTES);
+    status = ngd_packet_receive(d->handover->old, OFFER_WAIT, &arena, &packet, &fds, diag);
+    if (status == NGD_OK) {
+        take_time();
+        if (packet->kind_case == NGD_PACKET(OFFER))
+            status = begin_again(d, packet, &fds, diag);
+        else if (packet->kind_case == NGD_PACKET(GO))
+            status = say_serving(d->handover, diag);
+        else if (packet->kind_case == NGD_PACKET(BYE))
+            *over_p = true;
+        else
+            status = refuse_packet_kind(packet, diag);
+        close_rest(&fds);
+    }
+    ngd_arena_fini(&arena);
+    return status;
+}
+
+static void on_old(void *arg)
+{
+    struct ngd_handover *h = arg;
+    char byte;
+    const ssize_t n = recv(h->old, &byte, 1, MSG_DONTWAIT);
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    ngd_notice("handover", "the daemon that was replaced has ended");
+    drop_old(h);
+}
+
+ngd_status_t ngd_handover_enter(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    struct ngd_handover *h = d->handover;
+    bool over = false;
+    ngd_status_t status;
+
+    if (h->old < 0)
+        return NGD_OK;
+    take_time();
+    status = say_ready(h, diag);
+    while (status == NGD_OK && !over)
+        status = answer_old(d, &over, diag);
+    if (status == NGD_ERR_IO) { /* no refusal: it has ended, and its sockets are ours alone */
+        ngd_warning("handover", "the daemon that is replaced has ended; going on without it");
+        *diag = (struct ngd_diag){0};
+        drop_old(h);
+        status = NGD_OK;
+    }
+    if (status == NGD_OK && h->old >= 0)
+        status = ngd_reactor_watch_fd(d->reactor, h->old, on_old, h, &h->old_watch);
+    ngd_description_close(&h->offer);
+    ngd_metric_add(NGD_M_HANDOVERS_TAKEN, 1);
+    return status;
+}
+
+/* ---- the end ------------------------------------------------------------------------------------------------ */
+
+/* Tells the daemon that was replaced that this one ends in order: it need not come back. */
+static void leave_old(struct ngd_handover *h)
+{
+    Npugraph__Handover__V1__Bye bye = NPUGRAPH__HANDOVER__V1__BYE__INIT;
+    ngd_packet packet = NPUGRAPH__HANDOVER__V1__PACKET__INIT;
+
+    packet.bye = &bye;
+    packet.kind_case = NGD_PACKET(BYE);
+    if (h->old_watch)
+        (void)ngd_packet_send(h->old, &packet, NULL, NULL);
+    drop_old(h);
+}
+
+void ngd_handover_stop(struct ngd_daemon *d)
+{
+    if (!d->handover)
+        return;
+    ngd_handover_stop_giving(d->handover);
+    leave_old(d->handover);
+}
+
+void ngd_handover_destroy(struct ngd_daemon *d)
+{
+    struct ngd_handover *h = d->handover;
+
+    if (!h)
+        return;
+    drop_old(h);
+    ngd_description_close(&h->offer);
+    ngd_gift_close(d->gift);
+    d->gift = NULL;
+    ngd_cond_fini(&h->over);
+    ngd_mutex_fini(&h->lock);
+    ngd_free(h);
+    d->handover = NULL;
+}
