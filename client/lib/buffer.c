@@ -99,6 +99,7 @@ int npugraph_buffer_alloc(struct npugraph_client *client, const char *device, ui
     req.bytes = bytes;
     req.label = (char *)(label != NULL ? label : "");
     req.device = (char *)(device != NULL ? device : "");
+    npugraph__client_hold(client, false);
     rc = npugraph__unary(client, "/npugraph.v1.Memory/Allocate", &req.base,
                          &npugraph__v1__allocate_response__descriptor, &reply, err);
     if (rc != 0)
@@ -334,6 +335,7 @@ int npugraph_load_safetensors(struct npugraph_client *client, const struct npugr
     rc = slice_messages(load, &req.slices, err);
     if (rc != 0)
         return rc;
+    npugraph__client_hold(client, false);
     rc = npugraph__stream_open(client, "/npugraph.v1.Memory/LoadSafetensors", &st, err);
     if (rc != 0) {
         free(req.slices);

@@ -277,6 +277,10 @@ static int transfer(struct npugraph__stream *st, const ProtobufCMessage *message
         ops[n].op = GRPC_OP_SEND_MESSAGE;
         ops[n++].data.send_message.send_message = out;
     }
+    if (receive && message == NULL && st->pending[EV_RECV]) { /* npugraph__stream_try_recv has begun it */
+        wait_for_event(st, EV_RECV);
+        return 0;
+    }
     if (receive) {
         st->received = NULL;
         ops[n].op = GRPC_OP_RECV_MESSAGE;
@@ -336,6 +340,36 @@ int npugraph__stream_recv(struct npugraph__stream *st, const ProtobufCMessageDes
     int rc = transfer(st, NULL, true, err);
 
     return rc != 0 ? rc : take_received(st, type, message_p, err);
+}
+
+/* Takes the events that have come. */
+static void take_events(struct npugraph__stream *st)
+{
+    for (;;) {
+        const grpc_event ev = grpc_completion_queue_next(st->cq, gpr_time_0(GPR_CLOCK_MONOTONIC), NULL);
+
+        if (ev.type != GRPC_OP_COMPLETE)
+            return;
+        st->pending[(intptr_t)ev.tag] = false;
+        st->ok[(intptr_t)ev.tag] = ev.success != 0;
+    }
+}
+
+bool npugraph__stream_try_recv(struct npugraph__stream *st, const ProtobufCMessageDescriptor *type,
+                               ProtobufCMessage **message_p, bool *over_p)
+{
+    const grpc_op op = {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &st->received};
+
+    *message_p = NULL;
+    *over_p = !st->pending[EV_RECV] && start_ops(st, &op, 1, EV_RECV, NULL) != 0;
+    take_events(st);
+    if (*over_p || st->pending[EV_RECV])
+        return *over_p;
+    *over_p = st->received == NULL || npugraph__unpack(st->received, type, message_p, NULL) != 0;
+    if (st->received != NULL)
+        grpc_byte_buffer_destroy(st->received);
+    st->received = NULL;
+    return true;
 }
 
 int npugraph__stream_exchange(struct npugraph__stream *st, const ProtobufCMessage *message,

@@ -45,6 +45,12 @@ int npugraph__stream_recv_raw(struct npugraph__stream *stream, struct grpc_byte_
 int npugraph__stream_exchange(struct npugraph__stream *stream, const ProtobufCMessage *message,
                               const ProtobufCMessageDescriptor *type, ProtobufCMessage **reply_p,
                               struct npugraph_error *err);
+/*
+ * Receives without waiting. False: nothing has come. True with a message: it has. True without one: the call is over,
+ * and *over_p is set.
+ */
+bool npugraph__stream_try_recv(struct npugraph__stream *stream, const ProtobufCMessageDescriptor *type,
+                               ProtobufCMessage **message_p, bool *over_p);
 int npugraph__stream_half_close(struct npugraph__stream *stream, struct npugraph_error *err);
 void npugraph__stream_cancel(struct npugraph__stream *stream);
 void npugraph__stream_close(struct npugraph__stream *stream); /* cancels what is left; NULL is fine */

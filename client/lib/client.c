@@ -1,19 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The client object: a channel and the session on it, which know nothing of the client. */
+/*
+ * The client object: its link to the daemon, or several while daemons replace one another.
+ *
+ * What needs nothing but the daemon's models goes over the newest link: a sequence that is opened keeps that link until
+ * it is closed. Objects of the session (buffers, graphs) stay where they are, so that calls with their ids go over the
+ * link that was the newest when the first of them was made.
+ */
 #include "client/lib/client_int.h"
-#include "client/lib/ring.h"
-#include "client/lib/session.h"
-#include "client/lib/shared.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct npugraph_client {
-    struct npugraph__channel *channel;
-    struct npugraph__session session;
-    struct npugraph__shared shared;
-    struct npugraph__ring ring;
+    struct npugraph_connect_params params; /* copies */
+    pthread_mutex_t lock;
+    struct npugraph__link *newest; /* by `lock`, as are its fields that say so */
+    struct npugraph__link *home;   /* of the session's objects; NULL: there are none */
+    bool stays;                    /* a model of the session's own is where sequences are opened */
 };
+
+/* ---- parameters --------------------------------------------------------------------------------------------- */
 
 void npugraph_connect_params_init(struct npugraph_connect_params *params)
 {
@@ -21,12 +29,39 @@ void npugraph_connect_params_init(struct npugraph_connect_params *params)
     params->timeout_ms = 60000;
 }
 
-static bool wants_ring(const struct npugraph_connect_params *params)
+/* Replaces the string by a copy. */
+static bool keep_text(const char **text)
 {
-    const char *env = getenv("NPUGRAPH_LOCAL_TRANSPORT");
-
-    return !params->no_local_transport && (env == NULL || strcmp(env, "off") != 0);
+    if (*text != NULL)
+        *text = strdup(*text);
+    return *text != NULL;
 }
+
+static bool keep_params(struct npugraph_connect_params *to, const struct npugraph_connect_params *from)
+{
+    const char **texts[] = {&to->address, &to->client_name,     &to->tls_ca,    &to->tls_cert,
+                            &to->tls_key, &to->tls_server_name, &to->token_file};
+    bool ok = true;
+
+    *to = *from;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        const bool given = *texts[i] != NULL;
+
+        ok = (keep_text(texts[i]) || !given) && ok;
+    }
+    return ok;
+}
+
+static void free_params(struct npugraph_connect_params *p)
+{
+    const char *texts[] = {p->address, p->client_name,     p->tls_ca,    p->tls_cert,
+                           p->tls_key, p->tls_server_name, p->token_file};
+
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+        free((char *)(uintptr_t)texts[i]);
+}
+
+/* ---- connecting --------------------------------------------------------------------------------------------- */
 
 int npugraph_connect(const struct npugraph_connect_params *params, struct npugraph_client **client_p,
                      struct npugraph_error *err)
@@ -36,11 +71,9 @@ int npugraph_connect(const struct npugraph_connect_params *params, struct npugra
 
     if (c == NULL)
         return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
-    npugraph__shared_init(&c->shared);
-    npugraph__ring_init(&c->ring, wants_ring(params));
-    rc = npugraph__channel_open(params, &c->channel, err);
-    if (rc == 0 && !params->no_session)
-        rc = npugraph__session_open(&c->session, c->channel, params->client_name, params->grace_ms, err);
+    pthread_mutex_init(&c->lock, NULL);
+    rc = keep_params(&c->params, params) ? npugraph__link_open(&c->params, &c->newest, err)
+                                         : npugraph__error(err, 8, "NO_MEMORY", "out of memory");
     if (rc != 0) {
         npugraph_disconnect(c);
         return rc;
@@ -51,64 +84,162 @@ int npugraph_connect(const struct npugraph_connect_params *params, struct npugra
 
 void npugraph_disconnect(struct npugraph_client *client)
 {
+    struct npugraph__link *link, *older;
+
     if (client == NULL)
         return;
-    npugraph__session_close(&client->session);
-    npugraph__channel_close(client->channel);
-    npugraph__ring_close(&client->ring);
-    npugraph__shared_fini(&client->shared);
+    for (link = client->newest; link != NULL; link = older) {
+        older = link->older;
+        npugraph__link_close(link);
+    }
+    free_params(&client->params);
+    pthread_mutex_destroy(&client->lock);
     free(client);
 }
 
+/* ---- links -------------------------------------------------------------------------------------------------- */
+
+/* True if nothing needs the link's session any more; its caller closes it then. */
+static bool is_done(const struct npugraph_client *client, struct npugraph__link *link)
+{
+    if (link == client->newest || link == client->home || link->users > 0 || link->ended)
+        return false;
+    link->ended = true;
+    return true;
+}
+
+/* Makes a link to the daemon that has replaced the newest link's one. If it cannot be reached, the old one still
+ * serves. */
+static void follow_daemon(struct npugraph_client *client)
+{
+    struct npugraph__link *next;
+
+    npugraph__link_listen(client->newest);
+    if (!client->newest->replaced || client->stays || npugraph__link_open(&client->params, &next, NULL) != 0)
+        return;
+    next->older = client->newest;
+    client->newest = next;
+}
+
+struct npugraph__link *npugraph__client_enter(struct npugraph_client *client)
+{
+    struct npugraph__link *link, *before;
+    bool done;
+
+    pthread_mutex_lock(&client->lock);
+    before = client->newest;
+    follow_daemon(client);
+    link = client->newest;
+    link->users++;
+    done = is_done(client, before);
+    pthread_mutex_unlock(&client->lock);
+    if (done)
+        npugraph__session_close(&before->session);
+    return link;
+}
+
+void npugraph__client_keep(struct npugraph_client *client, struct npugraph__link *link)
+{
+    pthread_mutex_lock(&client->lock);
+    link->users++;
+    pthread_mutex_unlock(&client->lock);
+}
+
+void npugraph__client_leave(struct npugraph_client *client, struct npugraph__link *link)
+{
+    bool done;
+
+    pthread_mutex_lock(&client->lock);
+    link->users--;
+    done = is_done(client, link);
+    pthread_mutex_unlock(&client->lock);
+    if (done)
+        npugraph__session_close(&link->session);
+}
+
+void npugraph__client_hold(struct npugraph_client *client, bool models)
+{
+    pthread_mutex_lock(&client->lock);
+    if (client->home == NULL)
+        client->home = client->newest;
+    client->stays = client->stays || models;
+    pthread_mutex_unlock(&client->lock);
+}
+
+/* Returns the link for calls that name objects of the session. */
+static struct npugraph__link *home_link_of(struct npugraph_client *client)
+{
+    struct npugraph__link *link;
+
+    pthread_mutex_lock(&client->lock);
+    if (client->home == NULL)
+        follow_daemon(client);
+    link = client->home != NULL ? client->home : client->newest;
+    pthread_mutex_unlock(&client->lock);
+    return link;
+}
+
+static struct npugraph__link *newest_link_of(const struct npugraph_client *client)
+{
+    struct npugraph_client *c = (struct npugraph_client *)(uintptr_t)client;
+    struct npugraph__link *link;
+
+    pthread_mutex_lock(&c->lock);
+    link = c->newest;
+    pthread_mutex_unlock(&c->lock);
+    return link;
+}
+
+/* ---- calls -------------------------------------------------------------------------------------------------- */
+
 uint64_t npugraph_session_id(const struct npugraph_client *client)
 {
-    return client->session.id;
+    return newest_link_of(client)->session.id;
 }
 
 const char *npugraph_server_version(const struct npugraph_client *client)
 {
-    return client->session.version;
+    return newest_link_of(client)->session.version;
 }
 
 int npugraph__unary(struct npugraph_client *client, const char *method, const ProtobufCMessage *request,
                     const ProtobufCMessageDescriptor *type, ProtobufCMessage **response_p, struct npugraph_error *err)
 {
-    return npugraph__channel_unary(client->channel, method, request, type, response_p, err);
+    return npugraph__channel_unary(home_link_of(client)->channel, method, request, type, response_p, err);
 }
 
 int npugraph__stream_open(struct npugraph_client *client, const char *method, struct npugraph__stream **stream_p,
                           struct npugraph_error *err)
 {
-    return npugraph__channel_call(client->channel, method, stream_p, err);
-}
-
-int npugraph__client_follow(struct npugraph_client *client, struct npugraph__follower **follower_p,
-                            struct npugraph_error *err)
-{
-    return npugraph__follower_start(client->channel, follower_p, err);
+    return npugraph__channel_call(home_link_of(client)->channel, method, stream_p, err);
 }
 
 uint32_t npugraph__client_timeout(const struct npugraph_client *client)
 {
-    return npugraph__channel_timeout(client->channel);
+    return npugraph__channel_timeout(newest_link_of(client)->channel);
 }
 
 bool npugraph_has_ring(struct npugraph_client *client)
 {
-    return npugraph__ring_is_open(&client->ring);
+    return npugraph__ring_is_open(&newest_link_of(client)->ring);
 }
 
 struct npugraph__lane *npugraph__client_lane(struct npugraph_client *client)
 {
-    return npugraph__lane_take(&client->ring, &client->session, npugraph__channel_timeout(client->channel));
+    return npugraph__link_lane(home_link_of(client));
+}
+
+struct npugraph__lane *npugraph__link_lane(struct npugraph__link *link)
+{
+    return npugraph__lane_take(&link->ring, &link->session, npugraph__channel_timeout(link->channel));
 }
 
 struct npugraph__shared *npugraph__client_shared(struct npugraph_client *client)
 {
-    return &client->shared;
+    return &home_link_of(client)->shared;
 }
 
-const struct npugraph__session *npugraph__client_session(const struct npugraph_client *client)
+const struct npugraph__session *npugraph__client_session(struct npugraph_client *client)
 {
-    return &client->session;
+    return &home_link_of(client)->session;
 }

@@ -8,21 +8,30 @@
  */
 #include "client/lib/channel.h"
 #include "client/lib/error.h"
+#include "client/lib/link.h"
 #include "client/lib/npugraph.h"
 
-/* npugraph__channel_unary, npugraph__channel_call and npugraph__follower_start on the client's channel. */
+/* npugraph__channel_unary and npugraph__channel_call on the link of the session's objects. */
 int npugraph__unary(struct npugraph_client *client, const char *method, const ProtobufCMessage *request,
                     const ProtobufCMessageDescriptor *response_type, ProtobufCMessage **response_p,
                     struct npugraph_error *err);
 int npugraph__stream_open(struct npugraph_client *client, const char *method, struct npugraph__stream **stream_p,
                           struct npugraph_error *err);
-int npugraph__client_follow(struct npugraph_client *client, struct npugraph__follower **follower_p,
-                            struct npugraph_error *err);
+/*
+ * Returns the link for work that needs no object of the session: that of the daemon that serves now. It may connect.
+ * Its session stays open until each enter and keep has a leave.
+ */
+struct npugraph__link *npugraph__client_enter(struct npugraph_client *client);
+void npugraph__client_keep(struct npugraph_client *client, struct npugraph__link *link);
+void npugraph__client_leave(struct npugraph_client *client, struct npugraph__link *link);
+/* Call before the session gets an object: calls with ids stay on its link from then on. models: sequences too. */
+void npugraph__client_hold(struct npugraph_client *client, bool models);
 uint32_t npugraph__client_timeout(const struct npugraph_client *client);
 /* A lane of the client's ring (ring.h); NULL: there is none. */
 struct npugraph__lane *npugraph__client_lane(struct npugraph_client *client);
 /* Parts of the client: its shared buffers, and its session (shared.h, session.h). */
 struct npugraph__shared *npugraph__client_shared(struct npugraph_client *client);
-const struct npugraph__session *npugraph__client_session(const struct npugraph_client *client);
+const struct npugraph__session *npugraph__client_session(struct npugraph_client *client);
+struct npugraph__lane *npugraph__link_lane(struct npugraph__link *link);
 
 #endif

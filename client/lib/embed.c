@@ -33,6 +33,17 @@ static int take_embeddings(ProtobufCMessage *reply, size_t n, struct npugraph_em
     return 0;
 }
 
+static int ask_embeddings(struct npugraph_client *client, const Npugraph__V1__EmbedRequest *req,
+                          ProtobufCMessage **reply_p, struct npugraph_error *err)
+{
+    struct npugraph__link *link = npugraph__client_enter(client);
+    int rc = npugraph__channel_unary(link->channel, "/npugraph.v1.Sequences/Embed", &req->base,
+                                     &npugraph__v1__embed_response__descriptor, reply_p, err);
+
+    npugraph__client_leave(client, link);
+    return rc;
+}
+
 static int request_embeddings(struct npugraph_client *client, Npugraph__V1__EmbedRequest *req,
                               const struct npugraph_prompt *prompts, struct npugraph_embeddings **embeddings_p,
                               struct npugraph_error *err)
@@ -52,8 +63,7 @@ static int request_embeddings(struct npugraph_client *client, Npugraph__V1__Embe
         req->prompts[i] = &messages[i];
     }
     if (rc == 0)
-        rc = npugraph__unary(client, "/npugraph.v1.Sequences/Embed", &req->base,
-                             &npugraph__v1__embed_response__descriptor, &reply, err);
+        rc = ask_embeddings(client, req, &reply, err);
     free(req->prompts);
     free(messages);
     if (rc == 0)

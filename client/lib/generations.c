@@ -31,8 +31,15 @@ struct generation {
     bool cancelled;
 };
 
-struct npugraph_generations {
+/* The thread that follows the generations of one link. */
+struct followed_link {
+    struct followed_link *next;
+    const struct npugraph__link *link;
     struct npugraph__follower *follower;
+};
+
+struct npugraph_generations {
+    struct followed_link *links; /* by `lock` */
     int fd;
     pthread_mutex_t lock;
     struct generation *running;
@@ -168,10 +175,39 @@ static const struct npugraph__follow_ops follow_ops = {take_generated, end_gener
 
 /* ---- the calls ---- */
 
+/* Finds or starts the thread of a link. The lock is held. */
+static int find_follower(struct npugraph_generations *all, const struct npugraph__link *link,
+                         struct npugraph__follower **follower_p, struct npugraph_error *err)
+{
+    struct followed_link *f;
+    int rc;
+
+    for (f = all->links; f != NULL; f = f->next)
+        if (f->link == link) {
+            *follower_p = f->follower;
+            return 0;
+        }
+    f = calloc(1, sizeof(*f));
+    if (f == NULL)
+        return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+    rc = npugraph__follower_start(link->channel, &f->follower, err);
+    if (rc != 0) {
+        free(f);
+        return rc;
+    }
+    f->link = link;
+    f->next = all->links;
+    all->links = f;
+    *follower_p = f->follower;
+    return 0;
+}
+
 int npugraph_generations_create(struct npugraph_client *client, struct npugraph_generations **all_p, int *fd_p,
                                 struct npugraph_error *err)
 {
     struct npugraph_generations *all = calloc(1, sizeof(*all));
+    struct npugraph__follower *follower;
+    struct npugraph__link *link;
     int rc;
 
     if (all == NULL)
@@ -182,7 +218,11 @@ int npugraph_generations_create(struct npugraph_client *client, struct npugraph_
         return npugraph__error(err, 8, "NO_MEMORY", "no descriptor for events: %s", strerror(errno));
     }
     pthread_mutex_init(&all->lock, NULL);
-    rc = npugraph__client_follow(client, &all->follower, err);
+    link = npugraph__client_enter(client);
+    pthread_mutex_lock(&all->lock);
+    rc = find_follower(all, link, &follower, err);
+    pthread_mutex_unlock(&all->lock);
+    npugraph__client_leave(client, link);
     if (rc != 0) {
         npugraph_generations_destroy(all);
         return rc;
@@ -212,21 +252,24 @@ int npugraph_generations_start(struct npugraph_generations *all, uint64_t tag, c
 {
     Npugraph__V1__GenerateRequest req;
     Npugraph__V1__LogprobsRequest logprobs;
-    struct generation *g;
-    int rc = 0;
+    struct npugraph__follower *follower;
+    struct generation *g = NULL;
+    int rc;
 
     npugraph__put_generation(&req, &logprobs, seq, params);
     pthread_mutex_lock(&all->lock); /* its messages, its end and who cancels it wait until g->call is known */
-    g = enter_generation(all, tag);
-    if (g != NULL)
-        rc = npugraph__follow(all->follower, "/npugraph.v1.Sequences/Generate", &req.base,
+    rc = find_follower(all, npugraph__sequence_link(seq), &follower, err);
+    if (rc == 0 && (g = enter_generation(all, tag)) == NULL)
+        rc = npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+    if (rc == 0)
+        rc = npugraph__follow(follower, "/npugraph.v1.Sequences/Generate", &req.base,
                               &npugraph__v1__generate_response__descriptor, &follow_ops, g, &g->call, err);
-    if (rc != 0) {
+    if (rc != 0 && g != NULL) {
         forget_generation(g);
         free(g);
     }
     pthread_mutex_unlock(&all->lock);
-    return g != NULL ? rc : npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+    return rc;
 }
 
 void npugraph_generations_cancel(struct npugraph_generations *all, uint64_t tag)
@@ -263,8 +306,13 @@ void npugraph_generations_destroy(struct npugraph_generations *all)
 {
     if (all == NULL)
         return;
-    if (all->follower != NULL)
-        npugraph__follower_stop(all->follower);
+    while (all->links != NULL) {
+        struct followed_link *f = all->links;
+
+        all->links = f->next;
+        npugraph__follower_stop(f->follower);
+        free(f);
+    }
     all->taken = all->n;
     free_taken(all);
     free(all->events);

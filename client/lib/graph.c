@@ -37,6 +37,7 @@ int npugraph_group_create(struct npugraph_client *client, const char *name, cons
     req.name = (char *)name;
     req.devices = (char **)devices;
     req.n_devices = n_devices;
+    npugraph__client_hold(client, false);
     rc = npugraph__unary(client, "/npugraph.v1.Graphs/CreateGroup", &req.base,
                          &npugraph__v1__create_group_response__descriptor, &reply, err);
     if (rc == 0)
@@ -85,6 +86,7 @@ int npugraph_group_join(struct npugraph_client *client, const char *name, const 
     m.first_rank = span->first_rank;
     m.root.data = (uint8_t *)(uintptr_t)span->root;
     m.root.len = span->root_bytes;
+    npugraph__client_hold(client, false);
     rc = npugraph__unary(client, "/npugraph.v1.Graphs/CreateGroup", &req.base,
                          &npugraph__v1__create_group_response__descriptor, &reply, err);
     if (rc == 0)
@@ -141,6 +143,7 @@ int npugraph_graph_register(struct npugraph_client *client, const struct npugrap
         req.options[i]->name = (char *)options[i].name;
         req.options[i]->value = (char *)options[i].value;
     }
+    npugraph__client_hold(client, false);
     rc = npugraph__unary(client, "/npugraph.v1.Graphs/Register", &req.base,
                          &npugraph__v1__register_response__descriptor, &reply, err);
     if (rc == 0)

@@ -104,6 +104,7 @@ int npugraph_model_register(struct npugraph_client *client, const struct npugrap
     contract.n_kv_states = spec->n_kv_states;
     contract.kv_states = (char **)(uintptr_t)spec->kv_states;
     req.contract = &contract;
+    npugraph__client_hold(client, !spec->keep);
     rc = npugraph__unary(client, "/npugraph.v1.Sequences/RegisterModel", &req.base,
                          &npugraph__v1__register_model_response__descriptor, &reply, err);
     npugraph__free_message(reply);
@@ -189,12 +190,15 @@ int npugraph_models_find(struct npugraph_client *client, const char *name, struc
 {
     Npugraph__V1__ListModelsRequest req = NPUGRAPH__V1__LIST_MODELS_REQUEST__INIT;
     struct npugraph_models *models;
+    struct npugraph__link *link;
     ProtobufCMessage *reply = NULL;
     int rc;
 
     req.name = (char *)name;
-    rc = npugraph__unary(client, "/npugraph.v1.Sequences/ListModels", &req.base,
-                         &npugraph__v1__list_models_response__descriptor, &reply, err);
+    link = npugraph__client_enter(client);
+    rc = npugraph__channel_unary(link->channel, "/npugraph.v1.Sequences/ListModels", &req.base,
+                                 &npugraph__v1__list_models_response__descriptor, &reply, err);
+    npugraph__client_leave(client, link);
     if (rc != 0)
         return rc;
     models = make_model_list(reply);

@@ -58,6 +58,12 @@ struct npugraph_connect_params {
     bool no_local_transport;
 };
 
+/*
+ * If another daemon takes over the address (npugraphd --replace), sequences, embeddings and lists of models go to it by
+ * themselves, over a connection and a session of their own. Sequences that are open stay where they are. So do calls
+ * with ids of buffers and graphs, and a client with a model that goes with its session: the daemon that was replaced
+ * serves them until its drain-grace is over.
+ */
 NPUGRAPH_API void npugraph_connect_params_init(struct npugraph_connect_params *params);
 NPUGRAPH_API int npugraph_connect(const struct npugraph_connect_params *params, struct npugraph_client **client_p,
                                   struct npugraph_error *err);

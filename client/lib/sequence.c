@@ -14,6 +14,7 @@
 
 struct npugraph_sequence {
     struct npugraph_client *client;
+    struct npugraph__link *link; /* entered */
     uint64_t id;
     struct npugraph__lane *lane;        /* taken by the first step; NULL: none */
     struct npugraph__stream *steps;     /* opened by the first step */
@@ -90,21 +91,24 @@ static void keep_last(struct npugraph_sequence *seq, ProtobufCMessage *message)
     seq->last = message;
 }
 
-/* Calls Open or Fork, whose answers have the same form. */
-static int begin_sequence(struct npugraph_client *client, const char *method, const ProtobufCMessage *req,
-                          struct npugraph_sequence **seq_p, struct npugraph_step *first_p, struct npugraph_error *err)
+/* Calls Open or Fork, whose answers have the same form. Takes the entered link, and leaves it if this fails. */
+static int begin_sequence(struct npugraph_client *client, struct npugraph__link *link, const char *method,
+                          const ProtobufCMessage *req, struct npugraph_sequence **seq_p, struct npugraph_step *first_p,
+                          struct npugraph_error *err)
 {
     struct npugraph_sequence *seq = calloc(1, sizeof(*seq));
     const Npugraph__V1__OpenResponse *r;
     int rc;
 
-    if (seq == NULL)
-        return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
-    rc = npugraph__unary(client, method, req, &npugraph__v1__open_response__descriptor, &seq->last, err);
+    rc = seq == NULL ? npugraph__error(err, 8, "NO_MEMORY", "out of memory")
+                     : npugraph__channel_unary(link->channel, method, req, &npugraph__v1__open_response__descriptor,
+                                               &seq->last, err);
     if (rc != 0) {
+        npugraph__client_leave(client, link);
         free(seq);
         return rc;
     }
+    seq->link = link;
     r = (const Npugraph__V1__OpenResponse *)seq->last;
     seq->client = client;
     seq->id = r->sequence;
@@ -156,7 +160,8 @@ int npugraph_sequence_open(struct npugraph_client *client, const char *model, co
     if (rc != 0)
         return rc;
     req.sampling = how.message_or_null;
-    rc = begin_sequence(client, "/npugraph.v1.Sequences/Open", &req.base, seq_p, first_p, err);
+    rc = begin_sequence(client, npugraph__client_enter(client), "/npugraph.v1.Sequences/Open", &req.base, seq_p,
+                        first_p, err);
     npugraph__sampling_fini(&how);
     return rc;
 }
@@ -179,7 +184,8 @@ int npugraph_sequence_fork(struct npugraph_sequence *seq, const struct npugraph_
     if (rc != 0)
         return rc;
     req.sampling = how.message_or_null;
-    rc = begin_sequence(seq->client, "/npugraph.v1.Sequences/Fork", &req.base, copy_p, first_p, err);
+    npugraph__client_keep(seq->client, seq->link);
+    rc = begin_sequence(seq->client, seq->link, "/npugraph.v1.Sequences/Fork", &req.base, copy_p, first_p, err);
     npugraph__sampling_fini(&how);
     return rc;
 }
@@ -213,7 +219,7 @@ static int exchange_by_ring(struct npugraph_sequence *seq, const Npugraph__V1__S
     if (req->want_logits || req->logprobs != NULL || req->n_append != 0 || seq->steps != NULL)
         return NPUGRAPH__ELSEWHERE;
     if (seq->lane == NULL)
-        seq->lane = npugraph__client_lane(seq->client);
+        seq->lane = npugraph__link_lane(seq->link);
     if (seq->lane == NULL)
         return NPUGRAPH__ELSEWHERE;
     rc = npugraph__lane_exchange(seq->lane, NGD_RING_STEP, &req->base, &npugraph__v1__step_response__descriptor,
@@ -239,7 +245,7 @@ static int exchange(struct npugraph_sequence *seq, const Npugraph__V1__StepReque
     }
     rc = 0;
     if (seq->steps == NULL)
-        rc = npugraph__stream_open(seq->client, "/npugraph.v1.Sequences/StepStream", &seq->steps, err);
+        rc = npugraph__channel_call(seq->link->channel, "/npugraph.v1.Sequences/StepStream", &seq->steps, err);
     if (rc != 0)
         return rc;
     rc = npugraph__stream_exchange(seq->steps, &req->base, &npugraph__v1__step_response__descriptor, &reply, err);
@@ -363,6 +369,11 @@ void npugraph_generate_params_init(struct npugraph_generate_params *params)
     params->max_tokens = UINT32_MAX;
 }
 
+struct npugraph__link *npugraph__sequence_link(const struct npugraph_sequence *seq)
+{
+    return seq->link;
+}
+
 void npugraph__put_generation(Npugraph__V1__GenerateRequest *req, Npugraph__V1__LogprobsRequest *logprobs,
                               const struct npugraph_sequence *seq, const struct npugraph_generate_params *params)
 {
@@ -384,7 +395,7 @@ static int generate_tokens(struct npugraph_sequence *seq, const struct npugraph_
     Npugraph__V1__LogprobsRequest logprobs;
     struct npugraph__stream *st;
     enum npugraph_finish finish = NPUGRAPH_FINISH_CANCELLED;
-    int rc = npugraph__stream_open(seq->client, "/npugraph.v1.Sequences/Generate", &st, err);
+    int rc = npugraph__channel_call(seq->link->channel, "/npugraph.v1.Sequences/Generate", &st, err);
 
     if (rc != 0)
         return rc;
@@ -428,8 +439,9 @@ void npugraph_sequence_close(struct npugraph_sequence *seq)
         npugraph__stream_close(seq->steps);
     }
     req.sequence = seq->id;
-    npugraph__unary(seq->client, "/npugraph.v1.Sequences/Close", &req.base, &npugraph__v1__close_response__descriptor,
-                    &reply, NULL);
+    npugraph__channel_unary(seq->link->channel, "/npugraph.v1.Sequences/Close", &req.base,
+                            &npugraph__v1__close_response__descriptor, &reply, NULL);
+    npugraph__client_leave(seq->client, seq->link);
     npugraph__free_message(reply);
     npugraph__free_message(seq->last);
     free(seq->logprobs);

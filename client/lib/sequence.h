@@ -9,6 +9,8 @@
 /* Fills a request. It points into *logprobs and the parameters. */
 void npugraph__put_generation(Npugraph__V1__GenerateRequest *req, Npugraph__V1__LogprobsRequest *logprobs,
                               const struct npugraph_sequence *seq, const struct npugraph_generate_params *params);
+struct npugraph__link;
+struct npugraph__link *npugraph__sequence_link(const struct npugraph_sequence *seq);
 /* Copies log-probabilities into one allocation, which the caller frees. NULL: out of memory. */
 struct npugraph_logprobs *npugraph__take_logprobs(Npugraph__V1__Logprobs *const *from, size_t n);
 

@@ -97,6 +97,7 @@ static int give_shared_memory(struct npugraph_client *client, int fd, uint64_t b
 
     share.bytes = bytes;
     req.share = &share;
+    npugraph__client_hold(client, false);
     rc = npugraph__local_ask(npugraph__client_session(client), npugraph__client_timeout(client), &req, fd, &socket,
                              NULL, &answer, err);
     if (rc != 0)

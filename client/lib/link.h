@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NPUGRAPH_CLIENT_LINK_H
+#define NPUGRAPH_CLIENT_LINK_H
+
+/*
+ * A link: a connection to one daemon, with a session on it. A client has one. When another daemon takes over
+ * (npugraphd --replace), it makes a second one, and the first one is closed when nothing needs it any more.
+ * Threads: any. Memory: a link belongs to its client, and lives as long; its session may end earlier.
+ */
+#include "client/lib/channel.h"
+#include "client/lib/ring.h"
+#include "client/lib/session.h"
+#include "client/lib/shared.h"
+
+struct npugraph__link {
+    struct npugraph__link *older; /* NULL: it is the client's first one */
+    struct npugraph__channel *channel;
+    struct npugraph__session session;
+    struct npugraph__shared shared;
+    struct npugraph__ring ring;
+    size_t users;  /* sequences and calls; by the client's lock */
+    bool replaced; /* its daemon has said so; by the client's lock */
+    bool ended;    /* its session is being closed, or is over; by the client's lock */
+};
+
+/* Connects, and opens a session. A daemon that is just being replaced is asked again: another connection reaches the
+ * new one. */
+int npugraph__link_open(const struct npugraph_connect_params *params, struct npugraph__link **link_p,
+                        struct npugraph_error *err);
+void npugraph__link_close(struct npugraph__link *link); /* NULL is fine */
+/* Reads what the daemon says on the session's stream, without waiting. Under the client's lock. */
+void npugraph__link_listen(struct npugraph__link *link);
+
+#endif

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Daemons that replace one another (npugraphd --replace), and a load of libnpugraph's clients beside them."""
+import importlib.util
+
+from harness import *
+from sequences import close, generate, start
+
+MODEL = SOURCE / "examples" / "model"
+PROMPT = [5, 6, 7, 8]
+SLOW = {"NPUGRAPHD_FAULT": "handover-slow:0:99"}  # each step of the new daemon takes 300 ms longer
+
+if CTL is None or not (MODEL / "model.safetensors").exists():
+    skip_all("npugraphctl or the bundled model is missing")
+
+
+class Line:
+    """A line of daemons at one address: each replaces the one before."""
+
+    def __init__(self, *options, load=True, **kwargs):
+        self.options = [f"--models-dir={MODEL}", "--device-memory=512M", *options]
+        self.now = Daemon(*self.options, **kwargs)
+        self.gone = []
+        if load:
+            self.ctl("load", str(MODEL), "--name", "m")
+
+    def ctl(self, *arguments):
+        """Runs npugraphctl; again, if a daemon says that it is just being replaced."""
+        while True:
+            done = subprocess.run([CTL, "--address", self.now.address, *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                                  timeout=PATIENCE, check=False)
+            if done.returncode == 0:
+                return done.stdout
+            assert "connect again and repeat the call" in done.stderr, done.stderr
+
+    def next(self, *options, expect_start=True, **kwargs):
+        """Starts a daemon that is to replace the present one."""
+        return Daemon(*self.options, "--replace", *options, dir=self.now.dir, expect_start=expect_start, **kwargs)
+
+    def follow(self, fresh):
+        """Waits until the daemon serves; from now on it is the present one."""
+        until("the new daemon serves", lambda: fresh._started())
+        self.gone.append(self.now)
+        self.now = fresh
+
+    def replace(self, *options, **kwargs):
+        self.follow(self.next(*options, **kwargs))
+        return self.now
+
+    def leave(self):
+        """Checks that the daemons that were replaced have ended in order."""
+        for daemon in self.gone:
+            assert daemon.wait() == 0, daemon.log()[-3000:]
+        self.gone = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *rest):
+        if kind is None:
+            self.leave()
+        for daemon in self.gone:
+            daemon.kill()
+        self.now.__exit__(kind, *rest)
+
+
+def text_of(daemon, n=12):
+    with Client(daemon) as c:
+        s = start(c, "m", PROMPT)
+        tokens = [s.token, *generate(c, s.sequence, n)]
+        close(c, s.sequence)
+        return tokens
+
+
+def pid_of(daemon):
+    with Client(daemon, session=False) as c:
+        return c.call("Admin/Status", pb.StatusRequest()).pid
+
+
+# Workers, a thread and a client each: a sequence after the other, step by step, at a rate. Only an error makes one connect again.
+WORKERS = """
+import json, sys, threading, time
+import npugraph
+
+address, model, prompt, expected, workers, rate = json.loads(sys.argv[1])
+calls, wrong, sequences = [], [], []
+stop = threading.Event()
+
+def work(i):
+    client = None
+    every, due = workers / rate, time.monotonic() + i / rate
+
+    def timed(what, fn):
+        begin = time.monotonic()
+        try:
+            return fn()
+        except npugraph.Error as error:
+            wrong.append((begin, i, f"{what}: {error.reason}: {error}"))
+            raise
+        finally:
+            calls.append((begin, time.monotonic() - begin, i))
+
+    while not stop.is_set():
+        try:
+            if client is None:
+                client = timed("connect", lambda: npugraph.connect(address, name=f"load-{i}", timeout=30))
+            tokens = []
+            with timed("open", lambda: client.open(model, prompt)) as sequence:
+                tokens.append(sequence.token)
+                for _ in range(len(expected) - 1):
+                    due = max(due + every, time.monotonic() - every)
+                    time.sleep(max(0, due - time.monotonic()))
+                    tokens.append(timed("step", sequence.step).token)
+            sequences.append(i)
+            if tokens != expected:
+                wrong.append((time.monotonic(), i, f"another text: {tokens}"))
+        except npugraph.Error:
+            if client is not None:
+                client.close()
+            client = None
+            time.sleep(0.1)
+    if client is not None:
+        client.close()
+
+threads = [threading.Thread(target=work, args=(i,)) for i in range(workers)]
+for t in threads:
+    t.start()
+print("ready", flush=True)
+for line in sys.stdin:
+    if line.strip() == "count":
+        print(len(sequences), flush=True)
+stop.set()
+for t in threads:
+    t.join()
+print(json.dumps({"calls": calls, "wrong": wrong, "sequences": len(sequences)}), flush=True)
+"""
+
+
+class Load:
+    """Workers with libnpugraph in a process of their own."""
+
+    def __init__(self, line, workers=16, rate=100, tokens=24):
+        if importlib.util.find_spec("numpy") is None:
+            raise Skip("Python's package needs numpy")
+        expected = text_of(line.now, tokens)[1:]  # a generation has the first token too
+        arguments = json.dumps([line.now.address, "m", PROMPT, expected, workers, rate])
+        self.process = subprocess.Popen([*END_WITH_US, sys.executable, "-c", WORKERS, arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        env={**os.environ, "PYTHONPATH": str(SOURCE / "python" / "src"), "NPUGRAPH_LIBRARY_PATH": str(BUILD / ".libs")})
+        assert self.process.stdout.readline() == "ready\n"
+        self.go_on(workers)
+
+    def sequences(self):
+        self.process.stdin.write("count\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+    def go_on(self, more):
+        """Waits until the workers have ended so many more sequences."""
+        before = self.sequences()
+        until("the workers go on", lambda: self.sequences() >= before + more)
+
+    def end(self):
+        """Returns {"calls": [[begin, seconds, worker]...], "wrong": [[time, worker, text]...]}; times are time.monotonic()."""
+        self.process.stdin.close()
+        told = json.loads(self.process.stdout.read())
+        assert self.process.wait() == 0
+        return told
+
+
+def pauses(told, moments):
+    """For each worker and each [begin, end): its longest call that began in it or reached into it. Seconds, sorted."""
+    longest = {}
+    for begin, seconds, worker in told["calls"]:
+        for k, (first, last) in enumerate(moments):
+            if begin < last and begin + seconds >= first:
+                longest[worker, k] = max(longest.get((worker, k), 0), seconds)
+    return sorted(longest.values())
+
+
+def percentile(values, p):
+    return values[min(len(values) - 1, int(len(values) * p / 100))] if values else 0.0
