@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "daemon/blocks.h"
 #include "daemon/options.h"
+#include "daemon/promises.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -65,7 +66,8 @@ struct ngd_daemon {
     int argc; /* read again by a reload */
     char **argv;
     ngd_nsec_t started;
-    _Atomic int state;         /* ngd_daemon_state_t */
+    _Atomic int state; /* ngd_daemon_state_t */
+    struct ngd_promises promises;
     _Atomic bool replaced;     /* another daemon has taken over; this one serves its sessions to their end */
     _Atomic uint32_t next_pid; /* the process that takes over, or has; 0: none */
     int exit_code;

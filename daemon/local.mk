@@ -69,6 +69,7 @@ libngddaemon_la_SOURCES = \
 	daemon/peers.c \
 	daemon/peers.h \
 	daemon/quotas.h \
+	daemon/promises.h \
 	daemon/reactor.c \
 	daemon/reactor.h \
 	daemon/reflection.c \

@@ -196,6 +196,8 @@ ngd_status_t ngd_models_add(struct ngd_models *m, struct ngd_model_place *place,
     e->request = ngd_memdup(place->request, place->n_request);
     ngd_mutex_lock(&m->lock);
     status = e->request ? check_name_free_locked(m, e, diag) : NGD_ERR_NO_MEMORY;
+    if (status == NGD_OK && e->session == 0)
+        status = ngd_promises_change(&m->daemon->promises, diag);
     if (status == NGD_OK) {
         e->model = model;
         e->charge = ngd_charge_move(&place->charge);
@@ -266,6 +268,8 @@ ngd_status_t ngd_models_share(struct ngd_models *m, const struct ngd_identity *w
     if (status == NGD_OK && audience->kind == NGD_AUDIENCE_PUBLIC && is_public_locked(m, e->name, e))
         status = ngd_diag_set(diag, NGD_ERR_ALREADY_EXISTS,
                               "a public model \"%s\" is loaded already; share this one with identities", e->name);
+    if (status == NGD_OK && e->session == 0)
+        status = ngd_promises_change(&m->daemon->promises, diag);
     if (status == NGD_OK) {
         old = e->audience;
         e->audience = *audience;
@@ -292,7 +296,9 @@ ngd_status_t ngd_models_remove(struct ngd_models *m, const struct ngd_identity *
             status =
                 ngd_diag_set(diag, NGD_ERR_BUSY, "model \"%s\" has %u open sequences; close them, or unload with force",
                              e->name, stats.sequences);
-        else
+        else if (e->session == 0)
+            status = ngd_promises_change(&m->daemon->promises, diag);
+        if (status == NGD_OK)
             unlink_entry(m, e);
     }
     ngd_mutex_unlock(&m->lock);

@@ -7,6 +7,7 @@
  * the same name. A lookup searches the identity's own models first, then the public ones, whose names are unique, then
  * those shared with it. So nobody can replace a public model with another of its name. "OWNER/NAME" names one exactly.
  *
+ * Changes of kept models count as promises (promises.h): DRAINING, another daemon is taking them over.
  * A model without `keep` goes with its session. Sequences hold references, so a model that is unloaded by force ends
  * with its last sequence. Threads: any.
  */

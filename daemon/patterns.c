@@ -2,6 +2,7 @@
 #include "daemon/patterns.h"
 #include "base/lock.h"
 #include "base/mem.h"
+#include "daemon/promises.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -11,17 +12,19 @@ struct entry {
 };
 
 struct ngd_patterns {
+    struct ngd_promises *promises;
     struct ngd_mutex lock; /* rank PATTERNS */
     struct entry entries[NGD_PATTERNS_IN_ALL] NGD_GUARDED_BY(lock);
     uint32_t n NGD_GUARDED_BY(lock);
 };
 
-ngd_status_t ngd_patterns_create(struct ngd_patterns **patterns_p)
+ngd_status_t ngd_patterns_create(struct ngd_promises *promises, struct ngd_patterns **patterns_p)
 {
     struct ngd_patterns *p = NGD_NEW(struct ngd_patterns);
 
     if (!p)
         return NGD_ERR_NO_MEMORY;
+    p->promises = promises;
     ngd_mutex_init(&p->lock, NGD_RANK_PATTERNS);
     *patterns_p = p;
     return NGD_OK;
@@ -134,6 +137,8 @@ ngd_status_t ngd_patterns_register(struct ngd_patterns *p, const struct ngd_iden
     if (!status) {
         ngd_mutex_lock(&p->lock);
         status = check_locked(p, owner, added, n, diag);
+        if (!status)
+            status = ngd_promises_change(p->promises, diag);
         for (uint32_t i = 0; i < n && !status; i++)
             put_locked(p, owner, added[i]);
         ngd_mutex_unlock(&p->lock);
@@ -155,13 +160,17 @@ ngd_status_t ngd_patterns_remove(struct ngd_patterns *p, const struct ngd_identi
         return status;
     ngd_mutex_lock(&p->lock);
     e = find_pattern_locked(p, for_all ? "" : who->name, name);
-    if (e) {
+    if (e)
+        status = ngd_promises_change(p->promises, diag);
+    if (e && !status) {
         gone = e->pattern;
         memmove(e, e + 1, (size_t)(&p->entries[p->n] - (e + 1)) * sizeof(*e));
         p->n--;
     }
     ngd_mutex_unlock(&p->lock);
     ngd_pattern_unref(gone);
+    if (status)
+        return status;
     return gone ? NGD_OK
                 : ngd_diag_set(diag, NGD_ERR_NOT_FOUND, "there is no pattern \"%.64s\" %s", name,
                                for_all ? "for all identities" : "of this identity");

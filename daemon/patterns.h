@@ -18,8 +18,10 @@
 #define NGD_PATTERNS_IN_ALL    512
 
 struct ngd_patterns;
+struct ngd_promises;
 
-ngd_status_t ngd_patterns_create(struct ngd_patterns **patterns_p);
+/* promises: counts the changes; borrowed. */
+ngd_status_t ngd_patterns_create(struct ngd_promises *promises, struct ngd_patterns **patterns_p);
 void ngd_patterns_destroy(struct ngd_patterns *patterns); /* NULL is fine */
 /* Registers all patterns of the text, or none. for_all: PERMISSION_DENIED without the admin right. */
 ngd_status_t ngd_patterns_register(struct ngd_patterns *patterns, const struct ngd_identity *who, const char *text,

@@ -332,7 +332,7 @@ static void look_at_directories(const char *option, const struct ngd_config_list
 
 static ngd_status_t start_objects(struct ngd_daemon *d, struct ngd_diag *diag)
 {
-    ngd_status_t status = ngd_patterns_create(&d->patterns);
+    ngd_status_t status = ngd_patterns_create(&d->promises, &d->patterns);
 
     look_at_directories("models-dir", &d->options.models_dir, R_OK, "no file can be loaded from it");
     look_at_directories("dump-dir", &d->options.dump_dir, W_OK, "diagnostics cannot write there");

@@ -26,6 +26,7 @@
 #define ROUNDS_MAX  16 /* offers to one daemon: somebody registers models all the time */
 
 static void on_newcomer(void *arg);
+static bool begin_describing(struct ngd_handover *h);
 
 /* ---- the next daemon ---------------------------------------------------------------------------------------- */
 
@@ -79,6 +80,7 @@ static void call_off(struct ngd_handover *h, const char *text)
     drop_next(h);
     if (phase < GIVE_PASSING)
         return;
+    ngd_promises_unseal(&d->promises);
     if (phase == GIVE_PASSED && !ngd_drain_resume(d->drain)) {
         ngd_error("handover", "this daemon drains already, and does not come back: nobody serves new clients");
         return;
@@ -215,6 +217,12 @@ static ngd_status_t finish_passing(struct ngd_handover *h, struct ngd_diag *diag
 
 /* ---- the description, on a thread of its own ------------------------------------------------------------------ */
 
+/* Something has changed since the description was made. */
+static ngd_status_t describe_again(struct ngd_handover *h, struct ngd_diag *diag)
+{
+    return begin_describing(h) ? NGD_OK : ngd_diag_set(diag, NGD_ERR_BUSY, "it is busy");
+}
+
 /* Takes the description that the job has made: the first one is offered, and another one only if it differs. */
 static ngd_status_t use_description(struct ngd_handover *h, struct ngd_diag *diag)
 {
@@ -225,7 +233,9 @@ static ngd_status_t use_description(struct ngd_handover *h, struct ngd_diag *dia
         return h->status;
     }
     if (same)
-        return begin_passing(h, diag);
+        ngd_description_close(&h->fresh);
+    if (same)
+        return ngd_promises_seal(&h->daemon->promises, h->promises) ? begin_passing(h, diag) : describe_again(h, diag);
     ngd_description_close(&h->given);
     h->given = h->fresh;
     h->fresh.fd = h->fresh.uploads_fd = -1;
@@ -243,10 +253,13 @@ static void on_described(void *arg)
     ngd_mutex_unlock(&h->lock);
     if (running) /* another one has begun since, and posts again */
         return;
-    if (h->wanted && use_description(h, &diag) != NGD_OK)
-        call_off(h, diag.text[0] ? diag.text : "no host memory for the handover");
+    if (!h->wanted) {
+        ngd_description_close(&h->fresh);
+        return;
+    }
     h->wanted = false;
-    ngd_description_close(&h->fresh);
+    if (use_description(h, &diag) != NGD_OK)
+        call_off(h, diag.text[0] ? diag.text : "no host memory for the handover");
 }
 
 static void describe_job(struct ngd_job *job)
@@ -254,6 +267,7 @@ static void describe_job(struct ngd_job *job)
     struct ngd_handover *h = ngd_container_of(job, struct ngd_handover, job);
 
     ngd_sched_save_hot(h->daemon->sched); /* what the next daemon captures ahead */
+    h->promises = ngd_promises_count(&h->daemon->promises);
     h->diag = (struct ngd_diag){0};
     h->status = ngd_describe(h->daemon, &h->fresh, &h->diag);
     ngd_mutex_lock(&h->lock);
@@ -306,7 +320,7 @@ static ngd_status_t take_packet(struct ngd_handover *h, const ngd_packet *packet
         return take_hello(h, packet->hello, diag);
     if (h->phase == GIVE_OFFERED && kind == NGD_PACKET(READY) && packet->ready->digest.len == sizeof(h->given.digest) &&
         memcmp(packet->ready->digest.data, &h->given.digest, sizeof(h->given.digest)) == 0)
-        return begin_describing(h) ? NGD_OK : ngd_diag_set(diag, NGD_ERR_BUSY, "it is busy");
+        return describe_again(h, diag);
     if (h->phase == GIVE_PASSING && kind == NGD_PACKET(SERVING))
         return finish_passing(h, diag);
     if (h->phase == GIVE_PASSED && kind == NGD_PACKET(BYE)) { /* it ends in order, and nobody is to come back */

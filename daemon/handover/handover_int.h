@@ -49,7 +49,8 @@ struct ngd_handover {
     ngd_status_t status; /* of the job, when it is over */
     struct ngd_diag diag;
     struct ngd_description fresh;
-    bool wanted; /* false: whoever asked for it is gone */
+    uint64_t promises; /* their count before the description */
+    bool wanted;       /* false: whoever asked for it is gone */
 };
 
 /* Prints the path of the option replace-socket. "": there is to be none. */

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Upgrades under load, also with a kill of either process at a random moment: no call fails that neither killed process served.
+
+Sixteen workers with libnpugraph make 100 steps a second. In each round a daemon takes over, and nothing happens to it (plain), the
+new one is killed at a random moment (new), or the old one is (old). Models are loaded and unloaded meanwhile. What must hold:
+
+- plain, and new before it took over: no call fails, and no worker waits for long;
+- otherwise: a call fails only if the killed process served it (UNAVAILABLE), and workers that connect again go on;
+- always: each text is what it was, and each model that was kept is there.
+"""
+import argparse
+import collections
+import pathlib
+import random
+import secrets
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "rpc"))
+ARGUMENTS = sys.argv[1:]
+from replacing import *  # noqa: E402,F403
+from replacing import SLOW, Line, Load, pauses, percentile, pid_of, text_of  # noqa: E402
+
+STEPS = 4 * 0.3  # seconds that the slow steps of a new daemon take
+
+
+class Rounds:
+    def __init__(self, args):
+        self.random = random.Random(args.seed)
+        self.line = Line("--drain-grace=120s", "--device-memory=4G")
+        self.expected = text_of(self.line.now)
+        self.models = {"m"}
+        self.load = Load(self.line, tokens=12)
+        self.moments, self.kills = [], []  # [begin, end) of plain rounds; of the others
+        self.counts = collections.Counter()
+
+    def change_models(self):
+        name = f"x{self.random.randrange(4)}"
+        if name in self.models:
+            self.line.ctl("unload", name)
+            self.models.remove(name)
+        else:
+            self.line.ctl("load", str(MODEL), "--name", name)
+            self.models.add(name)
+
+    def check(self):
+        daemon = self.line.now
+        until("the daemon serves", lambda: pid_of(daemon) == daemon.process.pid)
+        with Client(daemon) as c:
+            names = {m.name for m in c.call("Sequences/ListModels", pb.ListModelsRequest()).models}
+        assert names == self.models, (names, self.models)
+        assert text_of(daemon) == self.expected
+        self.load.go_on(16)
+
+    def plain(self):
+        begin = time.monotonic()
+        fresh = self.line.next(expect_start=False)
+        if self.random.randrange(2):
+            self.change_models()
+        self.line.follow(fresh)
+        self.check()
+        self.line.leave()
+        self.moments.append((begin, time.monotonic()))
+
+    def new(self):
+        begin = time.monotonic()
+        fresh = self.line.next(expect_start=False, env=SLOW)
+        time.sleep(self.random.uniform(0, STEPS + 0.5))
+        fresh.kill()
+        taken = ": ready" in fresh.log()
+        self.check()
+        (self.kills if taken else self.moments).append((begin, time.monotonic()))
+
+    def old(self):
+        begin = time.monotonic()
+        old = self.line.now
+        fresh = self.line.next(expect_start=False, env=SLOW)
+        until("it has the offer", lambda: "taking over from" in fresh.log())
+        time.sleep(self.random.uniform(0, STEPS + 0.5))
+        old.kill()
+        until("the new daemon serves", lambda: fresh._started())
+        self.line.now = fresh
+        self.check()
+        self.kills.append((begin, time.monotonic()))
+
+    def run(self):
+        what = self.random.choice(["plain", "plain", "new", "old"])
+        try:
+            getattr(self, what)()
+        except BaseException:
+            print(f"not ok - {what}\n{self.line.now.log()[-3000:]}", flush=True)
+            raise
+        self.counts[what] += 1
+
+    def end(self):
+        """Returns what is wrong with the calls."""
+        told = self.load.end()
+        self.line.leave()
+        self.line.now.stop()
+        longest = pauses(told, self.moments)
+        killed = [w for w in told["wrong"] if any(a <= w[0] < b for a, b in self.kills)]
+        print(f"{len(told['calls'])} calls, {told['sequences']} sequences; {len(killed)} calls failed with the process that was killed")
+        print(f"longest call of a worker in an upgrade: median {percentile(longest, 50) * 1e3:.0f} ms, p99 {percentile(longest, 99) * 1e3:.0f} ms, "
+              f"longest {longest[-1] * 1e3 if longest else 0:.0f} ms")
+        bad = [w for w in told["wrong"] if w not in killed]
+        return bad + [w for w in killed if "UNAVAILABLE" not in w[2] and "UNREACHABLE" not in w[2] and "SESSION_GONE" not in w[2]]
+
+
+def main_loop(args):
+    rounds, failed, end = Rounds(args), 0, time.monotonic() + args.seconds
+    try:
+        while time.monotonic() < end and sum(rounds.counts.values()) < args.rounds:
+            rounds.run()
+        for begin, worker, text in rounds.end():
+            failed += 1
+            print(f"not ok - worker {worker} at {begin:.3f}: {text}", flush=True)
+    except Exception as error:
+        failed += 1
+        print(f"not ok - {error!r}", flush=True)
+    print(f"{', '.join(f'{n} {what}' for what, n in sorted(rounds.counts.items()))}; seed {args.seed}")
+    print(f"{sum(rounds.counts.values())} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=int, default=600)
+    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 32))
+    sys.exit(main_loop(parser.parse_args(ARGUMENTS)))
