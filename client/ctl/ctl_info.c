@@ -68,6 +68,8 @@ int ctl_cmd_status(struct ctl *ctl, int argc, char **argv)
         return 1;
     f = ctl_fields_new(ctl, NULL);
     ctl_field_str(f, "State", "state", ngd_word_of(&npugraph__v1__daemon_state__descriptor, r->state).text);
+    if (r->handover[0] != '\0')
+        ctl_field_str(f, "Handover", "handover", r->handover);
     ctl_field_str(f, "Version", "version", r->version);
     ctl_field_int(f, "Process", "pid", r->pid);
     ctl_field_ms(f, "Uptime", "uptime_ms", r->uptime_ms);

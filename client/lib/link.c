@@ -76,7 +76,7 @@ void npugraph__link_listen(struct npugraph__link *link)
             return;
         event = (const Npugraph__V1__SessionEvent *)message;
         if (event->kind_case == NPUGRAPH__V1__SESSION_EVENT__KIND_DRAINING)
-            link->replaced = event->draining->replaced;
+            link->replaced = link->replaced || event->draining->replaced;
         npugraph__free_message(message);
         message = NULL;
     }

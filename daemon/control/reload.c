@@ -193,6 +193,8 @@ ngd_status_t ngd_reload_run(struct ngd_reload *reload, struct ngd_reload_report 
     ngd_audit_reopen(d->audit);
     if (ngd_daemon_state(d) == NGD_DAEMON_STARTING)
         status = ngd_diag_set(diag, NGD_ERR_CONFIG, "the daemon is starting; reload it once it is ready");
+    else if (atomic_load(&d->next_pid))
+        status = ngd_diag_set(diag, NGD_ERR_BUSY, "another daemon is taking over; reload that one");
     if (status == NGD_OK)
         status = take_over(d, report, diag);
     if (status != NGD_OK) {

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/metrics.h"
+#include "daemon/audit.h"
 #include "daemon/control/drain.h"
 #include "daemon/control/listener.h"
 #include "daemon/control/stats_http.h"
@@ -201,6 +202,7 @@ static ngd_status_t begin_passing(struct ngd_handover *h, struct ngd_diag *diag)
 /* The point of no return for the next daemon: from here on it serves. */
 static ngd_status_t finish_passing(struct ngd_handover *h, struct ngd_diag *diag)
 {
+    const struct ngd_audit_event event = {.identity = "process", .method = "npugraphd --replace"};
     struct ngd_daemon *d = h->daemon;
     ngd_status_t status = send_plain(h, false, diag);
 
@@ -209,6 +211,7 @@ static ngd_status_t finish_passing(struct ngd_handover *h, struct ngd_diag *diag
     h->phase = GIVE_PASSED;
     ngd_notice("handover", "process %" PRIu32 " has taken over; this one serves its sessions to their end", h->pid);
     ngd_metric_add(NGD_M_HANDOVERS_GIVEN, 1);
+    ngd_audit_write(d->audit, &event);
     ngd_description_close(&h->given);
     if (ngd_drain_yield(d->drain) == NGD_ERR_NO_MEMORY)
         ngd_drain_begin(d->drain, 0, false);

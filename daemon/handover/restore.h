@@ -5,7 +5,7 @@
 /*
  * Makes what another daemon has described (describe.h): registers patterns and models under their owners, reads weights
  * from their files, and captures. Each owner pays as if it had registered the model here.
- * Threads: the main one, before the daemon serves; blocks for as long as it takes.
+ * Threads: any, before the daemon serves; blocks for as long as it takes.
  */
 #include "base/status.h"
 #include <stdint.h>

@@ -15,12 +15,15 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
-#define OFFER_WAIT (10 * 60 * NGD_SEC) /* the old one may have weights to copy */
+#define RESTORE_NICE 10
+#define OFFER_WAIT   (10 * 60 * NGD_SEC) /* the old one may have weights to copy */
 
 /* ---- the channel -------------------------------------------------------------------------------------------- */
 
@@ -209,21 +212,44 @@ ngd_status_t ngd_handover_take(struct ngd_daemon *d, struct ngd_diag *diag)
 
 /* ---- making it ready ---------------------------------------------------------------------------------------- */
 
+struct restore {
+    struct ngd_daemon *daemon;
+    const void *data;
+    ngd_status_t status;
+    struct ngd_diag *diag;
+};
+
+/* Runs on a thread of its own, at a low priority: the old daemon serves meanwhile, on the same CPUs. A thread may not
+ * raise its priority again. */
+static void *run_restore(void *arg)
+{
+    struct restore *r = arg;
+    const struct ngd_description *offer = &r->daemon->handover->offer;
+
+    (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), RESTORE_NICE);
+    r->status = ngd_restore(r->daemon, r->data, offer->bytes, offer->uploads_fd, offer->upload_bytes, r->diag);
+    return NULL;
+}
+
 ngd_status_t ngd_handover_restore(struct ngd_daemon *d, struct ngd_diag *diag)
 {
     const struct ngd_description *offer = &d->handover->offer;
-    const void *data;
+    struct restore r = {.daemon = d, .diag = diag};
+    pthread_t thread;
     ngd_status_t status;
 
     if (offer->fd < 0)
         return NGD_OK;
     take_time();
-    status = ngd_packet_map(offer->fd, offer->bytes, &data, diag);
+    status = ngd_packet_map(offer->fd, offer->bytes, &r.data, diag);
     if (status != NGD_OK)
         return status;
-    status = ngd_restore(d, data, offer->bytes, offer->uploads_fd, offer->upload_bytes, diag);
-    munmap((void *)(uintptr_t)data, (size_t)offer->bytes);
-    return status;
+    if (ngd_thread_start(&thread, "handover", run_restore, &r) == 0)
+        pthread_join(thread, NULL);
+    else
+        r.status = ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED, "no thread can be started for the handover");
+    munmap((void *)(uintptr_t)r.data, (size_t)offer->bytes);
+    return r.status;
 }
 
 static ngd_status_t say_ready(struct ngd_handover *h, struct ngd_diag *diag)

@@ -23,11 +23,11 @@ class Line:
         if load:
             self.ctl("load", str(MODEL), "--name", "m")
 
-    def ctl(self, *arguments):
+    def ctl(self, *arguments, env=None):
         """Runs npugraphctl; again, if a daemon says that it is just being replaced."""
         while True:
             done = subprocess.run([CTL, "--address", self.now.address, *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL,
-                                  timeout=PATIENCE, check=False)
+                                  timeout=PATIENCE, check=False, env={**os.environ, **(env or {})})
             if done.returncode == 0:
                 return done.stdout
             assert "connect again and repeat the call" in done.stderr, done.stderr

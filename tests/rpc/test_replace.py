@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """npugraphd --replace: one daemon takes over from another one, and no call of a client fails."""
+import hashlib
 import random
 import socket
 
@@ -54,6 +55,93 @@ def sessions_stay():
             assert old.alive() and pid_of(fresh) == fresh.process.pid
             other = c.channel  # the connection is the old daemon's
         other.close()
+        assert old.wait() == 0
+
+
+@test("models of other identities, shared or private, and registered patterns are what they were; so are the weights that no file has")
+def owners():
+    bearer, path, tokens = "npugraph_" + "k" * 43, SCRATCH / "bearer", SCRATCH / "tokens"
+    path.write_text(bearer)
+    path.chmod(0o600)
+    tokens.write_text(f"a  sha256:{hashlib.sha256(bearer.encode()).hexdigest()}  never\n")
+    tokens.chmod(0o600)
+    pattern = 'pattern "neg_neg" {\n  version 3\n  doc "minus minus"\n  dim N\n  input %x : f32[N]\n  source { %a = aten.neg(%x) %y = aten.neg(%a) ' \
+              'return %y }\n  replacement { %y = aten.mul.Scalar(%x) {other=1} return %y }\n}'
+
+    def seen(daemon):
+        with Client(daemon) as root, Client(daemon, bearer=bearer) as a:
+            models = {(m.name, m.owner, m.audience) for m in root.call("Sequences/ListModels", pb.ListModelsRequest()).models}
+            patterns = [[(p.name, p.version, p.owner) for p in c.call("Graphs/ListPatterns", pb.ListPatternsRequest()).patterns] for c in (root, a)]
+            s = start(a, "private", PROMPT)
+            return models, patterns, [s.token, *generate(a, s.sequence, 12)]
+
+    with Line(f"--token-file={tokens}") as line:
+        for name, more in (("private", ()), ("shared", ("--share-with", "uid:4711,group:team"))):
+            line.ctl("load", str(MODEL), "--name", name, *more, env={"NPUGRAPH_TOKEN_FILE": str(path)})
+        with Client(line.now, bearer=bearer) as a, Client(line.now) as root:
+            a.call("Graphs/RegisterPattern", pb.RegisterPatternRequest(text=pattern))
+            root.call("Graphs/RegisterPattern", pb.RegisterPatternRequest(text=pattern.replace("neg_neg", "for_all"), for_all=True))
+        before = seen(line.now)
+        assert {(n, o) for n, o, _ in before[0]} == {("m", f"uid:{os.getuid()}"), ("private", "token:a"), ("shared", "token:a")}, before[0]
+        line.replace()
+        assert seen(line.now) == before
+
+
+@test("addresses over TCP stay open, those that the new daemon does not configure are closed, and new ones are opened")
+def addresses():
+    with Line("--allow-plaintext=yes", "--listen=127.0.0.1:0", load=False) as line:
+        address = line.now.listening("tcp")
+        line.replace()
+        assert line.now.listening("tcp") == address
+        with Client(line.now, address=address) as c:
+            assert c.call("Admin/Status", pb.StatusRequest()).pid == line.now.process.pid
+        line.options = [o for o in line.options if not o.startswith("--listen")] + [f"--listen=unix:{line.now.dir}/more"]
+        line.replace()
+        line.leave()
+        host, _, port = address.rpartition(":")
+        with socket.socket() as s:
+            assert s.connect_ex((host, int(port))) != 0, "nobody listens there any more"
+        with Client(line.now, address=f"unix:{line.now.dir}/more") as c:
+            assert c.call("Admin/Status", pb.StatusRequest()).pid == line.now.process.pid
+
+
+@test("systemd is told of the new main process, and a socket that it passed goes from daemon to daemon and is not removed")
+def systemd():
+    notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    notify.bind(str(SCRATCH / "notify"))
+    notify.settimeout(PATIENCE)
+    passed = socket.socket(socket.AF_UNIX)
+    passed.bind(str(SCRATCH / "passed"))
+    passed.listen()
+    options = ["--stats-listen=off", "--device-memory=64M", f"--replace-socket={SCRATCH}/next"]
+    env = {"NOTIFY_SOCKET": str(SCRATCH / "notify"), "WATCHDOG_USEC": "300000"}
+    shell = ["bash", "-c", f'exec 3<&{passed.fileno()}; LISTEN_PID=$$ LISTEN_FDS=1 WATCHDOG_PID=$$ exec "$@"', "-"]
+    old = Daemon(*options, bare=True, listen=None, env=env, through=shell, pass_fds=[passed.fileno()])
+    if "listening on unix:/run" in old.log():
+        raise Skip("built without systemd")
+    env |= {"LISTEN_PID": str(old.process.pid), "LISTEN_FDS": "1", "WATCHDOG_PID": str(old.process.pid)}
+    with Daemon(*options, "--replace", bare=True, listen=None, env=env) as fresh:
+        assert f"listening on unix:{SCRATCH}/passed" in fresh.log() and "/run" not in fresh.log().replace(str(SCRATCH), ""), fresh.log()
+        until("the main process is told", lambda: f"MAINPID={fresh.process.pid}".encode() in notify.recv(1000))
+        with Client(fresh, address=f"unix:{SCRATCH}/passed", session=False) as c:
+            assert c.call("Admin/Status", pb.StatusRequest()).pid == fresh.process.pid
+        assert old.wait() == 0
+        until("nothing of the old one is left to be said", lambda: b"WATCHDOG=1" in notify.recv(1000))
+        for _ in range(5):
+            assert b"STOPPING" not in notify.recv(1000), "the service does not stop"
+    assert (SCRATCH / "passed").exists()
+
+
+@test("a session that does not end is ended when drain-grace is over, and the old daemon with it; a reload meanwhile is refused")
+def grace():
+    with Line("--drain-grace=1s", load=False) as line:
+        old = line.now
+        with Client(old) as c:
+            line.replace()
+            assert next(c.stream).draining.replaced
+            refused("BUSY", "FAILED_PRECONDITION", c.call, "Admin/Reload", pb.ReloadRequest())
+            assert next(c.stream).HasField("draining")  # now as by SIGTERM
+            refused("DRAINING", "UNAVAILABLE", lambda: c.stream)
         assert old.wait() == 0
 
 
