@@ -31,7 +31,7 @@ class Rounds:
         self.expected = text_of(self.line.now)
         self.models = {"m"}
         self.load = Load(self.line, tokens=12)
-        self.moments, self.kills = [], []  # [begin, end) of plain rounds; of the others
+        self.moments, self.kills, self.quiet = [], [], []  # [begin, end): of upgrades, of kills, and of as much time without either
         self.counts = collections.Counter()
 
     def change_models(self):
@@ -91,6 +91,9 @@ class Rounds:
             print(f"not ok - {what}\n{self.line.now.log()[-3000:]}", flush=True)
             raise
         self.counts[what] += 1
+        begin = time.monotonic()
+        self.load.go_on(16)
+        self.quiet.append((begin, time.monotonic()))
 
     def end(self):
         """Returns what is wrong with the calls."""
@@ -100,8 +103,8 @@ class Rounds:
         longest = pauses(told, self.moments)
         killed = [w for w in told["wrong"] if any(a <= w[0] < b for a, b in self.kills)]
         print(f"{len(told['calls'])} calls, {told['sequences']} sequences; {len(killed)} calls failed with the process that was killed")
-        print(f"longest call of a worker in an upgrade: median {percentile(longest, 50) * 1e3:.0f} ms, p99 {percentile(longest, 99) * 1e3:.0f} ms, "
-              f"longest {longest[-1] * 1e3 if longest else 0:.0f} ms")
+        for what, values in (("in an upgrade", longest), ("without one", pauses(told, self.quiet))):
+            print(f"longest call of a worker {what}: median {percentile(values, 50) * 1e3:.0f} ms, p99 {percentile(values, 99) * 1e3:.0f} ms")
         bad = [w for w in told["wrong"] if w not in killed]
         return bad + [w for w in killed if "UNAVAILABLE" not in w[2] and "UNREACHABLE" not in w[2] and "SESSION_GONE" not in w[2]]
 
