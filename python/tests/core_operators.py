@@ -26,7 +26,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from npugraph.errors import Error
-from npugraph.torch.backend import _decompositions
+from npugraph.torch.extend import decomposition_table
 from npugraph.torch.options import Options, parse_options
 from npugraph.torch.runner import Runner
 from npugraph.torch.translate import Translator
@@ -124,7 +124,7 @@ def cases_of(info: Any, sample: Any, core: dict[str, Any]) -> list[Case]:
     with contextlib.suppress(Exception):
         with recorder:  # as it is called
             run(*[t.clone() for t in tensors])
-        traced = make_fx(torch.func.functionalize(run), decomposition_table=_decompositions())(*tensors)
+        traced = make_fx(torch.func.functionalize(run), decomposition_table=decomposition_table())(*tensors)
         with recorder:  # what the backend makes of it
             traced(*tensors)
     return recorder.cases
@@ -197,7 +197,7 @@ def run(case: Case, options: Options) -> tuple[str, str]:
 
     try:
         want = call(*[t.clone() for t in tensors])
-        graph = make_fx(call, decomposition_table=_decompositions())(*tensors)
+        graph = make_fx(call, decomposition_table=decomposition_table())(*tensors)
     except Exception as why:  # an operator without this dtype in PyTorch
         return "untried", str(why)
     translator = Translator(graph, (), f"case-{next(_numbers)}")

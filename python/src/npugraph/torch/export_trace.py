@@ -22,8 +22,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.utils._python_dispatch import _disable_current_modes
 
-from .backend import _decompositions
 from .export_experts import NAME, Refused, experts_replaced
+from .extend import decomposition_table
 
 _FAR = 4099  # a position from which masks are looked at
 
@@ -257,7 +257,7 @@ def trace(model: torch.nn.Module, shape: tuple[int, int], dynamic: int) -> Trace
 
 
 def _traced(function: Any, *arguments: Any) -> GraphModule:
-    traced: GraphModule = make_fx(function, tracing_mode="symbolic", decomposition_table=_decompositions(),
+    traced: GraphModule = make_fx(function, tracing_mode="symbolic", decomposition_table=decomposition_table(),
                                   _allow_non_fake_inputs=True)(*arguments)
     return traced
 

@@ -11,10 +11,9 @@ import torch
 
 from .export_experts import NAME, Refused
 from .export_trace import Trace
-from .operators import HANDLERS
-from .operators import Node as Translated
 from .shapes import Unsupported, size_text
-from .values import Value, Writer, attribute_text, float_or_int
+from .values import HANDLERS, Value, Writer, attribute_text, float_or_int
+from .values import Node as Translated
 
 Node = Any  # an FX node; PyTorch's types of its arguments say too little
 _ANGLES = 4096  # positions that are looked at
@@ -58,6 +57,9 @@ class LuaWriter(Writer):
         """Returns a new value."""
         self._count += 1
         return Value(f"%v{self._count}", dtype, tuple(shape))
+
+    def constant(self, tensor: torch.Tensor) -> Value:
+        raise Unsupported("a table of constants, as convolutions and other operators of images need it")
 
     def full(self, dtype: torch.dtype, shape: Sequence[Any], fill: float | int | bool) -> Value:
         if not shape or not isinstance(shape[0], torch.SymInt):
