@@ -49,7 +49,7 @@ static void print_object(const Npugraph__V1__FlightEvent *e, uint64_t times)
 
 /* Returns how often an event happened before the last answer. Only its newest events are kept by the daemon, so that an
  * older one that is not among them was seen. */
-static uint64_t seen_before(const struct seen *seen, const Npugraph__V1__FlightEvent *e)
+static uint64_t told_before(const struct seen *seen, const Npugraph__V1__FlightEvent *e)
 {
     for (size_t i = 0; i < seen->n; i++)
         if (seen->number[i] == e->number)
@@ -62,7 +62,7 @@ static void print_new(struct ctl *ctl, const Npugraph__V1__ExplainResponse *r, s
 {
     for (size_t i = r->n_events; i-- > 0;) {
         const Npugraph__V1__FlightEvent *e = r->events[i];
-        const uint64_t before = seen_before(seen, e);
+        const uint64_t before = told_before(seen, e);
 
         if (e->count <= before)
             continue;

@@ -127,8 +127,8 @@ struct npugraph_file_piece {
 /*
  * Reads a piece of a file beside weights that the daemon sees: config.json, tokenizer.json, a chat template, a GGUF
  * file's header. path: absolute, or relative to one of the daemon's models-dir; its name ends in .json, .jinja, .gguf
- * or .safetensors. Fills the first piece->n bytes of data, which has room for `room` bytes (it may be 0): as many as
- * the daemon sends at once, 256 KiB at most. Threads: any.
+ * or .safetensors, or is npugraph.lua. Fills the first piece->n bytes of data, which has room for `room` bytes (it may
+ * be 0): as many as the daemon sends at once, 256 KiB at most. Threads: any.
  */
 NPUGRAPH_API int npugraph_file_read(struct npugraph_client *client, const char *path, uint64_t offset, void *data,
                                     size_t room, struct npugraph_file_piece *piece, struct npugraph_error *err);

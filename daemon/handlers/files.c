@@ -18,16 +18,21 @@
 static ngd_status_t check_file_request(const Npugraph__V1__ReadFileRequest *q, struct ngd_diag *diag)
 {
     static const char *const ends[] = {".json", ".jinja", ".gguf", ".safetensors"};
+    const char *slash = strrchr(q->path, '/'), *base = slash ? slash + 1 : q->path;
     const size_t n = strlen(q->path);
 
+    if (strcmp(base, "npugraph.lua") == 0) /* a family of the checkpoint's own */
+        return NGD_OK;
     for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
         const size_t k = strlen(ends[i]);
 
         if (n > k && strcmp(q->path + n - k, ends[i]) == 0)
             return NGD_OK;
     }
-    return ngd_diag_set(diag, NGD_ERR_PATH_NOT_ALLOWED,
-                        "%.400s: only files whose names end in .json, .jinja, .gguf or .safetensors are read", q->path);
+    return ngd_diag_set(
+        diag, NGD_ERR_PATH_NOT_ALLOWED,
+        "%.400s: only npugraph.lua and files whose names end in .json, .jinja, .gguf or .safetensors are read",
+        q->path);
 }
 
 /* *where_p: the file's absolute path. Relative ones are looked for in each directory. */

@@ -154,8 +154,7 @@ struct npugraph_client *live_connect(const struct live *live, const char *name)
     npugraph_connect_params_init(&params);
     params.address = live->address;
     params.client_name = name;
-    if (getenv("SANITIZER"))
-        params.timeout_ms *= 5;
+    params.timeout_ms *= 5; /* a slow machine is no failure */
     if (npugraph_connect(&params, &client, &err) != 0) {
         fprintf(stderr, "live: %s\n", err.message);
         show_log(live);

@@ -6,6 +6,7 @@
  */
 #include "tests/ops/each_isa.h"
 #include "tests/ops/reference.h"
+#include "tests/unit/effort.h"
 #include "tests/unit/unit.h"
 
 /* How a weight is stored. ROWS: [N,K] or [N,K/8], transposed by a view. BY_N: int4 packed along N. */
@@ -318,10 +319,11 @@ static const int64_t sizes[][4] = {
 
 static void check_sizes(bool int4, bool f8, enum stored stored, uint64_t seed)
 {
+    const size_t n_types = effort(N_TYPES, "dtypes of each size");
     struct random r = {seed};
 
     for (size_t s = 0; s < N_SIZES; s++)
-        for (size_t t = 0; t < N_TYPES; t++) {
+        for (size_t t = s % N_TYPES, n = 0; n < n_types; t = (t + 1) % N_TYPES, n++) {
             struct product p = {
                 .xt = types[t].x, .st = types[t].s, .ot = types[t].o, .int4 = int4, .f8 = f8, .stored = stored};
 
@@ -343,10 +345,11 @@ static void check_sizes(bool int4, bool f8, enum stored stored, uint64_t seed)
 /* The same sizes with f4, whose groups have 32. */
 static void check_f4_sizes(enum stored stored, uint64_t seed)
 {
+    const size_t n_types = effort(N_TYPES, "dtypes of each size");
     struct random r = {seed};
 
     for (size_t s = 0; s < N_SIZES; s++)
-        for (size_t t = 0; t < N_TYPES; t++) {
+        for (size_t t = s % N_TYPES, n = 0; n < n_types; t = (t + 1) % N_TYPES, n++) {
             const struct product p = {.xt = types[t].x,
                                       .st = NGD_U8,
                                       .f4 = true,
@@ -406,10 +409,11 @@ static void check_f8_columns(const struct product *p, const struct operands *o)
 START_TEST(many_rows_of_each_form_and_precision_are_right)
 {
     static const int64_t some[][4] = {{48, 64, 1056, 0}, {66, 130, 520, 32}, {49, 70, 1040, 128}, {50, 34, 2080, -1}};
+    const size_t n = 4 * N_TYPES * 4, step = effort_step(n, "forms, dtypes and sizes");
     struct random r = {17};
 
     benches_open(benches);
-    for (size_t i = 0; i < 4 * N_TYPES * 4; i++) { /* of 4 forms; precisions alternate */
+    for (size_t i = 0; i < n; i += step) { /* of 4 forms; precisions alternate */
         const size_t s = i % 4, t = i / 4 % N_TYPES, form = i / 4 / N_TYPES;
         const struct product p = {.xt = types[t].x,
                                   .st = form == 3 ? NGD_U8 : types[t].s,

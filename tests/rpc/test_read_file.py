@@ -43,6 +43,8 @@ def pieces(daemon):
         assert b"".join(g.data for g in got) == content and [len(g.data) for g in got] == [PIECE, PIECE, 5, 0, 0]
         assert {(g.bytes, g.version) for g in got} == {(len(content), got[0].version)}
         assert read(c, "big.json", 3).data == content[3:3 + PIECE]
+        (MODELS / "npugraph.lua").write_text("-- a family")
+        assert read(c, "npugraph.lua").data == b"-- a family"
         empty = read(c, "empty.jinja")
         assert (empty.data, empty.bytes) == (b"", 0)
         path.write_bytes(os.urandom(len(content)))
@@ -59,7 +61,7 @@ def checked(daemon):
     (MODELS / "directory.json").mkdir()
     os.mkfifo(MODELS / "pipe.json")
     with Client(daemon) as c:
-        for path in (MODELS / "notes.txt", "notes.txt", "", ".json", "x.json/", MODELS / "away"):
+        for path in (MODELS / "notes.txt", "notes.txt", "", ".json", "x.json/", MODELS / "away", "x.lua", "xnpugraph.lua", "npugraph.lua/"):
             refused("PATH_NOT_ALLOWED", "PERMISSION_DENIED", read, c, path)
         for path in (secret, "../outside/secret.json", MODELS / "leads.json", MODELS / "away/../../outside/secret.json"):
             refused("PATH_NOT_ALLOWED", "PERMISSION_DENIED", read, c, path)
@@ -107,9 +109,11 @@ def absent(daemon):
     (MODELS / "bare").mkdir()
     (MODELS / "lies").mkdir()
     (MODELS / "lies" / "config.json").write_text('{"architectures": ["Qwen3ForCausalLM"], "vocab_size": "many"}')
+    shutil.copytree(MODELS / "away", MODELS / "own")
+    (MODELS / "own" / "npugraph.lua").write_text("no Lua at all")
     (MODELS / "cut.gguf").write_bytes(b"GGUF\3\0\0\0" + b"\1" * 40)
     (MODELS / "empty.gguf").write_bytes(b"")
-    for arguments, says in ((("load", "bare"), "bare/config.json"), (("load", "nowhere"), "nowhere/config.json"), (("load", "lies"), "vocab_size"),
+    for arguments, says in ((("load", "bare"), "bare/config.json"), (("load", "nowhere"), "nowhere/config.json"), (("load", "lies"), "vocab_size"), (("load", "own"), "npugraph.lua"),
                             (("load", "cut.gguf"), f"{MODELS}/cut.gguf"), (("load", "empty.gguf"), f"{MODELS}/empty.gguf"), (("load", "none.gguf"), "none.gguf"), (("load", ""), "1 to"),
                             (("load", "../../outside"), "models-dir"), (("generate", "nobody", "--prompt", "x"), "nobody")):
         got = ctl(daemon, *arguments)
