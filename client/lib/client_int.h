@@ -8,7 +8,7 @@
  */
 #include "client/lib/channel.h"
 #include "client/lib/error.h"
-#include "client/lib/link.h"
+#include "client/lib/daemon_link.h"
 #include "client/lib/npugraph.h"
 
 /* npugraph__channel_unary and npugraph__channel_call on the link of the session's objects. */

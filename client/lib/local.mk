@@ -13,7 +13,7 @@ libngdclient_la_SOURCES = \
 	client/lib/embed.c client/lib/error.c client/lib/error.h \
 	client/lib/generations.c \
 	client/lib/graph.c \
-	client/lib/link.c client/lib/link.h \
+	client/lib/daemon_link.c client/lib/daemon_link.h \
 	client/lib/local.c client/lib/local.h \
 	client/lib/message.c client/lib/message.h \
 	client/lib/model.c \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "client/lib/link.h"
+#include "client/lib/daemon_link.h"
 #include "client/lib/error.h"
 #include "proto/npugraph.pb-c.h"
 

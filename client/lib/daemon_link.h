@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef NPUGRAPH_CLIENT_LINK_H
-#define NPUGRAPH_CLIENT_LINK_H
+#ifndef NPUGRAPH_CLIENT_DAEMON_LINK_H
+#define NPUGRAPH_CLIENT_DAEMON_LINK_H
 
 /*
  * A link: a connection to one daemon, with a session on it. A client has one. When another daemon takes over
