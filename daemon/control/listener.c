@@ -265,17 +265,23 @@ static void release_lock(struct ngd_daemon *d, const char *path)
         ngd_locks_release(d->locks, lock);
 }
 
-static void adopt_path(struct listener *l, const char *path)
+/* From now on the daemon removes the path at its end, unless somebody puts something else there. */
+static void own_path(struct listener *l)
 {
     struct stat st;
 
-    snprintf(l->address, sizeof(l->address), "%s:%s", l->local ? "local" : "unix", path);
-    snprintf(l->place, sizeof(l->place), "%s", path);
-    if (lstat(path, &st) != 0)
+    if (lstat(l->place, &st) != 0)
         return;
-    snprintf(l->path, sizeof(l->path), "%s", path);
+    snprintf(l->path, sizeof(l->path), "%s", l->place);
     l->dev = st.st_dev;
     l->inode = st.st_ino;
+}
+
+static void adopt_path(struct listener *l, const char *path)
+{
+    snprintf(l->address, sizeof(l->address), "%s:%s", l->local ? "local" : "unix", path);
+    snprintf(l->place, sizeof(l->place), "%s", path);
+    own_path(l);
 }
 
 static ngd_status_t listen_unix(struct ngd_listeners *all, const struct ngd_options *o, const char *text,
@@ -589,7 +595,7 @@ static void own_paths(struct ngd_listeners *all)
 {
     for (size_t i = 0; i < all->n; i++)
         if (all->items[i]->handed && !all->items[i]->passed && all->items[i]->place[0])
-            adopt_path(all->items[i], all->items[i]->place);
+            own_path(all->items[i]);
 }
 
 ngd_status_t ngd_listeners_give(struct ngd_listeners *all, struct ngd_gift *gift, struct ngd_diag *diag)

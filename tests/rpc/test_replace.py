@@ -23,6 +23,8 @@ def takes_over():
         assert pid_of(fresh) == fresh.process.pid
         assert text_of(fresh) == before
         assert fresh.stats()["models"], "the statistics are served"
+        with Client(fresh) as c:
+            assert c.opened.local_socket == f"{fresh.dir}/s.local"
         assert f"{fresh.process.pid}" == (line.now.dir / "s.lock").read_text().strip(), "the lock says who holds it"
 
 
