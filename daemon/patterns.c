@@ -185,6 +185,14 @@ void ngd_patterns_for_each(struct ngd_patterns *p, void (*fn)(void *ctx, const c
     ngd_mutex_unlock(&p->lock);
 }
 
+void ngd_patterns_remove_all(struct ngd_patterns *p)
+{
+    ngd_mutex_lock(&p->lock);
+    while (p->n > 0)
+        ngd_pattern_unref(p->entries[--p->n].pattern);
+    ngd_mutex_unlock(&p->lock);
+}
+
 /* ---- using ---- */
 
 static uint32_t add_owned_locked(struct ngd_patterns *p, const char *owner, struct ngd_pattern_item *items, uint32_t n,

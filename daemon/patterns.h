@@ -32,6 +32,8 @@ ngd_status_t ngd_patterns_remove(struct ngd_patterns *patterns, const struct ngd
 /* Calls fn for each registered pattern, its owner's name ("": for all) and text, under the lock. */
 void ngd_patterns_for_each(struct ngd_patterns *patterns, void (*fn)(void *ctx, const char *owner, const char *text),
                            void *ctx);
+/* Removes all; for a handover that begins again. */
+void ngd_patterns_remove_all(struct ngd_patterns *patterns);
 /* Returns a reference on the pattern set for an identity's graphs. NULL: no memory. */
 struct ngd_pattern_set *ngd_patterns_set_for(struct ngd_patterns *patterns, const struct ngd_identity *who);
 /* Lists references on the patterns that an identity sees: its own, those for all (owner ""), and the built-in ones

@@ -4,10 +4,12 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/metrics.h"
+#include "daemon/control/listener.h"
 #include "daemon/daemon.h"
 #include "daemon/handover/handover_int.h"
 #include "daemon/handover/restore.h"
 #include "daemon/models.h"
+#include "daemon/patterns.h"
 #include "daemon/reactor.h"
 #include "daemon/sockets.h"
 #include <errno.h>
@@ -284,6 +286,7 @@ static ngd_status_t begin_again(struct ngd_daemon *d, const ngd_packet *packet, 
         return status;
     ngd_notice("handover", "the running daemon has changed its models meanwhile; making them again");
     ngd_models_remove_all(d->models);
+    ngd_patterns_remove_all(d->patterns);
     status = ngd_handover_restore(d, diag);
     return status == NGD_OK ? say_ready(d->handover, diag) : status;
 }

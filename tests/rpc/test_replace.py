@@ -217,18 +217,24 @@ def two_at_once():
 
 @test("models that are loaded, unloaded and shared while another daemon prepares are there, or not, afterwards")
 def changes_meanwhile():
-    with Line() as line:
+    pattern = 'pattern "gone" { version 1 doc "minus minus" dim N input %x : f32[N] source { %a = aten.neg(%x) %y = aten.neg(%a) return %y } ' \
+              'replacement { %y = aten.mul.Scalar(%x) {other=1} return %y } }'
+    with Line() as line, Client(line.now) as c:
+        c.call("Graphs/RegisterPattern", pb.RegisterPatternRequest(text=pattern))
         line.ctl("load", str(MODEL), "--name", "gone")
         fresh = line.next(expect_start=False, env=SLOW)
         until("it has the first offer", lambda: "taking over from" in fresh.log())
         line.ctl("load", str(MODEL), "--name", "late")
         line.ctl("unload", "gone")
+        c.call("Graphs/RemovePattern", pb.RemovePatternRequest(name="gone"))
+        c.close()
         until("it serves", lambda: ": ready" in fresh.log())
         assert "making them again" in fresh.log()
         line.gone.append(line.now)
         line.now = fresh
         with Client(fresh) as c:
             assert listed(c, "m") and listed(c, "late") and not listed(c, "gone")
+            assert not [p.name for p in c.call("Graphs/ListPatterns", pb.ListPatternsRequest()).patterns if p.owner != "built-in"]
 
 
 # ---- under load -------------------------------------------------------------------------------------------------------
