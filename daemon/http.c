@@ -271,6 +271,15 @@ int ngd_http_fd(const struct ngd_http *http)
     return http->fd;
 }
 
+ngd_status_t ngd_http_pause(struct ngd_http *http, bool pause)
+{
+    if (!pause)
+        return ngd_reactor_watch_fd(http->reactor, http->fd, on_accept, http, &http->watch);
+    ngd_reactor_remove(http->watch);
+    http->watch = NULL;
+    return NGD_OK;
+}
+
 void ngd_http_stop(struct ngd_http *http)
 {
     if (!http)

@@ -40,6 +40,8 @@ typedef int (*ngd_http_page_fn)(void *ctx, const struct ngd_http_request *reques
 ngd_status_t ngd_http_start(struct ngd_reactor *reactor, int fd, ngd_http_page_fn page, void *ctx,
                             const struct ngd_http_hosts *hosts, struct ngd_http **http_p);
 int ngd_http_fd(const struct ngd_http *http); /* the listening descriptor, borrowed */
-void ngd_http_stop(struct ngd_http *http);    /* NULL is fine */
+/* Stops accepting connections, or begins again; NO_MEMORY: it does not. Those that are open are served. */
+ngd_status_t ngd_http_pause(struct ngd_http *http, bool pause);
+void ngd_http_stop(struct ngd_http *http); /* NULL is fine */
 
 #endif

@@ -139,9 +139,11 @@ ngd_status_t ngd_stats_http_give(const struct ngd_daemon *d, struct ngd_gift *gi
     return http ? ngd_gift_add(gift, NGD_ITEM(STATS), ngd_http_fd(http), d->options.stats_listen, diag) : NGD_OK;
 }
 
-void ngd_stats_http_leave(struct ngd_daemon *d)
+ngd_status_t ngd_stats_http_pause(struct ngd_daemon *d, bool pause)
 {
-    close_endpoint(&d->stats_http->now);
+    struct ngd_http *http = d->stats_http->now.http;
+
+    return http ? ngd_http_pause(http, pause) : NGD_OK;
 }
 
 void ngd_stats_http_stop(struct ngd_daemon *d)

@@ -5,6 +5,7 @@
 /* The statistics endpoint: listens on stats-listen for HTTP. stats_pages.h has the pages, http.h the bounds. Threads:
  * the loop, unless said otherwise. */
 #include "daemon/sockets.h"
+#include <stdbool.h>
 
 struct ngd_daemon;
 struct ngd_gift;
@@ -14,9 +15,9 @@ struct ngd_options;
 ngd_status_t ngd_stats_http_start(struct ngd_daemon *d, struct ngd_diag *diag);
 /* Begins to serve a socket of the daemon that was replaced, once this one serves. */
 ngd_status_t ngd_stats_http_serve(struct ngd_daemon *d, struct ngd_diag *diag);
-/* Adds the socket to a gift for the next daemon; it stays ours. leave: closes it. */
+/* Adds the socket to a gift for the next daemon; it stays ours. pause: stops accepting, or begins again. */
 ngd_status_t ngd_stats_http_give(const struct ngd_daemon *d, struct ngd_gift *gift, struct ngd_diag *diag);
-void ngd_stats_http_leave(struct ngd_daemon *d);
+ngd_status_t ngd_stats_http_pause(struct ngd_daemon *d, bool pause);
 void ngd_stats_http_stop(struct ngd_daemon *d);
 /* The halves of a reload, as in listener.h. commit: true takes what was prepared, false drops it. */
 ngd_status_t ngd_stats_http_prepare(struct ngd_daemon *d, const struct ngd_options *fresh, struct ngd_diag *diag);

@@ -86,7 +86,8 @@ static void call_off(struct ngd_handover *h, const char *text)
         ngd_error("handover", "this daemon drains already, and does not come back: nobody serves new clients");
         return;
     }
-    if (ngd_listeners_pause(d->listeners, false) != NGD_OK ||
+    ngd_locks_sign(d->locks);
+    if (ngd_listeners_pause(d->listeners, false) != NGD_OK || ngd_stats_http_pause(d, false) != NGD_OK ||
         ngd_reactor_watch_fd(d->reactor, h->fd, on_newcomer, h, &h->watch) != NGD_OK)
         ngd_error("handover", "no host memory to accept connections again");
     if (phase == GIVE_PASSED)
@@ -194,6 +195,7 @@ static ngd_status_t begin_passing(struct ngd_handover *h, struct ngd_diag *diag)
     h->phase = GIVE_PASSING;
     h->until = ngd_now() + ANSWER_WAIT;
     (void)ngd_listeners_pause(h->daemon->listeners, true);
+    (void)ngd_stats_http_pause(h->daemon, true);
     ngd_reactor_remove(h->watch); /* the next handover is the next daemon's */
     h->watch = NULL;
     return send_plain(h, true, diag);

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """npugraphd --replace: one daemon takes over from another one, and no call of a client fails."""
+import concurrent.futures
+import fcntl
 import hashlib
 import random
 import socket
@@ -55,6 +57,12 @@ def sessions_stay():
             assert generate(c, again.sequence, 12) == before[1:]
             assert c.call("Admin/Status", pb.StatusRequest()).handover == f"replaced by process {fresh.process.pid}"
             assert old.alive() and pid_of(fresh) == fresh.process.pid
+            fresh.signal(signal.SIGSTOP)
+            with concurrent.futures.ThreadPoolExecutor() as pool:
+                page = pool.submit(fresh.http, "/metrics")
+                time.sleep(0.3)  # the old daemon would answer, if it still accepted
+                fresh.signal(signal.SIGCONT)
+                assert "\nnpugraphd_handovers_taken_total 1\n" in page.result()[1]
             other = c.channel  # the connection is the old daemon's
         other.close()
         assert old.wait() == 0
