@@ -162,6 +162,7 @@ static ngd_status_t make_offer(struct ngd_handover *h, struct ngd_diag *diag)
     if (++h->rounds > ROUNDS_MAX)
         return ngd_diag_set(diag, NGD_ERR_BUSY, "models were registered or unloaded each time that it was ready");
     if (h->rounds == 1) {
+        ngd_handover_leave_old(h); /* whoever has the gift goes on alone, so nobody may come back beside it */
         gift = NGD_NEW(struct ngd_gift);
         status = gift ? fill_gift(h, gift, diag) : NGD_ERR_NO_MEMORY;
     }
@@ -271,6 +272,7 @@ static void describe_job(struct ngd_job *job)
 {
     struct ngd_handover *h = ngd_container_of(job, struct ngd_handover, job);
 
+    ngd_handover_take_time();
     ngd_sched_save_hot(h->daemon->sched); /* what the next daemon captures ahead */
     h->promises = ngd_promises_count(&h->daemon->promises);
     h->diag = (struct ngd_diag){0};
@@ -330,6 +332,7 @@ static ngd_status_t take_packet(struct ngd_handover *h, const ngd_packet *packet
         return finish_passing(h, diag);
     if (h->phase == GIVE_PASSED && kind == NGD_PACKET(BYE)) { /* it ends in order, and nobody is to come back */
         drop_next(h);
+        atomic_store(&h->daemon->next_pid, h->pid); /* this one still is replaced */
         return NGD_OK;
     }
     if (kind == NGD_PACKET(REFUSAL))
@@ -363,14 +366,6 @@ static void on_next(void *arg)
 
 /* ---- connections -------------------------------------------------------------------------------------------- */
 
-static bool is_our_user(int fd)
-{
-    struct ucred cred;
-    socklen_t len = sizeof(cred);
-
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0 && (cred.uid == geteuid() || cred.uid == 0);
-}
-
 /* Says why no other daemon may take over now; NULL: it may. */
 static const char *why_not(const struct ngd_handover *h, char text[128])
 {
@@ -395,7 +390,7 @@ static void on_newcomer(void *arg)
 
     if (fd < 0)
         return;
-    if (!is_our_user(fd)) {
+    if (!ngd_packet_peer_is_ours(fd)) {
         ngd_log_limited(&limit, NGD_LOG_WARNING, "handover", "a process of another user may not take over");
         close(fd);
         return;
@@ -418,7 +413,7 @@ static void on_newcomer(void *arg)
 
 /* ---- life --------------------------------------------------------------------------------------------------- */
 
-ngd_status_t ngd_handover_listen(struct ngd_daemon *d, struct ngd_diag *diag)
+static ngd_status_t listen_for_next(struct ngd_daemon *d, struct ngd_diag *diag)
 {
     struct ngd_handover *h = d->handover;
     struct ngd_diag why = {0};
@@ -437,9 +432,16 @@ ngd_status_t ngd_handover_listen(struct ngd_daemon *d, struct ngd_diag *diag)
     return NGD_OK;
 }
 
+ngd_status_t ngd_handover_listen(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    const ngd_status_t status = listen_for_next(d, diag);
+
+    return status == NGD_OK ? ngd_handover_watch_old(d->handover) : status;
+}
+
 void ngd_handover_stop_giving(struct ngd_handover *h)
 {
-    const bool passed_on = h->phase >= GIVE_OFFERED; /* the next daemon goes on alone, with the paths */
+    const bool passed_on = h->next >= 0 && h->rounds > 0; /* the next daemon goes on alone, with the paths */
 
     if (passed_on && h->phase < GIVE_PASSING)
         (void)ngd_listeners_pause(h->daemon->listeners, true);

@@ -28,7 +28,7 @@ ngd_status_t ngd_handover_take(struct ngd_daemon *d, struct ngd_diag *diag);
 ngd_status_t ngd_handover_restore(struct ngd_daemon *d, struct ngd_diag *diag);
 /* Tells the old daemon that we can serve, and waits until it has stopped accepting. */
 ngd_status_t ngd_handover_enter(struct ngd_daemon *d, struct ngd_diag *diag);
-/* Listens for the next daemon. */
+/* Listens for the next daemon, and for the end of the old one. The last step: without it, the old one comes back. */
 ngd_status_t ngd_handover_listen(struct ngd_daemon *d, struct ngd_diag *diag);
 void ngd_handover_stop(struct ngd_daemon *d); /* before the listeners stop */
 void ngd_handover_destroy(struct ngd_daemon *d);

@@ -56,5 +56,10 @@ struct ngd_handover {
 /* Prints the path of the option replace-socket. "": there is to be none. */
 ngd_status_t ngd_handover_path(const struct ngd_options *o, char path[108], struct ngd_diag *diag);
 void ngd_handover_stop_giving(struct ngd_handover *h);
+/* Watches the daemon before, from when this one serves. */
+ngd_status_t ngd_handover_watch_old(struct ngd_handover *h);
+/* Tells the daemon before that it need not come back. */
+void ngd_handover_leave_old(struct ngd_handover *h);
+void ngd_handover_take_time(void); /* for tests that end one of the processes here */
 
 #endif

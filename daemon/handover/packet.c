@@ -25,6 +25,14 @@ void ngd_packet_fds_close(struct ngd_packet_fds *fds)
         close(fds->fds[--fds->n]);
 }
 
+bool ngd_packet_peer_is_ours(int fd)
+{
+    struct ucred cred;
+    socklen_t len = sizeof(cred);
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0 && (cred.uid == geteuid() || cred.uid == 0);
+}
+
 /* ---- sending --------------------------------------------------------------------------------------------- */
 
 ngd_status_t ngd_packet_send(int fd, ngd_packet *packet, const struct ngd_packet_fds *fds, struct ngd_diag *diag)

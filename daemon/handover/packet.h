@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "daemon/gift.h"
+#include <stdbool.h>
 
 struct ngd_arena;
 
@@ -25,6 +26,8 @@ struct ngd_packet_fds {
     size_t n;
 };
 void ngd_packet_fds_close(struct ngd_packet_fds *fds);
+/* True if the other side, as it connected or began to listen, was a process of this daemon's user or of root. */
+bool ngd_packet_peer_is_ours(int fd);
 
 /* Sends a packet; fds (NULL: none) stay the caller's. IO: the other side is gone, or does not read. */
 ngd_status_t ngd_packet_send(int fd, ngd_packet *packet, const struct ngd_packet_fds *fds, struct ngd_diag *diag);

@@ -64,7 +64,10 @@ static ngd_status_t connect_to_old(const char *path, int *fd_p, struct ngd_diag 
     memcpy(sa.sun_path, path, strlen(path) + 1);
     if (connect(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0) {
         *fd_p = fd;
-        return NGD_OK;
+        return ngd_packet_peer_is_ours(fd)
+                   ? NGD_OK
+                   : ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED,
+                                  "a process of another user listens at %s: it is not replaced", path);
     }
     if (errno == ENOENT || errno == ECONNREFUSED) {
         close(fd);
@@ -84,8 +87,7 @@ static void drop_old(struct ngd_handover *h)
     h->old = -1;
 }
 
-/* For tests that end one of the processes here. */
-static void take_time(void)
+void ngd_handover_take_time(void)
 {
     if (NGD_FAULT(HANDOVER_SLOW))
         nanosleep(&(struct timespec){.tv_nsec = 300 * NGD_MSEC}, NULL);
@@ -212,6 +214,15 @@ ngd_status_t ngd_handover_take(struct ngd_daemon *d, struct ngd_diag *diag)
     return NGD_OK;
 }
 
+/* Tells the old daemon. If it is gone, that shows when it is heard: behind what it said last, which may be a refusal.
+ */
+static ngd_status_t tell_old(struct ngd_handover *h, ngd_packet *packet, struct ngd_diag *diag)
+{
+    const ngd_status_t status = ngd_packet_send(h->old, packet, NULL, diag);
+
+    return status == NGD_ERR_IO ? NGD_OK : status;
+}
+
 /* ---- making it ready ---------------------------------------------------------------------------------------- */
 
 struct restore {
@@ -242,7 +253,7 @@ ngd_status_t ngd_handover_restore(struct ngd_daemon *d, struct ngd_diag *diag)
 
     if (offer->fd < 0)
         return NGD_OK;
-    take_time();
+    ngd_handover_take_time();
     status = ngd_packet_map(offer->fd, offer->bytes, &r.data, diag);
     if (status != NGD_OK)
         return status;
@@ -262,7 +273,7 @@ static ngd_status_t say_ready(struct ngd_handover *h, struct ngd_diag *diag)
     ready.digest = (ProtobufCBinaryData){.data = (uint8_t *)&h->offer.digest, .len = sizeof(h->offer.digest)};
     packet.ready = &ready;
     packet.kind_case = NGD_PACKET(READY);
-    return ngd_packet_send(h->old, &packet, NULL, diag);
+    return tell_old(h, &packet, diag);
 }
 
 static ngd_status_t say_serving(struct ngd_handover *h, struct ngd_diag *diag)
@@ -272,7 +283,7 @@ static ngd_status_t say_serving(struct ngd_handover *h, struct ngd_diag *diag)
 
     packet.serving = &serving;
     packet.kind_case = NGD_PACKET(SERVING);
-    return ngd_packet_send(h->old, &packet, NULL, diag);
+    return tell_old(h, &packet, diag);
 }
 
 /* Makes everything again, as the old daemon describes it now. What is still the same is not read again. */
@@ -302,7 +313,7 @@ static ngd_status_t answer_old(struct ngd_daemon *d, bool *over_p, struct ngd_di
     ngd_arena_init(&arena, 2 * NGD_PACKET_BYTES);
     status = ngd_packet_receive(d->handover->old, OFFER_WAIT, &arena, &packet, &fds, diag);
     if (status == NGD_OK) {
-        take_time();
+        ngd_handover_take_time();
         if (packet->kind_case == NGD_PACKET(OFFER))
             status = begin_again(d, packet, &fds, diag);
         else if (packet->kind_case == NGD_PACKET(GO))
@@ -337,7 +348,7 @@ ngd_status_t ngd_handover_enter(struct ngd_daemon *d, struct ngd_diag *diag)
 
     if (h->old < 0)
         return NGD_OK;
-    take_time();
+    ngd_handover_take_time();
     status = say_ready(h, diag);
     while (status == NGD_OK && !over)
         status = answer_old(d, &over, diag);
@@ -347,17 +358,19 @@ ngd_status_t ngd_handover_enter(struct ngd_daemon *d, struct ngd_diag *diag)
         drop_old(h);
         status = NGD_OK;
     }
-    if (status == NGD_OK && h->old >= 0)
-        status = ngd_reactor_watch_fd(d->reactor, h->old, on_old, h, &h->old_watch);
     ngd_description_close(&h->offer);
     ngd_metric_add(NGD_M_HANDOVERS_TAKEN, 1);
     return status;
 }
 
+ngd_status_t ngd_handover_watch_old(struct ngd_handover *h)
+{
+    return h->old >= 0 ? ngd_reactor_watch_fd(h->daemon->reactor, h->old, on_old, h, &h->old_watch) : NGD_OK;
+}
+
 /* ---- the end ------------------------------------------------------------------------------------------------ */
 
-/* Tells the daemon that was replaced that this one ends in order: it need not come back. */
-static void leave_old(struct ngd_handover *h)
+void ngd_handover_leave_old(struct ngd_handover *h)
 {
     Npugraph__Handover__V1__Bye bye = NPUGRAPH__HANDOVER__V1__BYE__INIT;
     ngd_packet packet = NPUGRAPH__HANDOVER__V1__PACKET__INIT;
@@ -371,10 +384,14 @@ static void leave_old(struct ngd_handover *h)
 
 void ngd_handover_stop(struct ngd_daemon *d)
 {
-    if (!d->handover)
+    struct ngd_handover *h = d->handover;
+
+    if (!h)
         return;
-    ngd_handover_stop_giving(d->handover);
-    leave_old(d->handover);
+    if (h->old >= 0 && !h->old_watch) /* this one has failed to start: the old one comes back, to the paths */
+        (void)ngd_listeners_pause(d->listeners, true);
+    ngd_handover_stop_giving(h);
+    ngd_handover_leave_old(h);
 }
 
 void ngd_handover_destroy(struct ngd_daemon *d)

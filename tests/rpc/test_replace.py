@@ -142,6 +142,18 @@ def systemd():
     assert (SCRATCH / "passed").exists()
 
 
+@test("a daemon that was replaced still says so when the next one has ended, and is not reloaded")
+def next_one_stopped():
+    old = Daemon()
+    with Client(old) as c:
+        with Daemon("--replace", dir=old.dir) as fresh:
+            pass
+        until("it is told", lambda: not (old.dir / "s").exists())
+        assert c.call("Admin/Status", pb.StatusRequest()).handover == f"replaced by process {fresh.process.pid}"
+        refused("BUSY", "FAILED_PRECONDITION", c.call, "Admin/Reload", pb.ReloadRequest())
+    assert old.wait() == 0
+
+
 @test("a session that does not end is ended when drain-grace is over, and the old daemon with it; a reload meanwhile is refused")
 def grace():
     with Line("--drain-grace=1s", load=False) as line:
@@ -178,6 +190,19 @@ def cannot_come_up():
         fails(line, "--models-dir=/nonexistent", "--listen=127.0.0.1:1", says="plaintext", status=2)
         fails(line, "--max-bytes-per-identity=1M", "--token-file=/nonexistent", says="token", status=2)
         assert "does not take over: it has ended" in line.now.log()
+        line.replace()
+
+
+@test("a daemon that fails when it has taken over gives all back")
+def fails_late():
+    with Line() as line:
+        before, old = text_of(line.now), line.now
+        (old.dir / "link").symlink_to("s.replace")
+        fresh = line.next(f"--replace-socket={old.dir}/link", expect_start=False)  # the old one listens there, but the new one cannot
+        assert fresh.wait() != 0 and "replace-socket" in fresh.log(), fresh.log()
+        until("the old daemon serves again", lambda: "serves new clients again" in old.log())
+        assert pid_of(old) == old.process.pid and text_of(old) == before and old.stats()["models"]
+        assert f"{old.process.pid}" == (old.dir / "s.lock").read_text().strip()
         line.replace()
 
 
@@ -305,6 +330,34 @@ def old_one_killed():
             assert text_of(fresh) == before
 
 
+@test("of three daemons the second one is killed: the third one serves, and the first one does not come back beside it")
+def middle_killed():
+    with Line("--drain-grace=120s", load=False) as line:
+        first = line.now
+        with Client(first), Client(line.replace()) as of_second:
+            second, third = line.now, line.replace()
+            assert of_second.id
+            second.kill()
+            line.gone.remove(second)
+            for _ in range(20):
+                assert pid_of(third) == third.process.pid
+            assert "serves new clients again" not in first.log()
+
+
+@test("a daemon that is stopped while it describes again leaves the sockets to the next one, which has them")
+def stopped_while_describing():
+    old = Daemon(env=SLOW)
+    with connect_to(old.dir / "s.replace") as s:
+        s.send(packet(hello=handover.Hello(pid=1)))
+        data, fds, _, _ = socket.recv_fds(s, 65536, 200)
+        s.send(packet(ready=handover.Ready(digest=handover.Packet.FromString(data).offer.digest)))
+        old.signal(signal.SIGTERM)
+        assert old.wait() == 0
+        assert (old.dir / "s").exists() and (old.dir / "s.replace").exists()
+        for fd in fds:
+            os.close(fd)
+
+
 # ---- hostile peers ----------------------------------------------------------------------------------------------------
 
 def connect_to(path):
@@ -370,6 +423,78 @@ def hostile_old():
                 socket.send_fds(peer, [answer], [peer.fileno()])
                 assert fresh.wait() in (1, 3), fresh.log()
             assert "cannot start" in fresh.log(), fresh.log()
+
+
+def sealed(data):
+    fd = os.memfd_create("description", os.MFD_ALLOW_SEALING)
+    os.write(fd, data)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL)
+    return fd
+
+
+class Old:
+    """A daemon that is to be replaced, played by the test."""
+
+    def __init__(self, name):
+        self.dir = SCRATCH / name
+        self.dir.mkdir()
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.listener.bind(str(self.dir / "s.replace"))
+        self.listener.listen()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.close()
+
+    def meet(self, **kwargs):
+        """Starts a daemon that takes over, and takes its Hello."""
+        self.fresh = Daemon("--replace", dir=self.dir, expect_start=False, **kwargs)
+        self.listener.settimeout(PATIENCE)
+        self.peer, _ = self.listener.accept()
+        self.peer.settimeout(PATIENCE)
+        assert self.hear().HasField("hello")
+
+    def hear(self):
+        return handover.Packet.FromString(self.peer.recv(65536))
+
+    def offer_nothing(self):
+        fd = sealed(b"\0")
+        socket.send_fds(self.peer, [packet(offer=handover.Offer(description_bytes=1, digest=bytes(32)))], [fd])
+        os.close(fd)
+
+    def leave(self):
+        """Ends the connection as a daemon does, so that what it said last is heard."""
+        self.peer.shutdown(socket.SHUT_RDWR)
+        while self.peer.recv(65536):
+            pass
+        self.peer.close()
+
+
+@test("a daemon that was not heard in time, and is refused, ends: the old one serves, and two would at once")
+def refused_late():
+    with Old("late") as old:
+        old.meet(through=["env", "NPUGRAPHD_FAULT=" + SLOW["NPUGRAPHD_FAULT"]])
+        old.offer_nothing()
+        assert old.hear().HasField("ready")
+        old.peer.send(packet(go=handover.Go()))
+        old.peer.send(packet(refusal=handover.Refusal(text="it does not answer")))
+        old.leave()  # before its answer, which comes 300 ms later
+        assert old.fresh.wait() == 3 and "not replaced: it does not answer" in old.fresh.log(), old.fresh.log()
+
+
+@test("a process of another user that listens at replace-socket is not taken for the daemon that runs")
+def stranger():
+    if os.getuid() != 0:
+        raise Skip("needs root, to be two users")
+    directory = SCRATCH / "stranger"
+    directory.mkdir()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+        s.bind(str(directory / "s.replace"))
+        subprocess.run([sys.executable, "-c", f"import socket; socket.socket(fileno={s.fileno()}).listen()"], pass_fds=[s.fileno()], user=65534, check=True)
+        fresh = Daemon("--replace", dir=directory, expect_start=False)
+        assert fresh.wait() == 1 and "another user" in fresh.log(), fresh.log()
 
 
 if __name__ == "__main__":
