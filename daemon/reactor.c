@@ -187,6 +187,13 @@ ngd_status_t ngd_reactor_post(struct ngd_reactor *reactor, ngd_reactor_fn fn, vo
     return NGD_OK;
 }
 
+bool ngd_reactor_stop_asked(void)
+{
+    sigset_t set;
+
+    return sigpending(&set) == 0 && (sigismember(&set, SIGTERM) == 1 || sigismember(&set, SIGINT) == 1);
+}
+
 void ngd_reactor_on_signal(struct ngd_reactor *reactor, void (*fn)(void *arg, int signo), void *arg)
 {
     reactor->on_signal = fn;

@@ -27,6 +27,8 @@ void ngd_reactor_stop(struct ngd_reactor *reactor);
 /* Runs fn on the loop, in the order of posting. NO_MEMORY: it will not run. */
 ngd_status_t ngd_reactor_post(struct ngd_reactor *reactor, ngd_reactor_fn fn, void *arg);
 
+/* True if SIGTERM or SIGINT has come, and the loop has not taken it: for what blocks before the loop runs. */
+bool ngd_reactor_stop_asked(void);
 /* Sets fn, which runs on the loop for SIGTERM, SIGINT (drain) and SIGHUP (reload). */
 void ngd_reactor_on_signal(struct ngd_reactor *reactor, void (*fn)(void *arg, int signo), void *arg);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/handover/packet.h"
 #include "base/mem.h"
+#include "daemon/reactor.h"
 #include "daemon/rpc/wire_check.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +14,8 @@
 #include <unistd.h>
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL)
+
+#define SIGNAL_EVERY (100 * NGD_MSEC)
 
 union control {
     struct cmsghdr align;
@@ -97,8 +100,13 @@ static ngd_status_t wait_for_packet(int fd, ngd_nsec_t wait, struct ngd_diag *di
     do {
         const ngd_nsec_t left = until - ngd_now();
 
-        rc = poll(&p, 1, left > 0 ? (int)(left / NGD_MSEC) + 1 : 0);
-    } while (rc < 0 && errno == EINTR);
+        if (ngd_reactor_stop_asked())
+            return ngd_diag_set(diag, NGD_ERR_CANCELLED, "a signal has ended the handover");
+        rc = poll(&p, 1,
+                  left > SIGNAL_EVERY ? (int)(SIGNAL_EVERY / NGD_MSEC)
+                  : left > 0          ? (int)(left / NGD_MSEC) + 1
+                                      : 0);
+    } while (rc < 0 ? errno == EINTR : rc == 0 && ngd_now() < until);
     return rc > 0 ? NGD_OK : ngd_diag_set(diag, NGD_ERR_UNAVAILABLE, "the other daemon has said nothing in time");
 }
 

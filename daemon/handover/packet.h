@@ -33,7 +33,8 @@ bool ngd_packet_peer_is_ours(int fd);
 ngd_status_t ngd_packet_send(int fd, ngd_packet *packet, const struct ngd_packet_fds *fds, struct ngd_diag *diag);
 /*
  * Receives a packet into the arena, and descriptors, which are the caller's to close. UNAVAILABLE: none has come within
- * `wait` (0: at once). IO: the other side is gone. Other statuses: what came is no packet of this protocol.
+ * `wait` (0: at once). CANCELLED: a signal asks this process to end. IO: the other side is gone. Other statuses: what
+ * came is no packet of this protocol.
  */
 ngd_status_t ngd_packet_receive(int fd, ngd_nsec_t wait, struct ngd_arena *arena, const ngd_packet **packet_p,
                                 struct ngd_packet_fds *fds_p, struct ngd_diag *diag);

@@ -11,6 +11,7 @@
 #include "daemon/loader.h"
 #include "daemon/models.h"
 #include "daemon/patterns.h"
+#include "daemon/reactor.h"
 #include "daemon/rpc/wire_check.h"
 #include "daemon/shares.h"
 #include "scheduler/program/group.h"
@@ -123,7 +124,7 @@ static bool go_on_loading(void *ctx, uint64_t done, uint64_t total)
     (void)ctx;
     (void)done;
     (void)total;
-    return true;
+    return !ngd_reactor_stop_asked();
 }
 
 /* Takes the loaded buffers, by name: names are unique in one pass. */
@@ -446,7 +447,8 @@ static ngd_status_t restore_all(struct restoring *w, const Npugraph__Handover__V
     for (size_t i = 0; i < all->n_patterns && status == NGD_OK; i++)
         status = restore_pattern(w, all->patterns[i]);
     for (size_t i = 0; i < all->n_models && status == NGD_OK; i++)
-        status = restore_model(w, all->models[i]);
+        status = ngd_reactor_stop_asked() ? ngd_diag_set(w->diag, NGD_ERR_CANCELLED, "a signal has ended the handover")
+                                          : restore_model(w, all->models[i]);
     if (status != NGD_OK && !w->diag->text[0])
         ngd_diag_set(w->diag, status, "%s", ngd_status_text(status));
     return status;

@@ -484,6 +484,14 @@ def refused_late():
         assert old.fresh.wait() == 3 and "not replaced: it does not answer" in old.fresh.log(), old.fresh.log()
 
 
+@test("a daemon that waits for the one that it replaces ends by a signal")
+def signalled():
+    with Old("silent") as old:
+        old.meet()
+        old.fresh.signal(signal.SIGTERM)
+        assert old.fresh.wait() == 1 and "a signal has ended the handover" in old.fresh.log(), old.fresh.log()
+
+
 @test("a process of another user that listens at replace-socket is not taken for the daemon that runs")
 def stranger():
     if os.getuid() != 0:
