@@ -141,6 +141,8 @@ class Load:
     def __init__(self, line, workers=16, rate=100, tokens=24):
         if importlib.util.find_spec("numpy") is None:
             raise Skip("Python's package needs numpy")
+        if SANITIZER:
+            raise Skip("a program without the sanitizer, as Python is, cannot load a libnpugraph with it")
         expected = text_of(line.now, tokens)[1:]  # a generation has the first token too
         arguments = json.dumps([line.now.address, "m", PROMPT, expected, workers, rate])
         self.process = subprocess.Popen([*END_WITH_US, sys.executable, "-c", WORKERS, arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

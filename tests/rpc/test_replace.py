@@ -30,11 +30,11 @@ def takes_over():
         assert f"{fresh.process.pid}" == (line.now.dir / "s.lock").read_text().strip(), "the lock says who holds it"
 
 
-@test("a line of five daemons")
-def five():
+@test(f"a line of {3 if SANITIZER else 5} daemons")
+def in_line():
     with Line() as line:
         before = text_of(line.now)
-        for _ in range(4):
+        for _ in range(2 if SANITIZER else 4):
             line.replace()
             assert text_of(line.now) == before
 
@@ -156,7 +156,7 @@ def next_one_stopped():
 
 @test("a session that does not end is ended when drain-grace is over, and the old daemon with it; a reload meanwhile is refused")
 def grace():
-    with Line("--drain-grace=1s", load=False) as line:
+    with Line(f"--drain-grace={3 if SANITIZER else 1}s", load=False) as line:
         old = line.now
         with Client(old) as c:
             line.replace()
@@ -239,8 +239,10 @@ def two_at_once():
     with Line() as line:
         first = line.next(expect_start=False, env=SLOW)
         until("the first one is at it", lambda: "asks to take over" in line.now.log())
+        first.signal(signal.SIGSTOP)  # it is not ready before the second one comes
         second = line.next(expect_start=False)
         assert second.wait() == 3 and f"process {first.process.pid} is taking over" in second.log(), second.log()
+        first.signal(signal.SIGCONT)
         until("the first one serves", lambda: ": ready" in first.log())
         line.gone.append(line.now)
         line.now = first
@@ -257,10 +259,12 @@ def changes_meanwhile():
         line.ctl("load", str(MODEL), "--name", "gone")
         fresh = line.next(expect_start=False, env=SLOW)
         until("it has the first offer", lambda: "taking over from" in fresh.log())
+        fresh.signal(signal.SIGSTOP)  # it is not ready before all is changed
         line.ctl("load", str(MODEL), "--name", "late")
         line.ctl("unload", "gone")
         c.call("Graphs/RemovePattern", pb.RemovePatternRequest(name="gone"))
         c.close()
+        fresh.signal(signal.SIGCONT)
         until("it serves", lambda: ": ready" in fresh.log())
         assert "making them again" in fresh.log()
         line.gone.append(line.now)
@@ -297,20 +301,22 @@ def new_one_killed():
     with Line("--drain-grace=120s") as line:
         with Client(line.now) as holder:  # its session keeps the old daemon there
             assert holder.id
-            load = Load(line, workers=4)
-            for _ in range(5):
+            load = None if SANITIZER else Load(line, workers=4)
+            for _ in range(2 if SANITIZER else 5):
                 fresh = line.next(expect_start=False, env=SLOW)
                 time.sleep(rng.uniform(0, 1.0))  # it takes 1.2 s to come to its last step
                 fresh.kill()
                 until("the old daemon serves", lambda: pid_of(line.now) == line.now.process.pid)
-            told = load.end()
-            assert not told["wrong"], told["wrong"][:3]
+            if load:
+                told = load.end()
+                assert not told["wrong"], told["wrong"][:3]
             expected = text_of(line.now)
-            for _ in range(3):
+            before, times = line.now.log().count("does not take over any more"), 1 if SANITIZER else 3
+            for _ in range(times):
                 line.next().kill()
                 until("the old daemon serves again", lambda: pid_of(line.now) == line.now.process.pid)
                 assert text_of(line.now) == expected
-            assert line.now.log().count("does not take over any more") == 3
+            assert line.now.log().count("does not take over any more") == before + times
         line.replace()
         assert text_of(line.now) == expected
 
@@ -318,7 +324,7 @@ def new_one_killed():
 @test("the old daemon is killed at any moment: the new one has the sockets, and all models that it was told of")
 def old_one_killed():
     rng = random.Random(13)
-    for _ in range(4):
+    for _ in range(1 if SANITIZER else 4):
         with Line("--drain-grace=60s") as line:
             before = text_of(line.now)
             fresh = line.next(expect_start=False, env=SLOW)
