@@ -21,7 +21,6 @@ from typing import Any
 
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.testing._internal import common_utils
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -86,30 +85,22 @@ def _copied(a: Any) -> Any:
     return torch.empty_strided(a.shape, a.stride(), dtype=a.dtype).copy_(a) if 0 not in a.stride() else a.clone()
 
 
-def _seed(seed: int | None = None) -> None:
-    """Seeds the CPU's generator alone: PyTorch seeds those of all kinds of devices before each sample, which is slow."""
-    torch.default_generator.manual_seed(1 if seed is None else seed)
-
-
-common_utils.set_rng_seed = _seed
-
-
 def samples(only: str | None, per: int, seed: int) -> Iterator[tuple[Any, Any]]:
     """Yields up to `per` samples of each operator of PyTorch's tables and each dtype, with its row of the table."""
     for info in op_db:
         for dtype in DTYPES:
             if dtype not in info.dtypes or (only and only not in info.name):
                 continue
-            _seed(seed)
-            try:
-                found = list(info.sample_inputs("cpu", dtype, requires_grad=False))
+            torch.default_generator.manual_seed(seed)
+            try:  # sample_inputs looks at the stack and seeds all kinds of devices for each sample, which takes minutes
+                found = list(info.sample_inputs_func(info, "cpu", dtype, False))
             except Exception:  # samples that this PyTorch cannot make
                 continue
             for sample in random.Random(seed).sample(found, min(per, len(found))):
                 yield info, sample
 
 
-def cases_of(info: Any, sample: Any, core: dict[str, Any]) -> list[Case]:
+def cases_of(info: Any, sample: Any, core: dict[str, Any], decompositions: dict[Any, Any]) -> list[Case]:
     """Returns the calls of core operators that a sample makes, and those in its decomposed trace if it can be traced."""
     flat, spec = torch.utils._pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
     tensors = [a for a in flat if isinstance(a, torch.Tensor)]
@@ -124,7 +115,7 @@ def cases_of(info: Any, sample: Any, core: dict[str, Any]) -> list[Case]:
     with contextlib.suppress(Exception):
         with recorder:  # as it is called
             run(*[t.clone() for t in tensors])
-        traced = make_fx(torch.func.functionalize(run), decomposition_table=decomposition_table())(*tensors)
+        traced = make_fx(torch.func.functionalize(run), decomposition_table=decompositions)(*tensors)
         with recorder:  # what the backend makes of it
             traced(*tensors)
     return recorder.cases
@@ -162,9 +153,10 @@ def _own(core: dict[str, Any]) -> Iterator[Case]:
 def collect(core: dict[str, Any], limit: int, per: int, only: str | None, seed: int) -> dict[str, list[Case]]:
     """Returns up to `limit` different cases of each operator."""
     found: dict[str, dict[str, Case]] = {name: {} for name in core}
+    decompositions = decomposition_table()
     for info, sample in samples(only, per, seed):
         with torch.no_grad():
-            cases = cases_of(info, sample, core)
+            cases = cases_of(info, sample, core, decompositions)
         for case in cases:
             name = str(case.operator).removesuffix(".default")
             found[name].setdefault(case.key(), case)

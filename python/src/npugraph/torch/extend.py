@@ -5,6 +5,7 @@ All are of the process, not of one call of torch.compile, as in npugraph_ex.
 """
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -75,15 +76,19 @@ def register_converter(op: Any) -> Callable[[Callable[..., Value]], Callable[...
 _TAKEN_APART = ("_native_batch_norm_legit", "_native_batch_norm_legit_no_training", "native_group_norm", "grid_sampler_2d")
 
 
-def decomposition_table() -> dict[Any, Any]:
-    """Returns PyTorch's decompositions to core operators, without those of operators that the daemon has."""
+@functools.cache
+def _pytorchs() -> dict[Any, Any]:
     table = dict(core_aten_decompositions())
     for packet in (getattr(torch.ops.aten, name) for name in _TAKEN_APART):
         table |= {overload: all_decompositions[overload] for name in packet.overloads()
                   if (overload := getattr(packet, name)) in all_decompositions}
-    for operator in list(table):
-        if str(operator).removesuffix(".default") in HANDLERS:
-            del table[operator]
+    return table
+
+
+def decomposition_table() -> dict[Any, Any]:
+    """Returns PyTorch's decompositions to core operators, without those of operators that the daemon has."""
+    table = {operator: function for operator, function in _pytorchs().items()
+             if str(operator).removesuffix(".default") not in HANDLERS}
     return table | _decompositions
 
 

@@ -146,6 +146,12 @@ class _Seen:
         self.outputs: list[Any] = []
 
 
+def _name(source: Any) -> str:
+    """Returns the name of a source of Dynamo's: a method before PyTorch 2.10, an attribute since."""
+    name = source.name
+    return str(name() if callable(name) else name)
+
+
 def _look(gm: GraphModule, roots: dict[str, Any], seen: _Seen) -> None:
     """Reads from Dynamo, while it compiles, where arguments come from and what else the trace depends on."""
     from torch._dynamo.symbolic_convert import InstructionTranslator
@@ -156,7 +162,7 @@ def _look(gm: GraphModule, roots: dict[str, Any], seen: _Seen) -> None:
         if node.op == "placeholder":
             source = getattr(node.meta.get("grapharg"), "source", None)
             try:
-                seen.arguments.append(Argument(path_of(source.name() if source else ""), None))
+                seen.arguments.append(Argument(path_of(_name(source) if source else ""), None))
             except Unwalkable as why:
                 raise NotKept(f"an argument of the graph that is no argument of the function: {why}") from None
             seen.examples.append(node.meta["example_value"])
@@ -168,11 +174,17 @@ def _look(gm: GraphModule, roots: dict[str, Any], seen: _Seen) -> None:
 
 def _refuse_side_effects(effects: Any) -> None:
     changed = [v for v in effects.id_to_variable.values() if type(v).__name__ != "TorchFunctionModeStackVariable"
-               and getattr(v.mutation_type, "scope", 1) == 0 and effects.is_modified(v)]
+               and getattr(v.mutation_type, "scope", 1) == 0 and effects.is_modified(v) and not _is_reset(v)]
     tensors = [v for v in changed if type(v).__name__ == "TensorVariable"]
     if len(changed) > len(tensors) or effects.tensor_hooks:
         names = sorted({getattr(getattr(v, "value", v), "__class__", type(v)).__name__ for v in changed})
         raise NotKept(f"the call changes objects: {', '.join(names)}")
+
+
+def _is_reset(variable: Any) -> bool:
+    """Whether an object is changed for the time of a call: what transformers 5 collects hidden states with."""
+    kind = type(getattr(variable, "value", None))
+    return kind.__name__ == "CompileableContextVar" and kind.__module__.startswith("transformers.")
 
 
 def _guards(guards: Any, roots: dict[str, Any], seen: _Seen) -> None:
@@ -206,7 +218,7 @@ def _same(guard: Any, path: Path, value: Any, seen: _Seen) -> None:
     other = getattr(guard.create_fn, "keywords", {}).get("source_b")
     if isinstance(value, torch.Tensor) and other is not None:
         try:
-            seen.same.append((path, path_of(other.name())))
+            seen.same.append((path, path_of(_name(other))))
         except Unwalkable as why:
             raise NotKept(f"a tensor that is given twice, as {why}") from None
 
