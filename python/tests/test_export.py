@@ -259,6 +259,7 @@ def test_attention_with_other_masks_is_refused(made: pathlib.Path) -> None:
     why = refusal(tiny("Llama4Text", attention_chunk_size=16, num_local_experts=2, intermediate_size_mlp=56, head_dim=8,
                        interleave_moe_layer_step=4, layer_types=["chunked_attention", "full_attention"]), made / "out")
     assert "mask depends on more than the positions" in why
+    assert "makes a mask of its own" in refusal(tiny("Doge", keep_window_size=8), made / "doge")
 
 
 def test_tensors_that_are_missing_are_named(made: pathlib.Path) -> None:

@@ -124,6 +124,9 @@ class _Attention:
         if any(isinstance(others[k], torch.Tensor) for k in strange):
             raise Refused(f"{name} gives its attention {strange[0]}, which the paged attention does not have")
         window = self.masks.windows.get(id(attention_mask)) if attention_mask is not None else None
+        if window is None and attention_mask is not None:
+            raise Refused(f"{name} makes a mask of its own for its attention, and not the causal one or a window: the paged "
+                          "attention has no other")
         if window is None:
             window = sliding_window or 0
             if not window and self.foreign_window:
