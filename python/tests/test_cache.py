@@ -2,6 +2,7 @@
 """npugraph.torch.cache_compile: what another process starts with, what is compared, and files that are not trusted."""
 from __future__ import annotations
 
+import enum
 import json
 import os
 import pathlib
@@ -205,6 +206,93 @@ def test_numbers_and_truth_are_not_mixed_up(tmp_path: pathlib.Path) -> None:
         return x + 1 if by is True else x * by
     cached, x = cache_compile(function, cache_dir=tmp_path), torch.full((2,), 5.0)
     assert cached(x, True).tolist() == [6, 6] and cached(x, 1).tolist() == [5, 5] and cached(x, 1.0).tolist() == [5, 5]
+
+
+class Mode(enum.Enum):
+    ADD = 1
+    SUBTRACT = 2
+
+
+class Plain:
+    def __init__(self, **own: Any) -> None:
+        vars(self).update(own)
+
+
+def times(by: float) -> Callable[[Any], Any]:
+    return lambda x: x * by
+
+
+@pytest.mark.parametrize(("function", "given"), [
+    (lambda x, mode: x + 1 if mode is Mode.ADD else x - 1, list(Mode)),
+    (lambda x, dtype: (x / 3).to(dtype), [torch.float16, torch.bfloat16]),
+    (lambda x, apply: apply(x) + 1, [torch.relu, torch.tanh, times(2.0), times(3.0)]),
+    (lambda x, words: x * (2 if "a" in words else 3), [{"a"}, {"b"}, frozenset("a"), frozenset("b")]),
+    (lambda x, by: x * (2 if by == b"a" else by.real if by != b"b" else 3), [b"a", b"b", 2 + 1j, 3 + 1j]),
+    (lambda x, size: x.reshape(size) * 2, [torch.Size([2, 3]), torch.Size([3, 2])]),
+    (lambda x, setting: x * getattr(setting, "by", 2.0), [Plain(), Plain(by=3.0)]),
+    (lambda x, y: x * 2 if y.requires_grad else x * 3, [torch.ones(1), torch.ones(1).requires_grad_()]),
+    (lambda x, y: x * 2 if isinstance(y, nn.Parameter) else x * 3, [torch.ones(1), nn.Parameter(torch.ones(1), False)]),
+    (lambda x, y: x * 2 if torch.is_grad_enabled() else x * 3, [0, True]),
+], ids=["enum", "dtype", "function", "set", "constant", "size", "attribute", "gradient", "parameter", "mode"])
+def test_what_an_argument_says(tmp_path: pathlib.Path, function: Any, given: list[Any]) -> None:
+    """Whatever the function may ask of an argument, or of PyTorch, tells calls apart: in this process and in others."""
+    for _ in range(2):
+        cached = cache_compile(function, cache_dir=tmp_path, dynamic=False)
+        for value in given * 2:
+            with torch.set_grad_enabled(value is True):
+                torch.testing.assert_close(cached(torch.ones(6), value), function(torch.ones(6), value))
+        given = given[::-1]
+
+
+def test_one_tensor_as_two_arguments(tmp_path: pathlib.Path) -> None:
+    def function(x: Any, y: Any) -> Any:
+        return x * 2 if x is y else x * 3 + y
+    cached, x, y = cache_compile(function, cache_dir=tmp_path), torch.ones(2), torch.ones(2)
+    assert [cached(*pair).tolist() for pair in ((x, y), (x, x), (x, y))] == [[4, 4], [2, 2], [4, 4]]
+
+
+SCALE = 2.0
+
+
+def test_globals_and_closures_are_compared_at_each_call(tmp_path: pathlib.Path, monkeypatch: Any) -> None:
+    by = 2.0
+
+    def function(x: Any) -> Any:
+        return x * by + SCALE
+    for _ in range(2):
+        by = 2.0
+        monkeypatch.setattr(sys.modules[__name__], "SCALE", 2.0)
+        cached = cache_compile(function, cache_dir=tmp_path)
+        assert cached(torch.ones(2)).tolist() == [4, 4]
+        by = 3.0
+        assert cached(torch.ones(2)).tolist() == [5, 5]
+        monkeypatch.setattr(sys.modules[__name__], "SCALE", 4.0)
+        assert cached(torch.ones(2)).tolist() == [7, 7]
+
+
+@pytest.mark.parametrize("change", [
+    lambda m: setattr(m, "scale", 3.0), lambda m: setattr(m, "act", torch.tanh), lambda m: m.words.add("b"),
+    lambda m: setattr(m.setting, "by", 4.0), lambda m: m.drop.train(), lambda m: m.layer.register_forward_hook(lambda *a: a[2] * 2),
+    lambda m: m.layer.register_parameter("bias", None), lambda m: m.factors.append(3.0),
+], ids=["number", "function", "set", "absent", "training", "hook", "bias", "list"])
+def test_a_model_that_changes(tmp_path: pathlib.Path, change: Any) -> None:
+    class Changing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.drop, self.scale, self.act = nn.Linear(4, 4), nn.Dropout(0.0), 2.0, torch.relu
+            self.words, self.setting, self.factors = {"a"}, Plain(), [2.0]
+
+        def forward(self, x: Any) -> Any:
+            x = self.act(self.layer(x) * self.scale) * getattr(self.setting, "by", 1.0)
+            for factor in self.factors:
+                x = x * factor
+            return x + ("b" in self.words) + self.drop.training
+    model, x = Changing().eval(), torch.randn(2, 4)
+    cached = cache_compile(model, cache_dir=tmp_path)
+    torch.testing.assert_close(cached(x), model(x))
+    change(model)
+    torch.testing.assert_close(cached(x), model(x))
+    torch.testing.assert_close(cache_compile(model, cache_dir=tmp_path)(x), model(x))
 
 
 # ---- what is not kept -----------------------------------------------------------------------------------------------
@@ -420,7 +508,7 @@ def test_programs_are_plain_data() -> None:
 # ---- processes ------------------------------------------------------------------------------------------------------
 
 PROCESS = """
-import sys, time
+import sys
 import torch, transformers, npugraph.torch
 torch.manual_seed(1)
 config = transformers.Qwen3Config(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=1,
@@ -434,14 +522,12 @@ with torch.no_grad():
     def call(function, cache, tokens, positions):
         return function(torch.tensor([tokens]), past_key_values=cache, cache_position=torch.tensor(positions)).logits
     mine, theirs = cache(), cache()
-    began = time.perf_counter()
     fast = npugraph.torch.cache_compile(model.forward, cache_dir=sys.argv[1])
     got = call(fast, mine, [1, 2, 3], [0, 1, 2])
-    took = time.perf_counter() - began
     assert torch.allclose(got, call(model, theirs, [1, 2, 3], [0, 1, 2]), atol=1e-5)
     for position in (3, 4):
         assert torch.allclose(call(fast, mine, [7], [position]), call(model, theirs, [7], [position]), atol=1e-5)
-print(took, fast.traced, fast.loaded)
+print(fast.traced, fast.loaded)
 """
 
 
@@ -453,12 +539,12 @@ def plans(daemon: Daemon) -> dict[str, int]:
     return {line.split('source="')[1].split('"')[0]: int(float(line.split()[-1])) for line in named}
 
 
-def run(daemon: Daemon, folder: pathlib.Path, program: str = PROCESS) -> tuple[float, int, int]:
+def run(daemon: Daemon, folder: pathlib.Path, program: str = PROCESS) -> tuple[int, int]:
     ran = subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=False,
                          env={**os.environ, "NPUGRAPH_ADDRESS": daemon.address})
     assert ran.returncode == 0, ran.stderr
-    took, traced, loaded = ran.stdout.split()
-    return float(took), int(traced), int(loaded)
+    traced, loaded = ran.stdout.split()
+    return int(traced), int(loaded)
 
 
 def test_the_second_process_traces_nothing_and_runs_no_pass(tmp_path: pathlib.Path) -> None:
@@ -468,16 +554,15 @@ def test_the_second_process_traces_nothing_and_runs_no_pass(tmp_path: pathlib.Pa
     store.mkdir(mode=0o700)
     first = Daemon(tmp_path, f"--store-dir={store}")
     slow = run(first, tmp_path / "kept")
-    assert slow[1:] == (2, 0) and plans(first)["passes"] == 2
+    assert slow == (2, 0) and plans(first)["passes"] == 2
     first.stop()
     (tmp_path / "s").unlink(missing_ok=True)
     second = Daemon(tmp_path, f"--store-dir={store}")
     fast = run(second, tmp_path / "kept")
-    assert fast[1:] == (0, 2)
+    assert fast == (0, 2)
     made = plans(second)
     second.stop()
     assert made.get("passes", 0) == 0 and made["store"] == 2
-    assert fast[0] <= 0.3 * slow[0]
 
 
 SMALL = """
@@ -489,7 +574,7 @@ with torch.no_grad():
     fast = npugraph.torch.cache_compile(layer, cache_dir=sys.argv[1])
     for rows in (1, 2, 3):
         assert torch.allclose(fast(torch.ones(rows, 4)), layer(torch.ones(rows, 4)), atol=1e-6)
-print(0, fast.traced, fast.loaded)
+print(fast.traced, fast.loaded)
 """
 
 
@@ -499,5 +584,5 @@ def test_two_processes_at_once(tmp_path: pathlib.Path, daemon: Daemon) -> None:
     for process in started:
         out, err = process.communicate(timeout=300)
         assert process.returncode == 0, err
-        assert out.split()[1] in ("0", "1", "2")
-    assert run(daemon, tmp_path, SMALL)[1:] == (0, 2)
+        assert out.split()[0] in ("0", "1", "2")
+    assert run(daemon, tmp_path, SMALL) == (0, 2)

@@ -8,7 +8,7 @@ import os
 import platform
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -105,7 +105,6 @@ class CachedFunction:
         self.key, self.folder = key, folder
         self.lock = threading.RLock()
         self.entries: list[Entry] = []  # those that calls are compared with, the last one used first
-        self.asleep: list[Entry] = []  # from files, for a model with other attributes
         self.loaded = 0
         self._read = False
 
@@ -123,8 +122,8 @@ class CachedFunction:
         with self.lock:
             if not self._read:
                 self._read = True
-                self._load(roots)
-            for entry in (*self.entries, *self._asleep(roots)):
+                self._load()
+            for entry in self.entries:
                 given = entry.match(roots)
                 if given is not None:
                     if entry is not self.entries[0]:
@@ -132,14 +131,6 @@ class CachedFunction:
                         self.entries.insert(0, entry)
                     return self._run(entry, given, roots)
             return self._trace(roots)
-
-    def _asleep(self, roots: dict[str, Any]) -> Iterator[Entry]:
-        """Yields the forms from files that did not fit the model when they were loaded, and do now."""
-        for entry in [entry for entry in self.asleep if entry.applies(roots)]:
-            self.asleep.remove(entry)
-            self.entries.append(entry)
-            self.loaded += 1
-            yield entry
 
     def _run(self, entry: Entry, given: list[Any], roots: dict[str, Any]) -> Any:
         try:
@@ -150,16 +141,16 @@ class CachedFunction:
                           f"{why}", CacheWarning, stacklevel=3)
         return self._trace(roots)
 
-    def _load(self, roots: dict[str, Any]) -> None:
+    def _load(self) -> None:
         for name, data in self.folder.read():
-            why = self._take(data, roots)
+            why = self._take(data)
             if why:
                 warnings.warn(f"{os.path.join(self.path, name)} is not used: {why}", CacheWarning, stacklevel=4)
                 self.folder.remove(name)
         if self.loaded:
             log.info("npugraph: %d forms of %s from %s", self.loaded, self.key["function"], self.path)
 
-    def _take(self, data: Any, roots: dict[str, Any]) -> str:
+    def _take(self, data: Any) -> str:
         """Adds the entry that a file has, or returns why not."""
         try:
             if not isinstance(data, dict) or data.get("key") != self.key:
@@ -168,14 +159,10 @@ class CachedFunction:
             stale = [path for path, digest in form.sources.items() if of_file(path) != digest]
             if stale:
                 return f"{stale[0]} has changed"
-            entry = Entry(form, self.options)
+            self.entries.append(Entry(form, self.options))
         except (ValueError, TypeError, KeyError, IndexError, RecursionError) as why:
             return f"it is malformed: {why}"
-        if entry.applies(roots):
-            self.entries.append(entry)
-            self.loaded += 1
-        else:
-            self.asleep.append(entry)
+        self.loaded += 1
         return ""
 
     def _trace(self, roots: dict[str, Any]) -> Any:

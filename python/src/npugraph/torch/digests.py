@@ -26,7 +26,9 @@ def of_text(*parts: str) -> str:
 def of_code(code: types.CodeType) -> str:
     """Returns a digest of compiled code, without its place in a file."""
     constants = [of_code(c) if isinstance(c, types.CodeType) else _constant(c) for c in code.co_consts]
-    return of_text(code.co_name, code.co_code.hex(), *map(repr, (code.co_names, code.co_varnames, code.co_freevars)), *constants)
+    arguments = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags, code.co_exceptiontable)
+    names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+    return of_text(code.co_name, code.co_code.hex(), *map(repr, (*arguments, *names)), *constants)
 
 
 def codes_of(owner: Any, function: Any) -> set[str]:

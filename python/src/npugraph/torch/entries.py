@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+import operator
+import types
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
+from .digests import of_call
 from .options import Options
 from .paths import Path, Tree, checked_path, walk
 from .plain import Malformed, dtype_of, fields, listed, number, program_data, program_of, text
@@ -21,24 +26,48 @@ from .values import DTYPES
 _TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _FAILURES = (LookupError, AttributeError, TypeError, ValueError)
 _KEYS = 256  # of a dictionary that are compared; of larger ones only the number
+_PLAIN = (complex, bytes, range, torch.Size, torch.dtype, torch.device, torch.layout, torch.memory_format, type(Ellipsis))
 _storage = torch.Tensor.untyped_storage
 
 
 def described(value: Any) -> Any:
     """Returns what is compared of an object that the traced function looked at, as plain data."""
-    if value is None or isinstance(value, (bool, int, str)):
+    if value is None or type(value) in (bool, int, str):
         return ["value", type(value).__name__, value]
-    if isinstance(value, float):
-        return ["value", "float", repr(value)]
+    if isinstance(value, enum.Enum):
+        return ["member", _name(type(value)), value.name]
+    if isinstance(value, (int, float, str, *_PLAIN)):
+        return ["value", type(value).__name__, repr(value)]
     if isinstance(value, torch.Tensor):
-        return ["tensor"]
+        return ["tensor", type(value).__name__, value.requires_grad]
     if isinstance(value, dict):
-        keys = list(value) if len(value) <= _KEYS and all(type(k) in (str, int) for k in value) else []
-        return ["dict", len(value), keys]
-    if isinstance(value, (list, tuple, set, frozenset)):
+        return ["dict", len(value), [described(key) for key in value] if len(value) <= _KEYS else []]
+    if isinstance(value, (set, frozenset)):
+        return [type(value).__name__, sorted(repr(described(part)) for part in value)]
+    if type(value) is tuple and all(part is None or type(part) in (bool, int, float, str) for part in value):
+        return ["value", "tuple", repr(value)]
+    if isinstance(value, (list, tuple)):
         return [type(value).__name__, len(value)]
-    named = value if isinstance(value, type) or callable(getattr(value, "__code__", None)) else type(value)
-    return ["object", f"{getattr(named, '__module__', '')}.{getattr(named, '__qualname__', '')}"]
+    if isinstance(value, (types.FunctionType, types.MethodType)):
+        return ["function", _name(value), of_call(value)]
+    if isinstance(value, (type, types.BuiltinFunctionType, types.ModuleType)):
+        return ["named", type(value).__name__, _name(value)]
+    if isinstance(value, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return ["operator", str(value)]
+    return ["object", _name(type(value))]
+
+
+def _name(value: Any) -> str:
+    return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', getattr(value, '__name__', ''))}"
+
+
+def _snapshot(value: Any) -> Any:
+    """Returns what may change of an object that stays the same one; False: nothing that is compared."""
+    if isinstance(value, dict):
+        return list(value)
+    if isinstance(value, (set, torch.Tensor)):
+        return described(value)
+    return len(value) if isinstance(value, list) else False
 
 
 @dataclasses.dataclass
@@ -60,7 +89,7 @@ class Form:
     symbols: dict[str, tuple[int, int]]  # of the conditions: the argument, and its dimension or -1
     conditions: list[str]  # on the symbols
     context: dict[str, Any]  # settings of PyTorch
-    model: list[tuple[Path, Any]]  # compared when the form is loaded
+    model: list[tuple[Path, Any]]  # compared at each call, for objects that mostly stay the same
     call: list[tuple[Path, Any]]  # compared at each call
     same: list[tuple[Path, Path]]  # pairs that are one object
     leaves: list[Any]  # of the result: ["output", n], ["argument", n], ["path", steps], ["value", plain]
@@ -170,7 +199,8 @@ def settings(owner: Any) -> dict[str, Any]:
     """Returns PyTorch's settings, and the model's, that traced code depends on and that often change."""
     return {"training": bool(getattr(owner, "training", False)),
             "autocast": str(torch.get_autocast_dtype("cpu")) if torch.is_autocast_enabled("cpu") else "off",
-            "default_dtype": str(torch.get_default_dtype()),
+            "default_dtype": str(torch.get_default_dtype()), "gradients": torch.is_grad_enabled(),
+            "threads": torch.get_num_threads(), "modes": torch._C._len_torch_function_stack(),
             "deterministic": torch.are_deterministic_algorithms_enabled()}
 
 
@@ -181,6 +211,9 @@ class Entry:
         self.form = form
         self.tree = Tree([argument.path for argument in form.arguments])
         self.checks, self.expected = Tree([path for path, _ in form.call]), [_untupled(e) for _, e in form.call]
+        self.model, self.ours = Tree([path for path, _ in form.model]), [_untupled(e) for _, e in form.model]
+        self.known: list[Any] = []  # what the paths of `model` led to when it was as expected, and what may change of it
+        self.snapshots: list[tuple[Any, Any]] = []
         self.structure = structure_of(form.structure)
         if self.structure.num_leaves != len(form.leaves):
             raise Malformed("the structure of the result has other parts")
@@ -201,33 +234,42 @@ class Entry:
         self.last: list[Any] = []  # what was held at the last call, and where its memory is that is written
         self.memory: set[int] | None = None
 
-    def applies(self, roots: Mapping[str, Any]) -> bool:
-        """Returns whether the model is what the form was traced with. Looked at once, when it is loaded."""
-        try:
-            return (all(described(walk(dict(roots), path)) == _untupled(e) for path, e in self.form.model)
-                    and all(walk(dict(roots), one) is walk(dict(roots), other) for one, other in self.form.same
-                            if not (_of_call(one) or _of_call(other))))
-        except _FAILURES:
-            return False
-
     def match(self, roots: dict[str, Any]) -> list[Any] | None:
         """Returns the graph's arguments, if the call has this form."""
         try:
             given = self.tree.values(roots)
             if self.form.context != settings(roots["owner"]) or not self._tensors_match(given) or not self._sizes_match(given):
                 return None
-            seen = self.checks.values(roots)
-            if [described(value) for value in seen] != self.expected:
+            if [described(value) for value in self.checks.values(roots)] != self.expected or not self._model_matches(roots):
                 return None
-            if not all(walk(roots, one) is walk(roots, other) for one, other in self.form.same
-                       if _of_call(one) or _of_call(other)):
+            if not all(walk(roots, one) is walk(roots, other) for one, other in self.form.same):
                 return None
         except _FAILURES:
             return None
         return given
 
+    def _model_matches(self, roots: dict[str, Any]) -> bool:
+        """Returns whether the model, and what else is no argument, is as when the form was traced. What is the same object
+        as at the last call is described again only as far as it may change."""
+        seen = self.model.values(roots)
+        others: Sequence[int] = range(len(seen))
+        if self.known:
+            others = [k for k in itertools.compress(others, map(operator.is_not, seen, self.known))
+                      if not (isinstance(seen[k], types.MethodType) and seen[k] == self.known[k])]
+            if not all(_snapshot(value) == was for value, was in self.snapshots):
+                return False
+        if not others:
+            return True
+        if not all(described(seen[k]) == self.ours[k] for k in others):
+            return False
+        self.known, snapshots = seen, [(value, _snapshot(value)) for value in seen]
+        self.snapshots = [(value, what) for value, what in snapshots if what is not False]
+        return True
+
     def _tensors_match(self, given: list[Any]) -> bool:
         tensors, held, free = ([given[k] for k in ks] for ks in (self.tensors, self.held, self.free))
+        if len(set(map(id, tensors))) != len(tensors):  # one tensor, given as two, is another form
+            return False
         known = self.memory is not None and all(a is b for a, b in zip(held, self.last, strict=True))
         if not all(type(t) in _TENSORS and t.device.type == "cpu" for t in (free if known else tensors)):
             return False
@@ -273,10 +315,6 @@ class Entry:
             else:
                 leaves.append(walk(roots, what) if kind == "path" else what)
         return pytree.tree_unflatten(leaves, self.structure)
-
-
-def _of_call(path: Path) -> bool:
-    return path[0] in (("item", "args"), ("item", "kwargs"))
 
 
 def _strides_match(tensor: torch.Tensor, expected: Sequence[Any]) -> bool:

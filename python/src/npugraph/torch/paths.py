@@ -10,9 +10,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-Step = tuple[str, Any]  # attribute and its name, item and its key, size, stride, type, or module and its name
+Step = tuple[str, Any]  # attribute, has or own and a name, item and a key, size, stride, type, or module and its name
 Path = tuple[Step, ...]
-KINDS = ("attribute", "item", "size", "stride", "type", "module")
+KINDS = ("attribute", "has", "own", "item", "size", "stride", "type", "module")
 ROOTS = ("function", "owner", "args", "kwargs")
 _IMPORT = "__import_"
 
@@ -68,7 +68,7 @@ def checked_path(data: Any) -> Path:
         raise Unwalkable("a path must be a list of 1 to 64 steps")
     for step in data:
         if not isinstance(step, list) or len(step) != 2 or step[0] not in KINDS or (
-                type(step[1]) is not {"attribute": str, "module": str}.get(step[0], type(step[1]))):
+                step[0] in ("attribute", "has", "own", "module") and type(step[1]) is not str):
             raise Unwalkable(f"{step!r} is not a step of a path")
         if step[0] == "item" and type(step[1]) not in (str, int):
             raise Unwalkable(f"{step!r} is not a step of a path")
@@ -82,6 +82,10 @@ def step_into(value: Any, step: Step) -> Any:
         return getattr(value, key)
     if kind == "item":
         return value[key]
+    if kind == "has":
+        return hasattr(value, key)
+    if kind == "own":
+        return key in getattr(value, "__dict__", ())
     if kind == "type":
         return type(value)
     if kind == "module":

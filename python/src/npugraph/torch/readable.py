@@ -64,6 +64,6 @@ def _source(form: Form, place: tuple[int, int]) -> str:
 def _path(path: Path) -> str:
     text = str(path[0][1])
     for kind, key in path[1:]:
-        text += {"attribute": f".{key}", "item": f"[{key!r}]", "size": ".size()", "stride": ".stride()",
-                 "type": ".__class__", "module": ""}[kind]
+        text += {"attribute": f".{key}", "has": f" has {key}", "own": f" has its own {key}", "item": f"[{key!r}]",
+                 "size": ".size()", "stride": ".stride()", "type": ".__class__", "module": ""}[kind]
     return text

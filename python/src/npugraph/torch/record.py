@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -24,9 +25,12 @@ from .shapes import Unsupported, condition_text, expression, plain_sizes
 RECOMPILATIONS = 64  # forms of one function that Dynamo traces
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__))
-# Guards on objects whose code is in a file that is compared, or which other checks are for.
-_BY_FILE = {"CLOSURE_MATCH", "FUNCTION_MATCH", "TYPE_MATCH", "BUILTIN_MATCH", "CLASS_MATCH", "MODULE_MATCH", "ID_MATCH",
-            "NOT_PRESENT_IN_GENERIC_DICT", "DICT_CONTAINS", "HASATTR", "WEAKREF_ALIVE", "EMPTY_NN_MODULE_HOOKS_DICT"}
+# Guards on objects whose code is in a file that is compared.
+_BY_FILE = {"CLOSURE_MATCH", "FUNCTION_MATCH", "TYPE_MATCH", "BUILTIN_MATCH", "CLASS_MATCH", "MODULE_MATCH", "WEAKREF_ALIVE"}
+_OWN_GLOBALS = ("G['pytree']", "G['__builtins__']")
+
+
+_CALL = (("item", "args"), ("item", "kwargs"))
 
 
 class NotKept(Exception):
@@ -54,7 +58,8 @@ class Recorder:
     def call(self, roots: dict[str, Any]) -> tuple[Any, Form | None, str]:
         """Makes a call. Returns its result, and the form if Dynamo traced one that can be kept, or else why not."""
         self.roots, self.seen, self.why, before = roots, _Seen(), "", self.count
-        limits = {"specialize_float": True, "specialize_int": True, "recompile_limit": RECOMPILATIONS}
+        limits = {"specialize_float": True, "specialize_int": True, "recompile_limit": RECOMPILATIONS,
+                  "skip_nnmodule_hook_guards": False}
         try:
             with torch._dynamo.config.patch(limits):
                 leaves, structure = self.compiled(*(roots[name] for name in ("function", "owner", "args", "kwargs")))
@@ -106,7 +111,7 @@ class Recorder:
             structure_of(data)
         except (Malformed, NotImplementedError, TypeError, ValueError) as why:
             raise NotKept(f"the structure of the result: {why}") from None
-        calls = [check for check in seen.checks if check[0][0] in (("item", "args"), ("item", "kwargs"))]
+        calls = [check for check in seen.checks if check[0][0] in _CALL]
         model = [check for check in seen.checks if check not in calls]
         program = dataclasses.replace(program, head="cached")
         return Form(program, seen.arguments, seen.symbols, seen.conditions, settings(self.roots["owner"]), model, calls, seen.same,
@@ -157,6 +162,8 @@ def _look(gm: GraphModule, roots: dict[str, Any], seen: _Seen) -> None:
     from torch._dynamo.symbolic_convert import InstructionTranslator
     output = InstructionTranslator.current_tx().output
     seen.shape_env = output.shape_env
+    if torch._C._len_torch_function_stack():
+        raise NotKept("a mode for functions of PyTorch is active, such as a default device")
     _refuse_side_effects(output.side_effects)
     for node in gm.graph.nodes:
         if node.op == "placeholder":
@@ -168,7 +175,7 @@ def _look(gm: GraphModule, roots: dict[str, Any], seen: _Seen) -> None:
             seen.examples.append(node.meta["example_value"])
     if next(gm.parameters(), None) is not None or next(gm.buffers(), None) is not None:
         raise NotKept("the graph has parameters that are not the model's")
-    _guards(output.guards, roots, seen)
+    _guards(output.guards, output.global_scope, roots, seen)
     _traced(torch._guards.TracingContext.get().traced_code or [], roots, seen)
 
 
@@ -187,30 +194,69 @@ def _is_reset(variable: Any) -> bool:
     return kind.__name__ == "CompileableContextVar" and kind.__module__.startswith("transformers.")
 
 
-def _guards(guards: Any, roots: dict[str, Any], seen: _Seen) -> None:
+_INSTALLED = re.compile(r"G\['(_\d+_c\d+)'\]")
+
+
+def _named(name: str, names: dict[str, Any]) -> str:
+    """Returns the name of a guard, in which modules that Dynamo keeps under numbers have their names."""
+    found = _INSTALLED.search(name)
+    module = names.get(found[1]) if found else None
+    if found is None or not isinstance(module, types.ModuleType):
+        return name
+    imported = module.__name__.replace(".", "_dot_")
+    return name.replace(found[0], f"G['__import_{imported}']")
+
+
+def _guards(guards: Any, names: dict[str, Any], roots: dict[str, Any], seen: _Seen) -> None:
     inputs = {argument.path for argument in seen.arguments}
     checks: dict[Path, Any] = {}
     for name in ("args", "kwargs"):
         checks[(("item", name),)] = described(roots[name])
     for guard in guards:
-        kind, name = guard.create_fn_name(), guard.name
+        kind, name = guard.create_fn_name(), _named(guard.name, names)
         if not name or name.startswith("G['__builtins_dict__") or "_LEAF_SPEC" in name or "SUPPORTED_NODES" in name:
             continue  # settings, which are compared; Python's; and pytree's
         try:
             path = path_of(name)
+            if kind in _PRESENCE:
+                _presence(guard, path, checks, roots)
             value = walk(roots, path)
         except Unwalkable:
-            if kind in _BY_FILE or name.startswith("G["):
+            if kind in _BY_FILE or name.startswith(_OWN_GLOBALS):
                 continue
             raise NotKept(f"a guard on {name}") from None
         except (LookupError, AttributeError, TypeError):
             continue  # what is absent
         if kind == "DUPLICATE_INPUT":
             _same(guard, path, value, seen)
-        if not (path[0][0] == "module" and path[0][1].split(".")[0] == "torch") and path not in inputs:
+        if _of_torch(path):
+            continue
+        if path not in inputs or path[0] in _CALL:
             checks[path] = described(value)
+        if kind == "ID_MATCH" and checks.get(path, [""])[0] == "object" and not isinstance(value, torch.nn.Module):
+            raise NotKept(f"the identity of an object, {name}")
     seen.checks = sorted(checks.items(), key=repr)  # so that processes write equal files
     seen.same.sort(key=repr)
+
+
+_PRESENCE = {"HASATTR": "has", "NOT_PRESENT_IN_GENERIC_DICT": "own"}
+
+
+def _presence(guard: Any, path: Path, checks: dict[Path, Any], roots: dict[str, Any]) -> None:
+    """Notes whether there is an attribute. Versions of PyTorch say its name, or end the path with it."""
+    attribute = getattr(guard.create_fn, "keywords", {}).get("attr")
+    if attribute is None:
+        path, (step, attribute) = path[:-1], path[-1]
+        if step != "attribute":
+            raise NotKept(f"a guard on an attribute, {guard.name}")
+    own = (*path, (_PRESENCE[guard.create_fn_name()], attribute))
+    if not _of_torch(own):
+        checks[own] = described(walk(roots, own))
+
+
+def _of_torch(path: Path) -> bool:
+    """Returns whether a path is into PyTorch, which counts by its version."""
+    return path[0][0] == "module" and path[0][1].split(".")[0] == "torch"
 
 
 def _same(guard: Any, path: Path, value: Any, seen: _Seen) -> None:
