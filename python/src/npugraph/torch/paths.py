@@ -55,6 +55,8 @@ def _call(tree: ast.Call, name: str) -> list[Step]:
         return [*_steps(tree.func.value, name), (tree.func.attr, None)]
     if called == "type" and len(arguments) == 1:
         return [*_steps(arguments[0], name), ("type", None)]
+    if called == "__import__" and len(arguments) == 1 and isinstance(arguments[0], ast.Constant):
+        return [("module", str(arguments[0].value))]
     if called == "dict" and len(arguments) == 1:
         return _steps(arguments[0], name)
     if called == "object.__getattribute__" and len(arguments) == 2 and isinstance(arguments[1], ast.Constant):

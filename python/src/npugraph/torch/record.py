@@ -28,6 +28,8 @@ _TORCH = os.path.dirname(os.path.abspath(torch.__file__))
 # Guards on objects whose code is in a file that is compared.
 _BY_FILE = {"CLOSURE_MATCH", "FUNCTION_MATCH", "TYPE_MATCH", "BUILTIN_MATCH", "CLASS_MATCH", "MODULE_MATCH", "WEAKREF_ALIVE"}
 _OWN_GLOBALS = ("G['pytree']", "G['__builtins__']")
+# Where transformers 5 notes which classes can return hidden states; it grows with each model that is imported.
+_REGISTRY = "G['__import_transformers_dot_utils_dot_output_capturing']._CAN_RECORD_REGISTRY"
 
 
 _CALL = (("item", "args"), ("item", "kwargs"))
@@ -216,6 +218,8 @@ def _guards(guards: Any, names: dict[str, Any], roots: dict[str, Any], seen: _Se
         kind, name = guard.create_fn_name(), _named(guard.name, names)
         if not name or name.startswith("G['__builtins_dict__") or "_LEAF_SPEC" in name or "SUPPORTED_NODES" in name:
             continue  # settings, which are compared; Python's; and pytree's
+        if _REGISTRY in name:
+            continue
         try:
             path = path_of(name)
             if kind in _PRESENCE:
@@ -281,6 +285,8 @@ def _traced(codes: Sequence[types.CodeType], roots: dict[str, Any], seen: _Seen)
             seen.sources[path] = digest
             continue
         if code.co_filename == "<string>" and code.co_name.startswith("__"):  # made for a dataclass or a named tuple
+            continue
+        if code.co_filename.startswith("<frozen "):  # Python's own, by its version
             continue
         known = codes_of(roots["owner"], roots["function"]) if known is None else known
         if of_code(code) not in known:
