@@ -27,6 +27,7 @@ _TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _FAILURES = (LookupError, AttributeError, TypeError, ValueError)
 _KEYS = 256  # of a dictionary that are compared; of larger ones only the number
 _PLAIN = (complex, bytes, range, torch.Size, torch.dtype, torch.device, torch.layout, torch.memory_format, type(Ellipsis))
+_MADE = (types.MethodType, types.MappingProxyType)  # objects that Python makes anew at each look
 _storage = torch.Tensor.untyped_storage
 
 
@@ -255,7 +256,7 @@ class Entry:
         others: Sequence[int] = range(len(seen))
         if self.known:
             others = [k for k in itertools.compress(others, map(operator.is_not, seen, self.known))
-                      if not (isinstance(seen[k], types.MethodType) and seen[k] == self.known[k])]
+                      if not (type(seen[k]) in _MADE and type(seen[k]) is type(self.known[k]) and seen[k] == self.known[k])]
             if not all(_snapshot(value) == was for value, was in self.snapshots):
                 return False
         if not others:
