@@ -129,8 +129,13 @@ def register_replacement(search_fn: Callable[..., Any], replace_fn: Callable[...
             return False
         raise ValueError("this replacement is registered already; skip_duplicates=True lets it be")
     made = matcher.PatternMatcherPass(pass_name=f"npugraph replacement {len(_passes)}")
+
+    def traces(fn: Any, *args: Any, **_: Any) -> Any:
+        """What the matcher calls; since PyTorch 2.10 it says which decompositions it would take."""
+        return trace_fn(fn, *args)
+
     with torch.no_grad():
-        matcher.register_replacement(search_fn, replace_fn, list(example_inputs), trace_fn, made,
+        matcher.register_replacement(search_fn, replace_fn, list(example_inputs), traces, made,
                                      extra_check=extra_check or (lambda match: True), search_fn_pattern=search_fn_pattern,
                                      scalar_workaround=scalar_workaround)
     _passes.append(made)
