@@ -415,7 +415,7 @@ zpty z zsh -f -i
 zpty -w z "fpath=($1 \\$fpath); autoload -Uz compinit; compinit -u -D; PS1='rea''dy '"
 zpty -r z line '*ready *'
 zpty -w -n z "npugraphctl $2"$'\\t\\t'
-for i in {1..100}; do sleep 0.1; zpty -r -t z line && print -r -- "$line"; [[ $line = *$3* ]] && break; done
+for i in {1..280}; do sleep 0.1; zpty -r -t z line && print -r -- "$line"; [[ $line = *$3* ]] && break; done
 """
 
 
