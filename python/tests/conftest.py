@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import time
 import urllib.request
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -84,3 +85,17 @@ def server(daemon: Daemon, folder: pathlib.Path) -> Iterator[Any]:
     running = Server(daemon.address, folder)
     yield running
     running.stop()
+
+
+@pytest.fixture
+def fresh(daemon: Daemon) -> Iterator[None]:
+    """PyTorch as at its start, for inference; that a graph runs in PyTorch is an error."""
+    import torch
+
+    import npugraph.torch as backend
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error", backend.FallbackWarning)
+        yield
+    backend.forget()

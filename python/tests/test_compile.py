@@ -9,7 +9,7 @@ import subprocess
 import sys
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -27,14 +27,7 @@ from npugraph.torch import FallbackWarning, NotCapturable  # noqa: E402
 Function = Callable[..., Any]
 
 
-@pytest.fixture(autouse=True)
-def fresh(daemon: Daemon) -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("error", FallbackWarning)
-        yield
-    backend.forget()
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def compiled(function: Function, **options: Any) -> Function:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import pathlib
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import Daemon
 
 torch = pytest.importorskip("torch")
 import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 
-import npugraph.torch as backend  # noqa: E402
 from npugraph.torch import (  # noqa: E402
     FallbackWarning,
     cache_compile,
@@ -26,14 +23,9 @@ from npugraph.torch.extend import forget_extensions  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
-def fresh(daemon: Daemon) -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("error", FallbackWarning)
-        yield
+def forgets(fresh: None) -> Iterator[None]:
+    yield
     forget_extensions()
-    backend.forget()
 
 
 def compiled(function: Any, **options: Any) -> Any:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,20 +13,10 @@ torch = pytest.importorskip("torch")
 import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 
-import npugraph.torch as backend  # noqa: E402
-from npugraph.torch import FallbackWarning  # noqa: E402
-
 Function = Callable[..., Any]
 
 
-@pytest.fixture(autouse=True)
-def fresh(daemon: Daemon) -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("error", FallbackWarning)
-        yield
-    backend.forget()
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def assert_close(function: Function, *args: Any, tolerance: float = 1e-5) -> None:

@@ -12,8 +12,7 @@ import torch
 from .export_experts import NAME, Refused
 from .export_trace import Trace
 from .shapes import Unsupported, size_text
-from .values import HANDLERS, Value, Writer, attribute_text, float_or_int
-from .values import Node as Translated
+from .values import HANDLERS, Value, Writer, attribute_text, float_or_int, written
 
 Node = Any  # an FX node; PyTorch's types of its arguments say too little
 _ANGLES = 4096  # positions that are looked at
@@ -266,14 +265,7 @@ class Exporter:
         handler = HANDLERS.get(name)
         if handler is None:
             raise Unsupported(f"there is no operator {name}")
-        kwargs = {k: v for k, v in node.kwargs.items() if k not in ("layout", "device", "pin_memory", "memory_format")}
-        if name.startswith(("aten.full", "aten.new_", "aten.zeros", "aten.ones")):
-            kwargs.pop("dtype", None)
-        try:
-            return handler(self.writer, Translated(node, self.values), *torch.fx.node.map_arg(node.args, self._value),
-                           **torch.fx.node.map_arg(kwargs, self._value))
-        except (TypeError, AttributeError, KeyError, IndexError) as why:
-            raise Unsupported(f"this form of {name} ({why})") from None
+        return written(self.writer, node, handler, self.values, self._value)
 
     def _value(self, node: Node) -> Any:
         value = self._needed(node)

@@ -15,8 +15,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from . import formulas, images, operators  # noqa: F401  # they fill HANDLERS
 from .shapes import Size, Unsupported, expression, plain_sizes, size_text
-from .values import HANDLERS, Value, Writer, dtype_word, expanded
-from .values import Node as Translated
+from .values import HANDLERS, Value, Writer, dtype_word, expanded, written
 
 SYMBOL_MAX = 4096  # until a larger size is seen
 # Inputs and results of a call that exceed this are moved by buffers, the largest first: a message has at most 16 MiB.
@@ -183,15 +182,7 @@ class Translator:
                 dtype_word(out.dtype)
                 if out.device.type != "cpu":
                     raise Unsupported(f"a tensor on {out.device}")
-        kwargs = {k: v for k, v in node.kwargs.items() if k not in ("layout", "device", "pin_memory", "memory_format")}
-        if node.target is not None and name.startswith(("aten.full", "aten.new_", "aten.zeros", "aten.ones")):
-            kwargs.pop("dtype", None)
-        arguments = torch.fx.node.map_arg(node.args, lambda n: self.values[n])
-        keywords = torch.fx.node.map_arg(kwargs, lambda n: self.values[n])
-        try:
-            return handler(self.writer, Translated(node, self.values), *arguments, **keywords)
-        except (TypeError, AttributeError, KeyError, IndexError) as why:  # a form of the operator that is not handled
-            raise Unsupported(f"this form of {name} ({why})") from None
+        return written(self.writer, node, handler, self.values, self.values.__getitem__)
 
     def _argument(self, node: Node) -> Any:
         meta, number = node.meta.get("val"), self.arguments.index(node)

@@ -186,6 +186,18 @@ class Node:
         return any(user.target is operator.getitem and user.args[1] == result for user in self.fx.users)
 
 
+def written(w: Writer, fx: Any, handler: Handler, values: dict[Any, Any], value_of: Callable[[Any], Any]) -> Any:
+    """Writes an FX node by its handler, and returns what that returns. value_of: the value of an operand's node."""
+    node = Node(fx, values)
+    kwargs = {k: v for k, v in fx.kwargs.items() if k not in ("layout", "device", "pin_memory", "memory_format")}
+    if node.name.startswith(("aten.full", "aten.new_", "aten.zeros", "aten.ones")):
+        kwargs.pop("dtype", None)  # it is that of the result
+    try:
+        return handler(w, node, *torch.fx.node.map_arg(fx.args, value_of), **torch.fx.node.map_arg(kwargs, value_of))
+    except (TypeError, AttributeError, KeyError, IndexError) as why:  # a form of the operator that is not handled
+        raise Unsupported(f"this form of {node.name} ({why})") from None
+
+
 def _with_dimension(out: Any) -> Any:
     if isinstance(out, (list, tuple)):
         return [_with_dimension(part) for part in out]
