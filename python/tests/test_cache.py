@@ -12,6 +12,7 @@ import sys
 import types
 import urllib.request
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -244,6 +245,53 @@ def test_what_an_argument_says(tmp_path: pathlib.Path, function: Any, given: lis
         given = given[::-1]
 
 
+@pytest.mark.parametrize("change", [
+    lambda c: setattr(c, "limit", 4), lambda c: setattr(c, "limit", True), lambda c: setattr(c, "rows", torch.ones(3, 4)),
+    lambda c: c.rows.resize_(2, 4), lambda c: setattr(c, "more", 1.0), lambda c: setattr(c, "rows", c.rows.bfloat16()),
+    lambda c: c.parts.append(torch.ones(4)), lambda c: c.parts.__setitem__(0, torch.full((4,), 3.0)), lambda c: c.rows.add_(1),
+], ids=["number", "type", "tensor", "size", "attribute", "dtype", "list", "part", "contents"])
+def test_an_argument_that_changes(tmp_path: pathlib.Path, change: Any) -> None:
+    """What is inside an argument that is given again is compared."""
+    def function(x: Any, cache: Any) -> Any:
+        y = x * cache.limit * (2 if cache.limit is True else 1) + cache.rows.sum() + getattr(cache, "more", 0.0)
+        for part in cache.parts:
+            y = y + part
+        cache.rows[0:1] = x[:1]
+        return y.float()
+
+    def of(shift: float) -> Cache:
+        cache = Cache()
+        cache.limit, cache.parts = 1, [torch.ones(4)]  # type: ignore[attr-defined]
+        cache.rows += shift
+        return cache
+    caches, wanted = [of(0), of(1)], [of(0), of(1)]
+    cached, x = cache_compile(function, cache_dir=tmp_path), torch.randn(2, 4)
+
+    def compare() -> None:
+        for cache, want in zip(caches, wanted, strict=True):
+            torch.testing.assert_close(cached(x, cache), function(x, want))
+            torch.testing.assert_close(cached(x, cache), function(x, want))
+            torch.testing.assert_close(cache.rows, want.rows)
+    compare()
+    compare()
+    for cache in (caches[1], wanted[1]):
+        change(cache)
+    compare()
+
+
+def test_a_model_that_is_frozen(tmp_path: pathlib.Path) -> None:
+    """The option frozen_model leaves out what it says, and no more: arguments are compared."""
+    model, x = Model(), torch.randn(2, 4)
+    cached = cache_compile(model, cache_dir=tmp_path, options={"frozen_model": True})
+    was = model(x)["y"]
+    for _ in range(3):
+        torch.testing.assert_close(cached(x)["y"], was)
+    model.scale = 3.0
+    torch.testing.assert_close(cached(x)["y"], was)
+    torch.testing.assert_close(cached(x, flag=True)["y"], model(x, flag=True)["y"])
+    assert cached.traced == 2
+
+
 def test_one_tensor_as_two_arguments(tmp_path: pathlib.Path) -> None:
     def function(x: Any, y: Any) -> Any:
         return x * 2 if x is y else x * 3 + y
@@ -274,7 +322,12 @@ def test_globals_and_closures_are_compared_at_each_call(tmp_path: pathlib.Path, 
     lambda m: setattr(m, "scale", 3.0), lambda m: setattr(m, "act", torch.tanh), lambda m: m.words.add("b"),
     lambda m: setattr(m.setting, "by", 4.0), lambda m: m.drop.train(), lambda m: m.layer.register_forward_hook(lambda *a: a[2] * 2),
     lambda m: m.layer.register_parameter("bias", None), lambda m: m.factors.append(3.0),
-], ids=["number", "function", "set", "absent", "training", "hook", "bias", "list"])
+    lambda m: (setattr(m.layer, "_forward_hooks", OrderedDict()), m.layer.register_forward_hook(lambda *a: a[2] * 2)),
+    lambda m: setattr(m, "layer", nn.Linear(4, 4)), lambda m: setattr(m.layer, "weight", nn.Parameter(m.layer.weight * 2)),
+    lambda m: setattr(m.layer.weight, "data", m.layer.weight.data.t()), lambda m: setattr(m, "setting", Plain(by=5.0)),
+    lambda m: setattr(m.layer, "forward", lambda x: x * 3), lambda m: setattr(m, "scale", True),
+], ids=["number", "function", "set", "absent", "training", "hook", "bias", "list", "hooks", "module", "parameter", "transposed",
+        "object", "forward", "type"])
 def test_a_model_that_changes(tmp_path: pathlib.Path, change: Any) -> None:
     class Changing(nn.Module):
         def __init__(self) -> None:
@@ -289,7 +342,8 @@ def test_a_model_that_changes(tmp_path: pathlib.Path, change: Any) -> None:
             return x + ("b" in self.words) + self.drop.training
     model, x = Changing().eval(), torch.randn(2, 4)
     cached = cache_compile(model, cache_dir=tmp_path)
-    torch.testing.assert_close(cached(x), model(x))
+    for _ in range(3):  # traced, compared in full, and compared with the last call
+        torch.testing.assert_close(cached(x), model(x))
     change(model)
     torch.testing.assert_close(cached(x), model(x))
     torch.testing.assert_close(cache_compile(model, cache_dir=tmp_path)(x), model(x))

@@ -15,15 +15,16 @@ import torch
 
 from ..errors import GraphRefused, Unsupported
 from .digests import of_call, of_file, of_model, of_package, of_text
-from .entries import Entry, Form, form_of
+from .entries import Form, form_of
 from .extend import extensions
 from .files import CacheWarning, Folder
+from .match import Entry
 from .options import Options, parse_options
 from .record import Recorder
 
 log = logging.getLogger("npugraph")
 FORMAT = 1
-_OWN = ("address", "device", "client", "reconnect", "weights_dir", "fallback")  # options that no translation depends on
+_OWN = ("address", "device", "client", "reconnect", "weights_dir", "fallback", "frozen_model")  # no translation depends on them
 
 
 def cache_compile(function: Any, *, options: Mapping[str, Any] | None = None, config: None = None, dynamic: bool | None = True,

@@ -24,13 +24,18 @@ def version_of(tensor: torch.Tensor) -> int:
     return UNTRACKED if tensor.is_inference() else int(tensor._version)
 
 
+def place_of(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Returns what assigning .data changes without a trace in the version."""
+    return tensor.data_ptr(), tensor.shape, tensor.stride()
+
+
 @dataclasses.dataclass
 class Mirror:
     """A tensor's copy on the device."""
 
     buffer: Buffer
     version: int  # of the tensor, when both were equal last
-    pointer: int
+    place: tuple[Any, ...]  # of the tensor then
     shared: bool = False  # other processes may use the buffer: it is never written
 
 
@@ -66,21 +71,21 @@ class Connection:
         `bump`: by how much PyTorch has just raised the tensor's version, without writing it. `trusted`: an untracked
         tensor is taken as unchanged (a parameter).
         """
-        version, pointer = version_of(tensor), tensor.data_ptr()
+        version, place = version_of(tensor), place_of(tensor)
         seen = version - bump if version != UNTRACKED else version
         found: Mirror | None = self.mirrors.get(tensor)
-        current = found is not None and found.version == seen and found.pointer == pointer
+        current = found is not None and found.version == seen and found.place == place
         if found is not None and current and (version != UNTRACKED or trusted):
             return found
         nbytes = tensor.numel() * tensor.element_size()
         if found is not None and not found.shared and found.buffer.nbytes >= nbytes:
             found.buffer.write(tensor)
-            found.version, found.pointer = seen, pointer
+            found.version, found.place = seen, place
             return found
         if weights_dir and found is None and nbytes:
-            made = Mirror(self._shared(tensor, weights_dir), seen, pointer, shared=True)
+            made = Mirror(self._shared(tensor, weights_dir), seen, place, shared=True)
         else:
-            made = Mirror(self.client.upload(tensor, device=self.options.device), seen, pointer)
+            made = Mirror(self.client.upload(tensor, device=self.options.device), seen, place)
         self.mirrors[tensor] = made
         return made
 
@@ -124,7 +129,7 @@ def pull(*tensors: torch.Tensor) -> None:
                     found.buffer.read_into(fresh) if fresh.numel() else None
                     with torch.no_grad():
                         tensor.copy_(fresh)
-                    found.version, found.pointer = version_of(tensor), tensor.data_ptr()
+                    found.version, found.place = version_of(tensor), place_of(tensor)
 
 
 def forget() -> None:

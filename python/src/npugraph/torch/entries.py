@@ -1,34 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kept form of a function: when it applies, where the graph's arguments are, and how results are put together."""
+"""A kept form of a function as plain data: when it applies, where the graph's arguments are, and what its results are."""
 from __future__ import annotations
 
 import dataclasses
 import enum
-import itertools
 import json
-import operator
 import types
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from .digests import of_call
-from .options import Options
-from .paths import Path, Tree, checked_path, walk
+from .paths import Path, checked_path
 from .plain import Malformed, dtype_of, fields, listed, number, program_data, program_of, text
-from .runner import Runner
-from .shapes import Size, computed, sizes_of
+from .shapes import Size
 from .translate import Program
 from .values import DTYPES
 
-_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-_FAILURES = (LookupError, AttributeError, TypeError, ValueError)
 _KEYS = 256  # of a dictionary that are compared; of larger ones only the number
 _PLAIN = (complex, bytes, range, torch.Size, torch.dtype, torch.device, torch.layout, torch.memory_format, type(Ellipsis))
-_MADE = (types.MethodType, types.MappingProxyType)  # objects that Python makes anew at each look
-_storage = torch.Tensor.untyped_storage
 
 
 def described(value: Any) -> Any:
@@ -60,15 +51,6 @@ def described(value: Any) -> Any:
 
 def _name(value: Any) -> str:
     return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', getattr(value, '__name__', ''))}"
-
-
-def _snapshot(value: Any) -> Any:
-    """Returns what may change of an object that stays the same one; False: nothing that is compared."""
-    if isinstance(value, dict):
-        return list(value)
-    if isinstance(value, (set, torch.Tensor)):
-        return described(value)
-    return len(value) if isinstance(value, list) else False
 
 
 @dataclasses.dataclass
@@ -203,127 +185,3 @@ def settings(owner: Any) -> dict[str, Any]:
             "default_dtype": str(torch.get_default_dtype()), "gradients": torch.is_grad_enabled(),
             "threads": torch.get_num_threads(), "modes": torch._C._len_torch_function_stack(),
             "deterministic": torch.are_deterministic_algorithms_enabled()}
-
-
-class Entry:
-    """A form that calls can be made with."""
-
-    def __init__(self, form: Form, options: Options) -> None:
-        self.form = form
-        self.tree = Tree([argument.path for argument in form.arguments])
-        self.checks, self.expected = Tree([path for path, _ in form.call]), [_untupled(e) for _, e in form.call]
-        self.model, self.ours = Tree([path for path, _ in form.model]), [_untupled(e) for _, e in form.model]
-        self.known: list[Any] = []  # what the paths of `model` led to when it was as expected, and what may change of it
-        self.snapshots: list[tuple[Any, Any]] = []
-        self.structure = structure_of(form.structure)
-        if self.structure.num_leaves != len(form.leaves):
-            raise Malformed("the structure of the result has other parts")
-        self.tensors = [k for k, argument in enumerate(form.arguments) if argument.dtype is not None]
-        kept = [form.arguments[k] for k in self.tensors]
-        self.dtypes = [argument.dtype for argument in kept]
-        names = list(form.symbols)
-        self.conditions = [computed(condition, names) for condition in form.conditions]
-        fixed = [all(type(s) is int for s in (*argument.shape, *argument.stride)) for argument in kept]
-        self.fixed = [k for k, yes in zip(self.tensors, fixed, strict=True) if yes]
-        self.shapes = [form.arguments[k].shape for k in self.fixed]
-        self.varying = [(k, sizes_of(form.arguments[k].shape, names), sizes_of(form.arguments[k].stride, names))
-                        for k, yes in zip(self.tensors, fixed, strict=True) if not yes]
-        self.numbers = [k for k, argument in enumerate(form.arguments) if argument.dtype is None]
-        self.runner = Runner(form.program, options)
-        self.held = [*form.program.params, *form.program.states]
-        self.free = [k for k in self.tensors if k not in set(self.held)]
-        self.last: list[Any] = []  # what was held at the last call, and where its memory is that is written
-        self.memory: set[int] | None = None
-
-    def match(self, roots: dict[str, Any]) -> list[Any] | None:
-        """Returns the graph's arguments, if the call has this form."""
-        try:
-            given = self.tree.values(roots)
-            if self.form.context != settings(roots["owner"]) or not self._tensors_match(given) or not self._sizes_match(given):
-                return None
-            if [described(value) for value in self.checks.values(roots)] != self.expected or not self._model_matches(roots):
-                return None
-            if not all(walk(roots, one) is walk(roots, other) for one, other in self.form.same):
-                return None
-        except _FAILURES:
-            return None
-        return given
-
-    def _model_matches(self, roots: dict[str, Any]) -> bool:
-        """Returns whether the model, and what else is no argument, is as when the form was traced. What is the same object
-        as at the last call is described again only as far as it may change."""
-        seen = self.model.values(roots)
-        others: Sequence[int] = range(len(seen))
-        if self.known:
-            others = [k for k in itertools.compress(others, map(operator.is_not, seen, self.known))
-                      if not (type(seen[k]) in _MADE and type(seen[k]) is type(self.known[k]) and seen[k] == self.known[k])]
-            if not all(_snapshot(value) == was for value, was in self.snapshots):
-                return False
-        if not others:
-            return True
-        if not all(described(seen[k]) == self.ours[k] for k in others):
-            return False
-        self.known, snapshots = seen, [(value, _snapshot(value)) for value in seen]
-        self.snapshots = [(value, what) for value, what in snapshots if what is not False]
-        return True
-
-    def _tensors_match(self, given: list[Any]) -> bool:
-        tensors, held, free = ([given[k] for k in ks] for ks in (self.tensors, self.held, self.free))
-        if len(set(map(id, tensors))) != len(tensors):  # one tensor, given as two, is another form
-            return False
-        known = self.memory is not None and all(a is b for a, b in zip(held, self.last, strict=True))
-        if not all(type(t) in _TENSORS and t.device.type == "cpu" for t in (free if known else tensors)):
-            return False
-        if [t.dtype for t in tensors] != self.dtypes or [tuple(given[k].shape) for k in self.fixed] != self.shapes:
-            return False
-        if not all(_strides_match(given[k], self.form.arguments[k].stride) for k in self.fixed):
-            return False
-        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-            return False
-        memory = self.memory if known else self._written(given)
-        if memory is None or any(_storage(t).data_ptr() in memory for t in free if t.numel()):
-            return False
-        self.last, self.memory = held, memory
-        return True
-
-    def _written(self, given: list[Any]) -> set[int] | None:
-        """Returns where what the graph writes is; None: some of it is also another argument."""
-        program = self.form.program
-        states = [given[k] for k in program.states if given[k].numel()]
-        memory = {_storage(t).data_ptr() for t in states}
-        if len(memory) != len(states) or any(_storage(given[k]).data_ptr() in memory for k in program.params):
-            return None
-        return memory
-
-    def _sizes_match(self, given: list[Any]) -> bool:
-        if not all(type(given[k]) is int for k in self.numbers):
-            return False
-        values = {name: given[a] if dim < 0 else given[a].shape[dim] for name, (a, dim) in self.form.symbols.items()}
-        return (all(condition(values) for condition in self.conditions)
-                and all(tuple(given[k].shape) == shape(values) and _strides_match(given[k], stride(values))
-                        for k, shape, stride in self.varying))
-
-    def run(self, given: list[Any], roots: dict[str, Any]) -> Any:
-        """Makes the call, with arguments that `match` returned."""
-        with torch.no_grad():
-            outputs = self.runner(given)
-        leaves = []
-        for kind, what in self.form.leaves:
-            if kind == "output":
-                leaves.append(outputs[what])
-            elif kind == "argument":
-                leaves.append(given[what])
-            else:
-                leaves.append(walk(roots, what) if kind == "path" else what)
-        return pytree.tree_unflatten(leaves, self.structure)
-
-
-def _strides_match(tensor: torch.Tensor, expected: Sequence[Any]) -> bool:
-    """Returns whether strides are as expected; those of dimensions with at most one row do not count."""
-    stride = tensor.stride()
-    return stride == expected or all(a == b or n <= 1 for a, b, n in zip(stride, expected, tensor.shape, strict=True))
-
-
-def _untupled(value: Any) -> Any:
-    return [_untupled(part) for part in value] if isinstance(value, (list, tuple)) else value
-

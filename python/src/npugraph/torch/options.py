@@ -46,6 +46,7 @@ class Options:
     resident_states: bool = False  # changed inputs stay on the device until `pull` fetches them
     weights_dir: str | None = None  # a folder that the daemon reads too: equal weights are in memory once
     fallback: str = "warn"  # what cannot be captured runs in PyTorch: warn | silent | error
+    frozen_model: bool = False  # of cache_compile: the model and what its code reads stay as they are at a form's first call
     gears: tuple[int, ...] = ()  # sizes that dynamic dimensions are rounded up to
 
     @property
@@ -104,7 +105,7 @@ def _daemon_value(name: str, value: Any) -> object:
 def _check_own(options: Options) -> None:
     if options.fallback not in ("warn", "silent", "error"):
         raise ValueError(f"option fallback is {options.fallback!r}; allowed are warn, silent, error")
-    for name in ("reconnect", "resident_states"):
+    for name in ("reconnect", "resident_states", "frozen_model"):
         if not isinstance(getattr(options, name), bool):
             raise TypeError(f"option {name} is {getattr(options, name)!r}; allowed are True and False")
     gears = tuple(options.gears)
