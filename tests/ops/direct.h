@@ -4,8 +4,12 @@
 
 /*
  * Runs a plan's kernel calls without an executable: in memory of the test, with any number of parts, one part after the
- * other. All memory starts as bytes 0xff (NaN, or -1), and the ends of the pool are guarded.
+ * other. All memory starts as bytes 0xff (NaN, or -1). The ends of the pool are guarded by patterns; parameters and states
+ * end, but for their alignment, where a page begins that cannot be touched.
  */
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "devices/host/kernels/kernel.h"
 #include "tests/ops/device_run.h"
 
@@ -21,6 +25,31 @@ struct direct {
     char *bound[64];
     uint32_t n_bound;
 };
+
+RUN size_t direct_pages(uint64_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    return ((size_t)bytes + page - 1) / page * page;
+}
+
+/* Returns memory with a page behind it that cannot be touched. Free it with direct_unguard and the same size. */
+RUN char *direct_guarded(uint64_t bytes)
+{
+    size_t pages = direct_pages(bytes), page = direct_pages(1);
+    char *map = mmap(NULL, pages + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (map == MAP_FAILED || mprotect(map + pages, page, PROT_NONE) != 0)
+        abort();
+    return map + pages - ((bytes + 63) & ~(uint64_t)63);
+}
+
+RUN void direct_unguard(char *at, uint64_t bytes)
+{
+    size_t pages = direct_pages(bytes);
+
+    munmap(at + ((bytes + 63) & ~(uint64_t)63) - pages, pages + direct_pages(1));
+}
 
 RUN char *direct_address(const struct direct *d, uint32_t tensor)
 {
@@ -71,7 +100,7 @@ RUN void direct_open(struct direct *d, const struct ngd_plan *plan, ngd_isa_t is
     d->pool = d->memory + DIRECT_GUARD;
     d->n_bound = plan->graph->n_params + plan->graph->n_states;
     for (uint32_t i = 0; i < d->n_bound; i++) {
-        d->bound[i] = ngd_aligned_alloc(64, (plan->bound[i].bytes + 127) & ~(uint64_t)63);
+        d->bound[i] = direct_guarded(plan->bound[i].bytes);
         memset(d->bound[i], 0xff, plan->bound[i].bytes);
     }
     d->calls = NGD_NEW_N(struct ngd_host_call, plan->n_calls + 1);
@@ -83,7 +112,7 @@ RUN void direct_open(struct direct *d, const struct ngd_plan *plan, ngd_isa_t is
 RUN void direct_close(struct direct *d)
 {
     for (uint32_t i = 0; i < d->n_bound; i++)
-        ngd_free(d->bound[i]);
+        direct_unguard(d->bound[i], d->plan->bound[i].bytes);
     ngd_free(d->memory);
     ngd_free(d->calls);
     ngd_free(d->serial);
