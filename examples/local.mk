@@ -9,7 +9,7 @@ examples_worker_LDADD = libnpugraph-hf.la libnpugraph.la
 examples_worker_kit_c_worker_SOURCES = examples/worker-kit/c/worker.c examples/worker-kit/c/metrics.c examples/worker-kit/c/metrics.h
 examples_worker_kit_c_worker_LDADD = libnpugraph.la $(JANSSON_LIBS)
 
-EXTRA_DIST += examples/model examples/container examples/monitoring examples/train_model.py examples/speculate.py examples/worker.py \
+EXTRA_DIST += examples/model examples/monitoring examples/train_model.py examples/speculate.py examples/worker.py \
 	examples/compile.py examples/compile.ipynb examples/worker-kit/README.md examples/worker-kit/python/worker.py \
 	examples/worker-kit/go/generate.sh examples/worker-kit/go/go.mod examples/worker-kit/go/go.sum \
 	examples/worker-kit/go/metrics.go examples/worker-kit/go/worker.go \

@@ -29,7 +29,8 @@ EXTRA_DIST += tests/emulate/immintrin.h tests/emulate/tiles.h
 EXTRA_DIST += tests/environment.sh tests/lsan.supp tests/tsan.supp
 
 # What is installed, where it is installed; `make distcheck` runs it too.
-EXTRA_DIST += tests/install/installed.sh tests/install/service.sh tests/install/namespaces.sh tests/install/debian.sh
+EXTRA_DIST += tests/install/installed.sh tests/install/service.sh tests/install/namespaces.sh tests/install/debian.sh \
+	tests/install/container.sh
 TESTS += tests/install/service.sh
 installcheck-local:
 	bindir='$(bindir)' sbindir='$(sbindir)' libdir='$(libdir)' mandir='$(mandir)' bashcompletiondir='$(bashcompletiondir)' \

@@ -15,6 +15,7 @@ NGD_META_TESTS = \
 	tests/meta/manual.sh \
 	tests/meta/monitoring.py \
 	tests/meta/names.py \
+	tests/meta/packaging.py \
 	tests/meta/prose.py \
 	tests/meta/python.py \
 	tests/meta/shell_scripts.sh \

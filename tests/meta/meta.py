@@ -8,7 +8,7 @@ TOP = os.path.abspath(os.environ.get("top_srcdir") or os.path.join(os.path.dirna
 BUILD = os.path.abspath(os.environ.get("top_builddir") or TOP)
 FOLDERS = ["base", "graphs", "devices", "scheduler", "proto", "daemon", "client"]
 # Included in checks that hold for every file of the project.
-OTHERS = ["tests", "bench", "examples", "scripts", "systemd", "m4", "man", "python", "docs", ".ci", ".github"]
+OTHERS = ["tests", "bench", "examples", "scripts", "systemd", "packaging", "m4", "man", "python", "docs", ".ci", ".github"]
 GENERATED = re.compile(r"(\.pb-c\.[ch]|proto/descriptors\.c|m4/libtool\.m4|m4/lt[a-z~]*\.m4)$")
 
 
