@@ -29,6 +29,10 @@ chart = meta.read(f"{CHART}/templates/daemonset.yaml")
 report.check("pods_run_as_the_user_of_the_image",
              sorted({n for n in re.findall(r"(?:runAsUser|runAsGroup|fsGroup): (\d+)", chart) + re.findall(r"-[og] (\d+)", chart)} - {uid, "0"}))
 
+rows = set(re.findall(r'^    "(\w+)": \(', meta.read("scripts/sbom.py"), re.M))
+report.check("the_bill_of_materials_knows_each_library_of_configure",
+             sorted(set(re.findall(r"PKG_CHECK_MODULES\(\[(\w+)\]", "".join(meta.read(p) for p in meta.files(["m4"], ".m4")))) - rows))
+
 try:
     import yaml
 except ImportError:
