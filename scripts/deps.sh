@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Installs the Debian packages that are missing: scripts/deps.sh [build] [test] [ci] [cross] [python] [package] [container]
+# Installs the Debian packages that are missing: scripts/deps.sh [build] [test] [ci] [cross] [python] [package] [container] [rpm]
 # Says what it installs, and nothing when all is there.
 set -eu
 
@@ -24,8 +24,9 @@ cross=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static)
 python=(python3-venv)
 # (package) Debian packages, their check, and a bare system to install them in.
 package=(git dpkg-dev debhelper lintian debootstrap)
-# (container) an image and its test.
+# (container) an image and its test. (rpm) RPM packages, and their check.
 container=(podman crun debootstrap)
+rpm=(git rpm rpmlint)
 
 wanted=()
 for group in "${@:-build}"; do
@@ -37,8 +38,9 @@ for group in "${@:-build}"; do
     python) wanted+=("${python[@]}") ;;
     package) wanted+=("${package[@]}") ;;
     container) wanted+=("${container[@]}") ;;
+    rpm) wanted+=("${rpm[@]}") ;;
     *)
-        echo "deps.sh: unknown group $group; allowed: build, test, ci, cross, python, package, container" >&2
+        echo "deps.sh: unknown group $group; allowed: build, test, ci, cross, python, package, container, rpm" >&2
         exit 2
         ;;
     esac

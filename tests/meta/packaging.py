@@ -19,6 +19,8 @@ claimed = {
     f"{CHART}/Chart.yaml, appVersion": re.search(r"^appVersion: (\S+)", meta.read(f"{CHART}/Chart.yaml"), re.M)[1],
     f"{PLAIN}, image": re.search(r'image: "npugraphd:([^"]+)"', meta.read(PLAIN))[1],
 }
+if os.path.exists(os.path.join(meta.TOP, "packaging/rpm/npugraphd.spec")):
+    claimed["packaging/rpm/npugraphd.spec"] = re.search(r"^Version: +(\S+)", meta.read("packaging/rpm/npugraphd.spec"), re.M)[1]
 if os.path.exists(os.path.join(meta.TOP, "debian/changelog")):  # not distributed
     claimed["debian/changelog"] = re.match(r"npugraphd \(([^)]+)\)", meta.read("debian/changelog"))[1]
 report.check("packages_have_the_version_of_configure", [f"{what}: {has}, not {version}" for what, has in claimed.items() if has != version])

@@ -6,7 +6,7 @@ if ! command -v shellcheck >/dev/null; then
     echo "skip - shell_scripts_pass_shellcheck: shellcheck is not installed"
     exit 77
 fi
-scripts=(check quickstart .ci/run tests/environment.sh scripts/check-packaging scripts/package-deb scripts/release)
+scripts=(check quickstart .ci/run tests/environment.sh scripts/check-packaging scripts/package-deb scripts/package-rpm scripts/release)
 while IFS= read -r path; do
     scripts+=("$path")
 done < <(find scripts tests examples client -name '*.sh' -o -name '*.bash' | sort)
