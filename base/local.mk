@@ -23,7 +23,7 @@ libngdbase_la_SOURCES = \
 	base/mem_stats.c base/mem_stats.h \
 	base/pages.c base/pages.h \
 	base/path.c base/path.h \
-	base/metrics.c base/metrics.h \
+	base/exemplar.h base/metrics.c base/metrics.h \
 	base/nearest.c base/nearest.h \
 	base/npy.c base/npy.h \
 	base/read_at.c base/read_at.h \

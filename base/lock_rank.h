@@ -56,6 +56,7 @@ typedef enum ngd_lock_rank {
     NGD_RANK_JOBS,          /* daemon: queue of a job pool */
     NGD_RANK_REACTOR,       /* daemon: posted messages */
     NGD_RANK_AUDIT,         /* daemon: lines that wait for the audit log */
+    NGD_RANK_TRACE,         /* daemon: records of traced calls that wait to be sent */
     NGD_RANK_RECORDER,      /* scheduler: ring of the flight recorder */
     NGD_RANK_TIMELINE,      /* scheduler: ring of the timeline */
     NGD_RANK_STORE_OWNERS,  /* graphs: how much of the store each owner has */

@@ -11,12 +11,14 @@
  * histogram, so _count is computed from the buckets that were printed.
  */
 #include "base/metrics.h"
+#include "base/exemplar.h"
 #include "base/lock.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #define PREFIX          "npugraphd_"
 #define LABEL_MAX_BYTES 160 /* an identity is shorter, so two identities never get the same label */
@@ -38,6 +40,11 @@ enum kind { KIND_COUNTER, KIND_TIME_COUNTER, KIND_GAUGE, KIND_HISTOGRAM };
 struct histogram {
     _Atomic uint64_t bucket[N_BOUNDS + 1]; /* not cumulative; the last is above all bounds */
     _Atomic uint64_t sum_ns;
+};
+
+struct exemplar {
+    uint8_t trace[NGD_EXEMPLAR_TRACE];
+    ngd_nsec_t value, at; /* at: Unix time; 0: there is none */
 };
 
 struct ngd_metric_row {
@@ -65,6 +72,7 @@ static struct ngd_mutex lock = NGD_MUTEX_INITIALIZER(NGD_RANK_METRICS);
 static struct {
     struct ngd_metric_row base;
     struct histogram hist;
+    struct exemplar exemplars[N_BOUNDS + 1] NGD_GUARDED_BY(lock);
     struct ngd_metric_row *rows NGD_GUARDED_BY(lock); /* in the order in which they were made */
     unsigned n_rows NGD_GUARDED_BY(lock);
     bool other_used; /* the row "other" of a labelled family is shown */
@@ -87,12 +95,10 @@ static bool owned(ngd_metric_t m)
     return families[m].label[label_len(m)] != '\0' || strcmp(families[m].label, IDENTITY) == 0;
 }
 
-static void hist_observe(struct histogram *h, ngd_nsec_t t)
+static size_t histogram_bucket(ngd_nsec_t t)
 {
     size_t lo = 0, hi = N_BOUNDS;
 
-    if (t < 0)
-        t = 0;
     while (lo < hi) {
         size_t mid = (lo + hi) / 2;
 
@@ -101,7 +107,14 @@ static void hist_observe(struct histogram *h, ngd_nsec_t t)
         else
             lo = mid + 1;
     }
-    atomic_fetch_add_explicit(&h->bucket[lo], 1, memory_order_relaxed);
+    return lo;
+}
+
+static void hist_observe(struct histogram *h, ngd_nsec_t t)
+{
+    if (t < 0)
+        t = 0;
+    atomic_fetch_add_explicit(&h->bucket[histogram_bucket(t)], 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&h->sum_ns, (uint64_t)t, memory_order_relaxed);
 }
 
@@ -137,6 +150,19 @@ void ngd_metric_dec(ngd_metric_t m)
 void ngd_metric_observe(ngd_metric_t m, ngd_nsec_t t)
 {
     hist_observe(&state[m].hist, t);
+}
+
+void ngd_metric_exemplar(ngd_metric_t m, ngd_nsec_t t, const uint8_t trace[NGD_EXEMPLAR_TRACE])
+{
+    struct exemplar e = {.value = t < 0 ? 0 : t};
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    e.at = (ngd_nsec_t)now.tv_sec * NGD_SEC + now.tv_nsec;
+    memcpy(e.trace, trace, sizeof(e.trace));
+    ngd_mutex_lock(&lock);
+    state[m].exemplars[histogram_bucket(e.value)] = e;
+    ngd_mutex_unlock(&lock);
 }
 
 static uint64_t row_value(const struct ngd_metric_row *row)
@@ -318,7 +344,30 @@ static void put_series(struct ngd_strbuf *sb, ngd_metric_t m, const char *suffix
     ngd_strbuf_putc(sb, ' ');
 }
 
-static void put_histogram(struct ngd_strbuf *sb, ngd_metric_t m)
+static void put_seconds(struct ngd_strbuf *sb, ngd_nsec_t t)
+{
+    ngd_strbuf_printf(sb, "%lld.%09lld", (long long)(t / NGD_SEC), (long long)(t % NGD_SEC));
+}
+
+static void put_exemplar(struct ngd_strbuf *sb, ngd_metric_t m, size_t bucket)
+{
+    struct exemplar e;
+
+    ngd_mutex_lock(&lock);
+    e = state[m].exemplars[bucket];
+    ngd_mutex_unlock(&lock);
+    if (!e.at)
+        return;
+    ngd_strbuf_append(sb, " # {trace_id=\"");
+    for (size_t i = 0; i < sizeof(e.trace); i++)
+        ngd_strbuf_printf(sb, "%02x", e.trace[i]);
+    ngd_strbuf_append(sb, "\"} ");
+    put_seconds(sb, e.value);
+    ngd_strbuf_putc(sb, ' ');
+    put_seconds(sb, e.at);
+}
+
+static void put_histogram(struct ngd_strbuf *sb, ngd_metric_t m, bool open)
 {
     const struct histogram *h = &state[m].hist;
     uint64_t sum = atomic_load_explicit(&h->sum_ns, memory_order_relaxed), total = 0;
@@ -331,7 +380,10 @@ static void put_histogram(struct ngd_strbuf *sb, ngd_metric_t m)
         else
             snprintf(le, sizeof(le), "+Inf");
         put_series(sb, m, "_bucket", NULL, le);
-        ngd_strbuf_printf(sb, "%llu\n", (unsigned long long)total);
+        ngd_strbuf_printf(sb, "%llu", (unsigned long long)total);
+        if (open)
+            put_exemplar(sb, m, i);
+        ngd_strbuf_putc(sb, '\n');
     }
     put_series(sb, m, "_sum", NULL, NULL);
     ngd_strbuf_printf(sb, "%llu.%09llu\n", (unsigned long long)(sum / NGD_SEC), (unsigned long long)(sum % NGD_SEC));
@@ -345,8 +397,7 @@ static void put_value(struct ngd_strbuf *sb, ngd_metric_t m, const struct ngd_me
 
     switch (families[m].kind) {
     case KIND_HISTOGRAM:
-        put_histogram(sb, m);
-        break;
+        break; /* put_metric_family */
     case KIND_GAUGE:
         put_series(sb, m, "", row, NULL);
         ngd_strbuf_printf(sb, "%lld\n", (long long)v);
@@ -388,7 +439,17 @@ static void put_metric_rows(struct ngd_strbuf *sb, ngd_metric_t m, const struct 
     ngd_mutex_unlock(&lock);
 }
 
-static void put_metric_family(struct ngd_strbuf *sb, ngd_metric_t m, const struct ngd_metric_view *view)
+/* Returns the length of the family's name in its own lines: in OpenMetrics, a counter's has no suffix. */
+static int family_name_len(ngd_metric_t m, bool open)
+{
+    const size_t n = strlen(families[m].name), suffix = strlen("_total");
+
+    if (open && n > suffix && strcmp(families[m].name + n - suffix, "_total") == 0)
+        return (int)(n - suffix);
+    return (int)n;
+}
+
+static void put_metric_family(struct ngd_strbuf *sb, ngd_metric_t m, const struct ngd_metric_view *view, bool open)
 {
     static const char *const kinds[] = {
         [KIND_COUNTER] = "counter",
@@ -397,10 +458,14 @@ static void put_metric_family(struct ngd_strbuf *sb, ngd_metric_t m, const struc
         [KIND_HISTOGRAM] = "histogram",
     };
 
-    ngd_strbuf_printf(sb, "# HELP " PREFIX "%s ", families[m].name);
-    put_escaped_label(sb, families[m].help, false);
-    ngd_strbuf_printf(sb, "\n# TYPE " PREFIX "%s %s\n", families[m].name, kinds[families[m].kind]);
-    if (labelled(m))
+    const int n = family_name_len(m, open);
+
+    ngd_strbuf_printf(sb, "# HELP " PREFIX "%.*s ", n, families[m].name);
+    put_escaped_label(sb, families[m].help, open);
+    ngd_strbuf_printf(sb, "\n# TYPE " PREFIX "%.*s %s\n", n, families[m].name, kinds[families[m].kind]);
+    if (families[m].kind == KIND_HISTOGRAM)
+        put_histogram(sb, m, open);
+    else if (labelled(m))
         put_metric_rows(sb, m, view);
     else
         put_value(sb, m, NULL, (int64_t)row_value(&state[m].base));
@@ -411,7 +476,15 @@ void ngd_metrics_render(struct ngd_strbuf *sb, const struct ngd_metric_view *vie
     static const struct ngd_metric_view all = {.all = true};
 
     for (int m = 0; m < NGD_M_MAX; m++)
-        put_metric_family(sb, (ngd_metric_t)m, view ? view : &all);
+        put_metric_family(sb, (ngd_metric_t)m, view ? view : &all, false);
+}
+
+void ngd_metrics_render_open(struct ngd_strbuf *sb, const struct ngd_metric_view *view)
+{
+    static const struct ngd_metric_view all = {.all = true};
+
+    for (int m = 0; m < NGD_M_MAX; m++)
+        put_metric_family(sb, (ngd_metric_t)m, view ? view : &all, true);
 }
 
 void ngd_metric_buckets(ngd_metric_t m, uint64_t count_p[NGD_METRIC_BUCKETS])

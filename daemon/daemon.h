@@ -49,6 +49,7 @@ struct ngd_stats_history;
 struct ngd_stats_http;
 struct ngd_store;
 struct ngd_tokens;
+struct ngd_tracer;
 struct ngd_stop_guard;
 struct ngd_watchdog;
 
@@ -77,6 +78,7 @@ struct ngd_daemon {
     struct ngd_gift *gift;         /* of the daemon that is replaced, until this one serves; NULL: none */
     struct ngd_locks *locks;
     struct ngd_audit *audit; /* NULL: no log */
+    struct ngd_tracer *tracer;
     struct ngd_device **devices;
     size_t n_devices;
     struct ngd_refused_device *refused; /* device_list.h: those that did not open */

@@ -8,7 +8,7 @@
 
 /* The contents of a head. Each text is in the head and ends with NUL; NULL: not given. */
 struct fields {
-    const char *method, *target, *host, *origin;
+    const char *method, *target, *host, *origin, *accept;
     bool host_optional; /* HTTP/1.0 */
     bool body, twice;   /* body: the request has one; twice: Host or Origin was given twice */
 };
@@ -128,6 +128,8 @@ static bool read_field(char *line, struct fields *f)
         take_header_once(&f->host, value, &f->twice);
     else if (strcasecmp(line, "Origin") == 0)
         take_header_once(&f->origin, value, &f->twice);
+    else if (strcasecmp(line, "Accept") == 0)
+        f->accept = f->accept ? "" : value;
     else if (strcasecmp(line, "Transfer-Encoding") == 0)
         f->body = true;
     else if (strcasecmp(line, "Content-Length") == 0)
@@ -206,7 +208,8 @@ int ngd_http_request_read(char *head, size_t n, const struct ngd_http_hosts *hos
     query = cut_target(head, &f);
     status = check_host(&f, hosts, &path, why_p);
     if (status == 200)
-        *request_p = (struct ngd_http_request){.path = path, .query = query, .head = strcmp(f.method, "HEAD") == 0};
+        *request_p = (struct ngd_http_request){
+            .path = path, .query = query, .accept = f.accept ? f.accept : "", .head = strcmp(f.method, "HEAD") == 0};
     return status;
 }
 

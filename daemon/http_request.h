@@ -22,9 +22,10 @@ struct ngd_http_hosts {
 };
 
 struct ngd_http_request {
-    const char *path;  /* points into the head; without scheme, host and query; begins with "/" */
-    const char *query; /* points into the head; what is between "?" and "#"; "" if there is none */
-    bool head;         /* HEAD: the answer has no body */
+    const char *path;   /* points into the head; without scheme, host and query; begins with "/" */
+    const char *query;  /* points into the head; what is between "?" and "#"; "" if there is none */
+    const char *accept; /* points into the head; "" if it is not given, or more than once */
+    bool head;          /* HEAD: the answer has no body */
 };
 
 /*

@@ -50,6 +50,7 @@ struct ngd_identity {
     _Atomic uint64_t withdrawn; /* calls that their client took back, and that the daemon still has */
     struct ngd_identity_payer payers[NGD_QUOTA_KINDS];
     struct ngd_answer_pool answers;
+    _Atomic int64_t trace_rate;                     /* of its spans: trace/trace.h */
     ngd_nsec_t frame_buckets[NGD_IDENTITY_BUCKETS]; /* the front's thread */
 };
 

@@ -2,6 +2,7 @@
 #
 # One library for each folder, in the order of floors; each may use those before it (tests/meta/floors.py):
 #
+#   libngdtrace.la     which calls are traced, and the way of their spans to a collector
 #   libngddaemon.la    the parts that the others share: sessions, identities, peers, models, jobs, ...
 #   libngdfront.la     clients' connections, before gRPC
 #   libngdrpc.la       the gRPC server and its calls
@@ -10,7 +11,21 @@
 #   libngdhandover.la  from one daemon to the next
 #
 # All but startup.c and main.c is in libraries, so that unit tests can link parts that need no gRPC server.
-noinst_LTLIBRARIES += libngddaemon.la libngdfront.la libngdrpc.la libngdcontrol.la libngdhandlers.la libngdhandover.la
+noinst_LTLIBRARIES += libngdtrace.la libngddaemon.la libngdfront.la libngdrpc.la libngdcontrol.la libngdhandlers.la libngdhandover.la
+libngdtrace_la_SOURCES = \
+	daemon/trace/context.c \
+	daemon/trace/context.h \
+	daemon/trace/export.c \
+	daemon/trace/export.h \
+	daemon/trace/otlp.c \
+	daemon/trace/otlp.h \
+	daemon/trace/parts.def \
+	daemon/trace/post.c \
+	daemon/trace/post.h \
+	daemon/trace/record.c \
+	daemon/trace/record.h \
+	daemon/trace/trace.c \
+	daemon/trace/trace.h
 libngddaemon_la_SOURCES = \
 	daemon/access.c \
 	daemon/access.h \
@@ -121,6 +136,8 @@ libngdfront_la_SOURCES = \
 libngdrpc_la_SOURCES = \
 	daemon/rpc/call_job.c \
 	daemon/rpc/call_job.h \
+	daemon/rpc/call_trace.c \
+	daemon/rpc/call_trace.h \
 	daemon/rpc/repeat.c \
 	daemon/rpc/ring.c \
 	daemon/rpc/ring.h \
@@ -142,6 +159,8 @@ libngdrpc_la_SOURCES = \
 	daemon/rpc/rpc_server.c \
 	daemon/rpc/rpc_server.h \
 	daemon/rpc/rpc_state.h \
+	daemon/rpc/rpc_trace.c \
+	daemon/rpc/rpc_trace.h \
 	daemon/rpc/rpc_who.c \
 	daemon/rpc/rpc_who.h \
 	daemon/rpc/turn.c \
@@ -228,8 +247,12 @@ libngdhandlers_la_SOURCES = \
 	daemon/handlers/replay_read.h \
 	daemon/handlers/replay_shared.c \
 	daemon/handlers/replay_shared.h \
+	daemon/handlers/replay_trace.c \
+	daemon/handlers/replay_trace.h \
 	daemon/handlers/replay_types.c \
 	daemon/handlers/replay_types.h \
+	daemon/handlers/sequence_trace.c \
+	daemon/handlers/sequence_trace.h \
 	daemon/handlers/sequences.c \
 	daemon/handlers/sequences.h \
 	daemon/handlers/sessions.c \
@@ -248,7 +271,7 @@ libngdhandover_la_SOURCES = \
 	daemon/handover/restore.h \
 	daemon/handover/take.c
 NGD_DAEMON_LIBS = libngdhandover.la libngdhandlers.la libngdcontrol.la libngdrpc.la libngdfront.la libngddaemon.la \
-	$(NGD_SCHEDULER_LIBS) $(NGD_PROTO_LIBS) $(GRPC_LIBS) $(LIBEVENT_LIBS) $(SSL_LIBS) $(JANSSON_LIBS) $(SYSTEMD_LIBS)
+	libngdtrace.la $(NGD_SCHEDULER_LIBS) $(NGD_PROTO_LIBS) $(GRPC_LIBS) $(LIBEVENT_LIBS) $(SSL_LIBS) $(JANSSON_LIBS) $(SYSTEMD_LIBS)
 
 sbin_PROGRAMS += npugraphd
 npugraphd_SOURCES = daemon/main.c daemon/startup.c daemon/startup.h

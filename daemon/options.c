@@ -3,6 +3,7 @@
  * names are all made from the table. */
 #include "daemon/options.h"
 #include "daemon/roles.h"
+#include "daemon/trace/trace.h"
 #include "base/log.h"
 #include "scheduler/lineup/policy.h"
 #include <stddef.h>
@@ -283,6 +284,18 @@ const struct ngd_config_option ngd_options_table[] = {
      RESTART},
     {"audit-log-max", NGD_CONFIG_SIZE, AT(audit_log_max), "64M", 0, INT64_C(1) << 50, NULL,
      "Size beyond which audit-log is renamed to FILE.1, which is replaced, and begun again. 0: no limit.", RESTART},
+    {"trace-endpoint", NGD_CONFIG_STRING, AT(trace_endpoint), "", 0, 0, NULL,
+     "Collector that gets traces by OTLP over HTTP, in JSON: http://HOST:PORT/v1/traces, or unix:PATH for a Unix "
+     "socket. The spans name identities, graphs and models; nothing of prompts, tokens or tensors' contents is in "
+     "them. "
+     "Empty: nothing is traced.",
+     RELOAD},
+    {"trace-sample", NGD_CONFIG_STRING, AT(trace_sample), "0.01", 0, 0, NULL,
+     "Part of the calls without a trace context that is traced, from 0 to 1. A call with a trace context is traced if "
+     "its client sampled it.",
+     RELOAD},
+    COUNT("trace-limit", trace_limit, "1000", 1, 1000000,
+          "Spans a second that one identity may have recorded; more are dropped and counted.", RELOAD),
     {"log-level", NGD_CONFIG_ENUM, AT(log_level), "info", 0, 0, "error warning notice info debug",
      "Lowest severity that is logged.", RELOAD},
     NGD_CONFIG_END(AT(sources)),
@@ -444,6 +457,22 @@ static ngd_status_t check_static(const struct ngd_options *options, struct ngd_d
     return NGD_OK;
 }
 
+static ngd_status_t check_trace(const struct ngd_options *options, struct ngd_diag *diag)
+{
+    struct ngd_trace_endpoint endpoint;
+    double sample;
+
+    if (*options->trace_endpoint && !ngd_trace_endpoint_parse(options->trace_endpoint, &endpoint))
+        return ngd_diag_set(diag, NGD_ERR_CONFIG,
+                            "trace-endpoint: \"%.160s\"; allowed: http://HOST:PORT/PATH, unix:/PATH of a socket, or "
+                            "nothing. For HTTPS, run a collector on this machine that sends on",
+                            options->trace_endpoint);
+    if (!ngd_trace_sample_parse(options->trace_sample, &sample))
+        return ngd_diag_set(diag, NGD_ERR_CONFIG, "trace-sample: \"%.160s\" is not a number from 0 to 1, such as 0.01",
+                            options->trace_sample);
+    return NGD_OK;
+}
+
 static ngd_status_t check_daemon_options(struct ngd_options *options, struct ngd_diag *diag)
 {
     ngd_status_t status = check_socket_mode(options, diag);
@@ -456,6 +485,8 @@ static ngd_status_t check_daemon_options(struct ngd_options *options, struct ngd
         status = check_groups(options, diag);
     if (status == NGD_OK)
         status = check_static(options, diag);
+    if (status == NGD_OK)
+        status = check_trace(options, diag);
     if (status == NGD_OK)
         status = ngd_roles_check(&options->role, &options->admin_identities, diag);
     return status == NGD_OK ? check_tls(options, diag) : status;

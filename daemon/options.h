@@ -72,6 +72,8 @@ struct ngd_options {
     bool oip_shared_memory;
     char *token_file, *audit_log;
     uint64_t audit_log_max;
+    char *trace_endpoint, *trace_sample;
+    int64_t trace_limit;
     struct ngd_config_list admin_identities;
     struct ngd_config_list may_publish, role;
     int default_role;             /* index into none, viewer, user: an ngd_role_t */

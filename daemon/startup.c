@@ -39,6 +39,7 @@
 #include "daemon/session.h"
 #include "daemon/shm_regions.h"
 #include "daemon/tokens.h"
+#include "daemon/trace/trace.h"
 #include "graphs/store.h"
 #include "proto/descriptors.h"
 #include "scheduler/run/sched.h"
@@ -86,6 +87,24 @@ static void stop_audit(struct ngd_daemon *d)
 {
     ngd_audit_destroy(d->audit);
     d->audit = NULL;
+}
+
+static ngd_status_t start_traces(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    struct ngd_trace_params params;
+    ngd_status_t status = ngd_tracer_create(&d->tracer, diag);
+
+    if (status != NGD_OK)
+        return status;
+    ngd_settings_trace(&d->options, &params);
+    status = ngd_tracer_set(d->tracer, &params);
+    return status == NGD_OK ? NGD_OK : ngd_diag_set(diag, status, "traces cannot be sent");
+}
+
+static void stop_traces(struct ngd_daemon *d)
+{
+    ngd_tracer_destroy(d->tracer);
+    d->tracer = NULL;
 }
 
 static ngd_status_t start_locks(struct ngd_daemon *d, struct ngd_diag *diag)
@@ -629,6 +648,7 @@ static const struct part parts[] = {
     {"handover", ngd_handover_take, ngd_handover_destroy},
     {"locks", start_locks, stop_locks},
     {"audit log", start_audit, stop_audit},
+    {"traces", start_traces, stop_traces},
     {"tokens", start_tokens, stop_tokens},
     {"identities", start_identities, stop_identities},
     {"devices", ngd_device_list_start, ngd_device_list_stop},

@@ -25,7 +25,7 @@
 
 #define DEFAULT_ADDRESS "unix:/run/npugraphd/npugraphd.sock"
 #define MAX_PEM         (1 << 20)
-#define METADATA_MAX    3
+#define METADATA_MAX    5
 
 struct npugraph__channel {
     grpc_channel *grpc;
@@ -176,7 +176,7 @@ static void wait_for_event(struct npugraph__stream *st, int tag)
     }
 }
 
-/* Fills the metadata that calls carry. Returns their number. */
+/* Fills the metadata that calls carry. Returns their number. The caller drops them when their batch has started. */
 static size_t put_metadata(struct npugraph__channel *channel, grpc_metadata md[METADATA_MAX])
 {
     size_t n = 0;
@@ -192,7 +192,7 @@ static size_t put_metadata(struct npugraph__channel *channel, grpc_metadata md[M
         md[n].key = grpc_slice_from_static_string("authorization");
         md[n++].value = grpc_slice_from_static_string(channel->bearer);
     }
-    return n;
+    return n + npugraph__put_trace(md + n);
 }
 
 static grpc_op status_op(struct npugraph__stream *st)
@@ -220,7 +220,10 @@ static int stream_start(struct npugraph__channel *channel, struct npugraph__stre
     first[1].op = GRPC_OP_RECV_INITIAL_METADATA;
     first[1].data.recv_initial_metadata.recv_initial_metadata = &st->initial_md;
     rc = start_ops(st, &status, 1, EV_STATUS, err);
-    return rc != 0 ? rc : start_ops(st, first, 2, EV_INITIAL, err);
+    if (rc == 0)
+        rc = start_ops(st, first, 2, EV_INITIAL, err);
+    npugraph__drop_metadata(md, first[0].data.send_initial_metadata.count);
+    return rc;
 }
 
 static void stream_init(struct npugraph__stream *st, struct npugraph__channel *channel, const char *method,
@@ -545,6 +548,7 @@ static int start_followed_call(struct npugraph__followed *f, const ProtobufCMess
         rc = start_followed(f, first, 4, EV_INITIAL);
     if (rc == 0)
         rc = start_followed_recv(f);
+    npugraph__drop_metadata(md, first[0].data.send_initial_metadata.count);
     grpc_byte_buffer_destroy(out);
     return rc;
 }

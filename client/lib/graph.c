@@ -5,6 +5,7 @@
 #include "client/lib/ring.h"
 #include "client/lib/shared.h"
 #include "client/lib/timing.h"
+#include "client/lib/trace.h"
 #include "proto/npugraph.pb-c.h"
 
 #include <stdio.h>
@@ -425,6 +426,7 @@ int npugraph_replay_stream_run(struct npugraph_replay_stream *stream, const stru
 
     if (rc != 0)
         return rc;
+    m.req.trace_parent = npugraph__trace_field();
     rc = exchange_replay(stream, &m.req.base, &reply, err);
     replay_message_fini(&m);
     if (rc != 0)

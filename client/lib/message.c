@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/lib/message.h"
 #include "client/lib/error.h"
+#include "client/lib/trace.h"
 
 #include <grpc/byte_buffer.h>
 #include <grpc/byte_buffer_reader.h>
+#include <grpc/grpc.h>
 #include <grpc/slice.h>
 #include <grpc/status.h>
 
@@ -40,4 +42,26 @@ int npugraph__unpack(struct grpc_byte_buffer *buffer, const ProtobufCMessageDesc
         return npugraph__error(err, GRPC_STATUS_INTERNAL, "MALFORMED_MESSAGE", "the daemon's answer is not a valid %s",
                                type->name);
     return 0;
+}
+
+size_t npugraph__put_trace(struct grpc_metadata *md)
+{
+    const struct npugraph__trace *trace = npugraph__trace();
+    size_t n = 0;
+
+    if (trace == NULL)
+        return 0;
+    md[n].key = grpc_slice_from_static_string("traceparent");
+    md[n++].value = grpc_slice_from_copied_string(trace->parent);
+    if (trace->state[0] != '\0') {
+        md[n].key = grpc_slice_from_static_string("tracestate");
+        md[n++].value = grpc_slice_from_copied_string(trace->state);
+    }
+    return n;
+}
+
+void npugraph__drop_metadata(const struct grpc_metadata *md, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        grpc_slice_unref(md[i].value);
 }

@@ -75,6 +75,14 @@ NPUGRAPH_API bool npugraph_has_ring(struct npugraph_client *client);
 NPUGRAPH_API const char *npugraph_server_version(const struct npugraph_client *client);
 NPUGRAPH_API const char *npugraph_version(void);
 
+/*
+ * Sets the W3C trace context of the calls that this thread begins from now on, until it is set again; NULL: none, as at
+ * first. The daemon's spans of these calls, and of each message of a stream that the thread sends, are children of that
+ * span, if it is sampled and the daemon traces (trace-endpoint). traceparent: version 00. tracestate: may be NULL; at
+ * most 512 characters. INVALID_ARGUMENT: it is not well formed, and the thread has none.
+ */
+NPUGRAPH_API int npugraph_trace_context(const char *traceparent, const char *tracestate, struct npugraph_error *err);
+
 /* ---- devices ---------------------------------------------------------------------------------------------------- */
 
 struct npugraph_device {

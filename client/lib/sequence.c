@@ -6,6 +6,7 @@
 #include "client/lib/sampling.h"
 #include "client/lib/sequence.h"
 #include "client/lib/timing.h"
+#include "client/lib/trace.h"
 #include "proto/npugraph.pb-c.h"
 #include "proto/word.h"
 
@@ -284,6 +285,7 @@ int npugraph_sequence_step(struct npugraph_sequence *seq, const struct npugraph_
     req.priority = (Npugraph__V1__Priority)params->priority;
     req.timing = params->timing;
     req.allowed = put_mask(params->allowed, params->allowed_bytes);
+    req.trace_parent = npugraph__trace_field();
     rc = exchange(seq, &req, err);
     if (rc != 0)
         return rc;

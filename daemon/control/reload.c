@@ -105,6 +105,17 @@ static void commit_limits(struct ngd_daemon *d, bool take)
     ngd_log_set_level((ngd_log_level_t)o->log_level);
 }
 
+static void commit_trace(struct ngd_daemon *d, bool take)
+{
+    struct ngd_trace_params params;
+
+    if (!take)
+        return;
+    ngd_settings_trace(&d->options, &params);
+    if (ngd_tracer_set(d->tracer, &params) != NGD_OK)
+        ngd_error("trace", "nothing is traced: there is no memory or no thread for it");
+}
+
 /* In the order in which they are prepared: what is likeliest to fail is first. */
 static const struct reload_part reload_parts[] = {
     {prepare_tls, commit_tls},
@@ -113,6 +124,7 @@ static const struct reload_part reload_parts[] = {
     {prepare_listeners, commit_listeners},
     {NULL, commit_identities},
     {NULL, commit_limits},
+    {NULL, commit_trace},
 };
 #define N_RELOAD_PARTS (sizeof(reload_parts) / sizeof(reload_parts[0]))
 

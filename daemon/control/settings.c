@@ -75,6 +75,12 @@ void ngd_settings_front(const struct ngd_options *o, struct ngd_front_params *pa
     params->poll = o->guard_poll;
 }
 
+void ngd_settings_trace(const struct ngd_options *o, struct ngd_trace_params *params)
+{
+    *params = (struct ngd_trace_params){.endpoint = o->trace_endpoint, .limit = o->trace_limit};
+    (void)ngd_trace_sample_parse(o->trace_sample, &params->sample); /* checked with the options */
+}
+
 void ngd_settings_tls(const struct ngd_options *o, struct ngd_tls_params *params)
 {
     *params = (struct ngd_tls_params){.cert = o->tls_cert,

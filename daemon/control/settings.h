@@ -7,6 +7,7 @@
 #include "daemon/front/tls_context.h"
 #include "daemon/identity.h"
 #include "daemon/options.h"
+#include "daemon/trace/trace.h"
 #include "scheduler/run/sched.h"
 
 struct ngd_daemon;
@@ -17,6 +18,7 @@ void ngd_settings_fit_connections(struct ngd_options *o);
 void ngd_settings_identities(const struct ngd_daemon *d, struct ngd_identities_params *params);
 void ngd_settings_sched(const struct ngd_options *o, struct ngd_sched_params *params);
 void ngd_settings_front(const struct ngd_options *o, struct ngd_front_params *params);
+void ngd_settings_trace(const struct ngd_options *o, struct ngd_trace_params *params);
 void ngd_settings_tls(const struct ngd_options *o, struct ngd_tls_params *params);
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/mem_stats.h"
+#include "base/exemplar.h"
 #include "base/metrics.h"
 #include "daemon/daemon.h"
 #include "daemon/front/front.h"
@@ -98,6 +99,16 @@ void ngd_stats_prometheus(struct ngd_daemon *d, const struct ngd_stats_view *vie
     ngd_stats_gauges(d);
     ngd_metrics_render(sb, &rows);
     ngd_stats_telemetry_prometheus(d, sb);
+}
+
+void ngd_stats_open_metrics(struct ngd_daemon *d, const struct ngd_stats_view *view, struct ngd_strbuf *sb)
+{
+    const struct ngd_metric_view rows = {view->all, view->who ? view->who->name : NULL};
+
+    ngd_stats_gauges(d);
+    ngd_metrics_render_open(sb, &rows);
+    ngd_stats_telemetry_prometheus(d, sb); /* gauges alone, which look the same */
+    ngd_strbuf_append(sb, "# EOF\n");
 }
 
 /* ---- JSON ----------------------------------------------------------------------------------------------- */

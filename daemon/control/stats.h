@@ -26,7 +26,10 @@ void ngd_stats_started(struct ngd_daemon *d);
 /* Updates the gauges. */
 void ngd_stats_gauges(struct ngd_daemon *d);
 void ngd_stats_json(struct ngd_daemon *d, const struct ngd_stats_view *view, struct ngd_strbuf *sb);
+/* In the older text form. */
 void ngd_stats_prometheus(struct ngd_daemon *d, const struct ngd_stats_view *view, struct ngd_strbuf *sb);
+/* In the form of OpenMetrics, whose histograms have exemplars: traces of observations. */
+void ngd_stats_open_metrics(struct ngd_daemon *d, const struct ngd_stats_view *view, struct ngd_strbuf *sb);
 const char *ngd_state_name(const struct ngd_daemon *d); /* "serving" */
 
 #endif

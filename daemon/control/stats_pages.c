@@ -14,6 +14,7 @@
 
 #define MAX_AGE_LIMIT  60 /* seconds that a client of /stats.json may accept */
 #define EVENTS_DEFAULT 200
+#define OPEN_METRICS   "application/openmetrics-text"
 
 static const char page_html[] =
 #include "daemon/page/index_text.inc"
@@ -24,6 +25,7 @@ struct ngd_stats_pages {
     char page_headers[512];
     struct ngd_strbuf stats; /* the last /stats.json that was asked for with max_age */
     ngd_nsec_t stats_at;
+    const char *accept; /* of the request that is being answered */
     struct ngd_stats_view stats_view;
 };
 
@@ -117,7 +119,12 @@ static int on_metrics(struct ngd_stats_pages *pages, const char *query, struct n
     const struct ngd_stats_view view = anonymous_view(pages->daemon);
 
     (void)query;
-    ngd_stats_prometheus(pages->daemon, &view, &answer->body);
+    if (strcasestr(pages->accept, OPEN_METRICS)) {
+        answer->type = OPEN_METRICS "; version=1.0.0; charset=utf-8";
+        ngd_stats_open_metrics(pages->daemon, &view, &answer->body);
+    } else {
+        ngd_stats_prometheus(pages->daemon, &view, &answer->body);
+    }
     return 200;
 }
 
@@ -248,13 +255,16 @@ static const struct {
 
 int ngd_stats_pages_answer(void *ctx, const struct ngd_http_request *request, struct ngd_http_answer *answer)
 {
+    struct ngd_stats_pages *pages = ctx;
+
+    pages->accept = request->accept;
     for (size_t i = 0; i < sizeof(pages_table) / sizeof(pages_table[0]); i++) {
         if (strcmp(request->path, pages_table[i].path) != 0)
             continue;
         if (pages_table[i].parameters[0] && ngd_http_query_unknown(request->query, pages_table[i].parameters))
             return fail_page(answer, 400, "the query has a parameter that this page does not take");
         answer->type = pages_table[i].type;
-        return pages_table[i].fn(ctx, request->query, answer);
+        return pages_table[i].fn(pages, request->query, answer);
     }
     return fail_page(answer, 404,
                      "no such page; there are / /metrics /healthz /readyz /stats.json /history.json /graph.json "

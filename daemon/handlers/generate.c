@@ -8,8 +8,10 @@
 #include "daemon/handlers/logprobs.h"
 #include "daemon/handlers/methods.h"
 #include "daemon/handlers/priority.h"
+#include "daemon/handlers/sequence_trace.h"
 #include "daemon/handlers/sequences.h"
 #include "daemon/handlers/timing.h"
+#include "daemon/rpc/call_trace.h"
 #include "daemon/rpc/turn.h"
 #include "daemon/session.h"
 #include "proto/npugraph.pb-c.h"
@@ -30,7 +32,11 @@ struct generation {
     bool timed NGD_GUARDED_BY(lock);        /* the client wants the timing */
     ngd_status_t lost NGD_GUARDED_BY(lock); /* not OK: tokens could not be sent, and none is sent after them */
     struct ngd_split so_far NGD_GUARDED_BY(lock);
-    struct ngd_split split; /* used by the thread that calls back */
+    /* Used by the thread that calls back. */
+    struct ngd_split split;
+    struct ngd_trace_record *trace; /* taken from the call; NULL: it is not traced */
+    ngd_nsec_t first, last;         /* of a traced one: when its first and its last token came */
+    uint32_t tokens;
 };
 
 static ngd_status_t try_send(struct generation *g, Npugraph__V1__FinishReason finish) NGD_REQUIRES(g->lock)
@@ -66,12 +72,21 @@ static void send_waiting(struct generation *g, Npugraph__V1__FinishReason finish
     g->n_waiting = g->n_logprobs = 0;
 }
 
+static void note_token_time(struct generation *g)
+{
+    g->last = ngd_now();
+    if (g->tokens++ == 0)
+        g->first = g->last;
+}
+
 static void on_token(void *user, struct ngd_seq *seq, int32_t token, uint32_t position,
                      const struct ngd_logprobs *logprobs)
 {
     struct generation *g = user;
 
     (void)seq;
+    if (g->trace)
+        note_token_time(g);
     ngd_mutex_lock(&g->lock);
     g->waiting[g->n_waiting++] = token;
     g->position = position;
@@ -100,7 +115,6 @@ static void done(void *user, struct ngd_seq *seq, const char *finish, ngd_status
     struct generation *g = user;
     struct ngd_call *call = g->call;
 
-    (void)seq;
     ngd_mutex_lock(&g->lock);
     g->so_far = g->split;
     if (status == NGD_OK)
@@ -110,6 +124,10 @@ static void done(void *user, struct ngd_seq *seq, const char *finish, ngd_status
         diag = NULL;
     }
     ngd_mutex_unlock(&g->lock);
+    if (g->trace) {
+        ngd_generation_trace(g->trace, seq, g->first, g->last, g->tokens, &g->split);
+        ngd_call_trace_end(call, g->trace, status, diag && diag->text[0] ? diag->text : ngd_status_text(status));
+    }
     if (status == NGD_OK)
         ngd_call_finish(call);
     else
@@ -148,10 +166,16 @@ static ngd_status_t begin_generation(struct ngd_call *call, const void *msg, str
 {
     struct generation *g = call->state;
     struct ngd_generate_params params;
+    ngd_status_t status;
 
     read_params(msg, g->room, &params);
     params.split = &g->split;
-    return ngd_seq_generate(g->object->seq, &params, on_token, done, g, diag);
+    g->trace = ngd_call_trace_take(call);
+    ngd_trace_record_asked(g->trace);
+    status = ngd_seq_generate(g->object->seq, &params, on_token, done, g, diag);
+    if (status != NGD_OK)
+        call->trace = g->trace; /* no callback was or will be called */
+    return status;
 }
 
 static ngd_status_t start_generation(struct ngd_call *call, const Npugraph__V1__GenerateRequest *q,

@@ -10,6 +10,7 @@
 #include "daemon/patterns.h"
 #include "daemon/handlers/graphs.h"
 #include "daemon/handlers/methods.h"
+#include "daemon/handlers/replay_trace.h"
 #include "daemon/session.h"
 #include "graphs/plan_map.h"
 #include "proto/word.h"
@@ -241,6 +242,19 @@ static ngd_status_t fill_sizes(struct ngd_call *call, const struct ngd_binding *
     return NGD_OK;
 }
 
+/* info: NULL if the capture failed. */
+static void trace_capture(struct ngd_trace_record *record, const struct capture *c, const struct ngd_capture_info *info)
+{
+    const ngd_nsec_t now = ngd_now();
+
+    ngd_trace_record_name(record, "npugraph.graph", ngd_program_graph(ngd_binding_program(c->binding))->name);
+    if (!info || !info->duration)
+        return;
+    ngd_trace_record_part(record, NGD_TRACE_QUEUE, NGD_TRACE_TOP, record->asked, now - info->duration);
+    ngd_capture_trace(record, NGD_TRACE_TOP, now - info->duration, now, info->passes_time, info->plan_time);
+    ngd_trace_record_number(record, "npugraph.kernels", info->kernels);
+}
+
 static void answer_capture(void *user, ngd_status_t status, const struct ngd_capture_info *info,
                            const struct ngd_diag *diag)
 {
@@ -248,6 +262,8 @@ static void answer_capture(void *user, ngd_status_t status, const struct ngd_cap
     struct ngd_call *call = user;
     struct capture *c = call->state;
 
+    if (call->trace)
+        trace_capture(call->trace, c, status == NGD_OK ? info : NULL);
     if (status == NGD_OK)
         status = fill_sizes(call, c->binding, info->symbols, &reply);
     if (status != NGD_OK) {
@@ -313,6 +329,7 @@ static void capture_graph(struct ngd_call *call, const void *msg)
         if (status != NGD_OK)
             ngd_program_capture_refused(ngd_binding_program(c->binding), status, &diag);
     }
+    ngd_trace_record_asked(call->trace);
     if (status == NGD_OK)
         status = ngd_sched_capture(call->daemon->sched, c->binding, c->q->symbols, (uint32_t)c->q->n_symbols, &options,
                                    c->q->dry_run, &c->asker, &diag);

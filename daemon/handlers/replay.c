@@ -13,6 +13,8 @@
 #include "daemon/handlers/priority.h"
 #include "daemon/handlers/replay_read.h"
 #include "daemon/handlers/replay_shared.h"
+#include "daemon/handlers/replay_trace.h"
+#include "daemon/rpc/call_trace.h"
 #include "daemon/rpc/wire_check.h"
 #include "daemon/session.h"
 #include "daemon/wire.h"
@@ -42,6 +44,7 @@ struct replayer {
     uint8_t *reply; /* reserved */
     uint8_t *tail;  /* the part after the outputs */
     struct ngd_replay_shared shared;
+    struct ngd_request_times times; /* of a traced request */
 };
 
 /* ---- the answer's layout ------------------------------------------------------------------------- */
@@ -129,6 +132,7 @@ static void answer_replay_error(struct replayer *r, ngd_status_t status, const s
     ngd_status_t reserved;
 
     ngd_replay_shared_end(&r->shared);
+    ngd_call_trace_fail(r->call, status, text);
     if (r->call->method->kind == NGD_RPC_UNARY) {
         ngd_call_fail(r->call, status, diag);
         return;
@@ -209,6 +213,8 @@ static void replayed(struct ngd_request *req, ngd_status_t status, const struct 
 {
     struct replayer *r = req->user;
 
+    if (r->call->trace)
+        ngd_replay_trace(r->call->trace, req, &r->times);
     if (status == NGD_OK)
         answer_replay(r, req);
     else
@@ -277,6 +283,15 @@ static ngd_status_t choose_stream(struct replayer *r, const struct ngd_replay_me
     return NGD_OK;
 }
 
+/* Asks the scheduler for the request's times. */
+static void trace_request(struct replayer *r, uint64_t stream)
+{
+    r->times = (struct ngd_request_times){0};
+    r->request.times = &r->times;
+    ngd_trace_record_number(r->call->trace, "npugraph.graph_id", (int64_t)r->id);
+    ngd_trace_record_number(r->call->trace, "npugraph.stream", (int64_t)stream);
+}
+
 static ngd_status_t submit_replay(struct replayer *r, const struct ngd_raw_message *raw, struct ngd_diag *diag)
 {
     const struct ngd_graph *g;
@@ -285,6 +300,9 @@ static ngd_status_t submit_replay(struct replayer *r, const struct ngd_raw_messa
 
     r->tag = m.tag;
     r->timing = m.timing;
+    r->request.times = NULL;
+    if (r->call->method->kind == NGD_RPC_LOCKSTEP)
+        ngd_call_trace_message(r->call, m.trace_parent.data, m.trace_parent.bytes);
     if (status == NGD_OK)
         status = switch_graph(r, m.graph, diag);
     if (status != NGD_OK)
@@ -329,6 +347,8 @@ static ngd_status_t submit_replay(struct replayer *r, const struct ngd_raw_messa
     r->request.deadline = r->call->deadline;
     r->request.done = replayed;
     r->request.user = r;
+    if (r->call->trace)
+        trace_request(r, m.stream);
     return ngd_sched_submit(r->call->daemon->sched, &r->request, diag);
 }
 
@@ -350,6 +370,8 @@ static void request_replay(struct ngd_call *call, const void *msg)
     diag.status = NGD_OK; /* sets only the status: clearing the text, a kilobyte, would cost time on each replay */
     diag.text[0] = '\0';
     status = submit_replay(r, msg, &diag);
+    if (status != NGD_OK && r->request.times)
+        ngd_replay_trace(call->trace, &r->request, &r->times);
     if (status != NGD_OK)
         answer_replay_error(r, status, &diag);
 }

@@ -23,7 +23,8 @@ enum {
     Q_RECORD_EVENT = 13,
     Q_TIMING = 15,
     Q_SHARED_INPUTS = 16,
-    Q_SHARED_OUTPUTS = 17
+    Q_SHARED_OUTPUTS = 17,
+    Q_TRACE_PARENT = 18
 };
 /* Of SharedRange. */
 enum { S_INDEX = 1, S_BUFFER = 2, S_OFFSET = 3, S_BYTES = 4 };
@@ -182,6 +183,8 @@ static bool read_fields(const uint8_t *data, size_t n, struct ngd_replay_message
             m->stream = f.value;
         else if (f.type == NGD_WIRE_BYTES && f.number == Q_WAIT_EVENT)
             m->wait_event = (struct ngd_session_event_name){(const char *)f.data, f.n};
+        else if (f.type == NGD_WIRE_BYTES && f.number == Q_TRACE_PARENT)
+            m->trace_parent = (struct ngd_span){f.data, f.n};
         else if (f.type == NGD_WIRE_BYTES && f.number == Q_RECORD_EVENT)
             m->record_event = (struct ngd_session_event_name){(const char *)f.data, f.n};
     }

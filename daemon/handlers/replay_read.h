@@ -19,6 +19,7 @@ struct ngd_replay_message {
     uint64_t graph, tag, generation, priority, stream;
     bool eager, timing;
     struct ngd_session_event_name wait_event, record_event;
+    struct ngd_span trace_parent; /* bytes is 0: not given */
     uint32_t n_symbols, n_inputs, n_hosts, n_outputs, n_types;
     int64_t *symbols;
     struct ngd_span *inputs;

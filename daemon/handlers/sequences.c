@@ -7,9 +7,11 @@
 #include "daemon/handlers/logprobs.h"
 #include "daemon/handlers/methods.h"
 #include "daemon/handlers/priority.h"
+#include "daemon/handlers/sequence_trace.h"
 #include "daemon/handlers/timing.h"
 #include "daemon/identity.h"
 #include "daemon/models.h"
+#include "daemon/rpc/call_trace.h"
 #include "daemon/rpc/turn.h"
 #include "daemon/session.h"
 #include "proto/npugraph.pb-c.h"
@@ -128,7 +130,8 @@ static void opened(void *user, struct ngd_seq *seq, const struct ngd_step_result
     struct ngd_diag diag = {0};
     ngd_status_t status = r->status;
 
-    (void)seq;
+    if (call->trace)
+        ngd_sequence_trace(call->trace, NGD_TRACE_PREFILL, seq, r);
     if (status != NGD_OK) {
         ngd_call_fail(call, status, r->diag);
         return;
@@ -237,6 +240,7 @@ static ngd_status_t start_open(struct ngd_call *call, const Npugraph__V1__OpenRe
         return status;
     o = ngd_sequence_create();
     call->state = o; /* the call's reference, given up by release() */
+    ngd_trace_record_asked(call->trace);
     status = o ? ngd_seq_open(model, &params, opened, call, &o->seq, diag) : NGD_ERR_NO_MEMORY;
     ngd_model_unref(model);
     return status;
@@ -288,6 +292,7 @@ static ngd_status_t start_fork(struct ngd_call *call, const void *msg, struct ng
     if (!o)
         call->state = o = ngd_sequence_create(); /* the call's reference, given up by release() */
     status = o ? read_sampling(call, q->sampling, &params.sampling) : NGD_ERR_NO_MEMORY;
+    ngd_trace_record_asked(call->trace);
     if (!status)
         status = ngd_seq_fork(parent->seq, &params, opened, call, &o->seq, diag);
     ngd_object_unref(&parent->base);
@@ -362,9 +367,15 @@ static void answer_step(struct ngd_call *call, const struct ngd_step_result *r, 
     ngd_logprob_list_free(&list);
 }
 
+static void trace_step(struct ngd_call *call, struct ngd_seq *seq, const struct ngd_step_result *r)
+{
+    if (call->trace)
+        ngd_sequence_trace(call->trace, NGD_TRACE_DECODE, seq, r);
+}
+
 static void stepped(void *user, struct ngd_seq *seq, const struct ngd_step_result *r)
 {
-    (void)seq;
+    trace_step(user, seq, r);
     answer_step(user, r, &(struct step_answers){.result = ngd_call_reply, .error = ngd_call_fail});
 }
 
@@ -390,6 +401,7 @@ static ngd_status_t start_step(struct ngd_call *call, struct ngd_seq *seq, const
     params.want_split = q->timing;
     params.top = q->logprobs ? q->logprobs->top : 0;
     params.priority = ngd_priority_of(q->priority, NGD_PRIORITY_OWN);
+    ngd_trace_record_asked(call->trace);
     return ngd_seq_step(seq, &params, done, call, diag);
 }
 
@@ -431,12 +443,13 @@ static void answer_step_error(struct ngd_call *call, ngd_status_t status, const 
     e.reason = (char *)(uintptr_t)ngd_status_name(status);
     e.message = (char *)(uintptr_t)(diag && diag->text[0] ? diag->text : ngd_status_text(status));
     reply.error = &e;
+    ngd_call_trace_fail(call, status, e.message);
     ngd_call_answer(call, &reply.base);
 }
 
 static void stream_stepped(void *user, struct ngd_seq *seq, const struct ngd_step_result *r)
 {
-    (void)seq;
+    trace_step(user, seq, r);
     answer_step(user, r, &(struct step_answers){.result = ngd_call_answer, .error = answer_step_error});
 }
 
@@ -474,7 +487,10 @@ static void stream_step(struct ngd_call *call, const void *msg)
 {
     const Npugraph__V1__StepRequest *q = msg;
     struct ngd_diag diag = {0};
-    ngd_status_t status = switch_sequence(call, q->sequence, &diag);
+    ngd_status_t status;
+
+    ngd_call_trace_message(call, q->trace_parent.data, q->trace_parent.len);
+    status = switch_sequence(call, q->sequence, &diag);
 
     if (status == NGD_OK) {
         const struct ngd_turn turn = {.seq = ((struct ngd_stepper *)call->state)->object->seq,

@@ -7,6 +7,7 @@
 #include "base/metrics.h"
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
+#include "daemon/rpc/call_trace.h"
 #include "daemon/rpc/ring_int.h"
 #include "daemon/rpc/rpc_method.h"
 #include "daemon/rpc/rpc_server.h"
@@ -57,6 +58,8 @@ static void forget_state(struct ring_lane *lane)
         lane->pub.method->ops->release(&lane->pub);
     lane->pub.state = NULL;
     lane->pub.method = NULL;
+    lane->pub.trace = NULL;
+    lane->pub.trace_room = NULL;
     ngd_arena_trim(&lane->pub.life, ARENA_BLOCK);
 }
 
@@ -84,6 +87,7 @@ static void finish_lane(struct ring_lane *lane, uint32_t kind, const uint8_t *da
     struct ngd_ring_lane_words *words = &ring->words->lanes[lane->index];
     const uint32_t number = lane->number;
 
+    ngd_call_trace_answered(&lane->pub);
     if (n)
         memcpy(ring->words->answers[lane->index], data, n);
     words->kind = kind;
@@ -144,6 +148,7 @@ static void lane_fail(struct ngd_call *call, ngd_status_t status, const struct n
         return;
     }
     status = status == NGD_OK ? NGD_ERR_INTERNAL : status; /* as rpc_call_fail */
+    ngd_call_trace_fail(call, status, text);
     ngd_metric_row_add(ngd_metric_row(NGD_M_RPC_ERRORS, ngd_status_name(status)), 1);
     error.code = ngd_status_grpc(status);
     error.reason = (char *)(uintptr_t)ngd_status_name(status);

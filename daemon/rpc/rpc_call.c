@@ -21,7 +21,9 @@
 #include "daemon/audit.h"
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
+#include "daemon/rpc/call_trace.h"
 #include "daemon/rpc/rpc_int.h"
+#include "daemon/rpc/rpc_trace.h"
 #include "daemon/rpc/rpc_who.h"
 #include "daemon/session.h"
 #include "proto/google_rpc.pb-c.h"
@@ -174,6 +176,9 @@ static void scrub(struct rpc_call *call) NGD_NO_THREAD_SAFETY
     call->pub.state = NULL;
     call->pub.request_id[0] = '\0';
     call->pub.wrap = NULL;
+    call->pub.trace_parent = NULL;
+    call->pub.trace = NULL;
+    call->pub.trace_room = NULL;
     call->pub.object = NULL;
     call->pub.session = ngd_session_unref(call->pub.session);
     rpc_who_forget(call);
@@ -268,9 +273,13 @@ static void audit_call(struct rpc_call *call, ngd_status_t status, const char *t
 static void account_call(struct rpc_call *call, ngd_status_t status, const char *text)
 {
     const struct ngd_method *method = call->pub.method;
+    struct ngd_trace_record *trace;
 
     if (call->pub.daemon->audit)
         audit_call(call, status, text);
+    trace = ngd_call_trace_take(&call->pub);
+    if (trace)
+        ngd_call_trace_end(&call->pub, trace, status, text);
     ngd_metric_row_add(call->calls->rows[call->method_index], 1);
     if (method && method->kind == NGD_RPC_UNARY)
         ngd_metric_observe(NGD_M_RPC_SECONDS, ngd_now() - call->pub.arrived);
@@ -564,6 +573,8 @@ static void open_admitted(struct rpc_call *call)
 
 void rpc_call_open(struct rpc_call *call, ngd_status_t status, const struct ngd_diag *diag)
 {
+    if (ngd_tracer_on(call->pub.daemon->tracer))
+        rpc_trace_open(call);
     call->close_flag = 0;
     atomic_store(&call->pub.cancelled, false);
     start_close(call);

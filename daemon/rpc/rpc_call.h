@@ -30,6 +30,7 @@
 #include "base/status.h"
 #include "daemon/answers.h"
 #include "daemon/client_stream.h"
+#include "daemon/trace/record.h"
 #include <protobuf-c/protobuf-c.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -88,6 +89,10 @@ struct ngd_call {
     const char *object;                         /* what an audited call is about, in `life`; or NULL */
     struct ngd_call_wrap *wrap;                 /* NULL: none; set before the handler gets the call */
     const struct ngd_call_transport *transport; /* NULL: gRPC */
+    /* In `life`. */
+    const struct ngd_trace_context *trace_parent; /* of a call with a trace context; NULL: none that is well formed */
+    struct ngd_trace_record *_Atomic trace;       /* of the call, or of a stream's message; NULL: it is not traced */
+    struct ngd_trace_record *trace_room;          /* of a stream, for its messages */
     bool elsewhere; /* the answer does not fit into the lane of a ring: the client asks again over gRPC */
 };
 

@@ -4,6 +4,7 @@
 #include "base/tsan.h"
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
+#include "daemon/rpc/call_trace.h"
 #include "daemon/rpc/rpc_int.h"
 #include <assert.h>
 #include <string.h>
@@ -117,6 +118,7 @@ static void send_answer(struct rpc_call *call, grpc_byte_buffer *buffer)
     grpc_op ops[2] = {0};
     bool end, drop;
 
+    ngd_call_trace_answered(&call->pub);
     rpc_call_drop_message(call);
     ngd_mutex_lock(&call->lock);
     rpc_call_uncount_busy(call);

@@ -614,6 +614,8 @@ ngd_status_t ngd_binding_capture(struct ngd_binding *binding, const int64_t *sym
         x = ngd_entry_executable(entry);
         describe_plan(prog, ngd_exec_plan(x->exec), &info);
         info.duration = info.captured ? x->capture_time : 0;
+        info.passes_time = x->passes_time;
+        info.plan_time = x->plan_time;
         ngd_compile_later(x, options);
         ngd_gcache_put(entry);
     }

@@ -141,6 +141,13 @@ ngd_status_t ngd_program_say_stopped(const struct ngd_program *prog, ngd_status_
     return status;
 }
 
+static void note_plan_times(struct ngd_executable *x, const struct ngd_pass_report *report, ngd_nsec_t whole)
+{
+    for (int i = 0; i < NGD_PASS_MAX; i++)
+        x->passes_time += report->of[i].nanoseconds;
+    x->plan_time = whole > x->passes_time ? whole - x->passes_time : 0;
+}
+
 /*
  * Makes an executable. eager: for eager runs, outside the cache. debug: NULL, or the dump of this capture; then the
  * passes run even if the store has the plan, so that there is something to dump.
@@ -150,6 +157,7 @@ static ngd_status_t make_executable(struct ngd_program *prog, const struct ngd_k
 {
     ngd_nsec_t begin = ngd_now();
     struct ngd_executable *x = NGD_NEW(struct ngd_executable);
+    struct ngd_pass_report report = {0};
     struct ngd_plan *plan = NULL;
     ngd_status_t status;
 
@@ -163,8 +171,9 @@ static ngd_status_t make_executable(struct ngd_program *prog, const struct ngd_k
     } else if (eager)
         status = plan_for_eager(prog, key, &plan, &x->stored, diag);
     else
-        status = ngd_stored_plan(prog, key, debug || prog->options.force_recapture, debug ? &debug->report : NULL,
+        status = ngd_stored_plan(prog, key, debug || prog->options.force_recapture, debug ? &debug->report : &report,
                                  &plan, &x->stored, diag);
+    note_plan_times(x, debug ? &debug->report : &report, ngd_now() - begin);
     if (status == NGD_OK && debug)
         ngd_capture_dump_plan(debug, plan);
     if (status == NGD_OK)

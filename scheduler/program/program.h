@@ -136,7 +136,8 @@ struct ngd_capture_info {
     uint32_t pools;                /* number of pools, one for each slot */
     uint64_t pool_held, pool_more; /* bytes that these pools hold, and bytes by which they would grow */
     ngd_nsec_t duration;
-    char pool[80]; /* "slots", "named NAME", "private" */
+    ngd_nsec_t passes_time, plan_time; /* parts of it */
+    char pool[80];                     /* "slots", "named NAME", "private" */
     char key[512];
     int64_t symbols[NGD_GRAPH_MAX_SYMBOLS]; /* as requested, or as chosen */
 };

@@ -20,10 +20,11 @@ struct ngd_executable {
     struct ngd_executable **ranks; /* gang only: executables of the other ranks, by rank; else NULL */
     uint64_t key_hash;
     ngd_nsec_t capture_time;
-    bool cached;        /* false: made for one eager run */
-    bool stored;        /* its plan came from the store */
-    _Atomic bool fresh; /* no caller has been told yet that it was captured */
-    _Atomic bool ahead; /* captured before any request needed it: ready.h */
+    ngd_nsec_t passes_time, plan_time; /* parts of it; the plan may come from the store */
+    bool cached;                       /* false: made for one eager run */
+    bool stored;                       /* its plan came from the store */
+    _Atomic bool fresh;                /* no caller has been told yet that it was captured */
+    _Atomic bool ahead;                /* captured before any request needed it: ready.h */
     _Atomic bool poisoned;
     _Atomic bool unreachable; /* no request has its key any more, since buckets changed */
     _Atomic uint32_t runs;

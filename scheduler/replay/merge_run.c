@@ -228,6 +228,7 @@ static void share_out(const struct joint *j)
         req->together = j->n;
         joint_split(j, req, from);
         ngd_share_charge(j->slot->queue, req->item.account, req->charged, req->item.cost);
+        ngd_request_note_end(req, j->slot, j->x);
         ngd_replay_note_joint(j->slot, j->x, launch, req, l == j->members.next ? j->n : 0);
         from += member_weight(j, req);
     }

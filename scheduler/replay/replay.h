@@ -49,6 +49,16 @@ bool ngd_executable_may_pause(const struct ngd_executable *x);
  */
 ngd_status_t ngd_replay_slice(struct ngd_slot *slot, struct ngd_instance *inst, struct ngd_executable *x,
                               struct ngd_launch *launch, ngd_nsec_t *time);
+/* Notes the end of the request's replay, for its traces. */
+static inline void ngd_request_note_end(struct ngd_request *req, const struct ngd_slot *slot,
+                                        const struct ngd_executable *x)
+{
+    if (!req->times)
+        return;
+    req->times->ended = ngd_now();
+    req->times->key = x->key_hash;
+    req->times->slot = slot->index;
+}
 /* Adds a request that never ran to the timeline. outcome: a string literal. */
 void ngd_request_note_unrun(const struct ngd_request *req, const char *outcome);
 /* Adds the parts of a launch's or slice's device time. The part of padding is estimated by rows. */

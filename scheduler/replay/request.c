@@ -176,6 +176,7 @@ void ngd_request_run_begun(struct ngd_request *req, struct ngd_slot *slot, ngd_n
     ngd_launch_bound(slot, &req->launch, now, req->deadline);
     status = ngd_replay_run(slot, req->binding, x, &req->launch);
     slot->asker = NULL;
+    ngd_request_note_end(req, slot, x);
     ngd_share_charge(slot->queue, req->item.account, req->launch.device_time, req->item.cost);
     ngd_program_charge_ranks(req->binding->prog, req->item.account->share, req->launch.device_time);
     req->charged = req->launch.device_time;

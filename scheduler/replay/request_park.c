@@ -14,7 +14,8 @@ struct ngd_park {
     struct ngd_list waiting;
     struct ngd_program *prog;
     struct ngd_key key;
-    struct ngd_share *counted; /* the share that counts the capture, a reference; NULL: not queued */
+    ngd_nsec_t began, took, passes, plan; /* its capture; 0: it did not run */
+    struct ngd_share *counted;            /* the share that counts the capture, a reference; NULL: not queued */
 };
 
 static void park_free(struct ngd_park *park)
@@ -106,6 +107,20 @@ static void resume(struct ngd_request *req, const struct ngd_key *key, struct ng
         ngd_request_finish(req, status, &diag);
 }
 
+/* Tells a request, for its traces, when the capture it waited for began and what it took. */
+static void note_capture_times(struct ngd_request *req, const struct ngd_park *took)
+{
+    struct ngd_request_times *times = req->times;
+
+    if (!times)
+        return;
+    times->resumed = ngd_now();
+    times->capture_began = took->began;
+    times->capture_time = took->took;
+    times->passes_time = took->passes;
+    times->plan_time = took->plan;
+}
+
 /*
  * Moves on all requests that waited, or answers them, one at a time, since each eager run is planned here. The last one
  * takes over the entry, and the park is freed before it. So when it is answered, this low-priority thread holds nothing
@@ -119,6 +134,7 @@ static void park_end(struct ngd_park *park, struct ngd_gcache_entry *entry, ngd_
 
     close_park(park);
     while (!last && (req = next_parked(park, &last))) {
+        note_capture_times(req, park);
         if (last) {
             park_free(park);
             park = NULL;
@@ -133,13 +149,32 @@ static void park_end(struct ngd_park *park, struct ngd_gcache_entry *entry, ngd_
     park_free(park);
 }
 
-static ngd_status_t park_capture(struct ngd_park *park, struct ngd_gcache_entry **entry_p, struct ngd_diag *diag)
+static ngd_status_t park_capture(struct ngd_park *park, struct ngd_gcache_entry **entry_p, bool *captured_p,
+                                 struct ngd_diag *diag)
 {
     struct ngd_program *prog = park->prog;
 
     if (prog->options.force_recapture)
-        return ngd_program_recapture(prog, &park->key, entry_p, NULL, diag);
-    return prog->options.force_eager ? NGD_OK : ngd_program_capture(prog, &park->key, entry_p, NULL, diag);
+        return ngd_program_recapture(prog, &park->key, entry_p, captured_p, diag);
+    return prog->options.force_eager ? NGD_OK : ngd_program_capture(prog, &park->key, entry_p, captured_p, diag);
+}
+
+/* Captures, and notes what that took. */
+static ngd_status_t park_capture_timed(struct ngd_park *park, struct ngd_gcache_entry **entry_p, struct ngd_diag *diag)
+{
+    bool captured = false;
+    ngd_status_t status;
+
+    park->began = ngd_now();
+    status = park_capture(park, entry_p, &captured, diag);
+    park->took = ngd_now() - park->began;
+    if (status == NGD_OK && captured && *entry_p) {
+        const struct ngd_executable *x = ngd_entry_executable(*entry_p);
+
+        park->passes = x->passes_time;
+        park->plan = x->plan_time;
+    }
+    return status;
 }
 
 static void park_run(struct ngd_capture_job *job)
@@ -156,7 +191,7 @@ static void park_run(struct ngd_capture_job *job)
             park_free(park);
             return;
         }
-        status = park_capture(park, &entry, &diag);
+        status = park_capture_timed(park, &entry, &diag);
     } while (status == NGD_ERR_CANCELLED);
     /* Run eagerly, also with `evict` if all executables are in use at this moment: slow is better than refused. */
     if (status == NGD_ERR_CAPTURE_LIMIT && prog->options.capture_limit_policy != NGD_GCACHE_REJECT)
@@ -234,6 +269,8 @@ ngd_status_t ngd_request_park(struct ngd_request *req, const struct ngd_key *key
     struct ngd_park *fresh = park_new(prog, key);
     ngd_status_t status;
 
+    if (req->times)
+        req->times->parked = ngd_now();
     ngd_mutex_lock(&captures->lock);
     status = join_locked(captures, req, key, &fresh, diag);
     ngd_mutex_unlock(&captures->lock);

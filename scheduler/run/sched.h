@@ -87,6 +87,16 @@ struct ngd_session_event_name {
     size_t n;
 };
 
+/* When a request went on, for traces; 0: it did not. Written before done(), which may read it. */
+struct ngd_request_times {
+    ngd_nsec_t parked, resumed;             /* it waited for a capture */
+    ngd_nsec_t capture_began, capture_time; /* of that capture, if it ran for those who waited */
+    ngd_nsec_t passes_time, plan_time;      /* parts of capture_time */
+    ngd_nsec_t ended;                       /* the replay, with its copies */
+    uint64_t key;                           /* hash of the executable's key */
+    uint32_t slot;
+};
+
 /* One replay. The submitter fills the first part and keeps it, and all that launch points to, until done(). */
 struct ngd_request {
     struct ngd_binding *binding; /* borrowed until done */
@@ -105,6 +115,7 @@ struct ngd_request {
     ngd_nsec_t deadline; /* NGD_NSEC_NEVER */
     void (*done)(struct ngd_request *req, ngd_status_t status, const struct ngd_diag *diag);
     void *user;
+    struct ngd_request_times *times; /* zeroed, to be filled in; NULL: nobody wants them */
     /* The scheduler's. done() may read submitted and started; started is 0 if the request never ran. */
     struct ngd_sched_item item;
     struct ngd_queue *queue;

@@ -15,7 +15,7 @@ FLOORS = [
     (".", ["base", "graphs proto", "devices", "scheduler", "daemon"]),
     ("scheduler", ["record", "lineup", "run", "program", "replay", "model diag", "sched"]),
     ("client", ["lib", "hf", "ctl"]),
-    ("daemon", [".", "front rpc", "control", "handlers", "handover", "startup", "main"]),
+    ("daemon", ["trace", ".", "front rpc", "control", "handlers", "handover", "startup", "main"]),
 ]
 
 

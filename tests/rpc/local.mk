@@ -55,6 +55,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_telemetry.py \
 	tests/rpc/test_tensor_parallel.py \
 	tests/rpc/test_timeline.py \
+	tests/rpc/test_trace.py \
 	tests/rpc/test_timing.py \
 	tests/rpc/test_tls.py \
 	tests/rpc/test_tokens.py \

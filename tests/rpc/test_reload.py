@@ -335,7 +335,8 @@ QUOTAS = dict(re.findall(r'^NGD_QUOTA\(\w+, "(\w+)", "([\w-]+)"', (SOURCE / "dae
 # Those whose effect takes long to see, or chance. Admin.Config shows that they have the new value.
 SHOWN = {"dump-limit", "inline-limit", "max-replay-time", "merge", "merge-wait", "prompt-share", "queue-limit", "static-timeout", "tcp-keepalive",
          "guard-unix", "guard-poll", "local-spin", "max-inflight", "max-connection-age", "may-publish", "group", "role", "default-role", "allow-plaintext-tokens", "share-prefixes", "drain-grace", "stop-grace",
-         "tls-client-certificate"}  # its effect: test_tls
+         "tls-client-certificate",  # its effect: test_tls
+         "trace-endpoint", "trace-sample", "trace-limit"}  # theirs: test_trace
 
 
 @test("each option that a reload changes takes effect without a restart")
@@ -367,7 +368,7 @@ def another_value(name, default, allowed):
     """Returns a value that is allowed, and not the default."""
     special = {"listen": f"unix:{SCRATCH}/all", "device": "host:1", "weight": "uid:7=3", "group": "team=uid:7", "role": "uid:7=viewer", "socket-mode": "600",
                "static-compiler": "off", "static-dir": "/tmp", "stats-listen": "off", "nz-weights": "auto", "isa": "scalar", "log-level": "debug",
-               "local-spin": "1us", "local-socket": str(SCRATCH / "other.local"), "guard-poll": "1ms"}
+               "local-spin": "1us", "local-socket": str(SCRATCH / "other.local"), "guard-poll": "1ms", "trace-endpoint": f"unix:{SCRATCH}/none", "trace-sample": "0"}
     if name.startswith("tls-") and name not in ("tls-allow-cn", "tls-client-certificate"):
         return f"{CERTS}/" + {"tls-cert": "server.pem", "tls-key": "server.key", "tls-client-ca": "ca.pem", "tls-crl": "ca.crl"}[name]
     if name == "token-file":
@@ -417,7 +418,7 @@ def all_options():
 @test("a value that is not allowed changes nothing, whichever option has it, and is told with its line")
 def bad_values():
     bad = {"listen": "nonsense", "stats-listen": "unix:/x", "stats-hosts": "a:b", "weight": "x", "group": "x", "static-compiler": "cc", "static-dir": "x",
-           "admin-identities": "tls:x", "socket-mode": "999", **{f"tls-{n}": f"{SCRATCH}/none" for n in ("cert", "key", "client-ca", "crl")}}
+           "admin-identities": "tls:x", "socket-mode": "999", "trace-endpoint": "x", "trace-sample": "x", **{f"tls-{n}": f"{SCRATCH}/none" for n in ("cert", "key", "client-ca", "crl")}}
     with Live() as d:
         before = d.shown()
         for name, (_, allowed, _) in table().items():

@@ -36,12 +36,13 @@ from .errors import (
 from .graphs import Capture, Graph, ReplayStream
 from .sequences import Logprobs, Sampling, Sequence, Step
 from .tokenizer import TextStream, Tokenizer
+from .tracing import trace_context
 
 __all__ = [
     "Buffer", "Cancelled", "Capture", "ChatTemplate", "Client", "DeadlineExceeded", "Device", "Error", "FailedPrecondition",
     "Graph", "GraphRefused", "InvalidArgument", "Logprobs", "Model", "NotFound", "OutOfRange", "PermissionDenied",
     "ReplayStream", "ResourceExhausted", "Sampling", "Sequence", "SharedBuffer", "Step", "Stops", "TextStream", "Tokenizer",
-    "Unavailable", "Unreachable", "Unsupported", "__version__", "connect", "export",
+    "Unavailable", "Unreachable", "Unsupported", "__version__", "connect", "export", "trace_context",
 ]
 
 

@@ -499,6 +499,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "npugraph_has_ring": (c_bool, [c_void_p]),
     "npugraph_server_version": (c_char_p, [c_void_p]),
     "npugraph_version": (c_char_p, []),
+    "npugraph_trace_context": (c_int, [c_char_p, c_char_p, c_void_p]),
     "npugraph_device_find": (c_int, [c_void_p, c_char_p, c_void_p, c_void_p]),
     "npugraph_buffer_alloc": (c_int, [c_void_p, c_char_p, c_uint64, c_char_p, c_void_p, c_void_p]),
     "npugraph_buffer_write": (c_int, [c_void_p, c_uint64, c_uint64, c_void_p, c_uint64, c_void_p]),

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from . import _abi
+from . import _abi, tracing
 from .errors import error_of
 
 VERSION = "0.1.0"  # of this package; structs of another version of the library may have other fields
@@ -89,6 +89,7 @@ def strings(values: list[str]) -> Any:
 def call(function: Any, *arguments: Any) -> None:
     """Calls a function of the library that ends with an error parameter; raises what it reports."""
     error = _abi.npugraph_error()
+    tracing.apply(library())
     if function(*arguments, ctypes.byref(error)) != 0:
         raise raised(error)
 

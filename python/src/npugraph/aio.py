@@ -15,6 +15,7 @@ import asyncio
 import collections
 import concurrent.futures
 import contextlib
+import contextvars
 import ctypes
 import itertools
 from collections.abc import Callable, Iterable, Mapping
@@ -56,7 +57,7 @@ class Client:
     async def _run(self, function: Callable[..., _T], *args: Any, undo: Callable[[_T], object] | None = None) -> _T:
         """Runs a blocking call in a thread. If the coroutine is cancelled, `undo` gets the call's result there."""
         try:
-            future = self._pool.submit(function, *args)
+            future = self._pool.submit(contextvars.copy_context().run, function, *args)  # with the trace
         except RuntimeError:
             raise Error("SESSION_GONE", "the client is closed") from None
 
@@ -234,7 +235,7 @@ class Sequence:
             return self._sequence.step(token, logprobs=logprobs, allowed=mask)
 
         try:
-            self._step = asyncio.wrap_future(self.client._steps.submit(work))
+            self._step = asyncio.wrap_future(self.client._steps.submit(contextvars.copy_context().run, work))
         except RuntimeError:
             raise Error("SESSION_GONE", "the client is closed") from None
         self._step.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may have gone
@@ -432,7 +433,7 @@ class _Driven:
                 self._tell(generation, finish)
 
         try:
-            self.pool.submit(run)
+            self.pool.submit(contextvars.copy_context().run, run)
         except RuntimeError:
             raise Error("SESSION_GONE", "the client is closed") from None
         return generation

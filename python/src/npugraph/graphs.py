@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import _abi
+from . import _abi, tracing
 from ._library import call, finalize, library, raised, text
 from .errors import Error
 from .memory import view_of, writable_view_of
@@ -174,7 +174,8 @@ class PreparedReplay:
                                              inputs=self.inputs, n_inputs=n_inputs)
         self._result = ctypes.POINTER(_abi.npugraph_result)()
         self._error = _abi.npugraph_error()
-        self._run = library().npugraph_replay_stream_run
+        self._library = library()
+        self._run = self._library.npugraph_replay_stream_run
         self._arguments = (stream._handle, ctypes.byref(self._request), ctypes.byref(self._result),
                            ctypes.byref(self._error))
         self._free = finalize(self, _free_result, self._result)
@@ -183,6 +184,7 @@ class PreparedReplay:
         """Sends it and returns the outputs: an array of C structs with `data` and `bytes`, valid until the next run."""
         if not self.stream._close.alive:
             raise Error("SESSION_GONE", "the stream is closed")
+        tracing.apply(self._library)
         if self._run(*self._arguments) != 0:
             raise raised(self._error)
         return self._result.contents.outputs

@@ -2,6 +2,7 @@
 """Sequences: texts that a model of the daemon continues."""
 from __future__ import annotations
 
+import contextvars
 import ctypes
 import dataclasses
 import operator
@@ -213,7 +214,8 @@ class _Generation:
         self.ready.put(None)
 
     def tokens(self) -> Iterator[int]:
-        thread = threading.Thread(target=self._run, args=(self.sequence._handle,), daemon=True)
+        context = contextvars.copy_context()  # of the trace
+        thread = threading.Thread(target=context.run, args=(self._run, self.sequence._handle), daemon=True)
         thread.start()
         try:
             while (token := self.ready.get()) is not None:

@@ -16,7 +16,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from .. import Error, __version__
+from .. import Error, __version__, trace_context
 from .bodies import Gone, gone, parse, read_body
 from .embed import Embedder
 from .fields import read
@@ -208,9 +208,21 @@ class Server:
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             """Skips the layers of Starlette, which each event of a stream would pass, where an endpoint needs none of them."""
             endpoint = posts.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
-            await (endpoint or starlette)(scope, receive, send)
+            with _trace_of(scope):
+                await (endpoint or starlette)(scope, receive, send)
 
         return app
+
+
+def _trace_of(scope: Scope) -> contextlib.AbstractContextManager[None]:
+    """The daemon's calls for a request carry its trace context; without one they carry OpenTelemetry's, if that is in use."""
+    found: dict[bytes, list[bytes]] = {b"traceparent": [], b"tracestate": []}
+    for name, value in scope.get("headers", ()):
+        if name in found:
+            found[name].append(value)
+    if len(found[b"traceparent"]) != 1:
+        return contextlib.nullcontext()
+    return trace_context(found[b"traceparent"][0], b",".join(found[b"tracestate"]))
 
 
 def _json(value: Any) -> Response:
