@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Models through a live daemon whose device is the simulated NPU as a 910B of versions 8.1, 8.3 and 8.5, with all that
- * its tiling refuses, next to one whose device is the CPU: 16 sequences with a common beginning at the same time,
+ * its tiling refuses, next to one whose device is the CPU: sequences with a common beginning at the same time,
  * prompts that do not fill their graph, and drafts.
  */
 #include "client/hf/npugraph_hf.h"
@@ -14,8 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SEQUENCES 16
-#define STEPS     12
+#define SEQUENCES 6
+#define STEPS     8
 #define VOCAB     128
 #define HIDDEN    64
 #define HEADS     2
