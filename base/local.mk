@@ -2,6 +2,7 @@
 noinst_LTLIBRARIES += libngdbase.la
 libngdbase_la_SOURCES = \
 	base/annotations.h \
+	base/base64url.c base/base64url.h \
 	base/beat.h \
 	base/charge.c base/charge.h \
 	base/clock.c base/clock.h \
@@ -34,6 +35,7 @@ libngdbase_la_SOURCES = \
 	base/stop.c base/stop.h \
 	base/strbuf.c base/strbuf.h \
 	base/token_file.c base/token_file.h \
+	base/trusted_file.c base/trusted_file.h \
 	base/tsan.h \
 	base/utf8.h \
 	base/wakeup.c base/wakeup.h

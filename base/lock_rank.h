@@ -48,7 +48,7 @@ typedef enum ngd_lock_rank {
     NGD_RANK_SHM_REGIONS,   /* daemon: regions of POSIX shared memory */
     NGD_RANK_TLS,           /* daemon: the current TLS context */
     NGD_RANK_IDENTITIES,    /* daemon: table of identities */
-    NGD_RANK_TOKENS,        /* daemon: the tokens in use */
+    NGD_RANK_TOKENS,        /* daemon: the tokens in use, and the signed ones that were believed */
     NGD_RANK_OPTIONS,       /* daemon: strings and lists of options that a reload changes */
     NGD_RANK_PATTERNS,      /* daemon: registered patterns */
     NGD_RANK_LISTENERS,     /* daemon: listening sockets and addresses, which a reload changes */

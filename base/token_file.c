@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/token_file.h"
-#include "base/mem.h"
-#include <errno.h>
-#include <fcntl.h>
+#include "base/trusted_file.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #define HASH_PREFIX "sha256:"
 #define TIME_LEN    20 /* of 2027-01-31T12:00:00Z */
@@ -199,80 +195,7 @@ ngd_status_t ngd_token_file_each(const char *path, const char *text, size_t n, n
 
 /* ---- the file -------------------------------------------------------------------------------------------- */
 
-static ngd_status_t check_token_file(const char *path, const struct stat *st, struct ngd_diag *diag)
-{
-    if (!S_ISREG(st->st_mode))
-        return ngd_diag_set(diag, NGD_ERR_CONFIG, "%.300s: not a regular file", path);
-    if (st->st_uid != 0 && st->st_uid != geteuid())
-        return ngd_diag_set(diag, NGD_ERR_CONFIG, "%.300s: belongs to user %lu; it must belong to root or to user %lu",
-                            path, (unsigned long)st->st_uid, (unsigned long)geteuid());
-    if (st->st_mode & (S_IWGRP | S_IRWXO))
-        return ngd_diag_set(diag, NGD_ERR_CONFIG,
-                            "%.300s: has mode %04o, so that others may read or write it; chmod 0640 or 0600", path,
-                            (unsigned)(st->st_mode & 07777));
-    if (st->st_size > (off_t)NGD_TOKEN_FILE_BYTES)
-        return ngd_diag_set(diag, NGD_ERR_CONFIG, "%.300s: has %lld bytes; at most %u are read", path,
-                            (long long)st->st_size, NGD_TOKEN_FILE_BYTES);
-    return NGD_OK;
-}
-
-static ngd_status_t cannot_read(const char *path, struct ngd_diag *diag)
-{
-    return ngd_diag_set(diag, NGD_ERR_CONFIG, "%.300s: %s", path, strerror(errno));
-}
-
-static bool is_same(const struct stat *a, const struct stat *b)
-{
-    return a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
-           a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
-}
-
-static ngd_status_t read_whole(int fd, const char *path, size_t n, char **text_p, struct ngd_diag *diag)
-{
-    char *text = ngd_malloc(n + 1);
-    size_t have = 0;
-
-    if (!text)
-        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for %.300s", path);
-    while (have < n) {
-        ssize_t got = read(fd, text + have, n - have);
-
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0) {
-            ngd_free(text);
-            return cannot_read(path, diag);
-        }
-        if (got == 0)
-            break;
-        have += (size_t)got;
-    }
-    text[have] = '\0';
-    *text_p = text;
-    return have == n ? NGD_OK : NGD_ERR_FILE_TRUNCATED;
-}
-
 ngd_status_t ngd_token_file_read(const char *path, char **text_p, size_t *n_p, struct ngd_diag *diag)
 {
-    struct stat before, after;
-    ngd_status_t status;
-    /* Not blocked by a FIFO: a reload reads the file on the loop. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-
-    *text_p = NULL;
-    if (fd < 0)
-        return cannot_read(path, diag);
-    status = fstat(fd, &before) < 0 ? cannot_read(path, diag) : check_token_file(path, &before, diag);
-    if (status == NGD_OK)
-        status = read_whole(fd, path, (size_t)before.st_size, text_p, diag);
-    if (*text_p && (status != NGD_OK || fstat(fd, &after) < 0 || !is_same(&before, &after))) {
-        ngd_free(*text_p);
-        *text_p = NULL;
-        status = ngd_diag_set(diag, NGD_ERR_CONFIG,
-                              "%.300s: was written while it was read; replace it by a rename, and try again", path);
-    }
-    if (status == NGD_OK)
-        *n_p = (size_t)before.st_size;
-    close(fd);
-    return status;
+    return ngd_trusted_file_read(path, NGD_TRUSTED_SECRET, NGD_TOKEN_FILE_BYTES, text_p, n_p, diag);
 }

@@ -43,11 +43,7 @@ void ngd_token_print_time(int64_t time, struct ngd_strbuf *sb);
 /* Appends a line of the file. */
 void ngd_token_print_row(const struct ngd_token_row *row, struct ngd_strbuf *sb);
 
-/*
- * Reads the file. CONFIG: it cannot be read, is not a regular file, is too large, changed meanwhile, or others than its
- * owner (root or this user) and its group may read it, or others than its owner may write it. The caller frees *text_p
- * with ngd_free.
- */
+/* Reads the file as a secret one of at most NGD_TOKEN_FILE_BYTES (base/trusted_file.h). */
 ngd_status_t ngd_token_file_read(const char *path, char **text_p, size_t *n_p, struct ngd_diag *diag);
 /* Calls fn for each token of the file, with its line in text; what fn returns other than NGD_OK ends it. A line that is
  * not valid gives CONFIG. The diagnosis names path and line. */

@@ -9,35 +9,54 @@
 
 /* ---- groups ---------------------------------------------------------------------------------------------- */
 
-/* True if the option `group` has the entry NAME=IDENTITY. */
-static bool in_group(struct ngd_options *options, const char *group, const char *identity)
+/* An identity, and the groups that its token gave it (a reference). */
+struct member {
+    const char *identity;
+    struct ngd_groups *groups;
+};
+
+/* The lock of the identities comes before that of the options. */
+static struct member member_who(const struct ngd_identity *who)
+{
+    return (struct member){who->name, ngd_identity_groups(who)};
+}
+
+/* True if the option `group` has the entry NAME=IDENTITY, or the token names the group. */
+static bool in_group(struct ngd_options *options, const char *group, const struct member *who)
 {
     const size_t n = strlen(group);
 
+    if (ngd_groups_have(who->groups, group, n))
+        return true;
     for (size_t i = 0; i < options->group.n; i++) {
         const char *entry = options->group.items[i];
 
-        if (strncmp(entry, group, n) == 0 && entry[n] == '=' && strcmp(entry + n + 1, identity) == 0)
+        if (strncmp(entry, group, n) == 0 && entry[n] == '=' && strcmp(entry + n + 1, who->identity) == 0)
             return true;
     }
     return false;
 }
 
-static bool names_it(struct ngd_options *options, const char *name, const char *identity)
+static bool names_it(struct ngd_options *options, const char *name, const struct member *who)
 {
     if (strncmp(name, GROUP_PREFIX, strlen(GROUP_PREFIX)) == 0)
-        return in_group(options, name + strlen(GROUP_PREFIX), identity);
-    return strcmp(name, identity) == 0;
+        return in_group(options, name + strlen(GROUP_PREFIX), who);
+    return strcmp(name, who->identity) == 0;
 }
 
 bool ngd_audience_has(struct ngd_options *options, const struct ngd_audience *a, const struct ngd_identity *who)
 {
     bool has = a->kind == NGD_AUDIENCE_PUBLIC;
+    struct member member;
 
+    if (has || a->n == 0)
+        return has;
+    member = member_who(who);
     ngd_mutex_lock(&options->live_lock);
     for (size_t i = 0; i < a->n && !has; i++)
-        has = names_it(options, a->names[i], who->name);
+        has = names_it(options, a->names[i], &member);
     ngd_mutex_unlock(&options->live_lock);
+    ngd_groups_unref(member.groups);
     return has;
 }
 
@@ -45,12 +64,14 @@ bool ngd_audience_has(struct ngd_options *options, const struct ngd_audience *a,
 
 static bool may_publish(struct ngd_options *options, const struct ngd_identity *who)
 {
+    struct member member = member_who(who);
     bool may = who->role >= NGD_ROLE_OPERATOR;
 
     ngd_mutex_lock(&options->live_lock);
     for (size_t i = 0; i < options->may_publish.n && !may; i++)
-        may = names_it(options, options->may_publish.items[i], who->name);
+        may = names_it(options, options->may_publish.items[i], &member);
     ngd_mutex_unlock(&options->live_lock);
+    ngd_groups_unref(member.groups);
     return may;
 }
 

@@ -87,7 +87,7 @@ void ngd_identities_destroy(struct ngd_identities *table) NGD_NO_THREAD_SAFETY
 
 static void set_role(const struct ngd_identities *table, struct ngd_identity *identity) NGD_REQUIRES(table->lock)
 {
-    identity->role = (int)ngd_role_of(&table->roles, table->own_name, identity->name);
+    identity->role = (int)ngd_role_of(&table->roles, table->own_name, identity->name, identity->groups);
     identity->admin = identity->role == NGD_ROLE_ADMIN;
 }
 
@@ -157,6 +157,30 @@ struct ngd_identity *ngd_identity_ref(struct ngd_identity *identity)
     return identity;
 }
 
+void ngd_identity_set_groups(struct ngd_identity *identity, struct ngd_groups *groups)
+{
+    struct ngd_groups *old = NULL;
+
+    ngd_mutex_lock(&identity->table->lock);
+    if (identity->groups != groups && (!identity->groups || identity->groups->issued <= groups->issued)) {
+        old = identity->groups;
+        identity->groups = ngd_groups_ref(groups);
+        set_role(identity->table, identity);
+    }
+    ngd_mutex_unlock(&identity->table->lock);
+    ngd_groups_unref(old);
+}
+
+struct ngd_groups *ngd_identity_groups(const struct ngd_identity *identity)
+{
+    struct ngd_groups *groups;
+
+    ngd_mutex_lock(&identity->table->lock);
+    groups = ngd_groups_ref(identity->groups);
+    ngd_mutex_unlock(&identity->table->lock);
+    return groups;
+}
+
 /*
  * All that an identity holds keeps a reference to it. With the last one gone, each of its counts must be 0: more, and
  * something was given back without its charge; less is caught by ngd_identity_give.
@@ -190,6 +214,7 @@ struct ngd_identity *ngd_identity_unref(struct ngd_identity *identity)
     if (last) {
         assert_nothing_is_charged(identity);
         ngd_answer_pool_fini(&identity->answers);
+        ngd_groups_unref(identity->groups);
         ngd_free(identity);
     }
     return NULL;

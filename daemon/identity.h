@@ -11,12 +11,15 @@
  *   tls-cn:NAME     its common name, where tls-allow-cn is set
  *   tcp:127.0.0.1   plaintext TCP, which proves nothing: everybody at that address is one identity
  *
+ * or as a bearer token does (daemon/tokens.h): token:NAME, jwt:ISSUER:SUB.
+ *
  * Threads: any. Memory: counted references; an identity leaves the table with the last one.
  */
 #include "base/charge.h"
 #include "base/lock.h"
 #include "base/status.h"
 #include "daemon/answer_pool.h"
+#include "daemon/groups.h"
 #include "daemon/quotas.h"
 #include "daemon/roles.h"
 #include "scheduler/run/share.h"
@@ -44,6 +47,7 @@ struct ngd_identity {
     bool nobody;        /* TLS without a certificate: a call is served only with a token, which gives it an identity */
     uint64_t key;       /* never 0; the same for the same name while the daemon lives, and not to be guessed */
     uint32_t refs;      /* the table's lock */
+    struct ngd_groups *groups; /* that its newest token gave it; a reference, or NULL; the table's lock */
     struct ngd_identities *table;
     struct ngd_identity *next;
     _Atomic uint64_t used[NGD_QUOTA_KINDS], refused[NGD_QUOTA_KINDS];
@@ -69,7 +73,10 @@ void ngd_identities_destroy(struct ngd_identities *table); /* NULL is fine; nobo
 /* Finds or makes; NULL when out of memory. */
 struct ngd_identity *ngd_identity_get(struct ngd_identities *table, const char *name);
 struct ngd_identity *ngd_identity_ref(struct ngd_identity *identity);
-struct ngd_identity *ngd_identity_unref(struct ngd_identity *identity); /* returns NULL; NULL is fine */
+/* Takes over what a token says of the identity's groups, unless a token that was issued later has said it. */
+void ngd_identity_set_groups(struct ngd_identity *identity, struct ngd_groups *groups);
+struct ngd_groups *ngd_identity_groups(const struct ngd_identity *identity); /* a reference; NULL: it has none */
+struct ngd_identity *ngd_identity_unref(struct ngd_identity *identity);      /* returns NULL; NULL is fine */
 
 /*
  * What the identity of a share has of each quota, may have (0: no limit), and how often more was refused. False: there

@@ -46,6 +46,8 @@ libngddaemon_la_SOURCES = \
 	daemon/gift.c \
 	daemon/gift.h \
 	daemon/graph_names.h \
+	daemon/groups.c \
+	daemon/groups.h \
 	daemon/health.c \
 	daemon/health.h \
 	daemon/history.c \
@@ -58,6 +60,14 @@ libngddaemon_la_SOURCES = \
 	daemon/identity.h \
 	daemon/jobs.c \
 	daemon/jobs.h \
+	daemon/json_text.c \
+	daemon/json_text.h \
+	daemon/jwk.c \
+	daemon/jwk.h \
+	daemon/jwt.c \
+	daemon/jwt.h \
+	daemon/jwt_text.c \
+	daemon/jwt_text.h \
 	daemon/load.h \
 	daemon/load_change.c \
 	daemon/load_change.h \

@@ -2,6 +2,7 @@
 /* The option table, and the command line around it. --help, the sample file, the man pages and the refusal of unknown
  * names are all made from the table. */
 #include "daemon/options.h"
+#include "daemon/jwt.h"
 #include "daemon/roles.h"
 #include "daemon/trace/trace.h"
 #include "base/log.h"
@@ -212,7 +213,8 @@ const struct ngd_config_option ngd_options_table[] = {
      "tls-client-certificate must be optional.",
      RELOAD},
     {"tls-client-certificate", NGD_CONFIG_ENUM, AT(tls_client_certificate), "required", 0, 0, "required optional",
-     "optional: clients without a certificate may connect, and each of their calls needs a bearer token of token-file. "
+     "optional: clients without a certificate may connect, and each of their calls needs a bearer token (token-file, "
+     "jwt-issuer). "
      "required: they are refused.",
      RELOAD},
     {"tls-crl", NGD_CONFIG_STRING, AT(tls_crl), "", 0, 0, NULL,
@@ -249,10 +251,29 @@ const struct ngd_config_option ngd_options_table[] = {
      "may "
      "write it, and only its group may read it too. It is read at the start and by a reload.",
      RELOAD},
+    {"jwt-issuer", NGD_CONFIG_LIST, AT(jwt_issuer), "", 0, 0, NULL,
+     "NAME=URL: an issuer whose JSON Web Tokens are taken as bearer tokens, with a short name of your choice and the "
+     "URL that its tokens have as iss. A token's claim of jwt-claim is the identity jwt:NAME:CLAIM.",
+     RELOAD},
+    {"jwt-keys", NGD_CONFIG_LIST, AT(jwt_keys), "", 0, 0, NULL,
+     "NAME=FILE: a key set (JWKS, RFC 7517) with the public keys of that issuer. Only the file's owner, who is root or "
+     "the daemon's user, may write it. It is read again by a reload and when it changes. If a new file is not valid, "
+     "the old keys stay in use.",
+     RELOAD},
+    {"jwt-audience", NGD_CONFIG_LIST, AT(jwt_audience), "", 0, 0, NULL,
+     "Audience of this daemon: JSON Web Tokens are taken if their aud has one of these. Required by jwt-issuer.",
+     RELOAD},
+    {"jwt-claim", NGD_CONFIG_STRING, AT(jwt_claim), "sub", 0, 0, NULL,
+     "Claim of a JSON Web Token that names the identity. It must be one that the issuer never gives to somebody else.",
+     RELOAD},
+    {"jwt-groups-claim", NGD_CONFIG_STRING, AT(jwt_groups_claim), "", 0, 0, NULL,
+     "Claim of a JSON Web Token with the identity's groups. A group GROUP of the issuer NAME is group:NAME:GROUP in "
+     "role, may-publish and the audience of models. Empty: none.",
+     RELOAD},
     {"admin-identities", NGD_CONFIG_LIST, AT(admin_identities), "", 0, 0, NULL,
-     "Identity of an administrator: uid:N, tls-uri:NAME, tls-dns:NAME, tls-cn:NAME or token:NAME. It has the role "
-     "admin. An administrator may see, "
-     "unload and share what other identities own, and may drain the daemon. Root and the daemon's own user are always "
+     "Identity of an administrator: uid:N, tls-uri:NAME, tls-dns:NAME, tls-cn:NAME, token:NAME or "
+     "jwt:ISSUER:CLAIM. It has the role admin. An administrator may see, unload and share what other identities own, "
+     "and may drain the daemon. Root and the daemon's own user are always "
      "administrators on a Unix socket.",
      RELOAD},
     {"role", NGD_CONFIG_LIST, AT(role), "", 0, 0, NULL,
@@ -363,10 +384,10 @@ static ngd_status_t check_tls(const struct ngd_options *options, struct ngd_diag
                                 : "tls-client-ca");
     if (!ca && *options->tls_crl)
         return ngd_diag_set(diag, NGD_ERR_CONFIG, "tls-crl needs tls-cert, tls-key and tls-client-ca");
-    if (optional && (given == 0 || !*options->token_file))
+    if (optional && (given == 0 || (!*options->token_file && options->jwt_issuer.n == 0)))
         return ngd_diag_set(
             diag, NGD_ERR_CONFIG,
-            "tls-client-certificate = optional needs tls-cert, tls-key and token-file: a client without "
+            "tls-client-certificate = optional needs tls-cert, tls-key, and token-file or jwt-issuer: a client without "
             "a certificate is known by its token");
     if (check_old_form("weight", &options->weight, diag) != NGD_OK)
         return NGD_ERR_CONFIG;
@@ -473,6 +494,23 @@ static ngd_status_t check_trace(const struct ngd_options *options, struct ngd_di
     return NGD_OK;
 }
 
+void ngd_options_jwt(const struct ngd_options *options, struct ngd_jwt_params *params_p)
+{
+    *params_p = (struct ngd_jwt_params){.issuers = &options->jwt_issuer,
+                                        .keys = &options->jwt_keys,
+                                        .audiences = &options->jwt_audience,
+                                        .claim = options->jwt_claim,
+                                        .groups_claim = options->jwt_groups_claim};
+}
+
+static ngd_status_t check_jwt(const struct ngd_options *options, struct ngd_diag *diag)
+{
+    struct ngd_jwt_params params;
+
+    ngd_options_jwt(options, &params);
+    return ngd_jwt_params_check(&params, diag);
+}
+
 static ngd_status_t check_daemon_options(struct ngd_options *options, struct ngd_diag *diag)
 {
     ngd_status_t status = check_socket_mode(options, diag);
@@ -487,6 +525,8 @@ static ngd_status_t check_daemon_options(struct ngd_options *options, struct ngd
         status = check_static(options, diag);
     if (status == NGD_OK)
         status = check_trace(options, diag);
+    if (status == NGD_OK)
+        status = check_jwt(options, diag);
     if (status == NGD_OK)
         status = ngd_roles_check(&options->role, &options->admin_identities, diag);
     return status == NGD_OK ? check_tls(options, diag) : status;

@@ -12,6 +12,8 @@
 #include "base/lock.h"
 #include "daemon/quotas.h"
 
+struct ngd_jwt_params;
+
 /* Values of local-transport, in its order. */
 typedef enum ngd_local_transport { NGD_LOCAL_TRANSPORT_AUTO, NGD_LOCAL_TRANSPORT_OFF } ngd_local_transport_t;
 /* Those of tls-client-certificate. */
@@ -71,6 +73,8 @@ struct ngd_options {
     bool allow_plaintext, allow_plaintext_tokens;
     bool oip_shared_memory;
     char *token_file, *audit_log;
+    struct ngd_config_list jwt_issuer, jwt_keys, jwt_audience; /* daemon/jwt.h */
+    char *jwt_claim, *jwt_groups_claim;
     uint64_t audit_log_max;
     char *trace_endpoint, *trace_sample;
     int64_t trace_limit;
@@ -118,6 +122,8 @@ void ngd_options_locate(const struct ngd_options *options, struct ngd_diag *diag
 uint32_t ngd_options_weight(struct ngd_options *options, const char *identity);
 /* Returns socket-mode as a mode. */
 unsigned ngd_options_socket_mode(const struct ngd_options *options);
+/* Returns what the options of issuers say, borrowed. */
+void ngd_options_jwt(const struct ngd_options *options, struct ngd_jwt_params *params_p);
 /* Copies a list that a reload may change. Any thread. */
 ngd_status_t ngd_options_copy_list(struct ngd_options *options, const struct ngd_config_list *list,
                                    struct ngd_config_list *to);

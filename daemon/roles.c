@@ -53,7 +53,8 @@ static bool is_member(const struct ngd_config_list *groups, const char *group, s
     return false;
 }
 
-static ngd_role_t role_by_groups(const struct ngd_role_rules *rules, const char *identity)
+static ngd_role_t role_by_groups(const struct ngd_role_rules *rules, const char *identity,
+                                 const struct ngd_groups *groups)
 {
     const size_t skip = strlen(GROUP);
     ngd_role_t greatest = NGD_ROLE_UNSET;
@@ -64,13 +65,15 @@ static ngd_role_t role_by_groups(const struct ngd_role_rules *rules, const char 
         size_t n;
 
         if (strncmp(entry, GROUP, skip) == 0 && split_role(entry, &n, &role) && role > greatest &&
-            is_member(&rules->groups, entry + skip, n - skip, identity))
+            (is_member(&rules->groups, entry + skip, n - skip, identity) ||
+             ngd_groups_have(groups, entry + skip, n - skip)))
             greatest = role;
     }
     return greatest;
 }
 
-ngd_role_t ngd_role_of(const struct ngd_role_rules *rules, const char *own, const char *identity)
+ngd_role_t ngd_role_of(const struct ngd_role_rules *rules, const char *own, const char *identity,
+                       const struct ngd_groups *groups)
 {
     ngd_role_t role;
 
@@ -81,7 +84,7 @@ ngd_role_t ngd_role_of(const struct ngd_role_rules *rules, const char *own, cons
     if (role == NGD_ROLE_UNSET && rules->of_token)
         role = rules->of_token(rules->ctx, identity);
     if (role == NGD_ROLE_UNSET)
-        role = role_by_groups(rules, identity);
+        role = role_by_groups(rules, identity, groups);
     return role == NGD_ROLE_UNSET ? rules->unnamed : role;
 }
 

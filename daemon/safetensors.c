@@ -2,10 +2,10 @@
 #include "daemon/safetensors.h"
 
 #include "base/mem.h"
+#include "daemon/json_text.h"
 
 #include <inttypes.h>
 #include <jansson.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -164,13 +164,11 @@ static ngd_status_t parse_tensors(json_t *root, uint64_t header_bytes, uint64_t 
     return status == NGD_OK ? ngd_safetensors_order(index, diag) : status;
 }
 
-/* Checks the number of values before anything is allocated for them: a value of two bytes takes 40 once parsed. */
 static ngd_status_t check_values(const char *json, uint64_t header_bytes, struct ngd_diag *diag)
 {
-    size_t n = 0;
+    size_t n, depth;
 
-    for (uint64_t i = 0; i < header_bytes; i++)
-        n += json[i] == ',' || json[i] == ':' || json[i] == '[' || json[i] == '{';
+    ngd_json_measure(json, header_bytes, &n, &depth);
     if (n <= NGD_SAFETENSORS_MAX_VALUES)
         return NGD_OK;
     return ngd_diag_set(diag, NGD_ERR_FILE_UNSUPPORTED,
@@ -178,40 +176,13 @@ static ngd_status_t check_values(const char *json, uint64_t header_bytes, struct
                         NGD_SAFETENSORS_MAX_VALUES);
 }
 
-/* Set by a failed allocation. jansson tells it from a mistake in the text at some places only, so each failure is
- * noted, by thread. */
-static _Thread_local bool no_memory;
-
-static void *json_malloc(size_t n)
+static ngd_status_t parse_json_header(const char *json, uint64_t header_bytes, json_t **root_p, struct ngd_diag *diag)
 {
-    void *p = ngd_malloc(n);
+    struct ngd_diag why = {0};
+    const ngd_status_t status = ngd_json_object(json, header_bytes, root_p, &why);
 
-    no_memory |= !p;
-    return p;
-}
-
-static void set_allocator(void)
-{
-    json_set_alloc_funcs(json_malloc, ngd_free);
-}
-
-/* Parses the header. NULL: `status` says why. */
-static json_t *parse_json(const char *json, uint64_t header_bytes, ngd_status_t *status, struct ngd_diag *diag)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    json_error_t e;
-    json_t *root;
-
-    pthread_once(&once, set_allocator);
-    no_memory = false;
-    root = json_loadb(json, header_bytes, JSON_REJECT_DUPLICATES, &e);
-    if (json_is_object(root) && !no_memory)
-        return root;
-    *status = no_memory ? NGD_ERR_NO_MEMORY
-                        : ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "the header is not a JSON object: %s",
-                                       root ? "another type" : e.text);
-    json_decref(root);
-    return NULL;
+    return status == NGD_ERR_INVALID_ARGUMENT ? ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "the header is %s", why.text)
+                                              : status;
 }
 
 ngd_status_t ngd_safetensors_parse(const char *json, uint64_t header_bytes, uint64_t file_bytes,
@@ -224,8 +195,8 @@ ngd_status_t ngd_safetensors_parse(const char *json, uint64_t header_bytes, uint
     status = check_values(json, header_bytes, diag);
     if (status != NGD_OK)
         return status;
-    root = parse_json(json, header_bytes, &status, diag);
-    if (!root)
+    status = parse_json_header(json, header_bytes, &root, diag);
+    if (status != NGD_OK)
         return status;
     status = parse_tensors(root, header_bytes, file_bytes, &index, diag);
     json_decref(root);

@@ -308,13 +308,15 @@ static ngd_status_t start_identities(struct ngd_daemon *d, struct ngd_diag *diag
 
 static ngd_status_t start_tokens(struct ngd_daemon *d, struct ngd_diag *diag)
 {
+    struct ngd_tokens_params params;
     struct ngd_token_set *set;
-    ngd_status_t status = ngd_token_set_read(d->options.token_file, &set, diag);
+    ngd_status_t status;
 
+    ngd_settings_tokens(&d->options, &params);
+    status = ngd_token_set_read(&params, &set, diag);
     if (status != NGD_OK)
         return status;
-    if (*d->options.token_file)
-        ngd_notice("daemon", "%s: %zu tokens", d->options.token_file, ngd_token_set_size(set));
+    ngd_token_set_log(set, params.path);
     status = ngd_tokens_create(set, &d->tokens);
     return status == NGD_OK ? NGD_OK : ngd_diag_set(diag, status, "no host memory for tokens");
 }
@@ -505,9 +507,15 @@ static void deliver_to_server(void *ctx, int fd)
     ngd_rpc_server_add_connection(d->rpc, fd);
 }
 
-static void look_at_certificates(void *arg)
+/* Reads certificates and keys of issuers again if their files have changed. */
+static void look_at_trusted_files(void *arg)
 {
-    ngd_tls_look(arg);
+    struct ngd_daemon *d = arg;
+    struct ngd_jwt_params jwt;
+
+    ngd_tls_look(d->tls);
+    ngd_options_jwt(&d->options, &jwt);
+    ngd_tokens_look(d->tokens, &jwt);
 }
 
 static ngd_status_t start_tls(struct ngd_daemon *d, struct ngd_diag *diag)
@@ -518,7 +526,7 @@ static ngd_status_t start_tls(struct ngd_daemon *d, struct ngd_diag *diag)
     ngd_settings_tls(&d->options, &params);
     status = ngd_tls_create(&params, &d->tls, diag);
     if (status == NGD_OK)
-        status = ngd_reactor_every(d->reactor, NGD_SEC, look_at_certificates, d->tls, &d->tls_timer);
+        status = ngd_reactor_every(d->reactor, NGD_SEC, look_at_trusted_files, d, &d->tls_timer);
     return status;
 }
 

@@ -3,34 +3,51 @@
 #define NGD_DAEMON_TOKENS_H
 
 /*
- * Bearer tokens: who a call says it is, in metadata `authorization: Bearer TOKEN`. The daemon knows the tokens by their
- * SHA-256 hashes, from the option token-file (base/token_file.h). A token gives the identity token:NAME.
+ * Bearer tokens: who a call says it is, in metadata `authorization: Bearer TOKEN`. There are two kinds:
  *
- * A token outlives its line while sessions hold it. After a reload without that line, or after its expiry, it is over:
- * its sessions end.
+ *   listed   The daemon knows its SHA-256 hash from the option token-file (base/token_file.h). It gives the identity
+ *            token:NAME.
+ *   signed   A JSON Web Token of an issuer whose keys the daemon has (daemon/jwt.h). It gives jwt:ISSUER:SUB. Its
+ *            signature is checked once: the tokens last used are kept by their hashes.
  *
- * Threads: any; prepare and commit on the loop's. Memory: tokens are reference counted. Bounds: NGD_TOKEN_FILE_BYTES.
+ * A token is looked up among the listed ones first. It outlives its line or its issuer's key while sessions hold it.
+ * After a reload without that line or key, or after its expiry, it is over: its sessions end.
+ *
+ * Threads: any; set, look and destroy on the loop's. Memory: tokens are reference counted. Bounds:
+ * NGD_TOKEN_FILE_BYTES, NGD_TOKENS_KEPT.
  */
 #include "base/role.h"
 #include "base/status.h"
+#include "daemon/jwt.h"
 #include <stdbool.h>
 #include <stddef.h>
 
 struct ngd_token;
-struct ngd_token_set; /* what a file says */
+struct ngd_token_set; /* what the files say */
 struct ngd_tokens;    /* the set in use */
 
 #define NGD_TOKEN_IDENTITY "token:" /* begins the names of identities */
 
-/* Reads a file; "": no tokens. CONFIG. */
-ngd_status_t ngd_token_set_read(const char *path, struct ngd_token_set **set_p, struct ngd_diag *diag);
+#define NGD_TOKENS_KEPT 1024 /* signed tokens whose check is remembered */
+
+/* What the options say. Borrowed. */
+struct ngd_tokens_params {
+    const char *path; /* of the listed tokens; "": none */
+    struct ngd_jwt_params jwt;
+};
+
+/* Reads the files. CONFIG. */
+ngd_status_t ngd_token_set_read(const struct ngd_tokens_params *params, struct ngd_token_set **set_p,
+                                struct ngd_diag *diag);
 void ngd_token_set_free(struct ngd_token_set *set); /* NULL is fine */
-size_t ngd_token_set_size(const struct ngd_token_set *set);
+void ngd_token_set_log(const struct ngd_token_set *set, const char *path);
 
 ngd_status_t ngd_tokens_create(struct ngd_token_set *set, struct ngd_tokens **tokens_p); /* takes the set */
 void ngd_tokens_destroy(struct ngd_tokens *tokens);                                      /* NULL is fine */
 /* Takes a new set. Tokens that it has too live on, with their new expiry; the others are over. */
 void ngd_tokens_set(struct ngd_tokens *tokens, struct ngd_token_set *set);
+/* For a timer: reads the issuers' keys again if their files have changed, and logs what came of it. */
+void ngd_tokens_look(struct ngd_tokens *tokens, const struct ngd_jwt_params *params);
 
 /* Returns the role that the lines of an identity's name give it; UNSET: none, or the identity is no token's. */
 ngd_role_t ngd_tokens_role(struct ngd_tokens *tokens, const char *identity);
@@ -43,8 +60,9 @@ ngd_status_t ngd_tokens_find(struct ngd_tokens *tokens, const char *header, size
                              struct ngd_diag *diag);
 /* TOKEN_EXPIRED: it has expired, or its line is gone. Costs a look at the clock. */
 ngd_status_t ngd_token_check(const struct ngd_token *token, struct ngd_diag *diag);
-const char *ngd_token_identity(const struct ngd_token *token); /* "token:NAME" */
-struct ngd_token *ngd_token_ref(struct ngd_token *token);      /* NULL is fine */
-struct ngd_token *ngd_token_unref(struct ngd_token *token);    /* returns NULL; NULL is fine */
+const char *ngd_token_identity(const struct ngd_token *token);      /* "token:NAME" or "jwt:ISSUER:SUB" */
+struct ngd_groups *ngd_token_groups(const struct ngd_token *token); /* borrowed; NULL: it says nothing of groups */
+struct ngd_token *ngd_token_ref(struct ngd_token *token);           /* NULL is fine */
+struct ngd_token *ngd_token_unref(struct ngd_token *token);         /* returns NULL; NULL is fine */
 
 #endif

@@ -11,12 +11,12 @@ build=(
     libevent-dev libjansson-dev liblua5.4-dev libssl-dev libonig-dev libutf8proc-dev libsmartcols-dev
     libsystemd-dev libjemalloc-dev libxsmm-dev
 )
-# libcheck; the Python worker and test scripts; chat templates; promtool; certificates for the TLS tests; namespaces for
-# the remote worker; man page and unit file checks; gdb for scripts/gdb.py.
+# libcheck; the Python worker and test scripts; chat templates; another implementation of signed tokens; promtool;
+# certificates for the TLS tests; namespaces for the remote worker; man page and unit file checks; gdb for scripts/gdb.py.
 # (ci) the other compiler with its analysis and format tool, memory errors, history; numpy, which results are compared
 # with; YAML of hosted CI; shells whose completion is tested.
-tests=(check python3 python3-jinja2 python3-grpcio python3-grpc-tools python3-protobuf prometheus openssl iproute2 man-db
-    systemd procps shellcheck curl gdb)
+tests=(check python3 python3-jinja2 python3-jwt python3-cryptography python3-grpcio python3-grpc-tools python3-protobuf
+    prometheus openssl iproute2 man-db systemd procps shellcheck curl gdb)
 ci=(clang clang-format libclang-rt-14-dev git python3-numpy python3-yaml zsh fish)
 # (cross) a compiler and an emulator for aarch64; scripts/cross-aarch64.sh unpacks the libraries itself.
 cross=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static)

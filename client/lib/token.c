@@ -8,9 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TOKEN_MAX 512
-#define BLANKS    " \t\r\n"
-#define SCHEME    "Bearer "
+#define TOKEN_MAX  8192 /* characters of a JSON Web Token; others have at most 512 */
+#define TOKEN_ROOM (TOKEN_MAX + 16)
+#define BLANKS     " \t\r\n"
+#define SCHEME     "Bearer "
 
 /* Returns the length of the only word of text, after *at_p; 0: it is empty, has several words, or other characters than
  * printable ASCII. */
@@ -27,13 +28,13 @@ static size_t only_word(const char *text, size_t n, size_t *at_p)
     return len;
 }
 
-static int read_token(const char *path, char text[TOKEN_MAX + 16], size_t *n_p, struct npugraph_error *err)
+static int read_token(const char *path, char text[TOKEN_ROOM], size_t *n_p, struct npugraph_error *err)
 {
     FILE *f = fopen(path, "re");
 
     if (f == NULL)
         return npugraph__error(err, 3, "FILE_NOT_FOUND", "the token file %.300s: %s", path, strerror(errno));
-    *n_p = fread(text, 1, TOKEN_MAX + 15, f);
+    *n_p = fread(text, 1, TOKEN_ROOM - 1, f);
     text[*n_p] = '\0';
     fclose(f);
     return 0;
@@ -41,7 +42,7 @@ static int read_token(const char *path, char text[TOKEN_MAX + 16], size_t *n_p, 
 
 int npugraph__token_header(const char *path, char **header_p, struct npugraph_error *err)
 {
-    char text[TOKEN_MAX + 16];
+    char *text;
     size_t n = 0, at = 0, len;
     int rc;
 
@@ -50,9 +51,14 @@ int npugraph__token_header(const char *path, char **header_p, struct npugraph_er
         path = getenv("NPUGRAPH_TOKEN_FILE");
     if (path == NULL || path[0] == '\0')
         return 0;
+    text = malloc(TOKEN_ROOM);
+    if (text == NULL)
+        return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
     rc = read_token(path, text, &n, err);
-    if (rc != 0)
+    if (rc != 0) {
+        free(text);
         return rc;
+    }
     len = only_word(text, n, &at);
     if (len == 0 || len > TOKEN_MAX)
         rc = npugraph__error(err, 3, "INVALID_ARGUMENT",
@@ -62,7 +68,8 @@ int npugraph__token_header(const char *path, char **header_p, struct npugraph_er
         rc = npugraph__error(err, 8, "NO_MEMORY", "out of memory");
     else
         snprintf(*header_p, strlen(SCHEME) + len + 1, SCHEME "%.*s", (int)len, text + at);
-    explicit_bzero(text, sizeof(text));
+    explicit_bzero(text, TOKEN_ROOM);
+    free(text);
     return rc;
 }
 

@@ -16,7 +16,7 @@
 struct ngd_reload {
     struct ngd_daemon *daemon;
     struct ssl_ctx_st *context;   /* of new certificates, between prepare and commit */
-    struct ngd_token_set *tokens; /* the same, of token-file */
+    struct ngd_token_set *tokens; /* the same, of token-file and jwt-keys */
     struct ngd_mutex lock;
     struct ngd_list waiting NGD_GUARDED_BY(lock);
     bool stopped NGD_GUARDED_BY(lock);
@@ -54,7 +54,10 @@ static void commit_tls(struct ngd_daemon *d, bool take)
 
 static ngd_status_t prepare_tokens(struct ngd_daemon *d, const struct ngd_options *fresh, struct ngd_diag *diag)
 {
-    return ngd_token_set_read(fresh->token_file, &d->reload->tokens, diag);
+    struct ngd_tokens_params params;
+
+    ngd_settings_tokens(fresh, &params);
+    return ngd_token_set_read(&params, &d->reload->tokens, diag);
 }
 
 static void commit_tokens(struct ngd_daemon *d, bool take)

@@ -2,7 +2,6 @@
 #include "daemon/control/settings.h"
 #include "base/log.h"
 #include "daemon/daemon.h"
-#include "daemon/tokens.h"
 #include <sys/resource.h>
 
 /* Descriptors reserved for other uses than connections: gRPC's own, files being loaded, listeners, the log. */
@@ -89,4 +88,10 @@ void ngd_settings_tls(const struct ngd_options *o, struct ngd_tls_params *params
                                       .crl = o->tls_crl,
                                       .allow_cn = o->tls_allow_cn,
                                       .client_optional = o->tls_client_certificate == NGD_TLS_CLIENT_OPTIONAL};
+}
+
+void ngd_settings_tokens(const struct ngd_options *o, struct ngd_tokens_params *params)
+{
+    *params = (struct ngd_tokens_params){.path = o->token_file};
+    ngd_options_jwt(o, &params->jwt);
 }

@@ -7,6 +7,7 @@
 #include "daemon/front/tls_context.h"
 #include "daemon/identity.h"
 #include "daemon/options.h"
+#include "daemon/tokens.h"
 #include "daemon/trace/trace.h"
 #include "scheduler/run/sched.h"
 
@@ -20,5 +21,6 @@ void ngd_settings_sched(const struct ngd_options *o, struct ngd_sched_params *pa
 void ngd_settings_front(const struct ngd_options *o, struct ngd_front_params *params);
 void ngd_settings_trace(const struct ngd_options *o, struct ngd_trace_params *params);
 void ngd_settings_tls(const struct ngd_options *o, struct ngd_tls_params *params);
+void ngd_settings_tokens(const struct ngd_options *o, struct ngd_tokens_params *params);
 
 #endif

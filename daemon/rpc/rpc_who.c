@@ -144,6 +144,8 @@ static ngd_status_t identify_by_header(struct rpc_call *call, struct ngd_diag *d
         ngd_token_unref(bearer);
         return rpc_no_memory(diag);
     }
+    if (ngd_token_groups(bearer))
+        ngd_identity_set_groups(identity, ngd_token_groups(bearer));
     take_identity(call, identity, bearer);
     return NGD_OK;
 }

@@ -14,6 +14,7 @@ NGD_FUZZ_TARGETS = \
 	tests/fuzz/fuzz_h2_guard \
 	tests/fuzz/fuzz_hot_note \
 	tests/fuzz/fuzz_http \
+	tests/fuzz/fuzz_jwt \
 	tests/fuzz/fuzz_load_change \
 	tests/fuzz/fuzz_oip_request \
 	tests/fuzz/fuzz_safetensors \
@@ -41,6 +42,7 @@ tests_fuzz_fuzz_h2_guard_LDADD = $(NGD_FUZZ_LIBS) $(NGD_DAEMON_LIBS)
 tests_fuzz_fuzz_hot_note_LDADD = $(NGD_FUZZ_LIBS) $(NGD_SCHEDULER_LIBS)
 tests_fuzz_fuzz_http_LDADD = $(NGD_FUZZ_LIBS) $(NGD_DAEMON_LIBS)
 tests_fuzz_fuzz_address_LDADD = $(NGD_FUZZ_LIBS) $(NGD_DAEMON_LIBS)
+tests_fuzz_fuzz_jwt_LDADD = $(NGD_FUZZ_LIBS) $(NGD_DAEMON_LIBS)
 tests_fuzz_fuzz_load_change_LDADD = $(NGD_FUZZ_LIBS) $(NGD_DAEMON_LIBS)
 tests_fuzz_fuzz_oip_request_LDADD = $(NGD_FUZZ_LIBS) $(NGD_DAEMON_LIBS)
 tests_fuzz_fuzz_safetensors_LDADD = $(NGD_FUZZ_LIBS) $(NGD_DAEMON_LIBS)

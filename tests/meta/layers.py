@@ -48,7 +48,7 @@ TOPS = {"daemon/startup.c", "daemon/main.c"}
 # External header -> files that may include it.
 EXTERNAL = [
     (r"jemalloc/", {"base/pages.c"}),
-    (r"openssl/", {"base/digest.c", "daemon/front/tls_*.[ch]"}),
+    (r"openssl/", {"base/digest.c", "daemon/front/tls_*.[ch]", "daemon/jwk.c"}),
     (r"libxsmm", {"devices/host/kernels/k_gemm_xsmm.c"}),
     (r"grpc/", {"daemon/rpc/rpc_*.[ch]", "client/lib/channel.c", "client/lib/chunk.c", "client/lib/message.c"}),
     (r"event2/", {"daemon/reactor.c", "daemon/http.c"}),

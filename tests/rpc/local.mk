@@ -22,6 +22,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_gdb.py \
 	tests/rpc/test_gguf.py \
 	tests/rpc/test_graphs.py \
+	tests/rpc/test_jwt.py \
 	tests/rpc/test_killed.py \
 	tests/rpc/test_groups.py \
 	tests/rpc/test_guards.py \

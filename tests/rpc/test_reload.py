@@ -280,6 +280,37 @@ def token_file(d):
     Client(d.daemon, bearer=token).close()
 
 
+def golden(name):
+    """Returns a text of tests/unit/jwt_golden.h."""
+    lines = re.search(rf'#define {name} \\\n((?:    ".*\n)+)', (SOURCE / "tests/unit/jwt_golden.h").read_text())[1]
+    return "".join(json.loads(line.strip(" \\")) for line in lines.splitlines())
+
+
+def key_set():
+    path = SCRATCH / "keys.json"
+    path.write_text(golden("GOLDEN_KEYS"))
+    path.chmod(0o644)
+    return path
+
+
+def jwt(d):
+    token = golden("GOLDEN_ES256")
+
+    def identity():
+        with Client(d.daemon, bearer=token) as c:
+            return c.call("Admin/ListSessions", pb.ListSessionsRequest()).sessions[0].identity
+
+    refused("TOKEN_UNKNOWN", "UNAUTHENTICATED", Client, d.daemon, bearer=token)
+    d.change({"jwt-issuer": "kc=https://issuer.example.org", "jwt-keys": f"kc={key_set()}", "jwt-audience": "npugraphd"})
+    assert identity() == "jwt:kc:trainer"
+    d.change({"jwt-claim": "iss"})
+    assert identity() == "jwt:kc:https://issuer.example.org"
+    d.change({"jwt-groups-claim": "groups", "role": "group:kc:ops=none"})
+    refused("ROLE", "PERMISSION_DENIED", Client, d.daemon, bearer=token)
+    d.change({"jwt-audience": "other.example.org"})
+    refused("TOKEN_UNKNOWN", "UNAUTHENTICATED", Client, d.daemon, bearer=token)
+
+
 def local_socket(d):
     local = lambda: Client(d.daemon).opened.local_socket  # noqa: E731
     first = local()
@@ -327,6 +358,7 @@ EFFECTS = {
     "max-device-share-per-identity": device_share, "admin-identities": admin_identities, "allow-plaintext": allow_plaintext,
     "oip-shared-memory": oip_shared_memory,
     **dict.fromkeys(("tls-cert", "tls-key", "tls-client-ca", "tls-crl", "tls-allow-cn"), tls),
+    **dict.fromkeys(("jwt-issuer", "jwt-keys", "jwt-audience", "jwt-claim", "jwt-groups-claim"), jwt),
     "token-file": token_file, "log-level": log_level, "max-sessions": max_sessions, "max-connections": max_connections,
     "local-socket": local_socket, "local-transport": local_transport, "store-budget": store_budget,
 }
@@ -368,7 +400,8 @@ def another_value(name, default, allowed):
     """Returns a value that is allowed, and not the default."""
     special = {"listen": f"unix:{SCRATCH}/all", "device": "host:1", "weight": "uid:7=3", "group": "team=uid:7", "role": "uid:7=viewer", "socket-mode": "600",
                "static-compiler": "off", "static-dir": "/tmp", "stats-listen": "off", "nz-weights": "auto", "isa": "scalar", "log-level": "debug",
-               "local-spin": "1us", "local-socket": str(SCRATCH / "other.local"), "guard-poll": "1ms", "trace-endpoint": f"unix:{SCRATCH}/none", "trace-sample": "0"}
+               "jwt-issuer": "kc=https://issuer.example.org", "jwt-keys": f"kc={key_set()}", "trace-endpoint": f"unix:{SCRATCH}/none",
+               "local-spin": "1us", "local-socket": str(SCRATCH / "other.local"), "guard-poll": "1ms", "trace-sample": "0"}
     if name.startswith("tls-") and name not in ("tls-allow-cn", "tls-client-certificate"):
         return f"{CERTS}/" + {"tls-cert": "server.pem", "tls-key": "server.key", "tls-client-ca": "ca.pem", "tls-crl": "ca.crl"}[name]
     if name == "token-file":

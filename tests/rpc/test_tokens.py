@@ -372,7 +372,7 @@ def command():
         ctl("--address", d.address, "replay", graph, env={"NPUGRAPH_TOKEN_FILE": str(mine)})
         assert d.log().count("opened by token:a") == 2
         assert "Admin.Drain" in ctl("--address", d.address, "drain", env={"NPUGRAPH_TOKEN_FILE": str(mine)}, rc=1).stderr
-        for text in ("", "two words\n", "x" * 600, "é" * 30, a + "\0"):
+        for text in ("", "two words\n", "x" * 9000, "é" * 30, a + "\0"):
             mine.write_text(text)
             out = ctl("--address", d.address, "--token-file", mine, "status", rc=1)
             assert str(mine) in out.stderr and (not text or text.strip() not in out.stderr), out.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-EXTRA_DIST += tests/unit/h2_util.h
+EXTRA_DIST += tests/unit/h2_util.h tests/unit/jwt_golden.h tests/unit/jwt_golden.py
 NGD_DAEMON_TESTS = \
 	tests/unit/test_answers \
 	tests/unit/test_front_bytes \
@@ -8,6 +8,7 @@ NGD_DAEMON_TESTS = \
 	tests/unit/test_history \
 	tests/unit/test_http_request \
 	tests/unit/test_jobs \
+	tests/unit/test_jwt \
 	tests/unit/test_rpc_state \
 	tests/unit/test_safetensors \
 	tests/unit/test_shared \
@@ -23,6 +24,7 @@ tests_unit_test_h2_guard_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_history_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_http_request_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_jobs_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
+tests_unit_test_jwt_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_rpc_state_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_safetensors_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_shared_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DAEMON_GROUPS_H
+#define NGD_DAEMON_GROUPS_H
+
+/*
+ * The groups that a token says its identity is in. Never changed once made.
+ * Threads: any. Memory: reference counted. Bounds: those of a token's text.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ngd_groups {
+    _Atomic uint32_t refs;
+    int64_t issued; /* seconds since 1970: of two tokens of an identity, the later one counts */
+    size_t n;
+    char *names[]; /* "ISSUER:GROUP" */
+};
+
+/* Makes groups of n names, which are NULL at first and which ngd_groups_unref frees. NULL: no memory. */
+struct ngd_groups *ngd_groups_create(size_t n, int64_t issued);
+struct ngd_groups *ngd_groups_ref(struct ngd_groups *groups);   /* NULL is fine */
+struct ngd_groups *ngd_groups_unref(struct ngd_groups *groups); /* returns NULL; NULL is fine */
+/* Whether the name of n bytes is among them. groups: NULL has none. */
+bool ngd_groups_have(const struct ngd_groups *groups, const char *name, size_t n);
+
+#endif

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tokens of another implementation, with its keys. tests/rpc/test_jwt.py has what is refused, and why. */
+#include "daemon/jwt.h"
+
+#include "base/base64url.h"
+#include "base/mem.h"
+#include "tests/unit/jwt_golden.h"
+#include "tests/unit/unit.h"
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define NOW INT64_C(1800000000)
+
+static char *const tokens[] = {(char *)GOLDEN_RS256, (char *)GOLDEN_PS256, (char *)GOLDEN_PS512,
+                               (char *)GOLDEN_ES256, (char *)GOLDEN_ES512, (char *)GOLDEN_EDDSA};
+#define N_TOKENS (sizeof(tokens) / sizeof(tokens[0]))
+
+/* One issuer, whose keys are in a file. */
+struct issuer_file {
+    char path[64], entry[80];
+    char *items[3];
+    struct ngd_config_list issuers, keys, audiences;
+    struct ngd_jwt_params params;
+};
+
+static void write_keys(const struct issuer_file *f, const char *text)
+{
+    FILE *file = fopen(f->path, "w");
+
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_ge(fputs(text, file), 0);
+    ck_assert_int_eq(fclose(file), 0);
+    ck_assert_int_eq(chmod(f->path, 0644), 0);
+}
+
+static void setup_issuer(struct issuer_file *f, const char *audience)
+{
+    *f = (struct issuer_file){.path = "/tmp/npugraphd-test-jwt-XXXXXX"};
+    int fd = mkstemp(f->path);
+
+    ck_assert_int_ge(fd, 0);
+    close(fd);
+    snprintf(f->entry, sizeof(f->entry), "kc=%s", f->path);
+    f->items[0] = (char *)"kc=https://issuer.example.org";
+    f->items[1] = f->entry;
+    f->items[2] = (char *)audience;
+    f->issuers = (struct ngd_config_list){.items = &f->items[0], .n = 1};
+    f->keys = (struct ngd_config_list){.items = &f->items[1], .n = 1};
+    f->audiences = (struct ngd_config_list){.items = &f->items[2], .n = 1};
+    f->params = (struct ngd_jwt_params){&f->issuers, &f->keys, &f->audiences, "sub", "groups"};
+    write_keys(f, GOLDEN_KEYS);
+}
+
+static struct ngd_jwt_issuers *read_file(const struct issuer_file *f)
+{
+    struct ngd_jwt_issuers *issuers;
+    struct ngd_diag diag = {0};
+
+    ck_assert_msg(ngd_jwt_issuers_read(&f->params, &issuers, &diag) == NGD_OK, "%s", diag.text);
+    return issuers;
+}
+
+START_TEST(tokens_of_pyjwt_are_believed_until_they_expire)
+{
+    struct issuer_file f;
+    struct ngd_jwt_issuers *issuers;
+    struct ngd_jwt_belief belief;
+    struct ngd_diag diag = {0};
+
+    setup_issuer(&f, "npugraphd");
+    issuers = read_file(&f);
+    for (size_t i = 0; i < N_TOKENS; i++) {
+        const size_t n = strlen(tokens[i]);
+
+        ck_assert_msg(ngd_jwt_check(issuers, tokens[i], n, NOW, &belief, &diag) == NGD_OK, "%zu: %s", i, diag.text);
+        ck_assert_str_eq(belief.identity, "jwt:kc:trainer");
+        ck_assert_int_eq(belief.expires, 4102444799 + NGD_JWT_LEEWAY);
+        ck_assert(ngd_groups_have(belief.groups, "kc:ops", 6) && ngd_groups_have(belief.groups, "kc:dev", 6));
+        ck_assert(!ngd_groups_have(belief.groups, "ops", 3) && !ngd_groups_have(belief.groups, "kc:op", 5));
+        ngd_jwt_belief_fini(&belief);
+        ck_assert_int_eq(ngd_jwt_check(issuers, tokens[i], n, 4102444799 + NGD_JWT_LEEWAY, &belief, &diag),
+                         NGD_ERR_TOKEN_EXPIRED);
+        ck_assert_int_ne(ngd_jwt_check(issuers, tokens[i], n - 4, NOW, &belief, &diag), NGD_OK);
+    }
+    ngd_jwt_issuers_unref(issuers);
+    unlink(f.path);
+}
+END_TEST
+
+START_TEST(a_flipped_bit_anywhere_makes_a_token_wrong)
+{
+    struct issuer_file f;
+    struct ngd_jwt_issuers *issuers;
+    struct ngd_jwt_belief belief;
+    char text[2048];
+    const size_t n = strlen(GOLDEN_EDDSA);
+
+    setup_issuer(&f, "npugraphd");
+    issuers = read_file(&f);
+    for (size_t i = 0; i < n; i++) {
+        struct ngd_diag diag = {0};
+
+        memcpy(text, GOLDEN_EDDSA, n);
+        text[i] = (char)(text[i] ^ (i % 2 ? 1 : 4));
+        ck_assert_msg(ngd_jwt_check(issuers, text, n, NOW, &belief, &diag) != NGD_OK, "character %zu", i);
+        ck_assert_str_ne(diag.text, "");
+    }
+    ngd_jwt_issuers_unref(issuers);
+    unlink(f.path);
+}
+END_TEST
+
+START_TEST(keys_that_stay_keep_their_tokens_and_others_are_withdrawn)
+{
+    struct issuer_file f, g;
+    struct ngd_jwt_issuers *old, *fresh;
+    struct ngd_jwt_belief belief;
+
+    setup_issuer(&f, "npugraphd");
+    setup_issuer(&g, "other");
+    old = read_file(&f);
+    ck_assert_int_eq(ngd_jwt_check(old, GOLDEN_ES256, strlen(GOLDEN_ES256), NOW, &belief, NULL), NGD_OK);
+    fresh = read_file(&f);
+    ngd_jwt_issuers_carry_over(old, fresh);
+    ngd_jwt_issuers_unref(old);
+    ck_assert(!ngd_jwk_is_withdrawn(belief.key));
+    old = fresh;
+    fresh = read_file(&g); /* the same keys, for another audience */
+    ngd_jwt_issuers_carry_over(old, fresh);
+    ck_assert(ngd_jwk_is_withdrawn(belief.key));
+    ngd_jwt_belief_fini(&belief);
+    ngd_jwt_issuers_unref(old);
+    ngd_jwt_issuers_unref(fresh);
+    unlink(f.path);
+    unlink(g.path);
+}
+END_TEST
+
+START_TEST(without_memory_nothing_is_believed_and_nothing_is_lost)
+{
+    struct issuer_file f;
+    struct ngd_jwt_issuers *issuers;
+    struct ngd_jwt_belief belief;
+    struct ngd_diag diag = {0};
+    ngd_status_t status = NGD_ERR_NO_MEMORY;
+    int64_t n = 0;
+
+    setup_issuer(&f, "npugraphd");
+    for (; status != NGD_OK; n++) {
+        ngd_mem_fail_after(n);
+        status = ngd_jwt_issuers_read(&f.params, &issuers, &diag);
+        ngd_mem_fail_after(-1);
+        ck_assert_msg(status == NGD_OK || status == NGD_ERR_NO_MEMORY, "allocation %d: %s", (int)n, diag.text);
+    }
+    ck_assert_int_gt(n, 20);
+    status = NGD_ERR_NO_MEMORY;
+    for (n = 0; status != NGD_OK; n++) {
+        ngd_mem_fail_after(n);
+        status = ngd_jwt_check(issuers, GOLDEN_ES256, strlen(GOLDEN_ES256), NOW, &belief, &diag);
+        ngd_mem_fail_after(-1);
+        ck_assert_msg(status == NGD_OK || status == NGD_ERR_NO_MEMORY, "allocation %d: %s", (int)n, diag.text);
+    }
+    ck_assert_int_gt(n, 5);
+    ngd_jwt_belief_fini(&belief);
+    ngd_jwt_issuers_unref(issuers);
+    unlink(f.path);
+}
+END_TEST
+
+START_TEST(base64url_has_one_text_for_each_bytes)
+{
+    static const struct {
+        const char *text, *bytes;
+        int n; /* -1: refused */
+    } cases[] = {{"", "", 0},           {"Zg", "f", 1},         {"Zm8", "fo", 2},     {"Zm9v", "foo", 3},
+                 {"Zm9vYg", "foob", 4}, {"-_8", "\xfb\xff", 2}, {"Z", NULL, -1},      {"Zh", NULL, -1},
+                 {"Zm9", NULL, -1},     {"Zg==", NULL, -1},     {"Zm9v\n", NULL, -1}, {"+/8", NULL, -1},
+                 {"Zm 8", NULL, -1},    {"AAAAA", NULL, -1}};
+    uint8_t to[16];
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        size_t n = 0;
+        const bool right = ngd_base64url_decode(cases[i].text, strlen(cases[i].text), to, &n);
+
+        ck_assert_msg(right == (cases[i].n >= 0), "%s", cases[i].text);
+        ck_assert_msg(!right || ((int)n == cases[i].n && memcmp(to, cases[i].bytes, n) == 0), "%s", cases[i].text);
+    }
+}
+END_TEST
+
+UNIT_MAIN("daemon/jwt", tokens_of_pyjwt_are_believed_until_they_expire, a_flipped_bit_anywhere_makes_a_token_wrong,
+          keys_that_stay_keep_their_tokens_and_others_are_withdrawn,
+          without_memory_nothing_is_believed_and_nothing_is_lost, base64url_has_one_text_for_each_bytes)
