@@ -310,12 +310,34 @@ static size_t find_candidates(const struct ngd_jwt_issuers *issuers, const struc
     return n;
 }
 
+static bool has_signed(const struct jwt_candidate *candidate, const struct ngd_jws_alg *alg, const char *text,
+                       const struct ngd_jwt_parts *parts)
+{
+    const bool right = ngd_jwk_verify(candidate->key, alg, text, parts->n_signed, parts->signature, parts->n_signature);
+
+    ngd_metric_row_add(ngd_metric_row(NGD_M_TOKEN_SIGNATURES, right ? "right" : "wrong"), 1);
+    return right;
+}
+
+static bool is_issued_by(const json_t *claims, const struct jwt_issuer *issuer)
+{
+    const char *iss = json_string_value(json_object_get(claims, "iss"));
+
+    return iss && strcmp(iss, issuer->url) == 0;
+}
+
+/*
+ * Finds whose key signed a token, and reads the claims, which are not looked at before. Issuers may have the same key,
+ * as the tenants of one provider do: then it is the one that the token names.
+ */
 static ngd_status_t find_signer(const struct ngd_jwt_issuers *issuers, const char *text,
                                 const struct ngd_jwt_parts *parts, const struct ngd_jwt_header *header,
-                                struct jwt_candidate *signer_p, struct ngd_diag *diag)
+                                struct jwt_candidate *signer_p, json_t **claims_p, struct ngd_diag *diag)
 {
     struct jwt_candidate found[NGD_JWT_ISSUERS];
     const size_t n = find_candidates(issuers, header, found);
+    ngd_status_t status;
+    json_t *claims = NULL;
 
     if (n == 0)
         return ngd_diag_set(diag, NGD_ERR_TOKEN_UNKNOWN,
@@ -326,16 +348,17 @@ static ngd_status_t find_signer(const struct ngd_jwt_issuers *issuers, const cha
                             "the JSON Web Token names no key (kid), and %zu keys of the daemon's jwt-keys have its "
                             "algorithm",
                             n);
-    for (size_t i = 0; i < n; i++) {
-        const bool right =
-            ngd_jwk_verify(found[i].key, header->alg, text, parts->n_signed, parts->signature, parts->n_signature);
-
-        ngd_metric_row_add(ngd_metric_row(NGD_M_TOKEN_SIGNATURES, right ? "right" : "wrong"), 1);
-        if (right) {
-            *signer_p = found[i];
-            return NGD_OK;
-        }
+    for (size_t i = 0; i < n && !(claims && is_issued_by(claims, signer_p->issuer)); i++) {
+        if (!has_signed(&found[i], header->alg, text, parts))
+            continue;
+        status = claims ? NGD_OK : ngd_jwt_read_claims(parts, &claims, diag);
+        if (status != NGD_OK)
+            return status;
+        *signer_p = found[i];
     }
+    *claims_p = claims;
+    if (claims)
+        return NGD_OK;
     return ngd_diag_set(diag, NGD_ERR_TOKEN_UNKNOWN, "the JSON Web Token's signature is not that of the key it names");
 }
 
@@ -344,13 +367,13 @@ static ngd_status_t find_signer(const struct ngd_jwt_issuers *issuers, const cha
 static ngd_status_t check_parties(const struct ngd_jwt_issuers *issuers, const struct jwt_issuer *issuer,
                                   const json_t *claims, struct ngd_diag *diag)
 {
-    const json_t *iss = json_object_get(claims, "iss"), *aud = json_object_get(claims, "aud");
+    const json_t *aud = json_object_get(claims, "aud");
     const char *text;
     ngd_status_t status = ngd_jwt_check_texts(aud, "aud", diag);
 
     if (status != NGD_OK)
         return status;
-    if (!json_is_string(iss) || strcmp(json_string_value(iss), issuer->url) != 0)
+    if (!is_issued_by(claims, issuer))
         return ngd_diag_set(diag, NGD_ERR_TOKEN_UNKNOWN,
                             "the JSON Web Token's issuer (iss) is not %.200s, whose key signed it", issuer->url);
     for (size_t i = 0; (text = ngd_jwt_nth_text(aud, i)); i++)
@@ -456,9 +479,7 @@ static ngd_status_t check_jwt_parts(const struct ngd_jwt_issuers *issuers, const
     ngd_status_t status = ngd_jwt_read_header(parts, &header, diag);
 
     if (status == NGD_OK)
-        status = find_signer(issuers, text, parts, &header, &signer, diag);
-    if (status == NGD_OK) /* only claims that are signed are looked at */
-        status = ngd_jwt_read_claims(parts, &claims, diag);
+        status = find_signer(issuers, text, parts, &header, &signer, &claims, diag);
     if (status != NGD_OK)
         return status;
     status = read_belief(issuers, signer.issuer, claims, now, belief, diag);

@@ -138,6 +138,46 @@ START_TEST(keys_that_stay_keep_their_tokens_and_others_are_withdrawn)
 }
 END_TEST
 
+/* Adds a second issuer, which is asked first: it has the keys of the first one. */
+static void add_issuer(struct issuer_file *f, char *issuers[2], char *keys[2], const char *url_entry, char *key_entry)
+{
+    issuers[0] = (char *)url_entry;
+    issuers[1] = f->items[0];
+    keys[0] = key_entry;
+    keys[1] = f->items[1];
+    f->issuers = (struct ngd_config_list){.items = issuers, .n = 2};
+    f->keys = (struct ngd_config_list){.items = keys, .n = 2};
+}
+
+START_TEST(issuers_with_the_same_keys_are_told_apart_by_the_url)
+{
+    struct issuer_file f;
+    struct ngd_jwt_issuers *issuers;
+    struct ngd_jwt_belief belief;
+    struct ngd_diag diag = {0};
+    char *urls[2], *files[2], entry[80];
+
+    setup_issuer(&f, "npugraphd");
+    snprintf(entry, sizeof(entry), "tenant=%s", f.path);
+    add_issuer(&f, urls, files, "tenant=https://issuer.example.org/tenant", entry);
+    issuers = read_file(&f);
+    for (size_t i = 0; i < N_TOKENS; i++) {
+        ck_assert_msg(ngd_jwt_check(issuers, tokens[i], strlen(tokens[i]), NOW, &belief, &diag) == NGD_OK, "%s",
+                      diag.text);
+        ck_assert_str_eq(belief.identity, "jwt:kc:trainer");
+        ngd_jwt_belief_fini(&belief);
+    }
+    ngd_jwt_issuers_unref(issuers);
+    urls[1] = (char *)"kc=https://issuer.example.org/third"; /* now neither is the token's */
+    issuers = read_file(&f);
+    ck_assert_int_eq(ngd_jwt_check(issuers, GOLDEN_ES256, strlen(GOLDEN_ES256), NOW, &belief, &diag),
+                     NGD_ERR_TOKEN_UNKNOWN);
+    ck_assert_ptr_nonnull(strstr(diag.text, "issuer (iss)"));
+    ngd_jwt_issuers_unref(issuers);
+    unlink(f.path);
+}
+END_TEST
+
 START_TEST(without_memory_nothing_is_believed_and_nothing_is_lost)
 {
     struct issuer_file f;
@@ -192,4 +232,5 @@ END_TEST
 
 UNIT_MAIN("daemon/jwt", tokens_of_pyjwt_are_believed_until_they_expire, a_flipped_bit_anywhere_makes_a_token_wrong,
           keys_that_stay_keep_their_tokens_and_others_are_withdrawn,
-          without_memory_nothing_is_believed_and_nothing_is_lost, base64url_has_one_text_for_each_bytes)
+          issuers_with_the_same_keys_are_told_apart_by_the_url, without_memory_nothing_is_believed_and_nothing_is_lost,
+          base64url_has_one_text_for_each_bytes)
