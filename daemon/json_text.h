@@ -12,7 +12,7 @@
 struct json_t;
 
 /* Counts values and depth before anything is allocated for them: a value of two bytes takes 40 once parsed. The values
- * are at least as many as the parser would make; depth is that of objects and arrays. */
+ * are at least as many as the parser would make, but the outermost; depth is that of objects and arrays. */
 void ngd_json_measure(const char *text, size_t n, size_t *values_p, size_t *depth_p);
 
 /*

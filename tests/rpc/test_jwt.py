@@ -269,7 +269,7 @@ def bad_keys():
              ({"keys": [jwk(weak, "w")]}, "1024 bits"), ({"keys": [private(EC)]}, "private numbers"), ({"keys": [good, {"kty": "oct", "k": "AAAA"}]}, "key 2: it is a secret"),
              ({"keys": [{**good, "alg": "RS256"}]}, "does not go with its type EC P-256"), ({"keys": [{**good, "x": good["x"][:-4]}]}, "x and y"), ({"keys": [{**good, "x": good["y"]}]}, "no EC key"),
              ({"keys": [{**good, "x": 5}]}, "x and y"), ({"keys": [{**good, "kid": 5}]}, "kid is not a text"), ({"keys": [{**good, "kid": "k" * 257}]}, "kid is not a text"),
-             ({"keys": [{"kty": "RSA", "n": number((1 << 2047) + 1), "e": "AQ"}]}, "no RSA key"), ({"keys": [{"kty": "RSA", "n": "AAAA=", "e": "AQAB"}]}, "base64url"),
+             ({"keys": [{"kty": "RSA", "n": number((1 << 2047) + 1), "e": "AQ"}]}, "no RSA key"), ({"keys": [{"kty": "RSA", "n": number(1 << 2047), "e": "AQAB"}]}, "no RSA key"), ({"keys": [{"kty": "RSA", "n": "AAAA=", "e": "AQAB"}]}, "base64url"),
              ({"keys": [{"kty": "OKP", "crv": "Ed25519", "x": "AAAA"}]}, "32 bytes"), ({"keys": [{"kty": "OKP", "crv": "X25519", "x": "AAAA"}, {**good, "use": "enc"}, {"kty": "XYZ"}]}, "none of its 3 keys"),
              ({"keys": [{**good, "key_ops": ["sign"]}]}, "none of its 1 keys"), ('{"keys": [' + "[" * 20 + "]" * 20 + "]}", "depth"),
              ('{"keys": [], "keys": []}', "duplicate"), ({"keys": [jwk(EC, str(n)) for n in range(65)]}, "more than 64 keys"), (json.dumps({"keys": [good], "x": "x" * 300000}), "at most 262144")]

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define NOW INT64_C(1800000000)
@@ -178,6 +179,40 @@ START_TEST(issuers_with_the_same_keys_are_told_apart_by_the_url)
 }
 END_TEST
 
+/* Writes a key set of RSA keys with 8192 bits, whose factors nobody knows. */
+static size_t write_large_keys(char *to, size_t room)
+{
+    size_t n = (size_t)snprintf(to, room, "{\"keys\":[");
+
+    for (int i = 0; i < NGD_JWK_MAX; i++) {
+        n += (size_t)snprintf(to + n, room - n, "%s{\"kty\":\"RSA\",\"e\":\"AQAB\",\"kid\":\"%d\",\"n\":\"",
+                              i ? "," : "", i);
+        memset(to + n, 'x', 1364);
+        n += 1364;
+        n += (size_t)snprintf(to + n, room - n, "Zw\"}");
+    }
+    return n + (size_t)snprintf(to + n, room - n, "]}");
+}
+
+/* A reload and the timer read key sets on the loop, and an issuer chooses its keys. */
+START_TEST(a_set_of_the_largest_keys_is_read_at_once)
+{
+    static char text[NGD_JWK_FILE_BYTES];
+    struct ngd_jwk_set set;
+    struct ngd_diag diag = {0};
+    struct timespec began, ended;
+    const size_t n = write_large_keys(text, sizeof(text));
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &began);
+    ck_assert_msg(ngd_jwk_set_parse(text, n, &set, &diag) == NGD_OK, "%s", diag.text);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ended);
+    ck_assert_uint_eq(set.n, NGD_JWK_MAX);
+    ngd_jwk_set_fini(&set);
+    ck_assert_int_le(ended.tv_sec - began.tv_sec,
+                     3); /* it takes milliseconds; a test of each n for primes takes 10 s */
+}
+END_TEST
+
 START_TEST(without_memory_nothing_is_believed_and_nothing_is_lost)
 {
     struct issuer_file f;
@@ -232,5 +267,5 @@ END_TEST
 
 UNIT_MAIN("daemon/jwt", tokens_of_pyjwt_are_believed_until_they_expire, a_flipped_bit_anywhere_makes_a_token_wrong,
           keys_that_stay_keep_their_tokens_and_others_are_withdrawn,
-          issuers_with_the_same_keys_are_told_apart_by_the_url, without_memory_nothing_is_believed_and_nothing_is_lost,
-          base64url_has_one_text_for_each_bytes)
+          issuers_with_the_same_keys_are_told_apart_by_the_url, a_set_of_the_largest_keys_is_read_at_once,
+          without_memory_nothing_is_believed_and_nothing_is_lost, base64url_has_one_text_for_each_bytes)
