@@ -138,7 +138,39 @@ static ngd_status_t read_keys(struct jwt_issuer *issuer, struct ngd_diag *diag)
                         issuer->path, why.text);
 }
 
-static ngd_status_t read_issuers(struct ngd_jwt_issuers *issuers, const struct ngd_jwt_params *p, struct ngd_diag *diag)
+/* Gives an issuer the keys that it had in `old`. */
+static bool keep_keys(struct jwt_issuer *issuer, const struct ngd_jwt_issuers *old)
+{
+    for (size_t i = 0; old && i < old->n; i++) {
+        const struct jwt_issuer *was = &old->issuers[i];
+
+        if (strcmp(was->name, issuer->name) != 0 || strcmp(was->url, issuer->url) != 0)
+            continue;
+        for (size_t j = 0; j < was->keys.n; j++)
+            issuer->keys.keys[issuer->keys.n++] = ngd_jwk_ref(was->keys.keys[j]);
+        return true;
+    }
+    return false;
+}
+
+/* A key file that is not valid must not hold up those of other issuers. */
+static ngd_status_t read_or_keep_keys(struct jwt_issuer *issuer, const struct ngd_jwt_issuers *old,
+                                      struct ngd_diag *diag)
+{
+    struct ngd_diag why = {0};
+    const ngd_status_t status = read_keys(issuer, &why);
+
+    if (status == NGD_OK)
+        return NGD_OK;
+    if (!keep_keys(issuer, old))
+        return ngd_diag_set(diag, status, "%s", why.text);
+    ngd_warning("daemon", "the keys of the issuer %s were not read again, its old ones stay in use: %s", issuer->name,
+                why.text);
+    return NGD_OK;
+}
+
+static ngd_status_t read_issuers(struct ngd_jwt_issuers *issuers, const struct ngd_jwt_params *p,
+                                 const struct ngd_jwt_issuers *old, struct ngd_diag *diag)
 {
     issuers->claim = ngd_strdup(p->claim);
     issuers->groups_claim = ngd_strdup(p->groups_claim);
@@ -154,7 +186,7 @@ static ngd_status_t read_issuers(struct ngd_jwt_issuers *issuers, const struct n
         memcpy(issuer->name, entry, n);
         issuer->url = ngd_strdup(url);
         issuer->path = ngd_strdup(value_named(p->keys, entry, n));
-        status = issuer->url && issuer->path ? read_keys(issuer, diag)
+        status = issuer->url && issuer->path ? read_or_keep_keys(issuer, old, diag)
                                              : ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for an issuer");
         if (status != NGD_OK)
             return status;
@@ -162,8 +194,8 @@ static ngd_status_t read_issuers(struct ngd_jwt_issuers *issuers, const struct n
     return NGD_OK;
 }
 
-ngd_status_t ngd_jwt_issuers_read(const struct ngd_jwt_params *params, struct ngd_jwt_issuers **issuers_p,
-                                  struct ngd_diag *diag)
+ngd_status_t ngd_jwt_issuers_read(const struct ngd_jwt_params *params, const struct ngd_jwt_issuers *old,
+                                  struct ngd_jwt_issuers **issuers_p, struct ngd_diag *diag)
 {
     struct ngd_jwt_issuers *issuers;
     ngd_status_t status = ngd_jwt_params_check(params, diag);
@@ -174,7 +206,7 @@ ngd_status_t ngd_jwt_issuers_read(const struct ngd_jwt_params *params, struct ng
     if (!issuers)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for issuers of tokens");
     atomic_init(&issuers->refs, 1);
-    status = read_issuers(issuers, params, diag);
+    status = read_issuers(issuers, params, old, diag);
     if (status == NGD_OK)
         *issuers_p = issuers;
     else

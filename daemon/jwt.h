@@ -41,10 +41,13 @@ struct ngd_jwt_issuers;
 
 /* CONFIG: the options contradict each other. No file is read. */
 ngd_status_t ngd_jwt_params_check(const struct ngd_jwt_params *params, struct ngd_diag *diag);
-/* Reads the key files. CONFIG names option, file and key. Without issuers there is nothing to read, and no token is
- * believed. */
-ngd_status_t ngd_jwt_issuers_read(const struct ngd_jwt_params *params, struct ngd_jwt_issuers **issuers_p,
-                                  struct ngd_diag *diag);
+/*
+ * Reads the key files. CONFIG names option, file and key. Without issuers there is nothing to read, and no token is
+ * believed. old: an issuer whose file is not valid keeps the keys that it has there, and the log says so; NULL: that is
+ * CONFIG.
+ */
+ngd_status_t ngd_jwt_issuers_read(const struct ngd_jwt_params *params, const struct ngd_jwt_issuers *old,
+                                  struct ngd_jwt_issuers **issuers_p, struct ngd_diag *diag);
 struct ngd_jwt_issuers *ngd_jwt_issuers_ref(struct ngd_jwt_issuers *issuers);
 struct ngd_jwt_issuers *ngd_jwt_issuers_unref(struct ngd_jwt_issuers *issuers); /* returns NULL; NULL is fine */
 size_t ngd_jwt_issuers_count(const struct ngd_jwt_issuers *issuers);

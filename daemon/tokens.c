@@ -246,7 +246,7 @@ ngd_status_t ngd_token_set_read(const struct ngd_tokens_params *params, struct n
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for tokens");
     status = read_listed(set, params->path, diag);
     if (status == NGD_OK)
-        status = ngd_jwt_issuers_read(&params->jwt, &set->issuers, diag);
+        status = ngd_jwt_issuers_read(&params->jwt, NULL, &set->issuers, diag);
     if (status == NGD_OK)
         *set_p = set;
     else
@@ -395,7 +395,7 @@ static void set_issuers(struct ngd_tokens *tokens, struct ngd_jwt_issuers *fresh
     ngd_jwt_issuers_unref(old);
 }
 
-void ngd_tokens_look(struct ngd_tokens *tokens, const struct ngd_jwt_params *params)
+bool ngd_tokens_look(struct ngd_tokens *tokens, const struct ngd_jwt_params *params)
 {
     struct ngd_jwt_issuers *issuers, *fresh;
     struct ngd_diag diag = {0};
@@ -404,11 +404,13 @@ void ngd_tokens_look(struct ngd_tokens *tokens, const struct ngd_jwt_params *par
     issuers = tokens->set->issuers; /* only the loop, which this is, puts others into their place */
     ngd_mutex_unlock(&tokens->lock);
     if (!ngd_jwt_issuers_look(issuers))
-        return;
-    if (ngd_jwt_issuers_read(params, &fresh, &diag) == NGD_OK)
-        set_issuers(tokens, fresh);
-    else
+        return false;
+    if (ngd_jwt_issuers_read(params, issuers, &fresh, &diag) != NGD_OK) {
         ngd_warning("daemon", "keys of issuers were not read again, the old ones stay in use: %s", diag.text);
+        return false;
+    }
+    set_issuers(tokens, fresh);
+    return true;
 }
 
 static int compare_with_name(const void *name, const void *token)

@@ -46,8 +46,9 @@ ngd_status_t ngd_tokens_create(struct ngd_token_set *set, struct ngd_tokens **to
 void ngd_tokens_destroy(struct ngd_tokens *tokens);                                      /* NULL is fine */
 /* Takes a new set. Tokens that it has too live on, with their new expiry; the others are over. */
 void ngd_tokens_set(struct ngd_tokens *tokens, struct ngd_token_set *set);
-/* For a timer: reads the issuers' keys again if their files have changed, and logs what came of it. */
-void ngd_tokens_look(struct ngd_tokens *tokens, const struct ngd_jwt_params *params);
+/* For a timer: reads the issuers' keys again if their files have changed, and logs what came of it. True: other keys
+ * may be in use. */
+bool ngd_tokens_look(struct ngd_tokens *tokens, const struct ngd_jwt_params *params);
 
 /* Returns the role that the lines of an identity's name give it; UNSET: none, or the identity is no token's. */
 ngd_role_t ngd_tokens_role(struct ngd_tokens *tokens, const char *identity);

@@ -59,7 +59,7 @@ static struct ngd_jwt_issuers *read_file(const struct issuer_file *f)
     struct ngd_jwt_issuers *issuers;
     struct ngd_diag diag = {0};
 
-    ck_assert_msg(ngd_jwt_issuers_read(&f->params, &issuers, &diag) == NGD_OK, "%s", diag.text);
+    ck_assert_msg(ngd_jwt_issuers_read(&f->params, NULL, &issuers, &diag) == NGD_OK, "%s", diag.text);
     return issuers;
 }
 
@@ -179,6 +179,41 @@ START_TEST(issuers_with_the_same_keys_are_told_apart_by_the_url)
 }
 END_TEST
 
+START_TEST(a_key_file_that_is_not_valid_holds_up_no_other_issuer)
+{
+    static const char other[] = "{\"keys\":[{\"kty\":\"OKP\",\"crv\":\"Ed25519\",\"kid\":\"d2\","
+                                "\"x\":\"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo\"}]}";
+    struct issuer_file f, g;
+    struct ngd_jwt_issuers *old, *fresh;
+    struct ngd_jwt_belief first, second;
+    struct ngd_diag diag = {0};
+    char *urls[2], *files[2], entry[80];
+
+    setup_issuer(&f, "npugraphd");
+    setup_issuer(&g, "npugraphd");
+    snprintf(entry, sizeof(entry), "first=%s", g.path);
+    add_issuer(&f, urls, files, "first=https://issuer.example.org", entry);
+    old = read_file(&f);
+    ck_assert_int_eq(ngd_jwt_check(old, GOLDEN_ES256, strlen(GOLDEN_ES256), NOW, &first, NULL), NGD_OK);
+    ck_assert_str_eq(first.identity, "jwt:first:trainer");
+    write_keys(&g, other); /* the first issuer's keys are gone */
+    write_keys(&f, "{}");  /* the second one's file is broken */
+    ck_assert_int_eq(ngd_jwt_issuers_read(&f.params, NULL, &fresh, &diag), NGD_ERR_CONFIG);
+    ck_assert_int_eq(ngd_jwt_issuers_read(&f.params, old, &fresh, &diag), NGD_OK);
+    ngd_jwt_issuers_carry_over(old, fresh);
+    ngd_jwt_issuers_unref(old);
+    ck_assert(ngd_jwk_is_withdrawn(first.key));
+    ck_assert_int_eq(ngd_jwt_check(fresh, GOLDEN_ES256, strlen(GOLDEN_ES256), NOW, &second, NULL), NGD_OK);
+    ck_assert_str_eq(second.identity, "jwt:kc:trainer");
+    ck_assert(!ngd_jwk_is_withdrawn(second.key));
+    ngd_jwt_belief_fini(&first);
+    ngd_jwt_belief_fini(&second);
+    ngd_jwt_issuers_unref(fresh);
+    unlink(f.path);
+    unlink(g.path);
+}
+END_TEST
+
 /* Writes a key set of RSA keys with 8192 bits, whose factors nobody knows. */
 static size_t write_large_keys(char *to, size_t room)
 {
@@ -225,7 +260,7 @@ START_TEST(without_memory_nothing_is_believed_and_nothing_is_lost)
     setup_issuer(&f, "npugraphd");
     for (; status != NGD_OK; n++) {
         ngd_mem_fail_after(n);
-        status = ngd_jwt_issuers_read(&f.params, &issuers, &diag);
+        status = ngd_jwt_issuers_read(&f.params, NULL, &issuers, &diag);
         ngd_mem_fail_after(-1);
         ck_assert_msg(status == NGD_OK || status == NGD_ERR_NO_MEMORY, "allocation %d: %s", (int)n, diag.text);
     }
@@ -267,5 +302,6 @@ END_TEST
 
 UNIT_MAIN("daemon/jwt", tokens_of_pyjwt_are_believed_until_they_expire, a_flipped_bit_anywhere_makes_a_token_wrong,
           keys_that_stay_keep_their_tokens_and_others_are_withdrawn,
-          issuers_with_the_same_keys_are_told_apart_by_the_url, a_set_of_the_largest_keys_is_read_at_once,
-          without_memory_nothing_is_believed_and_nothing_is_lost, base64url_has_one_text_for_each_bytes)
+          issuers_with_the_same_keys_are_told_apart_by_the_url, a_key_file_that_is_not_valid_holds_up_no_other_issuer,
+          a_set_of_the_largest_keys_is_read_at_once, without_memory_nothing_is_believed_and_nothing_is_lost,
+          base64url_has_one_text_for_each_bytes)
