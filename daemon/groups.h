@@ -3,24 +3,29 @@
 #define NGD_DAEMON_GROUPS_H
 
 /*
- * The groups that a token says its identity is in. Never changed once made.
+ * The groups that a token says its identity is in. Never changed once made. Once the key that signed the token is
+ * withdrawn, they count no longer.
  * Threads: any. Memory: reference counted. Bounds: those of a token's text.
  */
+#include "daemon/jwk.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct ngd_groups {
     _Atomic uint32_t refs;
-    int64_t issued; /* seconds since 1970: of two tokens of an identity, the later one counts */
+    int64_t issued;      /* seconds since 1970: of two tokens of an identity, the later one counts */
+    struct ngd_jwk *key; /* that signed the token; a reference */
     size_t n;
     char *names[]; /* "ISSUER:GROUP" */
 };
 
 /* Makes groups of n names, which are NULL at first and which ngd_groups_unref frees. NULL: no memory. */
-struct ngd_groups *ngd_groups_create(size_t n, int64_t issued);
+struct ngd_groups *ngd_groups_create(size_t n, int64_t issued, struct ngd_jwk *key);
 struct ngd_groups *ngd_groups_ref(struct ngd_groups *groups);   /* NULL is fine */
 struct ngd_groups *ngd_groups_unref(struct ngd_groups *groups); /* returns NULL; NULL is fine */
+/* Whether `fresh` takes the place of what another token of the identity said, `old`, which may be NULL. */
+bool ngd_groups_replace(const struct ngd_groups *fresh, const struct ngd_groups *old);
 /* Whether the name of n bytes is among them. groups: NULL has none. */
 bool ngd_groups_have(const struct ngd_groups *groups, const char *name, size_t n);
 

@@ -162,7 +162,7 @@ void ngd_identity_set_groups(struct ngd_identity *identity, struct ngd_groups *g
     struct ngd_groups *old = NULL;
 
     ngd_mutex_lock(&identity->table->lock);
-    if (identity->groups != groups && (!identity->groups || identity->groups->issued <= groups->issued)) {
+    if (identity->groups != groups && ngd_groups_replace(groups, identity->groups)) {
         old = identity->groups;
         identity->groups = ngd_groups_ref(groups);
         set_role(identity->table, identity);

@@ -73,7 +73,8 @@ void ngd_identities_destroy(struct ngd_identities *table); /* NULL is fine; nobo
 /* Finds or makes; NULL when out of memory. */
 struct ngd_identity *ngd_identity_get(struct ngd_identities *table, const char *name);
 struct ngd_identity *ngd_identity_ref(struct ngd_identity *identity);
-/* Takes over what a token says of the identity's groups, unless a token that was issued later has said it. */
+/* Takes over what a token says of the identity's groups, unless a token that was issued later, and still counts, has
+ * said it. */
 void ngd_identity_set_groups(struct ngd_identity *identity, struct ngd_groups *groups);
 struct ngd_groups *ngd_identity_groups(const struct ngd_identity *identity); /* a reference; NULL: it has none */
 struct ngd_identity *ngd_identity_unref(struct ngd_identity *identity);      /* returns NULL; NULL is fine */

@@ -452,7 +452,7 @@ static ngd_status_t read_identity(const struct ngd_jwt_issuers *issuers, const s
     return NGD_OK;
 }
 
-static ngd_status_t read_group_claim(const struct ngd_jwt_issuers *issuers, const struct jwt_issuer *issuer,
+static ngd_status_t read_group_claim(const struct ngd_jwt_issuers *issuers, const struct jwt_candidate *signer,
                                      const json_t *claims, int64_t issued, struct ngd_groups **groups_p,
                                      struct ngd_diag *diag)
 {
@@ -465,16 +465,16 @@ static ngd_status_t read_group_claim(const struct ngd_jwt_issuers *issuers, cons
         return status;
     while (ngd_jwt_nth_text(claim, n))
         n++;
-    groups = ngd_groups_create(n, issued);
+    groups = ngd_groups_create(n, issued, signer->key);
     for (size_t i = 0; groups && i < n; i++) {
         const char *text = ngd_jwt_nth_text(claim, i);
-        const size_t room = strlen(issuer->name) + 1 + strlen(text) + 1;
+        const size_t room = strlen(signer->issuer->name) + 1 + strlen(text) + 1;
 
         groups->names[i] = ngd_malloc(room);
         if (!groups->names[i])
             groups = ngd_groups_unref(groups);
         else
-            snprintf(groups->names[i], room, "%s:%s", issuer->name, text);
+            snprintf(groups->names[i], room, "%s:%s", signer->issuer->name, text);
     }
     if (!groups)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a token's groups");
@@ -482,20 +482,20 @@ static ngd_status_t read_group_claim(const struct ngd_jwt_issuers *issuers, cons
     return NGD_OK;
 }
 
-static ngd_status_t read_belief(const struct ngd_jwt_issuers *issuers, const struct jwt_issuer *issuer,
+static ngd_status_t read_belief(const struct ngd_jwt_issuers *issuers, const struct jwt_candidate *signer,
                                 const json_t *claims, int64_t now, struct ngd_jwt_belief *belief, struct ngd_diag *diag)
 {
     struct ngd_jwt_times times;
-    ngd_status_t status = check_parties(issuers, issuer, claims, diag);
+    ngd_status_t status = check_parties(issuers, signer->issuer, claims, diag);
 
     if (status == NGD_OK)
         status = ngd_jwt_read_times(claims, &times, diag);
     if (status == NGD_OK)
         status = check_times(&times, now, diag);
     if (status == NGD_OK)
-        status = read_identity(issuers, issuer, claims, belief->identity, diag);
+        status = read_identity(issuers, signer->issuer, claims, belief->identity, diag);
     if (status == NGD_OK)
-        status = read_group_claim(issuers, issuer, claims, times.issued, &belief->groups, diag);
+        status = read_group_claim(issuers, signer, claims, times.issued, &belief->groups, diag);
     if (status == NGD_OK)
         belief->expires = times.expires + NGD_JWT_LEEWAY;
     return status;
@@ -514,7 +514,7 @@ static ngd_status_t check_jwt_parts(const struct ngd_jwt_issuers *issuers, const
         status = find_signer(issuers, text, parts, &header, &signer, &claims, diag);
     if (status != NGD_OK)
         return status;
-    status = read_belief(issuers, signer.issuer, claims, now, belief, diag);
+    status = read_belief(issuers, &signer, claims, now, belief, diag);
     json_decref(claims);
     if (status == NGD_OK)
         belief->key = ngd_jwk_ref(signer.key);

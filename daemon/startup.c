@@ -511,11 +511,15 @@ static void deliver_to_server(void *ctx, int fd)
 static void look_at_trusted_files(void *arg)
 {
     struct ngd_daemon *d = arg;
+    struct ngd_identities_params identities;
     struct ngd_jwt_params jwt;
 
     ngd_tls_look(d->tls);
     ngd_options_jwt(&d->options, &jwt);
-    ngd_tokens_look(d->tokens, &jwt);
+    if (!ngd_tokens_look(d->tokens, &jwt))
+        return;
+    ngd_settings_identities(d, &identities);
+    ngd_identities_set(d->identities, &identities); /* groups of keys that are gone give no role */
 }
 
 static ngd_status_t start_tls(struct ngd_daemon *d, struct ngd_diag *diag)

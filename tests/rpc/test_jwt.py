@@ -354,6 +354,12 @@ def roles():
             assert role("x", []) == "none"
             refused("ROLE", "PERMISSION_DENIED", c.allocate, 1)
             assert role("x", ["/ops"], iat=now - 10) == "none"
+    with Issuers(None, *options) as i, i.client(token("Ed25519", KEYS["Ed25519"], "EdDSA", sub="x", groups=["/ops"], iat=now - 10)) as c:
+        with i.client(token(sub="x", groups=["idle"]), session=False) as last:
+            assert role_of(last) == role_of(c) == "none"
+        # What a token of a key that left said of groups counts no longer, though it was issued last.
+        i.write({"keys": [k for k in ALL_KEYS if k["kid"] != "P-256"]})
+        until("the role of the other token's groups is back", lambda: role_of(c) == "operator")
 
 
 @test("npugraphctl sends a token of any size that is taken; the audit log names identity and refusal, and no token")

@@ -214,6 +214,28 @@ START_TEST(a_key_file_that_is_not_valid_holds_up_no_other_issuer)
 }
 END_TEST
 
+START_TEST(groups_of_a_withdrawn_key_count_no_longer)
+{
+    struct issuer_file f;
+    struct ngd_jwt_issuers *issuers;
+    struct ngd_jwt_belief late, early;
+
+    setup_issuer(&f, "npugraphd");
+    issuers = read_file(&f);
+    ck_assert_int_eq(ngd_jwt_check(issuers, GOLDEN_ES256, strlen(GOLDEN_ES256), NOW, &late, NULL), NGD_OK);
+    ck_assert_int_eq(ngd_jwt_check(issuers, GOLDEN_EDDSA, strlen(GOLDEN_EDDSA), NOW, &early, NULL), NGD_OK);
+    early.groups->issued = late.groups->issued - 1;
+    ck_assert(ngd_groups_replace(late.groups, early.groups) && !ngd_groups_replace(early.groups, late.groups));
+    ngd_jwk_withdraw(late.key);
+    ck_assert(!ngd_groups_have(late.groups, "kc:ops", 6) && ngd_groups_have(early.groups, "kc:ops", 6));
+    ck_assert(ngd_groups_replace(early.groups, late.groups));
+    ngd_jwt_belief_fini(&late);
+    ngd_jwt_belief_fini(&early);
+    ngd_jwt_issuers_unref(issuers);
+    unlink(f.path);
+}
+END_TEST
+
 /* Writes a key set of RSA keys with 8192 bits, whose factors nobody knows. */
 static size_t write_large_keys(char *to, size_t room)
 {
@@ -303,5 +325,5 @@ END_TEST
 UNIT_MAIN("daemon/jwt", tokens_of_pyjwt_are_believed_until_they_expire, a_flipped_bit_anywhere_makes_a_token_wrong,
           keys_that_stay_keep_their_tokens_and_others_are_withdrawn,
           issuers_with_the_same_keys_are_told_apart_by_the_url, a_key_file_that_is_not_valid_holds_up_no_other_issuer,
-          a_set_of_the_largest_keys_is_read_at_once, without_memory_nothing_is_believed_and_nothing_is_lost,
-          base64url_has_one_text_for_each_bytes)
+          groups_of_a_withdrawn_key_count_no_longer, a_set_of_the_largest_keys_is_read_at_once,
+          without_memory_nothing_is_believed_and_nothing_is_lost, base64url_has_one_text_for_each_bytes)
