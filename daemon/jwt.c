@@ -459,23 +459,16 @@ static ngd_status_t read_group_claim(const struct ngd_jwt_issuers *issuers, cons
     const json_t *claim = *issuers->groups_claim ? json_object_get(claims, issuers->groups_claim) : NULL;
     ngd_status_t status = ngd_jwt_check_texts(claim, issuers->groups_claim, diag);
     struct ngd_groups *groups;
-    size_t n = 0;
+    const char *text;
+    size_t bytes = 0;
 
     if (status != NGD_OK)
         return status;
-    while (ngd_jwt_nth_text(claim, n))
-        n++;
-    groups = ngd_groups_create(n, issued, signer->key);
-    for (size_t i = 0; groups && i < n; i++) {
-        const char *text = ngd_jwt_nth_text(claim, i);
-        const size_t room = strlen(signer->issuer->name) + 1 + strlen(text) + 1;
-
-        groups->names[i] = ngd_malloc(room);
-        if (!groups->names[i])
-            groups = ngd_groups_unref(groups);
-        else
-            snprintf(groups->names[i], room, "%s:%s", signer->issuer->name, text);
-    }
+    for (size_t i = 0; (text = ngd_jwt_nth_text(claim, i)); i++)
+        bytes += strlen(text) + 1;
+    groups = ngd_groups_create(signer->issuer->name, bytes, issued, signer->key);
+    for (size_t i = 0; groups && (text = ngd_jwt_nth_text(claim, i)); i++)
+        ngd_groups_add(groups, text);
     if (!groups)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a token's groups");
     *groups_p = groups;

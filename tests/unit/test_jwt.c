@@ -80,6 +80,9 @@ START_TEST(tokens_of_pyjwt_are_believed_until_they_expire)
         ck_assert_int_eq(belief.expires, 4102444799 + NGD_JWT_LEEWAY);
         ck_assert(ngd_groups_have(belief.groups, "kc:ops", 6) && ngd_groups_have(belief.groups, "kc:dev", 6));
         ck_assert(!ngd_groups_have(belief.groups, "ops", 3) && !ngd_groups_have(belief.groups, "kc:op", 5));
+        ck_assert(!ngd_groups_have(belief.groups, "kc:", 3) && !ngd_groups_have(belief.groups, "kc:ops\0dev", 10));
+        ck_assert(!ngd_groups_have(belief.groups, "ku:ops", 6) && !ngd_groups_have(belief.groups, "kc:opsd", 7));
+        ck_assert_uint_eq(belief.groups->room, strlen("kc:") + sizeof("ops") + sizeof("dev"));
         ngd_jwt_belief_fini(&belief);
         ck_assert_int_eq(ngd_jwt_check(issuers, tokens[i], n, 4102444799 + NGD_JWT_LEEWAY, &belief, &diag),
                          NGD_ERR_TOKEN_EXPIRED);
