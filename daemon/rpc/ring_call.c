@@ -87,7 +87,10 @@ static void finish_lane(struct ring_lane *lane, uint32_t kind, const uint8_t *da
     struct ngd_ring_lane_words *words = &ring->words->lanes[lane->index];
     const uint32_t number = lane->number;
 
-    ngd_call_trace_answered(&lane->pub);
+    if (kind == NGD_RING_ELSEWHERE)
+        (void)ngd_call_trace_take(&lane->pub); /* nothing ran: the call over gRPC has the trace */
+    else
+        ngd_call_trace_answered(&lane->pub);
     if (n)
         memcpy(ring->words->answers[lane->index], data, n);
     words->kind = kind;

@@ -8,7 +8,7 @@ import socketserver
 import threading
 
 from harness import *
-from ring import Ring
+from ring import ELSEWHERE, Ring
 
 TEXT = """npugraph 1
 graph "traced" {
@@ -185,6 +185,8 @@ def messages():
         assert mine[1]["status"]["message"] == answers[4].error.message
         assert attributes(mine[1])["npugraph.reason"] == answers[4].error.reason and attributes(mine[0])["npugraph.unit"] == "message"
         with Ring(c) as ring:
+            large = c.register(TEXT.replace("64,64", "512,512")).graph  # its answer does not fit: the client asks again over gRPC
+            assert ring.ask(0, pb.ReplayRequest(graph=large, inputs=[b""], trace_parent=own))[0] == ELSEWHERE
             ring.replay(0, graph=graph, inputs=[INPUT], trace_parent=bytes.fromhex("4" * 32 + "5" * 16 + "01"))
             ring.replay(0, graph=graph, inputs=[INPUT])
         assert tree(collector.got(4, "4" * 32))[0]["parentSpanId"] == "5" * 16
