@@ -190,10 +190,22 @@ static uint64_t read_rejected(const char *body)
     return *at >= '0' && *at <= '9' ? strtoull(at, NULL, 10) : 0;
 }
 
-/* Returns whether the text, which ends with NUL, is all that the answer will have. */
-static bool is_complete(const char *text, size_t n)
+/* Returns the final answer: interim ones (1xx) may come before it. */
+static char *skip_interim(char *text)
 {
-    const char *end = strstr(text, "\r\n\r\n"), *length = end ? header_value(text, "Content-Length") : NULL;
+    char *end;
+
+    while (strncmp(text, "HTTP/1.", 7) == 0 && text[7] && strncmp(text + 8, " 1", 2) == 0 &&
+           (end = strstr(text, "\r\n\r\n")))
+        text = end + 4;
+    return text;
+}
+
+/* Returns whether the text, which ends with NUL, is all that the answer will have. */
+static bool is_complete(char *text, size_t n)
+{
+    const char *last = skip_interim(text), *end = strstr(last, "\r\n\r\n");
+    const char *length = end ? header_value(last, "Content-Length") : NULL;
 
     return length && length < end && n - (size_t)(end + 4 - text) >= strtoull(length, NULL, 10);
 }
@@ -261,7 +273,7 @@ void ngd_trace_post(const struct ngd_trace_endpoint *e, const char *body, size_t
     if (!send_all(fd, head, (size_t)n_head, until) || !send_all(fd, body, n, until))
         answer->why = "the collector does not take the request";
     if (read_answer(fd, text, until) > 0)
-        read_answer_head(text, answer);
+        read_answer_head(skip_interim(text), answer);
     else
         answer->why = "the collector does not answer";
     close(fd);

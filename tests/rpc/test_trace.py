@@ -28,7 +28,7 @@ def parent(trace=TRACE, span=SPAN, flags="01"):
 class Collector:
     """Takes OTLP over HTTP, on a loopback port or a Unix socket, and checks what comes by the protocol's rules for JSON."""
 
-    def __init__(self, path=None, answers=()):
+    def __init__(self, path=None, answers=(), interim=()):
         self.spans, self.resources, self.errors, self.posts = [], [], [], 0
         self.answers = list(answers)  # (code, headers, body) of the first requests; then 200
         outer = self
@@ -38,6 +38,9 @@ class Collector:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 code, headers, text = outer.answers.pop(0) if outer.answers else (200, {}, b"{}")
                 outer.posts += 1
+                for early in interim:  # answers that are not the last
+                    self.send_response_only(early)
+                    self.end_headers()
                 self.send_response(code)
                 for name, value in {"Content-Length": str(len(text)), **headers}.items():
                     self.send_header(name, value)
@@ -249,6 +252,11 @@ def hostile_collectors():
         post(c)
         collector.got(1)
         assert collector.posts == 3 and metric(daemon, "trace_spans_sent_total") == 1
+    with Collector(answers=[(200, {}, b'{"partialSuccess":{"rejectedSpans":"1"}}')], interim=(100, 103)) as collector, traced(collector) as (daemon, c):
+        post(c)
+        until("the answer behind interim ones is read", lambda: metric(daemon, 'trace_spans_dropped_total{reason="collector"}') == 1)
+        post(c)
+        until("it is taken", lambda: metric(daemon, "trace_spans_sent_total") == 1)
     with Collector(answers=[(400, {}, b"no"), (200, {}, b'{"partialSuccess":{"rejectedSpans":"1"}}'), (200, {}, b"x" * 5_000_000)]) as collector:
         with traced(collector) as (daemon, c):
             for n, sent in ((1, 0), (2, 0), (2, 1)):
