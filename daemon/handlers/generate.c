@@ -126,7 +126,8 @@ static void done(void *user, struct ngd_seq *seq, const char *finish, ngd_status
     ngd_mutex_unlock(&g->lock);
     if (g->trace) {
         ngd_generation_trace(g->trace, seq, g->first, g->last, g->tokens, &g->split);
-        ngd_call_trace_end(call, g->trace, status, diag && diag->text[0] ? diag->text : ngd_status_text(status));
+        ngd_call_trace_end(call, g->trace, ngd_now(), status,
+                           diag && diag->text[0] ? diag->text : ngd_status_text(status));
     }
     if (status == NGD_OK)
         ngd_call_finish(call);

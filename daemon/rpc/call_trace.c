@@ -73,9 +73,10 @@ static void note_exemplars(const struct ngd_call *call, const struct ngd_trace_r
     ngd_metric_exemplar(NGD_M_REPLAY_SECONDS, device, record->trace);
 }
 
-void ngd_call_trace_end(struct ngd_call *call, struct ngd_trace_record *record, ngd_status_t status, const char *text)
+void ngd_call_trace_end(struct ngd_call *call, struct ngd_trace_record *record, ngd_nsec_t now, ngd_status_t status,
+                        const char *text)
 {
-    record->end = ngd_now();
+    record->end = now;
     record->status = status;
     if (status != NGD_OK && text != record->text)
         ngd_trace_copy_text(record->text, sizeof(record->text), text);

@@ -30,15 +30,17 @@ static inline struct ngd_trace_record *ngd_call_trace_take(struct ngd_call *call
 {
     return atomic_load_explicit(&call->trace, memory_order_relaxed) ? atomic_exchange(&call->trace, NULL) : NULL;
 }
-/* Ends a record that was taken from the call. text: why the call failed. */
-void ngd_call_trace_end(struct ngd_call *call, struct ngd_trace_record *record, ngd_status_t status, const char *text);
+/* Ends a record that was taken from the call. now: as the call's time was counted, so that its exemplar is in the same
+ * bucket. text: why the call failed. */
+void ngd_call_trace_end(struct ngd_call *call, struct ngd_trace_record *record, ngd_nsec_t now, ngd_status_t status,
+                        const char *text);
 /* Ends the record of a message that is answered, also with an error. */
 static inline void ngd_call_trace_answered(struct ngd_call *call)
 {
     struct ngd_trace_record *record = ngd_call_trace_take(call);
 
     if (record)
-        ngd_call_trace_end(call, record, record->status, record->text);
+        ngd_call_trace_end(call, record, ngd_now(), record->status, record->text);
 }
 
 #endif

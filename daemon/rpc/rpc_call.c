@@ -273,16 +273,17 @@ static void audit_call(struct rpc_call *call, ngd_status_t status, const char *t
 static void account_call(struct rpc_call *call, ngd_status_t status, const char *text)
 {
     const struct ngd_method *method = call->pub.method;
+    const ngd_nsec_t now = ngd_now();
     struct ngd_trace_record *trace;
 
     if (call->pub.daemon->audit)
         audit_call(call, status, text);
-    trace = ngd_call_trace_take(&call->pub);
-    if (trace)
-        ngd_call_trace_end(&call->pub, trace, status, text);
     ngd_metric_row_add(call->calls->rows[call->method_index], 1);
     if (method && method->kind == NGD_RPC_UNARY)
-        ngd_metric_observe(NGD_M_RPC_SECONDS, ngd_now() - call->pub.arrived);
+        ngd_metric_observe(NGD_M_RPC_SECONDS, now - call->pub.arrived);
+    trace = ngd_call_trace_take(&call->pub);
+    if (trace)
+        ngd_call_trace_end(&call->pub, trace, now, status, text);
     if (status != NGD_OK) {
         ngd_metric_row_add(ngd_metric_row(NGD_M_RPC_ERRORS, ngd_status_name(status)), 1);
         log_failure(call, status, text);
