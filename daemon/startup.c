@@ -89,6 +89,12 @@ static void stop_audit(struct ngd_daemon *d)
     d->audit = NULL;
 }
 
+static void stop_traces(struct ngd_daemon *d)
+{
+    ngd_tracer_destroy(d->tracer);
+    d->tracer = NULL;
+}
+
 static ngd_status_t start_traces(struct ngd_daemon *d, struct ngd_diag *diag)
 {
     struct ngd_trace_params params;
@@ -98,13 +104,10 @@ static ngd_status_t start_traces(struct ngd_daemon *d, struct ngd_diag *diag)
         return status;
     ngd_settings_trace(&d->options, &params);
     status = ngd_tracer_set(d->tracer, &params);
-    return status == NGD_OK ? NGD_OK : ngd_diag_set(diag, status, "traces cannot be sent");
-}
-
-static void stop_traces(struct ngd_daemon *d)
-{
-    ngd_tracer_destroy(d->tracer);
-    d->tracer = NULL;
+    if (status == NGD_OK)
+        return NGD_OK;
+    stop_traces(d);
+    return ngd_diag_set(diag, status, "traces cannot be sent");
 }
 
 static ngd_status_t start_locks(struct ngd_daemon *d, struct ngd_diag *diag)

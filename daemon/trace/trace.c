@@ -195,14 +195,16 @@ ngd_status_t ngd_tracer_set(struct ngd_tracer *tracer, const struct ngd_trace_pa
     const bool on = *params->endpoint && ngd_trace_endpoint_parse(params->endpoint, &endpoint);
     ngd_status_t status = on ? equip(tracer) : NGD_OK;
 
-    atomic_store(&tracer->on, on && status == NGD_OK);
-    if (!on || status != NGD_OK)
+    if (!on || status != NGD_OK) {
+        atomic_store(&tracer->on, false);
         return status;
+    }
     atomic_store(&tracer->threshold, (uint64_t)(params->sample * (double)(UINT64_C(1) << RANDOM_BITS)));
     atomic_store(&tracer->interval, NGD_SEC / (params->limit > 0 ? params->limit : 1));
     ngd_mutex_lock(&tracer->lock);
     tracer->endpoint = endpoint;
     ngd_mutex_unlock(&tracer->lock);
+    atomic_store(&tracer->on, true); /* at last: a call that sees it is decided by the new options */
     return NGD_OK;
 }
 
