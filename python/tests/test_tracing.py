@@ -63,6 +63,8 @@ def test_calls_carry_their_context(tmp_path: pathlib.Path, monkeypatch: pytest.M
         graph.replay([x])  # none
         with npugraph.trace_context("nonsense"):
             graph.replay([x])
+        with npugraph.trace_context(parent("5"), "a=" + "b" * 600):  # too long: left out alone
+            graph.replay([x])
         with npugraph.trace_context(parent("2")), client.open("m", range(1, 9)) as sequence:
             assert len(list(sequence.generate(3, ignore_stop=True))) == 3  # in a thread
         asyncio.run(generate(daemon.address))
@@ -76,11 +78,11 @@ def test_calls_carry_their_context(tmp_path: pathlib.Path, monkeypatch: pytest.M
         graph.replay([x])
     daemon.stop()  # sends what waits
     end = time.monotonic() + PATIENCE
-    while len(seen) < 4:
+    while len(seen) < 5:
         assert time.monotonic() < end, seen
         time.sleep(0.02)
     server.shutdown()
     server.server_close()
-    assert sorted(seen["1"]) == ["Replay", "ReplayStream"] and seen["4"] == ["Replay"]
+    assert sorted(seen["1"]) == ["Replay", "ReplayStream"] and seen["4"] == seen["5"] == ["Replay"]
     for digit in "23":
         assert {"Open", "Generate"} <= set(seen[digit]) <= {"Open", "Generate", "Close"}, seen

@@ -53,4 +53,6 @@ def apply(library: Any) -> None:
     wanted = _current()
     if wanted != getattr(_thread, "context", None):
         _thread.context = wanted
-        library.npugraph_trace_context(*(wanted or (None, None)), None)
+        given, state = wanted or (None, None)
+        if library.npugraph_trace_context(given, state, None) != 0 and state:
+            library.npugraph_trace_context(given, None, None)  # a bad tracestate does not make its traceparent bad
