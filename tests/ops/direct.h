@@ -4,8 +4,8 @@
 
 /*
  * Runs a plan's kernel calls without an executable: in memory of the test, with any number of parts, one part after the
- * other. All memory starts as bytes 0xff (NaN, or -1). The ends of the pool are guarded by patterns; parameters and states
- * end, but for their alignment, where a page begins that cannot be touched.
+ * other. All memory starts as bytes 0xff (NaN, or -1). The ends of the pool are guarded by patterns; parameters and
+ * states end, but for their alignment, where a page begins that cannot be touched.
  */
 #include <sys/mman.h>
 #include <unistd.h>
