@@ -279,6 +279,26 @@ def test_an_argument_that_changes(tmp_path: pathlib.Path, change: Any) -> None:
     compare()
 
 
+def test_a_call_after_one_that_failed(tmp_path: pathlib.Path, monkeypatch: Any) -> None:
+    """The failed call has bound nothing: the next one, with the same cache, must not use the cache before it."""
+    def function(x: Any, cache: Any) -> Any:
+        cache.rows[0:1] = x[:1]
+        return x + cache.rows.sum()
+    caches, x = [Cache(), Cache()], torch.ones(2, 4)
+    caches[1].rows += 1
+    cached = cache_compile(function, cache_dir=tmp_path)
+    for _ in range(3):
+        torch.testing.assert_close(cached(x, caches[0]), x + 4)
+    while caches[1].rows._version < caches[0].rows._version:
+        caches[1].rows += 0
+    with monkeypatch.context() as patched:
+        patched.setattr(cached.entries[0].runner, "_call", lambda *args: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            cached(x, caches[1])
+    torch.testing.assert_close(cached(x, caches[1]), x + 12)
+    torch.testing.assert_close(cached(x, caches[0]), x + 4)
+
+
 def test_a_model_that_is_frozen(tmp_path: pathlib.Path) -> None:
     """The option frozen_model leaves out what it says, and no more: arguments are compared."""
     model, x = Model(), torch.randn(2, 4)

@@ -45,7 +45,8 @@ def _current() -> Context | None:
     span = opentelemetry.get_current_span().get_span_context()
     if not span.is_valid:
         return None
-    return f"00-{span.trace_id:032x}-{span.span_id:016x}-{int(span.trace_flags):02x}".encode(), span.trace_state.to_header().encode()
+    parent = f"00-{span.trace_id:032x}-{span.span_id:016x}-{int(span.trace_flags):02x}"
+    return parent.encode(), span.trace_state.to_header().encode()
 
 
 def apply(library: Any) -> None:

@@ -16,6 +16,7 @@ _LARGE = 256  # entries; of larger dictionaries only those that paths lead throu
 _DICTS = (dict, collections.OrderedDict)
 _MADE = (types.MethodType, types.MappingProxyType, int, float, str, tuple, torch.Size)  # anew at each look, and equal
 _FAILURES = (LookupError, AttributeError, TypeError, ValueError, RuntimeError)
+_NOTHING = object()
 _requires_grad = torch.Tensor.requires_grad.__get__  # type: ignore[attr-defined]
 _dtype = torch.Tensor.dtype.__get__  # type: ignore[attr-defined]
 _shape = torch.Tensor.shape.__get__  # type: ignore[attr-defined]
@@ -151,7 +152,7 @@ def _table(value: Any, step: Step, reached: Any) -> Any:
     if kind == "own":
         return own if len(own) <= _LARGE else None
     descriptor = getattr(type(value), key, None)
-    return own if own.get(key, own) is reached and not hasattr(type(descriptor), "__set__") else None
+    return own if own.get(key, _NOTHING) is reached and not hasattr(type(descriptor), "__set__") else None
 
 
 def _equal_is_same(value: Any) -> bool:
