@@ -135,6 +135,8 @@ def systemd():
         until("the main process is told", lambda: f"MAINPID={fresh.process.pid}".encode() in notify.recv(1000))
         with Client(fresh, address=f"unix:{SCRATCH}/passed", session=False) as c:
             assert c.call("Admin/Status", pb.StatusRequest()).pid == fresh.process.pid
+        # Both write to the socket all the time: while nobody reads, it is full, and holds them up.
+        until("the old one ends", lambda: notify.recv(1000) and old.process.poll() is not None)
         assert old.wait() == 0
         until("nothing of the old one is left to be said", lambda: b"WATCHDOG=1" in notify.recv(1000))
         for _ in range(5):
