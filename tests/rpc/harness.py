@@ -324,6 +324,11 @@ def encode(message):
     return message if isinstance(message, bytes) else message.SerializeToString()
 
 
+def who(c):
+    """Returns the identity of a client's session, which sees no other's."""
+    return c.call("Admin/ListSessions", pb.ListSessionsRequest()).sessions[0].identity
+
+
 class Client:
     """Opens a channel, and a session on it unless session=False."""
 

@@ -108,10 +108,6 @@ class Issuers:
         self.daemon.__exit__(kind, *rest)
 
 
-def who(c):
-    return c.call("Admin/ListSessions", pb.ListSessionsRequest()).sessions[0].identity
-
-
 @test("tokens of every algorithm are taken, by key id and where only one key fits; the identity names issuer and subject")
 def algorithms():
     with Issuers() as i:

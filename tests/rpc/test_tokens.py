@@ -58,10 +58,6 @@ class Tokens:
         self.daemon.__exit__(kind, *rest)
 
 
-def who(c):
-    return c.call("Admin/ListSessions", pb.ListSessionsRequest()).sessions[0].identity
-
-
 def unauthenticated(reason, c, *args, **kwargs):
     return refused(reason, "UNAUTHENTICATED", c.call, "Admin/Status", pb.StatusRequest(), *args, **kwargs)
 
