@@ -12,11 +12,6 @@ AC_DEFUN([NGD_KERNELS], [
       [compile the kernels for AVX-512 and AMX as C where this machine cannot run them, for tests])],
     [], [enable_emulation=no])
   AS_IF([test "x$enable_emulation" = xyes], [CPPFLAGS="$CPPFLAGS -DNGD_EMULATE"])
-  # gcc before 14 (PR 110027) puts locals on AddressSanitizer's fake stack at multiples of 32 bytes, also where
-  # AVX-512 needs 64.
-  ngd_kernels_asan=
-  AS_IF([test "x$enable_asan" = xyes],
-    [NGD_CHECK_CFLAGS([--param=asan-use-after-return=0], [ngd_kernels_asan="--param=asan-use-after-return=0"])])
   NGD_KERNEL_ISA([AVX2], [avx2], [-mavx2 -mfma -mf16c])
   NGD_KERNEL_ISA([AVX512], [avx512dq], [-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c], [$with_avx512])
   NGD_KERNEL_ISA([AVX512BF16], [avx512_bf16],
@@ -34,9 +29,9 @@ AC_DEFUN([NGD_KERNEL_ISA], [
   NGD_$1_CFLAGS=
   AS_CASE([$host_cpu:m4_default([$4], [yes])], [x86_64:yes|amd64:yes], [NGD_CHECK_CFLAGS([$3], [ngd_have_$1=yes])])
   AS_IF([test "x$ngd_have_$1" = xyes], [
-    NGD_$1_CFLAGS="$3 $ngd_kernels_asan"
+    NGD_$1_CFLAGS="$3"
     AS_IF([test "x$enable_emulation" = xyes && ! grep -qw $2 /proc/cpuinfo],
-      [NGD_$1_CFLAGS="-mavx2 -mfma -mf16c -I\$(top_srcdir)/tests/emulate $ngd_kernels_asan"])
+      [NGD_$1_CFLAGS="-mavx2 -mfma -mf16c -I\$(top_srcdir)/tests/emulate"])
     AC_DEFINE([NGD_HAVE_$1], [1], [kernels for $1 are compiled])
   ])
   AC_SUBST([NGD_$1_CFLAGS])
