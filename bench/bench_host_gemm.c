@@ -89,6 +89,7 @@ static void measure_rows(struct ngd_team *team, struct set *s, int64_t rows, int
            : s->g.way == NGD_GEMM_WIDE   ? "wide"
            : s->g.way == NGD_GEMM_TILES  ? "tiles"
            : s->g.way == NGD_GEMM_PANELS ? "panels"
+           : s->g.way == NGD_GEMM_DIGITS ? "digits"
            : s->g.way == NGD_GEMM_DOT    ? "dot"
                                          : "axpy",
            bytes / bench_median(read, rounds), bytes / bench_median(product, rounds), bench_median(ratio, rounds),

@@ -5,6 +5,7 @@
  * uses the scalar kernels.
  */
 #include "devices/host/cpu.h"
+#include "devices/host/kernels/by_isa.h"
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,6 +100,17 @@ ngd_isa_t ngd_cpu_isa(void)
     isa = NGD_ISA_SCALAR;
 #endif
     return isa;
+}
+
+bool ngd_cpu_has_vnni(ngd_isa_t isa)
+{
+#if !defined(NGD_HAVE_AVX512VNNI)
+    return (void)isa, false;
+#elif defined(NGD_EMULATE)
+    return isa >= NGD_ISA_AVX512;
+#else
+    return isa >= NGD_ISA_AVX512 && __builtin_cpu_supports("avx512vnni");
+#endif
 }
 
 bool ngd_isa_parse(const char *name, ngd_isa_t *isa_p)

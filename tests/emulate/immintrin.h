@@ -113,7 +113,9 @@ NGD_LANES __m512i ngd_emulate_loadu_si512(const void *p)
     return r.si;
 }
 #define _mm512_loadu_si512 ngd_emulate_loadu_si512
+#define _mm512_load_si512  ngd_emulate_loadu_si512
 #define _mm512_loadu_ps(p) _mm512_castsi512_ps(ngd_emulate_loadu_si512(p))
+#define _mm512_load_ps     _mm512_loadu_ps
 
 NGD_LANES void ngd_emulate_storeu_si512(void *p, __m512i v)
 {
@@ -245,6 +247,7 @@ NGD_EMULATE_PS(round_zero, (__m512 a), truncf(x.f[i]))
     }
 #define NGD_WORD_OF(v) (((union ngd_e512){.si = (v)}).u[i])
 NGD_EMULATE_SI(add_epi32, (__m512i a, __m512i b), x.u[i] + NGD_WORD_OF(b))
+NGD_EMULATE_SI(max_epu32, (__m512i a, __m512i b), x.u[i] > NGD_WORD_OF(b) ? x.u[i] : NGD_WORD_OF(b))
 NGD_EMULATE_SI(sub_epi32, (__m512i a, __m512i b), x.u[i] - NGD_WORD_OF(b))
 NGD_EMULATE_SI(slli_epi32, (__m512i a, unsigned n), n > 31 ? 0 : x.u[i] << n)
 NGD_EMULATE_SI(srli_epi32, (__m512i a, unsigned n), n > 31 ? 0 : x.u[i] >> n)
@@ -274,6 +277,48 @@ NGD_LANES __m512i ngd_emulate_dpbusd_epi32(__m512i sum, __m512i a, __m512i b)
     return r.si;
 }
 #define _mm512_dpbusd_epi32 ngd_emulate_dpbusd_epi32
+
+NGD_LANES uint32_t ngd_emulate_reduce_max_epu32(__m512i a)
+{
+    union ngd_e512 x = {.si = a};
+    uint32_t r = 0;
+
+    NGD_EACH r = x.u[i] > r ? x.u[i] : r;
+    return r;
+}
+#define _mm512_max_epu32        ngd_emulate_max_epu32
+#define _mm512_reduce_max_epu32 ngd_emulate_reduce_max_epu32
+
+/* In each 16 bytes of their own: byte b[i] of a, or 0 where b[i] is negative. */
+NGD_LANES __m512i ngd_emulate_shuffle_epi8(__m512i a, __m512i b)
+{
+    union ngd_e512 x = {.si = a}, y = {.si = b}, r;
+
+    for (int i = 0; i < 64; i++)
+        r.b[i] = y.b[i] < 0 ? 0 : x.b[(i & ~15) + (y.b[i] & 15)];
+    return r.si;
+}
+#define _mm512_shuffle_epi8 ngd_emulate_shuffle_epi8
+
+/* Replaces the 16 bytes of index n, or all of them. */
+NGD_LANES __m512i ngd_emulate_inserti32x4(__m512i a, __m128i b, int n)
+{
+    union ngd_e512 r = {.si = a};
+
+    memcpy(r.b + 16 * n, &b, 16);
+    return r.si;
+}
+NGD_LANES __m512i ngd_emulate_broadcast_i32x4(__m128i a)
+{
+    union ngd_e512 r;
+
+    for (int n = 0; n < 4; n++)
+        memcpy(r.b + 16 * n, &a, 16);
+    return r.si;
+}
+#define _mm512_inserti32x4     ngd_emulate_inserti32x4
+#define _mm512_broadcast_i32x4 ngd_emulate_broadcast_i32x4
+#define _mm512_castsi128_si512 ngd_emulate_broadcast_i32x4
 
 /* ---- conversions ---- */
 

@@ -156,6 +156,12 @@ static double weight_value(const struct product *p, int q)
     return p->f4 ? f4_value(q) : p->f8 ? f8_value(q) : q;
 }
 
+/* Returns half of a step of the integers that x becomes, if the largest element of a segment is 1 at most. */
+static double half_step(const struct product *p)
+{
+    return p->xt == NGD_F32 ? 0x1p-23 : 0x1p-15;
+}
+
 static void define(struct operands *o, const struct product *p)
 {
     for (int64_t i = 0; i < p->m; i++)
@@ -175,8 +181,8 @@ static void define(struct operands *o, const struct product *p)
             o->want[i * p->n + j] = sum;
             o->allowed[i * p->n + j] = ((6 + 4 * sqrt((double)p->k)) * 0x1p-24 + precision_error[p->precision]) * size +
                                        1.01 * rounding_of(p->xt, sum);
-            if (p->f4 && p->xt != NGD_F32) /* the scales differ so much that what x loses shows; x is 1 at most */
-                o->allowed[i * p->n + j] += 0x1p-16 * weights;
+            if (!p->f8)
+                o->allowed[i * p->n + j] += half_step(p) * weights; /* x is 1 at most */
         }
 }
 
@@ -599,10 +605,9 @@ START_TEST(small_elements_beside_a_large_one_are_within_their_bound)
                 numbers_put(&o.x, m * p.k + k, 0.01 * random_value(&r));
         }
         define(&o, &p);
-        for (int64_t j = 0; j < p.m * p.n; j++) /* half a step of 16 or of 30 bits for each */
+        for (int64_t j = 0; j < p.m * p.n; j++)
             for (int64_t k = 1; k < p.k; k++)
-                o.allowed[j] +=
-                    fabs(7 * antiquant(&p, &o.scale, j % p.n, k)) * 1024 * (p.xt == NGD_F32 ? 0x1p-30 : 0x1p-16);
+                o.allowed[j] += fabs(7 * antiquant(&p, &o.scale, j % p.n, k)) * 1024 * half_step(&p);
         check_operands(&p, &o);
         operands_close(&o);
     }

@@ -20,6 +20,9 @@
 #endif
 #define NGD_BY_ISA(isa, name) ((void)(isa), NGD_BY_ISA_512(isa, name) NGD_BY_ISA_2(isa, name) & name##_scalar)
 
+/* Says whether kernels for AVX-512 VNNI may run: devices/host/cpu.c. Any thread. */
+bool ngd_cpu_has_vnni(ngd_isa_t isa);
+
 /* Declares the tables of a family. */
 #define NGD_ISA_TABLES(type, name) extern const type name##_scalar, name##_avx2, name##_avx512
 

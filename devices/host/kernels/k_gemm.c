@@ -59,6 +59,12 @@ NGD_GEMM_API void ngd_gemm_put(const struct ngd_gemm *g, const struct ngd_gemm_d
             y[i] = residual[i] + sums[i];
         return;
     }
+#ifndef NGD_STATIC
+    if (g->alpha == 1 && !d->bias && !d->residual) {
+        g->table->narrow[g->xt](sums, n, d->y + at * (g->xt == NGD_F32 ? 4 : 2));
+        return;
+    }
+#endif
     for (int64_t i = 0; i < n; i++) {
         float v = g->alpha * sums[i];
 
@@ -211,6 +217,11 @@ static bool has_panels(const struct ngd_gemm *g)
     return g->way == NGD_GEMM_PANELS;
 }
 
+static bool has_digits(const struct ngd_gemm *g)
+{
+    return g->way == NGD_GEMM_DIGITS;
+}
+
 static bool on_amx(const struct ngd_gemm *g)
 {
     return has_tiles(g) || has_panels(g);
@@ -234,10 +245,51 @@ static int64_t panels_rows(const struct ngd_gemm *g)
     return rows_in(g, PANELS_ROOM, PANELS_ROWS, NGD_GEMM_PASS_ROWS);
 }
 
+#if defined(NGD_HAVE_AVX512VNNI)
+static int64_t digits_rows(const struct ngd_gemm *g)
+{
+    return ngd_gemm_digits_rows(g);
+}
+
+static void lay_out_digits(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1)
+{
+    ngd_gemm_digits_lay_out(g, d->x + m0 * g->ldx * (g->xt == NGD_F32 ? 4 : 2), m1 - m0, d->workspace);
+}
+
+static void gemm_digits(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t pass, int64_t m0, int64_t m1,
+                        int64_t n0, int64_t n1)
+{
+    if (d->laid_out != pass + 1)
+        lay_out_digits(g, d, m0, m1);
+    ngd_gemm_digits_run(g, d, m0, m1, n0, n1);
+}
+#else
+static int64_t digits_rows(const struct ngd_gemm *g)
+{
+    return g->m;
+}
+
+static void lay_out_digits(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1)
+{
+    (void)g, (void)d, (void)m0, (void)m1;
+}
+
+static void gemm_digits(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t pass, int64_t m0, int64_t m1,
+                        int64_t n0, int64_t n1)
+{
+    (void)pass, (void)n0, (void)n1;
+    lay_out_digits(g, d, m0, m1);
+}
+#endif
+
 /* Returns the rows of x in one pass. */
 static int64_t pass_rows(const struct ngd_gemm *g, int64_t rows)
 {
-    return is_wide(g) ? NGD_GEMM_MC : has_tiles(g) ? tiles_rows(g) : has_panels(g) ? panels_rows(g) : rows;
+    return is_wide(g)      ? NGD_GEMM_MC
+           : has_tiles(g)  ? tiles_rows(g)
+           : has_panels(g) ? panels_rows(g)
+           : has_digits(g) ? digits_rows(g)
+                           : rows;
 }
 
 NGD_GEMM_API struct ngd_gemm_units ngd_gemm_units(const struct ngd_gemm *g, int64_t rows)
@@ -264,7 +316,7 @@ NGD_GEMM_API void ngd_gemm_pass(const struct ngd_gemm *g, int64_t rows, int64_t 
 
 NGD_GEMM_API bool ngd_gemm_lays_out(const struct ngd_gemm *g, int64_t rows)
 {
-    return g->k > 0 && (g->way == NGD_GEMM_DOT || (on_amx(g) && rows <= pass_rows(g, rows)));
+    return g->k > 0 && (g->way == NGD_GEMM_DOT || ((on_amx(g) || has_digits(g)) && rows <= pass_rows(g, rows)));
 }
 
 #if defined(NGD_HAVE_AMX)
@@ -308,6 +360,10 @@ NGD_GEMM_API void ngd_gemm_lay_out(const struct ngd_gemm *g, const struct ngd_ge
         gemm_lay_out_tiles(g, d, 0, rows);
         return;
     }
+    if (has_digits(g)) {
+        lay_out_digits(g, d, 0, rows);
+        return;
+    }
 #ifndef NGD_STATIC
     if (g->quant.group) {
         ngd_quant_lay_out(g, d, rows);
@@ -340,6 +396,8 @@ NGD_GEMM_API void ngd_gemm_columns(const struct ngd_gemm *g, const struct ngd_ge
         put_zeros(g, d, rows, n0, n1);
     else if (on_amx(g))
         gemm_tiles(g, d, pass, m0, m1, n0, n1);
+    else if (has_digits(g))
+        gemm_digits(g, d, pass, m0, m1, n0, n1);
     else if (is_wide(g))
         gemm_wide(g, d, m0, m1, n0, n1);
     else if (g->way == NGD_GEMM_DOT)
@@ -489,13 +547,48 @@ static void choose_amx(struct ngd_gemm *g)
 }
 #endif
 
+#if defined(NGD_HAVE_AVX512VNNI)
+static bool choose_digits(struct ngd_gemm *g)
+{
+    if (!ngd_gemm_digits_fit(g))
+        return false;
+    g->way = NGD_GEMM_DIGITS;
+    return true;
+}
+
+static uint64_t digits_workspace(const struct ngd_gemm *g)
+{
+    struct ngd_gemm copy = *g;
+    int64_t rows;
+
+    choose_way(&copy);
+    if (!choose_digits(&copy))
+        return 0;
+    rows = pass_rows(&copy, g->m);
+    return ngd_gemm_digits_bytes(&copy, g->m < rows ? g->m : rows);
+}
+#else
+static bool choose_digits(struct ngd_gemm *g)
+{
+    (void)g;
+    return false;
+}
+
+static uint64_t digits_workspace(const struct ngd_gemm *g)
+{
+    (void)g;
+    return 0;
+}
+#endif
+
 /* Returns the workspace that a thread needs, whatever the instruction set will be. */
 uint64_t ngd_gemm_workspace(const struct ngd_gemm *g)
 {
     struct ngd_gemm copy = *g;
-    const uint64_t plain = choose_way(&copy), tiled = amx_workspace(g);
+    const uint64_t plain = choose_way(&copy), tiled = amx_workspace(g), digits = digits_workspace(g),
+                   more = tiled > digits ? tiled : digits;
 
-    return plain > tiled ? plain : tiled;
+    return plain > more ? plain : more;
 }
 
 /* Numbers of both signs, and zeros. */
@@ -562,6 +655,8 @@ void ngd_gemm_choose(struct ngd_gemm *g, ngd_isa_t isa)
 {
     g->thread_workspace = (ngd_gemm_workspace(g) + 63) & ~(uint64_t)63;
     choose_way(g);
+    if (ngd_cpu_has_vnni(isa))
+        choose_digits(g);
     if (isa >= NGD_ISA_AMX)
         choose_amx(g);
     g->table = NGD_BY_ISA(isa, ngd_gemm_table);

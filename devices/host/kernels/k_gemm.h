@@ -6,7 +6,7 @@
  * Matrix products: y[M,N] = alpha * x[M,K] * w + beta * bias, with sums in f32.
  *
  * w is stored once, as the client gave it: in rows of K ([N,K], a checkpoint's weights) or in rows of N ([K,N]).
- * There are five ways to compute. The capture chooses one from the planned shape, never from the actual rows:
+ * There are six ways to compute. The capture chooses one from the planned shape, never from the actual rows:
  *
  *   dot   w in rows of K, few rows of x. Weight rows are streamed in the order of memory; each vector of weights is
  *         widened and multiplied with 4 rows of x at a time. An element's sum runs in SIMD_W lanes along K, which are
@@ -19,9 +19,12 @@
  *   panels
  *         on a CPU with AMX, instead of wide: quantised w in any layout, and w in f16 or f32 in rows of K if the
  * precision is not the highest: k_gemm_panel.c. 64 columns of w are split into bf16 terms in a workspace.
+ *   digits
+ *         on a CPU with AVX-512 VNNI: quantised integers in rows of K, any number of rows of x, where panels do not
+ *         serve them: k_gemm_digits.c.
  *
- * Quantised weights (npu.weight_quant_batchmatmul) take `dot` and `wide`: dot has products of integers and lays x out
- * for them (k_gemm_quant.h), but for f8 products of f32; wide multiplies each weight with its scale when it fills a
+ * Other quantised weights (npu.weight_quant_batchmatmul) take `dot` and `wide`: dot has products of integers and lays x
+ * out for them (k_gemm_quant.h), but for f8 products of f32; wide multiplies each weight with its scale when it fills a
  * tile, and so does panels, unless all weights of a column have one scale.
  *
  * tiles and panels split x, and panels w, into bf16 terms (option matmul_precision). Products of terms i and j count if
@@ -30,7 +33,7 @@
  *
  * In each way, an element depends only on its row of x, its column of w and K: not on M, and not on the split.
  * wide serves NGD_GEMM_WIDE_ROWS planned rows and more (of at least NGD_GEMM_NT / 2 columns), dot and axpy serve the
- * rest; between these two the last bits may differ. tiles serves any number of rows.
+ * rest; between these two the last bits may differ. tiles and digits serve any number of rows.
  */
 #include "devices/host/kernels/by_isa.h"
 
@@ -50,7 +53,8 @@ typedef enum ngd_gemm_way {
     NGD_GEMM_AXPY,
     NGD_GEMM_WIDE,
     NGD_GEMM_TILES,
-    NGD_GEMM_PANELS
+    NGD_GEMM_PANELS,
+    NGD_GEMM_DIGITS
 } ngd_gemm_way_t;
 
 /* c[rows][64] (+)= x[rows][k], rows of ldx elements, times w[k][64]. */
@@ -134,6 +138,8 @@ struct ngd_gemm_table {
     void (*axpy[3])(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1);
     /* Widens rows of x to f32: dst[rows][cols] with rows of ldd. */
     void (*widen[3])(const void *x, int64_t ldx, int64_t rows, int64_t cols, float *dst, int64_t ldd);
+    /* Rounds n numbers to the type of y. */
+    void (*narrow[3])(const float *v, int64_t n, void *dst);
     /* Pack a tile of w: cols <= 64 columns, depth <= NGD_GEMM_KC. Missing columns are zero. */
     void (*pack_nk[3])(const void *w, int64_t ldw, int64_t cols, int64_t depth, float *tile);
     void (*pack_kn[3])(const void *w, int64_t ldw, int64_t cols, int64_t depth, float *tile);
@@ -218,6 +224,15 @@ bool ngd_gemm_panel_fits(const struct ngd_gemm *g);
 uint64_t ngd_gemm_panel_bytes(const struct ngd_gemm *g, int64_t rows);
 void ngd_gemm_panel_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
                         int64_t n1);
+
+/* k_gemm_digits.c: say whether a product can go by digits; return the rows of a pass, and the workspace for `rows` rows
+ * of x; lay them out at its beginning; compute columns [n0, n1) of rows [m0, m1), which are laid out. */
+bool ngd_gemm_digits_fit(const struct ngd_gemm *g);
+int64_t ngd_gemm_digits_rows(const struct ngd_gemm *g);
+uint64_t ngd_gemm_digits_bytes(const struct ngd_gemm *g, int64_t rows);
+void ngd_gemm_digits_lay_out(const struct ngd_gemm *g, const char *x, int64_t rows, char *workspace);
+void ngd_gemm_digits_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
+                         int64_t n1);
 
 /* k_gemm_quant.c: describe a product with quantised weights; for wide and panels, dequantise `depth` weights from k on
  * of columns [n, n + cols): to[cols][NGD_GEMM_KC]. Without d->scale the numbers stay as they are stored.

@@ -364,6 +364,18 @@ WIDEN(f32)
 WIDEN(f16)
 WIDEN(bf16)
 
+#ifndef NGD_STATIC
+#define NARROW(T)                                                                                  \
+    static void gemm_narrow_##T(const float *v, int64_t n, void *dst)                              \
+    {                                                                                              \
+        for (int64_t i = 0; i < n; i += SIMD_W)                                                    \
+            simd_store_up_to_##T((ngd_el_##T *)dst + i, simd_load_up_to_f32(v + i, n - i), n - i); \
+    }
+NARROW(f32)
+NARROW(f16)
+NARROW(bf16)
+#endif
+
 /* Choose a function by x's dtype. In generated code the dtype is a constant, and naming the functions lets the compiler
  * inline them. */
 #ifdef NGD_STATIC
@@ -700,6 +712,7 @@ SIMD_TABLE const struct ngd_gemm_table SIMD_NAME(ngd_gemm_table) = {
     .widen_e8m0 = quant_widen_e8m0,
     .axpy = {gemm_axpy_f32, gemm_axpy_f16, gemm_axpy_bf16},
     .widen = {gemm_widen_f32, gemm_widen_f16, gemm_widen_bf16},
+    .narrow = {gemm_narrow_f32, gemm_narrow_f16, gemm_narrow_bf16},
     .pack_nk = {gemm_pack_nk_f32, gemm_pack_nk_f16, gemm_pack_nk_bf16},
     .pack_kn = {gemm_pack_kn_f32, gemm_pack_kn_f16, gemm_pack_kn_bf16},
     .mul = gemm_mul,

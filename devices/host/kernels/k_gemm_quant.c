@@ -321,15 +321,14 @@ static void widen_antiquant(const struct ngd_gemm *g, ngd_dtype_t type, const ch
     }
 }
 
-/* Prepares scales and offsets of columns [n, n + cols). */
-static void prepare_columns(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const struct ngd_quant_area *a,
-                            int64_t n, int64_t cols)
+void ngd_quant_scales(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t cols, float *to)
 {
-    const struct ngd_gemm_quant *q = &g->quant;
+    widen_antiquant(g, g->quant.type, d->scale, n, cols, g->quant.scale_n, g->quant.scale_g, to);
+}
 
-    widen_antiquant(g, q->type, d->scale, n, cols, q->scale_n, q->scale_g, a->scales);
-    if (d->offset)
-        widen_antiquant(g, q->offset_type, d->offset, n, cols, q->offset_n, q->offset_g, a->offsets);
+void ngd_quant_offsets(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t cols, float *to)
+{
+    widen_antiquant(g, g->quant.offset_type, d->offset, n, cols, g->quant.offset_n, g->quant.offset_g, to);
 }
 
 void ngd_quant_dot(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1)
@@ -340,7 +339,9 @@ void ngd_quant_dot(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int6
     for (int64_t n = n0; n < n1; n += NGD_QUANT_COLUMNS) {
         const int64_t cols = n1 - n < NGD_QUANT_COLUMNS ? n1 - n : NGD_QUANT_COLUMNS;
 
-        prepare_columns(g, d, &area, n, cols);
+        ngd_quant_scales(g, d, n, cols, area.scales);
+        if (d->offset)
+            ngd_quant_offsets(g, d, n, cols, area.offsets);
         g->table->quant_dot[g->quant.form](g, d, &area, rows * ngd_quant_terms(g), n, n + cols);
     }
 }

@@ -99,6 +99,9 @@ static inline float ngd_quant_half_of_e8m0(uint8_t s)
 uint64_t ngd_quant_area(const struct ngd_gemm *g, char *workspace, struct ngd_quant_area *area);
 /* Returns the scale of column n, if all its weights have one. */
 float ngd_gemm_quant_scale(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n);
+/* Widen the scales or offsets of columns [n, n + cols): to[cols][ngd_quant_column]. */
+void ngd_quant_scales(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t cols, float *to);
+void ngd_quant_offsets(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t cols, float *to);
 void ngd_quant_lay_out(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows);
 /* Computes columns [n0, n1) of rows that are laid out. */
 void ngd_quant_dot(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1);

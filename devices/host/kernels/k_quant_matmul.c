@@ -139,7 +139,7 @@ void ngd_qmm_choose(struct ngd_qmm *q, ngd_isa_t isa)
     q->thread_workspace = q->streams ? 0 : ((uint64_t)q->k * NGD_QMM_COLS + 63) & ~(uint64_t)63;
     q->table = NGD_BY_ISA(isa, ngd_qmm);
 #if defined(NGD_HAVE_AVX512VNNI)
-    if (isa >= NGD_ISA_AVX512 && __builtin_cpu_supports("avx512vnni"))
+    if (ngd_cpu_has_vnni(isa))
         q->table = &ngd_qmm_vnni;
 #endif
 }

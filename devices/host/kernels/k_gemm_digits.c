@@ -1,0 +1,626 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Products with quantised weights in rows of K on a CPU with AVX-512 VNNI, any number of rows; see k_gemm.h.
+ *
+ * As in k_gemm_quant.h, K is cut into segments, and a segment of a row of x is scale * q with integers q, where the
+ * scale is a power of two. Here q is written as two digits of base 256, or three if x is f32: |q| <= 2^14 or 2^22, and
+ * a digit is an i8. VNNI multiplies four u8 (weights plus `zero`) with four i8 at once. The sums of a segment are
+ * integers, which cannot overflow (256 * 255 * 2^14 < 2^31). So an element depends only on its row of x, its column of
+ * w and K, and bf16 and f16 elements are exact that are at least 2^-6 or 2^-3 of the largest_bits of their segment.
+ *
+ * 16 columns of w are the lanes of a vector: they are turned into a panel, DEPTH rows of K deep, which stays in the L1
+ * cache. Blocks of 8, 4, 2 or 1 rows of x are multiplied with it.
+ *
+ *      panel   [K / 4][16 columns][4] u8; of nibbles, each 8 rows of K are the 4 even ones, then the 4 odd ones
+ *      x       of each block: [K / 4][rows][digits][4] i8, in the same order
+ *      sums    [rows][16 columns] f32
+ */
+#include "devices/host/kernels/k_gemm_quant.h"
+#include "devices/host/kernels/unroll.h"
+#include <immintrin.h>
+#include <math.h>
+
+#define LANES 16
+#define DEPTH 512       /* of a panel, in elements of K: a multiple of each segment */
+#define LINE  64        /* bytes of a column that are read at once */
+#define ROOM  (1 << 20) /* bytes of x that are laid out for one pass: half of an L2 cache */
+#define PIECE 16        /* bytes of a column that go through a transposition */
+
+/* ---- the workspace ---- */
+
+struct digits_room {
+    int64_t segments, column; /* divisions take long: they are done once */
+    int64_t k;                /* rounded up to segments */
+    int32_t *x;               /* words of four digits */
+    float *scales;            /* of x, of each block: [segments][rows] */
+    float *x_sums;            /* sums of x's elements, likewise */
+    int32_t *base;            /* what the sums begin with, likewise, [2]: see lay_out_segment */
+    float *row;               /* a row of x, widened */
+    uint8_t *panel;
+    float *sums;
+    float *by_column; /* scales or offsets of a panel's columns, as k_gemm_quant.c gives them */
+    float *w_scales;  /* [segments][16]; [16] if a column has one */
+    float *w_offsets; /* likewise, times the scales */
+};
+
+static int64_t digits_of_x(const struct ngd_gemm *g)
+{
+    return g->xt == NGD_F32 ? 3 : 2;
+}
+
+static void *take_digits_room(char *workspace, uint64_t *used_p, int64_t n, uint64_t size)
+{
+    char *p = workspace + *used_p;
+
+    *used_p += ((uint64_t)n * size + 63) & ~(uint64_t)63;
+    return p;
+}
+
+static uint64_t divide_digits_room(const struct ngd_gemm *g, int64_t rows, char *workspace, struct digits_room *room)
+{
+    const int64_t segments = ngd_quant_segments(g), column = ngd_quant_column(g), k = segments * g->quant.segment;
+    struct digits_room r = {.segments = segments, .column = column, .k = k};
+    uint64_t used = 0;
+
+    r.x = take_digits_room(workspace, &used, rows * k * digits_of_x(g), 1);
+    r.scales = take_digits_room(workspace, &used, rows * segments, sizeof(float));
+    r.x_sums = take_digits_room(workspace, &used, rows * segments, sizeof(float));
+    r.base = take_digits_room(workspace, &used, rows * segments * 2, sizeof(*r.base));
+    r.row = take_digits_room(workspace, &used, k, sizeof(float));
+    r.panel = take_digits_room(workspace, &used, DEPTH * LANES, 1);
+    r.sums = take_digits_room(workspace, &used, rows * LANES, sizeof(float));
+    r.by_column = take_digits_room(workspace, &used, LANES * column + PIECE, sizeof(float));
+    r.w_scales = take_digits_room(workspace, &used, LANES * (column + 4), sizeof(float));
+    r.w_offsets = take_digits_room(workspace, &used, LANES * (column + 4), sizeof(float));
+    if (room)
+        *room = r;
+    return used;
+}
+
+uint64_t ngd_gemm_digits_bytes(const struct ngd_gemm *g, int64_t rows)
+{
+    return divide_digits_room(g, rows, NULL, NULL);
+}
+
+bool ngd_gemm_digits_fit(const struct ngd_gemm *g)
+{
+    return g->quant.group && g->quant.streamed && g->quant.form != NGD_QUANT_F8 && g->k > 0;
+}
+
+int64_t ngd_gemm_digits_rows(const struct ngd_gemm *g)
+{
+    const int64_t k = ngd_quant_segments(g) * g->quant.segment, rows = ROOM / (k * digits_of_x(g)) & ~(int64_t)7;
+
+    return rows < 16 ? 16 : rows > NGD_GEMM_PASS_ROWS ? NGD_GEMM_PASS_ROWS : rows;
+}
+
+/* Returns the rows of the next block, of those that are left. With three digits, eight rows have too many sums. */
+static int64_t next_block(const struct ngd_gemm *g, int64_t left)
+{
+    const int64_t most = g->xt == NGD_F32 ? 4 : 8;
+
+    while (left < most && (left & (left - 1)) != 0)
+        left &= left - 1;
+    return left < most ? left : most;
+}
+
+/* Returns what is added to a weight to make it a u8. */
+static int32_t zero_of(const struct ngd_gemm *g)
+{
+    return g->quant.form == NGD_QUANT_I8 ? 128 : g->quant.form == NGD_QUANT_I4 ? 8 : 12;
+}
+
+/* ---- rows of x ---- */
+
+/* Returns the power of two that is the scale of a segment whose largest_bits element has the bits `top`, and its
+ * inverse. */
+static float digits_scale(uint32_t top, int bits, float *inverse_p)
+{
+    int32_t e = (int32_t)(top >> 23) - 127 + 1 - bits;
+    uint32_t scale, inverse;
+    float v;
+
+    e = e < -125 ? -125 : e; /* elements that are smaller still become 0 */
+    scale = (uint32_t)(127 + e) << 23;
+    inverse = (uint32_t)(127 - e) << 23;
+    memcpy(inverse_p, &inverse, sizeof(inverse));
+    memcpy(&v, &scale, sizeof(v));
+    return v;
+}
+
+static uint32_t largest_bits(const float *x, int n)
+{
+    __m512i top = _mm512_setzero_si512();
+
+    for (int i = 0; i < n; i += LANES)
+        top = _mm512_max_epu32(top, _mm512_and_si512(_mm512_loadu_si512(x + i), _mm512_set1_epi32(0x7fffffff)));
+    return _mm512_reduce_max_epu32(top);
+}
+
+/* Stores 16 digits as four words, `step` words apart. */
+static inline void put_digits(__m128i v, bool nibbles, int32_t *to, int64_t step)
+{
+    if (nibbles)
+        v = _mm_shuffle_epi8(v, _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15));
+    to[0] = _mm_extract_epi32(v, 0);
+    to[step] = _mm_extract_epi32(v, 1);
+    to[2 * step] = _mm_extract_epi32(v, 2);
+    to[3 * step] = _mm_extract_epi32(v, 3);
+}
+
+/* Where a row of x is laid out: in a block of `rows`. */
+struct digits_place {
+    int32_t *x;
+    float *scales, *sums;
+    int32_t *base;
+    int64_t rows;
+};
+
+/* q >> 8, rounded so that q - 256 times it is an i8. */
+static inline __m512i next_digits(__m512i q)
+{
+    return _mm512_srai_epi32(_mm512_add_epi32(q, _mm512_set1_epi32(128)), 8);
+}
+
+/*
+ * Lays out segment s. The sums of u8 products are too large by zero * the sum of q: `base` has the negative of that,
+ * of q in [0]; with three digits, of q without its last digit in [0], and of the last digit in [1].
+ */
+static inline void lay_out_segment(const float *x, int segment, const int digits, bool nibbles, int32_t zero,
+                                   const struct digits_place *p, int64_t s)
+{
+    const int64_t step = p->rows * digits;
+    const uint32_t top = largest_bits(x, segment);
+    const bool finite = top < 0x7f800000;
+    int32_t *to = p->x + s * segment / 4 * step;
+    __m512i total = _mm512_setzero_si512(), rest = total;
+    float inverse, scale = digits_scale(finite ? top : 0, digits == 3 ? 22 : 14, &inverse);
+
+    for (int i = 0; i < segment; i += LANES, to += 4 * step) {
+        const __m512i q = finite ? _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(inverse)))
+                                 : _mm512_setzero_si512(),
+                      above = next_digits(q);
+
+        put_digits(_mm512_cvtepi32_epi8(q), nibbles, to + digits - 1, step);
+        put_digits(_mm512_cvtepi32_epi8(above), nibbles, to + digits - 2, step);
+        if (digits == 3) {
+            put_digits(_mm512_cvtepi32_epi8(next_digits(above)), nibbles, to, step);
+            rest = _mm512_add_epi32(rest, above);
+        }
+        total = _mm512_add_epi32(total, q);
+    }
+    {
+        const int32_t all = _mm512_reduce_add_epi32(total), upper = _mm512_reduce_add_epi32(rest);
+
+        p->scales[s * p->rows] = finite ? scale : NAN;
+        p->sums[s * p->rows] = finite ? (float)all * scale : NAN;
+        p->base[2 * s * p->rows] = -zero * (digits == 3 ? upper : all);
+        p->base[2 * s * p->rows + 1] = digits == 3 ? -zero * (all - 256 * upper) : 0;
+    }
+}
+
+void ngd_gemm_digits_lay_out(const struct ngd_gemm *g, const char *x, int64_t rows, char *workspace)
+{
+    const int64_t size = g->xt == NGD_F32 ? 4 : 2, digits = digits_of_x(g);
+    const int segment = g->quant.segment;
+    const bool nibbles = ngd_quant_nibbles(g);
+    struct digits_room room;
+
+    divide_digits_room(g, rows, workspace, &room);
+    memset(room.row + g->k, 0, (size_t)(room.k - g->k) * sizeof(float));
+    for (int64_t m = 0, each; m < rows; m += each) {
+        each = next_block(g, rows - m);
+        for (int64_t r = 0; r < each; r++) {
+            const struct digits_place p = {.x = room.x + m * room.k * digits / 4 + r * digits,
+                                           .scales = room.scales + m * room.segments + r,
+                                           .sums = room.x_sums + m * room.segments + r,
+                                           .base = room.base + (m * room.segments + r) * 2,
+                                           .rows = each};
+
+            g->table->widen[g->xt](x + (m + r) * g->ldx * size, 0, 1, g->k, room.row, 0);
+            for (int64_t s = 0; s < room.segments; s++)
+                if (digits == 3)
+                    lay_out_segment(room.row + s * segment, segment, 3, nibbles, zero_of(g), &p, s);
+                else
+                    lay_out_segment(room.row + s * segment, segment, 2, nibbles, zero_of(g), &p, s);
+        }
+    }
+}
+
+/* ---- panels of w ---- */
+
+/* The columns of a panel. */
+struct columns {
+    const char *w;
+    int64_t ldw, bytes, cols; /* `bytes` of each column; cols <= 16 */
+    const char *next;         /* what is read for the next panel, asked for in the order of memory */
+};
+
+static inline __m128i load_16(const char *p)
+{
+    return _mm_loadu_si128((const void *)p);
+}
+
+static inline __m512i join(__m128i a, __m128i b, __m128i c, __m128i d)
+{
+    __m512i v = _mm512_castsi128_si512(a);
+
+    v = _mm512_inserti32x4(v, b, 1);
+    v = _mm512_inserti32x4(v, c, 2);
+    return _mm512_inserti32x4(v, d, 3);
+}
+
+/* Loads 16 bytes of 16 columns: v[i] has those of columns i, i + 4, i + 8 and i + 12. */
+static inline void load_pieces(const char *p, int64_t ld, __m512i v[4])
+{
+    NGD_UNROLL for (int i = 0; i < 4; i++, p += ld) v[i] =
+        join(load_16(p), load_16(p + 4 * ld), load_16(p + 8 * ld), load_16(p + 12 * ld));
+}
+
+/* The same where columns or bytes are missing, which become zeros. */
+static __attribute__((noinline)) void load_some_pieces(const struct columns *c, int64_t at, __m512i v[4])
+{
+    const int64_t left = c->bytes - at, some = left > PIECE ? PIECE : left;
+    _Alignas(64) char room[LANES][PIECE] = {{0}};
+
+    for (int64_t i = 0; some > 0 && i < c->cols; i++)
+        memcpy(room[i], c->w + i * c->ldw + at, (size_t)some);
+    load_pieces(room[0], PIECE, v);
+}
+
+/* Turns pieces of 16 columns into vectors of 16 columns: v[t] has word t of each. */
+static inline void transpose(__m512i v[4])
+{
+    const __m512i a = _mm512_unpacklo_epi32(v[0], v[1]), b = _mm512_unpackhi_epi32(v[0], v[1]),
+                  c = _mm512_unpacklo_epi32(v[2], v[3]), d = _mm512_unpackhi_epi32(v[2], v[3]);
+
+    v[0] = _mm512_unpacklo_epi64(a, c);
+    v[1] = _mm512_unpackhi_epi64(a, c);
+    v[2] = _mm512_unpacklo_epi64(b, d);
+    v[3] = _mm512_unpackhi_epi64(b, d);
+}
+
+/* (v ^ a) & b */
+#ifdef NGD_EMULATE
+#define XOR_AND(v, a, b) _mm512_and_si512(_mm512_xor_si512(v, a), b)
+#else
+#define XOR_AND(v, a, b) _mm512_ternarylogic_epi32(v, a, b, 0x28)
+#endif
+
+/* Returns the vectors that a piece makes. */
+static inline int vectors_of(const ngd_quant_form_t form)
+{
+    return form == NGD_QUANT_I8 ? 4 : 8;
+}
+
+/* Turns 16 bytes of each column into vectors of the panel: to[vectors_of(form)]. */
+static inline __attribute__((always_inline)) void take_columns_piece(const struct columns *c, int64_t at,
+                                                                     const ngd_quant_form_t form, __m512i to[8])
+{
+    const __m512i nibble = _mm512_set1_epi8(15), sign = _mm512_set1_epi8(form == NGD_QUANT_I8 ? (char)0x80 : 8),
+                  numbers =
+                      _mm512_broadcast_i32x4(_mm_add_epi8(load_16((const char *)ngd_quant_f4), _mm_set1_epi8(12)));
+    __m512i v[4];
+
+    if (c->cols == LANES && at + PIECE <= c->bytes)
+        load_pieces(c->w + at, c->ldw, v);
+    else
+        load_some_pieces(c, at, v);
+    transpose(v);
+    NGD_UNROLL for (int t = 0; t < 4; t++)
+    {
+        const __m512i odd = _mm512_srli_epi32(v[t], 4);
+
+        if (form == NGD_QUANT_I8) {
+            to[t] = _mm512_xor_si512(v[t], sign);
+        } else if (form == NGD_QUANT_I4) {
+            to[2 * t] = XOR_AND(v[t], sign, nibble);
+            to[2 * t + 1] = XOR_AND(odd, sign, nibble);
+        } else {
+            to[2 * t] = _mm512_shuffle_epi8(numbers, _mm512_and_si512(v[t], nibble));
+            to[2 * t + 1] = _mm512_shuffle_epi8(numbers, _mm512_and_si512(odd, nibble));
+        }
+    }
+}
+
+static inline void ask_ahead(const char *p, const int lines)
+{
+    NGD_UNROLL for (int i = 0; i < lines; i++) __builtin_prefetch(p + i * LINE, 0, 3);
+}
+
+/* Fills the panel with bytes [from, end) of each column. */
+static inline __attribute__((always_inline)) void fill_byte_panel(struct columns *c, int64_t from, int64_t end,
+                                                                  const ngd_quant_form_t form, uint8_t *panel)
+{
+    for (int64_t at = from; at < end; at += PIECE) {
+        __m512i v[8];
+
+        ask_ahead(c->next, 2);
+        c->next += 2 * LINE;
+        take_columns_piece(c, at, form, v);
+        NGD_UNROLL for (int i = 0; i < vectors_of(form); i++, panel += LINE) _mm512_store_si512(panel, v[i]);
+    }
+}
+
+static void fill(const struct ngd_gemm *g, struct columns *c, int64_t k, int64_t depth, uint8_t *panel)
+{
+    const int64_t from = ngd_quant_nibbles(g) ? k / 2 : k, some = ngd_quant_nibbles(g) ? depth / 2 : depth,
+                  end = from + some < c->bytes ? from + some : c->bytes;
+
+    if (g->quant.form == NGD_QUANT_I8)
+        fill_byte_panel(c, from, end, NGD_QUANT_I8, panel);
+    else if (g->quant.form == NGD_QUANT_I4)
+        fill_byte_panel(c, from, end, NGD_QUANT_I4, panel);
+    else
+        fill_byte_panel(c, from, end, NGD_QUANT_F4, panel);
+}
+
+/* Turns [16 columns][n] into [n][16 columns]. What lies behind the columns may be read, and is written, up to 3 more.
+ */
+static void transpose_floats(const float *from, int64_t n, float *to)
+{
+    __m512i v[4];
+
+    for (int64_t at = 0; at < n; at += 4) {
+        load_pieces((const char *)(from + at), n * 4, v);
+        transpose(v);
+        NGD_UNROLL for (int i = 0; i < 4; i++) _mm512_store_si512(to + (at + i) * LANES, v[i]);
+    }
+}
+
+/* Prepares scales and offsets of columns [n, n + cols). */
+static void prepare_scales(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t cols,
+                           const struct digits_room *room)
+{
+    const int64_t column = room->column;
+
+    ngd_quant_scales(g, d, n, cols, room->by_column);
+    transpose_floats(room->by_column, column, room->w_scales);
+    if (!d->offset)
+        return;
+    ngd_quant_offsets(g, d, n, cols, room->by_column);
+    transpose_floats(room->by_column, column, room->w_offsets);
+    for (int64_t i = 0; i < LANES * column; i++)
+        room->w_offsets[i] *= room->w_scales[i];
+}
+
+/* ---- products ---- */
+
+/* A block of rows and a panel. */
+struct digits_block {
+    const uint8_t *panel;
+    const int32_t *x;
+    const float *scales, *x_sums;
+    const int32_t *base;
+    const float *w_scales, *w_offsets; /* of the panel's first segment; offsets may be NULL */
+    int64_t w_step;                    /* floats from segment to segment */
+    int64_t segments;                  /* of the panel */
+    int segment;
+    float *sums;
+    bool first;       /* the sums begin here */
+    const char *next; /* what is read for the next panel; is asked for, next_step bytes for each 16 rows of K */
+    int64_t next_step;
+};
+
+/* acc += the products of each four bytes of w with those of x. gcc would take an instruction of its own to repeat x. */
+#ifdef NGD_EMULATE
+#define ADD_PRODUCTS(acc, w, x) ((acc) = _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(x)))
+#else
+#define ADD_PRODUCTS(acc, w, x) __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(w), "m"(x))
+#endif
+
+/* Adds the products of four rows of K, step t of those that x points to. */
+#define ADD_STEP(t, w)                                                      \
+    do {                                                                    \
+        const __m512i w_ = (w);                                             \
+                                                                            \
+        NGD_UNROLL for (int j = 0; j < mb * digits; j++)                    \
+            ADD_PRODUCTS(acc[(t) % chains][j], w_, x[(t)*mb * digits + j]); \
+    } while (0)
+
+/* The sum of a segment as f32, from the sums of its digits. */
+static inline __m512 whole_sum(const __m512i *acc, const int digits)
+{
+    const __m512 upper = _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(acc[0], 8), acc[1]));
+
+    return digits == 3 ? _mm512_fmadd_ps(upper, _mm512_set1_ps(256), _mm512_cvtepi32_ps(acc[2])) : upper;
+}
+
+/* What the sums of segment s begin with. */
+static inline void begin_segment(const struct digits_block *b, int64_t s, const int mb, const int digits,
+                                 const int chains, __m512i acc[4][16])
+{
+    const int32_t *base = b->base + s * mb * 2;
+
+    NGD_UNROLL for (int c = 0; c < chains; c++)
+    {
+        NGD_UNROLL for (int j = 0; j < mb * digits; j++) acc[c][j] =
+            c > 0 || j % digits == 0 ? _mm512_setzero_si512()
+                                     : _mm512_set1_epi32(base[j / digits * 2 + j % digits - 1]);
+    }
+}
+
+/* Adds segment s to the elements. */
+static inline void end_segment(const struct digits_block *b, int64_t s, const int mb, const int digits,
+                               const int chains, __m512i acc[4][16], __m512 *y)
+{
+    NGD_UNROLL for (int c = 1; c < chains; c++)
+    {
+        NGD_UNROLL for (int j = 0; j < mb * digits; j++) acc[0][j] = _mm512_add_epi32(acc[0][j], acc[c][j]);
+    }
+    NGD_UNROLL for (int m = 0; m < mb; m++)
+    {
+        const __m512 v = _mm512_mul_ps(whole_sum(acc[0] + m * digits, digits), _mm512_set1_ps(b->scales[s * mb + m]));
+
+        y[m] = _mm512_fmadd_ps(v, _mm512_load_ps(b->w_scales + s * b->w_step), y[m]);
+        if (b->w_offsets)
+            y[m] = _mm512_fmadd_ps(_mm512_set1_ps(b->x_sums[s * mb + m]), _mm512_load_ps(b->w_offsets + s * b->w_step),
+                                   y[m]);
+    }
+}
+
+static inline __attribute__((always_inline)) void multiply_digits(const struct digits_block *b, const int mb,
+                                                                  const int digits)
+{
+    const int64_t words = b->segment / 4 * mb * digits;
+    const char *next = b->next;
+    __m512 y[8];
+
+    NGD_UNROLL for (int m = 0; m < mb; m++) y[m] = b->first ? _mm512_setzero_ps() : _mm512_load_ps(b->sums + m * LANES);
+    for (int64_t s = 0; s < b->segments; s++) {
+        const uint8_t *panel = b->panel + s * b->segment * LANES;
+        const int32_t *x = b->x + s * words;
+        const int chains = 1;
+        __m512i acc[4][16];
+
+        begin_segment(b, s, mb, digits, chains, acc);
+        for (int i = 0; i < b->segment; i += 16, panel += 4 * LINE, x += 4 * mb * digits, next += b->next_step) {
+            ask_ahead(next, 1);
+            ask_ahead(next + (b->next_step & LINE), 1);
+            ADD_STEP(0, _mm512_load_si512(panel));
+            ADD_STEP(1, _mm512_load_si512(panel + LINE));
+            ADD_STEP(2, _mm512_load_si512(panel + 2 * LINE));
+            ADD_STEP(3, _mm512_load_si512(panel + 3 * LINE));
+        }
+        end_segment(b, s, mb, digits, chains, acc, y);
+    }
+    NGD_UNROLL for (int m = 0; m < mb; m++) _mm512_store_ps(b->sums + m * LANES, y[m]);
+}
+
+/* The same for all of K, with weights as they lie. One or two rows would wait for a panel to be written, and for one
+ * group of sums: so steps take turns between several. */
+static inline __attribute__((always_inline)) void multiply_directly(const struct digits_block *b, struct columns *c,
+                                                                    const int mb, const int digits,
+                                                                    const ngd_quant_form_t form)
+{
+    const int chains = mb == 1 ? 4 : 2, steps = vectors_of(form);
+    const int32_t *x = b->x;
+    int64_t at = 0;
+    __m512 y[2];
+
+    NGD_UNROLL for (int m = 0; m < mb; m++) y[m] = _mm512_setzero_ps();
+    for (int64_t s = 0; s < b->segments; s++) {
+        __m512i acc[4][16];
+
+        begin_segment(b, s, mb, digits, chains, acc);
+        for (int i = 0; i < b->segment; i += 4 * steps, at += PIECE, x += steps * mb * digits) {
+            __m512i v[8];
+
+            ask_ahead(c->next, 4);
+            c->next += 4 * LINE;
+            take_columns_piece(c, at, form, v);
+            NGD_UNROLL for (int t = 0; t < steps; t++) ADD_STEP(t, v[t]);
+        }
+        end_segment(b, s, mb, digits, chains, acc, y);
+    }
+    NGD_UNROLL for (int m = 0; m < mb; m++) _mm512_store_ps(b->sums + m * LANES, y[m]);
+}
+
+#define DIRECTLY(form)                                                                                       \
+    static void directly_##form(const struct digits_block *b, struct columns *c, int64_t mb, int64_t digits) \
+    {                                                                                                        \
+        if (digits == 3)                                                                                     \
+            mb == 1 ? multiply_directly(b, c, 1, 3, NGD_QUANT_##form)                                        \
+                    : multiply_directly(b, c, 2, 3, NGD_QUANT_##form);                                       \
+        else                                                                                                 \
+            mb == 1 ? multiply_directly(b, c, 1, 2, NGD_QUANT_##form)                                        \
+                    : multiply_directly(b, c, 2, 2, NGD_QUANT_##form);                                       \
+    }
+DIRECTLY(I8)
+DIRECTLY(I4)
+DIRECTLY(F4)
+
+static void multiply_rows(const struct digits_block *b, int64_t mb, int64_t digits)
+{
+    if (digits == 3)
+        mb == 4 ? multiply_digits(b, 4, 3) : mb == 2 ? multiply_digits(b, 2, 3) : multiply_digits(b, 1, 3);
+    else if (mb == 8)
+        multiply_digits(b, 8, 2);
+    else
+        mb == 4 ? multiply_digits(b, 4, 2) : mb == 2 ? multiply_digits(b, 2, 2) : multiply_digits(b, 1, 2);
+}
+
+/* Says whether all rows are one block of few rows, which needs no panel. */
+static bool are_few(const struct ngd_gemm *g, int64_t rows)
+{
+    return rows <= 2 && (g->quant.segment >= 32 || g->quant.form == NGD_QUANT_I8);
+}
+
+static void multiply_few(const struct ngd_gemm *g, bool offsets, int64_t rows, struct columns *c,
+                         const struct digits_room *room)
+{
+    const struct digits_block b = {.x = room->x,
+                                   .scales = room->scales,
+                                   .x_sums = room->x_sums,
+                                   .base = room->base,
+                                   .w_scales = room->w_scales,
+                                   .w_offsets = offsets ? room->w_offsets : NULL,
+                                   .w_step = room->column > 1 ? LANES : 0,
+                                   .segments = room->segments,
+                                   .segment = g->quant.segment,
+                                   .sums = room->sums};
+
+    (g->quant.form == NGD_QUANT_I8   ? directly_I8
+     : g->quant.form == NGD_QUANT_I4 ? directly_I4
+                                     : directly_F4)(&b, c, rows, digits_of_x(g));
+}
+
+/* Multiplies all rows of a pass with a panel that begins at k, segment s, and has `some` segments. */
+static void multiply_byte_panel(const struct ngd_gemm *g, bool offsets, int64_t rows, int64_t k, int64_t s,
+                                int64_t some, const char *next, const struct digits_room *room)
+{
+    const int64_t segments = room->segments, digits = digits_of_x(g), w_step = room->column > 1 ? LANES : 0;
+    struct digits_block b = {.panel = room->panel,
+                             .w_scales = room->w_scales + s * w_step,
+                             .w_offsets = offsets ? room->w_offsets + s * w_step : NULL,
+                             .w_step = w_step,
+                             .segments = some,
+                             .segment = g->quant.segment,
+                             .first = k == 0,
+                             .next = next,
+                             .next_step = ngd_quant_nibbles(g) ? LINE : 2 * LINE};
+
+    for (int64_t m = 0, each; m < rows; m += each) {
+        each = next_block(g, rows - m);
+        b.x = room->x + (m * room->k + k * each) * digits / 4;
+        b.scales = room->scales + m * segments + s * each;
+        b.x_sums = room->x_sums + m * segments + s * each;
+        b.base = room->base + (m * segments + s * each) * 2;
+        b.sums = room->sums + m * LANES;
+        multiply_rows(&b, each, digits);
+        b.next_step = 0;
+    }
+}
+
+/* Multiplies all rows of a pass with the columns. */
+static void multiply_columns(const struct ngd_gemm *g, bool offsets, int64_t rows, struct columns *c,
+                             const struct digits_room *room)
+{
+    const int64_t each = DEPTH / g->quant.segment;
+
+    for (int64_t k = 0, s = 0; k < room->k; k += DEPTH, s += each) {
+        const int64_t some = room->segments - s < each ? room->segments - s : each, depth = some * g->quant.segment;
+
+        fill(g, c, k, depth, room->panel);
+        multiply_byte_panel(g, offsets, rows, k, s, some, c->next, room);
+        c->next += ngd_quant_nibbles(g) ? depth * LANES / 4 : depth * LANES / 2;
+    }
+}
+
+void ngd_gemm_digits_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
+                         int64_t n1)
+{
+    struct columns c = {.ldw = g->ldw, .bytes = ngd_quant_nibbles(g) ? (g->k + 1) / 2 : g->k};
+    struct digits_room room;
+
+    divide_digits_room(g, m1 - m0, d->workspace, &room);
+    for (int64_t n = n0; n < n1; n += LANES) {
+        c.w = d->w + n * g->ldw;
+        c.cols = n1 - n < LANES ? n1 - n : LANES;
+        c.next = c.w + LANES * g->ldw;
+        prepare_scales(g, d, n, c.cols, &room);
+        (are_few(g, m1 - m0) ? multiply_few : multiply_columns)(g, d->offset != NULL, m1 - m0, &c, &room);
+        for (int64_t m = m0; m < m1; m++)
+            ngd_gemm_put(g, d, m, n, room.sums + (m - m0) * LANES, c.cols);
+    }
+}
