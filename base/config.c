@@ -459,15 +459,7 @@ void ngd_config_fini(const struct ngd_config_option *table, void *opts)
     free_sources(table, opts);
 }
 
-static const struct ngd_config_option *find_option(const struct ngd_config_option *table, const char *name)
-{
-    for (; table->name; table++)
-        if (strcmp(table->name, name) == 0)
-            return table;
-    return NULL;
-}
-
-static ngd_status_t unknown_option(const struct ngd_config_option *table, const char *name, struct ngd_diag *diag)
+static void unknown_option(const struct ngd_config_option *table, const char *name, struct ngd_diag *diag)
 {
     struct ngd_strbuf sb, quoted;
     struct ngd_nearest nearest;
@@ -486,14 +478,23 @@ static ngd_status_t unknown_option(const struct ngd_config_option *table, const 
     ngd_diag_set(diag, NGD_ERR_CONFIG, "unknown option %.100s%s", ngd_strbuf_str(&quoted), ngd_strbuf_str(&sb));
     ngd_strbuf_fini(&sb);
     ngd_strbuf_fini(&quoted);
-    return NGD_ERR_CONFIG;
+}
+
+const struct ngd_config_option *ngd_config_find(const struct ngd_config_option *table, const char *name,
+                                                struct ngd_diag *diag)
+{
+    for (const struct ngd_config_option *opt = table; opt->name; opt++)
+        if (strcmp(opt->name, name) == 0)
+            return opt;
+    unknown_option(table, name, diag);
+    return NULL;
 }
 
 ngd_status_t ngd_config_set(const struct ngd_config_option *table, void *opts, const char *name, const char *value,
                             struct ngd_diag *diag)
 {
-    const struct ngd_config_option *opt = find_option(table, name);
-    ngd_status_t status = opt ? set_field(opt, opts, value, diag) : unknown_option(table, name, diag);
+    const struct ngd_config_option *opt = ngd_config_find(table, name, diag);
+    ngd_status_t status = opt ? set_field(opt, opts, value, diag) : NGD_ERR_CONFIG;
 
     if (status == NGD_OK && note_source(table, opts, opt, NGD_CONFIG_COMMAND_LINE) != NGD_OK)
         return config_no_memory(diag);
@@ -560,9 +561,9 @@ static ngd_status_t read_config_line(struct config_reading *r, char *line, struc
     *equals = '\0';
     name = trim(name);
     value = trim(equals + 1);
-    opt = find_option(r->table, name);
+    opt = ngd_config_find(r->table, name, diag);
     if (!opt)
-        return unknown_option(r->table, name, diag);
+        return NGD_ERR_CONFIG;
     if (r->seen_at[opt - r->table] && opt->type != NGD_CONFIG_LIST)
         return ngd_diag_set(diag, NGD_ERR_CONFIG, "%s was set in line %u already; allowed: once", name,
                             r->seen_at[opt - r->table]);
@@ -787,7 +788,9 @@ static void put_help(struct ngd_strbuf *sb, const struct ngd_config_option *opt)
             ngd_strbuf_putc(sb, *p);
     }
     ngd_strbuf_append(sb, *opt->def ? "." : "none.");
-    ngd_strbuf_append(sb, opt->reloadable ? " A reload changes it." : " A change needs a restart.");
+    ngd_strbuf_append(sb, opt->change == NGD_CONFIG_RESTART  ? " A change needs a restart."
+                          : opt->change == NGD_CONFIG_RELOAD ? " A reload changes it."
+                                                             : " A reload changes it. So does npugraphctl config set.");
 }
 
 /* Fills lines up to column 79, each starting with prefix. */

@@ -32,6 +32,13 @@ struct ngd_config_list {
     bool is_default; /* items are the default; the first value that is set replaces them, later ones add */
 };
 
+/* What changes an option while the daemon runs. Each also has what the ones before it have. */
+typedef enum ngd_config_change {
+    NGD_CONFIG_RESTART, /* nothing */
+    NGD_CONFIG_RELOAD,  /* the files, at a reload */
+    NGD_CONFIG_SET,     /* an administrator, over the protocol */
+} ngd_config_change_t;
+
 struct ngd_config_option {
     const char *name; /* "stats-listen": the same in the file and, with "--", on the command line */
     ngd_config_type_t type;
@@ -40,19 +47,22 @@ struct ngd_config_option {
     int64_t min, max;    /* INT, SIZE, TIME; both 0: any value of the type (not below 0 for SIZE, TIME) */
     const char *choices; /* ENUM */
     const char *help;    /* one sentence or more */
-    bool reloadable;     /* a reload takes a new value over; others need a restart */
+    ngd_config_change_t change;
 };
 /* The end of a table whose options remember where they were set: `offset` is that of a char ** in the owner's options
  * struct. With offset 0, nothing is remembered. */
-#define NGD_CONFIG_END(offset)                                       \
-    {                                                                \
-        NULL, NGD_CONFIG_BOOL, offset, NULL, 0, 0, NULL, NULL, false \
+#define NGD_CONFIG_END(offset)                                                    \
+    {                                                                             \
+        NULL, NGD_CONFIG_BOOL, offset, NULL, 0, 0, NULL, NULL, NGD_CONFIG_RESTART \
     }
 #define NGD_CONFIG_COMMAND_LINE "command line"
 
 /* Sets the defaults in opts. The table ends with NGD_CONFIG_END. */
 ngd_status_t ngd_config_init(const struct ngd_config_option *table, void *opts, struct ngd_diag *diag);
 void ngd_config_fini(const struct ngd_config_option *table, void *opts);
+/* Returns the option of that name, or NULL with CONFIG and a diagnosis that suggests one. diag may be NULL. */
+const struct ngd_config_option *ngd_config_find(const struct ngd_config_option *table, const char *name,
+                                                struct ngd_diag *diag);
 /* Sets an option from the command line. */
 ngd_status_t ngd_config_set(const struct ngd_config_option *table, void *opts, const char *name, const char *value,
                             struct ngd_diag *diag);
@@ -64,10 +74,19 @@ ngd_status_t ngd_config_read_text(const struct ngd_config_option *table, void *o
  * set again what another one set, and adds to its lists. A directory that does not exist is empty. */
 ngd_status_t ngd_config_read_dir(const struct ngd_config_option *table, void *opts, const char *dir,
                                  struct ngd_diag *diag);
+/* Gives the option these values, instead of those that it has; only a list may have none or several of them. */
+ngd_status_t ngd_config_replace(const struct ngd_config_option *table, void *opts, const struct ngd_config_option *opt,
+                                char *const *values, size_t n, const char *source, struct ngd_diag *diag);
+/* Copies an option, and where it was set. NO_MEMORY: `to` is still valid, with the old or the new value. */
+ngd_status_t ngd_config_copy_option(const struct ngd_config_option *table, const struct ngd_config_option *opt,
+                                    void *to, const void *from);
+/* Initialises `to` as a copy of `from`. After an error, it needs no fini. */
+ngd_status_t ngd_config_copy(const struct ngd_config_option *table, void *to, const void *from);
 /*
- * Takes over the options of `from` that differ and are reloadable: their memory is exchanged, so that `from` then owns
- * the old values, and the caller frees it once nobody reads them. Calls changed(ctx, option, taken) for each option
- * that differs. Other threads read numbers with ngd_config_get meanwhile; strings and lists need the caller's lock.
+ * Takes over the options of `from` that differ and that a reload changes: their memory is exchanged, so that `from`
+ * then owns the old values, and the caller frees it once nobody reads them. Calls changed(ctx, option, taken) for each
+ * option that differs. Other threads read numbers with ngd_config_get meanwhile; strings and lists need the caller's
+ * lock.
  */
 void ngd_config_reload(const struct ngd_config_option *table, void *opts, void *from,
                        void (*changed)(void *ctx, const struct ngd_config_option *opt, bool taken), void *ctx);

@@ -20,6 +20,7 @@ libngdbase_la_SOURCES = \
 	base/list.h \
 	base/lock.c base/lock.h base/lock_rank.h \
 	base/log.c base/log.h \
+	base/log_ring.c base/log_ring.h \
 	base/mem.c base/mem.h \
 	base/mem_stats.c base/mem_stats.h \
 	base/pages.c base/pages.h \

@@ -6,6 +6,7 @@
  */
 #include "base/log.h"
 #include "base/clock.h"
+#include "base/log_ring.h"
 #include "base/utf8.h"
 #include <errno.h>
 #include <stdbool.h>
@@ -19,9 +20,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LINE_MAX_BYTES 3072
+#define LINE_MAX_BYTES 4096 /* PIPE_BUF */
+#define TEXT_MAX_BYTES 3072 /* of the text, with its escapes */
 
 static _Atomic int log_level = NGD_LOG_INFO;
+static _Atomic int log_format = NGD_LOG_TEXT;
 static _Atomic int log_fd = 2;
 
 /* Whether the log goes to the journal; determined once for each descriptor. */
@@ -44,6 +47,11 @@ void ngd_log_set_level(ngd_log_level_t level)
 ngd_log_level_t ngd_log_get_level(void)
 {
     return (ngd_log_level_t)atomic_load_explicit(&log_level, memory_order_relaxed);
+}
+
+void ngd_log_set_format(ngd_log_format_t format)
+{
+    atomic_store_explicit(&log_format, (int)format, memory_order_relaxed);
 }
 
 bool ngd_log_level_parse(const char *text, ngd_log_level_t *level_p)
@@ -151,16 +159,23 @@ const char *ngd_log_value(const char *text, char buf[NGD_LOG_VALUE_MAX])
     return buf;
 }
 
-static size_t put_time(char *out, size_t cap)
+static uint64_t wall_time_ms(void)
 {
     struct timespec ts;
+
+    clock_gettime(CLOCK_REALTIME, &ts);
+    return (uint64_t)ts.tv_sec * 1000 + (uint64_t)(ts.tv_nsec / NGD_MSEC);
+}
+
+static size_t put_time(char *out, size_t cap, uint64_t ms)
+{
+    const time_t seconds = (time_t)(ms / 1000);
     struct tm tm;
     size_t n;
 
-    clock_gettime(CLOCK_REALTIME, &ts);
-    gmtime_r(&ts.tv_sec, &tm);
+    gmtime_r(&seconds, &tm);
     n = strftime(out, cap, "%Y-%m-%dT%H:%M:%S", &tm);
-    return n + (size_t)snprintf(out + n, cap - n, ".%03dZ ", (int)(ts.tv_nsec / NGD_MSEC));
+    return n + (size_t)snprintf(out + n, cap - n, ".%03dZ", (int)(ms % 1000));
 }
 
 /* Number of lines that could not be written, for example because the disk is full. */
@@ -198,6 +213,78 @@ static void put_log_line(int fd, const char *line, size_t len)
         atomic_fetch_add(&lost, 1);
 }
 
+struct log_line {
+    ngd_log_level_t level;
+    uint64_t time_ms;
+    const char *component;
+    char text[TEXT_MAX_BYTES]; /* escaped */
+    size_t n;
+};
+
+/* Formats and escapes the text, and cuts it to fit. */
+static void make_text(struct log_line *line, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
+
+static void make_text(struct log_line *line, const char *fmt, va_list ap)
+{
+    char raw[TEXT_MAX_BYTES];
+    const int want = vsnprintf(raw, sizeof(raw), fmt, ap);
+    const size_t n = want < 0 ? 0 : (size_t)want < sizeof(raw) ? (size_t)want : sizeof(raw) - 1;
+
+    line->n = 0;
+    for (size_t i = 0; i < n;) {
+        if (line->n + 4 + sizeof("...") > sizeof(line->text)) {
+            memcpy(line->text + line->n, "...", 3);
+            line->n += 3;
+            break;
+        }
+        i += escape_text(line->text, &line->n, raw + i, n - i, false);
+    }
+}
+
+/* Puts the text into JSON. It is valid UTF-8 without control characters already. */
+static size_t put_json_text(const struct log_line *line, char *out, size_t room)
+{
+    size_t len = 0;
+
+    for (size_t i = 0, step; i < line->n; i += step) {
+        step = ngd_utf8_step(line->text + i, line->n - i);
+        if (len + 1 + step > room)
+            break;
+        if (line->text[i] == '"' || line->text[i] == '\\')
+            out[len++] = '\\';
+        memcpy(out + len, line->text + i, step);
+        len += step;
+    }
+    return len;
+}
+
+/* Writes the line as the log has it to out, which has LINE_MAX_BYTES. Returns its length. */
+static size_t print_log_line(const struct log_line *line, bool to_journal, char *out)
+{
+    const bool json = atomic_load_explicit(&log_format, memory_order_relaxed) == NGD_LOG_JSON;
+    const char *level = levels[line->level].name;
+    char stamp[32];
+    size_t len = 0;
+
+    put_time(stamp, sizeof(stamp), line->time_ms);
+    if (to_journal)
+        len = (size_t)snprintf(out, LINE_MAX_BYTES, "<%c>", levels[line->level].priority);
+    if (json) {
+        len += (size_t)snprintf(out + len, LINE_MAX_BYTES - len,
+                                "{\"time\":\"%s\",\"level\":\"%s\",\"component\":\"%.64s\",\"text\":\"", stamp, level,
+                                line->component);
+        len += put_json_text(line, out + len, LINE_MAX_BYTES - len - sizeof("\"}\n"));
+        memcpy(out + len, "\"}\n", 3);
+        return len + 3;
+    }
+    len += (size_t)snprintf(out + len, LINE_MAX_BYTES - len, "%s%s%s %.64s: ", to_journal ? "" : stamp,
+                            to_journal ? "" : " ", level, line->component);
+    memcpy(out + len, line->text, line->n);
+    len += line->n;
+    out[len] = '\n';
+    return len + 1;
+}
+
 static void write_line(ngd_log_level_t level, const char *component, const char *fmt, va_list ap)
     __attribute__((format(printf, 3, 0)));
 
@@ -205,30 +292,13 @@ static void write_line(ngd_log_level_t level, const char *component, const char 
 {
     int saved_errno = errno; /* callers log between a failed call and their use of errno */
     int fd = atomic_load_explicit(&log_fd, memory_order_relaxed);
-    char text[LINE_MAX_BYTES], line[LINE_MAX_BYTES];
-    size_t len = 0, n;
-    int want;
+    struct log_line line = {.level = level > NGD_LOG_DEBUG ? NGD_LOG_DEBUG : level, .component = component};
+    char out[LINE_MAX_BYTES];
 
-    if (level > NGD_LOG_DEBUG)
-        level = NGD_LOG_DEBUG;
-    if (is_journal(fd))
-        len = (size_t)snprintf(line, sizeof(line), "<%c>", levels[level].priority);
-    else
-        len = put_time(line, sizeof(line));
-    len += (size_t)snprintf(line + len, sizeof(line) - len, "%s %.64s: ", levels[level].name, component);
-
-    want = vsnprintf(text, sizeof(text), fmt, ap);
-    n = want < 0 ? 0 : (size_t)want < sizeof(text) ? (size_t)want : sizeof(text) - 1;
-    for (size_t i = 0; i < n;) {
-        if (len + 4 + sizeof("...\n") > sizeof(line)) {
-            memcpy(line + len, "...", 3);
-            len += 3;
-            break;
-        }
-        i += escape_text(line, &len, text + i, n - i, false);
-    }
-    line[len++] = '\n';
-    put_log_line(fd, line, len);
+    line.time_ms = wall_time_ms();
+    make_text(&line, fmt, ap);
+    put_log_line(fd, out, print_log_line(&line, is_journal(fd), out));
+    ngd_log_ring_add(line.level, line.time_ms, component, line.text, line.n);
     errno = saved_errno;
 }
 

@@ -3,8 +3,8 @@
 #define NGD_BASE_LOG_H
 
 /*
- * The structured log: one line per event, "<time> <level> <component>: <text> key=value ...".
- * Under systemd (JOURNAL_STREAM) the time is left out and the sd-daemon priority prefix is written.
+ * The structured log: one line per event, "<time> <level> <component>: <text> key=value ...", or an object of JSON with
+ * these four. Under systemd (JOURNAL_STREAM) the sd-daemon priority prefix is written, and text has no time.
  * base/ and graphs/ stay at debug; from devices/ up the function that first decides logs once.
  * Threads: any. A line is written with one write(2); nothing is buffered.
  * Control characters in a line are escaped, so that a client's text cannot forge a line; values that
@@ -21,11 +21,15 @@ typedef enum ngd_log_level {
     NGD_LOG_DEBUG,
 } ngd_log_level_t;
 
+/* Values of the option log-format, in its order. */
+typedef enum ngd_log_format { NGD_LOG_TEXT, NGD_LOG_JSON } ngd_log_format_t;
+
 void ngd_log_set_level(ngd_log_level_t level);
 ngd_log_level_t ngd_log_get_level(void);
 bool ngd_log_level_parse(const char *text, ngd_log_level_t *level_p);
 const char *ngd_log_level_name(ngd_log_level_t level);
-void ngd_log_set_fd(int fd); /* default 2 */
+void ngd_log_set_format(ngd_log_format_t format); /* default: text */
+void ngd_log_set_fd(int fd);                      /* default 2 */
 
 /* Returns a value for "key=value": text itself if it is a plain word, otherwise a quoted and escaped copy in buf,
  * cut to fit. NULL becomes "-". */

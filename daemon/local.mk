@@ -228,6 +228,7 @@ libngdhandlers_la_SOURCES = \
 	daemon/handlers/load.c \
 	daemon/handlers/logprobs.c \
 	daemon/handlers/logprobs.h \
+	daemon/handlers/logs.c \
 	daemon/handlers/priority.h \
 	daemon/handlers/memory.c \
 	daemon/handlers/methods.c \

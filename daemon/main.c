@@ -2,6 +2,8 @@
 /* npugraphd's main function: options, start, loop, stop. */
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/log_ring.h"
+#include "daemon/control/settings.h"
 #include "daemon/control/stop_guard.h"
 #include "daemon/daemon.h"
 #include "daemon/device_list.h"
@@ -10,6 +12,8 @@
 #include "daemon/startup.h"
 #include <stdio.h>
 #include <stdlib.h>
+
+#define LOG_BYTES (256 * 1024) /* of lines that Admin.Logs can return */
 
 /* Documented in npugraphd(8). */
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_CONFIG = 2, EXIT_OTHER_DAEMON = 3, EXIT_STUCK = 4 };
@@ -24,9 +28,12 @@ static int exit_code_of(ngd_status_t status)
 static int run_daemon(struct ngd_daemon *d)
 {
     struct ngd_diag diag = {0};
-    ngd_status_t status = ngd_fault_init(&diag);
+    ngd_status_t status;
 
-    ngd_log_set_level((ngd_log_level_t)d->options.log_level);
+    ngd_settings_log(&d->options);
+    if (ngd_log_ring_start(LOG_BYTES) != NGD_OK)
+        ngd_warning("daemon", "no host memory to keep lines of the log for npugraphctl logs");
+    status = ngd_fault_init(&diag);
     if (status == NGD_OK && d->options.replace)
         ngd_sdnotify_prepare_main();
     if (status == NGD_OK)
@@ -53,7 +60,7 @@ static int run_probe(const struct ngd_daemon *d)
     char backend[32];
     ngd_status_t status;
 
-    ngd_log_set_level((ngd_log_level_t)d->options.log_level);
+    ngd_settings_log(&d->options);
     status = first ? ngd_device_list_parse(d, first, backend, &params, &diag) : NGD_ERR_CONFIG;
     if (status == NGD_OK)
         status = ngd_device_probe(&params, d->options.probe, &diag);

@@ -13,11 +13,18 @@
 #include <string.h>
 
 #define AT(field) offsetof(struct ngd_options, field)
-#define RELOAD    true  /* a reload changes it */
-#define RESTART   false /* a change needs a restart */
-#define COUNT(name, field, def, min, max, help, reloadable)                    \
-    {                                                                          \
-        name, NGD_CONFIG_INT, AT(field), def, min, max, NULL, help, reloadable \
+
+/*
+ * What changes an option. SET is for options that give nobody files, sockets, commands, identities, rights or what
+ * belongs to others: an administrator can come from another machine, and may not take over this one. Whoever may write
+ * the daemon's files sets the others there (RELOAD, RESTART).
+ */
+#define SET     NGD_CONFIG_SET
+#define RELOAD  NGD_CONFIG_RELOAD
+#define RESTART NGD_CONFIG_RESTART
+#define COUNT(name, field, def, min, max, help, change)                    \
+    {                                                                      \
+        name, NGD_CONFIG_INT, AT(field), def, min, max, NULL, help, change \
     }
 
 const char *const ngd_isa_names[] = {"auto", "scalar", "avx2", "avx512", "avx512bf16", "amx", NULL};
@@ -48,11 +55,11 @@ const struct ngd_config_option ngd_options_table[] = {
      "auto: replays and steps of clients on the same machine go through memory that they share with the daemon, if "
      "they "
      "reach local-socket. off: over gRPC. Clients that have such memory keep it.",
-     RELOAD},
+     SET},
     {"local-spin", NGD_CONFIG_TIME, AT(local_spin), "50us", 0, NGD_MSEC, NULL,
      "Longest time for which the daemon looks for another request in shared memory before it sleeps. It looks for a "
      "shorter time, or not at all, if that was in vain. 0: never.",
-     RELOAD},
+     SET},
     {"stats-listen", NGD_CONFIG_STRING, AT(stats_listen), "127.0.0.1:17947", 0, 0, NULL,
      "HOST:PORT of the HTTP statistics endpoint, or off. It serves /metrics, /healthz, /readyz, /stats.json, "
      "/history.json and a page for people at /. Port 0 picks a free port. The endpoint has no authentication: use an "
@@ -83,7 +90,7 @@ const struct ngd_config_option ngd_options_table[] = {
     {"dump-limit", NGD_CONFIG_SIZE, AT(dump_limit), "1G", 0, INT64_C(1) << 50, NULL,
      "Largest number of bytes that diagnostics write while the daemon runs. A file counts as its size rounded up to 4 "
      "KiB, plus 1 KiB; a directory counts as 4 KiB. 0: no limit.",
-     RELOAD},
+     SET},
     {"device", NGD_CONFIG_LIST, AT(device), "host", 0, 0, NULL,
      "Device to serve: BACKEND or BACKEND:INDEX. The first one is the default device.", RESTART},
     {"device-memory", NGD_CONFIG_SIZE, AT(device_memory), "0", 0, INT64_C(1) << 50, NULL,
@@ -120,41 +127,41 @@ const struct ngd_config_option ngd_options_table[] = {
     {"inline-limit", NGD_CONFIG_TIME, AT(inline_limit), "50us", 0, NGD_SEC, NULL,
      "If the device is idle and a replay is expected to take less time than this, it runs on the thread that received "
      "it. 0: never.",
-     RELOAD},
+     SET},
     {"max-replay-time", NGD_CONFIG_TIME, AT(max_replay_time), "60s", 0, 24 * 3600 * NGD_SEC, NULL,
      "A replay that runs longer is stopped between two kernels with REPLAY_STOPPED. Each slice of a prompt is timed "
      "separately. 0: no limit.",
-     RELOAD},
+     SET},
     {"max-capture-time", NGD_CONFIG_TIME, AT(max_capture_time), "120s", 0, 24 * 3600 * NGD_SEC, NULL,
-     "A capture or dry run that takes longer is stopped with CAPTURE_STOPPED. 0: no limit.", RELOAD},
+     "A capture or dry run that takes longer is stopped with CAPTURE_STOPPED. 0: no limit.", SET},
     {"merge", NGD_CONFIG_BOOL, AT(merge), "yes", 0, 0, NULL,
      "yes: waiting replays of the same graph run as one if the graph has a batch symbol, even if different clients "
      "sent them. no: each replay runs alone.",
-     RELOAD},
+     SET},
     {"merge-wait", NGD_CONFIG_TIME, AT(merge_wait), "2ms", 0, NGD_SEC, NULL,
      "Longest time that a free device waits for more replays to merge. It waits only if several such replays were "
      "under way at once recently, and never longer than half the time of one replay. 0: no wait; replays that are "
      "already waiting still run together.",
-     RELOAD},
+     SET},
     COUNT("prompt-share", prompt_share, "40", 0, 1000,
           "Largest delay of a decode step by prompts that are processed at the same time, in percent of the step's "
           "time. 0: no bound; decode steps and chunks of prompts take turns.",
-          RELOAD),
+          SET),
     COUNT("queue-limit", queue_limit, "4096", 1, 1 << 20,
-          "Replays that may wait for a device; further ones are refused.", RELOAD),
+          "Replays that may wait for a device; further ones are refused.", SET),
     {"weight", NGD_CONFIG_LIST, AT(weight), "", 0, 0, NULL,
      "IDENTITY=N: sets the identity's weight, 1 to 1000. When a device is overloaded, identities get time in "
      "proportion to their weights. The default weight is 100.",
-     RELOAD},
+     SET},
     COUNT("capture-limit", capture_limit, "64", 1, 65536,
-          "Captures that one graph may have, unless its own option capture_limit says otherwise.", RELOAD),
+          "Captures that one graph may have, unless its own option capture_limit says otherwise.", SET),
     {"store-dir", NGD_CONFIG_STRING, AT(store_dir), "auto", 0, 0, NULL,
      "Directory that keeps compiled plans for the next start. Several daemons may share it. auto: the directory that "
      "systemd provides (CacheDirectory=), or none without systemd. off: none. If the directory cannot be used, the "
      "daemon reports it and runs without a store.",
      RESTART},
     {"store-budget", NGD_CONFIG_SIZE, AT(store_budget), "1G", 0, INT64_C(1) << 50, NULL,
-     "Largest size of store-dir in bytes. Beyond it, the least recently used plans are removed. 0: no limit.", RELOAD},
+     "Largest size of store-dir in bytes. Beyond it, the least recently used plans are removed. 0: no limit.", SET},
     {"static-compiler", NGD_CONFIG_STRING, AT(static_compiler), "auto", 0, 0, NULL,
      "Absolute path of the C compiler (gcc or clang) for graphs with static_kernel_compile. auto: the first of "
      "/usr/bin/cc, /usr/bin/gcc and /usr/bin/clang. off: none; such graphs use the generic kernels.",
@@ -164,7 +171,7 @@ const struct ngd_config_option ngd_options_table[] = {
      "afterwards. Empty: $TMPDIR, or /tmp.",
      RESTART},
     {"static-timeout", NGD_CONFIG_TIME, AT(static_timeout), "10m", NGD_SEC, 3600 * NGD_SEC, NULL,
-     "Time limit of a compilation for static_kernel_compile. When it expires, the compiler is killed.", RELOAD},
+     "Time limit of a compilation for static_kernel_compile. When it expires, the compiler is killed.", SET},
     COUNT("cqs", cqs, "1", 1, 16, "Threads that receive and answer calls. One is fastest up to four cores.", RESTART),
     {"max-message", NGD_CONFIG_SIZE, AT(max_message), "16M", 64 << 10, 1 << 30, NULL,
      "Largest message that is received or sent. It bounds the inputs and the outputs of a replay; larger tensors go "
@@ -174,7 +181,7 @@ const struct ngd_config_option ngd_options_table[] = {
      "Time after which a TCP peer that vanished (power loss, broken cable) loses its connection, session and memory. "
      "The kernel probes the peer in the meantime. A peer that has stopped reading its data for this long also loses "
      "its connection. Whole seconds. 0: the system's limits, which are hours.",
-     RELOAD},
+     SET},
     {"guard-unix", NGD_CONFIG_ENUM, AT(guard_unix), "others", 0, 0, "others all none",
      "Connections on Unix sockets whose HTTP/2 frames are checked before gRPC sees them. others: those of users other "
      "than root and the daemon's own user; all; none. Connections over TCP are always checked.",
@@ -184,25 +191,25 @@ const struct ngd_config_option ngd_options_table[] = {
      "two "
      "wake-ups of a replay over a guarded connection, where the thread has a CPU for itself; where it has not, "
      "everything is slower.",
-     RELOAD},
+     SET},
     COUNT("max-connections", max_connections, "1024", 1, 1 << 20,
           "Open connections; further ones are closed at once. A quarter of them, at most 16, is reserved for "
           "administrators on Unix sockets.",
-          RELOAD),
+          SET),
     COUNT("max-streams", max_streams, "1024", 1, 1 << 20,
           "Calls under way on one connection; the client queues further ones.", RESTART),
     COUNT("max-inflight", max_inflight, "8192", 1, 1 << 20,
-          "Calls under way in total; further ones are refused, except status and health.", RELOAD),
-    COUNT("max-sessions", max_sessions, "1024", 1, 1 << 20, "Open sessions in total.", RELOAD),
+          "Calls under way in total; further ones are refused, except status and health.", SET),
+    COUNT("max-sessions", max_sessions, "1024", 1, 1 << 20, "Open sessions in total.", SET),
 #define NGD_QUOTA(ID, name, option, type, def, min, max, total, noun, help) \
-    {option, NGD_CONFIG_##type, AT(quotas[NGD_QUOTA_##ID]), def, min, max, NULL, help, RELOAD},
+    {option, NGD_CONFIG_##type, AT(quotas[NGD_QUOTA_##ID]), def, min, max, NULL, help, SET},
 #include "daemon/quotas.def"
 #undef NGD_QUOTA
     COUNT("max-device-share-per-identity", max_device_share_per_identity, "0", 0, 100,
           "Largest share of the time of each device's stream slots that one identity gets, in percent. Work beyond it "
           "waits even if the device is idle. A request that cannot meet its deadline under the cap is refused. 0: no "
           "cap.",
-          RELOAD),
+          SET),
     {"tls-cert", NGD_CONFIG_STRING, AT(tls_cert), "", 0, 0, NULL,
      "PEM file with the server's certificate chain. This file and the other TLS files are read again by a "
      "reload and when they change. If one of the new files is not valid, all the old ones stay in use.",
@@ -229,7 +236,7 @@ const struct ngd_config_option ngd_options_table[] = {
     {"max-connection-age", NGD_CONFIG_TIME, AT(max_connection_age), "0", 0, 365 * 24 * 3600 * NGD_SEC, NULL,
      "Age at which a TCP connection is closed, up to a tenth earlier. Its calls end with UNAVAILABLE, and clients "
      "connect again. 0: no limit.",
-     RELOAD},
+     SET},
     {"allow-plaintext", NGD_CONFIG_BOOL, AT(allow_plaintext), "no", 0, 0, NULL,
      "Allows plaintext TCP, which does not authenticate clients. Every user who can reach the port may use the "
      "devices, and all clients of one address, such as 127.0.0.1, are one identity. A session belongs to whoever has "
@@ -295,10 +302,9 @@ const struct ngd_config_option ngd_options_table[] = {
      "prompts others have sent.",
      RELOAD},
     {"drain-grace", NGD_CONFIG_TIME, AT(drain_grace), "30s", 0, 24 * 3600 * NGD_SEC, NULL,
-     "Time that work under way has to finish after SIGTERM.", RELOAD},
+     "Time that work under way has to finish after SIGTERM.", SET},
     {"stop-grace", NGD_CONFIG_TIME, AT(stop_grace), "10s", NGD_MSEC, 3600 * NGD_SEC, NULL,
-     "Time that the process then has to stop. After it, the daemon logs what is stuck and exits with status 4.",
-     RELOAD},
+     "Time that the process then has to stop. After it, the daemon logs what is stuck and exits with status 4.", SET},
     {"audit-log", NGD_CONFIG_STRING, AT(audit_log), "", 0, 0, NULL,
      "File that gets a line of JSON for each call that changes something, and for each that was refused for its token, "
      "role or owner. Its mode must be 0600. A reload opens it again. Empty: none.",
@@ -314,11 +320,15 @@ const struct ngd_config_option ngd_options_table[] = {
     {"trace-sample", NGD_CONFIG_STRING, AT(trace_sample), "0.01", 0, 0, NULL,
      "Part of the calls without a trace context that is traced, from 0 to 1. A call with a trace context is traced if "
      "its client sampled it.",
-     RELOAD},
+     SET},
     COUNT("trace-limit", trace_limit, "1000", 1, 1000000,
-          "Spans a second that one identity may have recorded; more are dropped and counted.", RELOAD),
+          "Spans a second that one identity may have recorded; more are dropped and counted.", SET),
     {"log-level", NGD_CONFIG_ENUM, AT(log_level), "info", 0, 0, "error warning notice info debug",
-     "Lowest severity that is logged.", RELOAD},
+     "Lowest severity that is logged.", SET},
+    {"log-format", NGD_CONFIG_ENUM, AT(log_format), "text", 0, 0, "text json",
+     "json: a line of the log is an object with time, level, component and text, as npugraphctl --json logs prints it. "
+     "text: TIME LEVEL COMPONENT: TEXT.",
+     RELOAD},
     NGD_CONFIG_END(AT(sources)),
 };
 _Static_assert(sizeof(ngd_options_table) / sizeof(ngd_options_table[0]) <= NGD_OPTIONS_MAX,
@@ -511,7 +521,7 @@ static ngd_status_t check_jwt(const struct ngd_options *options, struct ngd_diag
     return ngd_jwt_params_check(&params, diag);
 }
 
-static ngd_status_t check_daemon_options(struct ngd_options *options, struct ngd_diag *diag)
+static ngd_status_t check_daemon_options(const struct ngd_options *options, struct ngd_diag *diag)
 {
     ngd_status_t status = check_socket_mode(options, diag);
 
@@ -545,6 +555,24 @@ void ngd_options_locate(const struct ngd_options *options, struct ngd_diag *diag
             ngd_diag_prefix(diag, "%.250s: ", source);
         return;
     }
+}
+
+ngd_status_t ngd_options_check(const struct ngd_options *options, struct ngd_diag *diag)
+{
+    ngd_status_t status = check_daemon_options(options, diag);
+
+    if (status != NGD_OK)
+        ngd_options_locate(options, diag);
+    return status;
+}
+
+ngd_status_t ngd_options_copy(const struct ngd_options *from, struct ngd_options *to)
+{
+    ngd_status_t status = ngd_config_copy(ngd_options_table, to, from);
+
+    if (status == NGD_OK)
+        ngd_mutex_init(&to->live_lock, NGD_RANK_OPTIONS);
+    return status;
 }
 
 static bool is_action(const char *arg, ngd_options_action_t *action_p)
@@ -662,11 +690,8 @@ ngd_status_t ngd_options_parse(struct ngd_options *options, int argc, char **arg
         status = read_files(options, *config_path_p, diag);
     if (status == NGD_OK)
         status = read_arguments(options, argc, argv, config_path_p, action_p, diag);
-    if (status == NGD_OK) {
-        status = check_daemon_options(options, diag);
-        if (status != NGD_OK)
-            ngd_options_locate(options, diag);
-    }
+    if (status == NGD_OK)
+        status = ngd_options_check(options, diag);
     if (status != NGD_OK)
         ngd_options_fini(options);
     return status;

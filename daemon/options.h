@@ -4,7 +4,7 @@
 
 /*
  * The daemon's options. Each is one row of the table in options.c, with the same name in the file and on the command
- * line; the row also says whether a reload changes it. Threads: the loop's thread changes them
+ * line; the row also says what changes it while the daemon runs. Threads: the loop's thread changes them
  * (daemon/control/reload.h). Other threads read numbers of reloadable options with ngd_config_get, and their strings
  * and lists under live_lock.
  */
@@ -86,6 +86,7 @@ struct ngd_options {
     ngd_nsec_t drain_grace;
     ngd_nsec_t stop_grace;
     int log_level;     /* ngd_log_level_t */
+    int log_format;    /* ngd_log_format_t */
     char **sources;    /* where each option was set; NULL: nowhere */
     bool replace;      /* --replace; no option of the file */
     const char *probe; /* file of --probe, or NULL; no option of the file */
@@ -113,6 +114,10 @@ typedef enum ngd_options_action {
  */
 ngd_status_t ngd_options_parse(struct ngd_options *options, int argc, char **argv, const char **config_path_p,
                                ngd_options_action_t *action_p, struct ngd_diag *diag);
+/* Checks what the table cannot say, as parsing does. CONFIG: the diagnosis begins with the option or its place. */
+ngd_status_t ngd_options_check(const struct ngd_options *options, struct ngd_diag *diag);
+/* Initialises `to` as a copy, without what no option says. After NO_MEMORY, it needs no fini. */
+ngd_status_t ngd_options_copy(const struct ngd_options *from, struct ngd_options *to);
 void ngd_options_fini(struct ngd_options *options);
 /* Prints the output of an action to stdout. */
 void ngd_options_print(ngd_options_action_t action);

@@ -176,6 +176,7 @@ int ctl_cmd_trace(struct ctl *ctl, int argc, char **argv);
 bool ctl_is_timeline(int argc, char **argv); /* of trace: start or stop */
 int ctl_cmd_timeline(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_explain(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_logs(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_events(struct ctl *ctl, int argc, char **argv);
 #define CTL_ONE_SUBJECT "one graph, key or tag at a time"
 /* Parses "tag:7", "key:<hex>", or hex digits: the digest of a graph, or, with 16 digits, the hash of a key. Returns 0,

@@ -4,6 +4,7 @@
 #include "client/ctl/ctl.h"
 #include "proto/npugraph.pb-c.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- reload ------------------------------------------------------------------------------------------------ */
@@ -33,6 +34,8 @@ int ctl_cmd_reload(struct ctl *ctl, int argc, char **argv)
     put_names(ctl, "changed", "CHANGED", r->changed, r->n_changed);
     if (r->n_needs_restart > 0 || ctl->json)
         put_names(ctl, "needs_restart", "NEEDS A RESTART", r->needs_restart, r->n_needs_restart);
+    if (r->n_set > 0 || ctl->json)
+        put_names(ctl, "set", "KEPT AS CONFIG SET HAS IT", r->set, r->n_set);
     npugraph__free_message(r);
     return 0;
 }
@@ -51,8 +54,18 @@ static void put_option_values(const struct ctl *ctl, struct ctl_table *t, char *
     ngd_strbuf_fini(&sb);
 }
 
+/* Returns what changes the option; compare: what makes it as its files say. */
+static const char *what_changes(const Npugraph__V1__ConfigOption *o, bool compare)
+{
+    if (!o->live)
+        return "restart";
+    if (compare)
+        return o->set ? "unset" : "reload";
+    return o->settable ? "set" : "reload";
+}
+
 /* compare: what differs between the daemon's options and its files. */
-static void put_config(struct ctl *ctl, const Npugraph__V1__ConfigResponse *r, bool compare)
+static void put_config(struct ctl *ctl, Npugraph__V1__ConfigOption *const *options, size_t n, bool compare)
 {
     static const struct ctl_column shown[] = {{"OPTION", "name", false},
                                               {"VALUE", "value", false},
@@ -65,8 +78,8 @@ static void put_config(struct ctl *ctl, const Npugraph__V1__ConfigResponse *r, b
                                                  {"CHANGES BY", "changes_by", false}};
     struct ctl_table *t = ctl_table_new(ctl, "options", compare ? compared : shown, compare ? 5 : 4);
 
-    for (size_t i = 0; i < r->n_options; i++) {
-        const Npugraph__V1__ConfigOption *o = r->options[i];
+    for (size_t i = 0; i < n; i++) {
+        const Npugraph__V1__ConfigOption *o = options[i];
 
         ctl_row(t);
         ctl_str(t, o->name);
@@ -74,7 +87,7 @@ static void put_config(struct ctl *ctl, const Npugraph__V1__ConfigResponse *r, b
         if (compare)
             put_option_values(ctl, t, o->new_values, o->n_new_values);
         ctl_str(t, compare ? o->new_source : o->source);
-        ctl_str(t, o->live ? "reload" : "restart");
+        ctl_str(t, what_changes(o, compare));
     }
     ctl_table_end(t, compare ? "the daemon runs with what its files and its command line say" : "no options");
 }
@@ -96,37 +109,72 @@ static bool choose_option(Npugraph__V1__ConfigResponse *r, const char *name, str
     return false;
 }
 
-int ctl_cmd_config(struct ctl *ctl, int argc, char **argv)
+static int show_options(struct ctl *ctl, const struct ctl_command *command, bool compare, const char *name)
 {
     Npugraph__V1__ConfigRequest req = NPUGRAPH__V1__CONFIG_REQUEST__INIT;
-    struct ctl_options o = {ctl_find_command(argv[0]), argc, 1, argv};
-    const char *value, *verb, *name = NULL;
     Npugraph__V1__ConfigResponse *r;
     struct ngd_nearest nearest;
-    size_t all;
     int rc = 0;
+
+    req.compare = compare;
+    r = (void *)ctl_call(ctl, "/npugraph.v1.Admin/Config", &req.base, &npugraph__v1__config_response__descriptor);
+    if (r == NULL)
+        return 1;
+    if (name != NULL && !choose_option(r, name, &nearest))
+        rc = ctl_unknown(command, &nearest, "", "there is no option ");
+    else
+        put_config(ctl, r->options, name != NULL ? 1 : r->n_options, compare);
+    npugraph__free_message(r);
+    return rc;
+}
+
+/* Makes the call with the arguments that are left: an option, and to set it its values. */
+static int set_option_of(struct ctl *ctl, struct ctl_options *o, bool unset)
+{
+    Npugraph__V1__SetConfigRequest req = NPUGRAPH__V1__SET_CONFIG_REQUEST__INIT;
+    char **values = calloc((size_t)o->argc + 1, sizeof(*values));
+    Npugraph__V1__SetConfigResponse *r = NULL;
+    const char *name = ctl_next_argument(o), *value;
+
+    if (values == NULL)
+        return ctl_error("out of memory");
+    while ((value = ctl_next_argument(o)) != NULL)
+        values[req.n_values++] = (char *)(uintptr_t)value;
+    req.name = (char *)(uintptr_t)name;
+    req.values = values;
+    req.unset = unset;
+    if (name != NULL)
+        r = (void *)ctl_call(ctl, "/npugraph.v1.Admin/SetConfig", &req.base,
+                             &npugraph__v1__set_config_response__descriptor);
+    free(values);
+    if (name == NULL)
+        return ctl_usage(o->command, "config %s needs an option", unset ? "unset" : "set");
+    if (r == NULL)
+        return 1;
+    put_config(ctl, &r->option, r->option != NULL ? 1 : 0, false);
+    npugraph__free_message(r);
+    return 0;
+}
+
+int ctl_cmd_config(struct ctl *ctl, int argc, char **argv)
+{
+    struct ctl_options o = {ctl_find_command(argv[0]), argc, 1, argv};
+    static const char *const verbs[] = {"show", "diff", "set", "unset"};
+    const char *value, *verb, *name = NULL;
+    size_t which = 0;
 
     if (ctl_next_option(&o, "", "", &value) != NULL)
         return 2;
     verb = ctl_next_argument(&o);
-    req.compare = verb != NULL && strcmp(verb, "diff") == 0;
-    if (verb != NULL && !req.compare && strcmp(verb, "show") != 0)
-        return ctl_usage(o.command, "config has no %s; there are show and diff", verb);
-    if (verb != NULL && !req.compare)
+    while (verb != NULL && which < 4 && strcmp(verb, verbs[which]) != 0)
+        which++;
+    if (which == 4)
+        return ctl_usage(o.command, "config has no %s; there are show, diff, set and unset", verb);
+    if (which >= 2)
+        return set_option_of(ctl, &o, which == 3);
+    if (which == 0)
         name = ctl_next_argument(&o);
     if (ctl_next_argument(&o) != NULL)
         return ctl_usage(o.command, "config takes no more arguments");
-    r = (void *)ctl_call(ctl, "/npugraph.v1.Admin/Config", &req.base, &npugraph__v1__config_response__descriptor);
-    if (r == NULL)
-        return 1;
-    all = r->n_options;
-    if (name != NULL && !choose_option(r, name, &nearest))
-        rc = ctl_unknown(o.command, &nearest, "", "there is no option ");
-    else if (name != NULL)
-        r->n_options = 1;
-    if (rc == 0)
-        put_config(ctl, r, req.compare);
-    r->n_options = all;
-    npugraph__free_message(r);
-    return rc;
+    return show_options(ctl, o.command, which == 1, name);
 }

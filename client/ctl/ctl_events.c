@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* events: what the daemon noted about captures and replays, oldest first, a line each; with --follow as it happens. */
 #include "client/ctl/ctl.h"
-#include "client/ctl/ctl_screen.h"
+#include "client/ctl/ctl_watch.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define POLL      500000000u /* ns */
-#define LIMIT_MAX 1000u      /* of the daemon, for one call */
+#define LIMIT_MAX 1000u /* of the daemon, for one call */
 
 /* The events of the last answer, as far as they were printed. One that happens again counts on, also behind others. */
 struct seen {
@@ -78,27 +77,33 @@ static void print_new(struct ctl *ctl, const Npugraph__V1__ExplainResponse *r, s
     }
 }
 
-static int print_events_of(struct ctl *ctl, const Npugraph__V1__ExplainRequest *req, struct seen *seen)
+/* What is asked for, and what was printed of it. */
+struct events {
+    Npugraph__V1__ExplainRequest req;
+    struct seen seen;
+};
+
+static int print_new_events(struct ctl *ctl, void *arg)
 {
-    Npugraph__V1__ExplainResponse *r =
-        (void *)ctl_call(ctl, "/npugraph.v1.Graphs/Explain", &req->base, &npugraph__v1__explain_response__descriptor);
+    struct events *events = arg;
+    Npugraph__V1__ExplainResponse *r = (void *)ctl_call(ctl, "/npugraph.v1.Graphs/Explain", &events->req.base,
+                                                        &npugraph__v1__explain_response__descriptor);
 
     if (r == NULL)
         return 1;
-    print_new(ctl, r, seen);
+    print_new(ctl, r, &events->seen);
+    events->req.limit = LIMIT_MAX; /* of later answers */
     npugraph__free_message(r);
-    return fflush(stdout) == 0 && ferror(stdout) == 0 ? 0 : 1;
+    return 0;
 }
 
 int ctl_cmd_events(struct ctl *ctl, int argc, char **argv)
 {
     struct ctl_options o = {ctl_find_command(argv[0]), argc, 1, argv};
-    Npugraph__V1__ExplainRequest req = NPUGRAPH__V1__EXPLAIN_REQUEST__INIT;
+    static struct events events = {.req = NPUGRAPH__V1__EXPLAIN_REQUEST__INIT};
     const char *name, *value, *subject = NULL;
-    static struct seen seen;
     bool follow = false;
     uint64_t n;
-    int rc;
 
     while ((name = ctl_next_beside(&o, "follow", "limit", &value, &subject, CTL_ONE_SUBJECT)) != NULL) {
         if (strcmp(name, "?") == 0)
@@ -108,15 +113,9 @@ int ctl_cmd_events(struct ctl *ctl, int argc, char **argv)
         else if (!ctl_parse_uint(value, LIMIT_MAX, &n) || n == 0)
             return ctl_usage(o.command, "--limit takes a number from 1 to %u", LIMIT_MAX);
         else
-            req.limit = (uint32_t)n;
+            events.req.limit = (uint32_t)n;
     }
-    if (subject != NULL && ctl_choose_subject(o.command, (char *)(uintptr_t)subject, &req) != 0)
+    if (subject != NULL && ctl_choose_subject(o.command, (char *)(uintptr_t)subject, &events.req) != 0)
         return 2;
-    rc = print_events_of(ctl, &req, &seen);
-    req.limit = LIMIT_MAX;
-    while (rc == 0 && follow) {
-        ctl_screen_wait(ctl_screen_now() + POLL);
-        rc = print_events_of(ctl, &req, &seen);
-    }
-    return rc;
+    return ctl_follow(ctl, follow, print_new_events, &events);
 }

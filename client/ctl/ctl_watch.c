@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --watch TIME: runs a command again and again, on a screen of a terminal, or one output below the other. */
+/* --watch TIME: runs a command again and again, on a screen of a terminal, or one output below the other. --follow. */
 #include "client/ctl/ctl_watch.h"
 #include "base/config.h"
 #include "client/ctl/ctl_screen.h"
@@ -10,6 +10,7 @@
 
 #define INTERVAL_MIN (100 * NGD_MSEC)
 #define INTERVAL_MAX (3600 * NGD_SEC)
+#define FOLLOW       (500 * NGD_MSEC) /* between two looks for new lines */
 
 int ctl_watch_parse(struct ctl *ctl, const char *value)
 {
@@ -123,4 +124,19 @@ int ctl_watch(struct ctl *ctl, const struct ctl_command *c, int argc, char **arg
     return ctl_usage(NULL,
                      "--watch is for commands that list: status, devices, graphs, models, sessions, groups, shares, "
                      "quota, sequences, memory, explain");
+}
+
+int ctl_follow(struct ctl *ctl, bool follow, int (*print)(struct ctl *ctl, void *arg), void *arg)
+{
+    for (;;) {
+        const int rc = print(ctl, arg);
+
+        if (rc != 0)
+            return rc;
+        if (fflush(stdout) != 0 || ferror(stdout))
+            return 1;
+        if (!follow)
+            return 0;
+        ctl_screen_wait(ctl_screen_now() + FOLLOW);
+    }
 }

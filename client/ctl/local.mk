@@ -17,6 +17,7 @@ npugraphctl_SOURCES = \
 	client/ctl/ctl_config.c \
 	client/ctl/ctl_graphs.c \
 	client/ctl/ctl_info.c \
+	client/ctl/ctl_logs.c \
 	client/ctl/ctl_metrics.c client/ctl/ctl_metrics.h \
 	client/ctl/ctl_models.c \
 	client/ctl/ctl_file.c \

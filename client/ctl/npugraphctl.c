@@ -159,6 +159,13 @@ const struct ctl_command ctl_commands[] = {
      "--limit (100)\n"
      "events are printed first. `explain` has the same as a table, with counts.",
      false, ctl_cmd_events},
+    {"logs", "[--follow] [--level error|warning|notice|info|debug] [--since TIME]", "The daemon's log",
+     "Prints the newest lines of the log, which the daemon keeps in memory (256 KiB); the journal has all. --level "
+     "leaves\n"
+     "out less severe lines, --since those that are older than TIME (10m, 2h, ...), and --follow goes on with what "
+     "comes\n"
+     "next. With --json each line is an object, as with log-format = json. For administrators.",
+     false, ctl_cmd_logs},
     {"doctor",
      "ID [--symbol NAME=N]... [--input NAME=@FILE]... [--seed N] | device [NAME] [--report FILE] | "
      "device [NAME] --probe FILE [--config FILE] [--ascend-libs DIR] [--ascend-lib-names LIST]",
@@ -208,10 +215,14 @@ const struct ctl_command ctl_commands[] = {
      "names those that need a restart. If a file has a mistake, nothing changes. For operators and\n"
      "administrators.",
      false, ctl_cmd_reload},
-    {"config", "[show [OPTION] | diff]", "Options of the daemon: values, where they were set, what changes them",
-     "show tells for each option its value, the file and line that set it, and whether a reload changes it or only a\n"
-     "restart. diff compares what runs with what the files and the command line say now. For operators\n"
-     "and administrators.",
+    {"config", "[show [OPTION] | diff | set OPTION VALUE... | unset OPTION]",
+     "Options of the daemon: values, where they were set, what changes them",
+     "show tells for each option its value, the file and line that set it, and what changes it: set (or a reload), a\n"
+     "reload, or only a restart. diff compares what runs with what the files and the command line say now. Both are\n"
+     "for operators and administrators.\n"
+     "set changes an option of the running daemon, unset gives it back to the files. The value stays until the daemon\n"
+     "ends, also when the files are reloaded, and is not written to them. A list takes several values, or none. For\n"
+     "administrators; options about files, addresses and rights are left to the files.",
      false, ctl_cmd_config},
     {"tokens",
      "[new NAME [--expires TIME] [--role none|viewer|user|operator|admin] [--file FILE] | list --file FILE | revoke "

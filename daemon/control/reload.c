@@ -12,11 +12,13 @@
 #include "daemon/shares.h"
 #include "daemon/tokens.h"
 #include "graphs/store.h"
+#include <stdio.h>
 
 struct ngd_reload {
     struct ngd_daemon *daemon;
     struct ssl_ctx_st *context;   /* of new certificates, between prepare and commit */
     struct ngd_token_set *tokens; /* the same, of token-file and jwt-keys */
+    bool set[NGD_OPTIONS_MAX];    /* the option's value is that of Admin.SetConfig; the loop's */
     struct ngd_mutex lock;
     struct ngd_list waiting NGD_GUARDED_BY(lock);
     bool stopped NGD_GUARDED_BY(lock);
@@ -26,6 +28,7 @@ struct ngd_reload {
 
 /* A part of the daemon that options change. */
 struct reload_part {
+    bool files; /* reads files or opens sockets, which no option of NGD_CONFIG_SET is about */
     /* Makes what `fresh` needs. After an error, it has made nothing. NULL: nothing can fail. */
     ngd_status_t (*prepare)(struct ngd_daemon *d, const struct ngd_options *fresh, struct ngd_diag *diag);
     /* take: uses the daemon's options, which are the new ones now; otherwise drops what prepare made. */
@@ -105,7 +108,7 @@ static void commit_limits(struct ngd_daemon *d, bool take)
     ngd_dumps_set(&d->dumps, (const char *const *)o->dump_dir.items, o->dump_dir.n, o->dump_limit);
     if (d->store)
         ngd_store_set_budget(d->store, o->store_budget);
-    ngd_log_set_level((ngd_log_level_t)o->log_level);
+    ngd_settings_log(o);
 }
 
 static void commit_trace(struct ngd_daemon *d, bool take)
@@ -121,13 +124,13 @@ static void commit_trace(struct ngd_daemon *d, bool take)
 
 /* In the order in which they are prepared: what is likeliest to fail is first. */
 static const struct reload_part reload_parts[] = {
-    {prepare_tls, commit_tls},
-    {prepare_tokens, commit_tokens},
-    {ngd_stats_http_prepare, ngd_stats_http_commit},
-    {prepare_listeners, commit_listeners},
-    {NULL, commit_identities},
-    {NULL, commit_limits},
-    {NULL, commit_trace},
+    {true, prepare_tls, commit_tls},
+    {true, prepare_tokens, commit_tokens},
+    {true, ngd_stats_http_prepare, ngd_stats_http_commit},
+    {true, prepare_listeners, commit_listeners},
+    {false, NULL, commit_identities},
+    {false, NULL, commit_limits},
+    {false, NULL, commit_trace},
 };
 #define N_RELOAD_PARTS (sizeof(reload_parts) / sizeof(reload_parts[0]))
 
@@ -180,46 +183,156 @@ static void log_names(ngd_log_level_t level, const char *text, const char *const
     ngd_strbuf_fini(&sb);
 }
 
-static ngd_status_t take_over(struct ngd_daemon *d, struct ngd_reload_report *report, struct ngd_diag *diag)
+/* Runs with the options of `fresh` from now on; `fresh` gets the old ones. files: also with what they name. */
+static void take_over(struct ngd_daemon *d, struct ngd_options *fresh, bool files, struct ngd_reload_report *report)
 {
+    ngd_mutex_lock(&d->options.live_lock);
+    ngd_config_reload(ngd_options_table, &d->options, fresh, note_changed, report);
+    ngd_mutex_unlock(&d->options.live_lock);
+    for (size_t i = 0; i < N_RELOAD_PARTS; i++)
+        if (files || !reload_parts[i].files)
+            reload_parts[i].commit(d, true);
+}
+
+/* Puts the values of Admin.SetConfig over those of the files. */
+static ngd_status_t keep_set(const struct ngd_reload *reload, struct ngd_options *fresh,
+                             struct ngd_reload_report *report, struct ngd_diag *diag)
+{
+    const struct ngd_options *now = &reload->daemon->options;
+
+    for (const struct ngd_config_option *opt = ngd_options_table; opt->name; opt++) {
+        if (!ngd_reload_has_set(reload, opt))
+            continue;
+        if (!ngd_config_same(opt, now, fresh))
+            report->set[report->n_set++] = opt->name;
+        if (ngd_config_copy_option(ngd_options_table, opt, fresh, now) != NGD_OK)
+            return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory to keep what was set");
+    }
+    return ngd_options_check(fresh, diag);
+}
+
+static ngd_status_t take_files(struct ngd_reload *reload, struct ngd_reload_report *report, struct ngd_diag *diag)
+{
+    struct ngd_daemon *d = reload->daemon;
     struct ngd_options fresh;
     ngd_status_t status = read_again(d, &fresh, diag);
 
     if (status != NGD_OK)
         return status;
-    status = prepare_parts(d, &fresh, diag);
-    if (status == NGD_OK) {
-        ngd_mutex_lock(&d->options.live_lock);
-        ngd_config_reload(ngd_options_table, &d->options, &fresh, note_changed, report);
-        ngd_mutex_unlock(&d->options.live_lock);
-        for (size_t i = 0; i < N_RELOAD_PARTS; i++)
-            reload_parts[i].commit(d, true);
-    }
+    status = keep_set(reload, &fresh, report, diag);
+    if (status == NGD_OK)
+        status = prepare_parts(d, &fresh, diag);
+    if (status == NGD_OK)
+        take_over(d, &fresh, true, report);
     ngd_options_fini(&fresh); /* the old strings and lists, which no part reads any more */
     return status;
+}
+
+/* Refuses changes for which this is the wrong time or the wrong daemon. */
+static ngd_status_t may_change(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    if (ngd_daemon_state(d) == NGD_DAEMON_STARTING)
+        return ngd_diag_set(diag, NGD_ERR_CONFIG, "the daemon is starting; reload it once it is ready");
+    if (atomic_load(&d->next_pid))
+        return ngd_diag_set(diag, NGD_ERR_BUSY, "another daemon is taking over; reload that one");
+    return NGD_OK;
 }
 
 ngd_status_t ngd_reload_run(struct ngd_reload *reload, struct ngd_reload_report *report, struct ngd_diag *diag)
 {
     struct ngd_daemon *d = reload->daemon;
-    ngd_status_t status = NGD_OK;
+    ngd_status_t status;
 
-    report->n_changed = report->n_kept = 0;
+    report->n_changed = report->n_kept = report->n_set = 0;
     ngd_audit_reopen(d->audit);
-    if (ngd_daemon_state(d) == NGD_DAEMON_STARTING)
-        status = ngd_diag_set(diag, NGD_ERR_CONFIG, "the daemon is starting; reload it once it is ready");
-    else if (atomic_load(&d->next_pid))
-        status = ngd_diag_set(diag, NGD_ERR_BUSY, "another daemon is taking over; reload that one");
+    status = may_change(d, diag);
     if (status == NGD_OK)
-        status = take_over(d, report, diag);
+        status = take_files(reload, report, diag);
     if (status != NGD_OK) {
         ngd_error("daemon", "the configuration was not reloaded, and nothing of it changed: %s", diag->text);
         return status;
     }
     if (report->n_kept)
         log_names(NGD_LOG_WARNING, "needs a restart: ", report->kept, report->n_kept);
+    if (report->n_set)
+        log_names(NGD_LOG_WARNING, "the files are not followed, because of config set: ", report->set, report->n_set);
     log_names(NGD_LOG_NOTICE, "configuration reloaded; changed: ", report->changed, report->n_changed);
     return NGD_OK;
+}
+
+/* ---- single options ---------------------------------------------------------------------------------------- */
+
+bool ngd_reload_has_set(const struct ngd_reload *reload, const struct ngd_config_option *opt)
+{
+    return reload->set[opt - ngd_options_table];
+}
+
+/* Takes the option's value of the files over into `fresh`. */
+static ngd_status_t take_from_files(struct ngd_daemon *d, const struct ngd_config_option *opt,
+                                    struct ngd_options *fresh, struct ngd_diag *diag)
+{
+    struct ngd_options files;
+    ngd_status_t status = read_again(d, &files, diag);
+
+    if (status != NGD_OK)
+        return status;
+    if (ngd_config_copy_option(ngd_options_table, opt, fresh, &files) != NGD_OK)
+        status = ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory to unset %s", opt->name);
+    ngd_options_fini(&files);
+    return status;
+}
+
+static ngd_status_t change_option(struct ngd_daemon *d, const struct ngd_reload_request *req, struct ngd_options *fresh,
+                                  struct ngd_diag *diag)
+{
+    char identity[NGD_LOG_VALUE_MAX], source[NGD_LOG_VALUE_MAX + 16];
+    ngd_status_t status;
+
+    snprintf(source, sizeof(source), "set by %s", ngd_log_value(req->identity, identity));
+    if (req->kind == NGD_RELOAD_UNSET)
+        status = take_from_files(d, req->opt, fresh, diag);
+    else
+        status = ngd_config_replace(ngd_options_table, fresh, req->opt, req->values, req->n_values, source, diag);
+    if (status == NGD_OK)
+        status = ngd_options_check(fresh, diag);
+    if (status == NGD_OK)
+        ngd_settings_fit_connections(fresh);
+    return status;
+}
+
+static void log_change(const struct ngd_daemon *d, const struct ngd_reload_request *req)
+{
+    char identity[NGD_LOG_VALUE_MAX], value[NGD_LOG_VALUE_MAX];
+    struct ngd_strbuf sb;
+
+    ngd_strbuf_init(&sb);
+    ngd_config_print(req->opt, &d->options, &sb);
+    ngd_notice("daemon", "configuration: %s %s=%s identity=%s", req->kind == NGD_RELOAD_SET ? "set" : "unset",
+               req->opt->name, ngd_log_value(ngd_strbuf_str(&sb), value), ngd_log_value(req->identity, identity));
+    ngd_strbuf_fini(&sb);
+}
+
+/* Changes one option, and nothing else: neither files nor certificates that changed meanwhile are taken over. */
+static ngd_status_t set_option(struct ngd_reload *reload, const struct ngd_reload_request *req,
+                               struct ngd_reload_report *report, struct ngd_diag *diag)
+{
+    struct ngd_daemon *d = reload->daemon;
+    ngd_status_t status = may_change(d, diag);
+    struct ngd_options fresh;
+
+    report->n_changed = report->n_kept = report->n_set = 0;
+    if (status != NGD_OK)
+        return status;
+    if (ngd_options_copy(&d->options, &fresh) != NGD_OK)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory to change %s", req->opt->name);
+    status = change_option(d, req, &fresh, diag);
+    if (status == NGD_OK) {
+        take_over(d, &fresh, false, report);
+        reload->set[req->opt - ngd_options_table] = req->kind == NGD_RELOAD_SET;
+        log_change(d, req);
+    }
+    ngd_options_fini(&fresh);
+    return status;
 }
 
 /* ---- requests ---------------------------------------------------------------------------------------------- */
@@ -229,6 +342,15 @@ static void serve_apply(struct ngd_reload *reload, struct ngd_reload_request *re
     struct ngd_reload_report report;
     struct ngd_diag diag = {0};
     ngd_status_t status = ngd_reload_run(reload, &report, &diag);
+
+    req->done(req, status, &report, NULL, &diag);
+}
+
+static void serve_set(struct ngd_reload *reload, struct ngd_reload_request *req)
+{
+    struct ngd_reload_report report;
+    struct ngd_diag diag = {0};
+    ngd_status_t status = set_option(reload, req, &report, &diag);
 
     req->done(req, status, &report, NULL, &diag);
 }
@@ -262,12 +384,21 @@ static void serve_requests(void *arg)
     while ((req = next_request(reload))) {
         const struct ngd_diag none = {0};
 
-        if (req->kind == NGD_RELOAD_APPLY)
+        switch (req->kind) {
+        case NGD_RELOAD_APPLY:
             serve_apply(reload, req);
-        else if (req->kind == NGD_RELOAD_COMPARE)
+            break;
+        case NGD_RELOAD_COMPARE:
             serve_compare(reload, req);
-        else
+            break;
+        case NGD_RELOAD_SHOW:
             req->done(req, NGD_OK, NULL, NULL, &none);
+            break;
+        case NGD_RELOAD_SET:
+        case NGD_RELOAD_UNSET:
+            serve_set(reload, req);
+            break;
+        }
     }
 }
 

@@ -21,6 +21,12 @@ void ngd_settings_fit_connections(struct ngd_options *o)
                 (long long)o->max_connections, (unsigned long long)limit.rlim_cur);
 }
 
+void ngd_settings_log(const struct ngd_options *o)
+{
+    ngd_log_set_level((ngd_log_level_t)o->log_level);
+    ngd_log_set_format((ngd_log_format_t)o->log_format);
+}
+
 static ngd_role_t role_of_token(void *ctx, const char *identity)
 {
     return ngd_tokens_role(ctx, identity);

@@ -15,6 +15,8 @@ struct ngd_daemon;
 
 /* Lowers max-connections to what leaves descriptors for files and for gRPC. */
 void ngd_settings_fit_connections(struct ngd_options *o);
+/* Sets the log's level and format. */
+void ngd_settings_log(const struct ngd_options *o);
 /* Fill the parts of the parameters that come from options; strings and lists are borrowed. */
 void ngd_settings_identities(const struct ngd_daemon *d, struct ngd_identities_params *params);
 void ngd_settings_sched(const struct ngd_options *o, struct ngd_sched_params *params);

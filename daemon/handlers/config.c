@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Admin.Reload and Admin.Config. The loop's thread reads the options and answers. No option holds a secret: keys and
- * certificates are files, which options name. */
+/* Admin.Reload, Admin.Config and Admin.SetConfig. The loop's thread reads the options and answers. No option holds a
+ * secret: keys and certificates are files, which options name. */
 #include "base/log.h"
 #include "daemon/control/reload.h"
 #include "daemon/daemon.h"
@@ -10,27 +10,40 @@
 #include "proto/npugraph.pb-c.h"
 #include <string.h>
 
+#define VALUES_MAX 512 /* bytes of values in the audit log, about */
+
 struct config_call {
     struct ngd_reload_request req;
     struct ngd_call *call;
 };
 
-/* Asks the loop. */
-static void ask_loop(struct ngd_call *call, ngd_reload_kind_t kind,
-                     void (*done)(struct ngd_reload_request *req, ngd_status_t status,
-                                  const struct ngd_reload_report *report, const struct ngd_options *fresh,
-                                  const struct ngd_diag *diag))
+typedef void config_done_fn(struct ngd_reload_request *req, ngd_status_t status, const struct ngd_reload_report *report,
+                            const struct ngd_options *fresh, const struct ngd_diag *diag);
+
+/* NULL: the call has failed for want of memory. */
+static struct ngd_reload_request *make_config_request(struct ngd_call *call, ngd_reload_kind_t kind,
+                                                      config_done_fn *done)
 {
     struct config_call *c = ngd_arena_calloc(&call->life, 1, sizeof(*c));
 
     if (!c) {
         ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
-        return;
+        return NULL;
     }
     c->call = call;
     c->req.kind = kind;
     c->req.done = done;
-    ngd_reload_ask(call->daemon->reload, &c->req);
+    c->req.identity = call->identity->name;
+    return &c->req;
+}
+
+/* Asks the loop. */
+static void ask_loop(struct ngd_call *call, ngd_reload_kind_t kind, config_done_fn *done)
+{
+    struct ngd_reload_request *req = make_config_request(call, kind, done);
+
+    if (req)
+        ngd_reload_ask(call->daemon->reload, req);
 }
 
 /* ---- Reload ------------------------------------------------------------------------------------------------ */
@@ -57,12 +70,14 @@ static void reload_done(struct ngd_reload_request *req, ngd_status_t status, con
     }
     r.changed = borrow_names(&call->arena, report->changed, report->n_changed);
     r.needs_restart = borrow_names(&call->arena, report->kept, report->n_kept);
-    if (!r.changed || !r.needs_restart) {
+    r.set = borrow_names(&call->arena, report->set, report->n_set);
+    if (!r.changed || !r.needs_restart || !r.set) {
         ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
         return;
     }
     r.n_changed = report->n_changed;
     r.n_needs_restart = report->n_kept;
+    r.n_set = report->n_set;
     ngd_call_reply(call, &r.base);
 }
 
@@ -101,9 +116,11 @@ static bool fill_values(struct ngd_arena *arena, const struct ngd_config_option 
 }
 
 /* NULL: no memory. */
-static Npugraph__V1__ConfigOption *make_option(struct ngd_arena *arena, const struct ngd_config_option *opt,
-                                               const struct ngd_options *now, const struct ngd_options *fresh)
+static Npugraph__V1__ConfigOption *make_option(struct ngd_call *call, const struct ngd_config_option *opt,
+                                               const struct ngd_options *fresh)
 {
+    const struct ngd_options *now = &call->daemon->options;
+    struct ngd_arena *arena = &call->arena;
     Npugraph__V1__ConfigOption *item = ngd_arena_alloc(arena, sizeof(*item));
     bool ok = item != NULL;
 
@@ -111,7 +128,9 @@ static Npugraph__V1__ConfigOption *make_option(struct ngd_arena *arena, const st
         return NULL;
     npugraph__v1__config_option__init(item);
     item->name = ngd_borrow(opt->name);
-    item->live = opt->reloadable;
+    item->live = opt->change != NGD_CONFIG_RESTART;
+    item->settable = opt->change == NGD_CONFIG_SET;
+    item->set = ngd_reload_has_set(call->daemon->reload, opt);
     item->source = ngd_arena_strdup(arena, ngd_config_source(ngd_options_table, opt, now));
     ok = item->source && fill_values(arena, opt, now, &item->values, &item->n_values);
     if (ok && fresh) {
@@ -137,7 +156,7 @@ static void config_done(struct ngd_reload_request *req, ngd_status_t status, con
     for (const struct ngd_config_option *opt = ngd_options_table; opt->name && r.options; opt++) {
         if (fresh && ngd_config_same(opt, now, fresh))
             continue;
-        r.options[r.n_options] = make_option(&call->arena, opt, now, fresh);
+        r.options[r.n_options] = make_option(call, opt, fresh);
         if (!r.options[r.n_options++])
             r.options = NULL;
     }
@@ -154,5 +173,84 @@ static void show_config(struct ngd_call *call, const void *msg)
     ask_loop(call, q->compare ? NGD_RELOAD_COMPARE : NGD_RELOAD_SHOW, config_done);
 }
 
+/* ---- SetConfig --------------------------------------------------------------------------------------------- */
+
+static void set_done(struct ngd_reload_request *req, ngd_status_t status, const struct ngd_reload_report *report,
+                     const struct ngd_options *fresh, const struct ngd_diag *diag)
+{
+    struct ngd_call *call = ngd_container_of(req, struct config_call, req)->call;
+    Npugraph__V1__SetConfigResponse r = NPUGRAPH__V1__SET_CONFIG_RESPONSE__INIT;
+
+    (void)report;
+    (void)fresh;
+    if (status != NGD_OK) {
+        ngd_call_fail(call, status, diag);
+        return;
+    }
+    r.option = make_option(call, req->opt, NULL);
+    if (r.option)
+        ngd_call_reply(call, &r.base);
+    else
+        ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
+}
+
+static ngd_status_t check_set(const Npugraph__V1__SetConfigRequest *q, const struct ngd_config_option **opt_p,
+                              struct ngd_diag *diag)
+{
+    const struct ngd_config_option *opt = ngd_config_find(ngd_options_table, q->name, diag);
+
+    if (!opt)
+        return NGD_ERR_CONFIG;
+    if (opt->change == NGD_CONFIG_RESTART)
+        return ngd_diag_set(diag, NGD_ERR_NEEDS_RESTART,
+                            "%s needs a restart: write it to the daemon's files, and start it again", opt->name);
+    if (opt->change == NGD_CONFIG_RELOAD)
+        return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED,
+                            "%s is set by the daemon's files alone: write it there, and reload the daemon", opt->name);
+    if (q->unset && q->n_values > 0)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "unset takes no values; %zu were given", q->n_values);
+    *opt_p = opt;
+    return NGD_OK;
+}
+
+/* For the audit log, which would have only the option's name. Without memory, that is what it has. */
+static void note_values(struct ngd_call *call, const struct ngd_reload_request *req)
+{
+    struct ngd_strbuf sb;
+    const char *text;
+
+    ngd_strbuf_init(&sb);
+    ngd_strbuf_printf(&sb, req->kind == NGD_RELOAD_SET ? "%s =" : "%s unset", req->opt->name);
+    for (size_t i = 0; i < req->n_values && sb.len < VALUES_MAX; i++)
+        ngd_strbuf_printf(&sb, "%s %.64s", i ? "," : "", req->values[i]);
+    text = ngd_arena_strdup(&call->life, ngd_strbuf_str(&sb));
+    if (text && !sb.failed)
+        call->object = text;
+    ngd_strbuf_fini(&sb);
+}
+
+static void set_config(struct ngd_call *call, const void *msg)
+{
+    const Npugraph__V1__SetConfigRequest *q = msg;
+    const struct ngd_config_option *opt = NULL;
+    struct ngd_reload_request *req;
+    struct ngd_diag diag = {0};
+    ngd_status_t status = check_set(q, &opt, &diag);
+
+    if (status != NGD_OK) {
+        ngd_call_fail(call, status, &diag);
+        return;
+    }
+    req = make_config_request(call, q->unset ? NGD_RELOAD_UNSET : NGD_RELOAD_SET, set_done);
+    if (!req)
+        return;
+    req->opt = opt;
+    req->values = q->values;
+    req->n_values = q->n_values;
+    note_values(call, req);
+    ngd_reload_ask(call->daemon->reload, req);
+}
+
 const struct ngd_rpc_ops ngd_rpc_admin_reload = {.request = reload_config};
 const struct ngd_rpc_ops ngd_rpc_admin_config = {.request = show_config};
+const struct ngd_rpc_ops ngd_rpc_admin_set_config = {.request = set_config};

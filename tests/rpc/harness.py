@@ -309,6 +309,8 @@ METHODS = {  # name: (kind, reply); the request's type is the argument's
     "Admin/Drain": ("unary_unary", pb.DrainResponse),
     "Admin/Reload": ("unary_unary", pb.ReloadResponse),
     "Admin/Config": ("unary_unary", pb.ConfigResponse),
+    "Admin/SetConfig": ("unary_unary", pb.SetConfigResponse),
+    "Admin/Logs": ("unary_unary", pb.LogsResponse),
     "Admin/StartTimeline": ("unary_unary", pb.StartTimelineResponse),
     "Admin/StopTimeline": ("unary_unary", pb.StopTimelineResponse),
     "Admin/ReadTimeline": ("unary_unary", pb.ReadTimelineResponse),

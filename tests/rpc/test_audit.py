@@ -66,6 +66,12 @@ def content():
         assert line["answer"] == "SESSION_TOKEN" and line["identity"] == me and line["peer"].startswith("unix:pid="), line
         c.call("Admin/Reload", pb.ReloadRequest())
         a.wait(method="npugraph.v1.Admin/Reload", answer="OK")
+        c.call("Admin/SetConfig", pb.SetConfigRequest(name="weight", values=["uid:1=7", "uid:2=8"]))
+        assert a.wait(method="npugraph.v1.Admin/SetConfig")["object"] == "weight = uid:1=7, uid:2=8"
+        c.call("Admin/SetConfig", pb.SetConfigRequest(name="weight", unset=True))
+        a.wait(method="npugraph.v1.Admin/SetConfig", object="weight unset", answer="OK")
+        refused("PERMISSION_DENIED", "PERMISSION_DENIED", c.call, "Admin/SetConfig", pb.SetConfigRequest(name="models-dir", values=["/"]))
+        a.wait(method="npugraph.v1.Admin/SetConfig", object="models-dir", answer="PERMISSION_DENIED")
         a.daemon.signal(signal.SIGHUP)
         a.wait(identity="signal", method="Hangup", answer="OK")
         text = a.path.read_text()

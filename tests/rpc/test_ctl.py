@@ -140,6 +140,51 @@ def on_terminal(daemon, columns, *arguments):
     return text.decode().splitlines()
 
 
+@test("config set and unset change an option and say what it is; mistakes are told")
+def config(daemon):
+    run = lambda *a: ctl("--json", "config", *a, address=daemon.address)
+    row = lambda out: json.loads(out.stdout)["options"][0]
+    assert row(run("set", "drain-grace", "9s")) == {"name": "drain-grace", "value": "9s", "source": f"set by uid:{os.getuid()}", "changes_by": "set"}
+    assert [o["changes_by"] for o in json.loads(run("diff").stdout)["options"] if o["name"] == "drain-grace"] == ["unset"]
+    assert row(run("set", "weight", "uid:1=7", "uid:2=8"))["value"] == "uid:1=7, uid:2=8"
+    assert row(run("unset", "weight"))["value"] == "" and row(run("unset", "drain-grace"))["value"] != "9s"
+    for arguments, status, text in ((["set"], 2, "needs an option"), (["unset"], 2, "needs an option"), (["sett", "x"], 2, "show, diff, set and unset"),
+                                    (["set", "slots", "2"], 1, "slots needs a restart"), (["set", "models-dir", "/"], 1, "daemon's files alone"),
+                                    (["set", "log-level", "loud"], 1, "allowed: one of"), (["set", "log-levl", "info"], 1, "did you mean log-level?")):
+        out = run(*arguments)
+        assert out.returncode == status and text in out.stderr and not out.stdout, (arguments, out)
+
+
+@test("logs prints the daemon's log as the daemon writes it; --follow goes on, and says what was lost")
+def logs(daemon):
+    lines = ctl("logs", address=daemon.address).stdout.splitlines()
+    assert lines and lines == daemon.log().splitlines()[:len(lines)]
+    objects = [json.loads(x) for x in ctl("logs", "--json", "--level", "notice", "--since", "1h", address=daemon.address).stdout.splitlines()]
+    assert objects and all(list(o) == ["time", "level", "component", "text"] for o in objects)
+    assert {o["level"] for o in objects} <= {"error", "warning", "notice"}
+    assert ctl("logs", "--since", "yesterday", address=daemon.address).returncode == 2
+    out = ctl("logs", "--level", "loud", address=daemon.address)
+    assert out.returncode == 1 and "allowed: error, warning" in out.stderr
+    child = subprocess.Popen([CTL, "--address", daemon.address, "logs", "--follow"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        for _ in lines:
+            child.stdout.readline()
+        with Client(daemon) as c:
+            with contextlib.suppress(grpc.RpcError):
+                c.call("Sequences/UnloadModel", pb.UnloadModelRequest(name="followed"))
+        while "followed" not in child.stdout.readline():
+            assert child.poll() is None
+        os.kill(child.pid, signal.SIGSTOP)
+        with Client(daemon, session=False) as c:
+            for _ in range(900):
+                refused("CONFIG", "INVALID_ARGUMENT", c.call, "Admin/SetConfig", pb.SetConfigRequest(name="y" * 200))
+        os.kill(child.pid, signal.SIGCONT)
+        assert re.fullmatch(r"npugraphctl: [0-9]+ lines were lost: .*\n", child.stderr.readline())
+    finally:
+        child.kill()
+        child.communicate()
+
+
 @test("on a narrow terminal a row stays a line, and colours come only there")
 def terminal(daemon):
     lines = on_terminal(daemon, 60, "memory")

@@ -20,15 +20,18 @@ struct options {
 };
 
 static const struct ngd_config_option table[] = {
-    {"flag", NGD_CONFIG_BOOL, offsetof(struct options, flag), "no", 0, 0, NULL, "A switch.", false},
-    {"count", NGD_CONFIG_INT, offsetof(struct options, count), "5", -10, 100, NULL, "How many.", true},
-    {"bytes", NGD_CONFIG_SIZE, offsetof(struct options, bytes), "64M", 4096, 1ll << 40, NULL, "How large.", false},
+    {"flag", NGD_CONFIG_BOOL, offsetof(struct options, flag), "no", 0, 0, NULL, "A switch.", NGD_CONFIG_RESTART},
+    {"count", NGD_CONFIG_INT, offsetof(struct options, count), "5", -10, 100, NULL, "How many.", NGD_CONFIG_RELOAD},
+    {"bytes", NGD_CONFIG_SIZE, offsetof(struct options, bytes), "64M", 4096, 1ll << 40, NULL, "How large.",
+     NGD_CONFIG_RESTART},
     {"wait", NGD_CONFIG_TIME, offsetof(struct options, wait), "10s", NGD_MSEC, 3600 * NGD_SEC, NULL, "How long.",
-     false},
-    {"name", NGD_CONFIG_STRING, offsetof(struct options, name), "", 0, 0, NULL, "Whose. See npugraphd(8).", true},
-    {"mode", NGD_CONFIG_ENUM, offsetof(struct options, mode), "exact", 0, 0, "exact bucket eager", "Which.", false},
-    {"dir", NGD_CONFIG_LIST, offsetof(struct options, dirs), "/srv/a\n/srv/b", 0, 0, NULL, "Where.", true},
-    {"any", NGD_CONFIG_SIZE, offsetof(struct options, any), "0", 0, 0, NULL, "Without bounds.", false},
+     NGD_CONFIG_RESTART},
+    {"name", NGD_CONFIG_STRING, offsetof(struct options, name), "", 0, 0, NULL, "Whose. See npugraphd(8).",
+     NGD_CONFIG_SET},
+    {"mode", NGD_CONFIG_ENUM, offsetof(struct options, mode), "exact", 0, 0, "exact bucket eager", "Which.",
+     NGD_CONFIG_RESTART},
+    {"dir", NGD_CONFIG_LIST, offsetof(struct options, dirs), "/srv/a\n/srv/b", 0, 0, NULL, "Where.", NGD_CONFIG_RELOAD},
+    {"any", NGD_CONFIG_SIZE, offsetof(struct options, any), "0", 0, 0, NULL, "Without bounds.", NGD_CONFIG_RESTART},
     NGD_CONFIG_END(offsetof(struct options, sources)),
 };
 
@@ -397,6 +400,50 @@ START_TEST(reload_takes_what_can_change_and_names_the_rest)
 }
 END_TEST
 
+START_TEST(option_is_replaced_by_one_value_and_a_list_by_any_number)
+{
+    char *values[] = {"/x", "/y"}, *number[] = {"7"}, *bad[] = {"500"};
+
+    start();
+    ck_assert_int_eq(read_text("dir = /a\n"), NGD_OK);
+    ck_assert_int_eq(ngd_config_replace(table, &opts, option_called("dir"), values, 2, "me", NULL), NGD_OK);
+    ck_assert_uint_eq(opts.dirs.n, 2);
+    ck_assert_str_eq(opts.dirs.items[0], "/x");
+    is_from("dir", "me");
+    ck_assert_int_eq(ngd_config_replace(table, &opts, option_called("dir"), NULL, 0, "me", NULL), NGD_OK);
+    ck_assert_uint_eq(opts.dirs.n, 0);
+    ck_assert_int_eq(ngd_config_replace(table, &opts, option_called("count"), number, 1, "me", NULL), NGD_OK);
+    ck_assert_int_eq(opts.count, 7);
+    ck_assert_int_eq(ngd_config_replace(table, &opts, option_called("count"), bad, 1, "me", &diag), NGD_ERR_CONFIG);
+    ck_assert_int_eq(ngd_config_replace(table, &opts, option_called("count"), values, 2, "me", &diag), NGD_ERR_CONFIG);
+    ck_assert_str_eq(diag.text, "count: 2 values; allowed: one");
+    ck_assert_int_eq(opts.count, 7);
+    ngd_config_fini(table, &opts);
+}
+END_TEST
+
+START_TEST(copy_is_equal_remembers_sources_and_has_memory_of_its_own)
+{
+    struct options copy;
+
+    start();
+    ck_assert_int_eq(read_text("count = 9\nname = a\ndir = /x\nany = 3\nwait = 7s\nmode = eager\nflag = yes\n"),
+                     NGD_OK);
+    ck_assert_int_eq(ngd_config_copy(table, &copy, &opts), NGD_OK);
+    for (const struct ngd_config_option *opt = table; opt->name; opt++) {
+        ck_assert(ngd_config_same(opt, &opts, &copy));
+        ck_assert_str_eq(ngd_config_source(table, opt, &opts), ngd_config_source(table, opt, &copy));
+    }
+    ck_assert_int_eq(ngd_config_set(table, &opts, "name", "b", NULL), NGD_OK);
+    ck_assert_str_eq(copy.name, "a");
+    ck_assert_int_eq(ngd_config_copy_option(table, option_called("name"), &copy, &opts), NGD_OK);
+    ck_assert_str_eq(copy.name, "b");
+    ngd_config_fini(table, &opts);
+    ck_assert_str_eq(copy.dirs.items[0], "/x");
+    ngd_config_fini(table, &copy);
+}
+END_TEST
+
 UNIT_MAIN("base/config", defaults_are_set_through_the_same_parsers, file_sets_values_and_skips_comments_and_blanks,
           list_replaces_its_default_then_adds_and_can_be_emptied,
           unknown_name_is_refused_with_line_suggestion_and_what_is_allowed,
@@ -406,4 +453,5 @@ UNIT_MAIN("base/config", defaults_are_set_through_the_same_parsers, file_sets_va
           sizes_parse_exactly_or_not_at_all, times_need_a_unit_unless_they_are_zero,
           sample_file_reads_back_as_the_defaults, descriptions_name_every_option_its_default_and_its_bounds,
           options_remember_where_they_were_set, values_print_as_a_file_has_them,
-          reload_takes_what_can_change_and_names_the_rest)
+          reload_takes_what_can_change_and_names_the_rest, option_is_replaced_by_one_value_and_a_list_by_any_number,
+          copy_is_equal_remembers_sources_and_has_memory_of_its_own)

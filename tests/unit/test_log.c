@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/log_ring.h"
 #include "tests/unit/unit.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -221,8 +222,121 @@ START_TEST(limit_leaves_lines_out_and_tells_how_many)
 }
 END_TEST
 
+START_TEST(json_line_is_one_object_with_its_four_members)
+{
+    static char text[5000];
+
+    memset(text, '"', sizeof(text) - 1);
+    capture_start();
+    ngd_log_set_format(NGD_LOG_JSON);
+    ngd_notice("rpc", "name=%s", "\"a\\b\"\n\xff");
+    ngd_notice("rpc", "%s", text);
+    ngd_log_set_format(NGD_LOG_TEXT);
+    capture_end();
+    ck_assert(matches(got,
+                      "^\\{\"time\":\"20[0-9-]{8}T[0-9:]{8}\\.[0-9]{3}Z\",\"level\":\"notice\",\"component\":\"rpc\","
+                      "\"text\":\"name=\\\\\"a\\\\\\\\b\\\\\"\\\\\\\\n\\\\\\\\xff\"\\}\n"));
+    ck_assert(matches(strchr(got, '\n') + 1, "^\\{.*\"text\":\"(\\\\\")+\"\\}\n$"));
+    ck_assert_uint_le(strlen(strchr(got, '\n') + 1), 4096);
+}
+END_TEST
+
+/* ---- lines that are kept ---- */
+
+static struct ngd_arena arena;
+
+static struct ngd_log_lines read_ring(uint64_t after, ngd_log_level_t level, uint64_t since_ms, size_t limit)
+{
+    const struct ngd_log_query query = {.after = after, .level = level, .since_ms = since_ms, .limit = limit};
+    struct ngd_log_lines lines;
+
+    ck_assert_int_eq(ngd_log_ring_read(&query, &arena, &lines), NGD_OK);
+    return lines;
+}
+
+static void ring_start(size_t bytes)
+{
+    ngd_arena_init(&arena, 4096);
+    ck_assert_int_eq(ngd_log_ring_start(bytes), NGD_OK);
+}
+
+static void ring_end(void)
+{
+    ngd_log_ring_stop();
+    ngd_arena_fini(&arena);
+}
+
+START_TEST(ring_has_lines_in_order_by_number_level_and_time)
+{
+    struct ngd_log_lines lines;
+
+    ngd_log_ring_add(NGD_LOG_ERROR, 1, "early", "not kept", 8);
+    ring_start(4096);
+    ck_assert_uint_eq(read_ring(0, NGD_LOG_DEBUG, 0, 10).n, 0);
+    ngd_log_ring_add(NGD_LOG_INFO, 1000, "a", "one", 3);
+    ngd_log_ring_add(NGD_LOG_ERROR, 2000, "b", "two", 3);
+    ngd_log_ring_add(NGD_LOG_INFO, 3000, "c", "", 0);
+    lines = read_ring(0, NGD_LOG_DEBUG, 0, 10);
+    ck_assert(lines.n == 3 && lines.last == 3 && lines.lost == 0);
+    ck_assert_str_eq(lines.items[0].text, "one");
+    ck_assert_str_eq(lines.items[1].component, "b");
+    ck_assert_uint_eq(lines.items[1].time_ms, 2000);
+    ck_assert_str_eq(lines.items[2].text, "");
+    lines = read_ring(1, NGD_LOG_WARNING, 0, 10);
+    ck_assert(lines.n == 1 && lines.items[0].number == 2 && lines.last == 3);
+    lines = read_ring(0, NGD_LOG_DEBUG, 2000, 1);
+    ck_assert(lines.n == 1 && lines.items[0].number == 2 && lines.last == 2);
+    lines = read_ring(3, NGD_LOG_DEBUG, 0, 10);
+    ck_assert(lines.n == 0 && lines.last == 3 && lines.lost == 0);
+    lines = read_ring(99, NGD_LOG_DEBUG, 0, 10); /* of an earlier start */
+    ck_assert(lines.n == 3 && lines.lost == 0);
+    ring_end();
+}
+END_TEST
+
+START_TEST(slow_reader_is_told_how_many_lines_it_lost)
+{
+    char text[32];
+    struct ngd_log_lines lines;
+
+    ring_start(1000); /* records wrap around its end at all places */
+    for (unsigned i = 1; i <= 500; i++) {
+        const int n = snprintf(text, sizeof(text), "line %u %.*s", i, (int)(i % 17), "xxxxxxxxxxxxxxxxx");
+
+        ngd_log_ring_add(NGD_LOG_INFO, i, "test", text, (size_t)n);
+        lines = read_ring(1, NGD_LOG_DEBUG, 0, 100);
+        ck_assert_uint_eq(lines.last, i);
+        ck_assert_uint_eq(lines.n + lines.lost, i - 1);
+        if (i > 1)
+            ck_assert_str_eq(lines.items[lines.n - 1].text, text);
+    }
+    ck_assert_uint_gt(lines.lost, 450);
+    ck_assert_uint_gt(lines.n, 10);
+    ring_end();
+}
+END_TEST
+
+START_TEST(what_is_logged_is_kept_as_it_was_written)
+{
+    struct ngd_log_lines lines;
+
+    ring_start(65536);
+    capture_start();
+    ngd_error("rpc", "a\nb=%d", 7);
+    ngd_debug("rpc", "below the level");
+    capture_end();
+    lines = read_ring(0, NGD_LOG_DEBUG, 0, 10);
+    ck_assert_uint_eq(lines.n, 1);
+    ck_assert_str_eq(lines.items[0].text, "a\\nb=7");
+    ck_assert_ptr_nonnull(strstr(got, "error rpc: a\\nb=7\n"));
+    ring_end();
+}
+END_TEST
+
 UNIT_MAIN("base/log", line_has_time_level_component_and_text, line_for_the_journal_has_a_priority_and_no_time,
           inherited_journal_stream_of_another_file_is_not_believed, levels_above_the_set_one_are_not_written,
           control_characters_cannot_forge_a_line, long_line_is_cut_and_still_ends_in_a_newline,
           value_is_quoted_only_when_it_needs_to_be, errno_is_kept, every_level_parses_from_its_name,
-          lines_of_several_threads_do_not_mix, limit_leaves_lines_out_and_tells_how_many)
+          lines_of_several_threads_do_not_mix, limit_leaves_lines_out_and_tells_how_many,
+          json_line_is_one_object_with_its_four_members, ring_has_lines_in_order_by_number_level_and_time,
+          slow_reader_is_told_how_many_lines_it_lost, what_is_logged_is_kept_as_it_was_written)

@@ -32,6 +32,7 @@ complete -c npugraphctl -n __fish_use_subcommand -a embed -d 'Embeddings of text
 complete -c npugraphctl -n __fish_use_subcommand -a capture -d 'Capture a graph file and show its cost'
 complete -c npugraphctl -n __fish_use_subcommand -a explain -d 'Why replays missed, were padded, evicted, ran eagerly or were refused'
 complete -c npugraphctl -n __fish_use_subcommand -a events -d 'What the daemon noted about captures and replays'
+complete -c npugraphctl -n __fish_use_subcommand -a logs -d 'The daemon\'s log'
 complete -c npugraphctl -n __fish_use_subcommand -a doctor -d 'Find the step at which a graph\'s results go wrong; or check a device'
 complete -c npugraphctl -n __fish_use_subcommand -a trace -d 'One replay of a graph, or all that the devices do, as a Chrome trace'
 complete -c npugraphctl -n __fish_use_subcommand -a buckets -d 'Sizes seen of a symbol, and the buckets that would pad them least'
@@ -165,6 +166,9 @@ complete -c npugraphctl -n '__fish_seen_subcommand_from capture' -l dry-run
 complete -c npugraphctl -n '__fish_seen_subcommand_from explain' -l limit -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from events' -l follow
 complete -c npugraphctl -n '__fish_seen_subcommand_from events' -l limit -x
+complete -c npugraphctl -n '__fish_seen_subcommand_from logs' -l follow
+complete -c npugraphctl -n '__fish_seen_subcommand_from logs' -l level -x -a 'error warning notice info debug'
+complete -c npugraphctl -n '__fish_seen_subcommand_from logs' -l since -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from doctor' -l symbol -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from doctor' -l input -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from doctor' -l seed -x
@@ -207,6 +211,8 @@ complete -c npugraphctl -n '__fish_seen_subcommand_from drain' -l grace -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from drain' -l stay
 complete -c npugraphctl -n '__fish_seen_subcommand_from config' -a show
 complete -c npugraphctl -n '__fish_seen_subcommand_from config' -a diff
+complete -c npugraphctl -n '__fish_seen_subcommand_from config' -a set
+complete -c npugraphctl -n '__fish_seen_subcommand_from config' -a unset
 complete -c npugraphctl -n '__fish_seen_subcommand_from tokens' -a new
 complete -c npugraphctl -n '__fish_seen_subcommand_from tokens' -l expires -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from tokens' -l role -x -a 'none viewer user operator admin'
