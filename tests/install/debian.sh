@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # The Debian packages: built twice and equal, clean by lintian, and on a bare system (debootstrap, with a systemd as
-# process 1 of its own namespaces) installed, up, used, installed again, removed and purged, with nothing left.
+# process 1 of its own namespaces) installed, up, used, reloaded, restarted, killed, stopped, enabled, installed again, removed
+# and purged, with nothing left.
 #
 #   tests/install/debian.sh [SUITE [DIRECTORY]]    SUITE: bookworm; DIRECTORY: packages that were built before
 #
@@ -71,8 +72,10 @@ install_all() {
     DEBIAN_FRONTEND=noninteractive dpkg --install /debs/*.deb
 }
 
+# One call for each unit: systemctl is content if one of several is active.
 is_up() {
-    systemctl is-active npugraphd.service npugraphd.socket && systemctl is-enabled npugraphd.service npugraphd.socket && npugraphctl status &&
+    systemctl is-active npugraphd.service && systemctl is-active npugraphd.socket && systemctl is-enabled npugraphd.service &&
+        systemctl is-enabled npugraphd.socket && npugraphctl status &&
         [ "$(stat -c %U "/proc/$(systemctl show -P MainPID npugraphd.service)")" = npugraphd ] && [ -d /var/cache/npugraphd/store ]
 }
 
@@ -113,6 +116,12 @@ inside() {
     check packages_install install_all
     check the_service_is_up_after_the_installation is_up
     check it_loads_a_model_and_generates generates
+    check systemctl_reload_keeps_the_process reloads /etc/npugraphd/conf.d/models.conf
+    check systemctl_restart_begins_again restarts
+    check a_killed_daemon_comes_back comes_back
+    systemctl reset-failed npugraphd.service
+    check stopped_and_disabled_nothing_of_it_runs stops
+    check enable_now_serves_at_once enables
     check libraries_and_headers_are_found libraries_are_found
     check manual_pages_and_completions_are_there has_pages_and_completion
     check installed_again_it_restarts_and_keeps_the_configuration installs_again

@@ -106,3 +106,42 @@ check() { # what, command...
         status=1
     fi
 }
+
+# What the service does however it was installed.
+
+state() { # property
+    systemctl show -P "$1" npugraphd.service
+}
+
+# Type=notify: systemctl returns when the daemon has said that it serves.
+enables() {
+    systemctl enable --now npugraphd && systemctl is-active npugraphd && npugraphctl status
+}
+
+# conf: a file of options
+reloads() { # conf
+    local pid
+    pid=$(state MainPID) && echo "log-level = debug" >>"$1" && systemctl reload npugraphd && [ "$(state MainPID)" = "$pid" ] &&
+        [ "$(state ActiveState)" = active ] && npugraphctl config show log-level | grep -q debug
+}
+
+restarts() {
+    local pid
+    pid=$(state MainPID) && systemctl restart npugraphd && [ "$(state MainPID)" != "$pid" ] && [ "$(state ActiveState)" = active ] && npugraphctl status
+}
+
+comes_back() {
+    local pid
+    pid=$(state MainPID) && [ "$pid" -gt 1 ] && kill -KILL "$pid" || return 1
+    for _ in $(seq 100); do
+        [ "$(state MainPID)" != "$pid" ] && [ "$(state ActiveState)" = active ] && npugraphctl status && return
+        sleep 0.1
+    done
+    return 1
+}
+
+stops() {
+    systemctl disable --now npugraphd.service npugraphd.socket && [ "$(state Result)" = success ] &&
+        [ -z "$(find /proc -maxdepth 1 -user npugraphd)" ] &&
+        [ ! -e /run/npugraphd/npugraphd.sock ]
+}

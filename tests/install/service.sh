@@ -96,14 +96,6 @@ take_over() {
         ldconfig && systemctl daemon-reload && id npugraphd
 }
 
-enable_now() {
-    systemctl enable --now npugraphd && systemctl is-active npugraphd && npugraphctl status
-}
-
-state() { # property
-    systemctl show -P "$1" npugraphd.service
-}
-
 runs_as_its_user() {
     [ "$(stat -c %U "/proc/$(state MainPID)")" = npugraphd ] && [ "$(stat -c %U:%G:%a /run/npugraphd)" = npugraphd:npugraphd:750 ] &&
         [ -d /var/cache/npugraphd/store ]
@@ -123,22 +115,6 @@ generates() {
         npugraphctl generate bible --tokenizer /srv/npugraphd-test/model --prompt "In the beginning" --tokens 8
 }
 
-reloads() {
-    local conf pid
-    pid=$(state MainPID) && conf=$(installed npugraphd/npugraphd.conf) && echo "log-level = debug" >>"$conf" && systemctl reload npugraphd &&
-        [ "$(state MainPID)" = "$pid" ] && [ "$(state ActiveState)" = active ] && npugraphctl status
-}
-
-comes_back() {
-    local pid
-    pid=$(state MainPID) && [ "$pid" -gt 1 ] && kill -KILL "$pid" || return 1
-    for _ in $(seq 100); do
-        [ "$(state MainPID)" != "$pid" ] && [ "$(state ActiveState)" = active ] && npugraphctl status && return
-        sleep 0.1
-    done
-    return 1
-}
-
 # As after a boot: the socket is there first, and a client's call starts the daemon. Clients find the socket again after a
 # restart too.
 starts_by_its_socket() {
@@ -149,22 +125,17 @@ starts_by_its_socket() {
         systemctl stop npugraphd.service && npugraphctl status && [ "$(state ActiveState)" = active ]
 }
 
-stops_and_leaves_nothing() {
-    systemctl disable --now npugraphd.service npugraphd.socket && [ "$(state Result)" = success ] && ! pgrep -u npugraphd &&
-        [ ! -e /run/npugraphd/npugraphd.sock ]
-}
-
 inside() {
     check make_install_leaves_a_configuration_file test -s "$(installed npugraphd/npugraphd.conf)"
     check sysusers_and_tmpfiles_accept_what_is_installed take_over
-    check enable_now_serves_at_once enable_now
+    check enable_now_serves_at_once enables
     check the_daemon_runs_as_its_own_user_in_its_own_directories runs_as_its_user
     check members_of_the_group_connect_and_others_do_not members_may_connect
     check the_service_loads_a_model_and_generates generates
-    check systemctl_reload_keeps_the_process reloads
+    check systemctl_reload_keeps_the_process reloads "$(installed npugraphd/npugraphd.conf)"
     check a_killed_daemon_comes_back comes_back
     check the_socket_starts_the_daemon starts_by_its_socket
-    check it_stops_and_leaves_nothing stops_and_leaves_nothing
+    check it_stops_and_leaves_nothing stops
     # Ends systemd, whose status this is.
     systemctl --force exit $status
 }
