@@ -2,8 +2,8 @@
 
 # Libraries that every build needs. scripts/deps.sh names their Debian packages.
 AC_DEFUN([NGD_DEPENDENCIES], [
-  # 1.51 is the oldest C-core whose behaviour is known here; see docs/ for what depends on it.
-  PKG_CHECK_MODULES([GRPC], [grpc >= 1.51])
+  # The version in grpc.pc is that of the C-core: 29 is that of gRPC 1.51, the oldest whose behaviour is known here.
+  PKG_CHECK_MODULES([GRPC], [grpc >= 29])
   PKG_CHECK_MODULES([PROTOBUF_C], [libprotobuf-c >= 1.4])
   PKG_CHECK_MODULES([LIBEVENT], [libevent >= 2.1 libevent_pthreads >= 2.1])
   PKG_CHECK_MODULES([JANSSON], [jansson >= 2.13])
