@@ -4,8 +4,8 @@
 
 A program of libcheck counts as its checks; a script counts as its lines "ok - ...", "not ok - ..." and
 "skip - ..."; anything else counts as one. Skips and what was done less often under a sanitizer are named,
-then failures with what their tests printed, since the logs of a machine far away are gone with it. The last
-line is the sum.
+then failures with what their tests printed, since the logs of a machine far away are gone with it. Then come
+the slowest tests, and the sum on the last line.
 """
 import os
 import re
@@ -14,6 +14,8 @@ import sys
 SUMMARY = re.compile(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)$", re.M)
 REDUCED = re.compile(r"^reduced - (.*)$", re.M)  # tests/unit/effort.h
 CASE = re.compile(r"^(ok|not ok|skip) - (.*)$", re.M)
+TOOK = re.compile(r"^took - ([\d.]+) s, ([\d.]+) s user, ([\d.]+) s system$", re.M)  # tests/timed.sh
+SLOWEST = 10  # tests that are named, of those that took a second or more
 TROUBLE = re.compile(r"^not ok - |:[FE]:|Sanitizer|[Aa]ssert|terminated")
 AROUND = 60  # lines of a log shown from each place of interest on
 
@@ -69,9 +71,16 @@ def excerpt(log):
         before = i
 
 
+def slowest(times):
+    """Lines for the tests that took longest; times has (wall, CPU, title) of each, in seconds."""
+    for wall, cpu, title in sorted(times, reverse=True)[:SLOWEST]:
+        if wall >= 1:
+            yield f"slow: {wall:7.1f} s, CPU {cpu:7.1f} s: {title}"
+
+
 def main(build):
     passed = failed = 0
-    troubles = []
+    troubles, times = [], []
     for where, dirs, names in os.walk(os.path.join(build, "tests")):
         dirs.sort()
         for name in sorted(names):
@@ -83,6 +92,9 @@ def main(build):
             passed += ok
             failed += len(failures)
             title = os.path.relpath(stem, build)
+            if took := TOOK.findall(log):
+                wall, user, system = map(float, took[-1])
+                times.append((wall, user + system, title))
             for text in skips:
                 print(f"skipped: {title}: {text}")
             for text in sorted(set(REDUCED.findall(log))):
@@ -95,6 +107,8 @@ def main(build):
         print(f"    {path}:")
         for line in excerpt(log):
             print(f"    | {line[:400]}")
+    for line in slowest(times):
+        print(line)
     if passed + failed == 0:
         print("FAILED: no test has run")
         failed = 1

@@ -3,7 +3,7 @@
 #
 # Runs all tests of a build directory, or some: scripts/test.sh DIR [test | folder/ | !folder/]...
 # "tests/rpc/" means all in that folder, "!tests/meta/" leaves out those whose names begin so.
-# One line per test program while it works, then failures, skips, and the sum alone on the last line.
+# One line per test program while it works, then skips, failures, the slowest tests, and the sum alone on the last line.
 set -u
 top=$(cd "$(dirname "$0")/.." && pwd)
 dir=$1

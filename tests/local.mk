@@ -5,7 +5,7 @@
 # `make check` writes one .log and .trs each; `make check-summary` adds them up.
 TEST_EXTENSIONS = .sh .py
 # A test that hangs is ended by SIGABRT, so that Python and sanitizers print where it was.
-NGD_TEST_LIMIT = timeout --foreground --signal=ABRT --kill-after=30 900
+NGD_TEST_LIMIT = $(BASH_PROG) $(top_srcdir)/tests/timed.sh timeout --foreground --signal=ABRT --kill-after=30 900
 LOG_COMPILER = $(NGD_TEST_LIMIT)
 SH_LOG_COMPILER = $(NGD_TEST_LIMIT) $(BASH_PROG)
 PY_LOG_COMPILER = $(NGD_TEST_LIMIT) $(PYTHON3) -X faulthandler
@@ -26,7 +26,7 @@ else
 NGD_SANITIZER_ENVIRONMENT = unset SANITIZER;
 endif
 EXTRA_DIST += tests/emulate/immintrin.h tests/emulate/tiles.h
-EXTRA_DIST += tests/environment.sh tests/lsan.supp tests/tsan.supp
+EXTRA_DIST += tests/environment.sh tests/timed.sh tests/lsan.supp tests/tsan.supp
 
 # What is installed, where it is installed; `make distcheck` runs it too.
 EXTRA_DIST += tests/install/installed.sh tests/install/service.sh tests/install/namespaces.sh tests/install/debian.sh \
