@@ -22,8 +22,8 @@ ci=(clang clang-format libclang-rt-14-dev git python3-numpy python3-yaml zsh fis
 cross=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static)
 # (python) the virtual environment of check-python; pip installs the rest.
 python=(python3-venv)
-# (package) Debian packages, their check, and a bare system to install them in.
-package=(git dpkg-dev debhelper lintian debootstrap)
+# (package) Debian packages and what debian/control asks for besides, their check, and a bare system to install them in.
+package=(git build-essential python3 systemd dpkg-dev debhelper lintian debootstrap)
 # (container) an image and its test. (rpm) RPM packages, and their check.
 container=(podman crun debootstrap)
 rpm=(git rpm rpmlint)
