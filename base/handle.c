@@ -124,6 +124,39 @@ static ngd_status_t find_handle(const struct ngd_handle_table *table, uint64_t i
     return NGD_ERR_UNKNOWN_ID;
 }
 
+/* ---- ids of another process ---- */
+
+struct ngd_handle_origin ngd_handle_origin(const struct ngd_handle_table *table)
+{
+    return (struct ngd_handle_origin){.generation = table->first_generation, .slots = table->n};
+}
+
+ngd_status_t ngd_handle_begin_at(struct ngd_handle_table *table, struct ngd_handle_origin origin)
+{
+    ngd_status_t status = origin.slots <= table->max && table->n == 0 ? NGD_OK : NGD_ERR_INVALID_ARGUMENT;
+
+    while (status == NGD_OK && table->cap < origin.slots)
+        status = grow_handles(table);
+    if (status != NGD_OK)
+        return status;
+    table->first_generation = origin.generation;
+    for (; table->n < origin.slots; table->n++) /* used up */
+        table->slots[table->n] = (struct slot){.generation = origin.generation - 1, .next_free = NO_SLOT};
+    return NGD_OK;
+}
+
+ngd_status_t ngd_handle_put(struct ngd_handle_table *table, void *obj, uint64_t id)
+{
+    const uint32_t at = (uint32_t)id - 1, generation = (uint32_t)(id >> 32);
+
+    if (at >= table->n || table->slots[at].obj || generation == table->first_generation - 1 || !obj)
+        return NGD_ERR_INVALID_ARGUMENT;
+    table->slots[at].obj = obj;
+    table->slots[at].generation = generation;
+    table->count++;
+    return NGD_OK;
+}
+
 ngd_status_t ngd_handle_get(const struct ngd_handle_table *table, uint64_t id, void **obj_p)
 {
     uint32_t at;

@@ -10,6 +10,7 @@
 #include "base/list.h"
 #include "base/status.h"
 #include <protobuf-c/protobuf-c.h>
+#include <stdatomic.h>
 
 struct ngd_client_stream;
 
@@ -28,6 +29,8 @@ struct ngd_client_stream_ops {
 struct ngd_client_stream {
     const struct ngd_client_stream_ops *ops;
     struct ngd_list link; /* in the session's list of streams */
+    /* Its client can go on where it ends; a session that moves ends it. Set before it is in the list. */
+    _Atomic bool resumable;
 };
 
 static inline struct ngd_client_stream *ngd_client_stream_ref(struct ngd_client_stream *stream)

@@ -108,6 +108,9 @@ libngddaemon_la_SOURCES = \
 	daemon/sdnotify.c \
 	daemon/sdnotify.h \
 	daemon/session.c \
+	daemon/session_int.h \
+	daemon/session_move.c \
+	daemon/session_move.h \
 	daemon/session.h \
 	daemon/shares.c \
 	daemon/shares.h \
@@ -262,6 +265,8 @@ libngdhandlers_la_SOURCES = \
 	daemon/handlers/replay_trace.h \
 	daemon/handlers/replay_types.c \
 	daemon/handlers/replay_types.h \
+	daemon/handlers/sampling.c \
+	daemon/handlers/sampling.h \
 	daemon/handlers/sequence_trace.c \
 	daemon/handlers/sequence_trace.h \
 	daemon/handlers/sequences.c \
@@ -271,8 +276,13 @@ libngdhandlers_la_SOURCES = \
 	daemon/handlers/timeline.c \
 	daemon/handlers/timing.h
 libngdhandover_la_SOURCES = \
+	daemon/handover/arrive.c \
+	daemon/handover/arrive.h \
+	daemon/handover/depart.c \
+	daemon/handover/depart.h \
 	daemon/handover/describe.c \
 	daemon/handover/describe.h \
+	daemon/handover/describe_int.h \
 	daemon/handover/give.c \
 	daemon/handover/handover.h \
 	daemon/handover/handover_int.h \
@@ -280,6 +290,7 @@ libngdhandover_la_SOURCES = \
 	daemon/handover/packet.h \
 	daemon/handover/restore.c \
 	daemon/handover/restore.h \
+	daemon/handover/restore_int.h \
 	daemon/handover/take.c
 NGD_DAEMON_LIBS = libngdhandover.la libngdhandlers.la libngdcontrol.la libngdrpc.la libngdfront.la libngddaemon.la \
 	libngdtrace.la $(NGD_SCHEDULER_LIBS) $(NGD_PROTO_LIBS) $(GRPC_LIBS) $(LIBEVENT_LIBS) $(SSL_LIBS) $(JANSSON_LIBS) $(SYSTEMD_LIBS)

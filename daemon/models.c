@@ -244,6 +244,17 @@ bool ngd_models_may_use(struct ngd_models *m, const struct ngd_identity *who, co
     return may;
 }
 
+bool ngd_models_has_any_of(struct ngd_models *m, uint64_t session)
+{
+    bool has = false;
+
+    ngd_mutex_lock(&m->lock);
+    ngd_list_for_each (pos, &m->all)
+        has |= ngd_container_of(pos, struct entry, link)->session == session;
+    ngd_mutex_unlock(&m->lock);
+    return has;
+}
+
 static ngd_status_t find_managed_locked(struct ngd_models *m, const struct ngd_identity *who, const char *name,
                                         struct entry **e_p, struct ngd_diag *diag) NGD_REQUIRES(m->lock)
 {

@@ -55,6 +55,7 @@ ngd_status_t ngd_models_remove(struct ngd_models *models, const struct ngd_ident
                                struct ngd_model **model_p, struct ngd_diag *diag);
 /* Removes the models of a session that has ended, except kept ones. */
 void ngd_models_session_ended(struct ngd_models *models, uint64_t session);
+bool ngd_models_has_any_of(struct ngd_models *models, uint64_t session); /* that goes with the session */
 uint32_t ngd_models_count(struct ngd_models *models);
 struct ngd_model_listed {
     struct ngd_model *model;

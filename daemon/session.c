@@ -8,10 +8,12 @@
  *              ^                  |
  *              +----(resume)------+ back to OPEN
  *
+ * One that moves to another daemon has more of them: session_move.h.
+ *
  * When a session ends, its objects are taken out of its table under its lock. A job on the reaper's thread closes them
  * without the lock: releasing large buffers takes longer than a serving thread may spend.
  */
-#include "daemon/session.h"
+#include "daemon/session_int.h"
 
 #include "base/fault.h"
 #include "base/handle.h"
@@ -41,50 +43,6 @@
  * memory rounded up. */
 #define OBJECT_HOST_BYTES 512
 #define WALK_STEP         64 /* sessions that a walk holds at a time */
-
-enum state { OPEN, BROKEN, ENDED };
-
-struct ngd_session {
-    struct ngd_sessions *sessions;
-    struct ngd_identity *identity;
-    bool has_bearer; /* a bearer token named the identity */
-    struct ngd_share *share;
-    struct ngd_usage *usage;
-    struct ngd_order *orders[NGD_SESSION_STREAMS];
-    struct ngd_session_events *events;
-    struct ngd_answers *answers;
-    uint64_t id;
-    uint8_t token[NGD_SESSION_TOKEN_BYTES];
-    char client_name[NGD_SESSION_NAME_MAX + 1], peer[128];
-    ngd_nsec_t opened, grace;
-    _Atomic uint32_t refs;
-    _Atomic uint64_t requests;
-    struct ngd_job job;
-    struct ngd_list link; /* sessions->all */
-    uint64_t serial;      /* ascends along that list */
-
-    struct ngd_mutex lock;
-    enum state state NGD_GUARDED_BY(lock);
-    struct ngd_token *bearer NGD_GUARDED_BY(lock); /* a reference: that of the client that came last; or NULL */
-    ngd_nsec_t broken_at NGD_GUARDED_BY(lock);
-    struct ngd_client_stream *stream NGD_GUARDED_BY(lock);  /* a reference */
-    bool greeted NGD_GUARDED_BY(lock);                      /* the stream's first message is on its way */
-    bool told NGD_GUARDED_BY(lock);                         /* the stream was told that the daemon drains */
-    struct ngd_client_stream *closing NGD_GUARDED_BY(lock); /* a reference: the stream that waits for the end */
-    struct ngd_list streams NGD_GUARDED_BY(lock);           /* open streams */
-    struct ngd_handle_table *objects NGD_GUARDED_BY(lock);
-    uint32_t counts[NGD_OBJECT_KINDS] NGD_GUARDED_BY(lock);
-    uint64_t bytes NGD_GUARDED_BY(lock);
-};
-
-struct ngd_sessions {
-    struct ngd_daemon *daemon;
-    _Atomic int64_t drain_grace_ms; /* NO_DRAIN: none was announced */
-    struct ngd_mutex lock;
-    struct ngd_list all NGD_GUARDED_BY(lock);
-    uint32_t n NGD_GUARDED_BY(lock);
-    uint64_t serials NGD_GUARDED_BY(lock); /* serial of the last session */
-};
 
 /* Returns who pays for an object of this kind. A buffer's bytes were charged when it was made. */
 static struct ngd_payer *payer_of(const struct ngd_session *s, ngd_object_kind_t kind)
@@ -184,7 +142,7 @@ static ngd_status_t check_bearer(struct ngd_session *s, struct ngd_diag *diag)
     if (!s->has_bearer)
         return NGD_OK;
     ngd_mutex_lock(&s->lock);
-    status = ngd_token_check(s->bearer, diag);
+    status = s->bearer ? ngd_token_check(s->bearer, diag) : NGD_OK; /* none: it came from another daemon */
     ngd_mutex_unlock(&s->lock);
     return status;
 }
@@ -195,6 +153,8 @@ static void end_stream(struct ngd_session *s, struct ngd_client_stream *stream)
 
     if (check_bearer(s, &diag) != NGD_OK)
         stream->ops->end(stream, diag.status, diag.text);
+    else if (ngd_session_has_moved(s))
+        stream->ops->end(stream, NGD_ERR_SESSION_MOVED, ngd_status_text(NGD_ERR_SESSION_MOVED));
     else if (ngd_daemon_state(s->sessions->daemon) == NGD_DAEMON_SERVING)
         stream->ops->end(stream, NGD_ERR_SESSION_GONE, "the session has ended");
     else /* the session has ended because of the drain */
@@ -271,19 +231,15 @@ static void reap(struct ngd_job *job)
     ngd_session_unref(s);
 }
 
-/* Marks the session ended, so that it cannot be resumed. False: it had ended already. True: the caller must call
- * finish_end(). */
-static bool claim_end(struct ngd_session *s) NGD_REQUIRES(s->lock)
+bool ngd_session_claim_end(struct ngd_session *s)
 {
-    bool mine = s->state != ENDED;
+    bool mine = s->state != SESSION_ENDED;
 
-    s->state = ENDED;
+    s->state = SESSION_ENDED;
     return mine;
 }
 
-/* Gives the table's reference to the reaper. Ends a stream that the session still has, which can serve nothing any
- * more. */
-static void finish_end(struct ngd_session *s)
+void ngd_session_finish_end(struct ngd_session *s)
 {
     struct ngd_sessions *all = s->sessions;
     struct ngd_client_stream *stream;
@@ -309,7 +265,7 @@ static void finish_end(struct ngd_session *s)
 
 bool ngd_session_left(struct ngd_session *s, struct ngd_client_stream *stream, bool broken)
 {
-    bool end, mine = false;
+    bool end, moved, mine = false;
 
     ngd_mutex_lock(&s->lock);
     if (s->stream != stream) { /* a resume has replaced the stream */
@@ -319,26 +275,29 @@ bool ngd_session_left(struct ngd_session *s, struct ngd_client_stream *stream, b
     s->stream = NULL;
     if (!broken)
         s->closing = ngd_client_stream_ref(stream);
-    end = !broken || s->grace == 0;
+    moved = s->moved;
+    end = !broken || s->grace == 0 || moved;
     if (end) {
-        mine = claim_end(s);
-    } else if (s->state == OPEN) {
-        s->state = BROKEN;
+        mine = ngd_session_claim_end(s);
+    } else if (s->state == SESSION_OPEN) {
+        s->state = SESSION_BROKEN;
         s->broken_at = ngd_now();
     }
     ngd_mutex_unlock(&s->lock);
     ngd_client_stream_unref(stream);
-    if (broken)
+    if (moved && s->sessions->watcher.left)
+        s->sessions->watcher.left(s->sessions->watcher.ctx, s->id, broken);
+    else if (broken)
         ngd_metric_add(NGD_M_SESSIONS_LOST, 1);
     if (mine)
-        finish_end(s);
+        ngd_session_finish_end(s);
     return !broken;
 }
 
 static bool is_over(const struct ngd_session *s, ngd_nsec_t now) NGD_REQUIRES(s->lock)
 {
-    return (s->state == BROKEN && now - s->broken_at >= s->grace) ||
-           (s->has_bearer && ngd_token_check(s->bearer, NULL) != NGD_OK);
+    return (s->state == SESSION_BROKEN && now - s->broken_at >= (s->came ? s->patience : s->grace)) ||
+           (s->bearer && ngd_token_check(s->bearer, NULL) != NGD_OK);
 }
 
 void ngd_sessions_expire(struct ngd_sessions *all)
@@ -354,7 +313,7 @@ void ngd_sessions_expire(struct ngd_sessions *all)
             bool over;
 
             ngd_mutex_lock(&s->lock);
-            over = is_over(s, now) && claim_end(s);
+            over = is_over(s, now) && ngd_session_claim_end(s);
             ngd_mutex_unlock(&s->lock);
             if (over) {
                 late = ngd_session_ref(s);
@@ -363,7 +322,7 @@ void ngd_sessions_expire(struct ngd_sessions *all)
         }
         ngd_mutex_unlock(&all->lock);
         if (late)
-            finish_end(late);
+            ngd_session_finish_end(late);
         ngd_session_unref(late);
     } while (late);
 }
@@ -380,8 +339,8 @@ static ngd_status_t open_streams(struct ngd_session *s)
     return status;
 }
 
-static ngd_status_t make_session(struct ngd_sessions *all, const struct ngd_session_client *client,
-                                 struct ngd_session **session_p)
+ngd_status_t ngd_session_make(struct ngd_sessions *all, const struct ngd_session_client *client,
+                              struct ngd_session **session_p)
 {
     struct ngd_session *s = NGD_NEW(struct ngd_session);
 
@@ -412,15 +371,25 @@ static ngd_status_t make_session(struct ngd_sessions *all, const struct ngd_sess
     return NGD_OK;
 }
 
+void ngd_session_enlist(struct ngd_sessions *all, struct ngd_session *s)
+{
+    ngd_mutex_lock(&all->lock);
+    s->serial = ++all->serials;
+    ngd_list_push_back(&all->all, &s->link);
+    all->n++;
+    ngd_mutex_unlock(&all->lock);
+    ngd_metric_inc(NGD_M_SESSIONS);
+}
+
 ngd_status_t ngd_session_open(struct ngd_sessions *all, const struct ngd_session_client *client,
-                              const char *client_name, uint32_t grace_ms, struct ngd_session **session_p,
+                              const struct ngd_session_wish *wish, struct ngd_session **session_p,
                               struct ngd_diag *diag)
 {
     uint64_t max = ngd_identity_room(client->identity, (uint64_t)ngd_config_get(all->daemon->options.max_sessions));
     struct ngd_session *s;
     ngd_status_t status;
 
-    if (strlen(client_name) > NGD_SESSION_NAME_MAX || grace_ms > NGD_SESSION_GRACE_MAX_MS)
+    if (strlen(wish->client_name) > NGD_SESSION_NAME_MAX || wish->grace_ms > NGD_SESSION_GRACE_MAX_MS)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
                             "client_name may have at most %d bytes, and grace_ms may be at most %d",
                             NGD_SESSION_NAME_MAX, NGD_SESSION_GRACE_MAX_MS);
@@ -431,25 +400,33 @@ ngd_status_t ngd_session_open(struct ngd_sessions *all, const struct ngd_session
     status = ngd_identity_take(client->identity, NGD_QUOTA_SESSIONS, 1, diag);
     if (status != NGD_OK)
         return status;
-    status = make_session(all, client, &s);
+    status = ngd_session_make(all, client, &s);
     if (status != NGD_OK) {
         ngd_identity_give(client->identity, NGD_QUOTA_SESSIONS, 1);
         return ngd_diag_set(diag, status, "out of host memory for a session");
     }
-    snprintf(s->client_name, sizeof(s->client_name), "%s", client_name);
-    s->grace = (ngd_nsec_t)grace_ms * NGD_MSEC;
+    snprintf(s->client_name, sizeof(s->client_name), "%s", wish->client_name);
+    s->grace = (ngd_nsec_t)wish->grace_ms * NGD_MSEC;
+    s->moves = wish->moves;
     ngd_mutex_lock(&s->lock);
     s->stream = ngd_client_stream_ref(client->stream);
     ngd_mutex_unlock(&s->lock);
-    ngd_mutex_lock(&all->lock);
-    s->serial = ++all->serials;
-    ngd_list_push_back(&all->all, &s->link);
-    all->n++;
     *session_p = ngd_session_ref(s);
-    ngd_mutex_unlock(&all->lock);
-    ngd_metric_inc(NGD_M_SESSIONS);
+    ngd_session_enlist(all, s);
     ngd_metric_add(NGD_M_SESSIONS_OPENED, 1);
     return NGD_OK;
+}
+
+/* Before the client of a session that arrived is served: from then on the daemon before must not take it back. */
+static ngd_status_t tell_came(struct ngd_session *s, struct ngd_diag *diag)
+{
+    const struct ngd_session_watcher *w = &s->sessions->watcher;
+    bool first;
+
+    ngd_mutex_lock(&s->lock);
+    first = s->came;
+    ngd_mutex_unlock(&s->lock);
+    return first && w->came ? w->came(w->ctx, s->id, diag) : NGD_OK;
 }
 
 ngd_status_t ngd_session_resume(struct ngd_sessions *all, const struct ngd_session_client *client, uint64_t id,
@@ -465,20 +442,25 @@ ngd_status_t ngd_session_resume(struct ngd_sessions *all, const struct ngd_sessi
     if (status != NGD_OK)
         return status;
     status = ngd_session_check_user(s, client->identity, token ? token : (const uint8_t *)"", n_token, diag);
+    if (status == NGD_OK)
+        status = tell_came(s, diag);
     if (status != NGD_OK) {
         ngd_session_unref(s);
         return status;
     }
     ngd_mutex_lock(&s->lock);
-    if (s->state == ENDED) {
-        status = NGD_ERR_SESSION_GONE;
+    if (s->state == SESSION_ENDED || s->moved) {
+        status = s->moved ? NGD_ERR_SESSION_MOVED : NGD_ERR_SESSION_GONE;
     } else {
         old = s->stream;
         s->stream = ngd_client_stream_ref(client->stream);
         old_bearer = s->bearer;
         s->bearer = ngd_token_ref(client->bearer);
         s->greeted = s->told = false;
-        s->state = OPEN;
+        if (s->came)
+            atomic_fetch_and(&s->work, ~SESSION_FROZEN);
+        s->came = false;
+        s->state = SESSION_OPEN;
     }
     ngd_mutex_unlock(&s->lock);
     ngd_token_unref(old_bearer);
@@ -488,7 +470,9 @@ ngd_status_t ngd_session_resume(struct ngd_sessions *all, const struct ngd_sessi
     }
     if (status != NGD_OK) {
         ngd_session_unref(s);
-        return ngd_diag_set(diag, status, "session %" PRIu64 " has ended", id);
+        return ngd_diag_set(diag, status, "session %" PRIu64 " %s", id,
+                            status == NGD_ERR_SESSION_MOVED ? "has moved to another daemon; connect again"
+                                                            : "has ended");
     }
     *session_p = s;
     return NGD_OK;
@@ -532,10 +516,10 @@ void ngd_sessions_destroy(struct ngd_sessions *all)
         bool mine;
 
         ngd_mutex_lock(&s->lock);
-        mine = claim_end(s);
+        mine = ngd_session_claim_end(s);
         ngd_mutex_unlock(&s->lock);
         if (mine)
-            finish_end(s);
+            ngd_session_finish_end(s);
         ngd_session_unref(s);
     }
     while (ngd_jobs_pending(all->daemon->reaper)) { /* the jobs unlink nothing, but use the daemon's parts */
@@ -658,6 +642,7 @@ static void announce_drain_to(void *ctx, struct ngd_session *s)
     (void)ctx;
     draining.grace_ms = (uint32_t)atomic_load(&s->sessions->drain_grace_ms);
     draining.replaced = atomic_load(&s->sessions->daemon->replaced);
+    draining.moved = ngd_session_has_moved(s);
     event.kind_case = NPUGRAPH__V1__SESSION_EVENT__KIND_DRAINING;
     event.draining = &draining;
     ngd_mutex_lock(&s->lock);
@@ -710,7 +695,7 @@ void ngd_session_attach(struct ngd_session *s, struct ngd_client_stream *stream)
     bool ended;
 
     ngd_mutex_lock(&s->lock);
-    ended = s->state == ENDED;
+    ended = s->state == SESSION_ENDED;
     if (!ended)
         ngd_list_push_back(&s->streams, &stream->link);
     ngd_mutex_unlock(&s->lock);
@@ -746,7 +731,7 @@ static bool has_name_locked(struct ngd_session *s, ngd_object_kind_t kind, const
 static ngd_status_t check_name_locked(struct ngd_session *s, ngd_object_kind_t kind, const char *name,
                                       struct ngd_diag *diag) NGD_REQUIRES(s->lock)
 {
-    if (s->state == ENDED)
+    if (s->state == SESSION_ENDED)
         return ngd_diag_set(diag, NGD_ERR_SESSION_GONE, "the session has ended");
     if (!has_name_locked(s, kind, name))
         return NGD_OK;
@@ -766,13 +751,18 @@ ngd_status_t ngd_session_check_name(struct ngd_session *s, ngd_object_kind_t kin
     return status;
 }
 
-ngd_status_t ngd_session_add(struct ngd_session *s, struct ngd_object *object, uint64_t *id_p, struct ngd_diag *diag)
+ngd_status_t ngd_session_charge(struct ngd_session *s, struct ngd_object *object, struct ngd_diag *diag)
 {
     ngd_status_t status = ngd_charge_begin(&object->charge, payer_of(s, object->kind), 1, diag);
 
-    if (status == NGD_OK)
-        status = ngd_charge_begin(&object->host, ngd_identity_payer(s->identity, NGD_QUOTA_HOST_BYTES),
-                                  OBJECT_HOST_BYTES, diag);
+    return status == NGD_OK ? ngd_charge_begin(&object->host, ngd_identity_payer(s->identity, NGD_QUOTA_HOST_BYTES),
+                                               OBJECT_HOST_BYTES, diag)
+                            : status;
+}
+
+ngd_status_t ngd_session_add(struct ngd_session *s, struct ngd_object *object, uint64_t *id_p, struct ngd_diag *diag)
+{
+    ngd_status_t status = ngd_session_charge(s, object, diag);
 
     if (status != NGD_OK)
         return status;
@@ -793,7 +783,7 @@ ngd_status_t ngd_session_check(struct ngd_session *s, struct ngd_diag *diag)
     bool ended;
 
     ngd_mutex_lock(&s->lock);
-    ended = s->state == ENDED;
+    ended = s->state == SESSION_ENDED;
     ngd_mutex_unlock(&s->lock);
     return ended ? ngd_diag_set(diag, NGD_ERR_SESSION_GONE, "the session has ended") : NGD_OK;
 }
@@ -871,6 +861,6 @@ void ngd_session_info(struct ngd_session *s, struct ngd_session_info *info_p)
     ngd_mutex_lock(&s->lock);
     memcpy(info_p->objects, s->counts, sizeof(s->counts));
     info_p->bytes = s->bytes;
-    info_p->broken = s->state == BROKEN;
+    info_p->broken = s->state == SESSION_BROKEN;
     ngd_mutex_unlock(&s->lock);
 }

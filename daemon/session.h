@@ -44,11 +44,17 @@ struct ngd_session_client {
     struct ngd_token *bearer; /* that named the identity; NULL: the connection did */
     const char *peer;         /* its address */
 };
+/* What the client asks for. Borrowed. */
+struct ngd_session_wish {
+    const char *client_name;
+    uint32_t grace_ms;
+    bool moves; /* to the daemon that replaces this one: session_move.h */
+};
 /* Opens a session for the client's identity; *session_p is a reference. */
 ngd_status_t ngd_session_open(struct ngd_sessions *sessions, const struct ngd_session_client *client,
-                              const char *client_name, uint32_t grace_ms, struct ngd_session **session_p,
+                              const struct ngd_session_wish *wish, struct ngd_session **session_p,
                               struct ngd_diag *diag);
-/* Resumes a session whose connection broke, or is about to be seen as broken. */
+/* Resumes a session whose connection broke, or is about to be seen as broken. SESSION_MOVED: another daemon has it. */
 ngd_status_t ngd_session_resume(struct ngd_sessions *sessions, const struct ngd_session_client *client, uint64_t id,
                                 const uint8_t *token, size_t n_token, struct ngd_session **session_p,
                                 struct ngd_diag *diag);

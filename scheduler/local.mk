@@ -112,6 +112,8 @@ libngdscheduler_model_la_SOURCES = \
 	scheduler/model/sampling.h \
 	scheduler/model/seq.c \
 	scheduler/model/seq_blocks.c \
+	scheduler/model/seq_move.c \
+	scheduler/model/seq_move.h \
 	scheduler/model/seq_check.c
 
 noinst_LTLIBRARIES += libngdscheduler_diag.la

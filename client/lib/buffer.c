@@ -146,17 +146,13 @@ static int copy_shared(struct npugraph_client *client, uint64_t to, uint64_t to_
     return rc;
 }
 
-int npugraph_buffer_write(struct npugraph_client *client, uint64_t buffer, uint64_t offset, const void *data,
-                          uint64_t bytes, struct npugraph_error *err)
+static int write_by_stream(struct npugraph__link *link, uint64_t buffer, uint64_t offset, const void *data,
+                           uint64_t bytes, struct npugraph_error *err)
 {
     struct npugraph__stream *st;
-    struct npugraph__shared_at at;
     ProtobufCMessage *reply = NULL;
-    int rc;
+    int rc = npugraph__channel_call(link->channel, "/npugraph.v1.Memory/Write", &st, err);
 
-    if (npugraph__shared_find(npugraph__client_shared(client), data, bytes, &at))
-        return copy_shared(client, buffer, offset, at.buffer, at.offset, bytes, err);
-    rc = npugraph__stream_open(client, "/npugraph.v1.Memory/Write", &st, err);
     if (rc != 0)
         return rc;
     rc = send_chunks(st, buffer, offset, data, bytes, err);
@@ -171,21 +167,33 @@ int npugraph_buffer_write(struct npugraph_client *client, uint64_t buffer, uint6
     return rc;
 }
 
-int npugraph_buffer_read(struct npugraph_client *client, uint64_t buffer, uint64_t offset, void *data, uint64_t bytes,
-                         struct npugraph_error *err)
+int npugraph_buffer_write(struct npugraph_client *client, uint64_t buffer, uint64_t offset, const void *data,
+                          uint64_t bytes, struct npugraph_error *err)
+{
+    struct npugraph__follow f = {.link = npugraph__client_home(client)};
+    struct npugraph__link *link = f.link;
+    struct npugraph__shared_at at;
+    int rc;
+
+    if (npugraph__shared_find(npugraph__client_shared(client), data, bytes, &at))
+        return copy_shared(client, buffer, offset, at.buffer, at.offset, bytes, err);
+    do {
+        rc = write_by_stream(link, buffer, offset, data, bytes, &f.why);
+    } while (rc != 0 && (link = npugraph__client_follow(client, link, &f, true)) != NULL);
+    if (rc != 0 && err != NULL)
+        *err = f.why;
+    return rc;
+}
+
+static int read_by_stream(struct npugraph__link *link, uint64_t buffer, uint64_t offset, void *data, uint64_t bytes,
+                          struct npugraph_error *err)
 {
     Npugraph__V1__ReadRequest req = NPUGRAPH__V1__READ_REQUEST__INIT;
     struct npugraph__stream *st;
     struct npugraph__download d = {.offset = offset, .bytes = bytes, .to = data};
-    struct npugraph__shared_at at;
     bool more = true;
-    int rc;
+    int rc = npugraph__channel_call(link->channel, "/npugraph.v1.Memory/Read", &st, err);
 
-    if (bytes == 0)
-        return 0;
-    if (npugraph__shared_find(npugraph__client_shared(client), data, bytes, &at))
-        return copy_shared(client, at.buffer, at.offset, buffer, offset, bytes, err);
-    rc = npugraph__stream_open(client, "/npugraph.v1.Memory/Read", &st, err);
     if (rc != 0)
         return rc;
     req.buffer = buffer;
@@ -199,6 +207,26 @@ int npugraph_buffer_read(struct npugraph_client *client, uint64_t buffer, uint64
     npugraph__stream_close(st);
     if (rc == 0 && d.got != bytes)
         rc = npugraph__error(err, 15, "", "the daemon sent %" PRIu64 " of %" PRIu64 " bytes", d.got, bytes);
+    return rc;
+}
+
+int npugraph_buffer_read(struct npugraph_client *client, uint64_t buffer, uint64_t offset, void *data, uint64_t bytes,
+                         struct npugraph_error *err)
+{
+    struct npugraph__follow f = {.link = npugraph__client_home(client)};
+    struct npugraph__link *link = f.link;
+    struct npugraph__shared_at at;
+    int rc;
+
+    if (bytes == 0)
+        return 0;
+    if (npugraph__shared_find(npugraph__client_shared(client), data, bytes, &at))
+        return copy_shared(client, at.buffer, at.offset, buffer, offset, bytes, err);
+    do {
+        rc = read_by_stream(link, buffer, offset, data, bytes, &f.why);
+    } while (rc != 0 && (link = npugraph__client_follow(client, link, &f, true)) != NULL);
+    if (rc != 0 && err != NULL)
+        *err = f.why;
     return rc;
 }
 
@@ -318,12 +346,31 @@ static int slice_messages(const struct npugraph_load *load, Npugraph__V1__Tensor
     return 0;
 }
 
+static int load_by_stream(struct npugraph__link *link, const Npugraph__V1__LoadSafetensorsRequest *req,
+                          npugraph_progress_fn progress, void *user, ProtobufCMessage **done_p,
+                          struct npugraph_error *err)
+{
+    struct npugraph__stream *st;
+    int rc = npugraph__channel_call(link->channel, "/npugraph.v1.Memory/LoadSafetensors", &st, err);
+
+    if (rc != 0)
+        return rc;
+    rc = npugraph__stream_send(st, &req->base, err);
+    if (rc == 0)
+        rc = npugraph__stream_half_close(st, err);
+    if (rc == 0)
+        rc = follow_load(st, progress, user, done_p, err);
+    npugraph__stream_close(st);
+    return rc;
+}
+
 int npugraph_load_safetensors(struct npugraph_client *client, const struct npugraph_load *load,
                               npugraph_progress_fn progress, void *user, struct npugraph_tensors **tensors_p,
                               struct npugraph_error *err)
 {
     Npugraph__V1__LoadSafetensorsRequest req = NPUGRAPH__V1__LOAD_SAFETENSORS_REQUEST__INIT;
-    struct npugraph__stream *st;
+    struct npugraph__follow f = {0};
+    struct npugraph__link *link;
     ProtobufCMessage *done = NULL;
     int rc;
 
@@ -336,17 +383,12 @@ int npugraph_load_safetensors(struct npugraph_client *client, const struct npugr
     if (rc != 0)
         return rc;
     npugraph__client_hold(client, false);
-    rc = npugraph__stream_open(client, "/npugraph.v1.Memory/LoadSafetensors", &st, err);
-    if (rc != 0) {
-        free(req.slices);
-        return rc;
-    }
-    rc = npugraph__stream_send(st, &req.base, err);
-    if (rc == 0)
-        rc = npugraph__stream_half_close(st, err);
-    if (rc == 0)
-        rc = follow_load(st, progress, user, &done, err);
-    npugraph__stream_close(st);
+    f.link = link = npugraph__client_home(client);
+    do {
+        rc = load_by_stream(link, &req, progress, user, &done, &f.why);
+    } while (rc != 0 && (link = npugraph__client_follow(client, link, &f, false)) != NULL);
+    if (rc != 0 && err != NULL)
+        *err = f.why;
     free(req.slices);
     return rc != 0 ? rc : box_tensors(done, tensors_p, err);
 }

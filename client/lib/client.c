@@ -2,6 +2,10 @@
 /*
  * The client object: its link to the daemon, or several while daemons replace one another.
  *
+ * If the session moves to the daemon that takes over, a link to that one resumes it, and all calls go there: objects
+ * have the same ids. A call that was refused because the session moves is repeated there (npugraph__client_follow).
+ * Otherwise:
+ *
  * What needs nothing but the daemon's models goes over the newest link: a sequence that is opened keeps that link until
  * it is closed. Objects of the session (buffers, graphs) stay where they are, so that calls with their ids go over the
  * link that was the newest when the first of them was made.
@@ -12,6 +16,11 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+/* A daemon that takes over may need some seconds until it serves, or gives up. */
+#define FOLLOW_PAUSE_NS 10000000L
+#define FOLLOW_WAITS    1000
 
 struct npugraph_client {
     struct npugraph_connect_params params; /* copies */
@@ -108,13 +117,30 @@ static bool is_done(const struct npugraph_client *client, struct npugraph__link 
     return true;
 }
 
+/* Adds a link that has resumed the session of `from`: nothing needs that one any more. */
+static void add_resumed(struct npugraph_client *client, struct npugraph__link *from, struct npugraph__link *next)
+{
+    next->older = client->newest;
+    client->newest = next;
+    if (client->home == from)
+        client->home = next;
+    from->moved = next;
+    from->ended = true;
+    npugraph__session_abandon(&from->session);
+}
+
 /* Makes a link to the daemon that has replaced the newest link's one. If it cannot be reached, the old one still
  * serves. */
 static void follow_daemon(struct npugraph_client *client)
 {
-    struct npugraph__link *next;
+    struct npugraph__link *from = client->newest, *next;
 
-    npugraph__link_listen(client->newest);
+    npugraph__link_listen(from);
+    if (from->leaves) {
+        if (npugraph__link_follow(&client->params, from, &next, NULL) == 0)
+            add_resumed(client, from, next);
+        return;
+    }
     if (!client->newest->replaced || client->stays || npugraph__link_open(&client->params, &next, NULL) != 0)
         return;
     next->older = client->newest;
@@ -192,6 +218,48 @@ static struct npugraph__link *newest_link_of(const struct npugraph_client *clien
 
 /* ---- calls -------------------------------------------------------------------------------------------------- */
 
+static bool is_reason(const struct npugraph_error *why, const char *reason)
+{
+    return strcmp(why->reason, reason) == 0;
+}
+
+/* Resumes the session of a link elsewhere, if it is there. *again_p: nothing is known yet, or it has stayed. */
+static void resume_elsewhere(struct npugraph_client *client, struct npugraph__link *from, bool refused, bool *again_p)
+{
+    struct npugraph_error why = {0};
+    struct npugraph__link *next;
+
+    if (npugraph__link_follow(&client->params, from, &next, &why) == 0)
+        add_resumed(client, from, next);
+    else
+        *again_p = refused && (why.code == 14 || is_reason(&why, "SESSION_GONE"));
+}
+
+struct npugraph__link *npugraph__client_follow(struct npugraph_client *client, struct npugraph__link *link,
+                                               struct npugraph__follow *f, bool again)
+{
+    const bool refused = is_reason(&f->why, "SESSION_MOVED"), lost = is_reason(&f->why, "UNREACHABLE");
+    bool wait = false;
+
+    if (client->params.no_session || (!refused && !lost && !is_reason(&f->why, "SESSION_GONE")))
+        return NULL;
+    pthread_mutex_lock(&client->lock);
+    if (link->moved == NULL && (refused || lost))
+        resume_elsewhere(client, link, refused, &wait);
+    wait = wait && link->moved == NULL;
+    while (link->moved != NULL)
+        link = link->moved;
+    pthread_mutex_unlock(&client->lock);
+    if (link != f->link) {
+        f->link = link;
+        return refused || again || !lost ? link : NULL;
+    }
+    if (!wait || f->waits++ == FOLLOW_WAITS)
+        return NULL;
+    nanosleep(&(struct timespec){.tv_nsec = FOLLOW_PAUSE_NS}, NULL);
+    return link;
+}
+
 uint64_t npugraph_session_id(const struct npugraph_client *client)
 {
     return newest_link_of(client)->session.id;
@@ -205,7 +273,16 @@ const char *npugraph_server_version(const struct npugraph_client *client)
 int npugraph__unary(struct npugraph_client *client, const char *method, const ProtobufCMessage *request,
                     const ProtobufCMessageDescriptor *type, ProtobufCMessage **response_p, struct npugraph_error *err)
 {
-    return npugraph__channel_unary(home_link_of(client)->channel, method, request, type, response_p, err);
+    struct npugraph__follow f = {.link = home_link_of(client)};
+    struct npugraph__link *link = f.link;
+    int rc;
+
+    do {
+        rc = npugraph__channel_unary(link->channel, method, request, type, response_p, &f.why);
+    } while (rc != 0 && (link = npugraph__client_follow(client, link, &f, false)) != NULL);
+    if (rc != 0 && err != NULL)
+        *err = f.why;
+    return rc;
 }
 
 int npugraph__stream_open(struct npugraph_client *client, const char *method, struct npugraph__stream **stream_p,
@@ -224,9 +301,9 @@ bool npugraph_has_ring(struct npugraph_client *client)
     return npugraph__ring_is_open(&newest_link_of(client)->ring);
 }
 
-struct npugraph__lane *npugraph__client_lane(struct npugraph_client *client)
+struct npugraph__link *npugraph__client_home(struct npugraph_client *client)
 {
-    return npugraph__link_lane(home_link_of(client));
+    return home_link_of(client);
 }
 
 struct npugraph__lane *npugraph__link_lane(struct npugraph__link *link)

@@ -11,12 +11,27 @@
 #include "client/lib/daemon_link.h"
 #include "client/lib/npugraph.h"
 
-/* npugraph__channel_unary and npugraph__channel_call on the link of the session's objects. */
+/* npugraph__channel_unary and npugraph__channel_call on the link of the session's objects. The first one follows the
+ * session if it moves. */
 int npugraph__unary(struct npugraph_client *client, const char *method, const ProtobufCMessage *request,
                     const ProtobufCMessageDescriptor *response_type, ProtobufCMessage **response_p,
                     struct npugraph_error *err);
 int npugraph__stream_open(struct npugraph_client *client, const char *method, struct npugraph__stream **stream_p,
                           struct npugraph_error *err);
+/* The link of the session's objects. It may be another one after npugraph__client_follow. */
+struct npugraph__link *npugraph__client_home(struct npugraph_client *client);
+/*
+ * After a call on the link has failed with f->why: returns the link on which to repeat it, because the session moves to
+ * another daemon, or has moved. It may wait and connect. NULL: the failure is another one.
+ * again: the call may be repeated even if the daemon may have served it, and the answer was lost with it.
+ */
+struct npugraph__follow {
+    struct npugraph__link *link; /* of the last try */
+    struct npugraph_error why;
+    uint32_t waits;
+};
+struct npugraph__link *npugraph__client_follow(struct npugraph_client *client, struct npugraph__link *link,
+                                               struct npugraph__follow *f, bool again);
 /*
  * Returns the link for work that needs no object of the session: that of the daemon that serves now. It may connect.
  * Its session stays open until each enter and keep has a leave.
@@ -27,11 +42,10 @@ void npugraph__client_leave(struct npugraph_client *client, struct npugraph__lin
 /* Call before the session gets an object: calls with ids stay on its link from then on. models: sequences too. */
 void npugraph__client_hold(struct npugraph_client *client, bool models);
 uint32_t npugraph__client_timeout(const struct npugraph_client *client);
-/* A lane of the client's ring (ring.h); NULL: there is none. */
-struct npugraph__lane *npugraph__client_lane(struct npugraph_client *client);
 /* Parts of the client: its shared buffers, and its session (shared.h, session.h). */
 struct npugraph__shared *npugraph__client_shared(struct npugraph_client *client);
 const struct npugraph__session *npugraph__client_session(struct npugraph_client *client);
+/* A lane of the link's ring (ring.h); NULL: there is none. */
 struct npugraph__lane *npugraph__link_lane(struct npugraph__link *link);
 
 #endif

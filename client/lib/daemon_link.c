@@ -17,8 +17,9 @@ static bool wants_ring(const struct npugraph_connect_params *params)
     return !params->no_local_transport && (env == NULL || strcmp(env, "off") != 0);
 }
 
-static int try_link(const struct npugraph_connect_params *params, struct npugraph__link **link_p,
-                    struct npugraph_error *err)
+/* from: the link whose session is resumed; NULL: a new one is opened. */
+static int try_link(const struct npugraph_connect_params *params, const struct npugraph__link *from,
+                    struct npugraph__link **link_p, struct npugraph_error *err)
 {
     struct npugraph__link *link = calloc(1, sizeof(*link));
     int rc;
@@ -28,7 +29,9 @@ static int try_link(const struct npugraph_connect_params *params, struct npugrap
     npugraph__shared_init(&link->shared);
     npugraph__ring_init(&link->ring, wants_ring(params));
     rc = npugraph__channel_open(params, &link->channel, err);
-    if (rc == 0 && !params->no_session)
+    if (rc == 0 && from != NULL)
+        rc = npugraph__session_resume(&link->session, link->channel, &from->session, err);
+    else if (rc == 0 && !params->no_session)
         rc = npugraph__session_open(&link->session, link->channel, params->client_name, params->grace_ms, err);
     if (rc != 0)
         npugraph__link_close(link);
@@ -41,15 +44,21 @@ int npugraph__link_open(const struct npugraph_connect_params *params, struct npu
                         struct npugraph_error *err)
 {
     struct npugraph_error why = {0};
-    int rc = try_link(params, link_p, &why);
+    int rc = try_link(params, NULL, link_p, &why);
 
     for (int i = 1; i < TRIES && rc != 0 && strcmp(why.reason, "DRAINING") == 0; i++) {
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
-        rc = try_link(params, link_p, &why);
+        rc = try_link(params, NULL, link_p, &why);
     }
     if (rc != 0 && err != NULL)
         *err = why;
     return rc;
+}
+
+int npugraph__link_follow(const struct npugraph_connect_params *params, const struct npugraph__link *from,
+                          struct npugraph__link **link_p, struct npugraph_error *err)
+{
+    return try_link(params, from, link_p, err);
 }
 
 void npugraph__link_close(struct npugraph__link *link)
@@ -75,8 +84,10 @@ void npugraph__link_listen(struct npugraph__link *link)
             message == NULL)
             return;
         event = (const Npugraph__V1__SessionEvent *)message;
-        if (event->kind_case == NPUGRAPH__V1__SESSION_EVENT__KIND_DRAINING)
+        if (event->kind_case == NPUGRAPH__V1__SESSION_EVENT__KIND_DRAINING) {
             link->replaced = link->replaced || event->draining->replaced;
+            link->leaves = link->leaves || event->draining->moved;
+        }
         npugraph__free_message(message);
         message = NULL;
     }

@@ -14,12 +14,14 @@
 
 struct npugraph__link {
     struct npugraph__link *older; /* NULL: it is the client's first one */
+    struct npugraph__link *moved; /* where its session is now; NULL: here. By the client's lock */
     struct npugraph__channel *channel;
     struct npugraph__session session;
     struct npugraph__shared shared;
     struct npugraph__ring ring;
     size_t users;  /* sequences and calls; by the client's lock */
     bool replaced; /* its daemon has said so; by the client's lock */
+    bool leaves;   /* its daemon has said that the session has moved; by the client's lock */
     bool ended;    /* its session is being closed, or is over; by the client's lock */
 };
 
@@ -27,6 +29,9 @@ struct npugraph__link {
  * new one. */
 int npugraph__link_open(const struct npugraph_connect_params *params, struct npugraph__link **link_p,
                         struct npugraph_error *err);
+/* Connects, and resumes the session of another link. */
+int npugraph__link_follow(const struct npugraph_connect_params *params, const struct npugraph__link *from,
+                          struct npugraph__link **link_p, struct npugraph_error *err);
 void npugraph__link_close(struct npugraph__link *link); /* NULL is fine */
 /* Reads what the daemon says on the session's stream, without waiting. Under the client's lock. */
 void npugraph__link_listen(struct npugraph__link *link);

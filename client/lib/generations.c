@@ -22,13 +22,20 @@ struct event {
     struct npugraph_error *error;       /* owned */
 };
 
+#define STOP_TOKENS 16 /* the daemon takes no more */
+
 struct generation {
     struct npugraph_generations *all;
     struct generation *next;
-    struct npugraph__followed *call;
+    struct npugraph__followed *call; /* NULL: it is being repeated, as its session moves */
     uint64_t tag;
     enum npugraph_finish finish;
     bool cancelled;
+    /* To repeat it. */
+    struct npugraph_sequence *seq;
+    struct npugraph_generate_params params; /* with the tokens that are left */
+    int32_t stop_tokens[STOP_TOKENS];
+    uint32_t from; /* position of the next token; 0: not known */
 };
 
 /* The thread that follows the generations of one link. */
@@ -39,6 +46,8 @@ struct followed_link {
 };
 
 struct npugraph_generations {
+    struct npugraph_client *client;
+    bool stopping;               /* by `lock` */
     struct followed_link *links; /* by `lock` */
     int fd;
     pthread_mutex_t lock;
@@ -128,6 +137,9 @@ static int take_generated(void *user, ProtobufCMessage *message, struct npugraph
         add_tokens(g, r, list);
     pthread_mutex_unlock(&g->all->lock);
     g->finish = (enum npugraph_finish)r->finish;
+    g->params.max_tokens -= (uint32_t)r->n_tokens;
+    if (r->n_tokens != 0)
+        g->from = r->position + 1;
     npugraph__free_message(message);
     if (ok)
         return 0;
@@ -145,9 +157,8 @@ static void forget_generation(struct generation *g)
     g->all->n_running--;
 }
 
-static void end_generation(void *user, int rc, const struct npugraph_error *err)
+static void finish_generation(struct generation *g, int rc, const struct npugraph_error *err)
 {
-    struct generation *g = user;
     struct npugraph_generations *all = g->all;
     struct npugraph_error *kept = rc != 0 ? malloc(sizeof(*kept)) : NULL;
     static const struct npugraph_error no_memory = {8, "NO_MEMORY", "out of memory"};
@@ -169,6 +180,21 @@ static void end_generation(void *user, int rc, const struct npugraph_error *err)
     }
     pthread_mutex_unlock(&all->lock);
     free(g);
+}
+
+static bool repeat_generation(struct generation *g, const struct npugraph_error *err);
+
+static void end_generation(void *user, int rc, const struct npugraph_error *err)
+{
+    struct generation *g = user;
+
+    if (rc != 0 && repeat_generation(g, err))
+        return;
+    if (rc != 0 && g->params.max_tokens == 0) { /* all tokens are here: only the end was missing */
+        g->finish = NPUGRAPH_FINISH_LENGTH;
+        rc = 0;
+    }
+    finish_generation(g, rc, err);
 }
 
 static const struct npugraph__follow_ops follow_ops = {take_generated, end_generation};
@@ -202,6 +228,46 @@ static int find_follower(struct npugraph_generations *all, const struct npugraph
     return 0;
 }
 
+/* Starts a generation on the link of its sequence. The lock is held. */
+static int start_kept(struct generation *g, struct npugraph_error *err)
+{
+    Npugraph__V1__GenerateRequest req;
+    Npugraph__V1__LogprobsRequest logprobs;
+    struct npugraph__follower *follower;
+    int rc = find_follower(g->all, npugraph__sequence_link(g->seq), &follower, err);
+
+    if (rc != 0)
+        return rc;
+    npugraph__put_generation(&req, &logprobs, g->seq, &g->params);
+    req.from = g->from;
+    return npugraph__follow(follower, "/npugraph.v1.Sequences/Generate", &req.base,
+                            &npugraph__v1__generate_response__descriptor, &follow_ops, g, &g->call, err);
+}
+
+/* Starts it again, unless nobody wants it any more. The lock is held. */
+static bool start_again(struct generation *g)
+{
+    return !g->cancelled && !g->all->stopping && g->params.max_tokens != 0 && start_kept(g, NULL) == 0;
+}
+
+/* Goes on with a generation whose session moves. True: it will end once more. */
+static bool repeat_generation(struct generation *g, const struct npugraph_error *err)
+{
+    struct npugraph__follow f = {.link = npugraph__sequence_link(g->seq), .why = *err};
+    bool again;
+
+    pthread_mutex_lock(&g->all->lock);
+    g->call = NULL; /* it ends with this callback */
+    again = !g->cancelled && !g->all->stopping;
+    pthread_mutex_unlock(&g->all->lock);
+    if (!again || !npugraph__sequence_follow(g->seq, &f, g->from != 0))
+        return false;
+    pthread_mutex_lock(&g->all->lock);
+    again = start_again(g);
+    pthread_mutex_unlock(&g->all->lock);
+    return again;
+}
+
 int npugraph_generations_create(struct npugraph_client *client, struct npugraph_generations **all_p, int *fd_p,
                                 struct npugraph_error *err)
 {
@@ -212,6 +278,7 @@ int npugraph_generations_create(struct npugraph_client *client, struct npugraph_
 
     if (all == NULL)
         return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+    all->client = client;
     all->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (all->fd < 0) {
         free(all);
@@ -247,23 +314,34 @@ static struct generation *enter_generation(struct npugraph_generations *all, uin
     return g;
 }
 
+/* Keeps what is needed to repeat a generation. */
+static void keep_request(struct generation *g, struct npugraph_sequence *seq,
+                         const struct npugraph_generate_params *params)
+{
+    g->seq = seq;
+    g->params = *params;
+    if (params->n_stop_tokens != 0)
+        memcpy(g->stop_tokens, params->stop_tokens, params->n_stop_tokens * sizeof(g->stop_tokens[0]));
+    g->params.stop_tokens = g->stop_tokens;
+}
+
 int npugraph_generations_start(struct npugraph_generations *all, uint64_t tag, const struct npugraph_sequence *seq,
                                const struct npugraph_generate_params *params, struct npugraph_error *err)
 {
-    Npugraph__V1__GenerateRequest req;
-    Npugraph__V1__LogprobsRequest logprobs;
-    struct npugraph__follower *follower;
-    struct generation *g = NULL;
-    int rc;
+    struct generation *g;
+    int rc = 0;
 
-    npugraph__put_generation(&req, &logprobs, seq, params);
     pthread_mutex_lock(&all->lock); /* its messages, its end and who cancels it wait until g->call is known */
-    rc = find_follower(all, npugraph__sequence_link(seq), &follower, err);
-    if (rc == 0 && (g = enter_generation(all, tag)) == NULL)
+    g = enter_generation(all, tag);
+    if (g == NULL)
         rc = npugraph__error(err, 8, "NO_MEMORY", "out of memory");
-    if (rc == 0)
-        rc = npugraph__follow(follower, "/npugraph.v1.Sequences/Generate", &req.base,
-                              &npugraph__v1__generate_response__descriptor, &follow_ops, g, &g->call, err);
+    if (rc == 0 && params->n_stop_tokens > STOP_TOKENS)
+        rc = npugraph__error(err, 3, "INVALID_ARGUMENT", "%zu stop tokens; a generation takes at most %d",
+                             (size_t)params->n_stop_tokens, STOP_TOKENS);
+    if (rc == 0) {
+        keep_request(g, (struct npugraph_sequence *)(uintptr_t)seq, params);
+        rc = start_kept(g, err);
+    }
     if (rc != 0 && g != NULL) {
         forget_generation(g);
         free(g);
@@ -281,7 +359,8 @@ void npugraph_generations_cancel(struct npugraph_generations *all, uint64_t tag)
         g = g->next;
     if (g != NULL) {
         g->cancelled = true;
-        npugraph__followed_cancel(g->call); /* it is there: its end takes this lock first */
+        if (g->call != NULL)
+            npugraph__followed_cancel(g->call); /* it is there: its end takes this lock first */
     }
     pthread_mutex_unlock(&all->lock);
 }
@@ -306,6 +385,9 @@ void npugraph_generations_destroy(struct npugraph_generations *all)
 {
     if (all == NULL)
         return;
+    pthread_mutex_lock(&all->lock);
+    all->stopping = true;
+    pthread_mutex_unlock(&all->lock);
     while (all->links != NULL) {
         struct followed_link *f = all->links;
 

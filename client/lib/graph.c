@@ -375,6 +375,7 @@ int npugraph_replay(struct npugraph_client *client, const struct npugraph_replay
 
 struct npugraph_replay_stream {
     struct npugraph_client *client;
+    struct npugraph__link *link;
     struct npugraph__lane *lane; /* NULL: there is none, or what it was asked does not fit */
     struct npugraph__stream *st; /* NULL: not needed yet */
 };
@@ -388,9 +389,10 @@ int npugraph_replay_stream_open(struct npugraph_client *client, struct npugraph_
     if (s == NULL)
         return out_of_memory(err);
     s->client = client;
-    s->lane = npugraph__client_lane(client);
+    s->link = npugraph__client_home(client);
+    s->lane = npugraph__link_lane(s->link);
     if (s->lane == NULL)
-        rc = npugraph__stream_open(client, "/npugraph.v1.Graphs/ReplayStream", &s->st, err);
+        rc = npugraph__channel_call(s->link->channel, "/npugraph.v1.Graphs/ReplayStream", &s->st, err);
     if (rc != 0) {
         free(s);
         return rc;
@@ -411,8 +413,29 @@ static int exchange_replay(struct npugraph_replay_stream *s, const ProtobufCMess
         return rc;
     npugraph__lane_give(s->lane);
     s->lane = NULL;
-    rc = s->st == NULL ? npugraph__stream_open(s->client, "/npugraph.v1.Graphs/ReplayStream", &s->st, err) : 0;
+    rc = s->st == NULL ? npugraph__channel_call(s->link->channel, "/npugraph.v1.Graphs/ReplayStream", &s->st, err) : 0;
     return rc != 0 ? rc : npugraph__stream_exchange(s->st, message, type, reply_p, err);
+}
+
+/* Sends; and again on another link, if the session moves. */
+static int exchange_and_follow(struct npugraph_replay_stream *s, const ProtobufCMessage *message,
+                               ProtobufCMessage **reply_p, struct npugraph_error *err)
+{
+    struct npugraph__follow f = {.link = s->link};
+    struct npugraph__link *link;
+    int rc;
+
+    while ((rc = exchange_replay(s, message, reply_p, &f.why)) != 0 &&
+           (link = npugraph__client_follow(s->client, s->link, &f, false)) != NULL) {
+        npugraph__lane_give(s->lane);
+        npugraph__stream_close(s->st);
+        s->link = link;
+        s->st = NULL;
+        s->lane = npugraph__link_lane(link);
+    }
+    if (rc != 0 && err != NULL)
+        *err = f.why;
+    return rc;
 }
 
 int npugraph_replay_stream_run(struct npugraph_replay_stream *stream, const struct npugraph_replay *replay,
@@ -427,7 +450,7 @@ int npugraph_replay_stream_run(struct npugraph_replay_stream *stream, const stru
     if (rc != 0)
         return rc;
     m.req.trace_parent = npugraph__trace_field();
-    rc = exchange_replay(stream, &m.req.base, &reply, err);
+    rc = exchange_and_follow(stream, &m.req.base, &reply, err);
     replay_message_fini(&m);
     if (rc != 0)
         return rc;

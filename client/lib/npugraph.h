@@ -59,10 +59,15 @@ struct npugraph_connect_params {
 };
 
 /*
- * If another daemon takes over the address (npugraphd --replace), sequences, embeddings and lists of models go to it by
- * themselves, over a connection and a session of their own. Sequences that are open stay where they are. So do calls
- * with ids of buffers and graphs, and a client with a model that goes with its session: the daemon that was replaced
- * serves them until its drain-grace is over.
+ * If another daemon takes over the address (npugraphd --replace), the session moves to it, with its sequences, buffers
+ * and graphs, whose ids stay valid. Calls wait meanwhile, and go on there. A generation or a step that was interrupted
+ * is not done twice.
+ *
+ * A session with a shared buffer, a group, or a model that goes with it does not move; nor does one that is too large
+ * or has long calls under way. Then sequences, embeddings and lists of models go to the new daemon by themselves, over
+ * a connection and a session of their own. Sequences that are open stay where they are. So do calls with ids of buffers
+ * and graphs, and a client with a model that goes with its session: the daemon that was replaced serves them until its
+ * drain-grace is over.
  */
 NPUGRAPH_API void npugraph_connect_params_init(struct npugraph_connect_params *params);
 NPUGRAPH_API int npugraph_connect(const struct npugraph_connect_params *params, struct npugraph_client **client_p,

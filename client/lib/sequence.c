@@ -17,6 +17,8 @@ struct npugraph_sequence {
     struct npugraph_client *client;
     struct npugraph__link *link; /* entered */
     uint64_t id;
+    uint32_t position;                  /* tokens that it has, as the last answer said; 0: not known */
+    bool told;                          /* a generation has delivered the token that was chosen behind them */
     struct npugraph__lane *lane;        /* taken by the first step; NULL: none */
     struct npugraph__stream *steps;     /* opened by the first step */
     ProtobufCMessage *last;             /* holds the logits of the last step */
@@ -92,6 +94,33 @@ static void keep_last(struct npugraph_sequence *seq, ProtobufCMessage *message)
     seq->last = message;
 }
 
+/* Enters another link in place of *link_p. */
+static void change_link(struct npugraph_client *client, struct npugraph__link **link_p, struct npugraph__link *to)
+{
+    if (*link_p == to)
+        return;
+    npugraph__client_keep(client, to);
+    npugraph__client_leave(client, *link_p);
+    *link_p = to;
+}
+
+/* Calls a method on the entered link, and follows the session if it moves. */
+static int call_and_follow(struct npugraph_client *client, struct npugraph__link **link_p, const char *method,
+                           const ProtobufCMessage *req, const ProtobufCMessageDescriptor *type,
+                           ProtobufCMessage **reply_p, struct npugraph_error *err)
+{
+    struct npugraph__follow f = {.link = *link_p};
+    struct npugraph__link *link;
+    int rc;
+
+    while ((rc = npugraph__channel_unary((*link_p)->channel, method, req, type, reply_p, &f.why)) != 0 &&
+           (link = npugraph__client_follow(client, *link_p, &f, false)) != NULL)
+        change_link(client, link_p, link);
+    if (rc != 0 && err != NULL)
+        *err = f.why;
+    return rc;
+}
+
 /* Calls Open or Fork, whose answers have the same form. Takes the entered link, and leaves it if this fails. */
 static int begin_sequence(struct npugraph_client *client, struct npugraph__link *link, const char *method,
                           const ProtobufCMessage *req, struct npugraph_sequence **seq_p, struct npugraph_step *first_p,
@@ -101,9 +130,9 @@ static int begin_sequence(struct npugraph_client *client, struct npugraph__link 
     const Npugraph__V1__OpenResponse *r;
     int rc;
 
-    rc = seq == NULL ? npugraph__error(err, 8, "NO_MEMORY", "out of memory")
-                     : npugraph__channel_unary(link->channel, method, req, &npugraph__v1__open_response__descriptor,
-                                               &seq->last, err);
+    rc = seq == NULL
+             ? npugraph__error(err, 8, "NO_MEMORY", "out of memory")
+             : call_and_follow(client, &link, method, req, &npugraph__v1__open_response__descriptor, &seq->last, err);
     if (rc != 0) {
         npugraph__client_leave(client, link);
         free(seq);
@@ -113,6 +142,7 @@ static int begin_sequence(struct npugraph_client *client, struct npugraph__link 
     r = (const Npugraph__V1__OpenResponse *)seq->last;
     seq->client = client;
     seq->id = r->sequence;
+    seq->position = r->position;
     *seq_p = seq;
     if (first_p != NULL) {
         memset(first_p, 0, sizeof(*first_p));
@@ -259,6 +289,43 @@ static int exchange(struct npugraph_sequence *seq, const Npugraph__V1__StepReque
     return 0;
 }
 
+/* Goes on with the sequence on another link. */
+static void move_sequence(struct npugraph_sequence *seq, struct npugraph__link *to)
+{
+    if (to == seq->link)
+        return;
+    npugraph__lane_give(seq->lane);
+    npugraph__stream_close(seq->steps);
+    seq->lane = NULL;
+    seq->steps = NULL;
+    change_link(seq->client, &seq->link, to);
+}
+
+bool npugraph__sequence_follow(struct npugraph_sequence *seq, struct npugraph__follow *f, bool again)
+{
+    struct npugraph__link *link = npugraph__client_follow(seq->client, seq->link, f, again);
+
+    if (link == NULL)
+        return false;
+    move_sequence(seq, link);
+    return true;
+}
+
+/* Sends a step; and again on another link, if the session moves. The position keeps it from being done twice. */
+static int exchange_and_move(struct npugraph_sequence *seq, const Npugraph__V1__StepRequest *req,
+                             struct npugraph_error *err)
+{
+    struct npugraph__follow f = {.link = seq->link};
+    int rc;
+
+    do {
+        rc = exchange(seq, req, &f.why);
+    } while (rc != 0 && npugraph__sequence_follow(seq, &f, req->position != 0));
+    if (rc != 0 && err != NULL)
+        *err = f.why;
+    return rc;
+}
+
 int npugraph_sequence_step(struct npugraph_sequence *seq, const struct npugraph_step_params *params,
                            struct npugraph_step *step_p, struct npugraph_error *err)
 {
@@ -286,12 +353,16 @@ int npugraph_sequence_step(struct npugraph_sequence *seq, const struct npugraph_
     req.timing = params->timing;
     req.allowed = put_mask(params->allowed, params->allowed_bytes);
     req.trace_parent = npugraph__trace_field();
-    rc = exchange(seq, &req, err);
+    req.position = seq->position;
+    seq->position = 0;
+    rc = exchange_and_move(seq, &req, err);
     if (rc != 0)
         return rc;
     r = (const Npugraph__V1__StepResponse *)seq->last;
     if (r->error != NULL)
         return npugraph__error(err, r->error->code, r->error->reason, "%s", r->error->message);
+    seq->position = r->position;
+    seq->told = false;
     *step_p = (struct npugraph_step){.token = r->token,
                                      .position = r->position,
                                      .stop = r->stop,
@@ -320,10 +391,11 @@ struct listener {
     npugraph_token_fn fn;
     void *user;
     struct npugraph_timing *timing; /* may be NULL */
+    uint32_t told, from;            /* tokens so far; position of the next one, 0: not known */
 };
 
 /* Calls the listener for each token of an answer. *more_p becomes false if the listener wants no more. */
-static int tell_all(const struct listener *l, const Npugraph__V1__GenerateResponse *r, bool *more_p,
+static int tell_all(struct listener *l, const Npugraph__V1__GenerateResponse *r, bool *more_p,
                     struct npugraph_error *err)
 {
     const size_t without = r->n_tokens > r->n_logprobs ? r->n_tokens - r->n_logprobs : 0;
@@ -336,12 +408,15 @@ static int tell_all(const struct listener *l, const Npugraph__V1__GenerateRespon
         *l->timing = npugraph__timing(r->timing);
     for (size_t i = 0; *more_p && i < r->n_tokens; i++)
         *more_p = l->fn(l->user, r->tokens[i], i < without || list == NULL ? NULL : &list[i - without]);
+    l->told += (uint32_t)r->n_tokens;
+    if (r->n_tokens != 0)
+        l->from = r->position + 1;
     free(list);
     return 0;
 }
 
 /* Reads the stream to its end, or until the listener wants no more. */
-static int follow_generation(struct npugraph__stream *st, const struct listener *l, enum npugraph_finish *finish_p,
+static int follow_generation(struct npugraph__stream *st, struct listener *l, enum npugraph_finish *finish_p,
                              struct npugraph_error *err)
 {
     for (;;) {
@@ -380,6 +455,7 @@ void npugraph__put_generation(Npugraph__V1__GenerateRequest *req, Npugraph__V1__
                               const struct npugraph_sequence *seq, const struct npugraph_generate_params *params)
 {
     npugraph__v1__generate_request__init(req);
+    ((struct npugraph_sequence *)(uintptr_t)seq)->position = 0; /* until its end is known */
     req->sequence = seq->id;
     req->max_tokens = params->max_tokens;
     req->ignore_stop = params->ignore_stop;
@@ -390,28 +466,55 @@ void npugraph__put_generation(Npugraph__V1__GenerateRequest *req, Npugraph__V1__
     req->timing = params->timing != NULL;
 }
 
-static int generate_tokens(struct npugraph_sequence *seq, const struct npugraph_generate_params *params,
-                           const struct listener *l, enum npugraph_finish *finish_p, struct npugraph_error *err)
+static int generate_stream(struct npugraph_sequence *seq, const Npugraph__V1__GenerateRequest *req, struct listener *l,
+                           enum npugraph_finish *finish_p, struct npugraph_error *err)
 {
-    Npugraph__V1__GenerateRequest req;
-    Npugraph__V1__LogprobsRequest logprobs;
     struct npugraph__stream *st;
-    enum npugraph_finish finish = NPUGRAPH_FINISH_CANCELLED;
     int rc = npugraph__channel_call(seq->link->channel, "/npugraph.v1.Sequences/Generate", &st, err);
 
     if (rc != 0)
         return rc;
-    npugraph__put_generation(&req, &logprobs, seq, params);
-    if (params->timing != NULL)
-        memset(params->timing, 0, sizeof(*params->timing));
-    rc = npugraph__stream_send(st, &req.base, err);
+    rc = npugraph__stream_send(st, &req->base, err);
     if (rc == 0)
         rc = npugraph__stream_half_close(st, err);
     if (rc == 0)
-        rc = follow_generation(st, l, &finish, err);
+        rc = follow_generation(st, l, finish_p, err);
     npugraph__stream_close(st);
+    return rc;
+}
+
+/* Generates; and goes on, on another link, if the session moves. */
+static int generate_tokens(struct npugraph_sequence *seq, const struct npugraph_generate_params *params,
+                           struct listener *l, enum npugraph_finish *finish_p, struct npugraph_error *err)
+{
+    Npugraph__V1__GenerateRequest req;
+    Npugraph__V1__LogprobsRequest logprobs;
+    struct npugraph__follow f = {.link = seq->link};
+    enum npugraph_finish finish = NPUGRAPH_FINISH_CANCELLED;
+    int rc;
+
+    l->from = seq->position != 0 ? seq->position + seq->told : 0;
+    npugraph__put_generation(&req, &logprobs, seq, params);
+    if (params->timing != NULL)
+        memset(params->timing, 0, sizeof(*params->timing));
+    while ((rc = generate_stream(seq, &req, l, &finish, &f.why)) != 0 &&
+           npugraph__sequence_follow(seq, &f, l->from != 0)) {
+        req.from = l->from;
+        req.max_tokens = params->max_tokens - l->told;
+        if (req.max_tokens == 0) { /* only the end was missing */
+            finish = NPUGRAPH_FINISH_LENGTH;
+            rc = 0;
+            break;
+        }
+    }
+    if (rc == 0 && finish != NPUGRAPH_FINISH_CANCELLED && l->told != 0) {
+        seq->position = l->from - 1;
+        seq->told = true;
+    }
     if (rc == 0 && finish_p != NULL)
         *finish_p = finish;
+    if (rc != 0 && err != NULL)
+        *err = f.why;
     return rc;
 }
 
@@ -425,7 +528,8 @@ int npugraph_sequence_generate(struct npugraph_sequence *seq, const struct npugr
         npugraph_generate_params_init(&defaults);
         params = &defaults;
     }
-    return generate_tokens(seq, params, &(struct listener){fn, user, params->timing}, finish_p, err);
+    return generate_tokens(seq, params, &(struct listener){.fn = fn, .user = user, .timing = params->timing}, finish_p,
+                           err);
 }
 
 void npugraph_sequence_close(struct npugraph_sequence *seq)
@@ -441,8 +545,8 @@ void npugraph_sequence_close(struct npugraph_sequence *seq)
         npugraph__stream_close(seq->steps);
     }
     req.sequence = seq->id;
-    npugraph__channel_unary(seq->link->channel, "/npugraph.v1.Sequences/Close", &req.base,
-                            &npugraph__v1__close_response__descriptor, &reply, NULL);
+    call_and_follow(seq->client, &seq->link, "/npugraph.v1.Sequences/Close", &req.base,
+                    &npugraph__v1__close_response__descriptor, &reply, NULL);
     npugraph__client_leave(seq->client, seq->link);
     npugraph__free_message(reply);
     npugraph__free_message(seq->last);

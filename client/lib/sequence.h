@@ -11,6 +11,9 @@ void npugraph__put_generation(Npugraph__V1__GenerateRequest *req, Npugraph__V1__
                               const struct npugraph_sequence *seq, const struct npugraph_generate_params *params);
 struct npugraph__link;
 struct npugraph__link *npugraph__sequence_link(const struct npugraph_sequence *seq);
+struct npugraph__follow;
+/* Follows the session after a failed call (npugraph__client_follow). False: the failure is another one. */
+bool npugraph__sequence_follow(struct npugraph_sequence *seq, struct npugraph__follow *f, bool again);
 /* Copies log-probabilities into one allocation, which the caller frees. NULL: out of memory. */
 struct npugraph_logprobs *npugraph__take_logprobs(Npugraph__V1__Logprobs *const *from, size_t n);
 

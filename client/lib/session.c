@@ -25,18 +25,15 @@ static int take_opened(struct npugraph__session *s, struct npugraph__channel *ch
     return 0;
 }
 
-int npugraph__session_open(struct npugraph__session *s, struct npugraph__channel *channel, const char *client_name,
-                           uint32_t grace_ms, struct npugraph_error *err)
+static int exchange_open(struct npugraph__session *s, struct npugraph__channel *channel,
+                         Npugraph__V1__SessionOpen *open, struct npugraph_error *err)
 {
     Npugraph__V1__SessionRequest req = NPUGRAPH__V1__SESSION_REQUEST__INIT;
-    Npugraph__V1__SessionOpen open = NPUGRAPH__V1__SESSION_OPEN__INIT;
     ProtobufCMessage *reply = NULL;
     int rc;
 
-    open.client_name = (char *)(client_name != NULL ? client_name : "");
-    open.grace_ms = grace_ms;
     req.kind_case = NPUGRAPH__V1__SESSION_REQUEST__KIND_OPEN;
-    req.open = &open;
+    req.open = open;
     rc = npugraph__channel_call(channel, "/npugraph.v1.Sessions/Open", &s->stream, err);
     if (rc == 0)
         rc = npugraph__stream_exchange(s->stream, &req.base, &npugraph__v1__session_event__descriptor, &reply, err);
@@ -44,6 +41,36 @@ int npugraph__session_open(struct npugraph__session *s, struct npugraph__channel
         rc = take_opened(s, channel, (const Npugraph__V1__SessionEvent *)reply, err);
     npugraph__free_message(reply);
     return rc;
+}
+
+int npugraph__session_open(struct npugraph__session *s, struct npugraph__channel *channel, const char *client_name,
+                           uint32_t grace_ms, struct npugraph_error *err)
+{
+    Npugraph__V1__SessionOpen open = NPUGRAPH__V1__SESSION_OPEN__INIT;
+
+    open.client_name = (char *)(client_name != NULL ? client_name : "");
+    open.grace_ms = grace_ms;
+    open.moves = true; /* the calls of this library follow it: client.c */
+    return exchange_open(s, channel, &open, err);
+}
+
+int npugraph__session_resume(struct npugraph__session *s, struct npugraph__channel *channel,
+                             const struct npugraph__session *from, struct npugraph_error *err)
+{
+    Npugraph__V1__SessionOpen open = NPUGRAPH__V1__SESSION_OPEN__INIT;
+    Npugraph__V1__SessionResume resume = NPUGRAPH__V1__SESSION_RESUME__INIT;
+
+    resume.session = from->id;
+    resume.token.data = (uint8_t *)(uintptr_t)from->token;
+    resume.token.len = sizeof(from->token);
+    open.resume = &resume;
+    return exchange_open(s, channel, &open, err);
+}
+
+void npugraph__session_abandon(struct npugraph__session *s)
+{
+    npugraph__stream_close(s->stream);
+    s->stream = NULL;
 }
 
 void npugraph__session_close(struct npugraph__session *s)

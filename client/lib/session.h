@@ -19,6 +19,12 @@ struct npugraph__session {
  */
 int npugraph__session_open(struct npugraph__session *session, struct npugraph__channel *channel,
                            const char *client_name, uint32_t grace_ms, struct npugraph_error *err);
+/* Resumes a session that has moved to the daemon at the other end of the channel. The caller closes it even if this
+ * fails. */
+int npugraph__session_resume(struct npugraph__session *session, struct npugraph__channel *channel,
+                             const struct npugraph__session *from, struct npugraph_error *err);
+/* Gives up the stream of a session that was resumed on another connection. */
+void npugraph__session_abandon(struct npugraph__session *session);
 /* Ends the session, and waits for the daemon to free what it owns. */
 void npugraph__session_close(struct npugraph__session *session);
 

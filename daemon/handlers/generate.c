@@ -161,6 +161,7 @@ static void read_params(const Npugraph__V1__GenerateRequest *q, uint32_t room, s
     params->want_logprobs = q->logprobs != NULL;
     params->top = q->logprobs ? q->logprobs->top : 0;
     params->priority = ngd_priority_of(q->priority, NGD_PRIORITY_OWN);
+    params->from = q->from;
 }
 
 static ngd_status_t begin_generation(struct ngd_call *call, const void *msg, struct ngd_diag *diag)
@@ -234,5 +235,8 @@ static void release_generation(struct ngd_call *call)
     ngd_mutex_fini(&g->lock);
 }
 
-const struct ngd_rpc_ops ngd_rpc_sequences_generate = {
-    .request = start_generate_call, .sent = sent, .cancelled = cancel_generation, .release = release_generation};
+const struct ngd_rpc_ops ngd_rpc_sequences_generate = {.resumable = true,
+                                                       .request = start_generate_call,
+                                                       .sent = sent,
+                                                       .cancelled = cancel_generation,
+                                                       .release = release_generation};

@@ -217,6 +217,7 @@ static ngd_status_t make_item(struct ngd_oip_stream *s, const struct ngd_raw_mes
 /* Finds the session that has the stream's sequences. The first request to a language model opens one. */
 static ngd_status_t session_of_stream(struct ngd_oip_stream *s, struct ngd_session **session_p, struct ngd_diag *diag)
 {
+    const struct ngd_session_wish wish = {.client_name = SESSION_NAME};
     const struct ngd_session_client client = {
         .stream = &s->call->stream, .identity = s->call->identity, .bearer = s->call->bearer, .peer = s->call->peer};
     struct ngd_session *session = s->call->session;
@@ -228,7 +229,7 @@ static ngd_status_t session_of_stream(struct ngd_oip_stream *s, struct ngd_sessi
         ngd_mutex_unlock(&s->lock);
     }
     if (!session) {
-        status = ngd_session_open(s->call->daemon->sessions, &client, SESSION_NAME, 0, &session, diag);
+        status = ngd_session_open(s->call->daemon->sessions, &client, &wish, &session, diag);
         if (status != NGD_OK)
             return status;
         ngd_mutex_lock(&s->lock);

@@ -7,6 +7,7 @@
 #include "daemon/handlers/logprobs.h"
 #include "daemon/handlers/methods.h"
 #include "daemon/handlers/priority.h"
+#include "daemon/handlers/sampling.h"
 #include "daemon/handlers/sequence_trace.h"
 #include "daemon/handlers/timing.h"
 #include "daemon/identity.h"
@@ -16,6 +17,7 @@
 #include "daemon/session.h"
 #include "proto/npugraph.pb-c.h"
 #include "proto/word.h"
+#include "scheduler/model/seq_move.h"
 
 #include <math.h>
 
@@ -150,69 +152,6 @@ static void opened(void *user, struct ngd_seq *seq, const struct ngd_step_result
     reply_opened(call, &reply, r);
 }
 
-static ngd_status_t read_bias(struct ngd_call *call, const Npugraph__V1__Sampling *s, struct ngd_sampling *how)
-{
-    struct ngd_logit_bias *bias = ngd_arena_calloc(&call->life, s->n_logit_bias + 1, sizeof(*bias));
-
-    if (!bias)
-        return NGD_ERR_NO_MEMORY;
-    for (size_t i = 0; i < s->n_logit_bias; i++)
-        bias[i] = (struct ngd_logit_bias){s->logit_bias[i]->token, s->logit_bias[i]->bias};
-    how->bias = bias;
-    how->n_bias = (uint32_t)s->n_logit_bias;
-    return NGD_OK;
-}
-
-/* Puts the words one behind another. Their numbers are small: wire_bounds.def. */
-static ngd_status_t read_bad_words(struct ngd_call *call, const Npugraph__V1__Sampling *s, struct ngd_sampling *how)
-{
-    uint32_t *ends = ngd_arena_calloc(&call->life, s->n_bad_words + 1, sizeof(*ends)), n = 0;
-    int32_t *tokens;
-
-    for (size_t i = 0; i < s->n_bad_words; i++)
-        n += (uint32_t)s->bad_words[i]->n_tokens;
-    tokens = ngd_arena_calloc(&call->life, n + 1u, sizeof(*tokens));
-    if (!ends || !tokens)
-        return NGD_ERR_NO_MEMORY;
-    n = 0;
-    for (size_t i = 0; i < s->n_bad_words; i++) {
-        for (size_t k = 0; k < s->bad_words[i]->n_tokens; k++)
-            tokens[n++] = s->bad_words[i]->tokens[k];
-        ends[i] = n;
-    }
-    how->bad_tokens = tokens;
-    how->bad_ends = ends;
-    how->n_bad_words = (uint32_t)s->n_bad_words;
-    return NGD_OK;
-}
-
-/* Reads the parameters into the call's memory. NULL: greedy. The scheduler checks them. */
-static ngd_status_t read_sampling(struct ngd_call *call, const Npugraph__V1__Sampling *s, struct ngd_sampling *how)
-{
-    ngd_status_t status = NGD_OK;
-
-    *how = (struct ngd_sampling){0};
-    if (!s)
-        return NGD_OK;
-    *how = (struct ngd_sampling){
-        .temperature = s->temperature,
-        .top_k = s->top_k,
-        .top_p = s->top_p,
-        .seed = s->seed,
-        .min_p = s->min_p,
-        .typical_p = s->typical_p,
-        .repetition_penalty = s->repetition_penalty,
-        .presence_penalty = s->presence_penalty,
-        .frequency_penalty = s->frequency_penalty,
-        .min_tokens = s->min_tokens,
-    };
-    if (s->n_logit_bias)
-        status = read_bias(call, s, how);
-    if (s->n_bad_words && !status)
-        status = read_bad_words(call, s, how);
-    return status;
-}
-
 static ngd_status_t start_open(struct ngd_call *call, const Npugraph__V1__OpenRequest *q, struct ngd_diag *diag)
 {
     struct ngd_seq_params params = {
@@ -232,7 +171,7 @@ static ngd_status_t start_open(struct ngd_call *call, const Npugraph__V1__OpenRe
     };
     struct ngd_model *model;
     struct ngd_sequence_object *o;
-    ngd_status_t status = read_sampling(call, q->sampling, &params.sampling);
+    ngd_status_t status = ngd_sampling_of_message(&call->life, q->sampling, &params.sampling);
 
     if (!status)
         status = ngd_models_get(call->daemon->models, call->identity, q->model, &model, diag);
@@ -291,7 +230,7 @@ static ngd_status_t start_fork(struct ngd_call *call, const void *msg, struct ng
         return status;
     if (!o)
         call->state = o = ngd_sequence_create(); /* the call's reference, given up by release() */
-    status = o ? read_sampling(call, q->sampling, &params.sampling) : NGD_ERR_NO_MEMORY;
+    status = o ? ngd_sampling_of_message(&call->life, q->sampling, &params.sampling) : NGD_ERR_NO_MEMORY;
     ngd_trace_record_asked(call->trace);
     if (!status)
         status = ngd_seq_fork(parent->seq, &params, opened, call, &o->seq, diag);
@@ -384,6 +323,9 @@ static ngd_status_t start_step(struct ngd_call *call, struct ngd_seq *seq, const
                                ngd_step_fn done, struct ngd_diag *diag)
 {
     struct ngd_step_params params;
+    struct ngd_step_result before = {0};
+    ngd_status_t status = NGD_OK;
+    bool again = false; /* the client has lost the answer to this step */
 
     if (q->forced && q->forced->token < 0)
         return ngd_diag_set(diag, NGD_ERR_TOKEN_RANGE, "the forced token is %d; tokens are 0 or more",
@@ -402,7 +344,11 @@ static ngd_status_t start_step(struct ngd_call *call, struct ngd_seq *seq, const
     params.top = q->logprobs ? q->logprobs->top : 0;
     params.priority = ngd_priority_of(q->priority, NGD_PRIORITY_OWN);
     ngd_trace_record_asked(call->trace);
-    return ngd_seq_step(seq, &params, done, call, diag);
+    if (q->position)
+        status = ngd_seq_look_back(seq, &params, q->position, &before, &again, diag);
+    if (status == NGD_OK && again)
+        done(call, seq, &before);
+    return status != NGD_OK || again ? status : ngd_seq_step(seq, &params, done, call, diag);
 }
 
 static ngd_status_t begin_step(struct ngd_call *call, const void *msg, struct ngd_diag *diag)

@@ -59,6 +59,8 @@ static void open_session(struct ngd_call *call, const Npugraph__V1__SessionOpen 
 {
     const struct ngd_session_client client = {
         .stream = &call->stream, .identity = call->identity, .bearer = call->bearer, .peer = call->peer};
+    const struct ngd_session_wish wish = {
+        .client_name = open->client_name, .grace_ms = open->grace_ms, .moves = open->moves};
     struct ngd_sessions *all = call->daemon->sessions;
     struct ngd_session *s = NULL;
     struct ngd_diag diag = {0};
@@ -76,7 +78,7 @@ static void open_session(struct ngd_call *call, const Npugraph__V1__SessionOpen 
     else if (ngd_daemon_state(call->daemon) != NGD_DAEMON_SERVING)
         status = ngd_diag_set(&diag, NGD_ERR_DRAINING, "the daemon is draining; use another one");
     else
-        status = ngd_session_open(all, &client, open->client_name, open->grace_ms, &s, &diag);
+        status = ngd_session_open(all, &client, &wish, &s, &diag);
     if (status != NGD_OK) {
         ngd_call_fail(call, status, &diag);
         return;

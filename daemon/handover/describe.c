@@ -4,7 +4,8 @@
 #include "base/mem.h"
 #include "base/strbuf.h"
 #include "daemon/daemon.h"
-#include "daemon/handover/packet.h"
+#include "daemon/handover/depart.h"
+#include "daemon/handover/describe_int.h"
 #include "daemon/load_origin.h"
 #include "daemon/models.h"
 #include "daemon/patterns.h"
@@ -19,27 +20,9 @@
 #include <unistd.h>
 
 typedef Npugraph__Handover__V1__Model handed_model;
-typedef Npugraph__Handover__V1__Graph handed_graph;
-typedef Npugraph__Handover__V1__Buffer handed_buffer;
 
 #define COPY_BYTES ((uint64_t)4 << 20) /* of one piece of an upload */
 #define SEALS      (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL)
-
-struct describing {
-    struct ngd_daemon *daemon;
-    struct ngd_arena arena;
-    int uploads; /* memfd; -1: none yet */
-    uint64_t upload_bytes;
-    struct ngd_diag *diag;
-};
-
-/* The model that is being described, and its buffers so far. */
-struct described {
-    handed_model m;
-    struct ngd_buffer **buffers;
-    uint32_t *table; /* open addressing by generation: number of a buffer plus 1; 0: free */
-    uint32_t room;   /* of the table, a power of two */
-};
 
 /* ---- buffers ------------------------------------------------------------------------------------------------ */
 
@@ -69,20 +52,36 @@ static const Npugraph__Handover__V1__Origin *origin_of(struct describing *w, con
     return is_unchanged(o) ? o : NULL;
 }
 
-static ngd_status_t write_all(int fd, const void *data, uint64_t n, struct ngd_diag *diag)
+static ngd_status_t check_upload_room(const struct describing *w, uint64_t n)
 {
+    if (!w->is_once || n <= NGD_DEPART_BYTES - w->upload_bytes)
+        return NGD_OK;
+    return ngd_diag_set(w->diag, NGD_ERR_RESOURCE_EXHAUSTED,
+                        "what moves at a time may have %" PRIu64 " bytes, and this would be more", NGD_DEPART_BYTES);
+}
+
+ngd_status_t ngd_describe_upload(struct describing *w, const void *data, uint64_t n)
+{
+    ngd_status_t status = check_upload_room(w, n);
+
+    if (status != NGD_OK)
+        return status;
+    if (w->uploads < 0)
+        w->uploads = memfd_create("npugraphd-uploads", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     for (uint64_t done = 0; done < n;) {
-        const ssize_t put = write(fd, (const uint8_t *)data + done, n - done);
+        const ssize_t put = pwrite(w->uploads, (const uint8_t *)data + done, n - done, (off_t)(w->upload_bytes + done));
 
         if (put < 0 && errno != EINTR)
-            return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for the weights that clients wrote: %s",
+            return ngd_diag_set(w->diag, NGD_ERR_NO_MEMORY, "no host memory for what clients wrote: %s",
                                 strerror(errno));
         done += put > 0 ? (uint64_t)put : 0;
     }
+    w->upload_bytes += n;
     return NGD_OK;
 }
 
-/* Copies the contents of a buffer to the uploads. The digest is one of the digests of its pieces. */
+/* Copies the contents of a buffer to the uploads. The digest, by which two descriptions are compared, is one of the
+ * digests of its pieces. */
 static ngd_status_t upload_buffer(struct describing *w, struct ngd_buffer *buffer, handed_buffer *b)
 {
     Npugraph__Handover__V1__Upload *u = ngd_arena_calloc(&w->arena, 1, sizeof(*u));
@@ -91,16 +90,20 @@ static ngd_status_t upload_buffer(struct describing *w, struct ngd_buffer *buffe
     } sum = {0};
     struct ngd_digest *digest = ngd_arena_calloc(&w->arena, 1, sizeof(*digest));
     void *piece = u && digest ? ngd_malloc(COPY_BYTES) : NULL;
-    ngd_status_t status = piece ? NGD_OK : NGD_ERR_NO_MEMORY;
+    ngd_status_t status = piece ? check_upload_room(w, b->bytes) : NGD_ERR_NO_MEMORY;
 
-    if (status == NGD_OK && w->uploads < 0)
-        w->uploads = memfd_create("npugraphd-uploads", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (status == NGD_OK) {
+        npugraph__handover__v1__upload__init(u);
+        u->offset = w->upload_bytes;
+    }
     for (uint64_t at = 0; status == NGD_OK && at < b->bytes; at += COPY_BYTES) {
         const uint64_t n = b->bytes - at < COPY_BYTES ? b->bytes - at : COPY_BYTES;
 
         status = ngd_buffer_read(buffer, at, piece, n, w->diag);
         if (status == NGD_OK)
-            status = write_all(w->uploads, piece, n, w->diag);
+            status = ngd_describe_upload(w, piece, n);
+        if (w->is_once)
+            continue;
         ngd_digest_of(piece, n, &sum.piece);
         ngd_digest_of(&sum, sizeof(sum), digest);
         sum.so_far = *digest;
@@ -108,16 +111,13 @@ static ngd_status_t upload_buffer(struct describing *w, struct ngd_buffer *buffe
     ngd_free(piece);
     if (status != NGD_OK)
         return status;
-    npugraph__handover__v1__upload__init(u);
-    u->offset = w->upload_bytes;
     u->digest = (ProtobufCBinaryData){.data = (uint8_t *)digest, .len = sizeof(*digest)};
-    w->upload_bytes += b->bytes;
     b->upload = u;
     b->contents_case = NPUGRAPH__HANDOVER__V1__BUFFER__CONTENTS_UPLOAD;
     return NGD_OK;
 }
 
-static ngd_status_t describe_buffer(struct describing *w, struct ngd_buffer *buffer, bool is_state, handed_buffer **b_p)
+static ngd_status_t fill_in_buffer(struct describing *w, struct ngd_buffer *buffer, bool empty, handed_buffer **b_p)
 {
     handed_buffer *b = ngd_arena_calloc(&w->arena, 1, sizeof(*b));
     const Npugraph__Handover__V1__Origin *origin;
@@ -130,7 +130,7 @@ static ngd_status_t describe_buffer(struct describing *w, struct ngd_buffer *buf
     b->kind = (uint32_t)ngd_buffer_kind(buffer);
     b->bytes = ngd_buffer_bytes(buffer);
     *b_p = b;
-    if (is_state)
+    if (empty)
         return NGD_OK;
     origin = origin_of(w, buffer);
     if (!origin)
@@ -140,24 +140,34 @@ static ngd_status_t describe_buffer(struct describing *w, struct ngd_buffer *buf
     return NGD_OK;
 }
 
-/* Returns the number of the buffer in the model plus 1, and describes it when it is the first time. */
-static ngd_status_t number_buffer(struct describing *w, struct described *m, struct ngd_buffer *buffer, bool is_state,
-                                  uint32_t *number_p)
+bool ngd_described_init(struct describing *w, struct described *all, uint32_t n)
+{
+    *all = (struct described){.room = 16};
+    while (all->room < 2 * n)
+        all->room *= 2;
+    all->list = ngd_arena_calloc(&w->arena, n + 1u, sizeof(*all->list));
+    all->buffers = ngd_arena_calloc(&w->arena, n + 1u, sizeof(*all->buffers));
+    all->table = ngd_arena_calloc(&w->arena, all->room, sizeof(*all->table));
+    return all->list && all->buffers && all->table;
+}
+
+ngd_status_t ngd_describe_buffer(struct describing *w, struct described *all, struct ngd_buffer *buffer, bool empty,
+                                 uint32_t *number_p)
 {
     const uint64_t generation = ngd_buffer_generation(buffer);
-    uint32_t at = (uint32_t)ngd_hash64(&generation, sizeof(generation), 0) & (m->room - 1);
+    uint32_t at = (uint32_t)ngd_hash64(&generation, sizeof(generation), 0) & (all->room - 1);
     ngd_status_t status;
 
-    for (; m->table[at]; at = (at + 1) & (m->room - 1))
-        if (ngd_buffer_same(m->buffers[m->table[at] - 1], buffer)) {
-            *number_p = m->table[at];
+    for (; all->table[at]; at = (at + 1) & (all->room - 1))
+        if (ngd_buffer_same(all->buffers[all->table[at] - 1], buffer)) {
+            *number_p = all->table[at];
             return NGD_OK;
         }
-    status = describe_buffer(w, buffer, is_state, &m->m.buffers[m->m.n_buffers]);
+    status = fill_in_buffer(w, buffer, empty, &all->list[all->n]);
     if (status != NGD_OK)
         return status;
-    m->buffers[m->m.n_buffers++] = buffer;
-    *number_p = m->table[at] = (uint32_t)m->m.n_buffers;
+    all->buffers[all->n++] = buffer;
+    *number_p = all->table[at] = (uint32_t)all->n;
     return NGD_OK;
 }
 
@@ -189,8 +199,8 @@ static ngd_status_t describe_options(struct describing *w, const struct ngd_grap
     return g->options ? NGD_OK : NGD_ERR_NO_MEMORY;
 }
 
-static ngd_status_t describe_bound(struct describing *w, struct described *m, const struct ngd_binding *binding,
-                                   handed_graph *g)
+static ngd_status_t describe_bound(struct describing *w, struct described *all, const struct ngd_binding *binding,
+                                   bool kv, handed_graph *g)
 {
     const struct ngd_graph *graph = ngd_program_graph(ngd_binding_program(binding));
     const uint32_t n = graph->n_params + graph->n_states;
@@ -203,14 +213,14 @@ static ngd_status_t describe_bound(struct describing *w, struct described *m, co
         struct ngd_buffer *buffer = ngd_binding_buffer(binding, i);
 
         if (buffer)
-            status = number_buffer(w, m, buffer, i >= graph->n_params, &g->bound[i]);
+            status = ngd_describe_buffer(w, all, buffer, kv && i >= graph->n_params, &g->bound[i]);
     }
     g->n_bound = n;
     return status;
 }
 
-static ngd_status_t describe_bound_graph(struct describing *w, struct described *m, const struct ngd_binding *binding,
-                                         handed_graph **g_p)
+ngd_status_t ngd_describe_graph(struct describing *w, struct described *all, const struct ngd_binding *binding, bool kv,
+                                handed_graph **g_p)
 {
     handed_graph *g = ngd_arena_calloc(&w->arena, 1, sizeof(*g));
     struct ngd_program *prog = ngd_binding_program(binding);
@@ -229,33 +239,24 @@ static ngd_status_t describe_bound_graph(struct describing *w, struct described 
     g->device = (char *)(uintptr_t)ngd_device_info(ngd_program_device(prog))->name;
     status = describe_options(w, ngd_program_options(prog), g);
     if (status == NGD_OK)
-        status = describe_bound(w, m, binding, g);
+        status = describe_bound(w, all, binding, kv, g);
     *g_p = g;
     return status;
 }
 
 /* ---- models ------------------------------------------------------------------------------------------------- */
 
-static uint32_t count_bound(const struct ngd_binding *binding)
+uint32_t ngd_count_bound(const struct ngd_binding *binding)
 {
     const struct ngd_graph *graph = binding ? ngd_program_graph(ngd_binding_program(binding)) : NULL;
 
     return graph ? graph->n_params + graph->n_states : 0;
 }
 
-static bool make_described_room(struct describing *w, struct described *m, uint32_t n)
-{
-    for (m->room = 16; m->room < 2 * n; m->room *= 2)
-        ;
-    m->m.buffers = ngd_arena_calloc(&w->arena, n + 1u, sizeof(*m->m.buffers));
-    m->buffers = ngd_arena_calloc(&w->arena, n + 1u, sizeof(*m->buffers));
-    m->table = ngd_arena_calloc(&w->arena, m->room, sizeof(*m->table));
-    return m->m.buffers && m->buffers && m->table;
-}
-
 static ngd_status_t describe_kept(struct describing *w, const struct ngd_model_kept *kept, handed_model **m_p)
 {
-    struct described *m = ngd_arena_calloc(&w->arena, 1, sizeof(*m));
+    handed_model *m = ngd_arena_calloc(&w->arena, 1, sizeof(*m));
+    struct described all;
     struct ngd_binding *prefill, *decode;
     struct ngd_model_stats stats;
     ngd_status_t status;
@@ -269,20 +270,22 @@ static ngd_status_t describe_kept(struct describing *w, const struct ngd_model_k
                             stats.name);
     if (!m)
         return NGD_ERR_NO_MEMORY;
-    npugraph__handover__v1__model__init(&m->m);
-    if (!make_described_room(w, m, count_bound(prefill) + count_bound(decode)))
+    npugraph__handover__v1__model__init(m);
+    if (!ngd_described_init(w, &all, ngd_count_bound(prefill) + ngd_count_bound(decode)))
         return NGD_ERR_NO_MEMORY;
-    m->m.request = (ProtobufCBinaryData){.data = kept->request, .len = kept->n_request};
-    m->m.owner = (char *)(uintptr_t)kept->owner;
-    m->m.audience = (uint32_t)kept->audience.kind;
-    m->m.names = kept->audience.names;
-    m->m.n_names = kept->audience.n;
-    status = describe_bound_graph(w, m, prefill, &m->m.prefill);
+    m->request = (ProtobufCBinaryData){.data = kept->request, .len = kept->n_request};
+    m->owner = (char *)(uintptr_t)kept->owner;
+    m->audience = (uint32_t)kept->audience.kind;
+    m->names = kept->audience.names;
+    m->n_names = kept->audience.n;
+    status = ngd_describe_graph(w, &all, prefill, true, &m->prefill);
     if (status == NGD_OK && decode)
-        status = describe_bound_graph(w, m, decode, &m->m.decode);
+        status = ngd_describe_graph(w, &all, decode, true, &m->decode);
     if (status != NGD_OK)
         ngd_diag_prefix(w->diag, "model \"%s\": ", stats.name);
-    *m_p = &m->m;
+    m->buffers = all.list;
+    m->n_buffers = all.n;
+    *m_p = m;
     return status;
 }
 
@@ -328,21 +331,19 @@ static ngd_status_t describe_all(struct describing *w, const struct ngd_model_ke
 
 /* ---- the whole ---------------------------------------------------------------------------------------------- */
 
-/* Packs it, and checks it as the next daemon will. */
-static ngd_status_t pack_description(struct describing *w, const Npugraph__Handover__V1__Description *all,
-                                     struct ngd_description *out)
+static ngd_status_t pack_message(struct describing *w, const ProtobufCMessage *message, struct ngd_description *out)
 {
-    const size_t n = npugraph__handover__v1__description__get_packed_size(all);
+    const size_t n = protobuf_c_message_get_packed_size(message);
     uint8_t *data = ngd_malloc(n + 1);
     ngd_status_t status = data ? NGD_OK : NGD_ERR_NO_MEMORY;
 
     if (status != NGD_OK)
         return status;
-    npugraph__handover__v1__description__pack(all, data);
+    protobuf_c_message_pack(message, data);
     data[n] = 0; /* so that it is never empty */
     ngd_digest_of(data, n + 1, &out->digest);
     out->bytes = n + 1;
-    status = ngd_wire_check(&npugraph__handover__v1__description__descriptor, data, n, NGD_WIRE_MAX_FIELDS, w->diag);
+    status = ngd_wire_check(message->descriptor, data, n, NGD_WIRE_MAX_FIELDS, w->diag);
     if (status == NGD_OK)
         status = ngd_packet_memfd("npugraphd-handover", data, n + 1, &out->fd, w->diag);
     ngd_free(data);
@@ -353,12 +354,19 @@ static ngd_status_t seal_uploads(struct describing *w, struct ngd_description *o
 {
     if (w->uploads < 0 || w->upload_bytes == 0)
         return NGD_OK;
-    if (fcntl(w->uploads, F_ADD_SEALS, SEALS) < 0)
-        return ngd_diag_set(w->diag, NGD_ERR_IO, "uploaded weights cannot be sealed: %s", strerror(errno));
+    if (ftruncate(w->uploads, (off_t)w->upload_bytes) < 0 || fcntl(w->uploads, F_ADD_SEALS, SEALS) < 0)
+        return ngd_diag_set(w->diag, NGD_ERR_IO, "what is handed over cannot be sealed: %s", strerror(errno));
     out->uploads_fd = w->uploads;
     out->upload_bytes = w->upload_bytes;
     w->uploads = -1;
     return NGD_OK;
+}
+
+ngd_status_t ngd_describe_pack(struct describing *w, const ProtobufCMessage *message, struct ngd_description *out)
+{
+    ngd_status_t status = pack_message(w, message, out);
+
+    return status == NGD_OK ? seal_uploads(w, out) : status;
 }
 
 ngd_status_t ngd_describe(struct ngd_daemon *d, struct ngd_description *out, struct ngd_diag *diag)
@@ -375,9 +383,7 @@ ngd_status_t ngd_describe(struct ngd_daemon *d, struct ngd_description *out, str
     ngd_arena_init(&w.arena, 64 << 10);
     status = describe_all(&w, kept, n, &all);
     if (status == NGD_OK)
-        status = pack_description(&w, &all, out);
-    if (status == NGD_OK)
-        status = seal_uploads(&w, out);
+        status = ngd_describe_pack(&w, &all.base, out);
     if (w.uploads >= 0)
         close(w.uploads);
     if (status != NGD_OK)

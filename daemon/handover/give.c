@@ -12,6 +12,7 @@
 #include "daemon/lockfile.h"
 #include "daemon/reactor.h"
 #include "daemon/sdnotify.h"
+#include "daemon/session_move.h"
 #include "daemon/sockets.h"
 #include "scheduler/run/sched.h"
 #include <errno.h>
@@ -28,6 +29,8 @@
 
 static void on_newcomer(void *arg);
 static bool begin_describing(struct ngd_handover *h);
+static bool begin_job(struct ngd_handover *h, void (*fn)(struct ngd_job *job));
+static void depart_job(struct ngd_job *job);
 
 /* ---- the next daemon ---------------------------------------------------------------------------------------- */
 
@@ -60,7 +63,9 @@ static void drop_next(struct ngd_handover *h)
     h->next_watch = h->timer = NULL;
     if (h->next >= 0)
         end_channel(h->next);
+    ngd_mutex_lock(&h->talk);
     h->next = -1;
+    ngd_mutex_unlock(&h->talk);
     h->phase = GIVE_NONE;
     h->wanted = false;
     ngd_description_close(&h->given);
@@ -79,9 +84,10 @@ static void call_off(struct ngd_handover *h, const char *text)
     ngd_warning("handover", "process %" PRIu32 " does not take over%s: %s", h->pid,
                 phase == GIVE_PASSED ? " any more" : "", text ? text : "it has ended");
     drop_next(h);
-    if (phase < GIVE_PASSING)
+    if (phase < GIVE_FREEZING)
         return;
     ngd_promises_unseal(&d->promises);
+    ngd_departure_undo(&h->leaving);
     if (phase == GIVE_PASSED && !ngd_drain_resume(d->drain)) {
         ngd_error("handover", "this daemon drains already, and does not come back: nobody serves new clients");
         return;
@@ -176,38 +182,64 @@ static ngd_status_t make_offer(struct ngd_handover *h, struct ngd_diag *diag)
 
 /* ---- passing ------------------------------------------------------------------------------------------------ */
 
-static ngd_status_t send_plain(struct ngd_handover *h, bool go, struct ngd_diag *diag)
+static ngd_status_t send_bye(struct ngd_handover *h, struct ngd_diag *diag)
 {
-    Npugraph__Handover__V1__Go m_go = NPUGRAPH__HANDOVER__V1__GO__INIT;
-    Npugraph__Handover__V1__Bye m_bye = NPUGRAPH__HANDOVER__V1__BYE__INIT;
+    Npugraph__Handover__V1__Bye bye = NPUGRAPH__HANDOVER__V1__BYE__INIT;
     ngd_packet packet = NPUGRAPH__HANDOVER__V1__PACKET__INIT;
 
-    packet.kind_case = go ? NGD_PACKET(GO) : NGD_PACKET(BYE);
-    if (go)
-        packet.go = &m_go;
-    else
-        packet.bye = &m_bye;
+    packet.kind_case = NGD_PACKET(BYE);
+    packet.bye = &bye;
     return ngd_packet_send(h->next, &packet, NULL, diag);
 }
 
-/* Stops accepting: connections wait in the kernel until the next daemon takes them. */
-static ngd_status_t begin_passing(struct ngd_handover *h, struct ngd_diag *diag)
+/* Gives the next daemon the sessions that move. */
+static ngd_status_t send_go(struct ngd_handover *h, struct ngd_diag *diag)
 {
-    h->phase = GIVE_PASSING;
-    h->until = ngd_now() + ANSWER_WAIT;
+    const struct ngd_description *record = &h->leaving.record;
+    Npugraph__Handover__V1__Go go = NPUGRAPH__HANDOVER__V1__GO__INIT;
+    ngd_packet packet = NPUGRAPH__HANDOVER__V1__PACKET__INIT;
+    struct ngd_packet_fds fds = {.n = 0};
+
+    if (h->leaving.n) {
+        fds.fds[fds.n++] = record->fd;
+        go.departure_bytes = record->bytes;
+        go.upload_bytes = record->upload_bytes;
+    }
+    if (go.upload_bytes)
+        fds.fds[fds.n++] = record->uploads_fd;
+    packet.kind_case = NGD_PACKET(GO);
+    packet.go = &go;
+    return ngd_packet_send(h->next, &packet, &fds, diag);
+}
+
+/* Stops accepting: connections wait in the kernel until the next daemon takes them. Then the sessions that move are
+ * frozen and described, by a job. */
+static ngd_status_t begin_freezing(struct ngd_handover *h, struct ngd_diag *diag)
+{
+    h->phase = GIVE_FREEZING;
     (void)ngd_listeners_pause(h->daemon->listeners, true);
     (void)ngd_stats_http_pause(h->daemon, true);
     ngd_reactor_remove(h->watch); /* the next handover is the next daemon's */
     h->watch = NULL;
-    return send_plain(h, true, diag);
+    return begin_job(h, depart_job) ? NGD_OK : ngd_diag_set(diag, NGD_ERR_BUSY, "it is busy");
+}
+
+static ngd_status_t begin_passing(struct ngd_handover *h, struct ngd_diag *diag)
+{
+    h->leaving = h->fresh_leaving;
+    h->fresh_leaving = (struct ngd_departure){.record = {.fd = -1, .uploads_fd = -1}};
+    h->phase = GIVE_PASSING;
+    h->until = ngd_now() + ANSWER_WAIT;
+    return send_go(h, diag);
 }
 
 /* The point of no return for the next daemon: from here on it serves. */
-static ngd_status_t finish_passing(struct ngd_handover *h, struct ngd_diag *diag)
+static ngd_status_t finish_passing(struct ngd_handover *h, const Npugraph__Handover__V1__Serving *serving,
+                                   struct ngd_diag *diag)
 {
     const struct ngd_audit_event event = {.identity = "process", .method = "npugraphd --replace"};
     struct ngd_daemon *d = h->daemon;
-    ngd_status_t status = send_plain(h, false, diag);
+    ngd_status_t status = send_bye(h, diag);
 
     if (status != NGD_OK)
         return status;
@@ -216,6 +248,8 @@ static ngd_status_t finish_passing(struct ngd_handover *h, struct ngd_diag *diag
     ngd_metric_add(NGD_M_HANDOVERS_GIVEN, 1);
     ngd_audit_write(d->audit, &event);
     ngd_description_close(&h->given);
+    ngd_departure_commit(&h->leaving, serving->taken, serving->n_taken); /* before the sessions are told */
+    ngd_description_close(&h->leaving.record);
     if (ngd_drain_yield(d->drain) == NGD_ERR_NO_MEMORY)
         ngd_drain_begin(d->drain, 0, false);
     return NGD_OK;
@@ -241,7 +275,7 @@ static ngd_status_t use_description(struct ngd_handover *h, struct ngd_diag *dia
     if (same)
         ngd_description_close(&h->fresh);
     if (same)
-        return ngd_promises_seal(&h->daemon->promises, h->promises) ? begin_passing(h, diag) : describe_again(h, diag);
+        return ngd_promises_seal(&h->daemon->promises, h->promises) ? begin_freezing(h, diag) : describe_again(h, diag);
     ngd_description_close(&h->given);
     h->given = h->fresh;
     h->fresh.fd = h->fresh.uploads_fd = -1;
@@ -261,11 +295,21 @@ static void on_described(void *arg)
         return;
     if (!h->wanted) {
         ngd_description_close(&h->fresh);
+        ngd_departure_undo(&h->fresh_leaving);
         return;
     }
     h->wanted = false;
-    if (use_description(h, &diag) != NGD_OK)
+    if ((h->phase == GIVE_FREEZING ? begin_passing(h, &diag) : use_description(h, &diag)) != NGD_OK)
         call_off(h, diag.text[0] ? diag.text : "no host memory for the handover");
+}
+
+static void end_job(struct ngd_handover *h)
+{
+    ngd_mutex_lock(&h->lock);
+    h->running = false;
+    ngd_cond_broadcast(&h->over);
+    (void)ngd_reactor_post(h->daemon->reactor, on_described, h);
+    ngd_mutex_unlock(&h->lock);
 }
 
 static void describe_job(struct ngd_job *job)
@@ -277,15 +321,20 @@ static void describe_job(struct ngd_job *job)
     h->promises = ngd_promises_count(&h->daemon->promises);
     h->diag = (struct ngd_diag){0};
     h->status = ngd_describe(h->daemon, &h->fresh, &h->diag);
-    ngd_mutex_lock(&h->lock);
-    h->running = false;
-    ngd_cond_broadcast(&h->over);
-    (void)ngd_reactor_post(h->daemon->reactor, on_described, h);
-    ngd_mutex_unlock(&h->lock);
+    end_job(h);
 }
 
-/* False: the description for an earlier daemon, which has ended, is still being made. */
-static bool begin_describing(struct ngd_handover *h)
+static void depart_job(struct ngd_job *job)
+{
+    struct ngd_handover *h = ngd_container_of(job, struct ngd_handover, job);
+
+    ngd_depart(h->daemon, &h->fresh_leaving);
+    ngd_handover_take_time();
+    end_job(h);
+}
+
+/* False: what was begun for an earlier daemon, which has ended, is still being made. */
+static bool begin_job(struct ngd_handover *h, void (*fn)(struct ngd_job *job))
 {
     bool busy;
 
@@ -296,11 +345,20 @@ static bool begin_describing(struct ngd_handover *h)
     if (busy)
         return false;
     ngd_description_close(&h->fresh);
+    ngd_departure_undo(&h->fresh_leaving);
     h->wanted = true;
-    h->phase = GIVE_DESCRIBING;
-    h->job = (struct ngd_job){.fn = describe_job, .slow = true};
+    h->job = (struct ngd_job){.fn = fn, .slow = true};
     ngd_jobs_add(h->daemon->jobs, &h->job);
     return true;
+}
+
+static bool begin_describing(struct ngd_handover *h)
+{
+    const bool begun = begin_job(h, describe_job);
+
+    if (begun)
+        h->phase = GIVE_DESCRIBING;
+    return begun;
 }
 
 /* ---- packets ------------------------------------------------------------------------------------------------ */
@@ -329,7 +387,11 @@ static ngd_status_t take_packet(struct ngd_handover *h, const ngd_packet *packet
         memcmp(packet->ready->digest.data, &h->given.digest, sizeof(h->given.digest)) == 0)
         return describe_again(h, diag);
     if (h->phase == GIVE_PASSING && kind == NGD_PACKET(SERVING))
-        return finish_passing(h, diag);
+        return finish_passing(h, packet->serving, diag);
+    if (h->phase == GIVE_PASSED && kind == NGD_PACKET(ADOPTED)) {
+        ngd_session_adopted(h->daemon->sessions, packet->adopted->session);
+        return NGD_OK;
+    }
     if (h->phase == GIVE_PASSED && kind == NGD_PACKET(BYE)) { /* it ends in order, and nobody is to come back */
         drop_next(h);
         atomic_store(&h->daemon->next_pid, h->pid); /* this one still is replaced */
@@ -338,6 +400,21 @@ static ngd_status_t take_packet(struct ngd_handover *h, const ngd_packet *packet
     if (kind == NGD_PACKET(REFUSAL))
         return ngd_diag_set(diag, NGD_ERR_INTERNAL, "%.800s", packet->refusal->text);
     return ngd_diag_set(diag, NGD_ERR_MALFORMED_MESSAGE, "it sends a packet that is not expected here");
+}
+
+/* Takes what a daemon that has ended had said before. The kernel reports first that it has read less than all. */
+static void take_last_words(struct ngd_handover *h, struct ngd_arena *arena)
+{
+    const ngd_packet *packet;
+    struct ngd_packet_fds fds;
+
+    while (h->phase == GIVE_PASSED && ngd_packet_receive(h->next, 0, arena, &packet, &fds, NULL) == NGD_OK) {
+        ngd_packet_fds_close(&fds);
+        if (packet->kind_case != NGD_PACKET(ADOPTED))
+            return;
+        ngd_session_adopted(h->daemon->sessions, packet->adopted->session);
+        ngd_arena_reset(arena);
+    }
 }
 
 static void on_next(void *arg)
@@ -357,11 +434,28 @@ static void on_next(void *arg)
         if (status != NGD_OK)
             call_off(h, diag.text[0] ? diag.text : ngd_status_text(status));
     } else if (status == NGD_ERR_IO) {
+        take_last_words(h, &arena);
         call_off(h, NULL);
     } else if (status != NGD_ERR_UNAVAILABLE) {
         call_off(h, diag.text);
     }
     ngd_arena_fini(&arena);
+}
+
+void ngd_handover_tell_left(void *ctx, uint64_t session, bool broken)
+{
+    Npugraph__Handover__V1__Left left = NPUGRAPH__HANDOVER__V1__LEFT__INIT;
+    ngd_packet packet = NPUGRAPH__HANDOVER__V1__PACKET__INIT;
+    struct ngd_handover *h = ctx;
+
+    left.session = session;
+    left.broken = broken;
+    packet.kind_case = NGD_PACKET(LEFT);
+    packet.left = &left;
+    ngd_mutex_lock(&h->talk);
+    if (h->next >= 0)
+        (void)ngd_packet_send(h->next, &packet, NULL, NULL); /* without it, the session lasts longer there */
+    ngd_mutex_unlock(&h->talk);
 }
 
 /* ---- connections -------------------------------------------------------------------------------------------- */
@@ -401,7 +495,9 @@ static void on_newcomer(void *arg)
         end_channel(fd);
         return;
     }
+    ngd_mutex_lock(&h->talk);
     h->next = fd;
+    ngd_mutex_unlock(&h->talk);
     h->pid = 0;
     h->rounds = 0;
     h->phase = GIVE_HELLO;
@@ -451,6 +547,8 @@ void ngd_handover_stop_giving(struct ngd_handover *h)
         ngd_cond_wait(&h->over, &h->lock);
     ngd_mutex_unlock(&h->lock);
     ngd_description_close(&h->fresh);
+    ngd_departure_undo(&h->fresh_leaving);
+    ngd_departure_fini(&h->leaving);
     ngd_reactor_remove(h->watch);
     h->watch = NULL;
     if (h->fd >= 0) {

@@ -9,9 +9,9 @@
  * makes that ready, and only then do new connections go to it. Until that moment, every failure leaves the old one
  * serving. Behind it, the old one serves its sessions to their end; if the new one dies meanwhile, it serves all again.
  *
- *   old:  NONE --Hello--> DESCRIBING --> OFFERED --Ready, nothing changed--> PASSING --Serving--> PASSED --> it ends
- *          ^                  |             |                                   |                    |
- *          +------------------+-------------+---- the new one is gone ----------+--------------------+
+ *   old:  NONE --Hello--> DESCRIBING --> OFFERED --Ready, nothing changed--> FREEZING --> PASSING --Serving--> PASSED
+ * --> it ends ^                  |             |                                   |            |                    |
+ *          +------------------+-------------+---- the new one is gone ----------+------------+--------------------+
  *
  * Threads: the loop's, and a job's for the description. take, restore and enter run on the main thread before the loop,
  * and block.

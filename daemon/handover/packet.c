@@ -46,6 +46,7 @@ ngd_status_t ngd_packet_send(int fd, ngd_packet *packet, const struct ngd_packet
     struct cmsghdr *head;
     uint8_t *data;
     ssize_t sent;
+    int error;
 
     packet->protocol = NGD_HANDOVER_PROTOCOL;
     iov.iov_len = npugraph__handover__v1__packet__get_packed_size(packet);
@@ -67,8 +68,12 @@ ngd_status_t ngd_packet_send(int fd, ngd_packet *packet, const struct ngd_packet
         memcpy(CMSG_DATA(head), fds->fds, fds->n * sizeof(int));
     }
     sent = sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+    error = sent < 0 ? errno : 0;
     ngd_free(data);
-    return sent >= 0 ? NGD_OK : ngd_diag_set(diag, NGD_ERR_IO, "the other daemon cannot be told: %s", strerror(errno));
+    if (error == 0)
+        return NGD_OK;
+    return ngd_diag_set(diag, error == EAGAIN || error == ENOBUFS ? NGD_ERR_BUSY : NGD_ERR_IO,
+                        "the other daemon cannot be told: %s", strerror(error));
 }
 
 /* ---- receiving ------------------------------------------------------------------------------------------- */

@@ -29,7 +29,7 @@ void ngd_packet_fds_close(struct ngd_packet_fds *fds);
 /* True if the other side, as it connected or began to listen, was a process of this daemon's user or of root. */
 bool ngd_packet_peer_is_ours(int fd);
 
-/* Sends a packet; fds (NULL: none) stay the caller's. IO: the other side is gone, or does not read. */
+/* Sends a packet; fds (NULL: none) stay the caller's. IO: the other side is gone. BUSY: it does not read. */
 ngd_status_t ngd_packet_send(int fd, ngd_packet *packet, const struct ngd_packet_fds *fds, struct ngd_diag *diag);
 /*
  * Receives a packet into the arena, and descriptors, which are the caller's to close. UNAVAILABLE: none has come within

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "daemon/handover/restore.h"
 #include "base/file_id.h"
 #include "base/le.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "daemon/daemon.h"
 #include "daemon/handlers/models.h"
-#include "daemon/handover/packet.h"
+#include "daemon/handover/restore_int.h"
 #include "daemon/identity.h"
 #include "daemon/loader.h"
 #include "daemon/models.h"
@@ -25,32 +24,19 @@
 #include <unistd.h>
 
 typedef Npugraph__Handover__V1__Model handed_model;
-typedef Npugraph__Handover__V1__Graph handed_graph;
-typedef Npugraph__Handover__V1__Buffer handed_buffer;
 typedef Npugraph__Handover__V1__Origin handed_origin;
 
 #define MAX_TEXT (12u << 20) /* of a graph, as in Graphs.Register */
 
-struct restoring {
-    struct ngd_daemon *daemon;
-    struct ngd_arena arena; /* of the description */
-    const uint8_t *uploads; /* NULL: none */
-    uint64_t upload_bytes;
-    struct ngd_diag *diag;
-};
-
 /* A model on its way. */
-struct restored {
+struct restored_model {
+    struct restored r;
     const handed_model *m;
     const Npugraph__V1__RegisterModelRequest *q;
-    struct ngd_arena arena;
-    struct ngd_identity *owner;     /* a reference */
-    struct ngd_share *share;        /* a reference */
-    struct ngd_buffer **buffers;    /* references; as in m->buffers */
     struct ngd_model_graphs graphs; /* references */
 };
 
-static ngd_status_t malformed_description(struct restoring *w, const char *what)
+ngd_status_t ngd_restore_malformed(struct restoring *w, const char *what)
 {
     return ngd_diag_set(w->diag, NGD_ERR_MALFORMED_MESSAGE, "the description of the other daemon has %s", what);
 }
@@ -132,7 +118,7 @@ static ngd_status_t take_loaded(struct restoring *w, struct restored *r, const s
                                 const struct wanted *list, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        const handed_buffer *b = r->m->buffers[list[i].number];
+        const handed_buffer *b = r->list[list[i].number];
         struct ngd_buffer *found = NULL;
 
         for (size_t t = 0; t < load->n_tensors && !found; t++) {
@@ -165,7 +151,7 @@ static ngd_status_t load_pass(struct restoring *w, struct restored *r, const str
     ngd_status_t status = names && slices ? NGD_OK : NGD_ERR_NO_MEMORY;
 
     if (status == NGD_OK)
-        status = ngd_sched_find_device(w->daemon->sched, r->m->buffers[list[0].number]->device, &load.dev, w->diag);
+        status = ngd_sched_find_device(w->daemon->sched, r->list[list[0].number]->device, &load.dev, w->diag);
     for (size_t i = 0; i < n && status == NGD_OK; i++) {
         names[i] = list[i].o->tensor;
         status = read_slice_of(r, list[i].o, &load, slices);
@@ -183,21 +169,21 @@ static ngd_status_t load_pass(struct restoring *w, struct restored *r, const str
 static ngd_status_t check_origin(struct restoring *w, const handed_origin *o)
 {
     if (o->file.len != sizeof(struct ngd_file_id) || o->order.len % 4 != 0)
-        return malformed_description(w, "a tensor without a file");
+        return ngd_restore_malformed(w, "a tensor without a file");
     if (o->change > INT32_MAX || (o->change && !ngd_change_find((int)o->change)))
-        return malformed_description(w, "a tensor with a change that this version does not know");
+        return ngd_restore_malformed(w, "a tensor with a change that this version does not know");
     return NGD_OK;
 }
 
 /* Sorts the buffers of files into loads, and runs them. */
 static ngd_status_t load_handed_weights(struct restoring *w, struct restored *r)
 {
-    struct wanted *list = ngd_arena_calloc(&r->arena, r->m->n_buffers + 1, sizeof(*list));
+    struct wanted *list = ngd_arena_calloc(&r->arena, r->n + 1, sizeof(*list));
     ngd_status_t status = list ? NGD_OK : NGD_ERR_NO_MEMORY;
     size_t n = 0;
 
-    for (uint32_t i = 0; i < r->m->n_buffers && status == NGD_OK; i++) {
-        const handed_buffer *b = r->m->buffers[i];
+    for (uint32_t i = 0; i < r->n && status == NGD_OK; i++) {
+        const handed_buffer *b = r->list[i];
 
         if (b->contents_case != NPUGRAPH__HANDOVER__V1__BUFFER__CONTENTS_ORIGIN)
             continue;
@@ -230,7 +216,7 @@ static ngd_status_t make_handed_buffer(struct restoring *w, struct restored *r, 
     ngd_status_t status = ngd_sched_find_device(w->daemon->sched, b->device, &dev, w->diag);
 
     if (status == NGD_OK && b->kind > NGD_BUFFER_KV)
-        status = malformed_description(w, "a buffer of an unknown kind");
+        status = ngd_restore_malformed(w, "a buffer of an unknown kind");
     if (status == NGD_OK)
         status =
             ngd_charge_begin(&charge, ngd_identity_payer(r->owner, NGD_QUOTA_BYTES), b->bytes ? b->bytes : 1, w->diag);
@@ -246,29 +232,35 @@ static ngd_status_t make_handed_buffer(struct restoring *w, struct restored *r, 
     return NGD_OK;
 }
 
-static ngd_status_t fill_buffer(struct restoring *w, const handed_buffer *b, struct ngd_buffer *buffer)
+const uint8_t *ngd_restore_upload(const struct restoring *w, const Npugraph__Handover__V1__Upload *u, uint64_t bytes)
 {
-    if (b->contents_case != NPUGRAPH__HANDOVER__V1__BUFFER__CONTENTS_UPLOAD)
-        return NGD_OK;
-    if (b->upload->offset > w->upload_bytes || b->bytes > w->upload_bytes - b->upload->offset)
-        return malformed_description(w, "a buffer outside its uploads");
-    return b->bytes ? ngd_buffer_write(buffer, 0, w->uploads + b->upload->offset, b->bytes, w->diag) : NGD_OK;
+    return u->offset > w->upload_bytes || bytes > w->upload_bytes - u->offset ? NULL : w->uploads + u->offset;
 }
 
-static ngd_status_t make_handed_buffers(struct restoring *w, struct restored *r)
+static ngd_status_t fill_buffer(struct restoring *w, const handed_buffer *b, struct ngd_buffer *buffer)
+{
+    const bool has = b->contents_case == NPUGRAPH__HANDOVER__V1__BUFFER__CONTENTS_UPLOAD && b->bytes;
+    const uint8_t *data = has ? ngd_restore_upload(w, b->upload, b->bytes) : NULL;
+
+    if (has && !data)
+        return ngd_restore_malformed(w, "a buffer outside its uploads");
+    return has ? ngd_buffer_write(buffer, 0, data, b->bytes, w->diag) : NGD_OK;
+}
+
+ngd_status_t ngd_restore_buffers(struct restoring *w, struct restored *r)
 {
     ngd_status_t status = NGD_OK;
 
-    r->buffers = ngd_arena_calloc(&r->arena, r->m->n_buffers + 1, sizeof(*r->buffers));
+    r->buffers = ngd_arena_calloc(&r->arena, r->n + 1, sizeof(*r->buffers));
     if (!r->buffers)
         return NGD_ERR_NO_MEMORY;
     status = load_handed_weights(w, r);
-    for (size_t i = 0; i < r->m->n_buffers && status == NGD_OK; i++) {
+    for (size_t i = 0; i < r->n && status == NGD_OK; i++) {
         if (r->buffers[i])
             continue;
-        status = make_handed_buffer(w, r, r->m->buffers[i], &r->buffers[i]);
+        status = make_handed_buffer(w, r, r->list[i], &r->buffers[i]);
         if (status == NGD_OK)
-            status = fill_buffer(w, r->m->buffers[i], r->buffers[i]);
+            status = fill_buffer(w, r->list[i], r->buffers[i]);
     }
     return status;
 }
@@ -295,7 +287,7 @@ static ngd_status_t open_graph(struct restoring *w, struct restored *r, const ha
     struct ngd_graph *graph;
     struct ngd_device *dev;
     bool shared;
-    ngd_status_t status = strlen(g->text) > MAX_TEXT ? malformed_description(w, "a graph that is too long")
+    ngd_status_t status = strlen(g->text) > MAX_TEXT ? ngd_restore_malformed(w, "a graph that is too long")
                                                      : ngd_graph_parse(g->text, strlen(g->text), &graph, w->diag);
 
     if (status != NGD_OK)
@@ -313,8 +305,8 @@ static ngd_status_t open_graph(struct restoring *w, struct restored *r, const ha
     return status;
 }
 
-static ngd_status_t bind_handed(struct restoring *w, struct restored *r, const handed_graph *g,
-                                struct ngd_binding **binding_p)
+ngd_status_t ngd_restore_graph(struct restoring *w, struct restored *r, const handed_graph *g,
+                               struct ngd_binding **binding_p)
 {
     struct ngd_program *prog;
     struct ngd_buffer **bound = ngd_arena_calloc(&r->arena, g->n_bound + 1, sizeof(*bound));
@@ -323,10 +315,10 @@ static ngd_status_t bind_handed(struct restoring *w, struct restored *r, const h
     if (status != NGD_OK)
         return status;
     if (g->n_bound != (size_t)ngd_program_graph(prog)->n_params + ngd_program_graph(prog)->n_states)
-        status = malformed_description(w, "a graph with another number of buffers");
+        status = ngd_restore_malformed(w, "a graph with another number of buffers");
     for (size_t i = 0; i < g->n_bound && status == NGD_OK; i++) {
-        if (g->bound[i] > r->m->n_buffers)
-            status = malformed_description(w, "a graph with a buffer that there is not");
+        if (g->bound[i] > r->n)
+            status = ngd_restore_malformed(w, "a graph with a buffer that there is not");
         else
             bound[i] = g->bound[i] ? r->buffers[g->bound[i] - 1] : NULL;
     }
@@ -338,21 +330,21 @@ static ngd_status_t bind_handed(struct restoring *w, struct restored *r, const h
 
 /* ---- models -------------------------------------------------------------------------------------------------- */
 
-static ngd_status_t add_restored(struct restoring *w, struct restored *r, struct ngd_model *model)
+static ngd_status_t add_restored(struct restoring *w, struct restored_model *r, struct ngd_model *model)
 {
     const struct ngd_audience audience = {
         .kind = (ngd_audience_kind_t)r->m->audience, .names = r->m->names, .n = r->m->n_names};
     struct ngd_model_place place = {.name = r->q->name,
-                                    .owner = r->owner,
-                                    .share = r->share,
+                                    .owner = r->r.owner,
+                                    .share = r->r.share,
                                     .request = r->m->request.data,
                                     .n_request = r->m->request.len};
     ngd_status_t status = r->m->audience > NGD_AUDIENCE_PUBLIC
-                              ? malformed_description(w, "a model for an unknown audience")
+                              ? ngd_restore_malformed(w, "a model for an unknown audience")
                               : ngd_audience_copy(&audience, &place.audience);
 
     if (status == NGD_OK)
-        status = ngd_charge_begin(&place.charge, ngd_identity_payer(r->owner, NGD_QUOTA_MODELS), 1, w->diag);
+        status = ngd_charge_begin(&place.charge, ngd_identity_payer(r->r.owner, NGD_QUOTA_MODELS), 1, w->diag);
     if (status == NGD_OK)
         status = ngd_models_add(w->daemon->models, &place, model, w->diag);
     ngd_audience_fini(&place.audience); /* empty if it was moved away */
@@ -360,54 +352,52 @@ static ngd_status_t add_restored(struct restoring *w, struct restored *r, struct
     return status;
 }
 
-static ngd_status_t build_restored(struct restoring *w, struct restored *r)
+static ngd_status_t build_restored(struct restoring *w, struct restored_model *r)
 {
     struct ngd_model *model = NULL;
-    ngd_status_t status = make_handed_buffers(w, r);
+    ngd_status_t status = ngd_restore_buffers(w, &r->r);
 
     if (status == NGD_OK)
-        status = bind_handed(w, r, r->m->prefill, &r->graphs.prefill);
+        status = ngd_restore_graph(w, &r->r, r->m->prefill, &r->graphs.prefill);
     if (status == NGD_OK && r->m->decode)
-        status = bind_handed(w, r, r->m->decode, &r->graphs.decode);
+        status = ngd_restore_graph(w, &r->r, r->m->decode, &r->graphs.decode);
     if (status == NGD_OK)
-        status = ngd_model_build(w->daemon, r->owner, r->q, &r->graphs, &model, w->diag);
+        status = ngd_model_build(w->daemon, r->r.owner, r->q, &r->graphs, &model, w->diag);
     if (status == NGD_OK && (status = add_restored(w, r, model)) != NGD_OK)
         ngd_model_unref(model);
     return status;
 }
 
-static void release_restored(struct restored *r)
+void ngd_restored_fini(struct restored *r)
 {
-    for (size_t i = 0; r->buffers && i < r->m->n_buffers; i++)
+    for (size_t i = 0; r->buffers && i < r->n; i++)
         ngd_buffer_unref(r->buffers[i]);
-    ngd_binding_unref(r->graphs.prefill);
-    ngd_binding_unref(r->graphs.decode);
     ngd_share_unref(r->share);
     ngd_identity_unref(r->owner);
     ngd_arena_fini(&r->arena);
 }
 
-static ngd_status_t begin_restored(struct restoring *w, struct restored *r)
+static ngd_status_t begin_restored(struct restoring *w, struct restored_model *r)
 {
     const void *q;
     ngd_status_t status = ngd_wire_unpack(&npugraph__v1__register_model_request__descriptor, r->m->request.data,
-                                          r->m->request.len, &r->arena, &q, w->diag);
+                                          r->m->request.len, &r->r.arena, &q, w->diag);
 
     if (status != NGD_OK)
         return status;
     r->q = q;
     if (!r->m->prefill || !r->q->contract || !*r->m->owner || strlen(r->m->owner) >= NGD_IDENTITY_MAX)
-        return malformed_description(w, "a model without an owner, a graph or a contract");
-    r->owner = ngd_identity_get(w->daemon->identities, r->m->owner);
-    return r->owner ? ngd_shares_open(w->daemon, r->owner, &r->share) : NGD_ERR_NO_MEMORY;
+        return ngd_restore_malformed(w, "a model without an owner, a graph or a contract");
+    r->r.owner = ngd_identity_get(w->daemon->identities, r->m->owner);
+    return r->r.owner ? ngd_shares_open(w->daemon, r->r.owner, &r->r.share) : NGD_ERR_NO_MEMORY;
 }
 
 static ngd_status_t restore_model(struct restoring *w, const handed_model *m)
 {
-    struct restored r = {.m = m};
+    struct restored_model r = {.m = m, .r = {.list = m->buffers, .n = m->n_buffers}};
     ngd_status_t status;
 
-    ngd_arena_init(&r.arena, 16 << 10);
+    ngd_arena_init(&r.r.arena, 16 << 10);
     status = begin_restored(w, &r);
     if (status == NGD_OK) {
         status = build_restored(w, &r);
@@ -416,7 +406,9 @@ static ngd_status_t restore_model(struct restoring *w, const handed_model *m)
         else
             ngd_diag_prefix(w->diag, "model \"%.64s\": ", r.q->name);
     }
-    release_restored(&r);
+    ngd_binding_unref(r.graphs.prefill);
+    ngd_binding_unref(r.graphs.decode);
+    ngd_restored_fini(&r.r);
     return status;
 }
 
@@ -454,25 +446,39 @@ static ngd_status_t restore_all(struct restoring *w, const Npugraph__Handover__V
     return status;
 }
 
-ngd_status_t ngd_restore(struct ngd_daemon *d, const void *data, uint64_t bytes, int uploads_fd, uint64_t upload_bytes,
-                         struct ngd_diag *diag)
+ngd_status_t ngd_restoring_init(struct restoring *w, struct ngd_daemon *d, const ProtobufCMessageDescriptor *type,
+                                const struct ngd_handed *handed, const void **message_p, struct ngd_diag *diag)
 {
-    struct restoring w = {.daemon = d, .upload_bytes = upload_bytes, .diag = diag};
-    const void *uploads = NULL, *all;
+    const void *uploads = NULL;
     ngd_status_t status = NGD_OK;
 
-    if (uploads_fd >= 0)
-        status = ngd_packet_map(uploads_fd, upload_bytes, &uploads, diag);
+    *w = (struct restoring){.daemon = d, .diag = diag};
+    ngd_arena_init(&w->arena, 64 << 10);
+    if (handed->uploads_fd >= 0)
+        status = ngd_packet_map(handed->uploads_fd, handed->upload_bytes, &uploads, diag);
     if (status != NGD_OK)
         return status;
-    w.uploads = uploads;
-    ngd_arena_init(&w.arena, 64 << 10);
-    status = ngd_wire_unpack(&npugraph__handover__v1__description__descriptor, data, (size_t)bytes - 1, &w.arena, &all,
-                             diag);
+    w->uploads = uploads;
+    w->upload_bytes = uploads ? handed->upload_bytes : 0;
+    return ngd_wire_unpack(type, handed->data, (size_t)handed->bytes - 1, &w->arena, message_p, diag);
+}
+
+void ngd_restoring_fini(struct restoring *w)
+{
+    ngd_arena_fini(&w->arena);
+    if (w->uploads)
+        munmap((void *)(uintptr_t)w->uploads, (size_t)w->upload_bytes);
+}
+
+ngd_status_t ngd_restore(struct ngd_daemon *d, const struct ngd_handed *handed, struct ngd_diag *diag)
+{
+    struct restoring w;
+    const void *all;
+    ngd_status_t status =
+        ngd_restoring_init(&w, d, &npugraph__handover__v1__description__descriptor, handed, &all, diag);
+
     if (status == NGD_OK)
         status = restore_all(&w, all);
-    ngd_arena_fini(&w.arena);
-    if (uploads)
-        munmap((void *)(uintptr_t)uploads, (size_t)upload_bytes);
+    ngd_restoring_fini(&w);
     return status;
 }

@@ -12,9 +12,14 @@
 
 struct ngd_daemon;
 
-/* data: a Description behind which there is one more byte. uploads_fd: -1 if there are none. The diagnosis names the
- * model. After an error some models may be registered. */
-ngd_status_t ngd_restore(struct ngd_daemon *d, const void *data, uint64_t bytes, int uploads_fd, uint64_t upload_bytes,
-                         struct ngd_diag *diag);
+/* What the other daemon handed over, mapped. Borrowed. */
+struct ngd_handed {
+    const void *data; /* a message, and one more byte */
+    uint64_t bytes;
+    int uploads_fd; /* -1: none */
+    uint64_t upload_bytes;
+};
+/* Makes a Description. The diagnosis names the model. After an error some models may be registered. */
+ngd_status_t ngd_restore(struct ngd_daemon *d, const struct ngd_handed *handed, struct ngd_diag *diag);
 
 #endif

@@ -6,11 +6,13 @@
 #include "base/metrics.h"
 #include "daemon/control/listener.h"
 #include "daemon/daemon.h"
+#include "daemon/handover/arrive.h"
 #include "daemon/handover/handover_int.h"
 #include "daemon/handover/restore.h"
 #include "daemon/models.h"
 #include "daemon/patterns.h"
 #include "daemon/reactor.h"
+#include "daemon/session_move.h"
 #include "daemon/sockets.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -82,9 +84,11 @@ static void drop_old(struct ngd_handover *h)
 {
     ngd_reactor_remove(h->old_watch);
     h->old_watch = NULL;
+    ngd_mutex_lock(&h->talk);
     if (h->old >= 0)
         close(h->old);
     h->old = -1;
+    ngd_mutex_unlock(&h->talk);
 }
 
 void ngd_handover_take_time(void)
@@ -192,7 +196,10 @@ ngd_status_t ngd_handover_take(struct ngd_daemon *d, struct ngd_diag *diag)
     h->daemon = d;
     h->old = h->fd = h->next = -1;
     h->offer.fd = h->offer.uploads_fd = h->given.fd = h->given.uploads_fd = h->fresh.fd = h->fresh.uploads_fd = -1;
+    h->leaving.record.fd = h->leaving.record.uploads_fd = -1;
+    h->fresh_leaving.record.fd = h->fresh_leaving.record.uploads_fd = -1;
     ngd_mutex_init(&h->lock, NGD_RANK_DRAIN);
+    ngd_mutex_init(&h->talk, NGD_RANK_HANDOVER);
     ngd_cond_init(&h->over);
     status = ngd_handover_path(&d->options, h->path, diag);
     if (status != NGD_OK || !d->options.replace)
@@ -240,7 +247,12 @@ static void *run_restore(void *arg)
     const struct ngd_description *offer = &r->daemon->handover->offer;
 
     (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), RESTORE_NICE);
-    r->status = ngd_restore(r->daemon, r->data, offer->bytes, offer->uploads_fd, offer->upload_bytes, r->diag);
+    r->status = ngd_restore(r->daemon,
+                            &(struct ngd_handed){.data = r->data,
+                                                 .bytes = offer->bytes,
+                                                 .uploads_fd = offer->uploads_fd,
+                                                 .upload_bytes = offer->upload_bytes},
+                            r->diag);
     return NULL;
 }
 
@@ -276,14 +288,49 @@ static ngd_status_t say_ready(struct ngd_handover *h, struct ngd_diag *diag)
     return tell_old(h, &packet, diag);
 }
 
-static ngd_status_t say_serving(struct ngd_handover *h, struct ngd_diag *diag)
+static ngd_status_t say_serving(struct ngd_handover *h, uint64_t *taken, size_t n, struct ngd_diag *diag)
 {
     Npugraph__Handover__V1__Serving serving = NPUGRAPH__HANDOVER__V1__SERVING__INIT;
     ngd_packet packet = NPUGRAPH__HANDOVER__V1__PACKET__INIT;
 
+    serving.taken = taken;
+    serving.n_taken = n;
     packet.serving = &serving;
     packet.kind_case = NGD_PACKET(SERVING);
     return tell_old(h, &packet, diag);
+}
+
+/* Takes the sessions that come with a Go. What cannot be read is not taken, and stays. */
+static size_t take_sessions(struct ngd_daemon *d, const Npugraph__Handover__V1__Go *go,
+                            const struct ngd_packet_fds *fds, uint64_t *taken)
+{
+    const bool has_uploads = go->upload_bytes > 0;
+    struct ngd_handed handed = {.bytes = go->departure_bytes,
+                                .uploads_fd = has_uploads && fds->n > 1 ? fds->fds[1] : -1,
+                                .upload_bytes = go->upload_bytes};
+    struct ngd_diag diag = {0};
+    size_t n = 0;
+
+    if (handed.bytes == 0)
+        return 0;
+    if (fds->n != 1u + has_uploads || ngd_packet_map(fds->fds[0], handed.bytes, &handed.data, &diag) != NGD_OK) {
+        ngd_warning("handover", "no session can be taken: %s", diag.text[0] ? diag.text : "a descriptor is missing");
+        return 0;
+    }
+    ngd_arrive(d, &handed, taken, NGD_DEPART_SESSIONS, &n);
+    munmap((void *)(uintptr_t)handed.data, (size_t)handed.bytes);
+    return n;
+}
+
+static ngd_status_t take_go(struct ngd_daemon *d, const Npugraph__Handover__V1__Go *go,
+                            const struct ngd_packet_fds *fds, struct ngd_diag *diag)
+{
+    uint64_t *taken = NGD_NEW_N(uint64_t, NGD_DEPART_SESSIONS);
+    const size_t n = taken ? take_sessions(d, go, fds, taken) : 0;
+    const ngd_status_t status = say_serving(d->handover, taken, n, diag);
+
+    ngd_free(taken);
+    return status;
 }
 
 /* Makes everything again, as the old daemon describes it now. What is still the same is not read again. */
@@ -317,7 +364,7 @@ static ngd_status_t answer_old(struct ngd_daemon *d, bool *over_p, struct ngd_di
         if (packet->kind_case == NGD_PACKET(OFFER))
             status = begin_again(d, packet, &fds, diag);
         else if (packet->kind_case == NGD_PACKET(GO))
-            status = say_serving(d->handover, diag);
+            status = take_go(d, packet->go, &fds, diag);
         else if (packet->kind_case == NGD_PACKET(BYE))
             *over_p = true;
         else
@@ -328,16 +375,43 @@ static ngd_status_t answer_old(struct ngd_daemon *d, bool *over_p, struct ngd_di
     return status;
 }
 
+/* Hears the daemon that was replaced: of clients that leave it, and of its end. */
 static void on_old(void *arg)
 {
     struct ngd_handover *h = arg;
-    char byte;
-    const ssize_t n = recv(h->old, &byte, 1, MSG_DONTWAIT);
+    struct ngd_packet_fds fds;
+    struct ngd_arena arena;
+    const ngd_packet *packet;
+    ngd_status_t status;
 
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    ngd_notice("handover", "the daemon that was replaced has ended");
-    drop_old(h);
+    ngd_arena_init(&arena, 2 * NGD_PACKET_BYTES);
+    status = ngd_packet_receive(h->old, 0, &arena, &packet, &fds, NULL);
+    if (status == NGD_OK) {
+        ngd_packet_fds_close(&fds);
+        if (packet->kind_case == NGD_PACKET(LEFT))
+            ngd_session_left_before(h->daemon->sessions, packet->left->session, packet->left->broken);
+    } else if (status != NGD_ERR_UNAVAILABLE) {
+        ngd_notice("handover", "the daemon that was replaced has ended");
+        drop_old(h);
+    }
+    ngd_arena_fini(&arena);
+}
+
+/* Tells the old daemon, on a thread that serves a call, that the client of a session has come. */
+static ngd_status_t tell_adopted(void *ctx, uint64_t session, struct ngd_diag *diag)
+{
+    Npugraph__Handover__V1__Adopted adopted = NPUGRAPH__HANDOVER__V1__ADOPTED__INIT;
+    ngd_packet packet = NPUGRAPH__HANDOVER__V1__PACKET__INIT;
+    struct ngd_handover *h = ctx;
+    bool busy;
+
+    adopted.session = session;
+    packet.kind_case = NGD_PACKET(ADOPTED);
+    packet.adopted = &adopted;
+    ngd_mutex_lock(&h->talk);
+    busy = h->old >= 0 && ngd_packet_send(h->old, &packet, NULL, NULL) == NGD_ERR_BUSY;
+    ngd_mutex_unlock(&h->talk);
+    return busy ? ngd_diag_set(diag, NGD_ERR_DRAINING, "the daemon before this one is busy; try again") : NGD_OK;
 }
 
 ngd_status_t ngd_handover_enter(struct ngd_daemon *d, struct ngd_diag *diag)
@@ -346,6 +420,8 @@ ngd_status_t ngd_handover_enter(struct ngd_daemon *d, struct ngd_diag *diag)
     bool over = false;
     ngd_status_t status;
 
+    ngd_sessions_watch(d->sessions,
+                       &(struct ngd_session_watcher){.ctx = h, .left = ngd_handover_tell_left, .came = tell_adopted});
     if (h->old < 0)
         return NGD_OK;
     ngd_handover_take_time();
@@ -406,6 +482,7 @@ void ngd_handover_destroy(struct ngd_daemon *d)
     d->gift = NULL;
     ngd_cond_fini(&h->over);
     ngd_mutex_fini(&h->lock);
+    ngd_mutex_fini(&h->talk);
     ngd_free(h);
     d->handover = NULL;
 }

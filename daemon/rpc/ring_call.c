@@ -12,7 +12,7 @@
 #include "daemon/rpc/rpc_method.h"
 #include "daemon/rpc/rpc_server.h"
 #include "daemon/rpc/wire_check.h"
-#include "daemon/session.h"
+#include "daemon/session_move.h"
 #include "proto/npugraph.pb-c.h"
 #include <inttypes.h>
 #include <limits.h>
@@ -98,6 +98,9 @@ static void finish_lane(struct ring_lane *lane, uint32_t kind, const uint8_t *da
     lane->reserved = NULL;
     ngd_arena_trim(&lane->pub.arena, KEEP_BYTES);
     ngd_rpc_server_count_busy(lane->pub.daemon->rpc, -1);
+    if (lane->entered)
+        ngd_session_leave(lane->pub.session);
+    lane->entered = false;
     atomic_store_explicit(&lane->busy, false, memory_order_release);
     atomic_store(&words->answered, number);
     wake_client(words);
@@ -193,6 +196,9 @@ static ngd_status_t prepare_message(struct ring_lane *lane, struct ngd_raw_messa
 
     if (ngd_daemon_state(lane->pub.daemon) != NGD_DAEMON_SERVING)
         return ngd_diag_set(diag, NGD_ERR_DRAINING, "the daemon is draining; use another one");
+    lane->entered = ngd_session_enter(lane->pub.session);
+    if (!lane->entered)
+        return NGD_ERR_SESSION_MOVED;
     *msg_p = raw;
     if (ngd_method_is_raw(method))
         return NGD_OK;

@@ -18,7 +18,8 @@ struct ring_lane {
     /* Set by the ring's thread when it gives the handler a request, cleared by who answers it. Between these, the rest
      * belongs to the request. */
     _Atomic bool busy;
-    bool told; /* the ring's thread: the handler was told that the request is not wanted */
+    bool entered; /* the session: daemon/session_move.h */
+    bool told;    /* the ring's thread: the handler was told that the request is not wanted */
     uint32_t number;
     uint8_t *reserved;
 };

@@ -25,7 +25,7 @@
 #include "daemon/rpc/rpc_int.h"
 #include "daemon/rpc/rpc_trace.h"
 #include "daemon/rpc/rpc_who.h"
-#include "daemon/session.h"
+#include "daemon/session_move.h"
 #include "proto/google_rpc.pb-c.h"
 #include <stdio.h>
 #include <string.h>
@@ -168,11 +168,12 @@ static void scrub(struct rpc_call *call) NGD_NO_THREAD_SAFETY
     ngd_free(call->end_text);
     call->end_text = NULL;
     call->state = (struct rpc_state){0};
-    call->counted_busy = false;
+    call->counted_busy = call->entered = false;
     call->end_status = call->lost = NGD_OK;
     call->member.end_asked = false;
     ngd_arena_trim(&call->pub.arena, ARENA_BLOCK); /* hundreds of these objects are in the pool */
     ngd_arena_trim(&call->pub.life, ARENA_BLOCK);
+    call->pub.stream.resumable = false;
     call->pub.state = NULL;
     call->pub.request_id[0] = '\0';
     call->pub.wrap = NULL;
@@ -326,11 +327,24 @@ static void put_trailing(struct rpc_call *call, ngd_status_t status, const char 
     call->n_trailing = 2;
 }
 
+bool rpc_call_count_busy(struct rpc_call *call) NGD_REQUIRES(call->lock)
+{
+    if (call->pub.session && !ngd_session_enter(call->pub.session))
+        return false;
+    call->entered = call->pub.session != NULL;
+    call->counted_busy = call->pub.method->class == NGD_RPC_WORK;
+    if (call->counted_busy)
+        rpc_calls_count_busy(call->calls, 1);
+    return true;
+}
+
 void rpc_call_uncount_busy(struct rpc_call *call) NGD_REQUIRES(call->lock)
 {
     if (call->counted_busy)
         rpc_calls_count_busy(call->calls, -1);
-    call->counted_busy = false;
+    if (call->entered)
+        ngd_session_leave(call->pub.session);
+    call->counted_busy = call->entered = false;
 }
 
 bool rpc_call_claim_end(struct rpc_call *call) NGD_REQUIRES(call->lock)
@@ -540,23 +554,30 @@ static void start_stream(struct rpc_call *call)
     ngd_mutex_unlock(&call->lock);
 }
 
-static void count_work(struct rpc_call *call)
+/* False: it is refused, as its session moves. Messages of a LOCKSTEP call are counted one by one. */
+static bool count_work(struct rpc_call *call)
 {
-    if (call->pub.method->class != NGD_RPC_WORK || call->pub.method->kind == NGD_RPC_LOCKSTEP)
-        return;
+    bool ok;
+
+    if (call->pub.method->class == NGD_RPC_CONTROL || call->pub.method->kind == NGD_RPC_LOCKSTEP)
+        return true;
     ngd_mutex_lock(&call->lock);
-    call->counted_busy = true;
+    ok = rpc_call_count_busy(call);
     ngd_mutex_unlock(&call->lock);
-    rpc_calls_count_busy(call->calls, 1);
+    return ok;
 }
 
 static void open_admitted(struct rpc_call *call)
 {
     ngd_rpc_kind_t kind = call->pub.method->kind;
 
-    count_work(call);
+    if (!count_work(call)) {
+        rpc_call_fail(call, NGD_ERR_SESSION_MOVED, NULL);
+        return;
+    }
     if (kind != NGD_RPC_UNARY) {
         rpc_calls_opened(call->calls, &call->member);
+        call->pub.stream.resumable = call->pub.method->ops->resumable;
         if (call->pub.session)
             ngd_session_attach(call->pub.session, &call->pub.stream);
     }

@@ -113,6 +113,7 @@ struct ngd_rpc_ops {
     /* UNARY, SERVER_STREAM: the call makes or changes something, so a repetition with the same request id must not be
      * served again (repeat.h). */
     bool once;
+    bool resumable; /* streams: as in struct ngd_client_stream */
     /* Required. msg: the unpacked message, or a struct ngd_raw_message if the method has no descriptor. */
     void (*request)(struct ngd_call *call, const void *msg);
     /* Required for CLIENT_STREAM and DUPLEX: the client sends no more messages. broken: the connection is gone. */

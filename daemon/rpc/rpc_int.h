@@ -70,6 +70,7 @@ struct rpc_call {
     struct rpc_state state NGD_GUARDED_BY(lock);
     bool begins_with_end; /* used by the thread that claimed the end: the initial metadata goes with the status */
     bool counted_busy NGD_GUARDED_BY(lock);       /* a drain waits for it */
+    bool entered NGD_GUARDED_BY(lock);            /* its session: daemon/session_move.h */
     ngd_status_t lost NGD_GUARDED_BY(lock);       /* not OK: why a message was not queued */
     ngd_status_t end_status NGD_GUARDED_BY(lock); /* ENDING: the status to come */
     char *end_text NGD_GUARDED_BY(lock);
@@ -112,6 +113,9 @@ void rpc_call_drop_reserved(struct rpc_call *call);
 /* Give the message to the handler, with a reference; and note that the handler has answered. */
 void rpc_call_give_to_handler(struct rpc_call *call);
 void rpc_call_handler_done(struct rpc_call *call);
+/* Counts a call, or a message of a LOCKSTEP one, that a drain and its session wait for. False: the session moves to
+ * another daemon, and the call is refused with SESSION_MOVED. */
+bool rpc_call_count_busy(struct rpc_call *call) NGD_REQUIRES(call->lock);
 void rpc_call_uncount_busy(struct rpc_call *call) NGD_REQUIRES(call->lock);
 /* Claims the end. True: the caller sends the status, without the lock. False: another caller has claimed it. */
 bool rpc_call_claim_end(struct rpc_call *call) NGD_REQUIRES(call->lock);

@@ -185,9 +185,8 @@ static bool take_message(struct rpc_call *call, ngd_status_t *refuse_p)
     if (open && method->kind == NGD_RPC_LOCKSTEP) {
         if (!method->while_draining && ngd_daemon_state(call->pub.daemon) != NGD_DAEMON_SERVING) {
             *refuse_p = NGD_ERR_DRAINING;
-        } else if (method->class == NGD_RPC_WORK) {
-            call->counted_busy = true;
-            rpc_calls_count_busy(call->calls, 1);
+        } else if (!rpc_call_count_busy(call)) {
+            *refuse_p = NGD_ERR_SESSION_MOVED;
         }
     }
     ngd_mutex_unlock(&call->lock);

@@ -243,6 +243,62 @@ ngd_status_t ngd_model_copy_block(struct ngd_model *model, int32_t from, int32_t
     return status;
 }
 
+/* ---- contents, for another process ---------------------------------------------------------------------- */
+
+static struct ngd_buffer *state_of(const struct ngd_binding *binding, uint32_t i, uint64_t *bytes_p)
+{
+    const struct ngd_graph *graph = ngd_program_graph(ngd_binding_program(binding));
+
+    *bytes_p = state_block_bytes(&graph->values[graph->states[i]].type);
+    return binding->buffers[graph->n_params + i];
+}
+
+static uint32_t count_states(const struct ngd_model *model)
+{
+    return ngd_program_graph(ngd_binding_program(model->graphs[NGD_DECODE].binding))->n_states;
+}
+
+uint64_t ngd_model_block_bytes(const struct ngd_model *model)
+{
+    uint64_t all = 0, bytes;
+
+    for (uint32_t i = 0; i < count_states(model); i++, all += bytes)
+        (void)state_of(model->graphs[NGD_DECODE].binding, i, &bytes);
+    return all;
+}
+
+ngd_status_t ngd_model_read_block(struct ngd_model *model, int32_t block, ngd_seq_put_fn put, void *ctx,
+                                  struct ngd_diag *diag)
+{
+    void *room = ngd_malloc(ngd_model_block_bytes(model) + 1);
+    ngd_status_t status = room ? NGD_OK : NGD_ERR_NO_MEMORY;
+
+    for (uint32_t i = 0; i < count_states(model) && status == NGD_OK; i++) {
+        uint64_t bytes;
+        struct ngd_buffer *state = state_of(model->graphs[NGD_DECODE].binding, i, &bytes);
+
+        status = ngd_buffer_read(state, (uint64_t)block * bytes, room, bytes, diag);
+        if (status == NGD_OK)
+            status = put(ctx, room, bytes, diag);
+    }
+    ngd_free(room);
+    return status;
+}
+
+ngd_status_t ngd_model_write_block(struct ngd_model *model, int32_t block, const uint8_t *data, struct ngd_diag *diag)
+{
+    ngd_status_t status = NGD_OK;
+
+    for (uint32_t i = 0; i < count_states(model) && status == NGD_OK; i++) {
+        uint64_t bytes;
+        struct ngd_buffer *state = state_of(model->graphs[NGD_DECODE].binding, i, &bytes);
+
+        status = ngd_buffer_write(state, (uint64_t)block * bytes, data, bytes, diag);
+        data += bytes;
+    }
+    return status;
+}
+
 /* ---- for tests of what is read before it is written ----------------------------------------------------- */
 
 static void poison_state(struct ngd_buffer *state, uint64_t bytes, const int32_t *blocks, uint32_t n)

@@ -4,11 +4,12 @@
 
 /*
  * Returns false if the generation has ended. Tokens are delivered after each step (finish_rows). Before the first step
- * there is the token that the prompt chose, or a context that is already full.
+ * there is the token that the prompt chose, or a context that is already full, or tokens that are delivered again.
  */
 static bool may_step(struct ngd_seq *seq)
 {
-    if (seq->op != NGD_SEQ_GENERATE || (seq->delivered && seq->position < seq->model->params.max_context))
+    if (seq->op != NGD_SEQ_GENERATE ||
+        (seq->delivered && seq->from == NGD_FROM_CHOSEN && seq->position < seq->model->params.max_context))
         return true;
     return ngd_seq_generate_on(seq);
 }

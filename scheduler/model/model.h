@@ -211,7 +211,12 @@ typedef void (*ngd_token_fn)(void *user, struct ngd_seq *seq, int32_t token, uin
 typedef void (*ngd_generate_done_fn)(void *user, struct ngd_seq *seq, const char *finish, ngd_status_t status,
                                      const struct ngd_diag *diag);
 #define NGD_STOP_TOKENS_MAX 16
+#define NGD_FROM_CHOSEN     0
 struct ngd_generate_params {
+    /* For a generation that was interrupted: the first token is the one that was chosen behind so many. Those that the
+     * context has already are delivered again, without logprobs. NGD_FROM_CHOSEN: the one that the last operation
+     * chose, unless a generation has delivered it. INVALID_ARGUMENT: the sequence has fewer tokens. */
+    uint32_t from;
     uint32_t max_tokens;
     bool ignore_stop;           /* go on past the model's stop tokens */
     const int32_t *stop_tokens; /* in addition to the model's; copied */

@@ -10,6 +10,7 @@
  * flags (cancelled, closed), which the worker obeys after the replay.
  */
 #include "scheduler/model/contract.h"
+#include "scheduler/model/seq_move.h"
 #include "scheduler/program/group.h"
 #include "scheduler/model/prompt_pace.h"
 #include "scheduler/replay/replay.h"
@@ -96,6 +97,7 @@ struct ngd_seq {
     uint32_t n_stop_tokens;
     bool ignore_stop;
     uint32_t remaining;        /* tokens to deliver */
+    uint32_t from;             /* of a generation that catches up: the first token to deliver; else NGD_FROM_CHOSEN */
     struct ngd_split *split_p; /* of a generation: for its caller; or NULL */
     ngd_step_fn done;
     ngd_token_fn on_token;
@@ -222,6 +224,12 @@ static inline bool ngd_seq_may_share(const struct ngd_seq *seq)
 void ngd_seq_share_prefix_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock);
 /* Copies keys and values of a block that is read only into one that only the caller uses. */
 ngd_status_t ngd_model_copy_block(struct ngd_model *model, int32_t from, int32_t to, struct ngd_diag *diag);
+/* Bytes of a block in all states; and its contents, of which `put` gets the part of each state in their order. For
+ * models on one device. */
+uint64_t ngd_model_block_bytes(const struct ngd_model *model);
+ngd_status_t ngd_model_read_block(struct ngd_model *model, int32_t block, ngd_seq_put_fn put, void *ctx,
+                                  struct ngd_diag *diag);
+ngd_status_t ngd_model_write_block(struct ngd_model *model, int32_t block, const uint8_t *data, struct ngd_diag *diag);
 /* Fills blocks with ones (NaN), for the fault point kv-poison. */
 void ngd_model_poison_blocks(struct ngd_model *model, const int32_t *blocks, uint32_t n);
 
@@ -404,6 +412,26 @@ ngd_status_t ngd_seq_check_generate(const struct ngd_model *model, const struct 
 
 /* ---- seq.c ---- */
 
+/* Creates a sequence of n tokens, of which none is computed yet, and discards one that nobody else has. */
+ngd_status_t ngd_seq_new(struct ngd_model *model, const int32_t *tokens, uint32_t n,
+                         const struct ngd_sampling *sampling, struct ngd_share *share, struct ngd_usage *usage,
+                         struct ngd_payer *payer, struct ngd_seq **seq_p, struct ngd_diag *diag);
+void ngd_seq_discard(struct ngd_seq *seq);
+/*
+ * Takes the sequence for an operation, whose fields the caller sets next. A cancel meanwhile is only noted. room: most
+ * tokens that it may append; sure: those that it will. NGD_SEQ_FORK: nothing changes the sequence until it is given
+ * back.
+ */
+ngd_status_t ngd_seq_begin(struct ngd_seq *seq, ngd_seq_op_t op, uint64_t room, uint32_t sure, ngd_priority_t priority,
+                           struct ngd_diag *diag);
+/* Frees the sequence for its next operation. *end_p: what the answer needs. Returns true if the sequence was closed. */
+bool ngd_seq_give_back(struct ngd_seq *seq, bool failed, struct ngd_seq_end *end_p);
+/* Ends an operation after its last callback. */
+void ngd_seq_end(struct ngd_seq *seq, const struct ngd_seq_end *end);
+/* RESOURCE_EXHAUSTED: the model has as many sequences as it may have. */
+ngd_status_t ngd_model_check_count_locked(const struct ngd_model *model, struct ngd_diag *diag)
+    NGD_REQUIRES(model->lock);
+void ngd_model_enlist_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock);
 /* Removes a READY sequence from its list. */
 void ngd_seq_unready_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock);
 /*

@@ -13,7 +13,7 @@
 
 /* ---- life --------------------------------------------------------------------------------------------- */
 
-static void seq_free(struct ngd_seq *seq)
+void ngd_seq_discard(struct ngd_seq *seq)
 {
     struct ngd_charge charge = ngd_charge_move(&seq->charge);
 
@@ -36,7 +36,7 @@ void ngd_seq_unref(struct ngd_seq *seq)
 
     if (atomic_fetch_sub_explicit(&seq->refs, 1, memory_order_acq_rel) != 1)
         return;
-    seq_free(seq);
+    ngd_seq_discard(seq);
     ngd_model_unref(model);
 }
 
@@ -75,7 +75,7 @@ static ngd_status_t seq_allocate(struct ngd_model *model, const struct ngd_sampl
     seq->tokens = NGD_NEW_N(int32_t, n_tokens);
     seq->tables[0].blocks = NGD_NEW_N(int32_t, n_blocks);
     if (!seq->tokens || !seq->tables[0].blocks || !ngd_sampling_copy(sampling, &seq->sampling)) {
-        seq_free(seq);
+        ngd_seq_discard(seq);
         return no_seq_memory(diag);
     }
     for (uint32_t g = 1; g < model->n_groups; g++)
@@ -84,10 +84,9 @@ static ngd_status_t seq_allocate(struct ngd_model *model, const struct ngd_sampl
     return NGD_OK;
 }
 
-/* Creates a sequence of n tokens, of which none is computed yet. */
-static ngd_status_t seq_new(struct ngd_model *model, const int32_t *tokens, uint32_t n,
-                            const struct ngd_sampling *sampling, struct ngd_share *share, struct ngd_usage *usage,
-                            struct ngd_payer *payer, struct ngd_seq **seq_p, struct ngd_diag *diag)
+ngd_status_t ngd_seq_new(struct ngd_model *model, const int32_t *tokens, uint32_t n,
+                         const struct ngd_sampling *sampling, struct ngd_share *share, struct ngd_usage *usage,
+                         struct ngd_payer *payer, struct ngd_seq **seq_p, struct ngd_diag *diag)
 {
     struct ngd_seq *seq = NULL;
     ngd_status_t status = seq_allocate(model, sampling, payer, &seq, diag);
@@ -110,8 +109,7 @@ static ngd_status_t seq_new(struct ngd_model *model, const int32_t *tokens, uint
 
 /* ---- the end of an operation -------------------------------------------------------------------------- */
 
-/* Frees the sequence for its next operation. *end_p: what the answer needs. Returns true if the sequence was closed. */
-static bool seq_give_back(struct ngd_seq *seq, bool failed, struct ngd_seq_end *end_p)
+bool ngd_seq_give_back(struct ngd_seq *seq, bool failed, struct ngd_seq_end *end_p)
 {
     struct ngd_model *model = seq->model;
     bool closed, starved;
@@ -144,8 +142,7 @@ static bool seq_give_back(struct ngd_seq *seq, bool failed, struct ngd_seq_end *
     return closed;
 }
 
-/* Ends an operation after its last callback. */
-static void end_operation(struct ngd_seq *seq, const struct ngd_seq_end *end)
+void ngd_seq_end(struct ngd_seq *seq, const struct ngd_seq_end *end)
 {
     struct ngd_sched *sched = seq->model->sched;
 
@@ -159,7 +156,7 @@ void ngd_seq_fail(struct ngd_seq *seq, ngd_status_t status, const struct ngd_dia
 {
     struct ngd_seq_end end;
 
-    (void)seq_give_back(seq, true, &end);
+    (void)ngd_seq_give_back(seq, true, &end);
     if (end.op == NGD_SEQ_GENERATE) {
         end.generate_done(end.user, seq, NULL, status, diag);
     } else {
@@ -173,7 +170,7 @@ void ngd_seq_fail(struct ngd_seq *seq, ngd_status_t status, const struct ngd_dia
 
         end.done(end.user, seq, &result);
     }
-    end_operation(seq, &end);
+    ngd_seq_end(seq, &end);
 }
 
 void ngd_seq_fail_cancelled(struct ngd_seq *seq)
@@ -211,7 +208,7 @@ void ngd_seq_finish_step(struct ngd_seq *seq, struct ngd_step_result *result)
     result->split = seq->want_split ? &split : NULL;
     if (!seq->want_logits)
         result->logits = NULL;
-    if (seq_give_back(seq, false, &end)) {
+    if (ngd_seq_give_back(seq, false, &end)) {
         result->status = ngd_diag_set(&diag, NGD_ERR_CANCELLED, "the sequence was closed during the step");
         result->diag = &diag;
         result->logits = NULL;
@@ -219,7 +216,7 @@ void ngd_seq_finish_step(struct ngd_seq *seq, struct ngd_step_result *result)
         result->logprobs = NULL;
     }
     end.done(end.user, seq, result);
-    end_operation(seq, &end);
+    ngd_seq_end(seq, &end);
 }
 
 static void finish_generate(struct ngd_seq *seq, const char *finish)
@@ -227,13 +224,13 @@ static void finish_generate(struct ngd_seq *seq, const char *finish)
     struct ngd_diag diag;
     struct ngd_seq_end end;
 
-    if (seq_give_back(seq, false, &end)) {
+    if (ngd_seq_give_back(seq, false, &end)) {
         ngd_diag_set(&diag, NGD_ERR_CANCELLED, "the sequence was closed during the generation");
         end.generate_done(end.user, seq, NULL, NGD_ERR_CANCELLED, &diag);
     } else {
         end.generate_done(end.user, seq, finish, NGD_OK, NULL);
     }
-    end_operation(seq, &end);
+    ngd_seq_end(seq, &end);
 }
 
 /*
@@ -249,12 +246,38 @@ static const struct ngd_logprobs *wanted_logprobs(struct ngd_seq *seq)
     return &seq->logprobs;
 }
 
-static bool stops(const struct ngd_seq *seq)
+static bool stops(const struct ngd_seq *seq, int32_t token)
 {
     for (uint32_t i = 0; i < seq->n_stop_tokens; i++)
-        if (seq->stop_tokens[i] == seq->chosen)
+        if (seq->stop_tokens[i] == token)
             return true;
-    return !seq->ignore_stop && ngd_model_is_stop(seq->model, seq->chosen);
+    return !seq->ignore_stop && ngd_model_is_stop(seq->model, token);
+}
+
+/* Delivers the token that was chosen with `position` tokens in the context. Returns why the generation ends with it, or
+ * NULL. */
+static const char *deliver_token(struct ngd_seq *seq, int32_t token, uint32_t position)
+{
+    seq->on_token(seq->user, seq, token, position, position == seq->position ? wanted_logprobs(seq) : NULL);
+    seq->remaining--;
+    if (stops(seq, token))
+        return "stop";
+    return seq->remaining == 0 ? "length" : NULL;
+}
+
+/* Delivers the tokens again that a repeated generation asks for. Returns why it ends with them, or NULL. */
+static const char *catch_up(struct ngd_seq *seq)
+{
+    const char *finish = NULL;
+
+    if (seq->from == NGD_FROM_CHOSEN)
+        return NULL;
+    if (seq->delivered && stops(seq, seq->chosen))
+        finish = "stop";
+    for (; !finish && seq->from < seq->fill; seq->from++)
+        finish = deliver_token(seq, seq->tokens[seq->from], seq->from);
+    seq->from = NGD_FROM_CHOSEN;
+    return finish;
 }
 
 bool ngd_seq_generate_on(struct ngd_seq *seq)
@@ -272,14 +295,10 @@ bool ngd_seq_generate_on(struct ngd_seq *seq)
         ngd_seq_fail_cancelled(seq);
         return false;
     }
-    if (!seq->delivered) {
-        seq->on_token(seq->user, seq, seq->chosen, seq->position, wanted_logprobs(seq));
+    finish = catch_up(seq);
+    if (!finish && !seq->delivered) {
         seq->delivered = true;
-        seq->remaining--;
-        if (stops(seq))
-            finish = "stop";
-        else if (seq->remaining == 0)
-            finish = "length";
+        finish = deliver_token(seq, seq->chosen, seq->position);
     }
     if (!finish && seq->position >= model->params.max_context)
         finish = "context";
@@ -324,7 +343,7 @@ bool ngd_seq_grow(struct ngd_seq *seq)
 
 /* ---- open --------------------------------------------------------------------------------------------- */
 
-static ngd_status_t check_count_locked(const struct ngd_model *model, struct ngd_diag *diag) NGD_REQUIRES(model->lock)
+ngd_status_t ngd_model_check_count_locked(const struct ngd_model *model, struct ngd_diag *diag)
 {
     if (model->n_seqs < model->params.max_sequences)
         return NGD_OK;
@@ -333,7 +352,7 @@ static ngd_status_t check_count_locked(const struct ngd_model *model, struct ngd
                         model->name, model->n_seqs);
 }
 
-static void enlist_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock)
+void ngd_model_enlist_locked(struct ngd_model *model, struct ngd_seq *seq)
 {
     model->n_seqs++;
     seq->claim = model->next_claim++;
@@ -372,7 +391,7 @@ static ngd_status_t admit_seq(struct ngd_seq *seq, struct ngd_diag *diag)
     ngd_status_t status;
 
     ngd_mutex_lock(&model->lock);
-    status = check_count_locked(model, diag);
+    status = ngd_model_check_count_locked(model, diag);
     if (!status)
         status = ngd_seq_count_locked(model, seq, seq->n_prompt, diag);
     if (!status) {
@@ -383,7 +402,7 @@ static ngd_status_t admit_seq(struct ngd_seq *seq, struct ngd_diag *diag)
     if (status)
         abandon_locked(model, seq);
     else
-        enlist_locked(model, seq);
+        ngd_model_enlist_locked(model, seq);
     ngd_mutex_unlock(&model->lock);
     return status;
 }
@@ -421,8 +440,8 @@ ngd_status_t ngd_seq_open(struct ngd_model *model, const struct ngd_seq_params *
         status = ngd_sched_enter(model->sched, diag);
     if (status)
         return status;
-    status = seq_new(model, params->prompt, params->n_prompt, &params->sampling, params->share, params->usage,
-                     params->payer, &seq, diag);
+    status = ngd_seq_new(model, params->prompt, params->n_prompt, &params->sampling, params->share, params->usage,
+                         params->payer, &seq, diag);
     if (seq && !model->params.share_all_prefixes)
         memcpy(seq->root.b, &params->owner, sizeof(params->owner));
     if (!status)
@@ -433,7 +452,7 @@ ngd_status_t ngd_seq_open(struct ngd_model *model, const struct ngd_seq_params *
         status = admit_seq(seq, diag);
     if (status) {
         if (seq)
-            seq_free(seq);
+            ngd_seq_discard(seq);
         ngd_sched_leave(model->sched);
         return status;
     }
@@ -492,12 +511,8 @@ static ngd_status_t reserve_tokens_locked(struct ngd_model *model, struct ngd_se
     return status;
 }
 
-/*
- * Takes the sequence for an operation, whose fields the caller sets next. A cancel meanwhile is only noted. room: most
- * tokens that it may append; sure: those that it will.
- */
-static ngd_status_t begin_operation(struct ngd_seq *seq, ngd_seq_op_t op, uint64_t room, uint32_t sure,
-                                    ngd_priority_t priority, struct ngd_diag *diag)
+ngd_status_t ngd_seq_begin(struct ngd_seq *seq, ngd_seq_op_t op, uint64_t room, uint32_t sure, ngd_priority_t priority,
+                           struct ngd_diag *diag)
 {
     struct ngd_model *model = seq->model;
     ngd_status_t status = ngd_sched_enter(model->sched, diag);
@@ -548,8 +563,8 @@ ngd_status_t ngd_seq_step(struct ngd_seq *seq, const struct ngd_step_params *p, 
         status = ngd_seq_copy_mask(seq, p->allowed, &mask, diag);
     if (status)
         return status;
-    status = begin_operation(seq, NGD_SEQ_STEP, p->n_append ? p->n_append : (uint64_t)p->n_draft + 1,
-                             p->n_append ? p->n_append : 1, p->priority, diag);
+    status = ngd_seq_begin(seq, NGD_SEQ_STEP, p->n_append ? p->n_append : (uint64_t)p->n_draft + 1,
+                           p->n_append ? p->n_append : 1, p->priority, diag);
     if (status) {
         ngd_seq_move_mask(&mask, NULL);
         return status;
@@ -576,13 +591,36 @@ void ngd_generate_params_init(struct ngd_generate_params *params)
     *params = (struct ngd_generate_params){.priority = NGD_PRIORITY_OWN};
 }
 
+/* Sets where a generation begins. INVALID_ARGUMENT ends the operation that was begun. */
+static ngd_status_t set_from(struct ngd_seq *seq, uint32_t from, struct ngd_diag *diag)
+{
+    struct ngd_seq_end end;
+    ngd_status_t status;
+
+    seq->from = from;
+    if (from == NGD_FROM_CHOSEN)
+        return NGD_OK;
+    if (from <= seq->fill + 1) {
+        seq->delivered = from > seq->fill;
+        return NGD_OK;
+    }
+    status = ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                          "the generation is to go on behind %" PRIu32 " tokens, but the sequence has %" PRIu32, from,
+                          seq->fill);
+    (void)ngd_seq_give_back(seq, false, &end);
+    ngd_seq_end(seq, &end);
+    return status;
+}
+
 ngd_status_t ngd_seq_generate(struct ngd_seq *seq, const struct ngd_generate_params *p, ngd_token_fn on_token,
                               ngd_generate_done_fn done, void *user, struct ngd_diag *diag)
 {
     ngd_status_t status = ngd_seq_check_generate(seq->model, p, diag);
 
     if (!status)
-        status = begin_operation(seq, NGD_SEQ_GENERATE, 0, 0, p->priority, diag);
+        status = ngd_seq_begin(seq, NGD_SEQ_GENERATE, 0, 0, p->priority, diag);
+    if (!status)
+        status = set_from(seq, p->from, diag);
     if (status)
         return status;
     ngd_seq_move_mask(&seq->next_mask, NULL);
@@ -654,7 +692,7 @@ static ngd_status_t take_context(struct ngd_seq *child, const struct ngd_seq *pa
     child->tail_way = parent->n_named == whole ? parent->tail_way : NGD_WAY_MIXED;
     memcpy(child->tokens, parent->tokens, n * sizeof(*child->tokens));
     ngd_mutex_lock(&model->lock);
-    status = check_count_locked(model, diag);
+    status = ngd_model_check_count_locked(model, diag);
     if (!status)
         status = ngd_seq_count_locked(model, child, n, diag);
     if (!status) {
@@ -668,7 +706,7 @@ static ngd_status_t take_context(struct ngd_seq *child, const struct ngd_seq *pa
             status = NGD_OK; /* it computes its context in its turn */
     }
     if (!status)
-        enlist_locked(model, child);
+        ngd_model_enlist_locked(model, child);
     ngd_mutex_unlock(&model->lock);
     if (!status && ngd_seq_held(child) && have % size != 0)
         status = copy_last_blocks(child, parent, whole, diag);
@@ -685,7 +723,7 @@ static void discard_child(struct ngd_seq *child)
     ngd_list_remove(&child->all_link);
     abandon_locked(model, child);
     ngd_mutex_unlock(&model->lock);
-    seq_free(child);
+    ngd_seq_discard(child);
 }
 
 ngd_status_t ngd_seq_fork(struct ngd_seq *seq, const struct ngd_fork_params *params, ngd_step_fn done, void *user,
@@ -697,18 +735,19 @@ ngd_status_t ngd_seq_fork(struct ngd_seq *seq, const struct ngd_fork_params *par
     ngd_status_t status = ngd_seq_check_fork(model, params, diag);
 
     if (!status)
-        status = begin_operation(seq, NGD_SEQ_FORK, 0, 0, NGD_PRIORITY_OWN, diag);
+        status = ngd_seq_begin(seq, NGD_SEQ_FORK, 0, 0, NGD_PRIORITY_OWN, diag);
     if (status)
         return status;
     /* During the operation no thread steps the parent or frees its blocks. */
-    status = seq_new(model, seq->tokens, 0, &params->sampling, seq->share, seq->usage, seq->charge.payer, &child, diag);
+    status =
+        ngd_seq_new(model, seq->tokens, 0, &params->sampling, seq->share, seq->usage, seq->charge.payer, &child, diag);
     if (child)
         child->root = seq->root;
     if (!status)
         status = ngd_seq_copy_mask(child, seq->allowed.bits, &child->next_mask, diag);
     if (!status)
         status = take_context(child, seq, diag);
-    (void)seq_give_back(seq, false, &end);
+    (void)ngd_seq_give_back(seq, false, &end);
     if (status == NGD_OK) {
         /* The parent's call that was counted by ngd_sched_enter is now the child's. */
         *seq_p = child;

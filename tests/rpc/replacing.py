@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Daemons that replace one another (npugraphd --replace), and a load of libnpugraph's clients beside them."""
+import fcntl
 import importlib.util
+import socket
 
 from harness import *
 from sequences import close, generate, start
 
+handover = importlib.import_module("proto.handover_pb2")
 MODEL = SOURCE / "examples" / "model"
 PROMPT = [5, 6, 7, 8]
 SLOW = {"NPUGRAPHD_FAULT": "handover-slow:0:99"}  # each step of the new daemon takes 300 ms longer
@@ -180,3 +183,63 @@ def pauses(told, moments):
 
 def percentile(values, p):
     return values[min(len(values) - 1, int(len(values) * p / 100))] if values else 0.0
+
+
+# ---- a daemon that the test plays -------------------------------------------------------------------------------------
+
+def connect_to(path):
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    s.settimeout(PATIENCE)
+    s.connect(str(path))
+    return s
+
+
+def packet(**kind):
+    return handover.Packet(protocol=1, **kind).SerializeToString()
+
+
+def sealed(data):
+    fd = os.memfd_create("description", os.MFD_ALLOW_SEALING)
+    os.write(fd, data)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL)
+    return fd
+
+
+class Old:
+    """A daemon that is to be replaced, played by the test."""
+
+    def __init__(self, name):
+        self.dir = SCRATCH / name
+        self.dir.mkdir()
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.listener.bind(str(self.dir / "s.replace"))
+        self.listener.listen()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.close()
+
+    def meet(self, **kwargs):
+        """Starts a daemon that takes over, and takes its Hello."""
+        self.fresh = Daemon("--replace", f"--models-dir={MODEL}", dir=self.dir, expect_start=False, **kwargs)
+        self.listener.settimeout(PATIENCE)
+        self.peer, _ = self.listener.accept()
+        self.peer.settimeout(PATIENCE)
+        assert self.hear().HasField("hello")
+
+    def hear(self):
+        return handover.Packet.FromString(self.peer.recv(65536))
+
+    def offer_nothing(self):
+        fd = sealed(b"\0")
+        socket.send_fds(self.peer, [packet(offer=handover.Offer(description_bytes=1, digest=bytes(32)))], [fd])
+        os.close(fd)
+
+    def leave(self):
+        """Ends the connection as a daemon does, so that what it said last is heard."""
+        self.peer.shutdown(socket.SHUT_RDWR)
+        while self.peer.recv(65536):
+            pass
+        self.peer.close()

@@ -2,16 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """npugraphd --replace: one daemon takes over from another one, and no call of a client fails."""
 import concurrent.futures
-import fcntl
 import hashlib
 import random
 import socket
 
 from replacing import *
 from sequences import close, generate, listed, start
-
-handover = importlib.import_module("proto.handover_pb2")
-
 
 # ---- what is handed over ----------------------------------------------------------------------------------------------
 
@@ -371,17 +367,6 @@ def stopped_while_describing():
 
 # ---- hostile peers ----------------------------------------------------------------------------------------------------
 
-def connect_to(path):
-    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    s.settimeout(PATIENCE)
-    s.connect(str(path))
-    return s
-
-
-def packet(**kind):
-    return handover.Packet(protocol=1, **kind).SerializeToString()
-
-
 @test("packets that are no packets, come in the wrong order or bring descriptors are refused, and the daemon serves")
 def hostile():
     with Line() as line:
@@ -434,53 +419,6 @@ def hostile_old():
                 socket.send_fds(peer, [answer], [peer.fileno()])
                 assert fresh.wait() in (1, 3), fresh.log()
             assert "cannot start" in fresh.log(), fresh.log()
-
-
-def sealed(data):
-    fd = os.memfd_create("description", os.MFD_ALLOW_SEALING)
-    os.write(fd, data)
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL)
-    return fd
-
-
-class Old:
-    """A daemon that is to be replaced, played by the test."""
-
-    def __init__(self, name):
-        self.dir = SCRATCH / name
-        self.dir.mkdir()
-        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.listener.bind(str(self.dir / "s.replace"))
-        self.listener.listen()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.listener.close()
-
-    def meet(self, **kwargs):
-        """Starts a daemon that takes over, and takes its Hello."""
-        self.fresh = Daemon("--replace", dir=self.dir, expect_start=False, **kwargs)
-        self.listener.settimeout(PATIENCE)
-        self.peer, _ = self.listener.accept()
-        self.peer.settimeout(PATIENCE)
-        assert self.hear().HasField("hello")
-
-    def hear(self):
-        return handover.Packet.FromString(self.peer.recv(65536))
-
-    def offer_nothing(self):
-        fd = sealed(b"\0")
-        socket.send_fds(self.peer, [packet(offer=handover.Offer(description_bytes=1, digest=bytes(32)))], [fd])
-        os.close(fd)
-
-    def leave(self):
-        """Ends the connection as a daemon does, so that what it said last is heard."""
-        self.peer.shutdown(socket.SHUT_RDWR)
-        while self.peer.recv(65536):
-            pass
-        self.peer.close()
 
 
 @test("a daemon that was not heard in time, and is refused, ends: the old one serves, and two would at once")

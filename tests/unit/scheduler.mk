@@ -44,6 +44,7 @@ NGD_SCHEDULER_TESTS = \
 	tests/unit/test_slices \
 	tests/unit/test_stored \
 	tests/unit/test_timeline \
+	tests/unit/test_seq_move \
 	tests/unit/test_windows \
 	tests/unit/test_windows_stress
 if NGD_UNIT_TESTS
@@ -51,6 +52,7 @@ check_PROGRAMS += $(NGD_SCHEDULER_TESTS)
 TESTS += $(NGD_SCHEDULER_TESTS)
 endif
 NGD_SCHEDULER_TEST_LIBS = $(NGD_SCHEDULER_LIBS) $(CHECK_LIBS)
+tests_unit_test_seq_move_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_append_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_contract_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_drafts_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm

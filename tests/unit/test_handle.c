@@ -150,7 +150,43 @@ START_TEST(out_of_memory_at_any_allocation_leaves_the_table_whole)
 }
 END_TEST
 
-UNIT_MAIN("base/handle", id_finds_its_object_until_it_is_removed_and_is_stale_after,
-          id_of_a_reused_slot_does_not_find_the_new_object, ids_that_were_never_given_out_are_unknown,
-          table_refuses_more_than_max_and_takes_again_after_a_removal, walk_visits_each_object_once,
-          two_tables_do_not_share_ids, out_of_memory_at_any_allocation_leaves_the_table_whole)
+START_TEST(table_of_another_process_goes_on_with_its_ids)
+{
+    struct ngd_handle_table *from = new_table(10), *to = new_table(10);
+    struct ngd_handle_origin origin;
+    uint64_t ids[4], id;
+    void *obj;
+
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(ngd_handle_add(from, &objects[i], &ids[i]), NGD_OK);
+    ck_assert_int_eq(ngd_handle_remove(from, ids[1]), NGD_OK);
+    ck_assert_int_eq(ngd_handle_remove(from, ids[3]), NGD_OK);
+    origin = ngd_handle_origin(from);
+    ck_assert_int_eq(ngd_handle_begin_at(to, (struct ngd_handle_origin){origin.generation, 11}),
+                     NGD_ERR_INVALID_ARGUMENT);
+    ck_assert_int_eq(ngd_handle_begin_at(to, origin), NGD_OK);
+    ck_assert_int_eq(ngd_handle_put(to, &objects[2], ids[2]), NGD_OK);
+    ck_assert_int_eq(ngd_handle_put(to, &objects[0], ids[0]), NGD_OK);
+    ck_assert_int_eq(ngd_handle_put(to, &objects[0], ids[0]), NGD_ERR_INVALID_ARGUMENT);
+    for (uint64_t bad = 0; bad < 12; bad += bad == 0 ? 5 : 1) /* no slot, or one that was never used */
+        ck_assert_int_eq(ngd_handle_put(to, &objects[0], (uint64_t)origin.generation << 32 | bad),
+                         NGD_ERR_INVALID_ARGUMENT);
+    ck_assert_int_eq(ngd_handle_get(to, ids[2], &obj), NGD_OK);
+    ck_assert_ptr_eq(obj, &objects[2]);
+    ck_assert_int_eq(ngd_handle_get(to, ids[1], &obj), NGD_ERR_STALE_ID);
+    for (int i = 0; i < 6; i++) { /* new ids are in other slots */
+        ck_assert_int_eq(ngd_handle_add(to, &objects[10 + i], &id), NGD_OK);
+        ck_assert_int_eq(ngd_handle_get(from, id, &obj), NGD_ERR_UNKNOWN_ID);
+    }
+    ck_assert_int_eq(ngd_handle_remove(to, ids[0]), NGD_OK);
+    ck_assert_int_eq(ngd_handle_get(to, ids[0], &obj), NGD_ERR_STALE_ID);
+    ngd_handle_table_destroy(from);
+    ngd_handle_table_destroy(to);
+}
+END_TEST
+
+UNIT_MAIN("base/handle", table_of_another_process_goes_on_with_its_ids,
+          id_finds_its_object_until_it_is_removed_and_is_stale_after, id_of_a_reused_slot_does_not_find_the_new_object,
+          ids_that_were_never_given_out_are_unknown, table_refuses_more_than_max_and_takes_again_after_a_removal,
+          walk_visits_each_object_once, two_tables_do_not_share_ids,
+          out_of_memory_at_any_allocation_leaves_the_table_whole)
