@@ -252,3 +252,40 @@ struct ngd_asker *ngd_answers_failed(struct ngd_answers *answers, const struct n
     ngd_mutex_unlock(&answers->pool->lock);
     return next;
 }
+
+/* ---- answers of another process ---- */
+
+void ngd_answers_for_each(struct ngd_answers *answers, void (*fn)(void *ctx, const struct ngd_answer_kept *kept),
+                          void *ctx)
+{
+    ngd_mutex_lock(&answers->pool->lock);
+    ngd_list_for_each (pos, &answers->entries) {
+        const struct entry *e = ngd_container_of(pos, struct entry, link);
+        const struct ngd_answer_kept kept = {.method = e->method,
+                                             .request_id = e->request_id,
+                                             .fingerprint = e->fingerprint,
+                                             .data = e->data,
+                                             .n = e->n};
+
+        if (e->given)
+            fn(ctx, &kept);
+    }
+    ngd_mutex_unlock(&answers->pool->lock);
+}
+
+ngd_status_t ngd_answers_restore(struct ngd_answers *answers, const struct ngd_answer_kept *kept)
+{
+    const struct ngd_asker asker = {.method = kept->method, .request_id = kept->request_id};
+    ngd_status_t status = NGD_ERR_ALREADY_EXISTS;
+    struct entry *e = NULL;
+
+    ngd_mutex_lock(&answers->pool->lock);
+    if (!find_answer(answers, &asker)) {
+        e = add_answer(answers, &asker, kept->fingerprint);
+        status = e ? NGD_OK : NGD_ERR_NO_MEMORY;
+    }
+    if (e) /* an answer that was not kept is as one that is too large */
+        keep(answers, e, kept->data, kept->data ? kept->n : (size_t)ANSWER_MAX + 1);
+    ngd_mutex_unlock(&answers->pool->lock);
+    return status;
+}

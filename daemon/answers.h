@@ -72,6 +72,20 @@ void ngd_answers_succeeded(struct ngd_answers *answers, const struct ngd_asker *
 struct ngd_asker *ngd_answers_failed(struct ngd_answers *answers, const struct ngd_asker *leader, bool pass_on,
                                      struct ngd_list *waiting);
 
+/* An answer that is kept, for another process. data is NULL if it was too large to keep. */
+struct ngd_answer_kept {
+    const void *method;
+    const char *request_id;
+    uint64_t fingerprint;
+    const uint8_t *data;
+    size_t n;
+};
+/* Calls fn for each, oldest first, under the table's lock: fn must be short. */
+void ngd_answers_for_each(struct ngd_answers *answers, void (*fn)(void *ctx, const struct ngd_answer_kept *kept),
+                          void *ctx);
+/* Keeps a copy of an answer that another process gave. The table has none with its id. */
+ngd_status_t ngd_answers_restore(struct ngd_answers *answers, const struct ngd_answer_kept *kept);
+
 static inline struct ngd_asker *ngd_asker_pop(struct ngd_list *waiting) /* NULL if it is empty */
 {
     struct ngd_list *link = ngd_list_pop_front(waiting);

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "daemon/identity.h"
 #include "daemon/object.h"
-#include "daemon/session.h"
+#include "daemon/session_move.h"
 #include <string.h>
 
 #define CHAINS 1024 /* a power of two */
@@ -109,7 +109,9 @@ struct wanted {
 
 static bool is_in_scope(const struct ngd_graph_name *entry, const struct ngd_graph_names_scope *scope)
 {
-    return entry->owner == scope->who->key && (!scope->session || entry->session == scope->session);
+    /* A graph whose session moves is found in the next daemon: a replay here could change states that are gone. */
+    return entry->owner == scope->who->key && (!scope->session || entry->session == scope->session) &&
+           !ngd_session_is_frozen(entry->session);
 }
 
 static void search_chain(const struct ngd_list *chain, const struct wanted *w)

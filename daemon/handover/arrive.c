@@ -2,6 +2,7 @@
 #include "daemon/handover/arrive.h"
 #include "base/le.h"
 #include "base/log.h"
+#include "daemon/answers.h"
 #include "daemon/daemon.h"
 #include "daemon/graph_names.h"
 #include "daemon/handlers/sampling.h"
@@ -10,6 +11,7 @@
 #include "daemon/identity.h"
 #include "daemon/models.h"
 #include "daemon/reactor.h"
+#include "daemon/rpc/rpc_server.h"
 #include "daemon/rpc/wire_check.h"
 #include "daemon/session_move.h"
 #include "daemon/shares.h"
@@ -226,6 +228,20 @@ static ngd_status_t make_arriving(struct restoring *w, struct arriving *a)
                               2 * ngd_config_get(w->daemon->options.drain_grace) + PATIENCE_MORE, &a->session, w->diag);
 }
 
+/* Keeps an answer, so that a repetition of its call is not served again. */
+static ngd_status_t put_answer_kept(struct restoring *w, struct arriving *a, const Npugraph__Handover__V1__Answer *m)
+{
+    const struct ngd_answer_kept kept = {.method = ngd_rpc_server_method(w->daemon->rpc, m->method),
+                                         .request_id = m->request_id,
+                                         .fingerprint = m->fingerprint,
+                                         .data = m->kept ? (m->data.len ? m->data.data : (const uint8_t *)"") : NULL,
+                                         .n = m->data.len};
+
+    if (!kept.method || strlen(m->request_id) > NGD_REQUEST_ID_MAX)
+        return ngd_restore_malformed(w, "an answer of an unknown method");
+    return ngd_answers_restore(ngd_session_answers(a->session), &kept);
+}
+
 static ngd_status_t fill_arriving(struct restoring *w, struct arriving *a)
 {
     ngd_status_t status = ngd_restore_buffers(w, &a->r);
@@ -236,6 +252,8 @@ static ngd_status_t fill_arriving(struct restoring *w, struct arriving *a)
         status = put_arrived_graphs(w, a);
     for (size_t i = 0; i < a->s->n_sequences && status == NGD_OK; i++)
         status = put_sequence(w, a, a->s->sequences[i]);
+    for (size_t i = 0; i < a->s->n_answers && status == NGD_OK; i++)
+        status = put_answer_kept(w, a, a->s->answers[i]);
     return status;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/handover/depart.h"
 #include "base/log.h"
+#include "daemon/answers.h"
 #include "daemon/daemon.h"
 #include "daemon/handlers/logprobs.h"
 #include "daemon/handlers/sampling.h"
@@ -8,6 +9,8 @@
 #include "daemon/handover/describe_int.h"
 #include "daemon/identity.h"
 #include "daemon/models.h"
+#include "daemon/rpc/rpc_method.h"
+#include "daemon/rpc/wire_check.h"
 #include "daemon/session_move.h"
 #include "scheduler/model/seq_move.h"
 #include <inttypes.h>
@@ -108,16 +111,15 @@ static ngd_status_t pack_graph_object(struct leaving *all, struct luggage *l, si
 {
     struct ngd_graph_object *o = ngd_container_of(l->objects[i], struct ngd_graph_object, base);
     struct ngd_binding *binding = ngd_graph_object_binding(o);
-    handed_session *s = l->s;
     ngd_status_t status = ngd_binding_group(binding)
                               ? ngd_diag_set(all->w.diag, NGD_ERR_UNIMPLEMENTED, "a graph of it runs on a group")
-                              : ngd_describe_graph(&all->w, &l->buffers, binding, false, &s->graphs[s->n_graphs]);
+                              : ngd_describe_graph(&all->w, &l->buffers, binding, false, &l->s->graphs[l->s->n_graphs]);
 
     ngd_binding_unref(binding);
     if (status != NGD_OK)
         return status;
-    s->n_graphs++;
-    s->graph_ids[s->n_graph_ids++] = l->ids[i];
+    l->s->n_graphs++;
+    l->s->graph_ids[l->s->n_graph_ids++] = l->ids[i];
     return NGD_OK;
 }
 
@@ -322,6 +324,44 @@ static bool pack_session_head(struct describing *w, struct ngd_session *session,
     return s->token.data != NULL;
 }
 
+/* ---- answers --------------------------------------------------------------------------------------------- */
+
+struct answer_list {
+    struct ngd_arena *arena;
+    handed_session *s;
+    bool failed;
+};
+
+static void pack_answer_kept(void *ctx, const struct ngd_answer_kept *kept)
+{
+    struct answer_list *list = ctx;
+    Npugraph__Handover__V1__Answer *m = ngd_arena_calloc(list->arena, 1, sizeof(*m));
+
+    if (m && list->s->n_answers < NGD_WIRE_MOST_SESSION_ANSWERS) {
+        npugraph__handover__v1__answer__init(m);
+        m->method = (char *)(uintptr_t)((const struct ngd_method *)kept->method)->path;
+        m->request_id = ngd_arena_strdup(list->arena, kept->request_id);
+        m->fingerprint = kept->fingerprint;
+        m->kept = kept->data != NULL;
+        m->data.len = m->kept ? kept->n : 0;
+        m->data.data = ngd_arena_calloc(list->arena, m->data.len + 1, 1);
+        if (m->kept && m->data.data)
+            memcpy(m->data.data, kept->data, kept->n);
+        list->s->answers[list->s->n_answers++] = m;
+    }
+    list->failed = list->failed || !m || !m->request_id || !m->data.data;
+}
+
+static ngd_status_t pack_answers(struct describing *w, struct ngd_session *session, handed_session *s)
+{
+    struct answer_list list = {.arena = &w->arena, .s = s};
+
+    s->answers = ngd_arena_calloc(&w->arena, NGD_WIRE_MOST_SESSION_ANSWERS, sizeof(*s->answers));
+    if (s->answers)
+        ngd_answers_for_each(ngd_session_answers(session), pack_answer_kept, &list);
+    return s->answers && !list.failed ? NGD_OK : NGD_ERR_NO_MEMORY;
+}
+
 static ngd_status_t pack_session(struct leaving *all, struct ngd_session *session, handed_session **s_p)
 {
     struct luggage l = {.session = session, .s = ngd_arena_calloc(&all->w.arena, 1, sizeof(*l.s))};
@@ -334,6 +374,8 @@ static ngd_status_t pack_session(struct leaving *all, struct ngd_session *sessio
         status = list_objects(&all->w, &l);
     if (status == NGD_OK)
         status = pack_objects(all, &l);
+    if (status == NGD_OK)
+        status = pack_answers(&all->w, session, l.s);
     for (size_t i = 0; l.objects && i < l.n; i++)
         ngd_object_unref(l.objects[i]);
     if (status != NGD_OK)

@@ -217,6 +217,7 @@ static ngd_status_t send_go(struct ngd_handover *h, struct ngd_diag *diag)
 static ngd_status_t begin_freezing(struct ngd_handover *h, struct ngd_diag *diag)
 {
     h->phase = GIVE_FREEZING;
+    h->frozen = ngd_now();
     (void)ngd_listeners_pause(h->daemon->listeners, true);
     (void)ngd_stats_http_pause(h->daemon, true);
     ngd_reactor_remove(h->watch); /* the next handover is the next daemon's */
@@ -249,6 +250,9 @@ static ngd_status_t finish_passing(struct ngd_handover *h, const Npugraph__Hando
     ngd_audit_write(d->audit, &event);
     ngd_description_close(&h->given);
     ngd_departure_commit(&h->leaving, serving->taken, serving->n_taken); /* before the sessions are told */
+    if (h->leaving.n)
+        ngd_notice("handover", "%zu of %zu sessions have moved; they waited %lld ms", serving->n_taken, h->leaving.n,
+                   (long long)((ngd_now() - h->frozen) / NGD_MSEC));
     ngd_description_close(&h->leaving.record);
     if (ngd_drain_yield(d->drain) == NGD_ERR_NO_MEMORY)
         ngd_drain_begin(d->drain, 0, false);

@@ -45,6 +45,7 @@ struct ngd_handover {
     uint32_t rounds;  /* offers made */
     struct ngd_description given;
 
+    ngd_nsec_t frozen;            /* GIVE_FREEZING: when it began */
     struct ngd_departure leaving; /* sessions that move, from when they are frozen */
 
     /* The description under way, or the departure. */

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Upgrades under load, also with a kill of either process at a random moment: no call fails that neither killed process served.
 
-Sixteen workers with libnpugraph make 100 steps a second. In each round a daemon takes over, and nothing happens to it (plain), the
+Sixteen workers with libnpugraph make 100 steps a second; their sessions move (docs/decisions/0060). In each round a daemon takes over, and nothing happens to it (plain), the
 new one is killed at a random moment (new), or the old one is (old). Models are loaded and unloaded meanwhile. What must hold:
 
 - plain, and new before it took over: no call fails, and no worker waits for long;
-- otherwise: a call fails only if the killed process served it (UNAVAILABLE), and workers that connect again go on;
+- otherwise: a call fails only if the killed process served it (UNAVAILABLE), or was the only one that had its session (SESSION_GONE), and
+  workers that connect again go on;
 - always: each text is what it was, and each model that was kept is there.
 """
 import argparse
@@ -31,8 +32,9 @@ class Rounds:
         self.expected = text_of(self.line.now)
         self.models = {"m"}
         self.load = Load(self.line, tokens=12)
-        self.moments, self.kills, self.quiet = [], [], []  # [begin, end): of upgrades, of kills, and of as much time without either
-        self.counts = collections.Counter()
+        # [begin, end): of upgrades, of those whose slow steps were cut short, of other kills, and of as much time without any.
+        self.moments, self.slow, self.kills, self.quiet = [], [], [], []
+        self.counts, self.daemons = collections.Counter(), {self.line.now}
 
     def change_models(self):
         name = f"x{self.random.randrange(4)}"
@@ -69,7 +71,7 @@ class Rounds:
         fresh.kill()
         taken = ": ready" in fresh.log()
         self.check()
-        (self.kills if taken else self.moments).append((begin, time.monotonic()))
+        (self.kills if taken else self.slow).append((begin, time.monotonic()))
 
     def old(self):
         begin = time.monotonic()
@@ -91,6 +93,7 @@ class Rounds:
             print(f"not ok - {what}\n{self.line.now.log()[-3000:]}", flush=True)
             raise
         self.counts[what] += 1
+        self.daemons.add(self.line.now)
         begin = time.monotonic()
         self.load.go_on(16)
         self.quiet.append((begin, time.monotonic()))
@@ -100,10 +103,12 @@ class Rounds:
         told = self.load.end()
         self.line.leave()
         self.line.now.stop()
-        longest = pauses(told, self.moments)
+        moved = sum(daemon.log().count("sessions have moved;") for daemon in self.daemons)
         killed = [w for w in told["wrong"] if any(a <= w[0] < b for a, b in self.kills)]
         print(f"{len(told['calls'])} calls, {told['sequences']} sequences; {len(killed)} calls failed with the process that was killed")
-        for what, values in (("in an upgrade", longest), ("without one", pauses(told, self.quiet))):
+        print(f"sessions moved in {moved} upgrades")
+        for what, moments in (("in an upgrade", self.moments), ("in one whose slow steps a kill cuts short", self.slow), ("without one", self.quiet)):
+            values = pauses(told, moments)
             print(f"longest call of a worker {what}: median {percentile(values, 50) * 1e3:.0f} ms, p99 {percentile(values, 99) * 1e3:.0f} ms")
         bad = [w for w in told["wrong"] if w not in killed]
         return bad + [w for w in killed if "UNAVAILABLE" not in w[2] and "UNREACHABLE" not in w[2] and "SESSION_GONE" not in w[2]]

@@ -60,6 +60,7 @@ def moves():
         assert c.call("Graphs/Replay", pb.ReplayRequest(graph=graph, inputs=[one])).outputs[0] == one
         s = start(c, "m", PROMPT)
         tokens = [s.token] + [step(c, s.sequence).token for _ in range(3)]
+        once = c.allocate(96, request_id="once")
         freed = c.allocate(64)
         c.call("Memory/Free", pb.FreeRequest(buffers=[freed]))
         fresh = line.replace()
@@ -74,6 +75,7 @@ def moves():
         assert d.read(buffer) == bytes(range(256)) * 4096
         assert d.call("Graphs/Replay", pb.ReplayRequest(graph=graph, inputs=[one])).outputs[0] == np_floats(2, 4, 6, 8)
         assert refused(d, d.read, freed) == "STALE_ID"
+        assert d.allocate(96, request_id="once") == once
         assert d.allocate(64) not in (buffer, state, freed)
         close(d, s.sequence)
         page = fresh.http("/metrics")[1]
