@@ -7,6 +7,7 @@
  * Events may come in any order; their tags sort them into flags.
  */
 #include "client/lib/channel.h"
+#include "client/lib/address.h"
 #include "client/lib/error.h"
 #include "client/lib/message.h"
 #include "client/lib/token.h"
@@ -23,9 +24,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEFAULT_ADDRESS "unix:/run/npugraphd/npugraphd.sock"
-#define MAX_PEM         (1 << 20)
-#define METADATA_MAX    5
+#define MAX_PEM      (1 << 20)
+#define METADATA_MAX 5
 
 struct npugraph__channel {
     grpc_channel *grpc;
@@ -35,7 +35,8 @@ struct npugraph__channel {
     char session_text[24]; /* "": calls carry no session */
     /* Secret: if the transport proves no identity, id and token alone give access to the session. */
     uint8_t token[NPUGRAPH__TOKEN_BYTES];
-    char *bearer; /* secret: the value of metadata authorization, or NULL */
+    pthread_mutex_t bearer_lock;
+    struct npugraph__token bearer; /* by the lock */
 };
 
 enum { EV_INITIAL = 1, EV_SEND, EV_RECV, EV_STATUS, EV_HALF_CLOSE, EV_MAX };
@@ -63,60 +64,6 @@ static void copy_slice_text(grpc_slice slice, char *to, size_t room)
     to[n] = '\0';
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), m = strlen(end);
-
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
-/* Returns what the user can do, by the text of the system or of gRPC. */
-static const char *hint_for(const struct npugraph__channel *channel, const char *cause)
-{
-    static const struct {
-        const char *end, *hint;
-    } hints[] = {
-        {"No such file or directory",
-         "is npugraphd running? NPUGRAPH_ADDRESS or the address option names another socket"},
-        {"Connection refused", "nothing listens there: is npugraphd running?"},
-        {"Permission denied", "this user may not use the socket; its file's group may"},
-        {"cannot be resolved", "is the host's name right?"},
-    };
-
-    for (size_t i = 0; i < sizeof(hints) / sizeof(hints[0]); i++)
-        if (ends_with(cause, hints[i].end))
-            return hints[i].hint;
-    if (strncmp(channel->address, "unix", 4) == 0)
-        return "is it npugraphd that listens there?";
-    return channel->tls ? "does the daemon accept this certificate, and is it of the authority given? its log says why "
-                          "it refuses"
-                        : "if the daemon speaks TLS there, give an authority, a certificate and a key";
-}
-
-/* Explains why the daemon cannot be reached. gRPC puts the cause after a list of everything that it tried. */
-static void explain_unavailable(const struct npugraph__channel *channel, struct npugraph_error *err)
-{
-    static const char last[] = "last error: ", unknown[] = "UNKNOWN: ";
-    char details[sizeof(err->message)];
-    const char *cause = details, *p;
-    size_t n = strlen(channel->address);
-
-    memcpy(details, err->message, sizeof(details));
-    if ((p = strstr(details, last)) != NULL)
-        cause = p + sizeof(last) - 1;
-    if (strncmp(cause, unknown, sizeof(unknown) - 1) == 0)
-        cause += sizeof(unknown) - 1;
-    if (strncmp(cause, channel->address, n) == 0 && strncmp(cause + n, ": ", 2) == 0)
-        cause += n + 2;
-    else if ((p = strstr(cause, "remote host: ")) != NULL)
-        cause = p + strlen("remote host: ");
-    if (strncmp(cause, "DNS resolution failed", 21) == 0)
-        cause = "the name cannot be resolved";
-    snprintf(err->reason, sizeof(err->reason), "UNREACHABLE");
-    snprintf(err->message, sizeof(err->message), "cannot reach the daemon at %.200s: %.200s; %s", channel->address,
-             cause, hint_for(channel, cause));
-}
-
 /* Returns the call's final status. The daemon puts the reason into the trailing metadata. */
 static int final_status(struct npugraph__stream *st, struct npugraph_error *err)
 {
@@ -131,7 +78,7 @@ static int final_status(struct npugraph__stream *st, struct npugraph_error *err)
         if (grpc_slice_str_cmp(st->trailing_md.metadata[i].key, "npugraph-reason") == 0)
             copy_slice_text(st->trailing_md.metadata[i].value, err->reason, sizeof(err->reason));
     if (st->code == GRPC_STATUS_UNAVAILABLE && err->reason[0] == '\0') /* the status is gRPC's, not the daemon's */
-        explain_unavailable(st->channel, err);
+        npugraph__address_explain(st->channel->address, st->channel->tls, err);
     return err->code;
 }
 
@@ -176,22 +123,33 @@ static void wait_for_event(struct npugraph__stream *st, int tag)
     }
 }
 
+static size_t put_bearer(struct npugraph__channel *channel, grpc_metadata *md)
+{
+    size_t n = 0;
+
+    pthread_mutex_lock(&channel->bearer_lock);
+    npugraph__token_refresh(&channel->bearer, false);
+    if (channel->bearer.header != NULL) {
+        md[n].key = grpc_slice_from_static_string("authorization");
+        md[n++].value = grpc_slice_from_copied_string(channel->bearer.header);
+    }
+    pthread_mutex_unlock(&channel->bearer_lock);
+    return n;
+}
+
 /* Fills the metadata that calls carry. Returns their number. The caller drops them when their batch has started. */
-static size_t put_metadata(struct npugraph__channel *channel, grpc_metadata md[METADATA_MAX])
+static size_t put_metadata(struct npugraph__channel *channel, bool with_session, grpc_metadata md[METADATA_MAX])
 {
     size_t n = 0;
 
     memset(md, 0, METADATA_MAX * sizeof(md[0]));
-    if (channel->session_text[0] != '\0') {
+    if (with_session && channel->session_text[0] != '\0') {
         md[n].key = grpc_slice_from_static_string("npugraph-session");
         md[n++].value = grpc_slice_from_static_string(channel->session_text);
         md[n].key = grpc_slice_from_static_string("npugraph-session-token-bin");
         md[n++].value = grpc_slice_from_static_buffer(channel->token, sizeof(channel->token));
     }
-    if (channel->bearer != NULL) {
-        md[n].key = grpc_slice_from_static_string("authorization");
-        md[n++].value = grpc_slice_from_static_string(channel->bearer);
-    }
+    n += put_bearer(channel, md + n);
     return n + npugraph__put_trace(md + n);
 }
 
@@ -207,7 +165,8 @@ static grpc_op status_op(struct npugraph__stream *st)
     return status;
 }
 
-static int stream_start(struct npugraph__channel *channel, struct npugraph__stream *st, struct npugraph_error *err)
+static int stream_start(struct npugraph__channel *channel, struct npugraph__stream *st, bool with_session,
+                        struct npugraph_error *err)
 {
     grpc_metadata md[METADATA_MAX];
     grpc_op first[2], status = status_op(st);
@@ -215,7 +174,7 @@ static int stream_start(struct npugraph__channel *channel, struct npugraph__stre
 
     memset(first, 0, sizeof(first));
     first[0].op = GRPC_OP_SEND_INITIAL_METADATA;
-    first[0].data.send_initial_metadata.count = put_metadata(channel, md);
+    first[0].data.send_initial_metadata.count = put_metadata(channel, with_session, md);
     first[0].data.send_initial_metadata.metadata = md;
     first[1].op = GRPC_OP_RECV_INITIAL_METADATA;
     first[1].data.recv_initial_metadata.recv_initial_metadata = &st->initial_md;
@@ -240,8 +199,8 @@ static void stream_init(struct npugraph__stream *st, struct npugraph__channel *c
                                         gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
 }
 
-int npugraph__channel_call(struct npugraph__channel *channel, const char *method, struct npugraph__stream **stream_p,
-                           struct npugraph_error *err)
+static int start_call(struct npugraph__channel *channel, const char *method, bool with_session,
+                      struct npugraph__stream **stream_p, struct npugraph_error *err)
 {
     struct npugraph__stream *st = calloc(1, sizeof(*st));
     int rc;
@@ -249,13 +208,25 @@ int npugraph__channel_call(struct npugraph__channel *channel, const char *method
     if (st == NULL)
         return npugraph__error(err, GRPC_STATUS_RESOURCE_EXHAUSTED, "NO_MEMORY", "out of memory");
     stream_init(st, channel, method, grpc_completion_queue_create_for_next(NULL));
-    rc = stream_start(channel, st, err);
+    rc = stream_start(channel, st, with_session, err);
     if (rc != 0) {
         npugraph__stream_close(st);
         return rc;
     }
     *stream_p = st;
     return 0;
+}
+
+int npugraph__channel_call(struct npugraph__channel *channel, const char *method, struct npugraph__stream **stream_p,
+                           struct npugraph_error *err)
+{
+    return start_call(channel, method, true, stream_p, err);
+}
+
+int npugraph__channel_call_alone(struct npugraph__channel *channel, const char *method,
+                                 struct npugraph__stream **stream_p, struct npugraph_error *err)
+{
+    return start_call(channel, method, false, stream_p, err);
 }
 
 void npugraph__stream_set_timeout(struct npugraph__stream *st, uint32_t timeout_ms)
@@ -433,9 +404,8 @@ void npugraph__stream_close(struct npugraph__stream *st)
     free(st);
 }
 
-int npugraph__channel_unary(struct npugraph__channel *channel, const char *method, const ProtobufCMessage *request,
-                            const ProtobufCMessageDescriptor *type, ProtobufCMessage **response_p,
-                            struct npugraph_error *err)
+static int unary_once(struct npugraph__channel *channel, const char *method, const ProtobufCMessage *request,
+                      const ProtobufCMessageDescriptor *type, ProtobufCMessage **response_p, struct npugraph_error *err)
 {
     struct npugraph__stream *st;
     ProtobufCMessage *reply = NULL;
@@ -457,6 +427,30 @@ int npugraph__channel_unary(struct npugraph__channel *channel, const char *metho
         npugraph__free_message(reply);
     else
         *response_p = reply;
+    return rc;
+}
+
+/* True if the token file has another token than the one of that number. */
+static bool finds_new_token(struct npugraph__channel *channel, uint64_t number)
+{
+    bool is_new;
+
+    pthread_mutex_lock(&channel->bearer_lock);
+    npugraph__token_refresh(&channel->bearer, true);
+    is_new = channel->bearer.number != number;
+    pthread_mutex_unlock(&channel->bearer_lock);
+    return is_new;
+}
+
+int npugraph__channel_unary(struct npugraph__channel *channel, const char *method, const ProtobufCMessage *request,
+                            const ProtobufCMessageDescriptor *type, ProtobufCMessage **response_p,
+                            struct npugraph_error *err)
+{
+    const uint64_t number = npugraph__channel_token(channel);
+    int rc = unary_once(channel, method, request, type, response_p, err);
+
+    if (rc == GRPC_STATUS_UNAUTHENTICATED && number != 0 && finds_new_token(channel, number))
+        rc = unary_once(channel, method, request, type, response_p, err);
     return rc;
 }
 
@@ -536,7 +530,7 @@ static int start_followed_call(struct npugraph__followed *f, const ProtobufCMess
         return rc;
     memset(first, 0, sizeof(first));
     first[0].op = GRPC_OP_SEND_INITIAL_METADATA;
-    first[0].data.send_initial_metadata.count = put_metadata(f->follower->channel, md);
+    first[0].data.send_initial_metadata.count = put_metadata(f->follower->channel, true, md);
     first[0].data.send_initial_metadata.metadata = md;
     first[1].op = GRPC_OP_SEND_MESSAGE;
     first[1].data.send_message.send_message = out;
@@ -809,26 +803,6 @@ static grpc_channel *make_channel(const struct npugraph_connect_params *p, const
     return grpc_channel_create(address, creds, &all);
 }
 
-static const char *choose_address(const struct npugraph_connect_params *params)
-{
-    const char *address = params->address != NULL ? params->address : getenv("NPUGRAPH_ADDRESS");
-
-    return address != NULL && address[0] != '\0' ? address : DEFAULT_ADDRESS;
-}
-
-/* Refuses an address without a port. gRPC would look it up as a host, and report that there is none. */
-static int check_address(const char *address, struct npugraph_error *err)
-{
-    const char *colon = strrchr(address, ':');
-
-    if ((strncmp(address, "unix:", 5) == 0 && address[5] != '\0') || strncmp(address, "unix-abstract:", 14) == 0)
-        return 0;
-    if (colon != NULL && colon != address && colon[1] != '\0' && strspn(colon + 1, "0123456789") == strlen(colon + 1))
-        return 0;
-    return npugraph__error(err, GRPC_STATUS_INVALID_ARGUMENT, "INVALID_ARGUMENT",
-                           "\"%.200s\" is no address; give unix:PATH or HOST:PORT", address);
-}
-
 static int open_channel(struct npugraph__channel *c, const struct npugraph_connect_params *params,
                         struct npugraph_error *err)
 {
@@ -837,14 +811,14 @@ static int open_channel(struct npugraph__channel *c, const struct npugraph_conne
 
     c->timeout_ms = params->timeout_ms;
     c->tls = params->tls_ca != NULL || params->tls_cert != NULL;
-    c->address = strdup(choose_address(params));
+    c->address = strdup(npugraph__address_choose(params->address));
     if (c->address == NULL)
         return npugraph__error(err, GRPC_STATUS_RESOURCE_EXHAUSTED, "NO_MEMORY", "out of memory");
-    rc = check_address(c->address, err);
+    rc = npugraph__address_check(c->address, err);
     if (rc == 0)
-        rc = npugraph__token_header(params->token_file, &c->bearer, err);
+        rc = npugraph__token_open(&c->bearer, params->token_file, err);
     if (rc == 0)
-        rc = npugraph__token_check(c->bearer, c->address, c->tls, err);
+        rc = npugraph__token_check(c->bearer.header, c->address, c->tls, err);
     if (rc == 0)
         rc = make_credentials(params, &creds, err);
     if (rc != 0)
@@ -863,6 +837,7 @@ int npugraph__channel_open(const struct npugraph_connect_params *params, struct 
     if (c == NULL)
         return npugraph__error(err, GRPC_STATUS_RESOURCE_EXHAUSTED, "NO_MEMORY", "out of memory");
     grpc_init();
+    pthread_mutex_init(&c->bearer_lock, NULL);
     rc = open_channel(c, params, err);
     if (rc != 0) {
         npugraph__channel_close(c);
@@ -879,9 +854,8 @@ void npugraph__channel_close(struct npugraph__channel *channel)
     if (channel->grpc != NULL)
         grpc_channel_destroy(channel->grpc);
     grpc_shutdown();
-    if (channel->bearer != NULL)
-        explicit_bzero(channel->bearer, strlen(channel->bearer));
-    free(channel->bearer);
+    npugraph__token_close(&channel->bearer);
+    pthread_mutex_destroy(&channel->bearer_lock);
     free(channel->address);
     free(channel);
 }
@@ -890,6 +864,17 @@ void npugraph__channel_set_session(struct npugraph__channel *channel, uint64_t i
 {
     memcpy(channel->token, token, sizeof(channel->token));
     snprintf(channel->session_text, sizeof(channel->session_text), "%llu", (unsigned long long)id);
+}
+
+uint64_t npugraph__channel_token(struct npugraph__channel *channel)
+{
+    uint64_t number;
+
+    pthread_mutex_lock(&channel->bearer_lock);
+    npugraph__token_refresh(&channel->bearer, false);
+    number = channel->bearer.number;
+    pthread_mutex_unlock(&channel->bearer_lock);
+    return number;
 }
 
 uint32_t npugraph__channel_timeout(const struct npugraph__channel *channel)

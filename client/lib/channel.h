@@ -19,13 +19,20 @@ int npugraph__channel_open(const struct npugraph_connect_params *params, struct 
 void npugraph__channel_close(struct npugraph__channel *channel); /* after its streams; NULL is fine */
 /* Sets the metadata that every later call carries. token: NPUGRAPH__TOKEN_BYTES bytes, copied. */
 void npugraph__channel_set_session(struct npugraph__channel *channel, uint64_t id, const uint8_t *token);
+/* Returns the number of the channel's bearer token, which is another one when the token file has another token; 0:
+ * there is none. */
+uint64_t npugraph__channel_token(struct npugraph__channel *channel);
 uint32_t npugraph__channel_timeout(const struct npugraph__channel *channel);
 
 /* One streaming call, used by one thread at a time. method: the full name, "/npugraph.v1.Graphs/Register". */
 struct npugraph__stream;
 int npugraph__channel_call(struct npugraph__channel *channel, const char *method, struct npugraph__stream **stream_p,
                            struct npugraph_error *err);
-/* Sends one message and takes one answer. */
+/* The same without the session: the call is its bearer token's, if there is one. */
+int npugraph__channel_call_alone(struct npugraph__channel *channel, const char *method,
+                                 struct npugraph__stream **stream_p, struct npugraph_error *err);
+/* Sends one message and takes one answer. If the daemon does not take the bearer token, and the token file has another
+ * one by now, the call is made again with that: the first one was not served. */
 int npugraph__channel_unary(struct npugraph__channel *channel, const char *method, const ProtobufCMessage *request,
                             const ProtobufCMessageDescriptor *response_type, ProtobufCMessage **response_p,
                             struct npugraph_error *err);

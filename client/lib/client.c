@@ -129,6 +129,12 @@ static void add_resumed(struct npugraph_client *client, struct npugraph__link *f
     npugraph__session_abandon(&from->session);
 }
 
+static void renew_link(struct npugraph__link *link)
+{
+    if (!link->ended)
+        npugraph__session_renew(&link->session, link->channel);
+}
+
 /* Makes a link to the daemon that has replaced the newest link's one. If it cannot be reached, the old one still
  * serves. */
 static void follow_daemon(struct npugraph_client *client)
@@ -141,6 +147,7 @@ static void follow_daemon(struct npugraph_client *client)
             add_resumed(client, from, next);
         return;
     }
+    renew_link(from);
     if (!client->newest->replaced || client->stays || npugraph__link_open(&client->params, &next, NULL) != 0)
         return;
     next->older = client->newest;
@@ -200,6 +207,8 @@ static struct npugraph__link *home_link_of(struct npugraph_client *client)
     pthread_mutex_lock(&client->lock);
     if (client->home == NULL)
         follow_daemon(client);
+    else
+        renew_link(client->home);
     link = client->home != NULL ? client->home : client->newest;
     pthread_mutex_unlock(&client->lock);
     return link;

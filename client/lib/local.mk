@@ -24,6 +24,7 @@ libngdclient_la_SOURCES = \
 	client/lib/session.c client/lib/session.h \
 	client/lib/shared.c client/lib/shared.h \
 	client/lib/token.c client/lib/token.h \
+	client/lib/address.c client/lib/address.h \
 	client/lib/trace.c client/lib/trace.h \
 	client/lib/version.c
 NGD_CLIENT_LIBS = libngdclient.la $(NGD_PROTO_LIBS) $(GRPC_LIBS)

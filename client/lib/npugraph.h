@@ -50,7 +50,9 @@ struct npugraph_connect_params {
     const char *tls_server_name; /* the name to check instead of the address's */
     bool no_session;             /* open no session stream; only calls that read are possible then */
     /* File with a bearer token, which names the identity that our calls have. NULL = $NPUGRAPH_TOKEN_FILE; "" = none.
-     * It is read once. It is not sent over plaintext TCP to other machines: connecting fails with TOKEN_PLAINTEXT,
+     * A call reads it again if it has changed, and takes the session over to the new token, so that a file whose token
+     * is replaced before it expires serves for any time. A client that makes no call until its token expires loses its
+     * session. The token is not sent over plaintext TCP to other machines: connecting fails with TOKEN_PLAINTEXT,
      * unless $NPUGRAPH_PLAINTEXT_TOKENS is yes. */
     const char *token_file;
     /* Send replays of streams and steps over gRPC even if the daemon is on this machine and offers shared memory for

@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define GOODBYE_MS 2000
+#define GOODBYE_MS    2000
+#define RENEW_SECONDS 2 /* between two tries to resume a session with another bearer token */
 
 static int take_opened(struct npugraph__session *s, struct npugraph__channel *channel,
                        const Npugraph__V1__SessionEvent *ev, struct npugraph_error *err)
@@ -32,6 +33,7 @@ static int exchange_open(struct npugraph__session *s, struct npugraph__channel *
     ProtobufCMessage *reply = NULL;
     int rc;
 
+    s->bearer = npugraph__channel_token(channel);
     req.kind_case = NPUGRAPH__V1__SESSION_REQUEST__KIND_OPEN;
     req.open = open;
     rc = npugraph__channel_call(channel, "/npugraph.v1.Sessions/Open", &s->stream, err);
@@ -54,15 +56,21 @@ int npugraph__session_open(struct npugraph__session *s, struct npugraph__channel
     return exchange_open(s, channel, &open, err);
 }
 
+static Npugraph__V1__SessionResume resume_of(const struct npugraph__session *s)
+{
+    Npugraph__V1__SessionResume resume = NPUGRAPH__V1__SESSION_RESUME__INIT;
+
+    resume.session = s->id;
+    resume.token = (ProtobufCBinaryData){sizeof(s->token), (uint8_t *)(uintptr_t)s->token};
+    return resume;
+}
+
 int npugraph__session_resume(struct npugraph__session *s, struct npugraph__channel *channel,
                              const struct npugraph__session *from, struct npugraph_error *err)
 {
     Npugraph__V1__SessionOpen open = NPUGRAPH__V1__SESSION_OPEN__INIT;
-    Npugraph__V1__SessionResume resume = NPUGRAPH__V1__SESSION_RESUME__INIT;
+    Npugraph__V1__SessionResume resume = resume_of(from);
 
-    resume.session = from->id;
-    resume.token.data = (uint8_t *)(uintptr_t)from->token;
-    resume.token.len = sizeof(from->token);
     open.resume = &resume;
     return exchange_open(s, channel, &open, err);
 }
@@ -71,6 +79,53 @@ void npugraph__session_abandon(struct npugraph__session *s)
 {
     npugraph__stream_close(s->stream);
     s->stream = NULL;
+}
+
+/* Opens another stream for the session, as the client of the present token. */
+static int resume_stream(const struct npugraph__session *s, struct npugraph__channel *channel,
+                         struct npugraph__stream **stream_p)
+{
+    Npugraph__V1__SessionRequest req = NPUGRAPH__V1__SESSION_REQUEST__INIT;
+    Npugraph__V1__SessionOpen open = NPUGRAPH__V1__SESSION_OPEN__INIT;
+    Npugraph__V1__SessionResume resume = resume_of(s);
+    ProtobufCMessage *reply = NULL;
+    int rc;
+
+    open.resume = &resume;
+    req.kind_case = NPUGRAPH__V1__SESSION_REQUEST__KIND_OPEN;
+    req.open = &open;
+    rc = npugraph__channel_call_alone(channel, "/npugraph.v1.Sessions/Open", stream_p, NULL);
+    if (rc != 0)
+        return rc;
+    rc = npugraph__stream_exchange(*stream_p, &req.base, &npugraph__v1__session_event__descriptor, &reply, NULL);
+    npugraph__free_message(reply);
+    if (rc != 0)
+        npugraph__stream_close(*stream_p);
+    return rc;
+}
+
+void npugraph__session_renew(struct npugraph__session *s, struct npugraph__channel *channel)
+{
+    struct npugraph__stream *fresh = NULL;
+    struct timespec now;
+    uint64_t bearer;
+
+    if (s->stream == NULL || s->bearer == 0)
+        return;
+    bearer = npugraph__channel_token(channel);
+    if (bearer == s->bearer)
+        return;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (s->tried.tv_sec != 0 && now.tv_sec - s->tried.tv_sec < RENEW_SECONDS)
+        return;
+    if (resume_stream(s, channel, &fresh) != 0) {
+        s->tried = now;
+        return;
+    }
+    npugraph__stream_close(s->stream);
+    s->stream = fresh;
+    s->bearer = bearer;
+    s->tried = (struct timespec){0};
 }
 
 void npugraph__session_close(struct npugraph__session *s)

@@ -40,18 +40,13 @@ static int read_token(const char *path, char text[TOKEN_ROOM], size_t *n_p, stru
     return 0;
 }
 
-int npugraph__token_header(const char *path, char **header_p, struct npugraph_error *err)
+/* Reads the file. *header_p: the value of metadata authorization, which the caller frees. */
+static int read_token_header(const char *path, char **header_p, struct npugraph_error *err)
 {
-    char *text;
+    char *text = malloc(TOKEN_ROOM);
     size_t n = 0, at = 0, len;
     int rc;
 
-    *header_p = NULL;
-    if (path == NULL)
-        path = getenv("NPUGRAPH_TOKEN_FILE");
-    if (path == NULL || path[0] == '\0')
-        return 0;
-    text = malloc(TOKEN_ROOM);
     if (text == NULL)
         return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
     rc = read_token(path, text, &n, err);
@@ -71,6 +66,64 @@ int npugraph__token_header(const char *path, char **header_p, struct npugraph_er
     explicit_bzero(text, TOKEN_ROOM);
     free(text);
     return rc;
+}
+
+static void forget_header(char *header)
+{
+    if (header != NULL)
+        explicit_bzero(header, strlen(header));
+    free(header);
+}
+
+int npugraph__token_open(struct npugraph__token *token, const char *path, struct npugraph_error *err)
+{
+    int rc;
+
+    if (path == NULL)
+        path = getenv("NPUGRAPH_TOKEN_FILE");
+    if (path == NULL || path[0] == '\0')
+        return 0;
+    token->path = strdup(path);
+    if (token->path == NULL)
+        return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+    if (stat(path, &token->seen) != 0) /* reading it says why */
+        memset(&token->seen, 0, sizeof(token->seen));
+    rc = read_token_header(path, &token->header, err);
+    token->number = rc == 0;
+    return rc;
+}
+
+void npugraph__token_close(struct npugraph__token *token)
+{
+    forget_header(token->header);
+    free(token->path);
+    memset(token, 0, sizeof(*token));
+}
+
+static bool is_same_file(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
+           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
+/* The file is looked at before it is read, so that a change meanwhile is seen the next time. */
+void npugraph__token_refresh(struct npugraph__token *token, bool always)
+{
+    struct stat now;
+    char *header = NULL;
+
+    if (token->path == NULL || stat(token->path, &now) != 0 || (!always && is_same_file(&now, &token->seen)))
+        return;
+    if (read_token_header(token->path, &header, NULL) != 0)
+        return;
+    token->seen = now;
+    if (strcmp(header, token->header) == 0) {
+        forget_header(header);
+        return;
+    }
+    forget_header(token->header);
+    token->header = header;
+    token->number++;
 }
 
 /* Whether a checked address is of this machine: a socket, localhost, or a loopback address. Other names may lead

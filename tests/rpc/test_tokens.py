@@ -379,6 +379,52 @@ def command():
 
 
 
+WORKER = """
+sys.path.insert(0, {python!r})
+import numpy, npugraph
+client = npugraph.connect(daemon.address, token_file={file!r})
+kept = client.upload(numpy.arange(4, dtype="f4"))
+for line in sys.stdin:
+    try:
+        print(kept.read() == numpy.arange(4, dtype="f4").tobytes(), flush=True)
+    except npugraph.Error as error:
+        print(error.reason, flush=True)
+"""
+
+
+@test("libnpugraph takes over a token that is replaced in its file: its session outlives the first one, and a bad file changes nothing")
+def replaced_in_place():
+    if importlib.util.find_spec("numpy") is None:
+        raise Skip("numpy is missing")
+    if SANITIZER:
+        raise Skip("Python does not load a library with a sanitizer; tests/unit/test_token reads token files with it")
+    first, second, third = token(), token(), token()
+    mine = SCRATCH / "rotated"
+    mine.write_text(first + "\n")
+    os.environ["NPUGRAPH_LIBRARY_PATH"] = str((BUILD / ".libs").resolve())
+    with Tokens(line("a", first) + line("a", second)) as t:
+        child = Child(t.daemon, WORKER.format(python=str(SOURCE / "python" / "src"), file=str(mine)))
+        assert child.ask("read") == "True"
+        for bad in ("", "two words\n"):
+            mine.write_text(bad)
+            assert child.ask("read") == "True"
+        mine.with_suffix(".new").write_text(second + "\n")
+        mine.with_suffix(".new").rename(mine)  # as kubelet does
+        assert child.ask("read") == "True"
+        doomed = t.client(first)
+        t.reload(line("a", second))  # the first token is over, and would have taken the session with it
+        refused("TOKEN_EXPIRED", "UNAUTHENTICATED", lambda: next(doomed.stream))
+        answer = child.ask("read")
+        assert answer == "True", answer
+        assert t.daemon.log().count("resumed by token:a") == 1
+        t.reload(line("a", second) + line("b", third))
+        mine.write_text(third + "\n")  # another identity cannot take the session over
+        assert child.ask("read") == "True"
+        t.reload(line("b", third))
+        assert child.ask("read") == "TOKEN_EXPIRED"
+        child.kill()
+
+
 @test("npugraphctl does not send a token to another machine without TLS")
 def plaintext_client():
     mine = SCRATCH / "mine"

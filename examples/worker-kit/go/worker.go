@@ -24,6 +24,7 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -126,10 +127,32 @@ func dial() (*grpc.ClientConn, error) {
 	return grpc.NewClient(*address, grpc.WithTransportCredentials(secrets), grpc.WithConnectParams(grpc.ConnectParams{Backoff: again}))
 }
 
+// bearer returns the token of the file $NPUGRAPH_TOKEN_FILE, which is read for each session, since short-lived tokens are
+// replaced in place. It is not sent to another machine in the clear.
+func bearer() (string, error) {
+	path := os.Getenv("NPUGRAPH_TOKEN_FILE")
+	if path == "" {
+		return "", nil
+	}
+	host, _, _ := net.SplitHostPort(*address)
+	if *ca == "" && !strings.HasPrefix(*address, "unix:") && host != "localhost" && !net.ParseIP(host).IsLoopback() {
+		return "", errors.New("a token is sent to another machine only with TLS: give --ca")
+	}
+	text, err := os.ReadFile(path)
+	return strings.TrimSpace(string(text)), err
+}
+
 // open opens a session and sees that the model is there: a daemon that was started again has to load it first. The
 // session ends with its stream, and the stream ends with the context.
 func open(channel *grpc.ClientConn) (*session, error) {
+	token, err := bearer()
+	if err != nil {
+		return nil, err
+	}
 	ctx, end := context.WithCancel(context.Background())
+	if token != "" { // later calls have the identity of their session
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
+	}
 	s := &session{ctx, end, npugraphpb.NewSequencesClient(channel)}
 	late := time.AfterFunc(time.Duration(*timeout)*time.Second, end)
 	stream, err := npugraphpb.NewSessionsClient(channel).Open(ctx)

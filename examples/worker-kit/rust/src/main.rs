@@ -105,13 +105,32 @@ impl Worker {
         Ok(Endpoint::from_shared(format!("https://{}", options.address))?.tls_config(tls)?.connect().await?)
     }
 
+    /// The token of the file $NPUGRAPH_TOKEN_FILE, which is read for each session, since short-lived tokens are replaced in
+    /// place. It is not sent to another machine in the clear.
+    fn bearer(&self) -> Result<Option<String>, Error> {
+        let Some(path) = std::env::var("NPUGRAPH_TOKEN_FILE").ok().filter(|path| !path.is_empty()) else {
+            return Ok(None);
+        };
+        let address = &self.options.address;
+        let host = address.rsplit_once(':').map_or("", |(host, _)| host).trim_matches(['[', ']']);
+        let near = address.starts_with("unix:") || host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
+        if self.options.ca.is_none() && !near {
+            return Err("a token is sent to another machine only with TLS: give --ca".into());
+        }
+        Ok(Some(std::fs::read_to_string(path)?.trim().into()))
+    }
+
     /// Opens a session and sees that the model is there: a daemon that was started again has to load it first.
     async fn connect(&self) -> Result<Session, Error> {
         let channel = self.channel().await?;
         let (requests, stream) = mpsc::channel(1);
         let open = pb::SessionOpen { client_name: "worker.rs".into(), ..Default::default() };
         requests.send(pb::SessionRequest { kind: Some(pb::session_request::Kind::Open(open)) }).await?;
-        let mut events = SessionsClient::new(channel.clone()).open(ReceiverStream::new(stream)).await?.into_inner();
+        let mut call = Request::new(ReceiverStream::new(stream));
+        if let Some(token) = self.bearer()? {
+            call.metadata_mut().insert("authorization", format!("Bearer {token}").parse()?); // later calls have that of their session
+        }
+        let mut events = SessionsClient::new(channel.clone()).open(call).await?.into_inner();
         let Some(pb::SessionEvent { kind: Some(pb::session_event::Kind::Opened(opened)) }) = events.message().await? else {
             return Err("the daemon opened no session".into());
         };
