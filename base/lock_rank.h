@@ -18,6 +18,8 @@ typedef enum ngd_lock_rank {
     NGD_RANK_ANSWERS,       /* daemon: one session's request ids */
     NGD_RANK_GRAPH_NAMES,   /* daemon: registered graphs by name */
     NGD_RANK_GRAPH_OBJECT,  /* daemon: what a graph's id is bound to */
+    NGD_RANK_OIP_SEQUENCES, /* daemon: sequences of requests by their ids */
+    NGD_RANK_TIMEOUTS,      /* daemon: deadlines that the loop looks at */
     NGD_RANK_STREAM_CALL,   /* daemon: outbound queue of one streaming call */
     NGD_RANK_MODELS,        /* scheduler: table of models */
     NGD_RANK_MODEL,         /* scheduler: one model's ready list, sequences */

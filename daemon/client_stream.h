@@ -33,9 +33,10 @@ struct ngd_client_stream {
     _Atomic bool resumable;
 };
 
-static inline struct ngd_client_stream *ngd_client_stream_ref(struct ngd_client_stream *stream)
+static inline struct ngd_client_stream *ngd_client_stream_ref(struct ngd_client_stream *stream) /* NULL is fine */
 {
-    stream->ops->ref(stream);
+    if (stream)
+        stream->ops->ref(stream);
     return stream;
 }
 

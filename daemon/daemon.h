@@ -13,6 +13,7 @@
 #include "daemon/blocks.h"
 #include "daemon/options.h"
 #include "daemon/promises.h"
+#include "daemon/timeouts.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -33,6 +34,7 @@ struct ngd_models;
 struct ngd_identities;
 struct ngd_patterns;
 struct ngd_listeners;
+struct ngd_oip_sequences;
 struct ngd_peers;
 struct ngd_refused_device;
 struct ngd_reactor;
@@ -98,6 +100,8 @@ struct ngd_daemon {
     struct ngd_models *models;
     struct ngd_sessions *sessions;
     struct ngd_graph_names *graph_names;
+    struct ngd_oip_sequences *oip_sequences;
+    struct ngd_timeouts timeouts;
     struct ngd_shm_regions *shm_regions;
     struct ngd_loader *loader;
     struct ngd_blocks blocks; /* for inputs and results in shared buffers */

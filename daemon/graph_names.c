@@ -13,6 +13,8 @@
 struct ngd_graph_names {
     struct ngd_mutex lock;
     struct ngd_list chains[CHAINS] NGD_GUARDED_BY(lock);
+    void (*removed)(void *ctx, const struct ngd_graph_object *object); /* NULL: nobody watches */
+    void *ctx;
 };
 
 ngd_status_t ngd_graph_names_create(struct ngd_graph_names **names_p)
@@ -81,6 +83,20 @@ void ngd_graph_names_remove(struct ngd_graph_object *object)
     ngd_list_remove(&object->name.link);
     ngd_mutex_unlock(&names->lock);
     object->name.table = NULL;
+    if (names->removed)
+        names->removed(names->ctx, object);
+}
+
+bool ngd_graph_is_named(const struct ngd_graph_object *object)
+{
+    return object->name.table != NULL;
+}
+
+void ngd_graph_names_watch(struct ngd_graph_names *names, void (*fn)(void *ctx, const struct ngd_graph_object *object),
+                           void *ctx)
+{
+    names->removed = fn;
+    names->ctx = ctx;
 }
 
 struct ngd_graph_found ngd_graph_found_ref(const struct ngd_graph_found *found)

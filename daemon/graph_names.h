@@ -34,9 +34,9 @@ struct ngd_infer_stats {
 /* The part of a graph object that is the table's. */
 struct ngd_graph_name {
     struct ngd_list link;
-    struct ngd_graph_names *table; /* NULL: not in it */
-    struct ngd_session *session;   /* borrowed */
-    uint64_t owner;                /* the identity's key */
+    struct ngd_graph_names *_Atomic table; /* NULL: not in it */
+    struct ngd_session *session;           /* borrowed */
+    uint64_t owner;                        /* the identity's key */
     struct ngd_infer_stats stats;
 };
 
@@ -44,7 +44,12 @@ ngd_status_t ngd_graph_names_create(struct ngd_graph_names **names_p);
 void ngd_graph_names_destroy(struct ngd_graph_names *names); /* it is empty; NULL is fine */
 /* Adds a graph of the session under its graph's name. A graph without a name is not added. */
 void ngd_graph_names_add(struct ngd_graph_names *names, struct ngd_session *session, struct ngd_graph_object *object);
-void ngd_graph_names_remove(struct ngd_graph_object *object); /* does nothing if it is not in a table */
+void ngd_graph_names_remove(struct ngd_graph_object *object);   /* does nothing if it is not in a table */
+bool ngd_graph_is_named(const struct ngd_graph_object *object); /* false: it was removed */
+/* Calls fn, without a lock, for each graph that is removed, when ngd_graph_is_named says so. NULL: nobody watches.
+ * Threads: set while no graph is in the table. */
+void ngd_graph_names_watch(struct ngd_graph_names *names, void (*fn)(void *ctx, const struct ngd_graph_object *object),
+                           void *ctx);
 
 /* Whose graphs a search may find: those of one identity, or only those of one session. */
 struct ngd_graph_names_scope {

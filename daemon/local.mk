@@ -117,11 +117,15 @@ libngddaemon_la_SOURCES = \
 	daemon/shared.c \
 	daemon/client_pages.c \
 	daemon/client_pages.h \
+	daemon/oip_sequences.c \
+	daemon/oip_sequences.h \
 	daemon/shm_regions.c \
 	daemon/shm_regions.h \
 	daemon/shared.h \
 	daemon/sockets.c \
 	daemon/sockets.h \
+	daemon/timeouts.c \
+	daemon/timeouts.h \
 	daemon/tokens.c \
 	daemon/tokens.h \
 	daemon/wire.c \

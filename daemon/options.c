@@ -251,6 +251,10 @@ const struct ngd_config_option ngd_options_table[] = {
      "memory for inputs and outputs. A region's object must belong to the client's user, or be open to everybody, and "
      "the daemon's user must be allowed to read and write it. no: tensors are in the messages only.",
      RELOAD},
+    {"oip-sequence-timeout", NGD_CONFIG_TIME, AT(oip_sequence_timeout), "60s", NGD_MSEC, 24 * 3600 * NGD_SEC, NULL,
+     "How long a sequence of requests of the Open Inference Protocol (sequence_id) is kept while no request of it is "
+     "under way. Then its states, or its KV blocks, are freed.",
+     RELOAD},
     {"token-file", NGD_CONFIG_STRING, AT(token_file), "", 0, 0, NULL,
      "File with the hashes of bearer tokens, a line each: NAME sha256:HASH EXPIRES [ROLE], as npugraphctl tokens "
      "writes "

@@ -72,6 +72,7 @@ struct ngd_options {
     ngd_nsec_t max_connection_age;
     bool allow_plaintext, allow_plaintext_tokens;
     bool oip_shared_memory;
+    ngd_nsec_t oip_sequence_timeout;
     char *token_file, *audit_log;
     struct ngd_config_list jwt_issuer, jwt_keys, jwt_audience; /* daemon/jwt.h */
     char *jwt_claim, *jwt_groups_claim;

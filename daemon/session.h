@@ -39,7 +39,7 @@ void ngd_sessions_forget_drain(struct ngd_sessions *sessions);
 
 /* The client that opens or resumes a session, and the stream it uses. Borrowed. */
 struct ngd_session_client {
-    struct ngd_client_stream *stream;
+    struct ngd_client_stream *stream; /* NULL: none; the session lives until ngd_session_left */
     struct ngd_identity *identity;
     struct ngd_token *bearer; /* that named the identity; NULL: the connection did */
     const char *peer;         /* its address */
@@ -63,7 +63,7 @@ void ngd_session_greeted(struct ngd_session *session);
 /*
  * Reports that the stream is over. broken: the grace period begins. Otherwise the session ends, and the stream is
  * finished when the session's objects are free. Returns false if it will not be finished, because the session has ended
- * already or has another stream.
+ * already or has another stream. stream: NULL for a session without one.
  */
 bool ngd_session_left(struct ngd_session *session, struct ngd_client_stream *stream, bool broken);
 

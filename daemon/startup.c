@@ -37,6 +37,7 @@
 #include "daemon/rpc/rpc_server.h"
 #include "daemon/sdnotify.h"
 #include "daemon/session.h"
+#include "daemon/oip_sequences.h"
 #include "daemon/shm_regions.h"
 #include "daemon/tokens.h"
 #include "daemon/trace/trace.h"
@@ -358,6 +359,7 @@ static ngd_status_t start_objects(struct ngd_daemon *d, struct ngd_diag *diag)
 {
     ngd_status_t status = ngd_patterns_create(&d->promises, &d->patterns);
 
+    ngd_timeouts_init(&d->timeouts);
     look_at_directories("models-dir", &d->options.models_dir, R_OK, "no file can be loaded from it");
     look_at_directories("dump-dir", &d->options.dump_dir, W_OK, "diagnostics cannot write there");
     if (status == NGD_OK)
@@ -366,6 +368,8 @@ static ngd_status_t start_objects(struct ngd_daemon *d, struct ngd_diag *diag)
         status = ngd_models_create(d, &d->models);
     if (status == NGD_OK)
         status = ngd_graph_names_create(&d->graph_names);
+    if (status == NGD_OK)
+        status = ngd_oip_sequences_create(d->graph_names, &d->oip_sequences);
     if (status == NGD_OK)
         status = ngd_shm_regions_create(d->reaper, &d->shm_regions);
     if (status == NGD_OK)
@@ -377,7 +381,9 @@ static ngd_status_t start_objects(struct ngd_daemon *d, struct ngd_diag *diag)
 
 static void stop_objects(struct ngd_daemon *d)
 {
+    ngd_oip_sequences_clear(d->oip_sequences);
     ngd_sessions_destroy(d->sessions);
+    ngd_oip_sequences_destroy(d->oip_sequences);
     ngd_graph_names_destroy(d->graph_names);
     ngd_shm_regions_destroy(d->shm_regions);
     ngd_models_destroy(d->models);
@@ -385,9 +391,11 @@ static void stop_objects(struct ngd_daemon *d)
     ngd_peers_destroy(d->peers);
     ngd_patterns_destroy(d->patterns);
     ngd_blocks_fini(&d->blocks);
+    ngd_timeouts_fini(&d->timeouts);
     d->patterns = NULL;
     d->sessions = NULL;
     d->graph_names = NULL;
+    d->oip_sequences = NULL;
     d->shm_regions = NULL;
     d->models = NULL;
     d->loader = NULL;
@@ -398,6 +406,8 @@ static void expire(void *arg)
 {
     struct ngd_daemon *d = arg;
 
+    ngd_timeouts_run(&d->timeouts, ngd_now());
+    ngd_oip_sequences_expire(d->oip_sequences, ngd_config_get(d->options.oip_sequence_timeout));
     ngd_sessions_expire(d->sessions);
     ngd_loader_forget(d->loader);
 }

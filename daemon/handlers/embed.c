@@ -31,6 +31,7 @@ struct embed_slot {
     struct embedding *e;
     uint32_t prompt;     /* its number */
     bool taken, ended;   /* ended: before the thread that opened it came back */
+    ngd_nsec_t asked;    /* when it was given to the scheduler */
     struct ngd_seq *seq; /* the opener's reference; NULL: it has not come back, or the sequence was closed */
 };
 
@@ -53,6 +54,7 @@ struct embedding {
     struct ngd_diag diag NGD_GUARDED_BY(lock);
     uint64_t shared NGD_GUARDED_BY(lock);
     uint32_t batch NGD_GUARDED_BY(lock);
+    struct ngd_trace_record *trace NGD_GUARDED_BY(lock); /* NULL: the call is not traced */
 };
 
 /* ---- the end -------------------------------------------------------------------------------------------- */
@@ -94,6 +96,29 @@ static ngd_status_t no_model_any_more(struct ngd_diag *diag)
                         "the model was unloaded, or is no longer shared, since the prompts were accepted");
 }
 
+/* Adds the spans of a prompt, as long as there is room for them. */
+static void trace_prompt_locked(struct embedding *e, const struct embed_slot *slot, const struct ngd_step_result *r)
+    NGD_REQUIRES(e->lock)
+{
+    if (!e->trace || r->status != NGD_OK)
+        return;
+    ngd_trace_record_part(e->trace, NGD_TRACE_QUEUE, NGD_TRACE_TOP, slot->asked, slot->asked + r->queue);
+    ngd_trace_record_part(e->trace, NGD_TRACE_PREFILL, NGD_TRACE_TOP, slot->asked + r->queue, ngd_now());
+}
+
+static void trace_answer_locked(struct embedding *e) NGD_REQUIRES(e->lock)
+{
+    struct ngd_model_stats model;
+
+    if (!e->trace)
+        return;
+    ngd_model_stats(e->model, &model);
+    ngd_trace_record_name(e->trace, "npugraph.model", model.name);
+    ngd_trace_record_number(e->trace, "npugraph.prompts", (int64_t)e->q->n_prompts);
+    ngd_trace_record_number(e->trace, "npugraph.sequences", e->batch);
+    ngd_trace_record_number(e->trace, "npugraph.shared_tokens", (int64_t)e->shared);
+}
+
 /* Answers the call. Nothing is open any more, and nobody else uses *e. */
 static void answer_embedding(struct embedding *e)
 {
@@ -107,6 +132,7 @@ static void answer_embedding(struct embedding *e)
     diag = e->diag;
     reply.shared_tokens = e->shared;
     reply.batch = e->batch;
+    trace_answer_locked(e);
     ngd_mutex_unlock(&e->lock);
     if (status == NGD_OK && !ngd_models_may_use(call->daemon->models, call->identity, e->model))
         status = no_model_any_more(&diag);
@@ -148,6 +174,7 @@ static void embedded(void *user, struct ngd_seq *seq, const struct ngd_step_resu
     ngd_mutex_lock(&e->lock);
     cancel = r->status != NGD_OK && fail_embedding_locked(e, r->status, r->diag);
     e->shared += r->shared;
+    trace_prompt_locked(e, slot, r);
     e->batch = r->batch > e->batch ? r->batch : e->batch;
     mine = slot->seq;
     slot->seq = NULL;
@@ -200,7 +227,7 @@ static struct embed_slot *take_slot_locked(struct embedding *e) NGD_REQUIRES(e->
         return NULL;
     while (slot->taken)
         slot++;
-    *slot = (struct embed_slot){.e = e, .prompt = e->next, .taken = true};
+    *slot = (struct embed_slot){.e = e, .prompt = e->next, .taken = true, .asked = e->trace ? ngd_now() : 0};
     e->running++;
     return slot;
 }
@@ -331,6 +358,9 @@ static ngd_status_t start_embedding(struct ngd_call *call, const embed_request *
     e->call = call;
     e->q = q;
     ngd_mutex_init(&e->lock, NGD_RANK_OBJECTS);
+    ngd_mutex_lock(&e->lock);
+    e->trace = call->trace;
+    ngd_mutex_unlock(&e->lock);
     call->state = e;
     ngd_model_stats(e->model, &model);
     e->width = q->dimensions ? q->dimensions : model.hidden_size;

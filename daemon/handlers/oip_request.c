@@ -80,34 +80,39 @@ ngd_status_t ngd_oip_request_read(struct ngd_arena *arena, const uint8_t *data, 
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
 
-enum kind { INTEGER, BOOLEAN, REAL };
+enum kind { INTEGER, BOOLEAN, REAL, ID };
+/* ANY: of graphs and language models. GENERATION: of language models. OPENING: likewise, for a whole sequence. */
+enum use { ANY, GENERATION, OPENING };
 
 static const struct {
     const char *name;
     enum kind kind;
-    bool generation; /* of language models only */
+    enum use use;
     size_t at;
     int64_t min, max; /* INTEGER */
 } known[] = {
-#define P(name, kind, generation, field, min, max)                               \
-    {                                                                            \
-        name, kind, generation, offsetof(struct ngd_oip_params, field), min, max \
+#define P(name, kind, use, field, min, max)                               \
+    {                                                                     \
+        name, kind, use, offsetof(struct ngd_oip_params, field), min, max \
     }
-    P("timeout", INTEGER, false, timeout_us, 0, INT64_MAX / 1000),
-    P("priority", INTEGER, false, priority, 0, INT64_MAX),
-    P("triton_enable_empty_final_response", BOOLEAN, false, empty_final, 0, 1),
-    P("max_tokens", INTEGER, true, max_tokens, 1, UINT32_MAX),
-    P("min_tokens", INTEGER, true, min_tokens, 0, UINT32_MAX),
-    P("ignore_stop", BOOLEAN, true, ignore_stop, 0, 1),
-    P("temperature", REAL, true, temperature, 0, 0),
-    P("top_k", INTEGER, true, top_k, 0, INT32_MAX),
-    P("top_p", REAL, true, top_p, 0, 0),
-    P("seed", INTEGER, true, seed, INT64_MIN, INT64_MAX),
-    P("min_p", REAL, true, min_p, 0, 0),
-    P("typical_p", REAL, true, typical_p, 0, 0),
-    P("repetition_penalty", REAL, true, repetition_penalty, 0, 0),
-    P("presence_penalty", REAL, true, presence_penalty, 0, 0),
-    P("frequency_penalty", REAL, true, frequency_penalty, 0, 0),
+    P("timeout", INTEGER, ANY, timeout_us, 0, INT64_MAX / 1000),
+    P("priority", INTEGER, ANY, priority, 0, INT64_MAX),
+    P("sequence_id", ID, ANY, sequence, 0, 0),
+    P("sequence_start", BOOLEAN, ANY, sequence_start, 0, 1),
+    P("sequence_end", BOOLEAN, ANY, sequence_end, 0, 1),
+    P("triton_enable_empty_final_response", BOOLEAN, ANY, empty_final, 0, 1),
+    P("max_tokens", INTEGER, GENERATION, max_tokens, 1, UINT32_MAX),
+    P("min_tokens", INTEGER, OPENING, min_tokens, 0, UINT32_MAX),
+    P("ignore_stop", BOOLEAN, GENERATION, ignore_stop, 0, 1),
+    P("temperature", REAL, OPENING, temperature, 0, 0),
+    P("top_k", INTEGER, OPENING, top_k, 0, INT32_MAX),
+    P("top_p", REAL, OPENING, top_p, 0, 0),
+    P("seed", INTEGER, OPENING, seed, INT64_MIN, INT64_MAX),
+    P("min_p", REAL, OPENING, min_p, 0, 0),
+    P("typical_p", REAL, OPENING, typical_p, 0, 0),
+    P("repetition_penalty", REAL, OPENING, repetition_penalty, 0, 0),
+    P("presence_penalty", REAL, OPENING, presence_penalty, 0, 0),
+    P("frequency_penalty", REAL, OPENING, frequency_penalty, 0, 0),
 #undef P
 };
 #define N_KNOWN (sizeof(known) / sizeof(known[0]))
@@ -145,21 +150,59 @@ static bool read_boolean(const Inference__InferParameter *p, int64_t *value_p)
     return true;
 }
 
+/* Reads the id of a sequence: a number, or text. The number 0 and the empty text name none. */
+static bool read_id(const Inference__InferParameter *p, char *id)
+{
+    const bool is_text = p && p->parameter_choice_case == INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_STRING_PARAM;
+    const bool is_big = p && p->parameter_choice_case == INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_UINT64_PARAM;
+    const size_t room = NGD_OIP_SEQUENCE_ID_MAX + 2;
+    int64_t number = 0;
+
+    id[0] = '\0';
+    if (is_text && strlen(p->string_param) > NGD_OIP_SEQUENCE_ID_MAX)
+        return false;
+    if (is_text && p->string_param[0])
+        snprintf(id, room, "$%s", p->string_param);
+    else if (is_big && p->uint64_param)
+        snprintf(id, room, "#%" PRIu64, p->uint64_param);
+    else if (!is_text && !is_big && !(ngd_oip_integer(p, &number) && number >= 0))
+        return false;
+    else if (number)
+        snprintf(id, room, "#%" PRId64, number);
+    return true;
+}
+
+static bool read_param_value(enum kind kind, const Inference__InferParameter *p, void *at)
+{
+    switch (kind) {
+    case REAL:
+        return read_real(p, at);
+    case BOOLEAN:
+        return read_boolean(p, at);
+    case ID:
+        return read_id(p, at);
+    case INTEGER:
+    default:
+        return ngd_oip_integer(p, at);
+    }
+}
+
 static ngd_status_t read_param(struct ngd_oip_params *params, size_t i, const Inference__InferParameter *p,
                                struct ngd_diag *diag)
 {
-    static const char *const kinds[] = {[INTEGER] = "an integer", [BOOLEAN] = "a boolean", [REAL] = "a finite number"};
+    static const char *const kinds[] = {[INTEGER] = "an integer",
+                                        [BOOLEAN] = "a boolean",
+                                        [REAL] = "a finite number",
+                                        [ID] = "an integer of 0 or more, or text of at most 128 bytes"};
     void *at = (char *)params + known[i].at;
     int64_t *integer = at;
-    bool ok;
 
     if (params->given >> i & 1)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "parameter %s is given twice", known[i].name);
     params->given |= 1u << i;
-    ok = known[i].kind == REAL      ? read_real(p, at)
-         : known[i].kind == BOOLEAN ? read_boolean(p, at)
-                                    : ngd_oip_integer(p, at);
-    if (!ok)
+    if (known[i].use == OPENING)
+        params->of_opening = known[i].name;
+    if (!read_param_value(known[i].kind, p, at))
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "parameter %s must be %s", known[i].name,
                             kinds[known[i].kind]);
     if (known[i].kind == INTEGER && (*integer < known[i].min || *integer > known[i].max))
@@ -174,13 +217,8 @@ static ngd_status_t refuse_param(const char *name, bool language_model, struct n
     char list[512] = "";
     size_t n = 0;
 
-    if (strncmp(name, "sequence_", 9) == 0)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                            "parameter %.100s: sequences of requests are not served. The states of a graph belong to "
-                            "its session, and a language model takes its whole prompt in one request",
-                            name);
     for (size_t i = 0; i < N_KNOWN; i++)
-        if (language_model || !known[i].generation)
+        if (language_model || known[i].use == ANY)
             n += (size_t)snprintf(list + n, sizeof(list) - n, ", %s", known[i].name);
     return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "parameter \"%.100s\" is not known; this model takes %s%s",
                         name, list + 2, language_model ? "" : ", " NGD_OIP_SYMBOL "NAME");
@@ -193,7 +231,7 @@ ngd_status_t ngd_oip_request_params(struct ngd_oip_request *q, bool language_mod
         ngd_status_t status = NGD_OK;
         size_t i = 0;
 
-        while (i < N_KNOWN && (strcmp(known[i].name, name) != 0 || (known[i].generation && !language_model)))
+        while (i < N_KNOWN && (strcmp(known[i].name, name) != 0 || (known[i].use != ANY && !language_model)))
             i++;
         if (i < N_KNOWN)
             status = read_param(&q->params, i, q->m->parameters[k]->value, diag);
@@ -202,6 +240,9 @@ ngd_status_t ngd_oip_request_params(struct ngd_oip_request *q, bool language_mod
         if (status != NGD_OK)
             return status;
     }
+    if (!q->params.sequence[0] && (q->params.sequence_start || q->params.sequence_end))
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "sequence_start and sequence_end go with a sequence_id that is not 0 or empty");
     return NGD_OK;
 }
 

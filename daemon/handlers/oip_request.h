@@ -15,13 +15,18 @@
 typedef Inference__ModelInferRequest__InferInputTensor ngd_oip_tensor_t;
 typedef Inference__ModelInferRequest__InferRequestedOutputTensor ngd_oip_wanted_t;
 
+#define NGD_OIP_SEQUENCE_ID_MAX 128 /* bytes of a sequence's id that is text */
+
 /* Parameters of a request; one that is not given is 0. */
 struct ngd_oip_params {
     int64_t timeout_us, priority;
-    int64_t empty_final, ignore_stop; /* 0 or 1 */
+    char sequence[NGD_OIP_SEQUENCE_ID_MAX + 2]; /* "#" and a number, or "$" and text; "": none */
+    int64_t sequence_start, sequence_end;       /* 0 or 1 */
+    int64_t empty_final, ignore_stop;           /* 0 or 1 */
     int64_t max_tokens, min_tokens, top_k, seed;
     double temperature, top_p, min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty;
-    uint32_t given; /* a bit for each row of the table in oip_request.c */
+    uint32_t given;         /* a bit for each row of the table in oip_request.c */
+    const char *of_opening; /* a parameter that was given and counts for a whole sequence of tokens; or NULL */
 };
 
 struct ngd_oip_request {

@@ -4,6 +4,7 @@
 #include "daemon/daemon.h"
 #include "daemon/handlers/methods.h"
 #include "daemon/identity.h"
+#include "daemon/rpc/call_trace.h"
 #include "daemon/rpc/rpc_server.h"
 #include "daemon/session.h"
 #include "daemon/tokens.h"
@@ -13,24 +14,39 @@
 
 /* ---- the stream -------------------------------------------------------------------------------------------------- */
 
+static struct ngd_oip_stream *make_oip_stream(struct ngd_call *call, bool once)
+{
+    struct ngd_oip_stream *s = ngd_arena_calloc(&call->life, 1, sizeof(*s));
+
+    if (!s)
+        return NULL;
+    s->call = call;
+    s->once = once;
+    s->errors_end_it = once || ngd_call_metadata_is(call, "triton_grpc_error", "true");
+    ngd_mutex_init(&s->lock, NGD_RANK_OBJECTS);
+    ngd_mutex_lock(&s->lock);
+    ngd_list_init(&s->items);
+    ngd_mutex_unlock(&s->lock);
+    return s;
+}
+
 static ngd_status_t open_oip_stream(struct ngd_call *call, struct ngd_oip_stream **s_p)
 {
-    struct ngd_oip_stream *s = call->state;
+    if (!call->state)
+        call->state = make_oip_stream(call, false);
+    *s_p = call->state;
+    return *s_p ? NGD_OK : NGD_ERR_NO_MEMORY;
+}
 
-    if (!s) {
-        s = ngd_arena_calloc(&call->life, 1, sizeof(*s));
-        if (!s)
-            return NGD_ERR_NO_MEMORY;
-        s->call = call;
-        s->errors_end_it = ngd_call_metadata_is(call, "triton_grpc_error", "true");
-        ngd_mutex_init(&s->lock, NGD_RANK_OBJECTS);
-        ngd_mutex_lock(&s->lock);
-        ngd_list_init(&s->items);
-        ngd_mutex_unlock(&s->lock);
-        call->state = s;
-    }
-    *s_p = s;
-    return NGD_OK;
+void ngd_oip_stream_fini(struct ngd_oip_stream *s)
+{
+    ngd_mutex_fini(&s->lock);
+}
+
+/* A session ends its stream when its objects are free. A single request is answered before that. */
+static struct ngd_client_stream *stream_of_session(struct ngd_oip_stream *s)
+{
+    return s->once ? NULL : &s->call->stream;
 }
 
 /* Leaves the stream's own session. True: the session finishes the call. */
@@ -44,7 +60,7 @@ static bool leave_own_session(struct ngd_oip_stream *s, bool broken)
     s->session = NULL;
     ngd_mutex_unlock(&s->lock);
     if (session)
-        finished_later = ngd_session_left(session, &s->call->stream, broken);
+        finished_later = ngd_session_left(session, stream_of_session(s), broken);
     ngd_session_unref(session);
     return finished_later;
 }
@@ -84,7 +100,8 @@ void ngd_oip_item_unref(struct ngd_oip_item *item)
         free_oip_item(item);
 }
 
-void ngd_oip_item_end(struct ngd_oip_item *item)
+/* Ends a request that is answered: it leaves its stream, which may be gone afterwards. */
+static void end_item(struct ngd_oip_item *item)
 {
     struct ngd_oip_stream *s = item->stream;
     struct ngd_call *call = ngd_call_ref(s->call);
@@ -96,10 +113,31 @@ void ngd_oip_item_end(struct ngd_oip_item *item)
     last = s->n_items == 0 && s->closed;
     ngd_mutex_unlock(&s->lock);
     ngd_rpc_server_count_busy(call->daemon->rpc, -1);
+    if (item->is_generation)
+        ngd_timeouts_remove(&call->daemon->timeouts, &item->generation.timeout);
     ngd_oip_item_unref(item);
     if (last)
         finish_oip_stream(s);
+    else if (s->once)
+        leave_own_session(s, false);
     ngd_call_unref(call);
+}
+
+/* Ends the record of a request of a stream. That of a single request is the call's. */
+static void end_item_trace(struct ngd_oip_item *item, ngd_status_t status, const struct ngd_diag *diag)
+{
+    struct ngd_trace_record *record = item->stream->once ? NULL : item->infer.trace;
+
+    item->infer.trace = NULL;
+    if (record)
+        ngd_call_trace_end(item->infer.call, record, ngd_now(), status,
+                           diag && diag->text[0] ? diag->text : ngd_status_text(status));
+}
+
+void ngd_oip_item_done(struct ngd_oip_item *item)
+{
+    end_item_trace(item, NGD_OK, NULL);
+    end_item(item);
 }
 
 /* Sends an error in the protocol's form. The response has the id, so that the client knows which request failed. */
@@ -127,8 +165,11 @@ static void send_oip_error(struct ngd_oip_stream *s, const Inference__ModelInfer
 
 void ngd_oip_item_fail(struct ngd_oip_item *item, ngd_status_t status, const struct ngd_diag *diag)
 {
+    if (item->is_generation)
+        ngd_oip_generation_rest(item, true);
+    end_item_trace(item, status, diag);
     send_oip_error(item->stream, item->infer.q.m, status, diag);
-    ngd_oip_item_end(item);
+    end_item(item);
 }
 
 static struct ngd_oip_item *oip_item_of(struct ngd_oip_infer *x)
@@ -167,7 +208,7 @@ static void answer_item(struct ngd_oip_infer *x, ngd_status_t status, const stru
         diag = NULL;
     }
     if (status == NGD_OK)
-        ngd_oip_item_end(item);
+        ngd_oip_item_done(item);
     else
         ngd_oip_item_fail(item, status, diag);
 }
@@ -204,6 +245,7 @@ static ngd_status_t make_item(struct ngd_oip_stream *s, const struct ngd_raw_mes
                                          .arrived = s->call->arrived,
                                          .reserve = reserve_response,
                                          .done = answer_item};
+    item->infer.trace = s->once ? s->call->trace : ngd_call_trace_request(s->call, &item->arena);
     ngd_request_init(&item->infer.request); /* so that it may be cancelled before it is submitted */
     ngd_rpc_server_count_busy(s->call->daemon->rpc, 1);
     ngd_mutex_lock(&s->lock);
@@ -214,12 +256,13 @@ static ngd_status_t make_item(struct ngd_oip_stream *s, const struct ngd_raw_mes
     return NGD_OK;
 }
 
-/* Finds the session that has the stream's sequences. The first request to a language model opens one. */
-static ngd_status_t session_of_stream(struct ngd_oip_stream *s, struct ngd_session **session_p, struct ngd_diag *diag)
+ngd_status_t ngd_oip_stream_session(struct ngd_oip_stream *s, struct ngd_session **session_p, struct ngd_diag *diag)
 {
     const struct ngd_session_wish wish = {.client_name = SESSION_NAME};
-    const struct ngd_session_client client = {
-        .stream = &s->call->stream, .identity = s->call->identity, .bearer = s->call->bearer, .peer = s->call->peer};
+    const struct ngd_session_client client = {.stream = stream_of_session(s),
+                                              .identity = s->call->identity,
+                                              .bearer = s->call->bearer,
+                                              .peer = s->call->peer};
     struct ngd_session *session = s->call->session;
     ngd_status_t status = NGD_OK;
 
@@ -243,19 +286,34 @@ static ngd_status_t session_of_stream(struct ngd_oip_stream *s, struct ngd_sessi
 static ngd_status_t start_item(struct ngd_oip_item *item, const uint8_t *data, size_t n, struct ngd_diag *diag)
 {
     struct ngd_oip_infer *x = &item->infer;
-    struct ngd_session *session;
     ngd_status_t status = ngd_oip_request_read(x->arena, data, n, &x->q, diag);
 
     if (status == NGD_OK)
         status = ngd_charge_grow(&item->charge, ngd_arena_bytes(x->arena), diag);
-    if (status == NGD_OK)
+    if (status == NGD_OK && !item->stream->once)
         status = ngd_oip_find(x->call, x->q.m->model_name, x->q.m->model_version, &x->model, diag);
     if (status != NGD_OK)
         return status;
-    if (x->model.graph.object)
-        return ngd_oip_infer_start(x, diag);
-    status = session_of_stream(item->stream, &session, diag);
-    return status == NGD_OK ? ngd_oip_generate(item, session, diag) : status;
+    return x->model.graph.object ? ngd_oip_infer_start(x, diag) : ngd_oip_generate(item, diag);
+}
+
+ngd_status_t ngd_oip_generate_once(struct ngd_call *call, const struct ngd_raw_message *raw,
+                                   struct ngd_oip_model *model, struct ngd_oip_stream **stream_p, struct ngd_diag *diag)
+{
+    struct ngd_oip_stream *s = make_oip_stream(call, true);
+    struct ngd_oip_item *item;
+    uint8_t *copy = NULL;
+    ngd_status_t status = s ? make_item(s, raw, &item, &copy, diag) : NGD_ERR_NO_MEMORY;
+
+    *stream_p = s;
+    if (status != NGD_OK)
+        return status;
+    item->infer.model = *model;
+    *model = (struct ngd_oip_model){.model = NULL};
+    status = start_item(item, copy, raw->n, diag);
+    if (status != NGD_OK)
+        ngd_oip_item_fail(item, status, diag);
+    return NGD_OK; /* it is, or will be, answered */
 }
 
 /* What may be wrong with the stream rather than with the request. */
@@ -330,15 +388,17 @@ static void cancel_item(struct ngd_oip_item *item)
         ngd_oip_infer_cancel(&item->infer);
 }
 
-static void cancel_oip_stream(struct ngd_call *call)
+void ngd_oip_stream_stop(struct ngd_oip_stream *s)
 {
-    struct ngd_oip_stream *s = call->state;
-
-    if (!s)
-        return;
     atomic_store(&s->over, true);
     each_oip_item(s, cancel_item);
     leave_own_session(s, true);
+}
+
+static void cancel_oip_stream(struct ngd_call *call)
+{
+    if (call->state)
+        ngd_oip_stream_stop(call->state);
 }
 
 static void half_close_oip_stream(struct ngd_call *call, bool broken)
@@ -383,7 +443,7 @@ static void release_oip_stream(struct ngd_call *call)
 
     call->state = NULL;
     if (s)
-        ngd_mutex_fini(&s->lock);
+        ngd_oip_stream_fini(s);
 }
 
 const struct ngd_rpc_ops ngd_rpc_oip_stream_infer = {.request = stream_infer,

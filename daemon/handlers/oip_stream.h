@@ -11,10 +11,13 @@
  *
  * Sequences belong to sessions. The first request to a language model opens a session for the stream, unless the call
  * names one; it ends with the stream.
+ *
+ * A request to a language model by ModelInfer is a stream of one request (`once`), whose tokens are in one response.
  */
 #include "base/lock.h"
 #include "daemon/handlers/oip_infer.h"
 #include "daemon/handlers/sequences.h"
+#include "daemon/timeouts.h"
 
 #define NGD_OIP_STREAM_REQUESTS 64
 
@@ -22,7 +25,8 @@ struct ngd_oip_item;
 
 struct ngd_oip_stream {
     struct ngd_call *call;
-    bool errors_end_it;          /* metadata triton_grpc_error: true */
+    bool once;                   /* ModelInfer */
+    bool errors_end_it;          /* metadata triton_grpc_error: true; or once */
     struct ngd_session *session; /* its own: a reference; or NULL. Used by the receiving thread */
     _Atomic bool over;           /* nobody waits for answers any more */
     struct ngd_mutex lock;
@@ -33,11 +37,19 @@ struct ngd_oip_stream {
 
 /* A generation. */
 struct ngd_oip_generation {
-    struct ngd_model *model;            /* a reference */
     struct ngd_session *session;        /* a reference */
     struct ngd_sequence_object *object; /* a reference; NULL until the prompt is queued */
-    uint64_t id;                        /* of the sequence in the session; 0: none */
+    uint64_t id;                        /* of the sequence in the session; 0: none, or `kept` has it */
+    struct ngd_oip_sequence *kept;      /* a reference; NULL: the sequence lives as long as the request */
+    bool began;                         /* the sequence has got work from this request */
+    bool rested;                        /* the request has left `kept` */
     uint32_t max_tokens;
+    struct ngd_timeout timeout; /* parameter timeout */
+    _Atomic bool late;          /* its time has come */
+    /* Used by the thread that calls back. */
+    struct ngd_split split;
+    ngd_nsec_t first, last; /* when its first and its last token came */
+    uint32_t tokens;
     struct ngd_mutex lock;
     int64_t *waiting NGD_GUARDED_BY(lock); /* tokens to be sent; has room for all */
     uint32_t n_waiting NGD_GUARDED_BY(lock);
@@ -57,15 +69,28 @@ struct ngd_oip_item {
     struct ngd_oip_generation generation;
 };
 
+/* Makes the stream of one request: that of a ModelInfer call to a language model, whose reference it takes. The stream
+ * is set before the request may end. If it fails, the caller answers. */
+ngd_status_t ngd_oip_generate_once(struct ngd_call *call, const struct ngd_raw_message *raw,
+                                   struct ngd_oip_model *model, struct ngd_oip_stream **stream_p,
+                                   struct ngd_diag *diag);
+void ngd_oip_stream_stop(struct ngd_oip_stream *stream); /* the client has gone: cancels all requests */
+void ngd_oip_stream_fini(struct ngd_oip_stream *stream); /* the call is over */
+/* Finds the session that has the stream's sequences; borrowed. The first request to a language model opens one. */
+ngd_status_t ngd_oip_stream_session(struct ngd_oip_stream *stream, struct ngd_session **session_p,
+                                    struct ngd_diag *diag);
+
 void ngd_oip_item_ref(struct ngd_oip_item *item);
 void ngd_oip_item_unref(struct ngd_oip_item *item);
 /* Answers the request with an error, and ends it. */
 void ngd_oip_item_fail(struct ngd_oip_item *item, ngd_status_t status, const struct ngd_diag *diag);
-/* Ends a request that is answered: it leaves its stream, which may be gone afterwards. */
-void ngd_oip_item_end(struct ngd_oip_item *item);
+/* Ends a request that was answered completely. */
+void ngd_oip_item_done(struct ngd_oip_item *item);
 
 /* oip_generate.c */
-ngd_status_t ngd_oip_generate(struct ngd_oip_item *item, struct ngd_session *session, struct ngd_diag *diag);
+ngd_status_t ngd_oip_generate(struct ngd_oip_item *item, struct ngd_diag *diag);
+/* Lets the sequence that is kept go. failed: the request was not served completely. */
+void ngd_oip_generation_rest(struct ngd_oip_item *item, bool failed);
 void ngd_oip_generation_cancel(struct ngd_oip_item *item);
 /* Sends the tokens that wait, if no message is being sent. */
 void ngd_oip_generation_flush(struct ngd_oip_item *item);

@@ -43,6 +43,41 @@ void ngd_call_trace_message_begin(struct ngd_call *call, const uint8_t *data, si
         call->trace->message = true;
 }
 
+/* The ids of a record do not change, and its memory is the call's, so another thread may end it meanwhile. */
+static const struct ngd_trace_context *context_of_call(struct ngd_call *call, struct ngd_trace_context *own)
+{
+    const struct ngd_trace_record *record = atomic_load_explicit(&call->trace, memory_order_acquire);
+
+    if (!record)
+        return call->trace_parent;
+    memcpy(own->trace, record->trace, NGD_TRACE_ID);
+    memcpy(own->span, record->span, NGD_SPAN_ID);
+    own->sampled = true;
+    memcpy(own->state, record->state, sizeof(own->state));
+    return own;
+}
+
+struct ngd_trace_record *ngd_call_trace_request(struct ngd_call *call, struct ngd_arena *arena)
+{
+    const struct ngd_trace_context *parent;
+    struct ngd_trace_record *record;
+    struct ngd_trace_context own;
+    struct ngd_trace_ids ids;
+
+    if (!ngd_tracer_on(call->daemon->tracer))
+        return NULL;
+    parent = context_of_call(call, &own);
+    if (!ngd_trace_decide(call->daemon->tracer, parent, &ids))
+        return NULL;
+    record = ngd_arena_alloc(arena, sizeof(*record));
+    if (!record)
+        return NULL;
+    ngd_trace_begin(record, &ids, parent, call->arrived);
+    record->path = call->method->path;
+    record->message = true;
+    return record;
+}
+
 void ngd_call_trace_fail(struct ngd_call *call, ngd_status_t status, const char *text)
 {
     struct ngd_trace_record *record = call->trace;

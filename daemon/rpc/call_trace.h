@@ -23,6 +23,12 @@ static inline void ngd_call_trace_message(struct ngd_call *call, const uint8_t *
         ngd_call_trace_message_begin(call, data, n);
 }
 
+/*
+ * Begins the record, in the arena, of one of the requests that a DUPLEX stream has under way: a span inside the
+ * stream's, if that is traced, or else a trace of its own. The handler ends it. NULL: it is not traced.
+ */
+struct ngd_trace_record *ngd_call_trace_request(struct ngd_call *call, struct ngd_arena *arena);
+
 /* Notes that the message is answered with an error. Does nothing for calls that are not traced. */
 void ngd_call_trace_fail(struct ngd_call *call, ngd_status_t status, const char *text);
 /* Takes the record from the call; NULL: there is none. */

@@ -159,8 +159,12 @@ def test_decoupled_stream(client: Any, place: Daemon) -> None:
     assert all(error is None for _, error in collected)
     arrays = [result.as_numpy("output_ids") for result, _ in collected]
     assert [int(t) for a in arrays if a is not None for t in a] == expected
-    with pytest.raises(triton.InferenceServerException, match="ModelStreamInfer") as refused:
-        client.infer("bible", [tensor("input_ids", PROMPT, "INT64")])
+    whole = client.infer("bible", [tensor("input_ids", PROMPT, "INT64")], parameters={"max_tokens": 20, "ignore_stop": True})
+    assert whole.as_numpy("output_ids").tolist() == expected
+    text = triton.InferInput("text_input", [1], "BYTES")
+    text.set_data_from_numpy(np.array([b"In the beginning"], object))
+    with pytest.raises(triton.InferenceServerException, match="no tokenizer") as refused:
+        client.infer("bible", [text])
     assert refused.value.status() == "StatusCode.UNIMPLEMENTED"
 
 
@@ -188,9 +192,50 @@ def test_system_shared_memory(client: Any) -> None:
         shm.destroy_shared_memory_region(outs)
 
 
-def test_sequences_are_refused(client: Any) -> None:
-    with pytest.raises(triton.InferenceServerException, match="sequences of requests"):
-        client.infer("add_sub", inputs(), sequence_id=7, sequence_start=True)
+COUNTER = """npugraph 1
+graph "simple_sequence" {
+  state %n : i32[1,1] = "n"
+  input %x : i32[1,1] = "INPUT"
+  %begins = aten.eq.Scalar(%n) {other=0}
+  %one = aten._to_copy(%begins) {dtype=i32}
+  %next = aten.add.Scalar(%n) {other=1}
+  aten.copy_(%n, %next)
+  %y = aten.add.Tensor(%x, %one)
+  return "OUTPUT" = %y
+}
+"""
+
+
+def test_sequences_of_a_graph(client: Any, place: Daemon) -> None:
+    """The flow of Triton's examples for sequences: 1 more in the first answer of each."""
+    with npugraph.connect(place.address) as own:
+        graph = own.graph(COUNTER)
+        for ids in ((1000, 1001, "text"), (1, 2, "3")):
+            got: dict[Any, list[int]] = {sequence: [] for sequence in ids}
+            for turn, value in enumerate([0, 11, 7, 5]):
+                for sequence in ids:
+                    x = tensor("INPUT", np.full((1, 1), value, np.int32), "INT32")
+                    answer = client.infer("simple_sequence", [x], sequence_id=sequence, sequence_start=turn == 0,
+                                          sequence_end=turn == 3)
+                    got[sequence].append(int(answer.as_numpy("OUTPUT")[0][0]))
+            assert all(answers == [1, 11, 7, 5] for answers in got.values()), got
+        with pytest.raises(triton.InferenceServerException, match="sequence_start"):
+            client.infer("simple_sequence", [x], sequence_id=1000)
+        with pytest.raises(triton.InferenceServerException, match="no states"):
+            client.infer("add_sub", inputs(), sequence_id=7, sequence_start=True)
+        del graph
+
+
+def test_sequences_of_a_language_model(client: Any, place: Daemon) -> None:
+    with npugraph.connect(place.address) as own, own.open("bible", PROMPT.tolist()) as sequence:
+        expected = list(sequence.generate(12, ignore_stop=True))
+    got: list[int] = []
+    for turn in range(3):
+        ids = tensor("input_ids", PROMPT if turn == 0 else np.zeros(0, np.int64), "INT64")
+        answer = client.infer("bible", [ids], sequence_id="chat", sequence_start=turn == 0, sequence_end=turn == 2,
+                              parameters={"max_tokens": 4, "ignore_stop": True})
+        got += answer.as_numpy("output_ids").tolist()
+    assert got == expected
 
 
 def test_example_of_the_page() -> None:

@@ -36,6 +36,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_merge.py \
 	tests/rpc/test_netns.py \
 	tests/rpc/test_oip.py \
+	tests/rpc/test_oip_sequences.py \
 	tests/rpc/test_packed.py \
 	tests/rpc/test_page.py \
 	tests/rpc/test_patterns.py \

@@ -121,6 +121,17 @@ def with_mlp(fn):
     return wrapped
 
 
+def load(daemon, name="lm"):
+    if CTL is None or not (MODEL / "model.safetensors").exists():
+        raise Skip("npugraphctl or the bundled model is missing")
+    subprocess.run([CTL, "--quiet", "--address", daemon.address, "load", str(MODEL), "--name", name], check=True, capture_output=True)
+
+
+def unload(daemon, name="lm"):
+    with Client(daemon, session=False) as c:
+        c.call("Sequences/UnloadModel", pb.UnloadModelRequest(name=name, force=True))
+
+
 def token(name):
     return name * 4 + "x" * 24
 

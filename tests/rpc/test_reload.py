@@ -369,7 +369,8 @@ SHOWN = {"dump-limit", "inline-limit", "max-replay-time", "merge", "merge-wait",
          "guard-unix", "guard-poll", "local-spin", "max-inflight", "max-connection-age", "may-publish", "group", "role", "default-role", "allow-plaintext-tokens", "share-prefixes", "drain-grace", "stop-grace",
          "tls-client-certificate",  # its effect: test_tls
          "trace-endpoint", "trace-sample", "trace-limit",  # theirs: test_trace
-         "log-format"}  # logs()
+         "log-format",  # logs()
+         "oip-sequence-timeout"}  # test_oip_sequences
 
 
 @test("each option that a reload changes takes effect without a restart")

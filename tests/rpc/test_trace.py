@@ -8,6 +8,7 @@ import socketserver
 import threading
 
 from harness import *
+from oip_client import MODEL, Oip, pack, request
 from ring import ELSEWHERE, Ring
 
 TEXT = """npugraph 1
@@ -347,6 +348,54 @@ def generations():
         assert set(below) == {"queue", "decode"} and attributes(top)["npugraph.device_ns"] > 0
         top, below = tree(collector.got(3, "c" * 32))
         assert set(below) == {"first token", "decode"} and attributes(top)["npugraph.tokens"] == len(told) == 5
+
+
+@test("the Open Inference Protocol: a request to a graph, requests of a stream inside its span, and generations")
+def oip_calls():
+    if CTL is None or not (MODEL / "model.safetensors").exists():
+        raise Skip("npugraphctl or the bundled model is missing")
+    with Collector() as collector, traced(collector, models_dir=MODEL) as (daemon, c), Oip(daemon) as o:
+        subprocess.run([CTL, "--address", daemon.address, "--quiet", "load", MODEL, "--name", "m"], check=True, capture_output=True)
+        c.register(TEXT)
+        x = request("traced", inputs=[("x", "FP32", [64, 64], INPUT)], id="g")
+        ids = request("m", inputs=[("input_ids", "INT64", [3], pack([5, 6, 7], "q"))], parameters={"max_tokens": 5, "ignore_stop": True})
+        o.infer(x, metadata=[("traceparent", parent(trace="a" * 32))])
+        top, below = tree(collector.got(9, "a" * 32))
+        assert set(below) == {"queue", "capture", "passes", "plan", "instantiate", "copy in", "replay", "copy out"}, below
+        assert top["name"] == "inference.GRPCInferenceService/ModelInfer" and attributes(top)["npugraph.graph"] == "traced" and attributes(top)["npugraph.key"]
+        o.infer(ids, metadata=[("traceparent", parent(trace="b" * 32))])
+        top, below = tree(collector.got(4, "b" * 32))
+        assert {"queue", "prefill", "decode"} <= set(below) and attributes(top)["npugraph.model"] == "m" and attributes(top)["npugraph.tokens"] == 5
+        answers = o.stream(x, ids, request("nobody"), metadata=[("traceparent", parent(trace="c" * 32))])
+        assert sum(bool(a.error_message) for a in answers) == 1
+        spans = collector.got(10, "c" * 32)
+        stream, = [s for s in spans if s.get("parentSpanId") == SPAN]
+        asked = [s for s in spans if s.get("parentSpanId") == stream["spanId"]]
+        assert len(asked) == 3 and all(s["kind"] == 2 and attributes(s)["npugraph.unit"] == "message" for s in asked), asked
+        assert sorted(attributes(s).get("npugraph.graph") or attributes(s).get("npugraph.model") or "" for s in asked) == ["", "m", "traced"]
+        assert [attributes(s)["npugraph.reason"] for s in asked if "status" in s] == ["MODEL_NOT_FOUND"]
+        inside = {s["name"] for s in spans if s["parentSpanId"] in [a["spanId"] for a in asked]}
+        assert {"queue", "copy in", "replay", "copy out", "prefill", "decode"} <= inside, inside
+    with Collector() as collector, traced(collector, sample="1", models_dir=MODEL) as (daemon, c), Oip(daemon) as o:
+        c.register(TEXT)
+        o.stream(x)  # the stream itself has no context, and its requests are traces of their own
+        requests = until("its request is sent", lambda: [s for s in collector.spans if s["name"].endswith("ModelStreamInfer")])
+        assert "parentSpanId" not in requests[0] and attributes(requests[0])["npugraph.graph"] == "traced"
+
+
+@test("embeddings: the prompts of a call, as many as a record has room for")
+def embeddings():
+    if CTL is None or not (MODEL / "model.safetensors").exists():
+        raise Skip("npugraphctl or the bundled model is missing")
+    with Collector() as collector, traced(collector, models_dir=MODEL) as (daemon, c):
+        subprocess.run([CTL, "--address", daemon.address, "--quiet", "load", MODEL, "--name", "m", "--embedding"], check=True, capture_output=True)
+        for n in (2, 40):
+            q = pb.EmbedRequest(model="m", prompts=[pb.EmbedPrompt(tokens=[5 + i, 6, 7]) for i in range(n)])
+            with_context(c, "Sequences/Embed", q, ("traceparent", parent(trace=f"{n:032x}")))
+            mine = collector.got(3, f"{n:032x}")
+            tops = [s for s in mine if s["kind"] == 2]
+            assert len(tops) == 1 and {s["name"] for s in mine if s not in tops} == {"queue", "prefill"} and len(mine) <= 11
+            assert attributes(tops[0])["npugraph.model"] == "m" and attributes(tops[0])["npugraph.prompts"] == n
 
 
 @test("OpenMetrics, if the scraper asks for it, with the traces of observations; the older form has none")
