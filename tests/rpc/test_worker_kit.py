@@ -6,6 +6,7 @@ Workers in Go and Rust take minutes to build the first time, so this is for the 
 NGD_TEST_WORKERS=all. They are built below the build folder, if their toolchains and dependencies can be had.
 """
 import functools
+import hashlib
 
 from certs import *
 from harness import *
@@ -93,7 +94,7 @@ def built(language):
 # ---- running them -----------------------------------------------------------------------------------------------------
 
 class Worker:
-    def __init__(self, language, address, *options, in_flight=3, sampling=SAMPLING):
+    def __init__(self, language, address, *options, in_flight=3, sampling=SAMPLING, token_file=""):
         self.program = built(language)
         if isinstance(self.program, Skip):
             raise self.program
@@ -101,7 +102,7 @@ class Worker:
         arguments = [f"--{name}={value}".split("=") for name, value in {**sampling, "in-flight": in_flight, "model": "m", "address": address}.items()]
         self.files = [tempfile.NamedTemporaryFile(dir=SCRATCH, delete=False) for _ in range(2)]
         self.process = subprocess.Popen([*command, *sum(arguments, []), *options], stdin=subprocess.PIPE, stdout=self.files[0], stderr=self.files[1],
-                                        env={**os.environ, **env})
+                                        env={**os.environ, **env, "NPUGRAPH_TOKEN_FILE": str(token_file)})
         Worker.running.append(self.process)
 
     running = []
@@ -288,6 +289,32 @@ def remote(language, _):
         assert nameless.end(status=1) == []
 
 
+def tokens(language, _):
+    """sends the bearer token of a file, which it reads again for its next session, and sends it to no other machine in the clear"""
+    first, second, known, mine = "a" * 30, "b" * 30, SCRATCH / f"known-{language}", SCRATCH / f"mine-{language}"
+    known.touch(0o600)
+    rows = {t: f"{t[0]} sha256:{hashlib.sha256(t.encode()).hexdigest()} never user\n" for t in (first, second)}
+    known.write_text("".join(rows.values()))
+    mine.write_text(first + "\n")
+    with ready(f"--token-file={known}") as daemon:
+        worker = Worker(language, daemon.address, token_file=mine)
+        worker.feed(prompts()[0])
+        until("it has answered", lambda: len(worker.results()) == 1)
+        assert "opened by token:a" in daemon.log(), daemon.log()
+        mine.write_text(second + "\n")
+        known.write_text(rows[second])  # the first token is over, and its session with it
+        ctl(daemon, "reload")
+        worker.feed(*prompts()[1:])
+        worker.process.stdin.close()
+        check_answers(worker.end(), prompts())
+        assert "opened by token:b" in daemon.log(), daemon.log()
+    far = Worker(language, "192.0.2.1:1", token_file=mine)
+    far.feed(prompts()[0])
+    until("it says why it does not connect", lambda: "TLS" in far.said() or far.process.poll() is not None)
+    assert "TLS" in far.said() and second not in far.said(), far.said()
+    far.process.kill()
+
+
 def register(language, check):
     @test(f"{language} worker: {check.__doc__}")
     def run(daemon):
@@ -299,7 +326,7 @@ def register(language, check):
 
 
 for language in ("C", "Python", "Go", "Rust"):
-    for check in (answers, waits, restart, drains, remote):
+    for check in (answers, waits, restart, drains, remote, tokens):
         register(language, check)
 
 

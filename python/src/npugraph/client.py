@@ -318,8 +318,8 @@ def connect(address: str | None = None, *, name: str = "python", timeout: float 
     `address` is "unix:PATH" or "HOST:PORT"; by default $NPUGRAPH_ADDRESS, or the socket of the system's daemon.
     `timeout` bounds each call, in seconds (0: not at all). `tls_...` are PEM files for TCP: an authority alone checks
     the daemon, a certificate and a key are ours. `token_file` has a bearer token, which names our identity; by default
-    $NPUGRAPH_TOKEN_FILE. `local_transport`: replays of streams and steps go through shared memory if the daemon is on
-    this machine and offers it.
+    $NPUGRAPH_TOKEN_FILE. Calls read it again when it has changed. `local_transport`: replays of streams and steps go
+    through shared memory if the daemon is on this machine and offers it.
     """
     params = _abi.npugraph_connect_params()
     library().npugraph_connect_params_init(ctypes.byref(params))

@@ -122,12 +122,13 @@ impl Worker {
 
     /// Opens a session and sees that the model is there: a daemon that was started again has to load it first.
     async fn connect(&self) -> Result<Session, Error> {
+        let token = self.bearer()?;
         let channel = self.channel().await?;
         let (requests, stream) = mpsc::channel(1);
         let open = pb::SessionOpen { client_name: "worker.rs".into(), ..Default::default() };
         requests.send(pb::SessionRequest { kind: Some(pb::session_request::Kind::Open(open)) }).await?;
         let mut call = Request::new(ReceiverStream::new(stream));
-        if let Some(token) = self.bearer()? {
+        if let Some(token) = token {
             call.metadata_mut().insert("authorization", format!("Bearer {token}").parse()?); // later calls have that of their session
         }
         let mut events = SessionsClient::new(channel.clone()).open(call).await?.into_inner();
