@@ -8,7 +8,8 @@
 
 const uint32_t fuzz_runs = 20000;
 
-/* A raw request, one with elements and parameters one by one, and one with tensors in shared memory. */
+/* A raw request, one with elements and parameters one by one, one with tensors in shared memory, and one of a sequence.
+ */
 bool fuzz_seed(uint32_t i, struct ngd_strbuf *out)
 {
     static const uint8_t raw[] = {0x0a, 1,    'm', 0x12, 1,   '1', 0x1a, 1,    'i', 0x2a, 13, 0x0a, 1,
@@ -22,7 +23,10 @@ bool fuzz_seed(uint32_t i, struct ngd_strbuf *out)
                                      'i',  'o', 'n',  0x12, 3,   0x1a, 1,   'r',  0x22, 28,   0x0a, 23,  's',
                                      'h',  'a', 'r',  'e',  'd', '_',  'm', 'e',  'm',  'o',  'r',  'y', '_',
                                      'b',  'y', 't',  'e',  '_', 's',  'i', 'z',  'e',  0x12, 2,    0x10};
-    static const struct ngd_span seeds[] = {{raw, sizeof(raw)}, {typed, sizeof(typed)}, {placed, sizeof(placed)}};
+    static const char sequence[] =
+        "\x22\x12\x0a\x0bsequence_id\x12\x03\x1a\x01s\x22\x14\x0a\x0esequence_start\x12\x02\x08\x01";
+    static const struct ngd_span seeds[] = {
+        {raw, sizeof(raw)}, {typed, sizeof(typed)}, {placed, sizeof(placed)}, {sequence, sizeof(sequence) - 1}};
 
     if (i >= sizeof(seeds) / sizeof(seeds[0]))
         return false;
@@ -91,6 +95,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         compare_with_library(&q, exact, n);
         demand_diagnosis(ngd_oip_request_params(&q, n % 2, &diag), &diag);
         fuzz_demand(q.params.timeout_us >= 0 && q.params.priority >= 0, "a parameter outside its range");
+        fuzz_demand(memchr(q.params.sequence, '\0', sizeof(q.params.sequence)) != NULL, "an id without an end");
         read_places(&q);
     }
     ngd_arena_fini(&arena);
