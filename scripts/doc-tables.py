@@ -190,6 +190,7 @@ reference (`base/charge.h`). Resources with "-" are not charged but have a bound
 | shared buffers | `shared_buffers`, `shared_bytes` | the limits |
 | inputs and results of a replay in shared buffers, while it is under way | `host_bytes` above 64 KiB | the limit, and `max-message` for each replay; the daemon keeps two blocks of up to 32 MiB |
 | regions of the Open Inference Protocol | `shared_buffers`, `shared_bytes`; their records `host_bytes` | the limits |
+| sequences of requests of the Open Inference Protocol | `sequences`; states of a graph `bytes`; of a language model also `kv_blocks` and `sessions`; their records `host_bytes` | the limits |
 | inputs and results of an infer request in regions, and each request of a ModelStreamInfer call, while it is under way | `host_bytes` | the limit, `max-message` for each request, and 64 requests for each call |
 | rings, about 1 MiB each | `host_bytes`, `connections` | the limits; 256 in total, 64 for each identity; the requests of a ring, at most 16, count neither for `calls` nor for `max-inflight` |
 | other connections of the local socket | `connections` | 128 in total, 16 for each identity |
