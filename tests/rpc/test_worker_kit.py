@@ -182,6 +182,7 @@ def check_answers(results, given, sampling=SAMPLING):
     assert sorted(r["index"] for r in results) == list(range(len(given))), results
     for r in results:
         expected = EXPECTED[tuple(given[r["index"]]), sampling["tokens"]]
+        assert "tokens" in r, r
         assert (r["tokens"], r["finish"]) == (expected["tokens"], expected["finish"]), (r, expected)
 
 

@@ -156,6 +156,9 @@ class Worker:
                 self.write(index=index, tokens=tokens, finish=finish)
                 self.metrics.done += 1
                 return
+            except npugraph.Unauthenticated as error:  # its token is over; the next session has that of the file
+                say(f"prompt {index} again: {error}")
+                self.lose(client)
             except WRONG as error:
                 self.refuse(index, error.reason, error.message)
                 return

@@ -29,6 +29,7 @@ from .errors import (
     OutOfRange,
     PermissionDenied,
     ResourceExhausted,
+    Unauthenticated,
     Unavailable,
     Unreachable,
     Unsupported,
@@ -42,7 +43,7 @@ __all__ = [
     "Buffer", "Cancelled", "Capture", "ChatTemplate", "Client", "DeadlineExceeded", "Device", "Error", "FailedPrecondition",
     "Graph", "GraphRefused", "InvalidArgument", "Logprobs", "Model", "NotFound", "OutOfRange", "PermissionDenied",
     "ReplayStream", "ResourceExhausted", "Sampling", "Sequence", "SharedBuffer", "Step", "Stops", "TextStream", "Tokenizer",
-    "Unavailable", "Unreachable", "Unsupported", "__version__", "connect", "export", "trace_context",
+    "Unauthenticated", "Unavailable", "Unreachable", "Unsupported", "__version__", "connect", "export", "trace_context",
 ]
 
 

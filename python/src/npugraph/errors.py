@@ -29,6 +29,10 @@ class PermissionDenied(Error):
     """This identity may not do it."""
 
 
+class Unauthenticated(PermissionDenied):
+    """The token is missing, unknown or over; a new one may be taken (reasons TOKEN_...)."""
+
+
 class ResourceExhausted(Error):
     """A limit, a quota or the memory is reached; later or smaller requests may succeed."""
 
@@ -63,7 +67,7 @@ class Unreachable(Unavailable):
 
 _BY_CODE: dict[int, type[Error]] = {
     1: Cancelled, 3: InvalidArgument, 4: DeadlineExceeded, 5: NotFound, 7: PermissionDenied, 8: ResourceExhausted,
-    9: FailedPrecondition, 11: OutOfRange, 12: Unsupported, 14: Unavailable, 16: PermissionDenied,
+    9: FailedPrecondition, 11: OutOfRange, 12: Unsupported, 14: Unavailable, 16: Unauthenticated,
 }
 
 
