@@ -279,7 +279,7 @@ class Sessions(Command):
         for s in elements(sessions["all"], "struct ngd_session", "link"):
             counts = ", ".join(f"{int(s['counts'][i])} {what}" for i, what in enumerate(OBJECTS))
             yield (f"session {int(s.address):#x}: id {int(s['id'])}, client \"{text(s['client_name'])}\", "
-                   f"identity {text(s['identity']['name'])}, {enum_name(s['state'], 'NGD_')}, {counts}, "
+                   f"identity {text(s['identity']['name'])}, {enum_name(s['state'], 'SESSION_')}, {counts}, "
                    f"{int(s['bytes'])} bytes, {int(s['requests'])} requests, {int(s['refs'])} references")
 
 
