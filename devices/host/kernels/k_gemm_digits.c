@@ -6,7 +6,7 @@
  * scale is a power of two. Here q is written as two digits of base 256, or three if x is f32: |q| <= 2^14 or 2^22, and
  * a digit is an i8. VNNI multiplies four u8 (weights plus `zero`) with four i8 at once. The sums of a segment are
  * integers, which cannot overflow (256 * 255 * 2^14 < 2^31). So an element depends only on its row of x, its column of
- * w and K, and bf16 and f16 elements are exact that are at least 2^-6 or 2^-3 of the largest_bits of their segment.
+ * w and K, and bf16 and f16 elements are exact that are at least 2^-6 or 2^-3 of the largest of their segment.
  *
  * 16 columns of w are the lanes of a vector: they are turned into a panel, DEPTH rows of K deep, which stays in the L1
  * cache. Blocks of 8, 4, 2 or 1 rows of x are multiplied with it.
@@ -112,8 +112,7 @@ static int32_t zero_of(const struct ngd_gemm *g)
 
 /* ---- rows of x ---- */
 
-/* Returns the power of two that is the scale of a segment whose largest_bits element has the bits `top`, and its
- * inverse. */
+/* Returns the power of two that is the scale of a segment whose largest element has the bits `top`, and its inverse. */
 static float digits_scale(uint32_t top, int bits, float *inverse_p)
 {
     int32_t e = (int32_t)(top >> 23) - 127 + 1 - bits;
@@ -128,6 +127,7 @@ static float digits_scale(uint32_t top, int bits, float *inverse_p)
     return v;
 }
 
+/* Returns the bits of the largest magnitude of n elements, a multiple of 16; NaN is larger than all. */
 static uint32_t largest_bits(const float *x, int n)
 {
     __m512i top = _mm512_setzero_si512();
