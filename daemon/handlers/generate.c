@@ -62,14 +62,14 @@ static ngd_status_t try_send(struct generation *g, Npugraph__V1__FinishReason fi
 }
 
 /* Sends the collected tokens. If they cannot be sent, the generation ends with an error: a shorter text must not look
- * like a complete one. */
-static void send_waiting(struct generation *g, Npugraph__V1__FinishReason finish) NGD_REQUIRES(g->lock)
+ * like a complete one. True: they are lost, and the caller cancels it without the lock, since it may be answered at
+ * once. */
+static bool send_waiting(struct generation *g, Npugraph__V1__FinishReason finish) NGD_REQUIRES(g->lock)
 {
     if (g->lost == NGD_OK)
         g->lost = try_send(g, finish);
-    if (g->lost != NGD_OK && finish == NGD_PB(FINISH_REASON, UNSPECIFIED))
-        ngd_seq_cancel(g->object->seq);
     g->n_waiting = g->n_logprobs = 0;
+    return g->lost != NGD_OK;
 }
 
 static void note_token_time(struct generation *g)
@@ -83,8 +83,8 @@ static void on_token(void *user, struct ngd_seq *seq, int32_t token, uint32_t po
                      const struct ngd_logprobs *logprobs)
 {
     struct generation *g = user;
+    bool lost = false;
 
-    (void)seq;
     if (g->trace)
         note_token_time(g);
     ngd_mutex_lock(&g->lock);
@@ -94,20 +94,25 @@ static void on_token(void *user, struct ngd_seq *seq, int32_t token, uint32_t po
     if (logprobs && g->logprobs)
         g->logprobs[g->n_logprobs++] = *logprobs;
     if (ngd_call_unsent(g->call) == 0 || g->n_logprobs == LOGPROBS_ROOM)
-        send_waiting(g, NGD_PB(FINISH_REASON, UNSPECIFIED));
+        lost = send_waiting(g, NGD_PB(FINISH_REASON, UNSPECIFIED));
     ngd_mutex_unlock(&g->lock);
+    if (lost)
+        ngd_seq_cancel_of(seq, g);
 }
 
 static void sent(struct ngd_call *call)
 {
     struct generation *g = call->state;
+    bool lost = false;
 
     if (!g)
         return;
     ngd_mutex_lock(&g->lock);
     if (g->n_waiting && ngd_call_unsent(call) == 0)
-        send_waiting(g, NGD_PB(FINISH_REASON, UNSPECIFIED));
+        lost = send_waiting(g, NGD_PB(FINISH_REASON, UNSPECIFIED));
     ngd_mutex_unlock(&g->lock);
+    if (lost)
+        ngd_seq_cancel_of(g->object->seq, g);
 }
 
 static void done(void *user, struct ngd_seq *seq, const char *finish, ngd_status_t status, const struct ngd_diag *diag)
@@ -118,7 +123,7 @@ static void done(void *user, struct ngd_seq *seq, const char *finish, ngd_status
     ngd_mutex_lock(&g->lock);
     g->so_far = g->split;
     if (status == NGD_OK)
-        send_waiting(g, ngd_word_value(&npugraph__v1__finish_reason__descriptor, finish));
+        (void)send_waiting(g, ngd_word_value(&npugraph__v1__finish_reason__descriptor, finish));
     if (g->lost != NGD_OK) { /* the loss is the reason, also if the sequence was cancelled for it */
         status = g->lost;
         diag = NULL;

@@ -119,24 +119,28 @@ static void reply_tokens(struct ngd_oip_item *item, const char *finish)
     ngd_call_reply(item->infer.call, &r.infer.base);
 }
 
-/* If tokens are lost, the generation ends with an error: a shorter text must not look like a complete one. */
-static void send_or_stop(struct ngd_oip_item *item) NGD_REQUIRES(item->generation.lock)
+/* If tokens are lost, the generation ends with an error: a shorter text must not look like a complete one. True: they
+ * are, and the caller cancels it without the lock, since it may be answered at once. */
+static bool send_or_lose(struct ngd_oip_item *item) NGD_REQUIRES(item->generation.lock)
 {
     struct ngd_oip_generation *g = &item->generation;
 
     if (g->lost == NGD_OK)
         g->lost = send_tokens(item, NULL);
-    if (g->lost != NGD_OK)
-        ngd_seq_cancel(g->object->seq);
     g->n_waiting = 0;
+    return g->lost != NGD_OK;
 }
 
 void ngd_oip_generation_flush(struct ngd_oip_item *item)
 {
+    bool lost = false;
+
     ngd_mutex_lock(&item->generation.lock);
     if (item->generation.n_waiting && ngd_call_unsent(item->infer.call) == 0)
-        send_or_stop(item);
+        lost = send_or_lose(item);
     ngd_mutex_unlock(&item->generation.lock);
+    if (lost)
+        ngd_oip_generation_cancel(item);
 }
 
 /* ---- its deadline ------------------------------------------------------------------------------------------------ */
@@ -279,6 +283,7 @@ static void oip_token(void *user, struct ngd_seq *seq, int32_t token, uint32_t p
                       const struct ngd_logprobs *logprobs)
 {
     struct ngd_oip_item *item = user;
+    bool lost = false;
 
     (void)position;
     (void)logprobs;
@@ -286,8 +291,10 @@ static void oip_token(void *user, struct ngd_seq *seq, int32_t token, uint32_t p
     ngd_mutex_lock(&item->generation.lock);
     item->generation.waiting[item->generation.n_waiting++] = token;
     if (!item->stream->once && ngd_call_unsent(item->infer.call) == 0)
-        send_or_stop(item);
+        lost = send_or_lose(item);
     ngd_mutex_unlock(&item->generation.lock);
+    if (lost)
+        ngd_oip_generation_cancel(item);
 }
 
 /* The last response of a stream has the tokens that are left. Without any it is empty, and is sent only to clients that
@@ -361,8 +368,8 @@ static ngd_status_t generate_oip_tokens(struct ngd_oip_item *item, struct ngd_se
     params.split = item->infer.trace ? &item->generation.split : NULL;
     ngd_trace_record_asked(item->infer.trace);
     status = ngd_seq_generate(seq, &params, oip_token, oip_generated, item, diag);
-    if (status == NGD_OK && atomic_load(&item->stream->over)) /* the cancellation may have come too early */
-        ngd_seq_cancel(seq);
+    if (status == NGD_OK && (atomic_load(&item->stream->over) || atomic_load(&item->generation.late)))
+        ngd_seq_cancel_of(seq, item); /* the cancellation may have come too early */
     return status;
 }
 
@@ -401,10 +408,11 @@ static void oip_appended(void *user, struct ngd_seq *seq, const struct ngd_step_
     oip_prompted(user, seq, r, false);
 }
 
+/* The next request of the sequence may be under way before this one has left its stream: that one goes on. */
 void ngd_oip_generation_cancel(struct ngd_oip_item *item)
 {
     if (item->generation.object && item->generation.object->seq)
-        ngd_seq_cancel(item->generation.object->seq);
+        ngd_seq_cancel_of(item->generation.object->seq, item);
 }
 
 void ngd_oip_generation_end(struct ngd_oip_item *item)

@@ -186,17 +186,28 @@ static void fail_ready(struct ngd_model *model, int kind, ngd_status_t status, c
         ngd_seq_fail(seq, status, diag);
 }
 
-static void fail_starved(struct ngd_model *model, const struct ngd_diag *diag)
+/* Takes a sequence that waits for blocks; NULL: there is none. */
+static struct ngd_seq *take_starved(struct ngd_model *model)
 {
+    struct ngd_seq *seq = NULL;
     struct ngd_list *l;
 
-    do {
-        ngd_mutex_lock(&model->lock);
-        l = ngd_list_pop_front(&model->starved);
-        ngd_mutex_unlock(&model->lock);
-        if (l)
-            ngd_seq_fail(ngd_container_of(l, struct ngd_seq, link), NGD_ERR_CANCELLED, diag);
-    } while (l);
+    ngd_mutex_lock(&model->lock);
+    l = ngd_list_pop_front(&model->starved);
+    if (l) {
+        seq = ngd_container_of(l, struct ngd_seq, link);
+        seq->state = NGD_SEQ_RUNNING; /* who cancels or closes it now does not answer it */
+    }
+    ngd_mutex_unlock(&model->lock);
+    return seq;
+}
+
+static void fail_starved(struct ngd_model *model, const struct ngd_diag *diag)
+{
+    struct ngd_seq *seq;
+
+    while ((seq = take_starved(model)))
+        ngd_seq_fail(seq, NGD_ERR_CANCELLED, diag);
 }
 
 /* Fails all waiting sequences when the scheduler stops, and drops the item's reference on the model. */

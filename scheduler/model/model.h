@@ -231,6 +231,9 @@ void ngd_generate_params_init(struct ngd_generate_params *params);
 ngd_status_t ngd_seq_generate(struct ngd_seq *seq, const struct ngd_generate_params *params, ngd_token_fn on_token,
                               ngd_generate_done_fn done, void *user, struct ngd_diag *diag);
 void ngd_seq_cancel(struct ngd_seq *seq); /* stops a generation or a waiting step; the sequence stays usable */
+/* The same if the operation under way was begun with that `user`, and not by who came after it. A call that comes while
+ * the operation is being begun may do nothing. */
+void ngd_seq_cancel_of(struct ngd_seq *seq, const void *user);
 /*
  * Waits for a cancelled operation that still runs. AWAITED: `ended` is called once, without a lock, when the operation
  * has been answered, which is at the end of the step in flight; another caller may begin one first. BUSY: the operation
@@ -242,6 +245,7 @@ struct ngd_seq_waiter {
 typedef enum ngd_seq_await { NGD_SEQ_FREE, NGD_SEQ_AWAITED, NGD_SEQ_BUSY } ngd_seq_await_t;
 ngd_seq_await_t ngd_seq_await(struct ngd_seq *seq, struct ngd_seq_waiter *waiter);
 void ngd_seq_close(struct ngd_seq *seq); /* takes the caller's reference */
+bool ngd_seq_is_closed(struct ngd_seq *seq);
 /*
  * Copies an idle sequence: full blocks are shared, the last one is copied. With other sampling parameters its next
  * token is drawn again from the same logits, and under the same mask. done is called as by open.

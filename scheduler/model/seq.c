@@ -130,6 +130,7 @@ bool ngd_seq_give_back(struct ngd_seq *seq, bool failed, struct ngd_seq_end *end
     seq->state = NGD_SEQ_IDLE;
     seq->priority = seq->own_priority;
     seq->cancelled = false;
+    seq->user = NULL;
     seq->waiter = NULL;
     closed = seq->closed;
     if (closed || seq->broken)
@@ -414,6 +415,14 @@ static void start_clock(struct ngd_seq *seq)
     seq->split = (struct ngd_split){0};
 }
 
+/* Sets whose operation it is. The lock is for ngd_seq_cancel_of. */
+static void set_user(struct ngd_seq *seq, void *user)
+{
+    ngd_mutex_lock(&seq->model->lock);
+    seq->user = user;
+    ngd_mutex_unlock(&seq->model->lock);
+}
+
 /* Begins a sequence's first operation: its prompt, up to the first token. */
 static void begin_open(struct ngd_seq *seq, bool want_logits, ngd_step_fn done, void *user)
 {
@@ -425,7 +434,7 @@ static void begin_open(struct ngd_seq *seq, bool want_logits, ngd_step_fn done, 
     atomic_fetch_add_explicit(&model->tokens_shared, seq->shared, memory_order_relaxed);
     seq->want_logits = want_logits;
     seq->done = done;
-    seq->user = user;
+    set_user(seq, user);
     start_clock(seq);
     ngd_model_enqueue(model, seq);
 }
@@ -581,7 +590,7 @@ ngd_status_t ngd_seq_step(struct ngd_seq *seq, const struct ngd_step_params *p, 
     seq->want_split = p->want_split;
     seq->top = p->top;
     seq->done = done;
-    seq->user = user;
+    set_user(seq, user);
     ngd_model_enqueue(seq->model, seq);
     return NGD_OK;
 }
@@ -636,7 +645,7 @@ ngd_status_t ngd_seq_generate(struct ngd_seq *seq, const struct ngd_generate_par
     seq->split_p = p->split;
     seq->on_token = on_token;
     seq->generate_done = done;
-    seq->user = user;
+    set_user(seq, user);
     ngd_model_enqueue(seq->model, seq);
     return NGD_OK;
 }
@@ -779,6 +788,7 @@ static bool withdraw_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_RE
         return false;
     if (seq->state == NGD_SEQ_STARVED) {
         ngd_list_remove(&seq->link);
+        seq->state = NGD_SEQ_IDLE; /* who withdraws it at the same time does not answer it, too */
         return true;
     }
     if (seq->state != NGD_SEQ_READY) {
@@ -801,6 +811,18 @@ void ngd_seq_cancel(struct ngd_seq *seq)
         ngd_seq_fail_cancelled(seq);
 }
 
+void ngd_seq_cancel_of(struct ngd_seq *seq, const void *user)
+{
+    struct ngd_model *model = seq->model;
+    bool waited;
+
+    ngd_mutex_lock(&model->lock);
+    waited = seq->user == user && withdraw_locked(model, seq);
+    ngd_mutex_unlock(&model->lock);
+    if (waited)
+        ngd_seq_fail_cancelled(seq);
+}
+
 ngd_seq_await_t ngd_seq_await(struct ngd_seq *seq, struct ngd_seq_waiter *waiter)
 {
     ngd_seq_await_t found = NGD_SEQ_BUSY;
@@ -814,6 +836,16 @@ ngd_seq_await_t ngd_seq_await(struct ngd_seq *seq, struct ngd_seq_waiter *waiter
         seq->waiter = waiter;
     ngd_mutex_unlock(&seq->model->lock);
     return found;
+}
+
+bool ngd_seq_is_closed(struct ngd_seq *seq)
+{
+    bool closed;
+
+    ngd_mutex_lock(&seq->model->lock);
+    closed = seq->closed;
+    ngd_mutex_unlock(&seq->model->lock);
+    return closed;
 }
 
 void ngd_seq_close(struct ngd_seq *seq)
@@ -838,34 +870,4 @@ void ngd_seq_close(struct ngd_seq *seq)
     if (waited)
         ngd_seq_fail_cancelled(seq);
     ngd_seq_unref(seq);
-}
-
-/* ---- small questions ---------------------------------------------------------------------------------- */
-
-struct ngd_model *ngd_seq_model(const struct ngd_seq *seq)
-{
-    return seq->model;
-}
-
-void ngd_seq_info(struct ngd_seq *seq, struct ngd_seq_info *info_p)
-{
-    static const char *const states[] = {
-        [NGD_SEQ_IDLE] = "idle",
-        [NGD_SEQ_READY] = "queued",
-        [NGD_SEQ_RUNNING] = "running",
-        [NGD_SEQ_STARVED] = "starved",
-    };
-    struct ngd_model *model = seq->model;
-
-    ngd_mutex_lock(&model->lock);
-    *info_p = (struct ngd_seq_info){
-        .position = seq->op == NGD_SEQ_OPEN ? seq->position : seq->fill,
-        .blocks = ngd_seq_held(seq),
-        .shared = seq->shared,
-        .state = seq->op == NGD_SEQ_OPEN                     ? "prefill"
-                 : seq->op != NGD_SEQ_NONE && seq->cancelled ? "stopping"
-                                                             : states[seq->state],
-        .tokens = seq->draws,
-    };
-    ngd_mutex_unlock(&model->lock);
 }

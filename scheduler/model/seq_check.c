@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks what operations on sequences are asked for, against the model. The state of the sequence is checked in seq.c.
- */
+/* Checks what operations on sequences are asked for, against the model, and says how a sequence is. The state of the
+ * sequence is checked in seq.c. */
 #include "scheduler/model/model_int.h"
 #include <inttypes.h>
 
@@ -144,4 +144,34 @@ ngd_status_t ngd_seq_check_generate(const struct ngd_model *model, const struct 
     if (!status)
         status = check_logprobs(model, p->want_logprobs, p->top, diag);
     return status ? status : check_priority(p->priority, true, diag);
+}
+
+/* ---- how a sequence is -------------------------------------------------------------------------------- */
+
+struct ngd_model *ngd_seq_model(const struct ngd_seq *seq)
+{
+    return seq->model;
+}
+
+void ngd_seq_info(struct ngd_seq *seq, struct ngd_seq_info *info_p)
+{
+    static const char *const states[] = {
+        [NGD_SEQ_IDLE] = "idle",
+        [NGD_SEQ_READY] = "queued",
+        [NGD_SEQ_RUNNING] = "running",
+        [NGD_SEQ_STARVED] = "starved",
+    };
+    struct ngd_model *model = seq->model;
+
+    ngd_mutex_lock(&model->lock);
+    *info_p = (struct ngd_seq_info){
+        .position = seq->op == NGD_SEQ_OPEN ? seq->position : seq->fill,
+        .blocks = ngd_seq_held(seq),
+        .shared = seq->shared,
+        .state = seq->op == NGD_SEQ_OPEN                     ? "prefill"
+                 : seq->op != NGD_SEQ_NONE && seq->cancelled ? "stopping"
+                                                             : states[seq->state],
+        .tokens = seq->draws,
+    };
+    ngd_mutex_unlock(&model->lock);
 }

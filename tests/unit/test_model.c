@@ -379,6 +379,39 @@ START_TEST(operation_that_waits_for_a_cancelled_one_is_told_when_the_sequence_is
 }
 END_TEST
 
+/* As between two requests of one sequence: the first one is cancelled late, when the second one is under way. */
+START_TEST(cancelling_an_operation_that_is_over_leaves_the_next_one_alone)
+{
+    static struct toy t;
+    struct toy_seq s, earlier;
+    struct hold h;
+    struct ngd_seq_info info;
+
+    toy_open(&t, 1);
+    toy_seq_open(&t, &s, prompt, 2, NULL);
+    ngd_seq_cancel_of(s.seq, &s); /* the prompt's operation is over */
+    hold_begin(&h, &t, RUNNING);
+    toy_queue_generate(&s, 3, true);
+    hold_await(&h, &s, "");
+    ngd_seq_cancel_of(s.seq, &earlier);
+    ngd_seq_info(s.seq, &info);
+    ck_assert_str_ne(info.state, "stopping");
+    hold_end(&h);
+    toy_wait(&s);
+    toy_ok(&s);
+    ck_assert_uint_eq(s.n_tokens, 3);
+    hold_begin(&h, &t, RUNNING);
+    toy_queue_generate(&s, 3, true);
+    hold_await(&h, &s, "");
+    ngd_seq_cancel_of(s.seq, &s);
+    hold_end(&h);
+    toy_wait(&s);
+    ck_assert_int_eq(s.status, NGD_ERR_CANCELLED);
+    ngd_seq_close(s.seq);
+    toy_close(&t);
+}
+END_TEST
+
 UNIT_MAIN("scheduler/model", prompt_of_any_length_gives_the_token_of_its_context,
           prompt_that_cannot_be_is_refused_and_takes_nothing,
           sampling_parameters_outside_their_range_are_refused_by_name,
@@ -386,4 +419,5 @@ UNIT_MAIN("scheduler/model", prompt_of_any_length_gives_the_token_of_its_context
           logits_of_a_step_are_those_of_its_context, generation_tells_each_token_once_and_ends_at_its_length,
           generation_of_no_tokens_is_refused, generation_ends_at_a_stop_token_unless_told_to_go_on,
           operation_on_a_busy_sequence_is_refused, operation_after_one_that_was_cancelled_can_wait_for_its_end,
-          operation_that_waits_for_a_cancelled_one_is_told_when_the_sequence_is_closed)
+          operation_that_waits_for_a_cancelled_one_is_told_when_the_sequence_is_closed,
+          cancelling_an_operation_that_is_over_leaves_the_next_one_alone)
