@@ -87,6 +87,7 @@ libngddaemon_la_SOURCES = \
 	daemon/models.h \
 	daemon/object.c \
 	daemon/object.h \
+	daemon/sequence_object.h \
 	daemon/options.c \
 	daemon/options.h \
 	daemon/patterns.c \

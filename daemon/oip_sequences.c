@@ -4,7 +4,7 @@
 #include "base/lock.h"
 #include "base/mem.h"
 #include "daemon/identity.h"
-#include "daemon/object.h"
+#include "daemon/sequence_object.h"
 #include "daemon/session.h"
 #include "graphs/graph.h"
 #include "scheduler/program/program.h"
@@ -191,15 +191,22 @@ void ngd_oip_sequence_rest(struct ngd_oip_sequence *s)
 
 /* ---- the end of several ------------------------------------------------------------------------------------------ */
 
-/* Which sequences end: those of a graph, or those that are idle since `before` or longer. */
+/* Which sequences end: those of a graph, or those that are idle since `before` or longer, or were closed. */
 struct doomed {
     const struct ngd_graph_object *graph;
     ngd_nsec_t before;
 };
 
+/* Whether a language model's sequence was closed: with its session, by the client, or because the model was unloaded.
+ * It would keep the model's memory. */
+static bool was_closed(const struct ngd_oip_sequence *s)
+{
+    return s->object && ngd_seq_is_closed(ngd_container_of(s->object, struct ngd_sequence_object, base)->seq);
+}
+
 static bool is_doomed(const struct ngd_oip_sequence *s, const struct doomed *d)
 {
-    return d->graph ? s->graph == d->graph : s->users == 0 && s->idle_since <= d->before;
+    return d->graph ? s->graph == d->graph : s->users == 0 && (s->idle_since <= d->before || was_closed(s));
 }
 
 /* Moves them to a list, so that they are released without the lock. Their table references go with them. */

@@ -11,7 +11,8 @@
  * names; it takes one request at a time.
  *
  * A sequence belongs to an identity and, if its calls name a session, to that session. It is found until its last
- * request, until it was idle for oip-sequence-timeout, or until its graph is gone. Requests under way keep it.
+ * request, until it was idle for oip-sequence-timeout, or until its graph is gone or its language model's sequence was
+ * closed. Requests under way keep it.
  *
  * Threads: any. Memory: reference counted. Bounds: max-sequences-per-identity; states are charged as buffers are.
  */
@@ -70,7 +71,7 @@ ngd_status_t ngd_oip_sequences_create(struct ngd_graph_names *names, struct ngd_
 /* Ends all sequences; no request is served any more. */
 void ngd_oip_sequences_clear(struct ngd_oip_sequences *table);
 void ngd_oip_sequences_destroy(struct ngd_oip_sequences *table); /* it was cleared; NULL is fine */
-/* Ends sequences that were idle for so long. */
+/* Ends sequences that were idle for so long, or that have no request and were closed otherwise. */
 void ngd_oip_sequences_expire(struct ngd_oip_sequences *table, ngd_nsec_t idle);
 
 /* Makes a sequence of a graph with states, for one request. QUOTA, NO_DEVICE_MEMORY; INVALID_ARGUMENT: no state. */

@@ -3,17 +3,10 @@
 #define NGD_DAEMON_HANDLERS_SEQUENCES_H
 
 /* Shared by sequences.c, generate.c and oip_generate.c. */
-#include "daemon/object.h"
+#include "daemon/sequence_object.h"
 
 struct ngd_call;
 struct ngd_session;
-
-struct ngd_sequence_object {
-    struct ngd_object base;
-    struct ngd_seq *seq; /* NULL until its prompt is queued */
-    bool held;           /* the object has a reference besides the opener's */
-    _Atomic bool closed; /* the opener's reference was given up */
-};
 
 /* State of a step stream: the sequence of its last message, on which it keeps a reference. */
 struct ngd_stepper {
