@@ -10,7 +10,8 @@
 #include "proto/npugraph.pb-c.h"
 #include <string.h>
 
-#define VALUES_MAX 512 /* bytes of values in the audit log, about */
+#define VALUES_MAX 4096 /* bytes of values in the audit log, about */
+#define VALUE_MAX  1024 /* of one value */
 
 struct config_call {
     struct ngd_reload_request req;
@@ -218,11 +219,14 @@ static void note_values(struct ngd_call *call, const struct ngd_reload_request *
 {
     struct ngd_strbuf sb;
     const char *text;
+    size_t i = 0;
 
     ngd_strbuf_init(&sb);
     ngd_strbuf_printf(&sb, req->kind == NGD_RELOAD_SET ? "%s =" : "%s unset", req->opt->name);
-    for (size_t i = 0; i < req->n_values && sb.len < VALUES_MAX; i++)
-        ngd_strbuf_printf(&sb, "%s %.64s", i ? "," : "", req->values[i]);
+    for (; i < req->n_values && sb.len < VALUES_MAX; i++)
+        ngd_strbuf_printf(&sb, "%s %.*s", i ? "," : "", VALUE_MAX, req->values[i]);
+    if (i < req->n_values)
+        ngd_strbuf_printf(&sb, ", and %zu more", req->n_values - i);
     text = ngd_arena_strdup(&call->life, ngd_strbuf_str(&sb));
     if (text && !sb.failed)
         call->object = text;
