@@ -457,7 +457,7 @@ ngd_status_t ngd_session_resume(struct ngd_sessions *all, const struct ngd_sessi
         old_bearer = s->bearer;
         s->bearer = ngd_token_ref(client->bearer);
         s->greeted = s->told = false;
-        if (s->came)
+        if (s->came && !s->leaving) /* else it is described already, as it was before its client came */
             atomic_fetch_and(&s->work, ~SESSION_FROZEN);
         s->came = false;
         s->state = SESSION_OPEN;

@@ -42,6 +42,7 @@ struct ngd_session {
     struct ngd_client_stream *stream NGD_GUARDED_BY(lock);  /* a reference */
     bool greeted NGD_GUARDED_BY(lock);                      /* the stream's first message is on its way */
     bool told NGD_GUARDED_BY(lock);                         /* the stream was told that the daemon drains */
+    bool leaving NGD_GUARDED_BY(lock);                      /* frozen to be described for another daemon */
     bool moved NGD_GUARDED_BY(lock);                        /* another daemon has it */
     bool came NGD_GUARDED_BY(lock);                         /* from another daemon, and was not resumed since */
     struct ngd_client_stream *closing NGD_GUARDED_BY(lock); /* a reference: the stream that waits for the end */

@@ -38,7 +38,7 @@ bool ngd_session_is_quiet(const struct ngd_session *s)
 void ngd_session_thaw(struct ngd_session *s)
 {
     ngd_mutex_lock(&s->lock);
-    s->moved = false;
+    s->moved = s->leaving = false;
     if (!s->came) /* such a one is frozen until its client comes */
         atomic_fetch_and(&s->work, ~SESSION_FROZEN);
     ngd_mutex_unlock(&s->lock);
@@ -65,15 +65,17 @@ static struct ngd_client_stream *next_resumable(struct ngd_session *s)
 static void freeze_session(void *ctx, struct ngd_session *s)
 {
     struct ngd_client_stream *stream;
-    bool ended;
+    bool leaving;
 
     (void)ctx;
     ngd_mutex_lock(&s->lock);
-    ended = s->state == SESSION_ENDED;
+    s->leaving = s->moves && s->state != SESSION_ENDED;
+    leaving = s->leaving;
+    if (leaving)
+        atomic_fetch_or(&s->work, SESSION_FROZEN);
     ngd_mutex_unlock(&s->lock);
-    if (ended || !s->moves)
+    if (!leaving)
         return;
-    atomic_fetch_or(&s->work, SESSION_FROZEN);
     while ((stream = next_resumable(s))) {
         stream->ops->end(stream, NGD_ERR_SESSION_MOVED, ngd_status_text(NGD_ERR_SESSION_MOVED));
         ngd_client_stream_unref(stream);

@@ -61,9 +61,9 @@ static void drop_next(struct ngd_handover *h)
     ngd_reactor_remove(h->next_watch);
     ngd_reactor_remove(h->timer);
     h->next_watch = h->timer = NULL;
-    if (h->next >= 0)
-        end_channel(h->next);
     ngd_mutex_lock(&h->talk);
+    if (h->next >= 0)
+        end_channel(h->next); /* under the lock: nobody may send to a descriptor that is another one's by then */
     h->next = -1;
     ngd_mutex_unlock(&h->talk);
     h->phase = GIVE_NONE;

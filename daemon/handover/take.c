@@ -403,15 +403,18 @@ static ngd_status_t tell_adopted(void *ctx, uint64_t session, struct ngd_diag *d
     Npugraph__Handover__V1__Adopted adopted = NPUGRAPH__HANDOVER__V1__ADOPTED__INIT;
     ngd_packet packet = NPUGRAPH__HANDOVER__V1__PACKET__INIT;
     struct ngd_handover *h = ctx;
-    bool busy;
+    ngd_status_t status = NGD_OK;
 
     adopted.session = session;
     packet.kind_case = NGD_PACKET(ADOPTED);
     packet.adopted = &adopted;
     ngd_mutex_lock(&h->talk);
-    busy = h->old >= 0 && ngd_packet_send(h->old, &packet, NULL, NULL) == NGD_ERR_BUSY;
+    if (h->old >= 0)
+        status = ngd_packet_send(h->old, &packet, NULL, NULL);
     ngd_mutex_unlock(&h->talk);
-    return busy ? ngd_diag_set(diag, NGD_ERR_DRAINING, "the daemon before this one is busy; try again") : NGD_OK;
+    if (status == NGD_OK || status == NGD_ERR_IO) /* told, or gone: it cannot take the session back */
+        return NGD_OK;
+    return ngd_diag_set(diag, NGD_ERR_DRAINING, "the daemon before this one cannot be told; try again");
 }
 
 ngd_status_t ngd_handover_enter(struct ngd_daemon *d, struct ngd_diag *diag)

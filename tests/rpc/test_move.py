@@ -172,6 +172,29 @@ def left():
         late.close()
 
 
+@test("a session whose client comes while it is on its way to a third daemon is not served by the second one, and has lost nothing in the third")
+def comes_between():
+    with Line("--drain-grace=60s") as line:
+        c = Mover(line.now)
+        buffer = c.allocate(64)
+        second = line.replace(env=SLOW)  # what it describes takes 300 ms longer to be handed over
+        other, late = Mover(second), Client(second, session=False)
+        mine = other.allocate(64)
+        late.call("Admin/Status", pb.StatusRequest())  # connected before the second daemon stops to accept
+        third = line.next(expect_start=False)
+        while refused(other, other.read, mine) != "SESSION_MOVED":  # until the second daemon has frozen its sessions
+            pass
+        came = refused(late, late.open_session, pb.SessionOpen(resume=pb.SessionResume(session=c.id, token=c.token)))
+        assert came in ("", "SESSION_GONE"), came  # it may have gone by now
+        if not came:
+            assert refused(late, late.write, buffer, b"x" * 64) == "SESSION_MOVED"
+        line.follow(third)
+        d, e = c.follow(third), other.follow(third)
+        assert d.read(buffer) == bytes(64)
+        for x in (d, e, late, other, c):
+            x.close()
+
+
 # ---- by libnpugraph ---------------------------------------------------------------------------------------------------
 
 WORKER = """
