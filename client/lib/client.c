@@ -18,9 +18,10 @@
 #include <string.h>
 #include <time.h>
 
-/* A daemon that takes over may need some seconds until it serves, or gives up. */
+/* A daemon that takes over may need some seconds until it serves, or gives up. Behind them no other try begins: one
+ * that does not answer at all takes as long as a connection may. */
 #define FOLLOW_PAUSE_NS 10000000L
-#define FOLLOW_WAITS    1000
+#define FOLLOW_SECONDS  10
 
 struct npugraph_client {
     struct npugraph_connect_params params; /* copies */
@@ -244,6 +245,17 @@ static void resume_elsewhere(struct npugraph_client *client, struct npugraph__li
         *again_p = refused && (why.code == 14 || is_reason(&why, "SESSION_GONE"));
 }
 
+/* False: the call has waited long enough. */
+static bool may_follow_longer(struct npugraph__follow *f)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (f->until == 0)
+        f->until = now.tv_sec + FOLLOW_SECONDS;
+    return now.tv_sec < f->until;
+}
+
 struct npugraph__link *npugraph__client_follow(struct npugraph_client *client, struct npugraph__link *link,
                                                struct npugraph__follow *f, bool again)
 {
@@ -263,7 +275,7 @@ struct npugraph__link *npugraph__client_follow(struct npugraph_client *client, s
         f->link = link;
         return refused || again || !lost ? link : NULL;
     }
-    if (!wait || f->waits++ == FOLLOW_WAITS)
+    if (!wait || !may_follow_longer(f))
         return NULL;
     nanosleep(&(struct timespec){.tv_nsec = FOLLOW_PAUSE_NS}, NULL);
     return link;

@@ -11,6 +11,8 @@
 #include "client/lib/daemon_link.h"
 #include "client/lib/npugraph.h"
 
+#include <time.h>
+
 /* npugraph__channel_unary and npugraph__channel_call on the link of the session's objects. The first one follows the
  * session if it moves. */
 int npugraph__unary(struct npugraph_client *client, const char *method, const ProtobufCMessage *request,
@@ -28,7 +30,7 @@ struct npugraph__link *npugraph__client_home(struct npugraph_client *client);
 struct npugraph__follow {
     struct npugraph__link *link; /* of the last try */
     struct npugraph_error why;
-    uint32_t waits;
+    time_t until; /* when to give up, by the monotonic clock; 0: it has not waited yet */
 };
 struct npugraph__link *npugraph__client_follow(struct npugraph_client *client, struct npugraph__link *link,
                                                struct npugraph__follow *f, bool again);

@@ -228,8 +228,8 @@ static int find_follower(struct npugraph_generations *all, const struct npugraph
     return 0;
 }
 
-/* Starts a generation on the link of its sequence. The lock is held. */
-static int start_kept(struct generation *g, struct npugraph_error *err)
+/* Starts a generation on the link of its sequence, and goes on at `from`. The lock is held. */
+static int start_kept(struct generation *g, uint32_t from, struct npugraph_error *err)
 {
     Npugraph__V1__GenerateRequest req;
     Npugraph__V1__LogprobsRequest logprobs;
@@ -239,7 +239,7 @@ static int start_kept(struct generation *g, struct npugraph_error *err)
     if (rc != 0)
         return rc;
     npugraph__put_generation(&req, &logprobs, g->seq, &g->params);
-    req.from = g->from;
+    req.from = from;
     return npugraph__follow(follower, "/npugraph.v1.Sequences/Generate", &req.base,
                             &npugraph__v1__generate_response__descriptor, &follow_ops, g, &g->call, err);
 }
@@ -247,7 +247,7 @@ static int start_kept(struct generation *g, struct npugraph_error *err)
 /* Starts it again, unless nobody wants it any more. The lock is held. */
 static bool start_again(struct generation *g)
 {
-    return !g->cancelled && !g->all->stopping && g->params.max_tokens != 0 && start_kept(g, NULL) == 0;
+    return !g->cancelled && !g->all->stopping && g->params.max_tokens != 0 && start_kept(g, g->from, NULL) == 0;
 }
 
 /* Goes on with a generation whose session moves. True: it will end once more. */
@@ -323,6 +323,7 @@ static void keep_request(struct generation *g, struct npugraph_sequence *seq,
     if (params->n_stop_tokens != 0)
         memcpy(g->stop_tokens, params->stop_tokens, params->n_stop_tokens * sizeof(g->stop_tokens[0]));
     g->params.stop_tokens = g->stop_tokens;
+    g->from = npugraph__sequence_next(seq);
 }
 
 int npugraph_generations_start(struct npugraph_generations *all, uint64_t tag, const struct npugraph_sequence *seq,
@@ -340,7 +341,7 @@ int npugraph_generations_start(struct npugraph_generations *all, uint64_t tag, c
                              (size_t)params->n_stop_tokens, STOP_TOKENS);
     if (rc == 0) {
         keep_request(g, (struct npugraph_sequence *)(uintptr_t)seq, params);
-        rc = start_kept(g, err);
+        rc = start_kept(g, 0, err);
     }
     if (rc != 0 && g != NULL) {
         forget_generation(g);

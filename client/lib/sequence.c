@@ -446,6 +446,11 @@ void npugraph_generate_params_init(struct npugraph_generate_params *params)
     params->max_tokens = UINT32_MAX;
 }
 
+uint32_t npugraph__sequence_next(const struct npugraph_sequence *seq)
+{
+    return seq->position != 0 ? seq->position + seq->told : 0;
+}
+
 struct npugraph__link *npugraph__sequence_link(const struct npugraph_sequence *seq)
 {
     return seq->link;
@@ -493,7 +498,7 @@ static int generate_tokens(struct npugraph_sequence *seq, const struct npugraph_
     enum npugraph_finish finish = NPUGRAPH_FINISH_CANCELLED;
     int rc;
 
-    l->from = seq->position != 0 ? seq->position + seq->told : 0;
+    l->from = npugraph__sequence_next(seq);
     npugraph__put_generation(&req, &logprobs, seq, params);
     if (params->timing != NULL)
         memset(params->timing, 0, sizeof(*params->timing));

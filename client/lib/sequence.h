@@ -9,6 +9,8 @@
 /* Fills a request. It points into *logprobs and the parameters. */
 void npugraph__put_generation(Npugraph__V1__GenerateRequest *req, Npugraph__V1__LogprobsRequest *logprobs,
                               const struct npugraph_sequence *seq, const struct npugraph_generate_params *params);
+/* Position of the next token of a generation, to repeat it from there; 0: not known. Before put_generation. */
+uint32_t npugraph__sequence_next(const struct npugraph_sequence *seq);
 struct npugraph__link;
 struct npugraph__link *npugraph__sequence_link(const struct npugraph_sequence *seq);
 struct npugraph__follow;
