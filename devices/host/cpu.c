@@ -106,8 +106,6 @@ bool ngd_cpu_has_vnni(ngd_isa_t isa)
 {
 #if !defined(NGD_HAVE_AVX512VNNI)
     return (void)isa, false;
-#elif defined(NGD_EMULATE)
-    return isa >= NGD_ISA_AVX512;
 #else
     return isa >= NGD_ISA_AVX512 && __builtin_cpu_supports("avx512vnni");
 #endif
