@@ -8,7 +8,8 @@
 #include <string.h>
 
 #define GOODBYE_MS    2000
-#define RENEW_SECONDS 2 /* between two tries to resume a session with another bearer token */
+#define RENEW_MS      2000 /* for a resume: the client's other calls wait for it */
+#define RENEW_SECONDS 2    /* between two tries to resume a session with another bearer token */
 
 static int take_opened(struct npugraph__session *s, struct npugraph__channel *channel,
                        const Npugraph__V1__SessionEvent *ev, struct npugraph_error *err)
@@ -97,6 +98,7 @@ static int resume_stream(const struct npugraph__session *s, struct npugraph__cha
     rc = npugraph__channel_call_alone(channel, "/npugraph.v1.Sessions/Open", stream_p, NULL);
     if (rc != 0)
         return rc;
+    npugraph__stream_set_timeout(*stream_p, RENEW_MS);
     rc = npugraph__stream_exchange(*stream_p, &req.base, &npugraph__v1__session_event__descriptor, &reply, NULL);
     npugraph__free_message(reply);
     if (rc != 0)
