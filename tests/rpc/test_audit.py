@@ -25,8 +25,10 @@ class Audited:
 
     def wait(self, **fields):
         """Waits for a line with these fields, and returns it."""
-        return until(f"the log has {fields}",
-                     lambda: next((x for x in self.lines() if all(x.get(k) == v for k, v in fields.items())), None))
+        return self.wait_for(lambda line: all(line.get(k) == v for k, v in fields.items()), fields)
+
+    def wait_for(self, good, what="the line"):
+        return until(f"the log has {what}", lambda: next((x for x in self.lines() if good(x)), None))
 
     def __enter__(self):
         return self
@@ -68,6 +70,10 @@ def content():
         a.wait(method="npugraph.v1.Admin/Reload", answer="OK")
         c.call("Admin/SetConfig", pb.SetConfigRequest(name="weight", values=["uid:1=7", "uid:2=8"]))
         assert a.wait(method="npugraph.v1.Admin/SetConfig")["object"] == "weight = uid:1=7, uid:2=8"
+        many = [f"uid:{i}={i % 9 + 1}" for i in range(1, 1001)]
+        c.call("Admin/SetConfig", pb.SetConfigRequest(name="weight", values=many))
+        noted = a.wait_for(lambda x: x["method"] == "npugraph.v1.Admin/SetConfig" and "uid:1=2, uid:2=3" in x["object"])["object"]
+        assert re.fullmatch(r"weight = uid:1=2(, uid:\d+=\d)+, and \d+ more", noted), noted[-100:]
         c.call("Admin/SetConfig", pb.SetConfigRequest(name="weight", unset=True))
         a.wait(method="npugraph.v1.Admin/SetConfig", object="weight unset", answer="OK")
         refused("PERMISSION_DENIED", "PERMISSION_DENIED", c.call, "Admin/SetConfig", pb.SetConfigRequest(name="models-dir", values=["/"]))
