@@ -192,16 +192,14 @@ static int read_by_stream(struct npugraph__link *link, uint64_t buffer, uint64_t
     struct npugraph__stream *st;
     struct npugraph__download d = {.offset = offset, .bytes = bytes, .to = data};
     bool more = true;
-    int rc = npugraph__channel_call(link->channel, "/npugraph.v1.Memory/Read", &st, err);
+    int rc;
 
-    if (rc != 0)
-        return rc;
     req.buffer = buffer;
     req.offset = offset;
     req.bytes = bytes;
-    rc = npugraph__stream_send(st, &req.base, err);
-    if (rc == 0)
-        rc = npugraph__stream_half_close(st, err);
+    rc = npugraph__channel_ask(link->channel, "/npugraph.v1.Memory/Read", &req.base, &st, err);
+    if (rc != 0)
+        return rc;
     while (rc == 0 && more)
         rc = npugraph__chunk_receive(st, &d, &more, err);
     npugraph__stream_close(st);
@@ -351,15 +349,11 @@ static int load_by_stream(struct npugraph__link *link, const Npugraph__V1__LoadS
                           struct npugraph_error *err)
 {
     struct npugraph__stream *st;
-    int rc = npugraph__channel_call(link->channel, "/npugraph.v1.Memory/LoadSafetensors", &st, err);
+    int rc = npugraph__channel_ask(link->channel, "/npugraph.v1.Memory/LoadSafetensors", &req->base, &st, err);
 
     if (rc != 0)
         return rc;
-    rc = npugraph__stream_send(st, &req->base, err);
-    if (rc == 0)
-        rc = npugraph__stream_half_close(st, err);
-    if (rc == 0)
-        rc = follow_load(st, progress, user, done_p, err);
+    rc = follow_load(st, progress, user, done_p, err);
     npugraph__stream_close(st);
     return rc;
 }

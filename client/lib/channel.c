@@ -404,20 +404,31 @@ void npugraph__stream_close(struct npugraph__stream *st)
     free(st);
 }
 
+int npugraph__channel_ask(struct npugraph__channel *channel, const char *method, const ProtobufCMessage *request,
+                          struct npugraph__stream **stream_p, struct npugraph_error *err)
+{
+    int rc = npugraph__channel_call(channel, method, stream_p, err);
+
+    if (rc != 0)
+        return rc;
+    rc = npugraph__stream_send(*stream_p, request, err);
+    if (rc == 0)
+        rc = npugraph__stream_half_close(*stream_p, err);
+    if (rc != 0)
+        npugraph__stream_close(*stream_p);
+    return rc;
+}
+
 static int unary_once(struct npugraph__channel *channel, const char *method, const ProtobufCMessage *request,
                       const ProtobufCMessageDescriptor *type, ProtobufCMessage **response_p, struct npugraph_error *err)
 {
     struct npugraph__stream *st;
     ProtobufCMessage *reply = NULL;
-    int rc = npugraph__channel_call(channel, method, &st, err);
+    int rc = npugraph__channel_ask(channel, method, request, &st, err);
 
     if (rc != 0)
         return rc;
-    rc = transfer(st, request, false, err);
-    if (rc == 0)
-        rc = npugraph__stream_half_close(st, err);
-    if (rc == 0)
-        rc = npugraph__stream_recv(st, type, &reply, err);
+    rc = npugraph__stream_recv(st, type, &reply, err);
     if (rc == 0)
         rc = take_final_status(st, err);
     if (rc == 0 && reply == NULL)

@@ -38,6 +38,9 @@ int npugraph__channel_unary(struct npugraph__channel *channel, const char *metho
                             struct npugraph_error *err);
 void npugraph__free_message(void *message); /* NULL is fine */
 
+/* Starts a call with its only request. The caller closes the stream if this succeeds. */
+int npugraph__channel_ask(struct npugraph__channel *channel, const char *method, const ProtobufCMessage *request,
+                          struct npugraph__stream **stream_p, struct npugraph_error *err);
 /* Sends one message. A send that fails because the call has ended returns the call's status. */
 int npugraph__stream_send(struct npugraph__stream *stream, const ProtobufCMessage *message, struct npugraph_error *err);
 /* Receives the next message. At the end of the call the message is NULL, and the call's status is returned: 0 if it

@@ -475,15 +475,11 @@ static int generate_stream(struct npugraph_sequence *seq, const Npugraph__V1__Ge
                            enum npugraph_finish *finish_p, struct npugraph_error *err)
 {
     struct npugraph__stream *st;
-    int rc = npugraph__channel_call(seq->link->channel, "/npugraph.v1.Sequences/Generate", &st, err);
+    int rc = npugraph__channel_ask(seq->link->channel, "/npugraph.v1.Sequences/Generate", &req->base, &st, err);
 
     if (rc != 0)
         return rc;
-    rc = npugraph__stream_send(st, &req->base, err);
-    if (rc == 0)
-        rc = npugraph__stream_half_close(st, err);
-    if (rc == 0)
-        rc = follow_generation(st, l, finish_p, err);
+    rc = follow_generation(st, l, finish_p, err);
     npugraph__stream_close(st);
     return rc;
 }
