@@ -6,9 +6,11 @@
  *
  * x in i8, with i8 weights, is npu.quant_matmul with a bf16 result; its rows are quantised already.
  *
- *      bench_host_gemm [--k K] [--n N] [--dtype bf16|f16|f32|i8|i32|u8|f8_e4m3fn [--group N]] [--x bf16|f16|f32|i8]
+ *      bench_host_gemm [--k K] [--n N] [--mib N] [--dtype bf16|f16|f32|i8|i32|u8|f8_e4m3fn [--group N]] [--x
+ * bf16|f16|f32|i8]
  *                      [--threads T] [--rounds R] [--isa NAME] [--bucket M] [--precision highest|high|medium] [ROWS...]
  *
+ * --mib: of weights that are used in turn (256); few of them stay in a cache.
  * --bucket: products are planned for M rows, and run with fewer.
  */
 #include "base/clock.h"
@@ -27,8 +29,9 @@ struct set {
     struct ngd_gemm_data d;
     struct ngd_qmm q; /* if x is in i8 */
     int64_t rows;
-    uint32_t copies; /* of the weight, used in turn so that it is read from memory each time */
-    uint64_t bytes;  /* of one copy */
+    uint32_t copies;   /* of the weight, used in turn so that it is read from memory each time */
+    uint32_t products; /* of a round */
+    uint64_t bytes;    /* of one copy */
 };
 
 static void product_part(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
@@ -58,10 +61,10 @@ static double products(struct ngd_team *team, const struct set *s, uint32_t part
     ngd_nsec_t start = ngd_now();
 
     ngd_team_begin(team);
-    for (uint32_t i = 0; i < s->copies; i++) {
+    for (uint32_t i = 0; i < s->products; i++) {
         struct ngd_host_run run = {.serial = ++serial};
 
-        call.rows = i;
+        call.rows = i % s->copies;
         ngd_team_share(team, &call, &run, parts);
     }
     ngd_team_end(team);
@@ -70,7 +73,7 @@ static double products(struct ngd_team *team, const struct set *s, uint32_t part
 
 static void measure_rows(struct ngd_team *team, struct set *s, int64_t rows, int64_t planned, ngd_isa_t isa, int rounds)
 {
-    const double bytes = (double)s->bytes * s->copies;
+    const double bytes = (double)s->bytes * s->products;
     double product[64], read[64], ratio[64];
 
     s->rows = rows;
@@ -80,20 +83,21 @@ static void measure_rows(struct ngd_team *team, struct set *s, int64_t rows, int
     else
         ngd_gemm_choose(&s->g, isa);
     for (int i = 0; i < rounds; i++) {
-        read[i] = bench_read(team, s->d.w, s->bytes * s->copies);
+        read[i] = bench_read(team, s->d.w, s->bytes * s->copies) * s->products / s->copies;
         product[i] = products(team, s, ngd_host_max_parts(ngd_team_threads(team)));
         ratio[i] = read[i] / product[i];
     }
     printf("%5lld  %-5s %8.1f %8.1f %7.2f %8.1f\n", (long long)rows,
-           s->g.xt == NGD_I8             ? "i8"
-           : s->g.way == NGD_GEMM_WIDE   ? "wide"
-           : s->g.way == NGD_GEMM_TILES  ? "tiles"
-           : s->g.way == NGD_GEMM_PANELS ? "panels"
-           : s->g.way == NGD_GEMM_DIGITS ? "digits"
-           : s->g.way == NGD_GEMM_DOT    ? "dot"
-                                         : "axpy",
+           s->g.xt == NGD_I8                  ? "i8"
+           : s->g.way == NGD_GEMM_WIDE        ? "wide"
+           : s->g.way == NGD_GEMM_TILES       ? "tiles"
+           : s->g.way == NGD_GEMM_PANELS      ? "panels"
+           : s->g.way == NGD_GEMM_DIGITS      ? "digits"
+           : s->g.way == NGD_GEMM_DIGIT_TILES ? "digit tiles"
+           : s->g.way == NGD_GEMM_DOT         ? "dot"
+                                              : "axpy",
            bytes / bench_median(read, rounds), bytes / bench_median(product, rounds), bench_median(ratio, rounds),
-           2.0 * (double)s->g.n * (double)s->g.k * (double)rows * s->copies / bench_median(product, rounds));
+           2.0 * (double)s->g.n * (double)s->g.k * (double)rows * s->products / bench_median(product, rounds));
 }
 
 /* Fills in weights whose sums of 12 are those of a bell curve, with a largest of about 448. */
@@ -188,6 +192,7 @@ int main(int argc, char **argv)
     uint32_t threads = ngd_cpu_count();
     int64_t rows[64], max_rows = 1, group = 0, bucket = 0;
     int n_rows = 0, rounds = 7;
+    uint64_t mib = 256;
     bool offsets = false;
     ngd_isa_t isa = ngd_cpu_isa();
     static uint8_t bell[65536];
@@ -206,6 +211,8 @@ int main(int argc, char **argv)
             s.g.wt = parse_dtype(v, true), i++;
         else if (strcmp(argv[i], "--x") == 0)
             s.g.xt = parse_dtype(v, false), i++;
+        else if (strcmp(argv[i], "--mib") == 0)
+            mib = (uint64_t)atoll(v), i++;
         else if (strcmp(argv[i], "--group") == 0)
             group = atoll(v), i++;
         else if (strcmp(argv[i], "--offsets") == 0)
@@ -246,7 +253,8 @@ int main(int argc, char **argv)
                            .scale_n = 1,
                            .scale_type = NGD_BF16,
                            .out_type = NGD_BF16};
-    s.copies = (uint32_t)((256u << 20) / s.bytes + 1);
+    s.copies = (uint32_t)((mib << 20) / s.bytes + 1);
+    s.products = (uint32_t)((256u << 20) / s.bytes + 1);
     s.d.w = bench_memory(s.bytes * s.copies, ngd_dtype_is_float(s.g.wt) ? s.g.wt : NGD_BF16);
     fill_bell(bell, sizeof(bell));
     for (uint64_t i = 0; s.g.wt == NGD_F8_E4M3FN && i < s.bytes * s.copies; i++) /* as checkpoints: a bell curve */

@@ -134,14 +134,17 @@ endif
 if NGD_AVX512VNNI
 noinst_LTLIBRARIES += libngddevices_vnni.la
 libngddevices_vnni_la_CFLAGS = $(NGD_KERNEL_CFLAGS) $(NGD_AVX512VNNI_CFLAGS)
-libngddevices_vnni_la_SOURCES = devices/host/kernels/k_gemm_digits.c devices/host/kernels/k_gemm_vnni.c
+libngddevices_vnni_la_SOURCES = devices/host/kernels/k_gemm_digits.c devices/host/kernels/k_gemm_digits.h \
+	devices/host/kernels/k_gemm_vnni.c
 libngddevices_la_LIBADD += libngddevices_vnni.la
 endif
 if NGD_AMX
 noinst_LTLIBRARIES += libngddevices_amx.la
 libngddevices_amx_la_CFLAGS = $(AM_CFLAGS) $(NGD_KERNEL_MODE_CFLAGS) $(NGD_AMX_CFLAGS)
-libngddevices_amx_la_SOURCES = devices/host/kernels/k_gemm_amx.c devices/host/kernels/k_gemm_panel.c
+libngddevices_amx_la_SOURCES = devices/host/kernels/k_gemm_amx.c devices/host/kernels/k_gemm_digits_amx.c \
+	devices/host/kernels/k_gemm_panel.c
 libngddevices_la_LIBADD += libngddevices_amx.la
 endif
-EXTRA_DIST += devices/host/kernels/k_gemm_amx.c devices/host/kernels/k_gemm_digits.c devices/host/kernels/k_gemm_panel.c \
+EXTRA_DIST += devices/host/kernels/k_gemm_amx.c devices/host/kernels/k_gemm_digits.c devices/host/kernels/k_gemm_digits.h \
+	devices/host/kernels/k_gemm_digits_amx.c devices/host/kernels/k_gemm_panel.c \
 	devices/host/kernels/k_gemm_vnni.c

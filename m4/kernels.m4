@@ -19,7 +19,7 @@ AC_DEFUN([NGD_KERNELS], [
   NGD_KERNEL_ISA([AVX512VNNI], [avx512_vnni],
     [-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mfma -mf16c], [$with_avx512])
   NGD_KERNEL_ISA([AMX], [amx_bf16],
-    [-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mfma -mf16c -mamx-tile -mamx-bf16], [$with_avx512])
+    [-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mfma -mf16c -mamx-tile -mamx-bf16 -mamx-int8], [$with_avx512])
 ])
 
 # NGD_KERNEL_ISA(NAME, word of /proc/cpuinfo, flags, [yes or no]): sets the conditional NGD_NAME and NGD_NAME_CFLAGS,

@@ -47,14 +47,14 @@ static bool has_bf16(void)
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1u << 5));
 }
 
-/* Checks for tiles and their bf16 product, and that the operating system saves tiles and permits this process to use
- * them. */
+/* Checks for tiles and their products of bf16 and i8, and that the operating system saves tiles and permits this
+ * process to use them. */
 static bool has_amx(void)
 {
-    const unsigned bf16 = 1u << 22, tile = 1u << 24, saved = 3u << 17;
+    const unsigned all = 1u << 22 | 1u << 24 | 1u << 25, saved = 3u << 17; /* bf16, tiles, i8 */
     unsigned a, b, c, d, low, high;
 
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (bf16 | tile)) != (bf16 | tile))
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & all) != all)
         return false;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0)); /* a CPU with AVX-512 has xgetbv */
     return (low & saved) == saved && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
@@ -106,6 +106,8 @@ bool ngd_cpu_has_vnni(ngd_isa_t isa)
 {
 #if !defined(NGD_HAVE_AVX512VNNI)
     return (void)isa, false;
+#elif defined(NGD_EMULATE)
+    return isa >= NGD_ISA_AVX512;
 #else
     return isa >= NGD_ISA_AVX512 && __builtin_cpu_supports("avx512vnni");
 #endif

@@ -591,6 +591,7 @@ NGD_LANES __m512 ngd_emulate_permute(__m512 a, __m512i idx, __m512 b)
 }
 #define _mm512_permutex2var_ps(a, idx, b) ngd_emulate_permute(a, idx, b)
 #define _mm512_permutexvar_ps(idx, a)     ngd_emulate_permute(a, idx, a)
+#define _mm512_permutexvar_epi32(idx, a)  ((__m512i)ngd_emulate_permute((__m512)(a), idx, (__m512)(a)))
 
 #define _mm512_permutex2var_epi16(a, idx, b) ngd_emulate_permute_words(a, idx, b)
 NGD_LANES __m512i ngd_emulate_permute_words(__m512i a, __m512i idx, __m512i b)

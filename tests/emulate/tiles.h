@@ -69,10 +69,26 @@ static inline void ngd_emulate_dot(int c, int a, int b)
     }
 }
 
+/* c[m][n] += the products of four i8 a[m][4k...] and b[k][4n...] */
+static inline void ngd_emulate_dot_i8(int c, int a, int b)
+{
+    for (int m = 0; m < ngd_tiles.config.rows[c]; m++)
+        for (int k = 0; k < ngd_tiles.config.row_bytes[a] / 4; k++)
+            for (int n = 0; n < ngd_tiles.config.row_bytes[c] / 4; n++) {
+                const int8_t *x = (const int8_t *)ngd_tiles.tile[a][m] + 4 * k,
+                             *w = (const int8_t *)ngd_tiles.tile[b][k] + 4 * n;
+                int32_t *sum = (int32_t *)(void *)ngd_tiles.tile[c][m] + n;
+
+                for (int i = 0; i < 4; i++)
+                    *sum += x[i] * w[i];
+            }
+}
+
 #define NGD_TILE_LOAD(t, p, step)  ngd_emulate_load(t, p, step)
 #define NGD_TILE_STORE(t, p, step) ngd_emulate_store(t, p, step)
 #define NGD_TILE_ZERO(t)           memset(ngd_tiles.tile[t], 0, sizeof(ngd_tiles.tile[t]))
 #define NGD_TILE_DOT(c, a, b)      ngd_emulate_dot(c, a, b)
+#define NGD_TILE_DOT_I8(c, a, b)   ngd_emulate_dot_i8(c, a, b)
 #define NGD_TILE_CONFIG(c)         memcpy(&ngd_tiles.config, &(c), sizeof(ngd_tiles.config))
 #define NGD_TILE_RELEASE()         memset(&ngd_tiles, 0, sizeof(ngd_tiles))
 

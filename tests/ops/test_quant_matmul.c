@@ -4,6 +4,7 @@
  * weights, as rows of K (a checkpoint's) and in every other layout, with a scale for all, for each column and for each
  * group, with and without offsets and bias, in sizes around those of vectors and tiles.
  */
+#include "devices/host/kernels/k_gemm.h"
 #include "tests/ops/each_isa.h"
 #include "tests/ops/reference.h"
 #include "tests/unit/effort.h"
@@ -519,6 +520,55 @@ START_TEST(a_row_has_the_same_bits_among_many)
 }
 END_TEST
 
+/* Products by digits give the same bits on AMX tiles and without them. On a CPU with one of the two there is nothing to
+ * compare. */
+START_TEST(digits_have_the_same_bits_on_tiles)
+{
+    static const int64_t rows[] = {1, 2, 3, 4, 5, 6, 8, 9, 16, 21, 40}, groups[] = {0, 32, 64, 128, 256};
+    const ngd_isa_t best = ngd_cpu_isa();
+    struct bench isas[2];
+    struct random r = {19};
+
+    if (best < NGD_ISA_AMX || !ngd_cpu_has_vnni(best)) {
+        printf("skip - digits on AMX tiles and without: this CPU does not have both\n");
+        return;
+    }
+#if defined(NGD_HAVE_AMX)
+    ck_assert(ngd_digit_tiles_work(NGD_BY_ISA(best, ngd_gemm_table)));
+#endif
+    bench_open(&isas[0], NGD_ISA_AVX512BF16, 2);
+    bench_open(&isas[1], NGD_ISA_AMX, 2);
+    for (size_t i = 0; i < 33; i++) {
+        const bool f4 = i % 3 == 2;
+        const struct product p = {.xt = types[i % N_TYPES].x,
+                                  .st = f4 ? NGD_U8 : types[i % N_TYPES].s,
+                                  .ot = types[i % N_TYPES].o,
+                                  .int4 = i % 3 == 1,
+                                  .f4 = f4,
+                                  .m = rows[i / 3],
+                                  .n = 64 + (int64_t)(i % 4) * 9,
+                                  .k = i % 2 ? 1280 : 1544,
+                                  .group = f4 ? 32 : groups[i % 5],
+                                  .offset = !f4 && i % 4 > 1,
+                                  .bias = i % 7 == 0};
+        const size_t bytes = (size_t)(p.m * p.n) * ngd_dtype_bytes(p.xt);
+        char *without = malloc(bytes), *with = malloc(bytes);
+        struct operands o;
+
+        operands_open(&o, &p, &r);
+        run_rows(&isas[0], &p, &o, without);
+        run_rows(&isas[1], &p, &o, with);
+        ck_assert_msg(memcmp(with, without, bytes) == 0, "case %zu: %lld rows, N %lld, K %lld, group %lld differ", i,
+                      (long long)p.m, (long long)p.n, (long long)p.k, (long long)p.group);
+        operands_close(&o);
+        free(with);
+        free(without);
+    }
+    bench_close(&isas[0]);
+    bench_close(&isas[1]);
+}
+END_TEST
+
 /* Each byte as a weight, alone in its row: by its definition, and NaN for two of them, whose neighbours stay. */
 START_TEST(each_f8_is_what_it_should_be)
 {
@@ -686,4 +736,5 @@ UNIT_MAIN("ops/quant_matmul", sums_of_the_largest_numbers_do_not_overflow,
           small_elements_beside_a_large_one_are_within_their_bound, what_is_not_finite_spoils_its_row_only,
           weights_in_rows_of_k_are_right, weights_in_other_layouts_are_right,
           many_rows_of_each_form_and_precision_are_right, a_row_has_the_same_bits_among_others,
-          a_row_has_the_same_bits_among_many, each_f8_is_what_it_should_be, each_e8m0_is_what_it_should_be)
+          a_row_has_the_same_bits_among_many, digits_have_the_same_bits_on_tiles, each_f8_is_what_it_should_be,
+          each_e8m0_is_what_it_should_be)

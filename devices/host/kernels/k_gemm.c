@@ -217,9 +217,14 @@ static bool has_panels(const struct ngd_gemm *g)
     return g->way == NGD_GEMM_PANELS;
 }
 
+static bool has_digit_tiles(const struct ngd_gemm *g)
+{
+    return g->way == NGD_GEMM_DIGIT_TILES;
+}
+
 static bool has_digits(const struct ngd_gemm *g)
 {
-    return g->way == NGD_GEMM_DIGITS;
+    return g->way == NGD_GEMM_DIGITS || has_digit_tiles(g);
 }
 
 static bool on_amx(const struct ngd_gemm *g)
@@ -248,12 +253,24 @@ static int64_t panels_rows(const struct ngd_gemm *g)
 #if defined(NGD_HAVE_AVX512VNNI)
 static int64_t digits_rows(const struct ngd_gemm *g)
 {
+#if defined(NGD_HAVE_AMX)
+    if (has_digit_tiles(g))
+        return ngd_digit_tiles_rows(g);
+#endif
     return ngd_gemm_digits_rows(g);
 }
 
 static void lay_out_digits(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1)
 {
-    ngd_gemm_digits_lay_out(g, d->x + m0 * g->ldx * (g->xt == NGD_F32 ? 4 : 2), m1 - m0, d->workspace);
+    const char *x = d->x + m0 * g->ldx * (g->xt == NGD_F32 ? 4 : 2);
+
+#if defined(NGD_HAVE_AMX)
+    if (has_digit_tiles(g)) {
+        ngd_digit_tiles_lay_out(g, x, m1 - m0, d->workspace);
+        return;
+    }
+#endif
+    ngd_gemm_digits_lay_out(g, x, m1 - m0, d->workspace);
 }
 
 static void gemm_digits(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t pass, int64_t m0, int64_t m1,
@@ -261,6 +278,12 @@ static void gemm_digits(const struct ngd_gemm *g, const struct ngd_gemm_data *d,
 {
     if (d->laid_out != pass + 1)
         lay_out_digits(g, d, m0, m1);
+#if defined(NGD_HAVE_AMX)
+    if (has_digit_tiles(g)) {
+        ngd_digit_tiles_run(g, d, m0, m1, n0, n1);
+        return;
+    }
+#endif
     ngd_gemm_digits_run(g, d, m0, m1, n0, n1);
 }
 #else
@@ -294,9 +317,9 @@ static int64_t pass_rows(const struct ngd_gemm *g, int64_t rows)
 
 NGD_GEMM_API struct ngd_gemm_units ngd_gemm_units(const struct ngd_gemm *g, int64_t rows)
 {
-    const int64_t width = is_wide(g) || has_panels(g) ? NGD_GEMM_NT
-                          : has_tiles(g)              ? COLS_PER_TILES
-                                                      : COLS_PER_UNIT,
+    const int64_t width = is_wide(g) || has_panels(g)          ? NGD_GEMM_NT
+                          : has_tiles(g) || has_digit_tiles(g) ? COLS_PER_TILES
+                                                               : COLS_PER_UNIT,
                   each = pass_rows(g, rows);
 
     return (struct ngd_gemm_units){
@@ -556,22 +579,62 @@ static bool choose_digits(struct ngd_gemm *g)
     return true;
 }
 
+static bool tiles_work(const struct ngd_gemm *g)
+{
+#if defined(NGD_HAVE_AMX)
+    return ngd_digit_tiles_work(g->table);
+#else
+    return (void)g, false;
+#endif
+}
+
+/* With tiles, digits serve more than panels. */
+static bool choose_digit_tiles(struct ngd_gemm *g)
+{
+#if defined(NGD_HAVE_AMX)
+    if (ngd_digit_tiles_fit(g)) {
+        g->way = NGD_GEMM_DIGIT_TILES;
+        return true;
+    }
+#endif
+    (void)g;
+    return false;
+}
+
 static uint64_t digits_workspace(const struct ngd_gemm *g)
 {
     struct ngd_gemm copy = *g;
+    uint64_t bytes, tiles = 0;
     int64_t rows;
 
     choose_way(&copy);
     if (!choose_digits(&copy))
         return 0;
     rows = pass_rows(&copy, g->m);
-    return ngd_gemm_digits_bytes(&copy, g->m < rows ? g->m : rows);
+    bytes = ngd_gemm_digits_bytes(&copy, g->m < rows ? g->m : rows);
+#if defined(NGD_HAVE_AMX)
+    if (choose_digit_tiles(&copy)) {
+        rows = pass_rows(&copy, g->m);
+        tiles = ngd_digit_tiles_bytes(&copy, g->m < rows ? g->m : rows);
+    }
+#endif
+    return bytes > tiles ? bytes : tiles;
 }
 #else
 static bool choose_digits(struct ngd_gemm *g)
 {
     (void)g;
     return false;
+}
+
+static bool tiles_work(const struct ngd_gemm *g)
+{
+    return (void)g, false;
+}
+
+static bool choose_digit_tiles(struct ngd_gemm *g)
+{
+    return (void)g, false;
 }
 
 static uint64_t digits_workspace(const struct ngd_gemm *g)
@@ -657,9 +720,9 @@ void ngd_gemm_choose(struct ngd_gemm *g, ngd_isa_t isa)
     choose_way(g);
     if (ngd_cpu_has_vnni(isa))
         choose_digits(g);
-    if (isa >= NGD_ISA_AMX)
-        choose_amx(g);
     g->table = NGD_BY_ISA(isa, ngd_gemm_table);
+    if (isa >= NGD_ISA_AMX && !(ngd_cpu_has_vnni(isa) && tiles_work(g) && choose_digit_tiles(g)))
+        choose_amx(g);
     g->plain_y = g->xt == NGD_F32 && g->alpha == 1.0f && g->i_bias == 0xff;
     g->stream = (double)g->n * (double)g->k * weight_bytes(g) > STREAM_BYTES;
     g->alike = true;
@@ -673,7 +736,7 @@ double ngd_gemm_cost(const struct ngd_gemm *g, ngd_isa_t isa)
     static const double flops_per_ns[NGD_ISA_MAX] = {2, 25, 50, 50, 50};
     const double weights = (double)g->n * (double)g->k * (double)g->batch;
     const double read = weights * weight_bytes(g) / 10,
-                 math = 2 * weights * (double)g->m / (on_amx(g) ? 300 : flops_per_ns[isa]);
+                 math = 2 * weights * (double)g->m / (on_amx(g) || has_digit_tiles(g) ? 300 : flops_per_ns[isa]);
 
     return 50 + (read > math ? read : math);
 }

@@ -6,7 +6,7 @@
  * Matrix products: y[M,N] = alpha * x[M,K] * w + beta * bias, with sums in f32.
  *
  * w is stored once, as the client gave it: in rows of K ([N,K], a checkpoint's weights) or in rows of N ([K,N]).
- * There are six ways to compute. The capture chooses one from the planned shape, never from the actual rows:
+ * There are seven ways to compute. The capture chooses one from the planned shape, never from the actual rows:
  *
  *   dot   w in rows of K, few rows of x. Weight rows are streamed in the order of memory; each vector of weights is
  *         widened and multiplied with 4 rows of x at a time. An element's sum runs in SIMD_W lanes along K, which are
@@ -20,8 +20,9 @@
  *         on a CPU with AMX, instead of wide: quantised w in any layout, and w in f16 or f32 in rows of K if the
  * precision is not the highest: k_gemm_panel.c. 64 columns of w are split into bf16 terms in a workspace.
  *   digits
- *         on a CPU with AVX-512 VNNI: quantised integers in rows of K, any number of rows of x, where panels do not
- *         serve them: k_gemm_digits.c.
+ *         on a CPU with AVX-512 VNNI: quantised integers in rows of K, any number of rows of x: k_gemm_digits.c.
+ *   digit tiles
+ *         the same on AMX tiles, with the same bits, but for small weights and groups of 16: k_gemm_digits_amx.c.
  *
  * Other quantised weights (npu.weight_quant_batchmatmul) take `dot` and `wide`: dot has products of integers and lays x
  * out for them (k_gemm_quant.h), but for f8 products of f32; wide multiplies each weight with its scale when it fills a
@@ -54,7 +55,8 @@ typedef enum ngd_gemm_way {
     NGD_GEMM_WIDE,
     NGD_GEMM_TILES,
     NGD_GEMM_PANELS,
-    NGD_GEMM_DIGITS
+    NGD_GEMM_DIGITS,
+    NGD_GEMM_DIGIT_TILES
 } ngd_gemm_way_t;
 
 /* c[rows][64] (+)= x[rows][k], rows of ldx elements, times w[k][64]. */
@@ -232,6 +234,15 @@ int64_t ngd_gemm_digits_rows(const struct ngd_gemm *g);
 uint64_t ngd_gemm_digits_bytes(const struct ngd_gemm *g, int64_t rows);
 void ngd_gemm_digits_lay_out(const struct ngd_gemm *g, const char *x, int64_t rows, char *workspace);
 void ngd_gemm_digits_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
+                         int64_t n1);
+/* k_gemm_digits_amx.c: the same for AMX tiles; says, once in a process, whether this CPU's tiles give the bits of VNNI.
+ */
+bool ngd_digit_tiles_fit(const struct ngd_gemm *g);
+bool ngd_digit_tiles_work(const struct ngd_gemm_table *table);
+int64_t ngd_digit_tiles_rows(const struct ngd_gemm *g);
+uint64_t ngd_digit_tiles_bytes(const struct ngd_gemm *g, int64_t rows);
+void ngd_digit_tiles_lay_out(const struct ngd_gemm *g, const char *x, int64_t rows, char *workspace);
+void ngd_digit_tiles_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
                          int64_t n1);
 
 /* k_gemm_quant.c: describe a product with quantised weights; for wide and panels, dequantise `depth` weights from k on

@@ -15,12 +15,12 @@
  *      x       of each block: [K / 4][rows][digits][4] i8, in the same order
  *      sums    [rows][16 columns] f32
  */
-#include "devices/host/kernels/k_gemm_quant.h"
+#include "devices/host/kernels/k_gemm_digits.h"
 #include "devices/host/kernels/unroll.h"
 #include <immintrin.h>
 #include <math.h>
 
-#define LANES 16
+#define LANES NGD_DIGITS_LANES
 #define DEPTH 512       /* of a panel, in elements of K: a multiple of each segment */
 #define LINE  64        /* bytes of a column that are read at once */
 #define ROOM  (1 << 20) /* bytes of x that are laid out for one pass: half of an L2 cache */
@@ -38,23 +38,8 @@ struct digits_room {
     float *row;               /* a row of x, widened */
     uint8_t *panel;
     float *sums;
-    float *by_column; /* scales or offsets of a panel's columns, as k_gemm_quant.c gives them */
-    float *w_scales;  /* [segments][16]; [16] if a column has one */
-    float *w_offsets; /* likewise, times the scales */
+    struct ngd_digits_scales w;
 };
-
-static int64_t digits_of_x(const struct ngd_gemm *g)
-{
-    return g->xt == NGD_F32 ? 3 : 2;
-}
-
-static void *take_digits_room(char *workspace, uint64_t *used_p, int64_t n, uint64_t size)
-{
-    char *p = workspace + *used_p;
-
-    *used_p += ((uint64_t)n * size + 63) & ~(uint64_t)63;
-    return p;
-}
 
 static uint64_t divide_digits_room(const struct ngd_gemm *g, int64_t rows, char *workspace, struct digits_room *room)
 {
@@ -62,16 +47,14 @@ static uint64_t divide_digits_room(const struct ngd_gemm *g, int64_t rows, char 
     struct digits_room r = {.segments = segments, .column = column, .k = k};
     uint64_t used = 0;
 
-    r.x = take_digits_room(workspace, &used, rows * k * digits_of_x(g), 1);
-    r.scales = take_digits_room(workspace, &used, rows * segments, sizeof(float));
-    r.x_sums = take_digits_room(workspace, &used, rows * segments, sizeof(float));
-    r.base = take_digits_room(workspace, &used, rows * segments * 2, sizeof(*r.base));
-    r.row = take_digits_room(workspace, &used, k, sizeof(float));
-    r.panel = take_digits_room(workspace, &used, DEPTH * LANES, 1);
-    r.sums = take_digits_room(workspace, &used, rows * LANES, sizeof(float));
-    r.by_column = take_digits_room(workspace, &used, LANES * column + PIECE, sizeof(float));
-    r.w_scales = take_digits_room(workspace, &used, LANES * (column + 4), sizeof(float));
-    r.w_offsets = take_digits_room(workspace, &used, LANES * (column + 4), sizeof(float));
+    r.x = ngd_digits_take(workspace, &used, rows * k * ngd_digits_of_x(g), 1);
+    r.scales = ngd_digits_take(workspace, &used, rows * segments, sizeof(float));
+    r.x_sums = ngd_digits_take(workspace, &used, rows * segments, sizeof(float));
+    r.base = ngd_digits_take(workspace, &used, rows * segments * 2, sizeof(*r.base));
+    r.row = ngd_digits_take(workspace, &used, k, sizeof(float));
+    r.panel = ngd_digits_take(workspace, &used, DEPTH * LANES, 1);
+    r.sums = ngd_digits_take(workspace, &used, rows * LANES, sizeof(float));
+    r.w = ngd_digits_take_scales(workspace, &used, column);
     if (room)
         *room = r;
     return used;
@@ -89,7 +72,7 @@ bool ngd_gemm_digits_fit(const struct ngd_gemm *g)
 
 int64_t ngd_gemm_digits_rows(const struct ngd_gemm *g)
 {
-    const int64_t k = ngd_quant_segments(g) * g->quant.segment, rows = ROOM / (k * digits_of_x(g)) & ~(int64_t)7;
+    const int64_t k = ngd_quant_segments(g) * g->quant.segment, rows = ROOM / (k * ngd_digits_of_x(g)) & ~(int64_t)7;
 
     return rows < 16 ? 16 : rows > NGD_GEMM_PASS_ROWS ? NGD_GEMM_PASS_ROWS : rows;
 }
@@ -137,24 +120,16 @@ static uint32_t largest_bits(const float *x, int n)
     return _mm512_reduce_max_epu32(top);
 }
 
-/* Stores 16 digits as four words, `step` words apart. */
-static inline void put_digits(__m128i v, bool nibbles, int32_t *to, int64_t step)
+/* Stores 16 digits as four words. */
+static inline void put_digits(__m128i v, bool nibbles, const struct ngd_digits_place *p, int32_t *to)
 {
     if (nibbles)
         v = _mm_shuffle_epi8(v, _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15));
     to[0] = _mm_extract_epi32(v, 0);
-    to[step] = _mm_extract_epi32(v, 1);
-    to[2 * step] = _mm_extract_epi32(v, 2);
-    to[3 * step] = _mm_extract_epi32(v, 3);
+    to[p->odd] = _mm_extract_epi32(v, 1);
+    to[p->eight] = _mm_extract_epi32(v, 2);
+    to[p->eight + p->odd] = _mm_extract_epi32(v, 3);
 }
-
-/* Where a row of x is laid out: in a block of `rows`. */
-struct digits_place {
-    int32_t *x;
-    float *scales, *sums;
-    int32_t *base;
-    int64_t rows;
-};
 
 /* q >> 8, rounded so that q - 256 times it is an i8. */
 static inline __m512i next_digits(__m512i q)
@@ -167,24 +142,23 @@ static inline __m512i next_digits(__m512i q)
  * of q in [0]; with three digits, of q without its last digit in [0], and of the last digit in [1].
  */
 static inline void lay_out_segment(const float *x, int segment, const int digits, bool nibbles, int32_t zero,
-                                   const struct digits_place *p, int64_t s)
+                                   const struct ngd_digits_place *p, int64_t s)
 {
-    const int64_t step = p->rows * digits;
     const uint32_t top = largest_bits(x, segment);
     const bool finite = top < 0x7f800000;
-    int32_t *to = p->x + s * segment / 4 * step;
+    int32_t *to = p->x + s * p->segment;
     __m512i total = _mm512_setzero_si512(), rest = total;
     float inverse, scale = digits_scale(finite ? top : 0, digits == 3 ? 22 : 14, &inverse);
 
-    for (int i = 0; i < segment; i += LANES, to += 4 * step) {
+    for (int i = 0; i < segment; i += LANES, to += 2 * p->eight) {
         const __m512i q = finite ? _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(inverse)))
                                  : _mm512_setzero_si512(),
                       above = next_digits(q);
 
-        put_digits(_mm512_cvtepi32_epi8(q), nibbles, to + digits - 1, step);
-        put_digits(_mm512_cvtepi32_epi8(above), nibbles, to + digits - 2, step);
+        put_digits(_mm512_cvtepi32_epi8(q), nibbles, p, to + (digits - 1) * p->digit);
+        put_digits(_mm512_cvtepi32_epi8(above), nibbles, p, to + (digits - 2) * p->digit);
         if (digits == 3) {
-            put_digits(_mm512_cvtepi32_epi8(next_digits(above)), nibbles, to, step);
+            put_digits(_mm512_cvtepi32_epi8(next_digits(above)), nibbles, p, to);
             rest = _mm512_add_epi32(rest, above);
         }
         total = _mm512_add_epi32(total, q);
@@ -192,37 +166,52 @@ static inline void lay_out_segment(const float *x, int segment, const int digits
     {
         const int32_t all = _mm512_reduce_add_epi32(total), upper = _mm512_reduce_add_epi32(rest);
 
-        p->scales[s * p->rows] = finite ? scale : NAN;
-        p->sums[s * p->rows] = finite ? (float)all * scale : NAN;
-        p->base[2 * s * p->rows] = -zero * (digits == 3 ? upper : all);
-        p->base[2 * s * p->rows + 1] = digits == 3 ? -zero * (all - 256 * upper) : 0;
+        p->scales[s * p->each] = finite ? scale : NAN;
+        p->sums[s * p->each] = finite ? (float)all * scale : NAN;
+        if (p->base) {
+            p->base[2 * s * p->each] = -zero * (digits == 3 ? upper : all);
+            p->base[2 * s * p->each + 1] = digits == 3 ? -zero * (all - 256 * upper) : 0;
+        }
     }
+}
+
+void ngd_digits_lay_out_row(const struct ngd_gemm *g, const char *x, const struct ngd_digits_place *p, float *row)
+{
+    const int64_t segments = ngd_quant_segments(g);
+    const int segment = g->quant.segment;
+    const bool nibbles = ngd_quant_nibbles(g);
+    const int32_t zero = zero_of(g);
+
+    g->table->widen[g->xt](x, 0, 1, g->k, row, 0);
+    memset(row + g->k, 0, (size_t)(segments * segment - g->k) * sizeof(float));
+    for (int64_t s = 0; s < segments; s++)
+        if (g->xt == NGD_F32)
+            lay_out_segment(row + s * segment, segment, 3, nibbles, zero, p, s);
+        else
+            lay_out_segment(row + s * segment, segment, 2, nibbles, zero, p, s);
 }
 
 void ngd_gemm_digits_lay_out(const struct ngd_gemm *g, const char *x, int64_t rows, char *workspace)
 {
-    const int64_t size = g->xt == NGD_F32 ? 4 : 2, digits = digits_of_x(g);
-    const int segment = g->quant.segment;
-    const bool nibbles = ngd_quant_nibbles(g);
+    const int64_t size = g->xt == NGD_F32 ? 4 : 2, digits = ngd_digits_of_x(g);
     struct digits_room room;
 
     divide_digits_room(g, rows, workspace, &room);
-    memset(room.row + g->k, 0, (size_t)(room.k - g->k) * sizeof(float));
     for (int64_t m = 0, each; m < rows; m += each) {
         each = next_block(g, rows - m);
         for (int64_t r = 0; r < each; r++) {
-            const struct digits_place p = {.x = room.x + m * room.k * digits / 4 + r * digits,
-                                           .scales = room.scales + m * room.segments + r,
-                                           .sums = room.x_sums + m * room.segments + r,
-                                           .base = room.base + (m * room.segments + r) * 2,
-                                           .rows = each};
+            const int64_t at = m * room.segments + r, step = each * digits;
+            const struct ngd_digits_place p = {.x = room.x + m * room.k * digits / 4 + r * digits,
+                                               .scales = room.scales + at,
+                                               .sums = room.x_sums + at,
+                                               .base = room.base + 2 * at,
+                                               .each = each,
+                                               .digit = 1,
+                                               .odd = step,
+                                               .eight = 2 * step,
+                                               .segment = g->quant.segment / 4 * step};
 
-            g->table->widen[g->xt](x + (m + r) * g->ldx * size, 0, 1, g->k, room.row, 0);
-            for (int64_t s = 0; s < room.segments; s++)
-                if (digits == 3)
-                    lay_out_segment(room.row + s * segment, segment, 3, nibbles, zero_of(g), &p, s);
-                else
-                    lay_out_segment(room.row + s * segment, segment, 2, nibbles, zero_of(g), &p, s);
+            ngd_digits_lay_out_row(g, x + (m + r) * g->ldx * size, &p, room.row);
         }
     }
 }
@@ -368,20 +357,29 @@ static void transpose_floats(const float *from, int64_t n, float *to)
     }
 }
 
-/* Prepares scales and offsets of columns [n, n + cols). */
-static void prepare_scales(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t cols,
-                           const struct digits_room *room)
+struct ngd_digits_scales ngd_digits_take_scales(char *workspace, uint64_t *used_p, int64_t column)
 {
-    const int64_t column = room->column;
+    const int64_t n = LANES * (column + 4);
 
-    ngd_quant_scales(g, d, n, cols, room->by_column);
-    transpose_floats(room->by_column, column, room->w_scales);
+    return (struct ngd_digits_scales){.by_column =
+                                          ngd_digits_take(workspace, used_p, LANES * column + PIECE, sizeof(float)),
+                                      .scales = ngd_digits_take(workspace, used_p, n, sizeof(float)),
+                                      .offsets = ngd_digits_take(workspace, used_p, n, sizeof(float))};
+}
+
+void ngd_digits_prepare_scales(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t cols,
+                               const struct ngd_digits_scales *s)
+{
+    const int64_t column = ngd_quant_column(g);
+
+    ngd_quant_scales(g, d, n, cols, s->by_column);
+    transpose_floats(s->by_column, column, s->scales);
     if (!d->offset)
         return;
-    ngd_quant_offsets(g, d, n, cols, room->by_column);
-    transpose_floats(room->by_column, column, room->w_offsets);
+    ngd_quant_offsets(g, d, n, cols, s->by_column);
+    transpose_floats(s->by_column, column, s->offsets);
     for (int64_t i = 0; i < LANES * column; i++)
-        room->w_offsets[i] *= room->w_scales[i];
+        s->offsets[i] *= s->scales[i];
 }
 
 /* ---- products ---- */
@@ -553,8 +551,8 @@ static void multiply_few(const struct ngd_gemm *g, bool offsets, int64_t rows, s
                                    .scales = room->scales,
                                    .x_sums = room->x_sums,
                                    .base = room->base,
-                                   .w_scales = room->w_scales,
-                                   .w_offsets = offsets ? room->w_offsets : NULL,
+                                   .w_scales = room->w.scales,
+                                   .w_offsets = offsets ? room->w.offsets : NULL,
                                    .w_step = room->column > 1 ? LANES : 0,
                                    .segments = room->segments,
                                    .segment = g->quant.segment,
@@ -562,17 +560,17 @@ static void multiply_few(const struct ngd_gemm *g, bool offsets, int64_t rows, s
 
     (g->quant.form == NGD_QUANT_I8   ? directly_I8
      : g->quant.form == NGD_QUANT_I4 ? directly_I4
-                                     : directly_F4)(&b, c, rows, digits_of_x(g));
+                                     : directly_F4)(&b, c, rows, ngd_digits_of_x(g));
 }
 
 /* Multiplies all rows of a pass with a panel that begins at k, segment s, and has `some` segments. */
 static void multiply_byte_panel(const struct ngd_gemm *g, bool offsets, int64_t rows, int64_t k, int64_t s,
                                 int64_t some, const char *next, const struct digits_room *room)
 {
-    const int64_t segments = room->segments, digits = digits_of_x(g), w_step = room->column > 1 ? LANES : 0;
+    const int64_t segments = room->segments, digits = ngd_digits_of_x(g), w_step = room->column > 1 ? LANES : 0;
     struct digits_block b = {.panel = room->panel,
-                             .w_scales = room->w_scales + s * w_step,
-                             .w_offsets = offsets ? room->w_offsets + s * w_step : NULL,
+                             .w_scales = room->w.scales + s * w_step,
+                             .w_offsets = offsets ? room->w.offsets + s * w_step : NULL,
                              .w_step = w_step,
                              .segments = some,
                              .segment = g->quant.segment,
@@ -618,7 +616,7 @@ void ngd_gemm_digits_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d
         c.w = d->w + n * g->ldw;
         c.cols = n1 - n < LANES ? n1 - n : LANES;
         c.next = c.w + LANES * g->ldw;
-        prepare_scales(g, d, n, c.cols, &room);
+        ngd_digits_prepare_scales(g, d, n, c.cols, &room.w);
         (are_few(g, m1 - m0) ? multiply_few : multiply_columns)(g, d->offset != NULL, m1 - m0, &c, &room);
         for (int64_t m = m0; m < m1; m++)
             ngd_gemm_put(g, d, m, n, room.sums + (m - m0) * LANES, c.cols);

@@ -29,10 +29,11 @@ struct ngd_tile_config {
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(p), "r"((int64_t)(step)) : "memory")
 #define NGD_TILE_STORE(t, p, step) \
     __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(p), "r"((int64_t)(step)) : "memory")
-#define NGD_TILE_ZERO(t)      __asm__ volatile("tilezero %%tmm" #t ::)
-#define NGD_TILE_DOT(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::)
-#define NGD_TILE_CONFIG(c)    __asm__ volatile("ldtilecfg %0" ::"m"(c) : "memory")
-#define NGD_TILE_RELEASE()    __asm__ volatile("tilerelease" ::)
+#define NGD_TILE_ZERO(t)         __asm__ volatile("tilezero %%tmm" #t ::)
+#define NGD_TILE_DOT(c, a, b)    __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::)
+#define NGD_TILE_DOT_I8(c, a, b) __asm__ volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::)
+#define NGD_TILE_CONFIG(c)       __asm__ volatile("ldtilecfg %0" ::"m"(c) : "memory")
+#define NGD_TILE_RELEASE()       __asm__ volatile("tilerelease" ::)
 #endif
 
 /* Returns the tiles that k elements of K take. */
