@@ -12,14 +12,14 @@
 #include "client/hf/npugraph_hf.h"
 
 #include <inttypes.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define PROMPT      16 /* tokens of a sequence that generates */
-#define FORCED      8  /* tokens that follow the prompt of the fixed text */
-#define MAX_CONTEXT 1024
-#define POINTS_MAX  8
+#define PROMPT     16 /* tokens of the fixed text, and of a sequence that generates unless --depth says otherwise */
+#define FORCED     8  /* tokens that follow the prompt of the fixed text */
+#define POINTS_MAX 8
 
 /* The same formulas are in bench/compare/text.py. */
 static void make_prompt(int32_t *prompt, size_t n, int seed)
@@ -61,15 +61,20 @@ static bool count_token(void *user, int32_t token, const struct npugraph_logprob
     return true;
 }
 
-/* The first token is known from the prompt, so a generation of one more takes m->arg steps. */
+/* What a member is told: the steps, and the tokens of the prompt. */
+#define ARG(steps, prompt) ((steps) | (prompt) << 32)
+#define STEPS_OF(arg)      ((uint32_t)(arg))
+#define PROMPT_OF(arg)     ((size_t)(arg) >> 32)
+
+/* The first token is known from the prompt, so a generation of one more takes these steps. */
 static void run_sequence(struct member *m)
 {
-    const struct npugraph_generate_params params = {.max_tokens = (uint32_t)m->arg + 1, .ignore_stop = true};
+    const struct npugraph_generate_params params = {.max_tokens = STEPS_OF(m->arg) + 1, .ignore_stop = true};
     struct npugraph_client *client = member_connect(m, "sequence");
     struct npugraph_sequence *seq = NULL;
     struct npugraph_error err = {0};
 
-    open_sequence(client, PROMPT, m->number, &seq);
+    open_sequence(client, PROMPT_OF(m->arg), m->number, &seq);
     member_ready(m);
     if (member_may_work(m) && npugraph_sequence_generate(seq, &params, count_token, m, NULL, &err) != 0)
         bench_fail("generate: %s", err.message);
@@ -96,15 +101,15 @@ static ngd_nsec_t await_last_token(struct crowd *c, int n, int64_t tokens)
     return last;
 }
 
-/* Tokens per second of n client processes together. */
-static double measure_sequences(const char *address, int n, int64_t tokens)
+/* Tokens per second of n client processes together. depth: tokens of their prompts. */
+static double measure_sequences(const char *address, int n, int64_t tokens, int64_t depth)
 {
     struct crowd c;
     ngd_nsec_t begin, end;
 
     crowd_open(&c, address);
     for (int i = 0; i < n; i++)
-        crowd_start(&c, i, "sequence", 0, tokens);
+        crowd_start(&c, i, "sequence", 0, ARG(tokens, depth));
     crowd_wait_ready(&c, n);
     begin = ngd_now();
     atomic_store(&c.board->working, (uint32_t)n);
@@ -176,7 +181,8 @@ static size_t parse_counts(const char *text, int64_t counts[POINTS_MAX])
     return n;
 }
 
-static void load(struct npugraph_client *client, const char *dir, int64_t max_batch, const char *kv_dtype)
+static void load(struct npugraph_client *client, const char *dir, int64_t max_batch, int64_t max_context,
+                 const char *kv_dtype)
 {
     struct npugraph_model_params params;
     struct npugraph_error err = {0};
@@ -184,58 +190,63 @@ static void load(struct npugraph_client *client, const char *dir, int64_t max_ba
     npugraph_model_params_init(&params);
     params.name = "bench";
     params.max_batch = (uint32_t)max_batch;
-    params.max_context = MAX_CONTEXT;
+    params.max_context = (uint32_t)max_context;
     params.kv_dtype = kv_dtype;
     if (npugraph_model_load(client, dir, &params, NULL, NULL, &err) != 0)
         bench_fail("load: %s", err.message);
 }
 
 static void run(const struct live *live, struct npugraph_client *client, const int64_t *counts, size_t n,
-                int64_t tokens, int64_t prompt)
+                int64_t tokens, int64_t prompt, int64_t depth)
 {
     int seed = 1000;
 
     measure_prompt(client, prompt, seed++); /* captures what the rest replays */
     for (size_t i = 0; i < n; i++)
-        measure_sequences(live->address, (int)counts[i], 2);
+        measure_sequences(live->address, (int)counts[i], 2, depth);
     printf("{\"prompt\": %.3f", measure_prompt(client, prompt, seed++));
     for (size_t i = 0; i < n; i++)
-        printf(", \"%" PRId64 "\": %.3f", counts[i], measure_sequences(live->address, (int)counts[i], tokens));
+        printf(", \"%" PRId64 "\": %.3f", counts[i], measure_sequences(live->address, (int)counts[i], tokens, depth));
     printf("}\n");
 }
 
 int main(int argc, char **argv)
 {
-    int64_t tokens = 32, prompt = 512, threads = 2, counts[POINTS_MAX], most = 1;
+    int64_t tokens = 32, prompt = 512, depth = PROMPT, threads = 2, counts[POINTS_MAX], most = 1;
     const char *dir = NULL, *sequences = "1,4,8,32", *logits = NULL, *kv_dtype = NULL;
     const struct bench_option options[] = {
         {"dir", NULL, &dir, NULL},           {"sequences", NULL, &sequences, NULL}, {"tokens", &tokens, NULL, NULL},
         {"prompt", &prompt, NULL, NULL},     {"threads", &threads, NULL, NULL},     {"logits", NULL, &logits, NULL},
-        {"kv-dtype", NULL, &kv_dtype, NULL},
+        {"kv-dtype", NULL, &kv_dtype, NULL}, {"depth", &depth, NULL, NULL},
     };
     char n_threads[24];
     const char *extra[] = {"--threads", n_threads, NULL};
     struct npugraph_client *client;
     struct live live;
+    char *directory;
     size_t n;
 
     crowd_member_main(argc, argv, roles);
     bench_options(argc, argv, options, sizeof(options) / sizeof(options[0]));
     if (dir == NULL)
-        bench_fail("--dir DIR says where the checkpoint is");
+        bench_fail("--dir says where the checkpoint is: a directory, or a GGUF file");
     if (tokens + 1 > CROWD_SAMPLES)
         bench_fail("--tokens is at most %u", CROWD_SAMPLES - 1);
     n = parse_counts(sequences, counts);
     for (size_t i = 0; i < n; i++)
         most = counts[i] > most ? counts[i] : most;
     snprintf(n_threads, sizeof(n_threads), "%d", (int)threads);
-    live_start(&live, dir, extra);
+    directory = ngd_strdup(dir);
+    if (directory == NULL)
+        bench_fail("no memory for a path");
+    live_start(&live, dirname(directory), extra);
     client = live_connect(&live, "bench_sequences");
-    load(client, dir, most, kv_dtype);
+    load(client, dir, most, (depth > prompt ? depth : prompt) + tokens + 512, kv_dtype);
     if (logits != NULL)
         write_logits(client, logits);
     else
-        run(&live, client, counts, n, tokens, prompt);
+        run(&live, client, counts, n, tokens, prompt, depth);
     npugraph_disconnect(client);
+    ngd_free(directory);
     return live_stop(&live) != 0;
 }

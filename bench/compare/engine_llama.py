@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""llama.cpp, as bench/compare/run has built it. Variants: bf16, f16.
+"""llama.cpp, as bench/compare/run has built it. Variants: bf16, f16, and quantised ones, q8_0, q4_0, q4_K.
 
-The checkpoint becomes a GGUF file with the same values. llama.cpp's own llama-batched-bench measures it.
+The checkpoint becomes a GGUF file with the same values, which llama.cpp's own llama-quantize quantises. llama.cpp's own llama-batched-bench measures it.
 """
 import ctypes
 import json
@@ -14,6 +14,8 @@ import numpy
 import text
 
 args = text.arguments(__doc__)
+PLAIN = args.variant if args.variant in ("bf16", "f16") else "f16"
+SOURCE = os.path.join(args.work, f"checkpoint-{PLAIN}.gguf")
 GGUF = os.path.join(args.work, f"checkpoint-{args.variant}.gguf")
 LLAMA = os.environ.get("NGD_COMPARE_LLAMA", args.work)  # what bench/compare/run has fetched and built
 LAYER = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
@@ -46,7 +48,7 @@ def convert():
     import gguf
     with open(os.path.join(args.checkpoint, "config.json"), encoding="utf-8") as f:
         config = json.load(f)
-    writer = gguf.GGUFWriter(GGUF + ".new", "qwen3")
+    writer = gguf.GGUFWriter(SOURCE + ".new", "qwen3")
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
@@ -63,7 +65,7 @@ def convert():
         exact = (values.astype(numpy.uint32) << 16).view(numpy.float32).reshape(shape)
         if len(shape) == 1:
             writer.add_tensor(gguf_name(name), exact)
-        elif args.variant == "f16":
+        elif PLAIN == "f16":
             writer.add_tensor(gguf_name(name), exact.astype(numpy.float16))
         else:
             writer.add_tensor(gguf_name(name), values.view(numpy.uint8).reshape(shape[0], 2 * shape[1]),
@@ -72,6 +74,14 @@ def convert():
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+    os.rename(SOURCE + ".new", SOURCE)
+
+
+def quantise():
+    """All matrices to one form."""
+    tool = os.path.join(LLAMA, "llama", "bin", "llama-quantize")
+    subprocess.run([tool, "--pure", SOURCE, GGUF + ".new", args.variant.upper(), str(args.threads)], check=True,
+                   stdout=sys.stderr)
     os.rename(GGUF + ".new", GGUF)
 
 
@@ -110,15 +120,17 @@ def bench(*options):
 
 def measure():
     rates = {"prompt": bench("-c", 1024, "-npp", args.prompt, "-ntg", 1, "-npl", 1)[0]["speed_pp"]}
-    context = max(args.counts) * (text.PROMPT + args.tokens)
-    for row in bench("-c", context, "-npp", text.PROMPT, "-ntg", args.tokens, "-npl", args.sequences):
+    context = max(args.counts) * (args.depth + args.tokens)
+    for row in bench("-c", context, "-npp", args.depth, "-ntg", args.tokens, "-npl", args.sequences):
         rates[str(row["pl"])] = row["speed_tg"]
     print(json.dumps(rates))
 
 
 if args.action == "prepare":
-    if not os.path.exists(GGUF):
+    if not os.path.exists(SOURCE):
         convert()
+    if not os.path.exists(GGUF):
+        quantise()
 elif args.action == "logits":
     write_logits()
 else:

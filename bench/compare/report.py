@@ -73,6 +73,13 @@ def table(results, prompt):
     return "\n".join(lines)
 
 
+def tables(results, prompt):
+    """A table for each quantised form, and one for all others: they do not read as many bytes."""
+    forms = sorted({r["variant"] for r in results if r["variant"].startswith("q")}, reverse=True)
+    groups = [[r for r in results if r["variant"] not in forms]] + [[r for r in results if r["variant"] == f] for f in forms]
+    return "\n\n".join(table(g, prompt) for g in groups if any(r["turns"] for r in g))
+
+
 def of_engine(results, engine, column):
     """The fastest variant of an engine in the column, or None."""
     found = [r for r in results if r["engine"] == engine and spread(r, column)]

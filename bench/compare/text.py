@@ -30,6 +30,7 @@ def arguments(what):
     args.add_argument("--sequences", default="1,4,8,32")
     args.add_argument("--tokens", type=int, default=32)
     args.add_argument("--prompt", type=int, default=512)
+    args.add_argument("--depth", type=int, default=PROMPT, help="tokens of a prompt of a sequence that generates")
     args.add_argument("--threads", type=int, default=2)
     args = args.parse_args()
     args.counts = [int(n) for n in args.sequences.split(",")]
@@ -43,7 +44,7 @@ def measure(args, model):
     sequence, the most probable one.
     """
     def sequences(n, tokens):
-        state = model.open(n, PROMPT, 0)
+        state = model.open(n, args.depth, 0)
         begin = time.monotonic()
         for _ in range(tokens):
             model.step(state)
