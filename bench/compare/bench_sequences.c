@@ -182,7 +182,7 @@ static size_t parse_counts(const char *text, int64_t counts[POINTS_MAX])
 }
 
 static void load(struct npugraph_client *client, const char *dir, int64_t max_batch, int64_t max_context,
-                 const char *kv_dtype)
+                 const char *kv_dtype, const char *precision)
 {
     struct npugraph_model_params params;
     struct npugraph_error err = {0};
@@ -192,6 +192,7 @@ static void load(struct npugraph_client *client, const char *dir, int64_t max_ba
     params.max_batch = (uint32_t)max_batch;
     params.max_context = (uint32_t)max_context;
     params.kv_dtype = kv_dtype;
+    params.matmul_precision = precision;
     if (npugraph_model_load(client, dir, &params, NULL, NULL, &err) != 0)
         bench_fail("load: %s", err.message);
 }
@@ -213,11 +214,17 @@ static void run(const struct live *live, struct npugraph_client *client, const i
 int main(int argc, char **argv)
 {
     int64_t tokens = 32, prompt = 512, depth = PROMPT, threads = 2, counts[POINTS_MAX], most = 1;
-    const char *dir = NULL, *sequences = "1,4,8,32", *logits = NULL, *kv_dtype = NULL;
+    const char *dir = NULL, *sequences = "1,4,8,32", *logits = NULL, *kv_dtype = NULL, *precision = NULL;
     const struct bench_option options[] = {
-        {"dir", NULL, &dir, NULL},           {"sequences", NULL, &sequences, NULL}, {"tokens", &tokens, NULL, NULL},
-        {"prompt", &prompt, NULL, NULL},     {"threads", &threads, NULL, NULL},     {"logits", NULL, &logits, NULL},
-        {"kv-dtype", NULL, &kv_dtype, NULL}, {"depth", &depth, NULL, NULL},
+        {"dir", NULL, &dir, NULL},
+        {"sequences", NULL, &sequences, NULL},
+        {"tokens", &tokens, NULL, NULL},
+        {"prompt", &prompt, NULL, NULL},
+        {"threads", &threads, NULL, NULL},
+        {"logits", NULL, &logits, NULL},
+        {"kv-dtype", NULL, &kv_dtype, NULL},
+        {"depth", &depth, NULL, NULL},
+        {"precision", NULL, &precision, NULL},
     };
     char n_threads[24];
     const char *extra[] = {"--threads", n_threads, NULL};
@@ -241,7 +248,7 @@ int main(int argc, char **argv)
         bench_fail("no memory for a path");
     live_start(&live, dirname(directory), extra);
     client = live_connect(&live, "bench_sequences");
-    load(client, dir, most, (depth > prompt ? depth : prompt) + tokens + 512, kv_dtype);
+    load(client, dir, most, (depth > prompt ? depth : prompt) + tokens + 512, kv_dtype, precision);
     if (logits != NULL)
         write_logits(client, logits);
     else

@@ -75,8 +75,10 @@ def table(results, prompt):
 
 def tables(results, prompt):
     """A table for each quantised form, and one for all others: they do not read as many bytes."""
-    forms = sorted({r["variant"] for r in results if r["variant"].startswith("q")}, reverse=True)
-    groups = [[r for r in results if r["variant"] not in forms]] + [[r for r in results if r["variant"] == f] for f in forms]
+    def form(result):
+        return result["variant"].partition("-")[0] if result["variant"].startswith("q") else ""
+
+    groups = [[r for r in results if form(r) == f] for f in ["", *sorted({form(r) for r in results if form(r)}, reverse=True)]]
     return "\n\n".join(table(g, prompt) for g in groups if any(r["turns"] for r in g))
 
 

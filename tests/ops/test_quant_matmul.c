@@ -160,7 +160,9 @@ static double weight_value(const struct product *p, int q)
 /* Returns half of a step of the integers that x becomes, if the largest element of a segment is 1 at most. */
 static double half_step(const struct product *p)
 {
-    return p->xt == NGD_F32 ? 0x1p-23 : 0x1p-15;
+    return p->precision == NGD_PRECISION_MEDIUM                        ? 1.01 / 254
+           : p->xt == NGD_F32 && p->precision == NGD_PRECISION_HIGHEST ? 0x1p-23
+                                                                       : 0x1p-15;
 }
 
 static void define(struct operands *o, const struct product *p)
@@ -526,6 +528,7 @@ START_TEST(digits_have_the_same_bits_on_tiles)
 {
     static const int64_t rows[] = {1, 2, 3, 4, 5, 6, 8, 9, 16, 21, 40}, groups[] = {0, 32, 64, 128, 256};
     const ngd_isa_t best = ngd_cpu_isa();
+    struct ngd_graph_options options;
     struct bench isas[2];
     struct random r = {19};
 
@@ -538,14 +541,16 @@ START_TEST(digits_have_the_same_bits_on_tiles)
 #endif
     bench_open(&isas[0], NGD_ISA_AVX512BF16, 2);
     bench_open(&isas[1], NGD_ISA_AMX, 2);
-    for (size_t i = 0; i < 33; i++) {
+    ngd_graph_options_no_passes(&options);
+    isas[0].options = isas[1].options = &options;
+    for (size_t i = 0; i < 66; i++) {
         const bool f4 = i % 3 == 2;
         const struct product p = {.xt = types[i % N_TYPES].x,
                                   .st = f4 ? NGD_U8 : types[i % N_TYPES].s,
                                   .ot = types[i % N_TYPES].o,
                                   .int4 = i % 3 == 1,
                                   .f4 = f4,
-                                  .m = rows[i / 3],
+                                  .m = rows[i / 6],
                                   .n = 64 + (int64_t)(i % 4) * 9,
                                   .k = i % 2 ? 1280 : 1544,
                                   .group = f4 ? 32 : groups[i % 5],
@@ -555,6 +560,7 @@ START_TEST(digits_have_the_same_bits_on_tiles)
         char *without = malloc(bytes), *with = malloc(bytes);
         struct operands o;
 
+        options.matmul_precision = (int)(i % 4) % 3;
         operands_open(&o, &p, &r);
         run_rows(&isas[0], &p, &o, without);
         run_rows(&isas[1], &p, &o, with);

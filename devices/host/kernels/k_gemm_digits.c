@@ -8,6 +8,8 @@
  * integers, which cannot overflow (256 * 255 * 2^14 < 2^31). So an element depends only on its row of x, its column of
  * w and K, and bf16 and f16 elements are exact that are at least 2^-6 or 2^-3 of the largest of their segment.
  *
+ * With less precision f32 has two digits (high) or every x has one (medium), whose scale is the largest element / 127.
+ *
  * 16 columns of w are the lanes of a vector: they are turned into a panel, DEPTH rows of K deep, which stays in the L1
  * cache. Blocks of 8, 4, 2 or 1 rows of x are multiplied with it.
  *
@@ -80,7 +82,7 @@ int64_t ngd_gemm_digits_rows(const struct ngd_gemm *g)
 /* Returns the rows of the next block, of those that are left. With three digits, eight rows have too many sums. */
 static int64_t next_block(const struct ngd_gemm *g, int64_t left)
 {
-    const int64_t most = g->xt == NGD_F32 ? 4 : 8;
+    const int64_t most = ngd_digits_of_x(g) == 3 ? 4 : 8;
 
     while (left < most && (left & (left - 1)) != 0)
         left &= left - 1;
@@ -108,6 +110,16 @@ static float digits_scale(uint32_t top, int bits, float *inverse_p)
     memcpy(inverse_p, &inverse, sizeof(inverse));
     memcpy(&v, &scale, sizeof(v));
     return v;
+}
+
+/* Returns the scale of a segment that has one digit, and its inverse: products with it are not exact anyway. */
+static float one_digit_scale(uint32_t top, float *inverse_p)
+{
+    float largest;
+
+    memcpy(&largest, &top, sizeof(largest));
+    *inverse_p = largest >= 0x1p-100F ? 127 / largest : 0;
+    return largest / 127;
 }
 
 /* Returns the bits of the largest magnitude of n elements, a multiple of 16; NaN is larger than all. */
@@ -148,7 +160,8 @@ static inline void lay_out_segment(const float *x, int segment, const int digits
     const bool finite = top < 0x7f800000;
     int32_t *to = p->x + s * p->segment;
     __m512i total = _mm512_setzero_si512(), rest = total;
-    float inverse, scale = digits_scale(finite ? top : 0, digits == 3 ? 22 : 14, &inverse);
+    float inverse, scale = digits == 1 ? one_digit_scale(finite ? top : 0, &inverse)
+                                       : digits_scale(finite ? top : 0, digits == 3 ? 22 : 14, &inverse);
 
     for (int i = 0; i < segment; i += LANES, to += 2 * p->eight) {
         const __m512i q = finite ? _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(inverse)))
@@ -156,7 +169,8 @@ static inline void lay_out_segment(const float *x, int segment, const int digits
                       above = next_digits(q);
 
         put_digits(_mm512_cvtepi32_epi8(q), nibbles, p, to + (digits - 1) * p->digit);
-        put_digits(_mm512_cvtepi32_epi8(above), nibbles, p, to + (digits - 2) * p->digit);
+        if (digits > 1)
+            put_digits(_mm512_cvtepi32_epi8(above), nibbles, p, to + (digits - 2) * p->digit);
         if (digits == 3) {
             put_digits(_mm512_cvtepi32_epi8(next_digits(above)), nibbles, p, to);
             rest = _mm512_add_epi32(rest, above);
@@ -177,7 +191,7 @@ static inline void lay_out_segment(const float *x, int segment, const int digits
 
 void ngd_digits_lay_out_row(const struct ngd_gemm *g, const char *x, const struct ngd_digits_place *p, float *row)
 {
-    const int64_t segments = ngd_quant_segments(g);
+    const int64_t segments = ngd_quant_segments(g), digits = ngd_digits_of_x(g);
     const int segment = g->quant.segment;
     const bool nibbles = ngd_quant_nibbles(g);
     const int32_t zero = zero_of(g);
@@ -185,10 +199,12 @@ void ngd_digits_lay_out_row(const struct ngd_gemm *g, const char *x, const struc
     g->table->widen[g->xt](x, 0, 1, g->k, row, 0);
     memset(row + g->k, 0, (size_t)(segments * segment - g->k) * sizeof(float));
     for (int64_t s = 0; s < segments; s++)
-        if (g->xt == NGD_F32)
+        if (digits == 3)
             lay_out_segment(row + s * segment, segment, 3, nibbles, zero, p, s);
-        else
+        else if (digits == 2)
             lay_out_segment(row + s * segment, segment, 2, nibbles, zero, p, s);
+        else
+            lay_out_segment(row + s * segment, segment, 1, nibbles, zero, p, s);
 }
 
 void ngd_gemm_digits_lay_out(const struct ngd_gemm *g, const char *x, int64_t rows, char *workspace)
@@ -419,7 +435,8 @@ struct digits_block {
 /* The sum of a segment as f32, from the sums of its digits. */
 static inline __m512 whole_sum(const __m512i *acc, const int digits)
 {
-    const __m512 upper = _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(acc[0], 8), acc[1]));
+    const __m512 upper =
+        _mm512_cvtepi32_ps(digits == 1 ? acc[0] : _mm512_add_epi32(_mm512_slli_epi32(acc[0], 8), acc[1]));
 
     return digits == 3 ? _mm512_fmadd_ps(upper, _mm512_set1_ps(256), _mm512_cvtepi32_ps(acc[2])) : upper;
 }
@@ -433,8 +450,9 @@ static inline void begin_segment(const struct digits_block *b, int64_t s, const 
     NGD_UNROLL for (int c = 0; c < chains; c++)
     {
         NGD_UNROLL for (int j = 0; j < mb * digits; j++) acc[c][j] =
-            c > 0 || j % digits == 0 ? _mm512_setzero_si512()
-                                     : _mm512_set1_epi32(base[j / digits * 2 + j % digits - 1]);
+            c > 0 || (digits > 1 && j % digits == 0)
+                ? _mm512_setzero_si512()
+                : _mm512_set1_epi32(base[j / digits * 2 + (digits > 1 ? j % digits - 1 : 0)]);
     }
 }
 
@@ -520,6 +538,9 @@ static inline __attribute__((always_inline)) void multiply_directly(const struct
         if (digits == 3)                                                                                     \
             mb == 1 ? multiply_directly(b, c, 1, 3, NGD_QUANT_##form)                                        \
                     : multiply_directly(b, c, 2, 3, NGD_QUANT_##form);                                       \
+        else if (digits == 1)                                                                                \
+            mb == 1 ? multiply_directly(b, c, 1, 1, NGD_QUANT_##form)                                        \
+                    : multiply_directly(b, c, 2, 1, NGD_QUANT_##form);                                       \
         else                                                                                                 \
             mb == 1 ? multiply_directly(b, c, 1, 2, NGD_QUANT_##form)                                        \
                     : multiply_directly(b, c, 2, 2, NGD_QUANT_##form);                                       \
@@ -532,6 +553,10 @@ static void multiply_rows(const struct digits_block *b, int64_t mb, int64_t digi
 {
     if (digits == 3)
         mb == 4 ? multiply_digits(b, 4, 3) : mb == 2 ? multiply_digits(b, 2, 3) : multiply_digits(b, 1, 3);
+    else if (digits == 1 && mb == 8)
+        multiply_digits(b, 8, 1);
+    else if (digits == 1)
+        mb == 4 ? multiply_digits(b, 4, 1) : mb == 2 ? multiply_digits(b, 2, 1) : multiply_digits(b, 1, 1);
     else if (mb == 8)
         multiply_digits(b, 8, 2);
     else

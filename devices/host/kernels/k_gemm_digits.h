@@ -5,13 +5,14 @@
 /* What products by digits share with and without AMX tiles: how rows of x are laid out, and scales of columns. See
  * k_gemm_digits.c. */
 #include "devices/host/kernels/k_gemm_quant.h"
+#include "graphs/options.h"
 
 #define NGD_DIGITS_LANES 16 /* columns of w that are computed at once */
 
-/* Returns the number of digits of an element of x. */
+/* Returns the number of digits of an element of x: for the highest precision 3 of f32 and 2 of others; 1 for medium. */
 static inline int64_t ngd_digits_of_x(const struct ngd_gemm *g)
 {
-    return g->xt == NGD_F32 ? 3 : 2;
+    return g->precision == NGD_PRECISION_MEDIUM ? 1 : g->xt == NGD_F32 && g->precision == NGD_PRECISION_HIGHEST ? 3 : 2;
 }
 
 /* Takes n elements of `size` bytes from a workspace of which used_p are taken. NULL measures. */

@@ -384,7 +384,7 @@ static inline __attribute__((always_inline)) void add_sums(const struct shape *s
     for (int i = 0; i < lanes; i++, sums += 16, y += 16) {
         const __m512i all = _mm512_load_si512(sums),
                       next = apart ? _mm512_load_si512(sums + COLUMNS * 16) : _mm512_permutexvar_epi32(second, all),
-                      upper = _mm512_add_epi32(_mm512_slli_epi32(all, 8), next);
+                      upper = digits == 1 ? all : _mm512_add_epi32(_mm512_slli_epi32(all, 8), next);
         __m512 sum = _mm512_cvtepi32_ps(upper), v = _mm512_load_ps(y);
 
         if (digits == 3) {
@@ -401,16 +401,20 @@ static inline __attribute__((always_inline)) void add_sums(const struct shape *s
     }
 }
 
+#define ADD_SUMS(lanes)                                                                                           \
+    static void add_##lanes(const struct shape *s, const struct segment_scales *c, const int32_t *sums, float *y) \
+    {                                                                                                             \
+        s->digits == 3   ? add_sums(s, lanes, 3, c, sums, y)                                                      \
+        : s->digits == 2 ? add_sums(s, lanes, 2, c, sums, y)                                                      \
+                         : add_sums(s, lanes, 1, c, sums, y);                                                     \
+    }
+ADD_SUMS(4)
+ADD_SUMS(8)
+ADD_SUMS(16)
+
 static void add_segment(const struct shape *s, const struct segment_scales *c, const int32_t *sums, float *y)
 {
-    if (s->digits == 3)
-        s->lanes == 16  ? add_sums(s, 16, 3, c, sums, y)
-        : s->lanes == 8 ? add_sums(s, 8, 3, c, sums, y)
-                        : add_sums(s, 4, 3, c, sums, y);
-    else
-        s->lanes == 16  ? add_sums(s, 16, 2, c, sums, y)
-        : s->lanes == 8 ? add_sums(s, 8, 2, c, sums, y)
-                        : add_sums(s, 4, 2, c, sums, y);
+    (s->lanes == 16 ? add_16 : s->lanes == 8 ? add_8 : add_4)(s, c, sums, y);
 }
 
 /* Multiplies a block of rows with segments [first, end) of one or two groups of columns, and adds up the elements. */
