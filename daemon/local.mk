@@ -293,6 +293,9 @@ libngdhandover_la_SOURCES = \
 	daemon/handover/handover_int.h \
 	daemon/handover/packet.c \
 	daemon/handover/packet.h \
+	daemon/handover/pause.c \
+	daemon/handover/pause.h \
+	daemon/handover/pauses.def \
 	daemon/handover/restore.c \
 	daemon/handover/restore.h \
 	daemon/handover/restore_int.h \

@@ -30,6 +30,7 @@ struct leaving {
     struct ngd_model_kept *kept;
     size_t n_kept;
     ngd_nsec_t until;
+    struct ngd_pause *pause;
 };
 
 /* A session that is being described: its objects, with references. */
@@ -396,8 +397,10 @@ static void let_stay(struct ngd_session *session, const char *why)
 
 static bool wait_until_quiet(const struct leaving *all, const struct ngd_session *session)
 {
+    ngd_pause_mark(all->pause, NGD_PAUSE_DESCRIBE); /* of the session before */
     while (!ngd_session_is_quiet(session) && ngd_now() < all->until)
         nanosleep(&(struct timespec){.tv_nsec = LOOK_EACH}, NULL);
+    ngd_pause_mark(all->pause, NGD_PAUSE_QUIET);
     return ngd_session_is_quiet(session);
 }
 
@@ -454,15 +457,17 @@ static ngd_status_t describe_departure(struct leaving *all, struct ngd_departure
     return status;
 }
 
-void ngd_depart(struct ngd_daemon *d, struct ngd_departure *out)
+void ngd_depart(struct ngd_daemon *d, ngd_nsec_t began, struct ngd_departure *out)
 {
-    struct leaving all = {.w = {.daemon = d, .uploads = -1, .is_once = true}};
+    struct leaving all = {.w = {.daemon = d, .uploads = -1, .is_once = true}, .pause = &out->pause};
     struct ngd_diag diag = {0};
     ngd_status_t status;
 
     *out = (struct ngd_departure){.record = {.fd = -1, .uploads_fd = -1},
-                                  .sessions = NGD_NEW_N(struct ngd_session *, NGD_DEPART_SESSIONS)};
+                                  .sessions = NGD_NEW_N(struct ngd_session *, NGD_DEPART_SESSIONS),
+                                  .pause = {.began = began, .mark = began}};
     ngd_sessions_freeze(d->sessions);
+    ngd_pause_mark(&out->pause, NGD_PAUSE_BEGIN);
     all.until = ngd_now() + NGD_DEPART_WAIT;
     ngd_sessions_for_each(d->sessions, collect_frozen, out);
     if (out->n == 0)
@@ -471,6 +476,7 @@ void ngd_depart(struct ngd_daemon *d, struct ngd_departure *out)
     status = ngd_models_list_kept(d->models, &all.kept, &all.n_kept);
     if (status == NGD_OK) {
         status = describe_departure(&all, out, &diag);
+        ngd_pause_mark(&out->pause, NGD_PAUSE_DESCRIBE);
         ngd_models_free_kept(all.kept, all.n_kept);
     }
     if (status != NGD_OK) {

@@ -12,6 +12,7 @@
  */
 #include "base/clock.h"
 #include "daemon/handover/describe.h"
+#include "daemon/handover/pause.h"
 #include <stddef.h>
 
 struct ngd_session;
@@ -24,10 +25,12 @@ struct ngd_departure {
     struct ngd_description record;
     struct ngd_session **sessions; /* references; as in the record */
     size_t n;
+    struct ngd_pause pause; /* up to NGD_PAUSE_DESCRIBE */
 };
 
-/* Freezes and describes. Without a session that can move, *departure_p is empty. */
-void ngd_depart(struct ngd_daemon *d, struct ngd_departure *departure_p);
+/* Freezes and describes. Without a session that can move, *departure_p is empty. began: the handover has stopped to
+ * accept. */
+void ngd_depart(struct ngd_daemon *d, ngd_nsec_t began, struct ngd_departure *departure_p);
 /* The next daemon has these sessions: the others are thawed. */
 void ngd_departure_commit(struct ngd_departure *departure, const uint64_t *taken, size_t n);
 /* Thaws all, also those that have moved, but for those that the next daemon has served: they have ended here. */

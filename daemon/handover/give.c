@@ -204,6 +204,7 @@ static ngd_status_t send_go(struct ngd_handover *h, struct ngd_diag *diag)
         fds.fds[fds.n++] = record->fd;
         go.departure_bytes = record->bytes;
         go.upload_bytes = record->upload_bytes;
+        ngd_pause_put(&h->leaving.pause, &go);
     }
     if (go.upload_bytes)
         fds.fds[fds.n++] = record->uploads_fd;
@@ -328,11 +329,18 @@ static void describe_job(struct ngd_job *job)
     end_job(h);
 }
 
+static void run_departure(void *arg)
+{
+    struct ngd_handover *h = arg;
+
+    ngd_depart(h->daemon, h->frozen, &h->fresh_leaving);
+}
+
 static void depart_job(struct ngd_job *job)
 {
     struct ngd_handover *h = ngd_container_of(job, struct ngd_handover, job);
 
-    ngd_depart(h->daemon, &h->fresh_leaving);
+    ngd_handover_hurry(run_departure, h);
     ngd_handover_take_time();
     end_job(h);
 }

@@ -8,6 +8,7 @@
 #include "daemon/handover/describe.h"
 #include "daemon/handover/handover.h"
 #include "daemon/handover/packet.h"
+#include "daemon/handover/pause.h"
 #include "daemon/jobs.h"
 
 struct ngd_options;
@@ -32,6 +33,8 @@ struct ngd_handover {
     int old; /* -1: none, or it is gone. Written under `talk` once this daemon serves */
     struct ngd_reactor_watch *old_watch;
     struct ngd_description offer; /* what it described last */
+    struct ngd_pause pause;       /* of the sessions that came. By `talk` once this daemon serves */
+    size_t n_came;                /* how many came */
     char path[108];               /* of replace-socket; "": none */
 
     /* To the next one. */
@@ -70,6 +73,8 @@ void ngd_handover_tell_left(void *ctx, uint64_t session, bool broken);
 ngd_status_t ngd_handover_watch_old(struct ngd_handover *h);
 /* Tells the daemon before that it need not come back. */
 void ngd_handover_leave_old(struct ngd_handover *h);
+/* Runs fn ahead of other threads while sessions wait, on a busy machine too, and returns when it has ended. */
+void ngd_handover_hurry(void (*fn)(void *arg), void *arg);
 void ngd_handover_take_time(void); /* for tests that end one of the processes here */
 
 #endif

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/metrics.h"
+#include "base/wakeup.h"
 #include "daemon/control/listener.h"
 #include "daemon/daemon.h"
 #include "daemon/handover/arrive.h"
@@ -95,6 +96,32 @@ void ngd_handover_take_time(void)
 {
     if (NGD_FAULT(HANDOVER_SLOW))
         nanosleep(&(struct timespec){.tv_nsec = 300 * NGD_MSEC}, NULL);
+}
+
+struct hurry {
+    void (*fn)(void *arg);
+    void *arg;
+};
+
+static void *run_hurry(void *arg)
+{
+    const struct hurry *hurry = arg;
+
+    ngd_wakeup_ask(NGD_WAKEUP_REALTIME);
+    hurry->fn(hurry->arg);
+    return NULL;
+}
+
+/* On a thread of its own, whose priority ends with it. */
+void ngd_handover_hurry(void (*fn)(void *arg), void *arg)
+{
+    struct hurry hurry = {fn, arg};
+    pthread_t thread;
+
+    if (ngd_thread_start(&thread, "handover-now", run_hurry, &hurry) == 0)
+        pthread_join(thread, NULL);
+    else
+        fn(arg);
 }
 
 /* ---- what the old one says ---------------------------------------------------------------------------------- */
@@ -300,6 +327,14 @@ static ngd_status_t say_serving(struct ngd_handover *h, uint64_t *taken, size_t 
     return tell_old(h, &packet, diag);
 }
 
+struct arrival {
+    struct ngd_daemon *daemon;
+    const Npugraph__Handover__V1__Go *go;
+    const struct ngd_packet_fds *fds;
+    uint64_t *taken;
+    size_t n;
+};
+
 /* Takes the sessions that come with a Go. What cannot be read is not taken, and stays. */
 static size_t take_sessions(struct ngd_daemon *d, const Npugraph__Handover__V1__Go *go,
                             const struct ngd_packet_fds *fds, uint64_t *taken)
@@ -311,8 +346,6 @@ static size_t take_sessions(struct ngd_daemon *d, const Npugraph__Handover__V1__
     struct ngd_diag diag = {0};
     size_t n = 0;
 
-    if (handed.bytes == 0)
-        return 0;
     if (fds->n != 1u + has_uploads || ngd_packet_map(fds->fds[0], handed.bytes, &handed.data, &diag) != NGD_OK) {
         ngd_warning("handover", "no session can be taken: %s", diag.text[0] ? diag.text : "a descriptor is missing");
         return 0;
@@ -322,14 +355,27 @@ static size_t take_sessions(struct ngd_daemon *d, const Npugraph__Handover__V1__
     return n;
 }
 
+static void run_arrival(void *arg)
+{
+    struct arrival *a = arg;
+
+    a->n = take_sessions(a->daemon, a->go, a->fds, a->taken);
+}
+
 static ngd_status_t take_go(struct ngd_daemon *d, const Npugraph__Handover__V1__Go *go,
                             const struct ngd_packet_fds *fds, struct ngd_diag *diag)
 {
-    uint64_t *taken = NGD_NEW_N(uint64_t, NGD_DEPART_SESSIONS);
-    const size_t n = taken ? take_sessions(d, go, fds, taken) : 0;
-    const ngd_status_t status = say_serving(d->handover, taken, n, diag);
+    struct ngd_handover *h = d->handover;
+    struct arrival a = {.daemon = d, .go = go, .fds = fds, .taken = NGD_NEW_N(uint64_t, NGD_DEPART_SESSIONS)};
+    ngd_status_t status;
 
-    ngd_free(taken);
+    ngd_pause_begin(&h->pause, go);
+    if (a.taken && go->departure_bytes)
+        ngd_handover_hurry(run_arrival, &a);
+    h->n_came = a.n;
+    ngd_pause_mark(&h->pause, NGD_PAUSE_MAKE);
+    status = say_serving(h, a.taken, a.n, diag);
+    ngd_free(a.taken);
     return status;
 }
 
@@ -365,14 +411,28 @@ static ngd_status_t answer_old(struct ngd_daemon *d, bool *over_p, struct ngd_di
             status = begin_again(d, packet, &fds, diag);
         else if (packet->kind_case == NGD_PACKET(GO))
             status = take_go(d, packet->go, &fds, diag);
-        else if (packet->kind_case == NGD_PACKET(BYE))
-            *over_p = true;
+        else if ((*over_p = packet->kind_case == NGD_PACKET(BYE)))
+            ngd_pause_mark(&d->handover->pause, NGD_PAUSE_COMMIT);
         else
             status = refuse_packet_kind(packet, diag);
         close_rest(&fds);
     }
     ngd_arena_fini(&arena);
     return status;
+}
+
+/* Tells of the pause without the clients that have not come: nobody waits for them any more but their sessions. */
+static void tell_pause_at_end(struct ngd_handover *h)
+{
+    struct ngd_pause pause;
+    bool some;
+
+    ngd_mutex_lock(&h->talk);
+    some = ngd_pause_end(&h->pause);
+    pause = h->pause;
+    ngd_mutex_unlock(&h->talk);
+    if (some)
+        ngd_pause_tell(&pause);
 }
 
 /* Hears the daemon that was replaced: of clients that leave it, and of its end. */
@@ -393,6 +453,7 @@ static void on_old(void *arg)
     } else if (status != NGD_ERR_UNAVAILABLE) {
         ngd_notice("handover", "the daemon that was replaced has ended");
         drop_old(h);
+        tell_pause_at_end(h);
     }
     ngd_arena_fini(&arena);
 }
@@ -404,6 +465,8 @@ static ngd_status_t tell_adopted(void *ctx, uint64_t session, struct ngd_diag *d
     ngd_packet packet = NPUGRAPH__HANDOVER__V1__PACKET__INIT;
     struct ngd_handover *h = ctx;
     ngd_status_t status = NGD_OK;
+    struct ngd_pause pause; /* a copy, told without the lock */
+    bool over;
 
     adopted.session = session;
     packet.kind_case = NGD_PACKET(ADOPTED);
@@ -411,7 +474,11 @@ static ngd_status_t tell_adopted(void *ctx, uint64_t session, struct ngd_diag *d
     ngd_mutex_lock(&h->talk);
     if (h->old >= 0)
         status = ngd_packet_send(h->old, &packet, NULL, NULL);
+    over = status != NGD_ERR_BUSY && ngd_pause_came(&h->pause);
+    pause = h->pause;
     ngd_mutex_unlock(&h->talk);
+    if (over)
+        ngd_pause_tell(&pause);
     if (status == NGD_OK || status == NGD_ERR_IO) /* told, or gone: it cannot take the session back */
         return NGD_OK;
     return ngd_diag_set(diag, NGD_ERR_DRAINING, "the daemon before this one cannot be told; try again");
@@ -438,6 +505,7 @@ ngd_status_t ngd_handover_enter(struct ngd_daemon *d, struct ngd_diag *diag)
         status = NGD_OK;
     }
     ngd_description_close(&h->offer);
+    ngd_pause_open(&h->pause, h->n_came);
     ngd_metric_add(NGD_M_HANDOVERS_TAKEN, 1);
     return status;
 }
