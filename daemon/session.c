@@ -276,7 +276,7 @@ bool ngd_session_left(struct ngd_session *s, struct ngd_client_stream *stream, b
     if (!broken)
         s->closing = ngd_client_stream_ref(stream);
     moved = s->moved;
-    end = !broken || s->grace == 0 || moved;
+    end = !broken || s->grace == 0; /* one that has moved waits too: the other daemon may die before its client comes */
     if (end) {
         mine = ngd_session_claim_end(s);
     } else if (s->state == SESSION_OPEN) {

@@ -98,19 +98,15 @@ static void tell_left(struct ngd_session *s, bool broken)
 void ngd_session_commit(struct ngd_session *s)
 {
     enum session_state state;
-    bool mine = false, waits;
+    bool waits;
 
     ngd_mutex_lock(&s->lock);
     state = s->state;
     waits = s->came; /* its client is still at a daemon before this one */
     s->moved = true;
-    if (state == SESSION_BROKEN)
-        mine = ngd_session_claim_end(s);
     ngd_mutex_unlock(&s->lock);
     if (state != SESSION_OPEN && !waits) /* it ended, or broke, while it was described */
         tell_left(s, state == SESSION_BROKEN);
-    if (mine)
-        ngd_session_finish_end(s);
 }
 
 bool ngd_session_has_moved(struct ngd_session *s)

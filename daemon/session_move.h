@@ -5,10 +5,13 @@
 /*
  * Sessions that move to the daemon that replaces this one (docs/decisions/0060).
  *
- *   old:  OPEN --freeze--> FROZEN --commit--> MOVED --its client left, or the new daemon has its client--> ENDED
+ *   old:  OPEN --freeze--> FROZEN --commit--> MOVED --its client ended it, or the new daemon has its client--> ENDED
  *           ^                |                  |
  *           +-----thaw-------+------ the new daemon has died, and nobody has resumed the session there
+ *
  *   new:  --arrive--> FROZEN, BROKEN --resumed by its client--> OPEN
+ *
+ * One whose client is away is BROKEN besides, in any of them: its grace goes on, and ends it in the old daemon too.
  *
  * A frozen session serves no call: each is refused with SESSION_MOVED before its handler sees it. It is quiet when the
  * calls that it served have been answered. So what is described of a quiet session is all that its client has been

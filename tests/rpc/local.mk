@@ -15,6 +15,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_drain.py \
 	tests/rpc/test_replace.py \
 	tests/rpc/test_move.py \
+	tests/rpc/test_move_lost.py \
 	tests/rpc/test_embed.py \
 	tests/rpc/test_examples.py \
 	tests/rpc/test_failing.py \
