@@ -237,12 +237,29 @@ ngd_status_t ngd_seq_import(struct ngd_model *model, const struct ngd_seq_image 
 
 /* ---- operations that are repeated ------------------------------------------------------------------------ */
 
-static ngd_status_t refuse_position(const struct ngd_seq *seq, uint32_t at, struct ngd_diag *diag)
+/* True if the step explains how a sequence of `at` tokens has become what it is. */
+static bool is_done_before(const struct ngd_seq *seq, const struct ngd_step_params *p, uint32_t at)
 {
-    return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                        "the step is for a sequence of %" PRIu32 " tokens, but it has %" PRIu32
-                        ": an answer was lost that cannot be given again",
-                        at, seq->fill);
+    const uint32_t sure = p->n_append ? p->n_append : 1;
+
+    return seq->fill > at && seq->fill - at >= sure && seq->fill - at - sure <= p->n_draft &&
+           (p->forced < 0 || seq->tokens[at] == p->forced);
+}
+
+static ngd_status_t check_look_back(const struct ngd_seq *seq, const struct ngd_step_params *p, uint32_t at,
+                                    struct ngd_diag *diag)
+{
+    if (!is_done_before(seq, p, at))
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "the step is for a sequence of %" PRIu32 " tokens, but it has %" PRIu32
+                            ", which this step alone does not explain",
+                            at, seq->fill);
+    if (p->want_logits || p->want_logprobs)
+        return ngd_diag_set(diag, NGD_ERR_ANSWER_LOST,
+                            "the step was done, and the sequence has %" PRIu32
+                            " tokens; its logits and log-probabilities are not kept: go on from there",
+                            seq->fill);
+    return NGD_OK;
 }
 
 ngd_status_t ngd_seq_look_back(struct ngd_seq *seq, const struct ngd_step_params *p, uint32_t at,
@@ -253,17 +270,16 @@ ngd_status_t ngd_seq_look_back(struct ngd_seq *seq, const struct ngd_step_params
 
     ngd_mutex_lock(&seq->model->lock);
     *done_p = seq->op == NGD_SEQ_NONE && seq->fill != at;
-    if (*done_p && (seq->fill < at || seq->fill - at < sure || seq->fill - at - sure > p->n_draft ||
-                    (p->forced >= 0 && seq->tokens[at] != p->forced) || p->want_logits || p->want_logprobs))
-        status = refuse_position(seq, at, diag);
-    else if (*done_p)
+    if (*done_p)
+        status = check_look_back(seq, p, at, diag);
+    if (*done_p && status == NGD_OK)
         *result_p = (struct ngd_step_result){.token = seq->chosen,
                                              .position = seq->fill,
                                              .vocab = seq->model->params.vocab,
                                              .accepted = seq->fill - at - sure,
                                              .batch = 1};
     ngd_mutex_unlock(&seq->model->lock);
-    if (*done_p)
+    if (*done_p && status == NGD_OK)
         result_p->stop = ngd_model_is_stop(seq->model, result_p->token);
     return status;
 }

@@ -57,7 +57,7 @@ ngd_status_t ngd_seq_import(struct ngd_model *model, const struct ngd_seq_image 
 /*
  * Looks whether a step that a client sends is one that was done before, and whose answer was lost: the client says that
  * the sequence had `at` tokens. *done_p: it was done, and *result_p is the answer. INVALID_ARGUMENT: the sequence has
- * other tokens than this step can explain, or the answer had logits, which are not kept.
+ * other tokens than this step can explain. ANSWER_LOST: it was done, and the answer had logits, which are not kept.
  */
 ngd_status_t ngd_seq_look_back(struct ngd_seq *seq, const struct ngd_step_params *params, uint32_t at,
                                struct ngd_step_result *result_p, bool *done_p, struct ngd_diag *diag);

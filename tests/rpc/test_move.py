@@ -100,7 +100,7 @@ def repeated():
             again = step(c, q, position=s.position)
             assert (again.token, again.position, again.accepted) == (first.token, first.position, 0)
             assert refused(c, lambda: step(c, q, position=first.position + 1)) == "INVALID_ARGUMENT"
-            assert refused(c, lambda: step(c, q, position=s.position, want_logits=True)) == "INVALID_ARGUMENT"
+            assert refused(c, lambda: step(c, q, position=s.position, want_logits=True)) == "ANSWER_LOST"
             drafted = step(c, q, position=first.position, draft=expected[2:4])
             again = step(c, q, position=first.position, draft=expected[2:4])
             assert (again.token, again.position, again.accepted) == (drafted.token, drafted.position, drafted.accepted), (again, drafted)
