@@ -40,8 +40,8 @@ int npugraph_device_find(struct npugraph_client *client, const char *device, str
     Npugraph__V1__DevicesRequest req = NPUGRAPH__V1__DEVICES_REQUEST__INIT;
     const Npugraph__V1__DevicesResponse *r;
     ProtobufCMessage *reply = NULL;
-    int rc = npugraph__unary(client, "/npugraph.v1.Admin/Devices", &req.base,
-                             &npugraph__v1__devices_response__descriptor, &reply, err);
+    int rc = npugraph__unary_again(client, "/npugraph.v1.Admin/Devices", &req.base,
+                                   &npugraph__v1__devices_response__descriptor, &reply, err);
     size_t i;
 
     if (rc != 0)
@@ -75,8 +75,8 @@ int npugraph_file_read(struct npugraph_client *client, const char *path, uint64_
 
     req.path = (char *)path;
     req.offset = offset;
-    rc = npugraph__unary(client, "/npugraph.v1.Memory/ReadFile", &req.base,
-                         &npugraph__v1__read_file_response__descriptor, &reply, err);
+    rc = npugraph__unary_again(client, "/npugraph.v1.Memory/ReadFile", &req.base,
+                               &npugraph__v1__read_file_response__descriptor, &reply, err);
     if (rc != 0)
         return rc;
     r = (const Npugraph__V1__ReadFileResponse *)reply;
@@ -100,8 +100,8 @@ int npugraph_buffer_alloc(struct npugraph_client *client, const char *device, ui
     req.label = (char *)(label != NULL ? label : "");
     req.device = (char *)(device != NULL ? device : "");
     npugraph__client_hold(client, false);
-    rc = npugraph__unary(client, "/npugraph.v1.Memory/Allocate", &req.base,
-                         &npugraph__v1__allocate_response__descriptor, &reply, err);
+    rc = npugraph__unary_again(client, "/npugraph.v1.Memory/Allocate", &req.base,
+                               &npugraph__v1__allocate_response__descriptor, &reply, err);
     if (rc != 0)
         return rc;
     *buffer_p = ((Npugraph__V1__AllocateResponse *)reply)->buffer;
@@ -238,8 +238,8 @@ int npugraph_buffer_free(struct npugraph_client *client, const uint64_t *buffers
         npugraph__shared_forget(npugraph__client_shared(client), buffers[i]);
     req.n_buffers = n;
     req.buffers = (uint64_t *)buffers;
-    rc = npugraph__unary(client, "/npugraph.v1.Memory/Free", &req.base, &npugraph__v1__free_response__descriptor,
-                         &reply, err);
+    rc = npugraph__unary_again(client, "/npugraph.v1.Memory/Free", &req.base, &npugraph__v1__free_response__descriptor,
+                               &reply, err);
     npugraph__free_message(reply);
     return rc;
 }

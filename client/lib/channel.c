@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The client's use of gRPC C-core. No other file includes it.
+ * The client's use of gRPC C-core. Messages, chunks and credentials have files of their own.
  *
  * A call owns a completion queue, which its caller's thread polls. So calls of several threads share only the channel.
  * Followed calls share a queue, which a thread of ours polls. A call keeps its status batch outstanding from the start.
@@ -8,6 +8,7 @@
  */
 #include "client/lib/channel.h"
 #include "client/lib/address.h"
+#include "client/lib/credentials.h"
 #include "client/lib/error.h"
 #include "client/lib/message.h"
 #include "client/lib/token.h"
@@ -24,8 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_PEM      (1 << 20)
-#define METADATA_MAX 5
+#define METADATA_MAX 6
 
 struct npugraph__channel {
     grpc_channel *grpc;
@@ -137,13 +137,23 @@ static size_t put_bearer(struct npugraph__channel *channel, grpc_metadata *md)
     return n;
 }
 
+/* What a call carries beside its message. */
+struct call_head {
+    bool alone;             /* without the session */
+    const char *request_id; /* NULL: none */
+};
+
 /* Fills the metadata that calls carry. Returns their number. The caller drops them when their batch has started. */
-static size_t put_metadata(struct npugraph__channel *channel, bool with_session, grpc_metadata md[METADATA_MAX])
+static size_t put_metadata(struct npugraph__channel *channel, struct call_head head, grpc_metadata md[METADATA_MAX])
 {
     size_t n = 0;
 
     memset(md, 0, METADATA_MAX * sizeof(md[0]));
-    if (with_session && channel->session_text[0] != '\0') {
+    if (head.request_id != NULL) {
+        md[n].key = grpc_slice_from_static_string("npugraph-request-id");
+        md[n++].value = grpc_slice_from_copied_string(head.request_id);
+    }
+    if (!head.alone && channel->session_text[0] != '\0') {
         md[n].key = grpc_slice_from_static_string("npugraph-session");
         md[n++].value = grpc_slice_from_static_string(channel->session_text);
         md[n].key = grpc_slice_from_static_string("npugraph-session-token-bin");
@@ -165,7 +175,7 @@ static grpc_op status_op(struct npugraph__stream *st)
     return status;
 }
 
-static int stream_start(struct npugraph__channel *channel, struct npugraph__stream *st, bool with_session,
+static int stream_start(struct npugraph__channel *channel, struct npugraph__stream *st, struct call_head head,
                         struct npugraph_error *err)
 {
     grpc_metadata md[METADATA_MAX];
@@ -174,7 +184,7 @@ static int stream_start(struct npugraph__channel *channel, struct npugraph__stre
 
     memset(first, 0, sizeof(first));
     first[0].op = GRPC_OP_SEND_INITIAL_METADATA;
-    first[0].data.send_initial_metadata.count = put_metadata(channel, with_session, md);
+    first[0].data.send_initial_metadata.count = put_metadata(channel, head, md);
     first[0].data.send_initial_metadata.metadata = md;
     first[1].op = GRPC_OP_RECV_INITIAL_METADATA;
     first[1].data.recv_initial_metadata.recv_initial_metadata = &st->initial_md;
@@ -199,7 +209,7 @@ static void stream_init(struct npugraph__stream *st, struct npugraph__channel *c
                                         gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
 }
 
-static int start_call(struct npugraph__channel *channel, const char *method, bool with_session,
+static int start_call(struct npugraph__channel *channel, const char *method, struct call_head head,
                       struct npugraph__stream **stream_p, struct npugraph_error *err)
 {
     struct npugraph__stream *st = calloc(1, sizeof(*st));
@@ -208,7 +218,7 @@ static int start_call(struct npugraph__channel *channel, const char *method, boo
     if (st == NULL)
         return npugraph__error(err, GRPC_STATUS_RESOURCE_EXHAUSTED, "NO_MEMORY", "out of memory");
     stream_init(st, channel, method, grpc_completion_queue_create_for_next(NULL));
-    rc = stream_start(channel, st, with_session, err);
+    rc = stream_start(channel, st, head, err);
     if (rc != 0) {
         npugraph__stream_close(st);
         return rc;
@@ -220,13 +230,13 @@ static int start_call(struct npugraph__channel *channel, const char *method, boo
 int npugraph__channel_call(struct npugraph__channel *channel, const char *method, struct npugraph__stream **stream_p,
                            struct npugraph_error *err)
 {
-    return start_call(channel, method, true, stream_p, err);
+    return start_call(channel, method, (struct call_head){0}, stream_p, err);
 }
 
 int npugraph__channel_call_alone(struct npugraph__channel *channel, const char *method,
                                  struct npugraph__stream **stream_p, struct npugraph_error *err)
 {
-    return start_call(channel, method, false, stream_p, err);
+    return start_call(channel, method, (struct call_head){.alone = true}, stream_p, err);
 }
 
 void npugraph__stream_set_timeout(struct npugraph__stream *st, uint32_t timeout_ms)
@@ -404,10 +414,10 @@ void npugraph__stream_close(struct npugraph__stream *st)
     free(st);
 }
 
-int npugraph__channel_ask(struct npugraph__channel *channel, const char *method, const ProtobufCMessage *request,
-                          struct npugraph__stream **stream_p, struct npugraph_error *err)
+static int ask(struct npugraph__channel *channel, const char *method, struct call_head head,
+               const ProtobufCMessage *request, struct npugraph__stream **stream_p, struct npugraph_error *err)
 {
-    int rc = npugraph__channel_call(channel, method, stream_p, err);
+    int rc = start_call(channel, method, head, stream_p, err);
 
     if (rc != 0)
         return rc;
@@ -419,12 +429,19 @@ int npugraph__channel_ask(struct npugraph__channel *channel, const char *method,
     return rc;
 }
 
-static int unary_once(struct npugraph__channel *channel, const char *method, const ProtobufCMessage *request,
-                      const ProtobufCMessageDescriptor *type, ProtobufCMessage **response_p, struct npugraph_error *err)
+int npugraph__channel_ask(struct npugraph__channel *channel, const char *method, const ProtobufCMessage *request,
+                          struct npugraph__stream **stream_p, struct npugraph_error *err)
+{
+    return ask(channel, method, (struct call_head){0}, request, stream_p, err);
+}
+
+static int unary_once(struct npugraph__channel *channel, const char *method, struct call_head head,
+                      const ProtobufCMessage *request, const ProtobufCMessageDescriptor *type,
+                      ProtobufCMessage **response_p, struct npugraph_error *err)
 {
     struct npugraph__stream *st;
     ProtobufCMessage *reply = NULL;
-    int rc = npugraph__channel_ask(channel, method, request, &st, err);
+    int rc = ask(channel, method, head, request, &st, err);
 
     if (rc != 0)
         return rc;
@@ -453,15 +470,16 @@ static bool finds_new_token(struct npugraph__channel *channel, uint64_t number)
     return is_new;
 }
 
-int npugraph__channel_unary(struct npugraph__channel *channel, const char *method, const ProtobufCMessage *request,
-                            const ProtobufCMessageDescriptor *type, ProtobufCMessage **response_p,
-                            struct npugraph_error *err)
+int npugraph__channel_unary(struct npugraph__channel *channel, const char *method, const char *request_id,
+                            const ProtobufCMessage *request, const ProtobufCMessageDescriptor *type,
+                            ProtobufCMessage **response_p, struct npugraph_error *err)
 {
+    const struct call_head head = {.request_id = request_id};
     const uint64_t number = npugraph__channel_token(channel);
-    int rc = unary_once(channel, method, request, type, response_p, err);
+    int rc = unary_once(channel, method, head, request, type, response_p, err);
 
     if (rc == GRPC_STATUS_UNAUTHENTICATED && number != 0 && finds_new_token(channel, number))
-        rc = unary_once(channel, method, request, type, response_p, err);
+        rc = unary_once(channel, method, head, request, type, response_p, err);
     return rc;
 }
 
@@ -541,7 +559,7 @@ static int start_followed_call(struct npugraph__followed *f, const ProtobufCMess
         return rc;
     memset(first, 0, sizeof(first));
     first[0].op = GRPC_OP_SEND_INITIAL_METADATA;
-    first[0].data.send_initial_metadata.count = put_metadata(f->follower->channel, true, md);
+    first[0].data.send_initial_metadata.count = put_metadata(f->follower->channel, (struct call_head){0}, md);
     first[0].data.send_initial_metadata.metadata = md;
     first[1].op = GRPC_OP_SEND_MESSAGE;
     first[1].data.send_message.send_message = out;
@@ -742,53 +760,6 @@ void npugraph__followed_cancel(struct npugraph__followed *call)
 
 /* ---- the channel --------------------------------------------------------------------------------------- */
 
-static char *read_pem(const char *path, struct npugraph_error *err)
-{
-    FILE *f = fopen(path, "re");
-    char *text = f != NULL ? calloc(1, MAX_PEM + 1) : NULL;
-    size_t n = text != NULL ? fread(text, 1, MAX_PEM, f) : 0;
-
-    if (f != NULL)
-        fclose(f);
-    if (n == 0) {
-        free(text);
-        npugraph__error(err, GRPC_STATUS_INVALID_ARGUMENT, "FILE_NOT_FOUND", "%s: cannot read a PEM file there", path);
-        return NULL;
-    }
-    return text;
-}
-
-static int make_credentials(const struct npugraph_connect_params *p, grpc_channel_credentials **creds_p,
-                            struct npugraph_error *err)
-{
-    grpc_ssl_pem_key_cert_pair pair = {NULL, NULL};
-    char *ca = NULL, *cert = NULL, *key = NULL;
-    int rc = GRPC_STATUS_INVALID_ARGUMENT;
-
-    if ((p->tls_cert == NULL) != (p->tls_key == NULL))
-        return npugraph__error(err, rc, "INVALID_ARGUMENT",
-                               "a client certificate needs both its certificate and its key file");
-    if (p->tls_ca == NULL && p->tls_cert == NULL) {
-        *creds_p = grpc_insecure_credentials_create();
-        return 0;
-    }
-    if (p->tls_ca != NULL && (ca = read_pem(p->tls_ca, err)) == NULL)
-        return rc;
-    if (p->tls_cert != NULL &&
-        ((cert = read_pem(p->tls_cert, err)) == NULL || (key = read_pem(p->tls_key, err)) == NULL))
-        goto out;
-    pair.cert_chain = cert;
-    pair.private_key = key;
-    *creds_p = grpc_ssl_credentials_create_ex(ca, cert != NULL ? &pair : NULL, NULL, NULL);
-    rc = *creds_p != NULL ? 0
-                          : npugraph__error(err, rc, "INVALID_ARGUMENT", "the TLS files do not make valid credentials");
-out:
-    free(ca);
-    free(cert);
-    free(key);
-    return rc;
-}
-
 static grpc_channel *make_channel(const struct npugraph_connect_params *p, const char *address,
                                   grpc_channel_credentials *creds)
 {
@@ -831,7 +802,7 @@ static int open_channel(struct npugraph__channel *c, const struct npugraph_conne
     if (rc == 0)
         rc = npugraph__token_check(c->bearer.header, c->address, c->tls, err);
     if (rc == 0)
-        rc = make_credentials(params, &creds, err);
+        rc = npugraph__credentials_make(params, &creds, err);
     if (rc != 0)
         return rc;
     c->grpc = make_channel(params, c->address, creds);

@@ -31,11 +31,14 @@ int npugraph__channel_call(struct npugraph__channel *channel, const char *method
 /* The same without the session: the call is its bearer token's, if there is one. */
 int npugraph__channel_call_alone(struct npugraph__channel *channel, const char *method,
                                  struct npugraph__stream **stream_p, struct npugraph_error *err);
-/* Sends one message and takes one answer. If the daemon does not take the bearer token, and the token file has another
- * one by now, the call is made again with that: the first one was not served. */
-int npugraph__channel_unary(struct npugraph__channel *channel, const char *method, const ProtobufCMessage *request,
-                            const ProtobufCMessageDescriptor *response_type, ProtobufCMessage **response_p,
-                            struct npugraph_error *err);
+/*
+ * Sends one message and takes one answer. If the daemon does not take the bearer token, and the token file has another
+ * one by now, the call is made again with that: the first one was not served.
+ * request_id: metadata npugraph-request-id, by which a repetition is known; NULL: none.
+ */
+int npugraph__channel_unary(struct npugraph__channel *channel, const char *method, const char *request_id,
+                            const ProtobufCMessage *request, const ProtobufCMessageDescriptor *response_type,
+                            ProtobufCMessage **response_p, struct npugraph_error *err);
 void npugraph__free_message(void *message); /* NULL is fine */
 
 /* Starts a call with its only request. The caller closes the stream if this succeeds. */

@@ -4,7 +4,8 @@
  *
  * If the session moves to the daemon that takes over, a link to that one resumes it, and all calls go there: objects
  * have the same ids. A call that was refused because the session moves is repeated there (npugraph__client_follow).
- * Otherwise:
+ * One whose connection broke is repeated there if doing it twice is as doing it once, or if a request id keeps it from
+ * being done twice: answers that are kept for request ids move too. Otherwise:
  *
  * What needs nothing but the daemon's models goes over the newest link: a sequence that is opened keeps that link until
  * it is closed. Objects of the session (buffers, graphs) stay where they are, so that calls with their ids go over the
@@ -14,6 +15,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -23,12 +25,15 @@
 #define FOLLOW_PAUSE_NS 10000000L
 #define FOLLOW_SECONDS  10
 
+#define REQUEST_ID 17
+
 struct npugraph_client {
     struct npugraph_connect_params params; /* copies */
     pthread_mutex_t lock;
     struct npugraph__link *newest; /* by `lock`, as are its fields that say so */
     struct npugraph__link *home;   /* of the session's objects; NULL: there are none */
     bool stays;                    /* a model of the session's own is where sequences are opened */
+    _Atomic uint64_t requests;     /* for request ids */
 };
 
 /* ---- parameters --------------------------------------------------------------------------------------------- */
@@ -191,6 +196,15 @@ void npugraph__client_leave(struct npugraph_client *client, struct npugraph__lin
         npugraph__session_close(&link->session);
 }
 
+void npugraph__client_change(struct npugraph_client *client, struct npugraph__link **link_p, struct npugraph__link *to)
+{
+    if (*link_p == to)
+        return;
+    npugraph__client_keep(client, to);
+    npugraph__client_leave(client, *link_p);
+    *link_p = to;
+}
+
 void npugraph__client_hold(struct npugraph_client *client, bool models)
 {
     pthread_mutex_lock(&client->lock);
@@ -281,6 +295,34 @@ struct npugraph__link *npugraph__client_follow(struct npugraph_client *client, s
     return link;
 }
 
+/* Opens another session in place of a lost one, for calls that need nothing of it; what the lost one had is gone. NULL:
+ * it is not lost, or was replaced for this call already, or no daemon can be reached. */
+static struct npugraph__link *leave_lost(struct npugraph_client *client, struct npugraph__link *link,
+                                         struct npugraph__follow *f)
+{
+    struct npugraph__link *next = NULL;
+
+    if (client->params.no_session || f->renewed ||
+        (!is_reason(&f->why, "UNREACHABLE") && !is_reason(&f->why, "SESSION_GONE")))
+        return NULL;
+    f->renewed = true;
+    pthread_mutex_lock(&client->lock);
+    if (client->newest != link) { /* another call has done so */
+        next = client->newest;
+    } else if (!client->stays && npugraph__link_open(&client->params, &next, NULL) == 0) {
+        next->older = link;
+        client->newest = next;
+    }
+    pthread_mutex_unlock(&client->lock);
+    return next;
+}
+
+/* Makes an id that no other call of the session has: links of one client may have one session. */
+static void make_request_id(struct npugraph_client *client, char id[REQUEST_ID])
+{
+    snprintf(id, REQUEST_ID, "%016llx", (unsigned long long)atomic_fetch_add(&client->requests, 1));
+}
+
 uint64_t npugraph_session_id(const struct npugraph_client *client)
 {
     return newest_link_of(client)->session.id;
@@ -291,16 +333,54 @@ const char *npugraph_server_version(const struct npugraph_client *client)
     return newest_link_of(client)->session.version;
 }
 
-int npugraph__unary(struct npugraph_client *client, const char *method, const ProtobufCMessage *request,
-                    const ProtobufCMessageDescriptor *type, ProtobufCMessage **response_p, struct npugraph_error *err)
+static int unary_home(struct npugraph_client *client, bool again, const char *method, const ProtobufCMessage *request,
+                      const ProtobufCMessageDescriptor *type, ProtobufCMessage **response_p, struct npugraph_error *err)
 {
     struct npugraph__follow f = {.link = home_link_of(client)};
     struct npugraph__link *link = f.link;
+    char id[REQUEST_ID];
     int rc;
 
+    make_request_id(client, id);
     do {
-        rc = npugraph__channel_unary(link->channel, method, request, type, response_p, &f.why);
-    } while (rc != 0 && (link = npugraph__client_follow(client, link, &f, false)) != NULL);
+        rc = npugraph__channel_unary(link->channel, method, again ? id : NULL, request, type, response_p, &f.why);
+    } while (rc != 0 && (link = npugraph__client_follow(client, link, &f, again)) != NULL);
+    if (rc != 0 && err != NULL)
+        *err = f.why;
+    return rc;
+}
+
+int npugraph__unary(struct npugraph_client *client, const char *method, const ProtobufCMessage *request,
+                    const ProtobufCMessageDescriptor *type, ProtobufCMessage **response_p, struct npugraph_error *err)
+{
+    return unary_home(client, false, method, request, type, response_p, err);
+}
+
+int npugraph__unary_again(struct npugraph_client *client, const char *method, const ProtobufCMessage *request,
+                          const ProtobufCMessageDescriptor *type, ProtobufCMessage **response_p,
+                          struct npugraph_error *err)
+{
+    return unary_home(client, true, method, request, type, response_p, err);
+}
+
+int npugraph__entered_unary(struct npugraph_client *client, struct npugraph__link **link_p, bool anew,
+                            const char *method, const ProtobufCMessage *request, const ProtobufCMessageDescriptor *type,
+                            ProtobufCMessage **response_p, struct npugraph_error *err)
+{
+    struct npugraph__follow f = {.link = *link_p};
+    struct npugraph__link *link;
+    char id[REQUEST_ID];
+    int rc;
+
+    make_request_id(client, id);
+    while ((rc = npugraph__channel_unary((*link_p)->channel, method, id, request, type, response_p, &f.why)) != 0) {
+        link = npugraph__client_follow(client, *link_p, &f, true);
+        if (link == NULL && anew)
+            link = leave_lost(client, *link_p, &f);
+        if (link == NULL)
+            break;
+        npugraph__client_change(client, link_p, link);
+    }
     if (rc != 0 && err != NULL)
         *err = f.why;
     return rc;

@@ -13,8 +13,14 @@
 
 #include <time.h>
 
-/* npugraph__channel_unary and npugraph__channel_call on the link of the session's objects. The first one follows the
- * session if it moves. */
+/*
+ * npugraph__channel_unary and npugraph__channel_call on the link of the session's objects. unary follows the session if
+ * it moves, and repeats the call if it was refused. unary_again repeats it too if the connection broke and the session
+ * is in the next daemon: a request id keeps it from being done twice, if doing it twice is not the same.
+ */
+int npugraph__unary_again(struct npugraph_client *client, const char *method, const ProtobufCMessage *request,
+                          const ProtobufCMessageDescriptor *response_type, ProtobufCMessage **response_p,
+                          struct npugraph_error *err);
 int npugraph__unary(struct npugraph_client *client, const char *method, const ProtobufCMessage *request,
                     const ProtobufCMessageDescriptor *response_type, ProtobufCMessage **response_p,
                     struct npugraph_error *err);
@@ -31,6 +37,7 @@ struct npugraph__follow {
     struct npugraph__link *link; /* of the last try */
     struct npugraph_error why;
     time_t until; /* when to give up, by the monotonic clock; 0: it has not waited yet */
+    bool renewed; /* the call was sent to a new session */
 };
 struct npugraph__link *npugraph__client_follow(struct npugraph_client *client, struct npugraph__link *link,
                                                struct npugraph__follow *f, bool again);
@@ -39,6 +46,16 @@ struct npugraph__link *npugraph__client_follow(struct npugraph_client *client, s
  * Its session stays open until each enter and keep has a leave.
  */
 struct npugraph__link *npugraph__client_enter(struct npugraph_client *client);
+/*
+ * npugraph__unary_again on an entered link, which may become another one. anew: the call needs nothing of the session,
+ * so that it is repeated in a new session if this one is lost.
+ */
+int npugraph__entered_unary(struct npugraph_client *client, struct npugraph__link **link_p, bool anew,
+                            const char *method, const ProtobufCMessage *request,
+                            const ProtobufCMessageDescriptor *response_type, ProtobufCMessage **response_p,
+                            struct npugraph_error *err);
+/* Enters another link in place of *link_p. */
+void npugraph__client_change(struct npugraph_client *client, struct npugraph__link **link_p, struct npugraph__link *to);
 void npugraph__client_keep(struct npugraph_client *client, struct npugraph__link *link);
 void npugraph__client_leave(struct npugraph_client *client, struct npugraph__link *link);
 /* Call before the session gets an object: calls with ids stay on its link from then on. models: sequences too. */

@@ -37,7 +37,7 @@ static int ask_embeddings(struct npugraph_client *client, const Npugraph__V1__Em
                           ProtobufCMessage **reply_p, struct npugraph_error *err)
 {
     struct npugraph__link *link = npugraph__client_enter(client);
-    int rc = npugraph__channel_unary(link->channel, "/npugraph.v1.Sequences/Embed", &req->base,
+    int rc = npugraph__entered_unary(client, &link, true, "/npugraph.v1.Sequences/Embed", &req->base,
                                      &npugraph__v1__embed_response__descriptor, reply_p, err);
 
     npugraph__client_leave(client, link);

@@ -145,8 +145,8 @@ int npugraph_graph_register(struct npugraph_client *client, const struct npugrap
         req.options[i]->value = (char *)options[i].value;
     }
     npugraph__client_hold(client, false);
-    rc = npugraph__unary(client, "/npugraph.v1.Graphs/Register", &req.base,
-                         &npugraph__v1__register_response__descriptor, &reply, err);
+    rc = npugraph__unary_again(client, "/npugraph.v1.Graphs/Register", &req.base,
+                               &npugraph__v1__register_response__descriptor, &reply, err);
     if (rc == 0)
         *graph_p = ((Npugraph__V1__RegisterResponse *)reply)->graph;
     npugraph__free_message(reply);
@@ -163,8 +163,8 @@ int npugraph_graph_release(struct npugraph_client *client, uint64_t graph, struc
     int rc;
 
     req.graph = graph;
-    rc = npugraph__unary(client, "/npugraph.v1.Graphs/Release", &req.base, &npugraph__v1__release_response__descriptor,
-                         &reply, err);
+    rc = npugraph__unary_again(client, "/npugraph.v1.Graphs/Release", &req.base,
+                               &npugraph__v1__release_response__descriptor, &reply, err);
     npugraph__free_message(reply);
     return rc;
 }
@@ -181,8 +181,8 @@ int npugraph_graph_capture(struct npugraph_client *client, uint64_t graph, const
     req.symbols = (int64_t *)symbols;
     req.n_symbols = n_symbols;
     req.dry_run = dry_run;
-    rc = npugraph__unary(client, "/npugraph.v1.Graphs/Capture", &req.base, &npugraph__v1__capture_response__descriptor,
-                         &reply, err);
+    rc = npugraph__unary_again(client, "/npugraph.v1.Graphs/Capture", &req.base,
+                               &npugraph__v1__capture_response__descriptor, &reply, err);
     if (rc != 0)
         return rc;
     r = (const Npugraph__V1__CaptureResponse *)reply;
@@ -357,6 +357,61 @@ static int keep_result(ProtobufCMessage *reply, const struct npugraph_replay *re
     return 0;
 }
 
+/* ---- repetitions ---------------------------------------------------------------------------------------- */
+
+/* True if a replay of the graph may be done twice: it has no states. This is asked only when an answer was lost. */
+static bool is_repeatable(struct npugraph__link *link, uint64_t graph)
+{
+    Npugraph__V1__DescribeRequest req = NPUGRAPH__V1__DESCRIBE_REQUEST__INIT;
+    ProtobufCMessage *reply = NULL;
+    const Npugraph__V1__GraphInfo *info;
+    bool is;
+
+    req.graph = graph;
+    if (npugraph__channel_unary(link->channel, "/npugraph.v1.Graphs/Describe", NULL, &req.base,
+                                &npugraph__v1__describe_response__descriptor, &reply, NULL) != 0)
+        return false;
+    info = ((const Npugraph__V1__DescribeResponse *)reply)->info;
+    is = info != NULL && info->n_states == 0;
+    npugraph__free_message(reply);
+    return is;
+}
+
+/* npugraph__client_follow for a replay. *link_p: where the session is now. False: the replay is not to be repeated; in
+ * another daemon f->why says so if its answer was lost. */
+static bool follow_replay(struct npugraph_client *client, struct npugraph__link **link_p, struct npugraph__follow *f,
+                          uint64_t graph)
+{
+    const bool lost = strcmp(f->why.reason, "UNREACHABLE") == 0;
+    struct npugraph__link *next = npugraph__client_follow(client, *link_p, f, true);
+
+    if (next == NULL)
+        return false;
+    *link_p = next;
+    if (!lost || is_repeatable(next, graph))
+        return true;
+    npugraph__error(&f->why, 10, "ANSWER_UNKNOWN",
+                    "the daemon was replaced while it had a replay of a graph with states, and no answer came: the "
+                    "replay was done, or was not; read the states, and decide");
+    return false;
+}
+
+static int replay_once(struct npugraph_client *client, const Npugraph__V1__ReplayRequest *req,
+                       ProtobufCMessage **reply_p, struct npugraph_error *err)
+{
+    struct npugraph__link *link = npugraph__client_home(client);
+    struct npugraph__follow f = {.link = link};
+    int rc;
+
+    do {
+        rc = npugraph__channel_unary(link->channel, "/npugraph.v1.Graphs/Replay", NULL, &req->base,
+                                     &npugraph__v1__replay_response__descriptor, reply_p, &f.why);
+    } while (rc != 0 && follow_replay(client, &link, &f, req->graph));
+    if (rc != 0 && err != NULL)
+        *err = f.why;
+    return rc;
+}
+
 int npugraph_replay(struct npugraph_client *client, const struct npugraph_replay *replay,
                     struct npugraph_result **result_p, struct npugraph_error *err)
 {
@@ -367,8 +422,7 @@ int npugraph_replay(struct npugraph_client *client, const struct npugraph_replay
 
     if (rc != 0)
         return rc;
-    rc = npugraph__unary(client, "/npugraph.v1.Graphs/Replay", &m.req.base, &npugraph__v1__replay_response__descriptor,
-                         &reply, err);
+    rc = replay_once(client, &m.req, &reply, err);
     replay_message_fini(&m);
     return rc != 0 ? rc : keep_result(reply, replay, shared, result_p, err);
 }
@@ -417,21 +471,31 @@ static int exchange_replay(struct npugraph_replay_stream *s, const ProtobufCMess
     return rc != 0 ? rc : npugraph__stream_exchange(s->st, message, type, reply_p, err);
 }
 
+/* Goes on with the stream on another link. */
+static void move_stream(struct npugraph_replay_stream *s, struct npugraph__link *to)
+{
+    npugraph__lane_give(s->lane);
+    npugraph__stream_close(s->st);
+    s->link = to;
+    s->st = NULL;
+    s->lane = npugraph__link_lane(to);
+}
+
 /* Sends; and again on another link, if the session moves. */
-static int exchange_and_follow(struct npugraph_replay_stream *s, const ProtobufCMessage *message,
+static int exchange_and_follow(struct npugraph_replay_stream *s, const Npugraph__V1__ReplayRequest *req,
                                ProtobufCMessage **reply_p, struct npugraph_error *err)
 {
     struct npugraph__follow f = {.link = s->link};
-    struct npugraph__link *link;
     int rc;
 
-    while ((rc = exchange_replay(s, message, reply_p, &f.why)) != 0 &&
-           (link = npugraph__client_follow(s->client, s->link, &f, false)) != NULL) {
-        npugraph__lane_give(s->lane);
-        npugraph__stream_close(s->st);
-        s->link = link;
-        s->st = NULL;
-        s->lane = npugraph__link_lane(link);
+    while ((rc = exchange_replay(s, &req->base, reply_p, &f.why)) != 0) {
+        struct npugraph__link *link = s->link;
+        const bool again = follow_replay(s->client, &link, &f, req->graph);
+
+        if (again || link != s->link)
+            move_stream(s, link);
+        if (!again)
+            break;
     }
     if (rc != 0 && err != NULL)
         *err = f.why;
@@ -450,7 +514,7 @@ int npugraph_replay_stream_run(struct npugraph_replay_stream *stream, const stru
     if (rc != 0)
         return rc;
     m.req.trace_parent = npugraph__trace_field();
-    rc = exchange_and_follow(stream, &m.req.base, &reply, err);
+    rc = exchange_and_follow(stream, &m.req, &reply, err);
     replay_message_fini(&m);
     if (rc != 0)
         return rc;

@@ -7,6 +7,7 @@ noinst_LTLIBRARIES += libngdclient.la
 libngdclient_la_SOURCES = \
 	client/lib/buffer.c \
 	client/lib/channel.c client/lib/channel.h \
+	client/lib/credentials.c client/lib/credentials.h \
 	client/lib/chunk.c client/lib/chunk.h \
 	client/lib/client.c \
 	client/lib/client_int.h client/lib/timing.h \

@@ -105,8 +105,8 @@ int npugraph_model_register(struct npugraph_client *client, const struct npugrap
     contract.kv_states = (char **)(uintptr_t)spec->kv_states;
     req.contract = &contract;
     npugraph__client_hold(client, !spec->keep);
-    rc = npugraph__unary(client, "/npugraph.v1.Sequences/RegisterModel", &req.base,
-                         &npugraph__v1__register_model_response__descriptor, &reply, err);
+    rc = npugraph__unary_again(client, "/npugraph.v1.Sequences/RegisterModel", &req.base,
+                               &npugraph__v1__register_model_response__descriptor, &reply, err);
     npugraph__free_message(reply);
     return rc;
 }
@@ -122,8 +122,8 @@ int npugraph_model_share(struct npugraph_client *client, const char *name, const
     req.n_share_with = n_with;
     req.share_with = (char **)(uintptr_t)with;
     req.public_ = make_public;
-    rc = npugraph__unary(client, "/npugraph.v1.Sequences/ShareModel", &req.base,
-                         &npugraph__v1__share_model_response__descriptor, &reply, err);
+    rc = npugraph__unary_again(client, "/npugraph.v1.Sequences/ShareModel", &req.base,
+                               &npugraph__v1__share_model_response__descriptor, &reply, err);
     npugraph__free_message(reply);
     return rc;
 }
@@ -136,8 +136,8 @@ int npugraph_model_unload(struct npugraph_client *client, const char *name, bool
 
     req.name = (char *)name;
     req.force = force;
-    rc = npugraph__unary(client, "/npugraph.v1.Sequences/UnloadModel", &req.base,
-                         &npugraph__v1__unload_model_response__descriptor, &reply, err);
+    rc = npugraph__unary_again(client, "/npugraph.v1.Sequences/UnloadModel", &req.base,
+                               &npugraph__v1__unload_model_response__descriptor, &reply, err);
     npugraph__free_message(reply);
     return rc;
 }
@@ -196,7 +196,7 @@ int npugraph_models_find(struct npugraph_client *client, const char *name, struc
 
     req.name = (char *)name;
     link = npugraph__client_enter(client);
-    rc = npugraph__channel_unary(link->channel, "/npugraph.v1.Sequences/ListModels", &req.base,
+    rc = npugraph__entered_unary(client, &link, true, "/npugraph.v1.Sequences/ListModels", &req.base,
                                  &npugraph__v1__list_models_response__descriptor, &reply, err);
     npugraph__client_leave(client, link);
     if (rc != 0)

@@ -65,6 +65,11 @@ struct npugraph_connect_params {
  * and graphs, whose ids stay valid. Calls wait meanwhile, and go on there. A generation or a step that was interrupted
  * is not done twice.
  *
+ * If the daemon is killed while it is replaced, calls whose answers are lost are made again in the new one, where the
+ * session is: what makes or frees an object by a request id, so that it is done once; replays of graphs without states.
+ * ANSWER_UNKNOWN: a replay of a graph with states was done, or was not. ANSWER_LOST: a step was done, and its logits
+ * are lost. If the session is lost too, sequences that are opened, embeddings and lists of models get another session.
+ *
  * A session with a shared buffer, a group, or a model that goes with it does not move; nor does one that is too large
  * or has long calls under way. Then sequences, embeddings and lists of models go to the new daemon by themselves, over
  * a connection and a session of their own. Sequences that are open stay where they are. So do calls with ids of buffers

@@ -94,35 +94,8 @@ static void keep_last(struct npugraph_sequence *seq, ProtobufCMessage *message)
     seq->last = message;
 }
 
-/* Enters another link in place of *link_p. */
-static void change_link(struct npugraph_client *client, struct npugraph__link **link_p, struct npugraph__link *to)
-{
-    if (*link_p == to)
-        return;
-    npugraph__client_keep(client, to);
-    npugraph__client_leave(client, *link_p);
-    *link_p = to;
-}
-
-/* Calls a method on the entered link, and follows the session if it moves. */
-static int call_and_follow(struct npugraph_client *client, struct npugraph__link **link_p, const char *method,
-                           const ProtobufCMessage *req, const ProtobufCMessageDescriptor *type,
-                           ProtobufCMessage **reply_p, struct npugraph_error *err)
-{
-    struct npugraph__follow f = {.link = *link_p};
-    struct npugraph__link *link;
-    int rc;
-
-    while ((rc = npugraph__channel_unary((*link_p)->channel, method, req, type, reply_p, &f.why)) != 0 &&
-           (link = npugraph__client_follow(client, *link_p, &f, false)) != NULL)
-        change_link(client, link_p, link);
-    if (rc != 0 && err != NULL)
-        *err = f.why;
-    return rc;
-}
-
-/* Calls Open or Fork, whose answers have the same form. Takes the entered link, and leaves it if this fails. */
-static int begin_sequence(struct npugraph_client *client, struct npugraph__link *link, const char *method,
+/* Calls Open (anew) or Fork, whose answers have the same form. Takes the entered link, and leaves it if this fails. */
+static int begin_sequence(struct npugraph_client *client, struct npugraph__link *link, bool anew, const char *method,
                           const ProtobufCMessage *req, struct npugraph_sequence **seq_p, struct npugraph_step *first_p,
                           struct npugraph_error *err)
 {
@@ -130,9 +103,9 @@ static int begin_sequence(struct npugraph_client *client, struct npugraph__link 
     const Npugraph__V1__OpenResponse *r;
     int rc;
 
-    rc = seq == NULL
-             ? npugraph__error(err, 8, "NO_MEMORY", "out of memory")
-             : call_and_follow(client, &link, method, req, &npugraph__v1__open_response__descriptor, &seq->last, err);
+    rc = seq == NULL ? npugraph__error(err, 8, "NO_MEMORY", "out of memory")
+                     : npugraph__entered_unary(client, &link, anew, method, req,
+                                               &npugraph__v1__open_response__descriptor, &seq->last, err);
     if (rc != 0) {
         npugraph__client_leave(client, link);
         free(seq);
@@ -191,7 +164,7 @@ int npugraph_sequence_open(struct npugraph_client *client, const char *model, co
     if (rc != 0)
         return rc;
     req.sampling = how.message_or_null;
-    rc = begin_sequence(client, npugraph__client_enter(client), "/npugraph.v1.Sequences/Open", &req.base, seq_p,
+    rc = begin_sequence(client, npugraph__client_enter(client), true, "/npugraph.v1.Sequences/Open", &req.base, seq_p,
                         first_p, err);
     npugraph__sampling_fini(&how);
     return rc;
@@ -216,7 +189,7 @@ int npugraph_sequence_fork(struct npugraph_sequence *seq, const struct npugraph_
         return rc;
     req.sampling = how.message_or_null;
     npugraph__client_keep(seq->client, seq->link);
-    rc = begin_sequence(seq->client, seq->link, "/npugraph.v1.Sequences/Fork", &req.base, copy_p, first_p, err);
+    rc = begin_sequence(seq->client, seq->link, false, "/npugraph.v1.Sequences/Fork", &req.base, copy_p, first_p, err);
     npugraph__sampling_fini(&how);
     return rc;
 }
@@ -298,7 +271,7 @@ static void move_sequence(struct npugraph_sequence *seq, struct npugraph__link *
     npugraph__stream_close(seq->steps);
     seq->lane = NULL;
     seq->steps = NULL;
-    change_link(seq->client, &seq->link, to);
+    npugraph__client_change(seq->client, &seq->link, to);
 }
 
 bool npugraph__sequence_follow(struct npugraph_sequence *seq, struct npugraph__follow *f, bool again)
@@ -546,8 +519,8 @@ void npugraph_sequence_close(struct npugraph_sequence *seq)
         npugraph__stream_close(seq->steps);
     }
     req.sequence = seq->id;
-    call_and_follow(seq->client, &seq->link, "/npugraph.v1.Sequences/Close", &req.base,
-                    &npugraph__v1__close_response__descriptor, &reply, NULL);
+    npugraph__entered_unary(seq->client, &seq->link, false, "/npugraph.v1.Sequences/Close", &req.base,
+                            &npugraph__v1__close_response__descriptor, &reply, NULL);
     npugraph__client_leave(seq->client, seq->link);
     npugraph__free_message(reply);
     npugraph__free_message(seq->last);

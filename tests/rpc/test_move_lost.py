@@ -1,7 +1,27 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What an upgrade does not lose (npugraphd --replace): sessions whose clients are away."""
+"""What an upgrade does not lose (npugraphd --replace): sessions whose clients are away, and calls whose answers a killed daemon takes along."""
+import importlib.util
+
 from replacing import *
+
+PLAIN = """npugraph 1
+graph "twice" {
+  input %x : f32[4]
+  %y = aten.add.Tensor(%x, %x)
+  return "y" = %y
+}
+"""
+COUNT = """npugraph 1
+graph "count" {
+  state %s : f32[4] = "sum"
+  input %x : f32[4]
+  %y = aten.add.Tensor(%s, %x)
+  aten.copy_(%s, %y)
+  return "y" = %y
+}
+"""
+
 
 # ---- clients that are away --------------------------------------------------------------------------------------------
 
@@ -53,6 +73,120 @@ def away_moves():
         fresh = line.replace()
         away.come(fresh)
         assert old.wait() == 0, old.log()[-3000:]
+
+
+# ---- calls whose answers are lost -------------------------------------------------------------------------------------
+
+# A thread for each call, which says when it begins, so that the calls are under way when their daemon is killed.
+WORKER = """
+import json, struct, sys, threading
+import npugraph
+
+address, model, prompt, plain, count, what = json.loads(sys.argv[1])
+c = npugraph.connect(address, name="lost", timeout=30, local_transport=False)
+results, lock = {}, threading.Lock()
+one = struct.pack("<4f", 1, 2, 3, 4)
+
+def text():
+    with c.open(model, prompt) as s:
+        return [s.token, *s.generate(12)]
+
+def replays():
+    stream = c.replay_stream()
+    stream.replay(doubled, [one])
+    return lambda: list(struct.unpack("<4f", bytes(stream.replay(doubled, [one])[0])))
+
+def counted():
+    stream = c.replay_stream()
+    stream.replay(counter, [one])
+    return lambda: list(struct.unpack("<4f", bytes(stream.replay(counter, [one])[0])))
+
+if what == "home":
+    buffer, state = c.upload(bytes(range(64))), c.upload(bytes(16))
+    freed = c.upload(bytes(64))
+    doubled, counter = c.graph(plain, {}), c.graph(count, {"sum": state})
+    calls = {"register": lambda: str(type(c.graph(plain, {}))), "allocate": lambda: len(c.upload(bytes(64)).read()),
+             "replay": replays(), "counted": counted()}
+else:
+    calls = {"text": text, "models": lambda: [m.name for m in c.models()]}
+
+def run(name):
+    try:
+        answer = calls[name]()
+    except npugraph.Error as error:
+        answer = error.reason
+    with lock:
+        results[name] = answer
+
+print("ready", flush=True)
+sys.stdin.readline()
+threads = [threading.Thread(target=run, args=(name,)) for name in calls]
+for t in threads:
+    t.start()
+print("sent", flush=True)
+for t in threads:
+    t.join()
+if what == "home":
+    results["after"] = list(struct.unpack("<4f", state.read()))
+print(json.dumps(results), flush=True)
+c.close()
+"""
+
+
+class Lost:
+    """A process with libnpugraph whose calls get no answer."""
+
+    def __init__(self, line, what):
+        if importlib.util.find_spec("numpy") is None:
+            raise Skip("Python's package needs numpy")
+        if SANITIZER:
+            raise Skip("a program without the sanitizer, as Python is, cannot load a libnpugraph with it")
+        arguments = json.dumps([line.now.address, "m", PROMPT, PLAIN, COUNT, what])
+        self.process = subprocess.Popen([*END_WITH_US, sys.executable, "-c", WORKER, arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        env={**os.environ, "PYTHONPATH": str(SOURCE / "python" / "src"), "NPUGRAPH_LIBRARY_PATH": str(BUILD / ".libs")})
+        assert self.process.stdout.readline() == "ready\n"
+
+    def call(self):
+        """Lets it make its calls, to a daemon that is stopped. That they are on their way is likely, and not needed."""
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == "sent\n"
+        time.sleep(0.2)
+
+    def results(self):
+        told = self.process.stdout.readline()
+        assert self.process.wait() == 0
+        return json.loads(told)
+
+
+@test("calls that the old daemon takes along when it is killed are made again in the new one, once each; a replay that changes states says that it may be done")
+def lost_behind_commit():
+    with Line("--drain-grace=60s") as line:
+        lost, old, fresh = Lost(line, "home"), line.now, line.next()
+        old.signal(signal.SIGSTOP)
+        lost.call()
+        old.kill()
+        line.now = fresh
+        told = lost.results()
+        assert told["allocate"] == 64 and told["replay"] == [2, 4, 6, 8] and "Graph" in told["register"], told
+        assert told["counted"] in ("ANSWER_UNKNOWN", [2, 4, 6, 8]), told
+        assert told["after"] == ([2, 4, 6, 8] if told["counted"] == [2, 4, 6, 8] else [1, 2, 3, 4]), told
+
+
+@test("what needs nothing of a session is repeated in a new one, if the old daemon is killed with the session")
+def lost_before_commit():
+    with Line("--drain-grace=60s") as line:
+        expected = text_of(line.now)
+        lost, old = Lost(line, "anew"), line.now
+        fresh = line.next(expect_start=False, env=SLOW)
+        until("it has the offer", lambda: "taking over from" in fresh.log())
+        old.signal(signal.SIGSTOP)
+        lost.call()
+        old.kill()
+        line.now = fresh
+        until("the new one serves", lambda: ": ready" in fresh.log())
+        told = lost.results()
+        assert told["text"] == expected and told["models"] == ["m"], (told, expected)
 
 
 if __name__ == "__main__":
