@@ -3,6 +3,7 @@
 """Sessions that move, with sequences, buffers and graphs, to the daemon that takes over (npugraphd --replace)."""
 import importlib.util
 import random
+import re
 import struct
 
 from replacing import *
@@ -79,7 +80,10 @@ def moves():
         assert d.allocate(64) not in (buffer, state, freed)
         close(d, s.sequence)
         page = fresh.http("/metrics")[1]
-        assert "\nnpugraphd_sessions_moved_total 1\n" in page
+        assert "\nnpugraphd_sessions_moved_total 1\n" in page and "\nnpugraphd_session_pause_seconds_count 1\n" in page
+        parts = re.findall(r'\nnpugraphd_handover_pause_seconds_total{part="(\w+)"} ([\d.]+)', page)
+        assert [name for name, _ in parts] == ["begin", "quiet", "describe", "pass", "make", "commit", "first", "last"], parts
+        assert 0 < sum(float(value) for _, value in parts) < PATIENCE and "1 of 1 clients have come" in fresh.log(), parts
         d.close()
         c.close()
 
@@ -341,7 +345,8 @@ def serve_record(old, offer, description, record, taken):
     ready = old.hear()
     assert ready.HasField("ready"), (ready, old.fresh.log()[-3000:])
     fds = [sealed(record + b"\0"), sealed(uploads)]
-    socket.send_fds(old.peer, [packet(go=handover.Go(departure_bytes=len(record) + 1, upload_bytes=len(uploads)))], fds)
+    lies = {"frozen_at": (1 << 64) - taken, "begin_ns": (1 << 64) - 1} if taken == 77 else {"frozen_at": 1} if taken else {"quiet_ns": 1 << 63}
+    socket.send_fds(old.peer, [packet(go=handover.Go(departure_bytes=len(record) + 1, upload_bytes=len(uploads), **lies))], fds)
     for fd in fds:
         os.close(fd)
     answer = old.hear().serving
@@ -354,6 +359,8 @@ def serve_record(old, offer, description, record, taken):
             assert old.hear().adopted.session == taken
             assert c.read((7 << 32) + 1) == uploads
             assert step(c, (7 << 32) + 2, position=4).position == 5
+        spent = re.search(r"\nnpugraphd_session_pause_seconds_sum ([\d.]+)\n", old.fresh.http("/metrics")[1])
+        assert float(spent[1]) < PATIENCE, "a time that cannot be was believed"
     old.fresh.stop()
 
 
