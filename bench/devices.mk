@@ -19,3 +19,7 @@ NGD_BENCHES += bench/bench_host_decoder
 EXTRA_PROGRAMS += bench/bench_host_decoder
 bench_bench_host_decoder_SOURCES = bench/bench_host_decoder.c bench/bench_device.h bench/step_graph.c bench/step_graph.h
 bench_bench_host_decoder_LDADD = $(NGD_DEVICES_LIBS)
+NGD_BENCHES += bench/bench_team
+EXTRA_PROGRAMS += bench/bench_team
+bench_bench_team_SOURCES = bench/bench_team.c bench/bench_device.h
+bench_bench_team_LDADD = $(NGD_DEVICES_LIBS)
