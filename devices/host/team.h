@@ -35,8 +35,9 @@ void ngd_team_share(struct ngd_team *team, const struct ngd_host_call *call, str
 typedef void ngd_lane_fn(void *arg, uint32_t lane, struct ngd_team *team);
 bool ngd_team_run_lanes(struct ngd_team *team, const uint32_t *threads, uint32_t n_lanes, ngd_lane_fn *fn, void *arg);
 
-/* Claims a lane whose first helper has not come; call it within fn of lane 0. If it returns true, no helper will run
- * the lane, and the caller does its work. */
+/* Claims a lane whose first helper has not come. fn of lane 0 calls it for each other lane, at its end at the latest:
+ * otherwise the lane's other helpers would wait for the first. If it returns true, no helper will run the lane, and the
+ * caller does its work. */
 bool ngd_team_claim_lane(struct ngd_team *team, uint32_t lane);
 
 #endif
