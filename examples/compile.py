@@ -6,7 +6,9 @@
     python3 examples/compile.py --address unix:/run/npugraphd/npugraphd.sock [--layers 28 --hidden 1024]
 
 Weights are random, so the tokens mean nothing; they are compared. The variants take turns, so that a busy machine slows
-them alike. `--variants` chooses some; docs/pytorch.md explains unguarded, cached and frozen. examples/compile.ipynb shows the
+them alike. `--variants` chooses some; docs/pytorch.md explains default, unguarded, cached and frozen. Measure each
+variant of torch.compile in a process of its own, beside eager alone: variants share the model's code, so PyTorch compares a call
+with the guards of all of them. examples/compile.ipynb shows the
 same with a picture.
 """
 import argparse
@@ -68,10 +70,12 @@ def cache_of(model, context):
 
 def variants_of(model, args):
     """Returns functions that make each variant by its name."""
-    options = {"frozen_parameter": True, "resident_states": True, **({"address": args.address} if args.address else {})}
+    address = {"address": args.address} if args.address else {}
+    options = {"frozen_parameter": True, "resident_states": True, **address}
     unguarded = {**options, "guard_filter_fn": getattr(torch.compiler, "skip_guard_on_all_nn_modules_unsafe", None)}
     every = {"eager": lambda: model,
              "inductor": lambda: torch.compile(model, backend="inductor"),
+             "default": lambda: torch.compile(model, backend="npugraph", options=address),
              "npugraph": lambda: torch.compile(model, backend="npugraph", options=options),
              "unguarded": lambda: torch.compile(model, backend="npugraph", options=unguarded),
              "cached": lambda: npugraph.torch.cache_compile(model.forward, dynamic=False, options=options),

@@ -14,7 +14,7 @@ EXTRA_DIST += check-python python/README.md python/bench/guided.py python/bench/
 	python/src/npugraph/server/metrics.py python/src/npugraph/server/models.py \
 	python/src/npugraph/server/problems.py python/src/npugraph/server/protocol.py \
 	python/src/npugraph/server/rules.py python/src/npugraph/server/texts.py python/src/npugraph/server/tools.py \
-	python/src/npugraph/tokenizer.py python/src/npugraph/torch/__init__.py python/src/npugraph/torch/backend.py \
+	python/src/npugraph/tokenizer.py python/src/npugraph/torch/__init__.py python/src/npugraph/torch/answer.py python/src/npugraph/torch/backend.py \
 	python/src/npugraph/torch/cache.py python/src/npugraph/torch/connection.py \
 	python/src/npugraph/torch/digests.py python/src/npugraph/torch/entries.py \
 	python/src/npugraph/torch/export.py python/src/npugraph/torch/export_experts.py \

@@ -2,12 +2,14 @@
 """torch.compile with backend="npugraph": results against eager PyTorch, states, dynamic sizes, fallbacks, options."""
 from __future__ import annotations
 
+import ctypes
 import os
 import pathlib
 import re
 import subprocess
 import sys
 import textwrap
+import types
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +24,10 @@ import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 
 import npugraph.torch as backend  # noqa: E402
+from npugraph import _abi  # noqa: E402
 from npugraph.torch import FallbackWarning, NotCapturable  # noqa: E402
+from npugraph.torch.answer import Answer, Writer  # noqa: E402
+from npugraph.torch.translate import Update  # noqa: E402
 
 Function = Callable[..., Any]
 
@@ -182,6 +187,116 @@ def test_writes_to_inputs_come_back(wrap: Any) -> None:
     want = [t.clone() for t in new]
     assert_same(fast(*new, row, at), wrap(plain)(*want, row, at), 1e-6)
     assert_same(new, want, 1e-6)
+
+
+def advance(cache: Any, other: Any, count: Any, row: Any) -> Any:
+    """Writes rows at places that it counts itself, as the caches of transformers 5 do."""
+    at = torch.arange(row.shape[0]) + count
+    count.add_(row.shape[0])
+    cache.index_copy_(0, at, row)
+    other.index_copy_(1, at, row.t() * 2)
+    return cache.sum(0), other.sum()
+
+
+def states() -> list[Any]:
+    return [torch.zeros(1000, 3), torch.zeros(3, 1000), torch.tensor(0)]
+
+
+def test_rows_come_back_alone(monkeypatch: Any) -> None:
+    sent: list[int] = []
+
+    class Spy(Answer):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            sent.append(sum(self.sizes))
+    monkeypatch.setattr("npugraph.torch.runner.Answer", Spy)
+    fast, mine, theirs = compiled(advance), states(), states()
+    for rows in (3, 1, 1, 1, 2, 1):
+        row = f32(rows, 3)
+        before = [t._version for t in mine]
+        assert_same(fast(*mine, row), advance(*theirs, row), 1e-5)
+        assert_same(mine, theirs, 1e-6)
+        assert all(t._version > version for t, version in zip(mine, before, strict=True))  # as for anybody who watches
+        if rows == 2:  # somebody else goes back, and writes
+            for cache, other, count in (mine, theirs):
+                cache[4:] = 5.0
+                other.mul_(2)
+                count.sub_(1)
+    assert max(sent) < 300
+
+
+@pytest.mark.parametrize("resident", [False, True])
+def test_graphs_share_states(resident: bool) -> None:
+    """Each graph sees what the other one, or the program, wrote to a state in between."""
+    def reset(cache: Any, other: Any, count: Any, row: Any) -> Any:
+        cache.mul_(0.5)
+        count.fill_(1)
+        return cache.sum(), other[:, 2]
+    fast = {f: compiled(f, resident_states=resident) for f in (advance, reset)}
+    mine, theirs = states(), states()
+    for n, function in enumerate((advance, advance, reset, advance, reset, reset, advance, advance, advance)):
+        row = f32(1, 3)
+        assert_same(fast[function](*mine, row), function(*theirs, row), 1e-5)
+        if n in (3, 7):
+            backend.pull(*mine)
+            mine[0].add_(n)
+            theirs[0].add_(n)
+    backend.pull(*mine)
+    assert_same(mine, theirs, 1e-5)
+
+
+def test_a_buffer_that_another_graph_wrote() -> None:
+    plain, module = Counter(), Counter()
+    write, read = compiled(module), compiled(lambda x: x + module.count)
+    row, at, x = f32(1, 3), torch.tensor([1]), f32(3)
+    for _ in range(3):
+        caches = [[torch.ones(4, 3), torch.zeros(4, 1)] for _ in range(2)]
+        write(*caches[0], row, at)
+        plain(*caches[1], row, at)
+        assert_same(read(x), x + plain.count, 1e-6)
+        module.count.add_(1)
+        plain.count.add_(1)
+        assert_same(read(x), x + plain.count, 1e-6)
+
+
+def written(updates: list[Update], *calls: tuple[list[Any], list[Any]]) -> None:
+    """Writes outputs to tensors as after replays of one graph."""
+    writer = Writer(types.SimpleNamespace(updates=updates))
+    for tensors, outputs in calls:
+        outs = (_abi.npugraph_output * len(outputs))(*((t.data_ptr(), t.nbytes) for t in outputs))
+        pointer = ctypes.cast(outs, ctypes.POINTER(_abi.npugraph_output))
+        writer.write(tensors, Answer(pointer, len(outputs), range(len(outputs)), []))
+
+
+def test_an_answer_of_other_sizes_changes_nothing() -> None:
+    updates = [Update(0, "whole", 0), Update(1, "rows", 1, computed=2), Update(2, "part", 3, length=1)]
+    tensors = [torch.zeros(4), torch.zeros(4, 2), torch.zeros(3)]
+    good = [torch.ones(4), torch.ones(2, 2), torch.tensor([0, 3]), torch.ones(1)]
+    for n in range(4):
+        with pytest.raises(npugraph.Error, match="has [0-9]+ bytes"):
+            written(updates, (tensors, good), (tensors, [torch.ones(7) if n == k else t * 2 for k, t in enumerate(good)]))
+        assert [t.tolist() for t in tensors] == [[1] * 4, [[1, 1], [0, 0], [0, 0], [1, 1]], [1, 0, 0]]
+
+
+@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize("dim, make", [
+    (0, lambda: torch.zeros(4, 2)), (1, lambda: torch.zeros(2, 4, 2)), (2, lambda: torch.zeros(3, 3, 4)),
+    (1, lambda: torch.zeros(4, 2).t()), (0, lambda: torch.zeros(4, 0))])
+def test_rows_are_written_as_by_index_copy(dim: int, make: Callable[[], Any], computed: bool) -> None:
+    updates = [Update(0, "rows", 0, dim, -1 if computed else 1, 1 if computed else -1), Update(2, "whole", 2)]
+    state, want, other = make(), make(), torch.zeros(1)
+    for rows in ([3], [0], [1, 2], [2]):
+        shape = list(state.shape)
+        shape[dim] = len(rows)
+        new, at, version = torch.rand(shape), torch.tensor(rows), state._version
+        written(updates, ([state, at, other], [new, at, torch.ones(1)]))
+        assert torch.equal(state, want.index_copy_(dim, at, new)) and (state._version > version or not state.numel())
+    for bad in (-1, 4, 1 << 62):
+        if state.numel():
+            at, other = torch.tensor([bad]), torch.zeros(1)
+            with pytest.raises(IndexError):
+                written(updates, ([state, at, other], [new, at, torch.ones(1)]))
+            assert torch.equal(state, want) and other == 0
 
 
 def test_states_of_inference_mode() -> None:

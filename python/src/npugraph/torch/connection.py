@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import os
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -48,6 +49,7 @@ class Connection:
         self.epoch = 0  # changes when the client does
         self.forgotten = False
         self.mirrors: Any = WeakTensorKeyDictionary()
+        self._noted: tuple[Sequence[Mirror], Sequence[int]] = ((), ())
         self._open()
 
     def _open(self) -> None:
@@ -59,11 +61,26 @@ class Connection:
         with self.lock:
             if self.epoch != lost:
                 return
-            client, self.mirrors = self.client, WeakTensorKeyDictionary()
+            client, self.mirrors, self._noted = self.client, WeakTensorKeyDictionary(), ((), ())
             self.epoch += 1
             self._open()
             with contextlib.suppress(Error):
                 client.close()
+
+    def note(self, mirrors: Sequence[Mirror], versions: Sequence[int]) -> None:
+        """Notes the versions at which tensors are equal to their copies.
+
+        A graph that runs again and again notes the same mirrors at each call, so they get the versions only when somebody asks.
+        """
+        if mirrors is not self._noted[0]:
+            self.settle()
+        self._noted = (mirrors, versions)
+
+    def settle(self) -> None:
+        """Gives mirrors the versions that were noted for them. Call it before looking at any."""
+        for mirror, version in zip(*self._noted, strict=True):
+            mirror.version = version
+        self._noted = ((), ())
 
     def mirror(self, tensor: torch.Tensor, bump: int, weights_dir: str | None = None, trusted: bool = False) -> Mirror:
         """Returns the tensor's copy on the device, with its present contents.
@@ -71,6 +88,7 @@ class Connection:
         `bump`: by how much PyTorch has just raised the tensor's version, without writing it. `trusted`: an untracked
         tensor is taken as unchanged (a parameter).
         """
+        self.settle()
         version, place = version_of(tensor), place_of(tensor)
         seen = version - bump if version != UNTRACKED else version
         found: Mirror | None = self.mirrors.get(tensor)
@@ -122,6 +140,7 @@ def pull(*tensors: torch.Tensor) -> None:
     """Fetches what compiled calls wrote to these tensors on the device (option resident_states)."""
     for connection in list(_connections.values()):
         with connection.lock:
+            connection.settle()
             for tensor in tensors:
                 found: Mirror | None = connection.mirrors.get(tensor)
                 if found is not None and not found.shared:

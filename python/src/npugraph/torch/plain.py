@@ -171,9 +171,16 @@ def _check_counts(program: Program) -> None:
     slots = [o for o in program.outputs if isinstance(o, Slot)]
     if any(s.output >= n or (s.output < 0) == (s.argument < 0) or len(s.shape) != len(s.stride) for s in slots):
         raise Malformed("a result that is neither an output of the graph nor an argument")
-    if any(u.output >= n or (u.output < 0) != (u.kind == "resident") or u.argument not in program.states
-           for u in program.updates):
+    if any(not _is_change(u, n) or u.argument not in program.states for u in program.updates):
         raise Malformed("a change of a state that is not an output of the graph")
     answered = sum(place >= 0 for place in program.places)
     if any(place >= answered or ~place >= len(program.downloads) for place in program.places):
         raise Malformed("an output of the graph without a place in the answer")
+
+
+def _is_change(update: Update, outputs: int) -> bool:
+    """Returns whether an update has what its kind needs, among so many outputs of the graph."""
+    if max(update.output, update.computed) >= outputs or (update.output < 0) != (update.kind == "resident"):
+        return False
+    sources = (update.index >= 0) + (update.computed >= 0)
+    return sources == (1 if update.kind == "rows" else 0)

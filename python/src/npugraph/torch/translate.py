@@ -28,15 +28,16 @@ _IGNORED = {"aten._assert_tensor_metadata.default", "aten.sym_size.int", "aten.s
 class Update:
     """How a state's change comes back to the caller's tensor after a replay.
 
-    rows: tensor.index_copy_(dim, the argument `index`, output); part: tensor.narrow(dim, start, length) = output;
-    whole: tensor = output. Only what changed is sent where the graph shows it.
+    rows: tensor.index_copy_(dim, index, output), where the index is the argument `index` or the output `computed`; part:
+    tensor.narrow(dim, start, length) = output; whole: tensor = output. Only what changed is sent where the graph shows it.
     """
 
     argument: int  # of the state
     kind: str
     output: int = -1  # of the graph; -1: not sent
     dim: int = 0
-    index: int = -1  # argument that has the rows
+    index: int = -1  # argument that has the rows; -1: the graph computes them
+    computed: int = -1  # output that has the rows
     start: int = 0
     length: int = 0
 
@@ -115,6 +116,7 @@ class Translator:
         self.written = {n.args[0]: n for n in gm.graph.nodes if is_copy_back(n)} if mutate else {}
         self._fix_sizes()
         self.returned: list[Value] = []
+        self.shared: dict[Node, int] = {}  # outputs that several changes need
         self.uploads: list[int] = []
         free = [n for n in self.arguments if n.users and n not in self.written and self.arguments.index(n) not in self.static]
         self.bulky = {free[k] for k in _bulky([_bytes(n.meta.get("val")) for n in free])}
@@ -261,6 +263,12 @@ class Translator:
         self.returned.append(self._kept(value))
         return len(self.returned) - 1
 
+    def _return_once(self, node: Node) -> int:
+        """Makes a node an output of the graph, once for all changes that need it."""
+        if node not in self.shared:
+            self.shared[node] = self._return(self.values[node])
+        return self.shared[node]
+
     def _result(self, result: Any) -> Any:
         if not isinstance(result, FxNode):
             return result
@@ -295,9 +303,13 @@ class Translator:
             return update
         source = copy.args[1]
         name = str(source.target) if isinstance(source, FxNode) else ""
-        if name == "aten.index_copy.default" and source.args[0] is target and source.args[2] in self.arguments:
+        if name == "aten.index_copy.default" and source.args[0] is target and self.values[target].shape:
             dim, index, rows = source.args[1], source.args[2], source.args[3]
-            update = Update(update.argument, "rows", dim=dim, index=self.arguments.index(index))
+            update = Update(update.argument, "rows", dim=dim)
+            if index in self.arguments:
+                update.index = self.arguments.index(index)
+            else:
+                update.computed = self._return_once(index)
             update.output = self._return(self._rows(rows, target))
         elif (name == "aten.slice_scatter.default" and source.args[0] is target
               and type(part := source.args[3] if len(source.args) > 3 else 0) is int and part >= 0
