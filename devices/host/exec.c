@@ -108,14 +108,17 @@ static void set_call_rows(struct ngd_host_call *hc, const struct ngd_plan *plan,
     hc->rows = t && t->rank ? t->dims[0] : 1;
 }
 
-uint8_t ngd_host_parts(const struct ngd_host_cost *cost, uint32_t threads)
+/* A number of parts that is no multiple of the threads would leave some of them idle in the last turn. */
+uint16_t ngd_host_parts(const struct ngd_host_cost *cost, uint32_t threads)
 {
-    double parts = cost->ns / PART_NS;
-    uint32_t max = ngd_host_max_parts(threads);
+    const uint32_t max = ngd_host_max_parts(threads);
+    const double turns = cost->ns / PART_NS / threads;
 
     if (cost->serial || threads < 2 || cost->ns < SHARE_NS)
         return 1;
-    return (uint8_t)(parts < threads ? threads : parts > max ? max : (uint32_t)parts);
+    if (turns * threads >= max || threads >= max)
+        return (uint16_t)max;
+    return (uint16_t)((turns < 1 ? 1 : (uint32_t)turns) * threads);
 }
 
 static uint16_t choose_pieces(const struct ngd_host_cost *cost)

@@ -38,7 +38,7 @@ ngd_status_t ngd_host_launch(struct host_inst *inst, struct ngd_team *team, stru
 void ngd_host_not_run(struct host_inst *inst, const char *why);
 
 /* Returns the number of parts into which a team of this many threads splits a call of this cost. */
-uint8_t ngd_host_parts(const struct ngd_host_cost *cost, uint32_t threads);
+uint16_t ngd_host_parts(const struct ngd_host_cost *cost, uint32_t threads);
 /* Runs call i of the launch. */
 void ngd_host_step(const struct ngd_host_call *call, struct ngd_host_run *run, struct ngd_team *team,
                    const struct ngd_launch *launch, uint32_t i);

@@ -2,6 +2,7 @@
 /* Tests the team: each part of a call runs once, whichever threads are there to run it. */
 #include "devices/host/team.h"
 #include "base/log.h"
+#include "devices/host/host.h"
 #include "tests/unit/unit.h"
 #include <sched.h>
 #include <string.h>
@@ -312,8 +313,27 @@ START_TEST(teams_come_and_go_with_and_without_work)
 }
 END_TEST
 
+/* A call has a part for each thread, or as many turns of all threads; at most what workspaces have room for. */
+START_TEST(parts_are_turns_of_all_threads)
+{
+    for (uint32_t threads = 1; threads <= 256; threads++) {
+        const uint32_t max = ngd_host_max_parts(threads);
+
+        for (double ns = 1; ns < 1e10; ns *= 1.3) {
+            const struct ngd_host_cost cost = {.ns = ns}, serial = {.ns = ns, .serial = true};
+            const uint32_t parts = ngd_host_parts(&cost, threads);
+
+            ck_assert_msg(parts >= 1 && parts <= max && (parts == 1 || parts == max || parts % threads == 0),
+                          "%u parts of %g ns for %u threads", parts, ns, threads);
+            ck_assert_uint_eq(ngd_host_parts(&serial, threads), 1);
+        }
+    }
+}
+END_TEST
+
 UNIT_MAIN("devices/host/team", every_part_runs_once_for_any_number_of_threads_and_parts,
           late_helpers_never_run_a_part_of_another_job, random_calls_run_each_part_once_though_threads_outnumber_cpus,
           leader_alone_does_all_when_no_helper_has_started, helpers_that_sleep_are_not_needed_and_wake_for_the_next_run,
           leader_waits_for_a_part_that_takes_long, helpers_do_what_is_left_of_the_range_of_a_thread_that_takes_long,
-          lanes_of_other_sizes_in_each_run_share_calls, teams_come_and_go_with_and_without_work)
+          lanes_of_other_sizes_in_each_run_share_calls, teams_come_and_go_with_and_without_work,
+          parts_are_turns_of_all_threads)
