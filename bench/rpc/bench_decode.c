@@ -190,7 +190,7 @@ static uint64_t quantise_checkpoint(const char *dir, const char *to, const char 
     return q.bytes_after;
 }
 
-static void load_model(struct bed *b, const char *dir, uint32_t context)
+static void load_model(struct bed *b, const char *dir, uint32_t context, const char *precision)
 {
     struct npugraph_model_params params;
     struct npugraph_error err = {0};
@@ -200,6 +200,7 @@ static void load_model(struct bed *b, const char *dir, uint32_t context)
     params.max_batch = BATCH;
     params.max_context = context;
     params.prefill_chunk = PROMPT;
+    params.matmul_precision = precision;
     if (npugraph_model_load(b->client, dir, &params, NULL, NULL, &err) != 0)
         bench_fail("load: %s", err.message);
 }
@@ -208,13 +209,15 @@ int main(int argc, char **argv)
 {
     struct bench_shape s = BENCH_SHAPE_QWEN3_0_6B;
     int64_t rounds = 10, steps = 4, threads = 2;
-    const char *dir = NULL, *to = NULL;
+    const char *dir = NULL, *to = NULL, *precision = NULL;
     bool quick = false;
     const struct bench_option options[] = {
-        {"layers", &s.layers, NULL, NULL}, {"hidden", &s.hidden, NULL, NULL}, {"ffn", &s.ffn, NULL, NULL},
-        {"vocab", &s.vocab, NULL, NULL},   {"rounds", &rounds, NULL, NULL},   {"steps", &steps, NULL, NULL},
-        {"threads", &threads, NULL, NULL}, {"dir", NULL, &dir, NULL},         {"quick", NULL, NULL, &quick},
-        {"to", NULL, &to, NULL},
+        {"layers", &s.layers, NULL, NULL},     {"hidden", &s.hidden, NULL, NULL},
+        {"ffn", &s.ffn, NULL, NULL},           {"vocab", &s.vocab, NULL, NULL},
+        {"rounds", &rounds, NULL, NULL},       {"steps", &steps, NULL, NULL},
+        {"threads", &threads, NULL, NULL},     {"dir", NULL, &dir, NULL},
+        {"quick", NULL, NULL, &quick},         {"to", NULL, &to, NULL},
+        {"precision", NULL, &precision, NULL},
     };
     char n_threads[24], *made = NULL, *quantised = NULL;
     struct wanted wanted = {0.85, 1.6};
@@ -242,7 +245,7 @@ int main(int argc, char **argv)
     r = reader_open(bytes, (int)threads);
     live_start(&live, dir, extra);
     b.client = live_connect(&live, "bench_decode");
-    load_model(&b, dir, (uint32_t)(PROMPT + 2 * (rounds + 1) * steps + 8));
+    load_model(&b, dir, (uint32_t)(PROMPT + 2 * (rounds + 1) * steps + 8), precision);
     open_sequences(&b);
     start_rows(&b);
     b.head_start = 2 * NGD_MSEC;
