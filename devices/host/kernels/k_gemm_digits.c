@@ -504,7 +504,8 @@ static inline __attribute__((always_inline)) void multiply_digits(const struct d
 }
 
 /* The same for all of K, with weights as they lie. One or two rows would wait for a panel to be written, and for one
- * group of sums: so steps take turns between several. */
+ * group of sums: so steps take turns between several. Each piece asks for the next line of four of the columns, for the
+ * L1 cache, and for four lines of the next columns in the order of memory, for the L2 cache. */
 static inline __attribute__((always_inline)) void multiply_directly(const struct digits_block *b, struct columns *c,
                                                                     const int mb, const int digits,
                                                                     const ngd_quant_form_t form)
@@ -522,7 +523,12 @@ static inline __attribute__((always_inline)) void multiply_directly(const struct
         for (int i = 0; i < b->segment; i += 4 * steps, at += PIECE, x += steps * mb * digits) {
             __m512i v[8];
 
-            ask_ahead(c->next, 4);
+            NGD_UNROLL for (int j = 0; j < 4; j++) __builtin_prefetch(c->next + j * LINE, 0, 2);
+            {
+                const char *line = c->w + at + LINE + (at / PIECE % 4) * 4 * c->ldw;
+
+                NGD_UNROLL for (int j = 0; j < 4; j++, line += c->ldw) __builtin_prefetch(line, 0, 3);
+            }
             c->next += 4 * LINE;
             take_columns_piece(c, at, form, v);
             NGD_UNROLL for (int t = 0; t < steps; t++) ADD_STEP(t, v[t]);
