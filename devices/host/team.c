@@ -100,7 +100,7 @@ struct ngd_team {
     struct member members[]; /* 0 is the leader */
 };
 
-enum seat { SEAT_OPEN, SEAT_TAKEN, SEAT_CLOSED };
+enum seat { SEAT_CLOSED, SEAT_OPEN, SEAT_TAKEN }; /* closed is 0, as numbers of epochs come again */
 #define SEAT(epoch, state) ((uint64_t)(epoch) << 2 | (uint64_t)(state))
 
 _Thread_local uint32_t ngd_host_thread;
