@@ -579,7 +579,8 @@ def test_programs_are_plain_data() -> None:
     assert again.constants[0].tolist() == [1, 2]
     [update] = data["updates"]
     for change in ({"output": 9}, {"computed": 0}, {"index": 0}, {"kind": "rows"}, {"kind": "rows", "index": 0, "computed": 0},
-                   {"kind": "rows", "computed": 9}, {"kind": "resident"}, {"argument": 0}):
+                   {"kind": "rows", "computed": 9}, {"kind": "resident"}, {"argument": 0},
+                   {"kind": "rows", "index": update["argument"]}):
         with pytest.raises(ValueError):
             program_of({**data, "updates": [{**update, **change}]})
 

@@ -245,6 +245,23 @@ def test_graphs_share_states(resident: bool) -> None:
     assert_same(mine, theirs, 1e-5)
 
 
+@pytest.mark.parametrize("make", [lambda: torch.tensor([0, 1]), lambda: torch.tensor([0, 9, 1, 9])[::2]])
+@pytest.mark.parametrize("first", [False, True])
+def test_an_index_that_the_graph_changes(make: Callable[[], Any], first: bool) -> None:
+    """Rows are written where the index was before."""
+    def step(one: Any, two: Any, row: Any) -> Any:
+        at, cache = (one, two) if first else (two, one)
+        cache.index_copy_(0, at, row)
+        at[0:2].add_(2)
+        return cache.sum(0)
+    fast = compiled(step)
+    mine, theirs = ([make(), torch.zeros(8, 3)][::1 if first else -1] for _ in range(2))
+    for _ in range(3):
+        row = f32(2, 3)
+        assert_same(fast(*mine, row), step(*theirs, row), 1e-6)
+        assert_same(mine, theirs, 1e-6)
+
+
 def test_a_buffer_that_another_graph_wrote() -> None:
     plain, module = Counter(), Counter()
     write, read = compiled(module), compiled(lambda x: x + module.count)

@@ -171,7 +171,7 @@ def _check_counts(program: Program) -> None:
     slots = [o for o in program.outputs if isinstance(o, Slot)]
     if any(s.output >= n or (s.output < 0) == (s.argument < 0) or len(s.shape) != len(s.stride) for s in slots):
         raise Malformed("a result that is neither an output of the graph nor an argument")
-    if any(not _is_change(u, n) or u.argument not in program.states for u in program.updates):
+    if any(not _is_change(u, n) or u.argument not in program.states or u.index in program.states for u in program.updates):
         raise Malformed("a change of a state that is not an output of the graph")
     answered = sum(place >= 0 for place in program.places)
     if any(place >= answered or ~place >= len(program.downloads) for place in program.places):

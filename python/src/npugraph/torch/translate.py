@@ -306,7 +306,7 @@ class Translator:
         if name == "aten.index_copy.default" and source.args[0] is target and self.values[target].shape:
             dim, index, rows = source.args[1], source.args[2], source.args[3]
             update = Update(update.argument, "rows", dim=dim)
-            if index in self.arguments:
+            if index in self.arguments and index not in self.written:  # else it may have changed when rows are written
                 update.index = self.arguments.index(index)
             else:
                 update.computed = self._return_once(index)
