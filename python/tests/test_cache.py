@@ -23,6 +23,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import npugraph.torch as backend  # noqa: E402
+from npugraph import Error  # noqa: E402
 from npugraph.torch import CacheWarning, NotCapturable, cache_compile, readable_cache  # noqa: E402
 from npugraph.torch.plain import program_data, program_of  # noqa: E402
 from npugraph.torch.shapes import computed  # noqa: E402
@@ -583,6 +584,22 @@ def test_programs_are_plain_data() -> None:
                    {"kind": "rows", "index": update["argument"]}):
         with pytest.raises(ValueError):
             program_of({**data, "updates": [{**update, **change}]})
+
+
+def test_states_after_a_call_that_failed(tmp_path: pathlib.Path) -> None:
+    """The device may have changed a state when it fails: the caller's counts, for another form of the function too."""
+    def append(cache: Any, at: Any, place: Any, row: Any, double: bool) -> Any:
+        cache.index_copy_(0, at, row)
+        return cache.sum() * (2 if double else 1) + cache.index_select(0, place).sum() * 0
+    cached = cache_compile(append, cache_dir=tmp_path)
+    cache, row = torch.zeros(8, 3), torch.ones(1, 3)
+    for step in range(2):
+        for double in (False, True):
+            cached(cache, torch.tensor([step]), torch.tensor([0]), row, double)
+    with pytest.raises(Error, match="INDEX_RANGE"):
+        cached(cache, torch.tensor([5]), torch.tensor([99]), row, False)
+    assert cached(cache, torch.tensor([3]), torch.tensor([0]), row, True) == 18
+    assert cached(cache, torch.tensor([3]), torch.tensor([0]), row, False) == cache.sum() == 9
 
 
 # ---- processes ------------------------------------------------------------------------------------------------------

@@ -245,6 +245,47 @@ def test_graphs_share_states(resident: bool) -> None:
     assert_same(mine, theirs, 1e-5)
 
 
+def append(cache: Any, other: Any, at: Any, row: Any, place: Any) -> Any:
+    cache.index_copy_(0, at, row)
+    other.index_copy_(0, place, row)
+    return cache.sum() + other.sum()
+
+
+@pytest.mark.parametrize("resident", [False, True])
+def test_what_a_failed_call_leaves(resident: bool) -> None:
+    """States that come back are the caller's again; those on the device are not exchanged for an old copy."""
+    fast = compiled(append, resident_states=resident)
+    reader = compiled(lambda cache: cache.mul_(1).sum(), resident_states=resident)
+    cache, other, rows = torch.zeros(8, 3), torch.zeros(8, 3), torch.ones(2, 3)
+    for step in range(2):
+        at = torch.tensor([step * 2, step * 2 + 1])
+        fast(cache, other, at, rows, at)
+    assert reader(cache) == 12
+    with pytest.raises(npugraph.Error, match="INDEX_RANGE"):
+        fast(cache, other, torch.tensor([0, 1]), rows, torch.tensor([99, 99]))
+    assert reader(cache) == 12
+    at = torch.tensor([4, 5])
+    assert fast(cache, other, at, rows, at) == 36
+    backend.pull(cache, other)
+    assert cache.sum() == other.sum() == 18
+
+
+@pytest.mark.parametrize("resident", [False, True])
+def test_a_call_that_is_too_large_leaves_states(resident: bool) -> None:
+    def step(cache: Any, x: Any) -> Any:
+        cache.add_(1)
+        return x * 2
+    fast = torch.compile(step, backend="npugraph", dynamic=True, options={"resident_states": resident, "gears": (2, 4)})
+    cache = torch.zeros(4)
+    for rows in (2, 3):
+        fast(cache, torch.ones(rows))
+    with pytest.raises(ValueError, match="gears"):
+        fast(cache, torch.ones(9))
+    fast(cache, torch.ones(3))
+    backend.pull(cache)
+    assert cache.tolist() == [3] * 4
+
+
 @pytest.mark.parametrize("make", [lambda: torch.tensor([0, 1]), lambda: torch.tensor([0, 9, 1, 9])[::2]])
 @pytest.mark.parametrize("first", [False, True])
 def test_an_index_that_the_graph_changes(make: Callable[[], Any], first: bool) -> None:

@@ -82,6 +82,13 @@ class Connection:
             mirror.version = version
         self._noted = ((), ())
 
+    def follow(self, tensor: torch.Tensor, bump: int) -> None:
+        """Has the tensor's copy count as current, as before PyTorch raised the version by `bump` for a call that failed."""
+        self.settle()
+        found: Mirror | None = self.mirrors.get(tensor)
+        if found is not None and found.version == version_of(tensor) - bump:
+            found.version += bump
+
     def mirror(self, tensor: torch.Tensor, bump: int, weights_dir: str | None = None, trusted: bool = False) -> Mirror:
         """Returns the tensor's copy on the device, with its present contents.
 

@@ -102,6 +102,13 @@ class Runner:
         return True
 
     def _call(self, args: list[Any], connection: Connection, same: bool = False) -> list[Any]:
+        try:
+            return self._replay(args, connection, same)
+        except BaseException:
+            self._distrust(args, connection)
+            raise
+
+    def _replay(self, args: list[Any], connection: Connection, same: bool) -> list[Any]:
         program = self.program
         values = {name: args[a] if dim < 0 else args[a].shape[dim]
                   for name, (a, dim) in zip(program.symbols, program.sources, strict=True)}
@@ -227,3 +234,13 @@ class Runner:
         versions = list(map(_version, states)) if self.writer.updates else known[first:]
         connection.note(mirrors, versions)
         known[first:] = map(operator.add, versions, self.bumps[len(self.program.params):])
+
+    def _distrust(self, args: list[Any], connection: Connection) -> None:
+        """After a failure: states may have changed on the device, and the caller's tensors not. Versions are raised, so that each
+        graph that shares them uploads them anew; states that are only on the device stay as they are."""
+        states = self.states(args)
+        if self.options.resident_states:
+            for state, bump in zip(states, self.bumps[len(self.program.params):], strict=True):
+                connection.follow(state, bump)
+        else:
+            torch.autograd.graph.increment_version([state for state in states if not state.is_inference()])
