@@ -109,6 +109,14 @@ void ngd_session_commit(struct ngd_session *s)
         tell_left(s, state == SESSION_BROKEN);
 }
 
+void ngd_session_let_go(struct ngd_session *s)
+{
+    ngd_mutex_lock(&s->lock);
+    if (s->moved)
+        s->grace = s->patience = 0;
+    ngd_mutex_unlock(&s->lock);
+}
+
 bool ngd_session_has_moved(struct ngd_session *s)
 {
     bool moved;

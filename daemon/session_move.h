@@ -35,6 +35,8 @@ bool ngd_session_is_quiet(const struct ngd_session *session);
 void ngd_session_thaw(struct ngd_session *session);
 /* Notes that another daemon has the session, which stays frozen. */
 void ngd_session_commit(struct ngd_session *session);
+/* Nobody gives it back if it has moved: from now on it ends here when its client is away. */
+void ngd_session_let_go(struct ngd_session *session);
 bool ngd_session_has_moved(struct ngd_session *session);
 /* The other daemon serves the client of a session that has moved: it ends here. */
 void ngd_session_adopted(struct ngd_sessions *sessions, uint64_t id);

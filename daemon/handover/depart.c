@@ -500,6 +500,12 @@ void ngd_departure_commit(struct ngd_departure *departure, const uint64_t *taken
     }
 }
 
+void ngd_departure_let_go(const struct ngd_departure *departure)
+{
+    for (size_t i = 0; i < departure->n; i++)
+        ngd_session_let_go(departure->sessions[i]);
+}
+
 void ngd_departure_undo(struct ngd_departure *departure)
 {
     for (size_t i = 0; i < departure->n; i++)

@@ -33,6 +33,8 @@ struct ngd_departure {
 void ngd_depart(struct ngd_daemon *d, ngd_nsec_t began, struct ngd_departure *departure_p);
 /* The next daemon has these sessions: the others are thawed. */
 void ngd_departure_commit(struct ngd_departure *departure, const uint64_t *taken, size_t n);
+/* The next daemon does not give them back any more. */
+void ngd_departure_let_go(const struct ngd_departure *departure);
 /* Thaws all, also those that have moved, but for those that the next daemon has served: they have ended here. */
 void ngd_departure_undo(struct ngd_departure *departure);
 void ngd_departure_fini(struct ngd_departure *departure); /* may be zeroed or finished */

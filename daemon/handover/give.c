@@ -405,6 +405,7 @@ static ngd_status_t take_packet(struct ngd_handover *h, const ngd_packet *packet
         return NGD_OK;
     }
     if (h->phase == GIVE_PASSED && kind == NGD_PACKET(BYE)) { /* it ends in order, and nobody is to come back */
+        ngd_departure_let_go(&h->leaving);
         drop_next(h);
         atomic_store(&h->daemon->next_pid, h->pid); /* this one still is replaced */
         return NGD_OK;

@@ -75,6 +75,20 @@ def away_moves():
         assert old.wait() == 0, old.log()[-3000:]
 
 
+@test("the daemon before the last one does not keep a session whose client is away: nobody gives it back to that one")
+def away_moves_on():
+    with Line("--drain-grace=60s", load=False) as line:
+        away, leaves, old = Away(line.now), Away(line.now), line.now
+        away.leave(old)
+        second = line.replace()
+        third = line.replace()
+        leaves.leave()
+        assert old.wait(30) == 0, old.log()[-3000:]  # half of their grace
+        for client in (away, leaves):
+            client.come(third)
+        assert second.wait() == 0, second.log()[-3000:]
+
+
 # ---- calls whose answers are lost -------------------------------------------------------------------------------------
 
 # A thread for each call, which says when it begins, so that the calls are under way when their daemon is killed.
