@@ -24,6 +24,7 @@
  * that does not answer at all takes as long as a connection may. */
 #define FOLLOW_PAUSE_NS 10000000L
 #define FOLLOW_SECONDS  10
+#define FOLLOW_MOVES    64 /* of one call: a daemon, or what is before it, may break each connection that carries it */
 
 #define REQUEST_ID 17
 
@@ -287,7 +288,7 @@ struct npugraph__link *npugraph__client_follow(struct npugraph_client *client, s
     pthread_mutex_unlock(&client->lock);
     if (link != f->link) {
         f->link = link;
-        return refused || again || !lost ? link : NULL;
+        return (refused || again || !lost) && f->moves++ < FOLLOW_MOVES ? link : NULL;
     }
     if (!wait || !may_follow_longer(f))
         return NULL;

@@ -36,8 +36,9 @@ struct npugraph__link *npugraph__client_home(struct npugraph_client *client);
 struct npugraph__follow {
     struct npugraph__link *link; /* of the last try */
     struct npugraph_error why;
-    time_t until; /* when to give up, by the monotonic clock; 0: it has not waited yet */
-    bool renewed; /* the call was sent to a new session */
+    time_t until;   /* when to give up, by the monotonic clock; 0: it has not waited yet */
+    unsigned moves; /* to other links */
+    bool renewed;   /* the call was sent to a new session */
 };
 struct npugraph__link *npugraph__client_follow(struct npugraph_client *client, struct npugraph__link *link,
                                                struct npugraph__follow *f, bool again);

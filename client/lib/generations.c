@@ -35,7 +35,8 @@ struct generation {
     struct npugraph_sequence *seq;
     struct npugraph_generate_params params; /* with the tokens that are left */
     int32_t stop_tokens[STOP_TOKENS];
-    uint32_t from; /* position of the next token; 0: not known */
+    uint32_t from;  /* position of the next token; 0: not known */
+    unsigned moves; /* npugraph__follow.moves */
 };
 
 /* The thread that follows the generations of one link. */
@@ -253,14 +254,16 @@ static bool start_again(struct generation *g)
 /* Goes on with a generation whose session moves. True: it will end once more. */
 static bool repeat_generation(struct generation *g, const struct npugraph_error *err)
 {
-    struct npugraph__follow f = {.link = npugraph__sequence_link(g->seq), .why = *err};
+    struct npugraph__follow f = {.link = npugraph__sequence_link(g->seq), .why = *err, .moves = g->moves};
     bool again;
 
     pthread_mutex_lock(&g->all->lock);
     g->call = NULL; /* it ends with this callback */
     again = !g->cancelled && !g->all->stopping;
     pthread_mutex_unlock(&g->all->lock);
-    if (!again || !npugraph__sequence_follow(g->seq, &f, g->from != 0))
+    again = again && npugraph__sequence_follow(g->seq, &f, g->from != 0);
+    g->moves = f.moves;
+    if (!again)
         return false;
     pthread_mutex_lock(&g->all->lock);
     again = start_again(g);

@@ -409,7 +409,7 @@ static int replay_once(struct npugraph_client *client, const Npugraph__V1__Repla
     } while (rc != 0 && follow_replay(client, &link, &f, req->graph));
     if (rc != 0 && err != NULL)
         *err = f.why;
-    return rc;
+    return rc != 0 ? f.why.code : 0; /* ANSWER_UNKNOWN has another code than the call */
 }
 
 int npugraph_replay(struct npugraph_client *client, const struct npugraph_replay *replay,
@@ -499,7 +499,7 @@ static int exchange_and_follow(struct npugraph_replay_stream *s, const Npugraph_
     }
     if (rc != 0 && err != NULL)
         *err = f.why;
-    return rc;
+    return rc != 0 ? f.why.code : 0;
 }
 
 int npugraph_replay_stream_run(struct npugraph_replay_stream *stream, const struct npugraph_replay *replay,

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an upgrade does not lose (npugraphd --replace): sessions whose clients are away, and calls whose answers a killed daemon takes along."""
 import importlib.util
+import threading
 
 from replacing import *
 
@@ -201,6 +202,64 @@ def lost_before_commit():
         until("the new one serves", lambda: ": ready" in fresh.log())
         told = lost.results()
         assert told["text"] == expected and told["models"] == ["m"], (told, expected)
+
+
+BREAKS = """
+import json, sys
+import npugraph
+
+address, graph, size = json.loads(sys.argv[1])
+c = npugraph.connect(address, name="broken", timeout=30, grace=60, local_transport=False)
+try:
+    c.graph(graph + size // 64 * ("# " + "x" * 61 + "\\n"), {})
+except npugraph.Error as error:
+    print(error.reason, flush=True)
+"""
+LARGE = 256 << 10
+
+
+class Breaker:
+    """Passes connections on to a daemon, and breaks each one that carries more than LARGE bytes to it."""
+
+    def __init__(self, daemon):
+        self.path, self.broken = str(daemon.dir / "breaker.sock"), 0
+        self.daemon = daemon.address.removeprefix("unix:")
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(self.path)
+        self.listener.listen()
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self):
+        while True:
+            front, back = self.listener.accept()[0], socket.socket(socket.AF_UNIX)
+            back.connect(self.daemon)
+            for x, y, most in (front, back, LARGE), (back, front, 1 << 30):
+                threading.Thread(target=self.copy, args=(x, y, most), daemon=True).start()
+
+    def copy(self, x, y, most):
+        with contextlib.suppress(OSError):
+            while most > 0 and (some := x.recv(65536)):
+                y.sendall(some)
+                most -= len(some)
+            self.broken += most <= 0
+        for s in (x, y):
+            with contextlib.suppress(OSError):
+                s.shutdown(socket.SHUT_RDWR)
+
+
+@test("a call that breaks each connection that carries it is not repeated for ever")
+def breaks_connections():
+    if importlib.util.find_spec("numpy") is None:
+        raise Skip("Python's package needs numpy")
+    if SANITIZER:
+        raise Skip("a program without the sanitizer, as Python is, cannot load a libnpugraph with it")
+    with Daemon() as daemon:
+        breaker = Breaker(daemon)
+        arguments = json.dumps([f"unix:{breaker.path}", PLAIN, 2 * LARGE])
+        process = subprocess.Popen([*END_WITH_US, sys.executable, "-c", BREAKS, arguments], stdout=subprocess.PIPE, text=True,
+                                   env={**os.environ, "PYTHONPATH": str(SOURCE / "python" / "src"), "NPUGRAPH_LIBRARY_PATH": str(BUILD / ".libs")})
+        assert process.communicate(timeout=PATIENCE)[0] == "UNREACHABLE\n"
+        assert 2 <= breaker.broken <= 100, breaker.broken
 
 
 if __name__ == "__main__":
