@@ -557,14 +557,16 @@ static bool product_is_alike(struct ngd_gemm *g, char *room, char *workspace)
     return memcmp(tiles, plain, (size_t)(results / CHECK_ROWS * g->m)) == 0;
 }
 
-/* The digits of one row and of several, of i8 and of nibbles. */
-static bool products_are_alike(const struct ngd_gemm_table *table)
+/* Compares products of few rows and of several, of i8 and of nibbles, with one to three digits. Returns false if there
+ * is no memory. */
+static bool products_are_alike(const struct ngd_gemm_table *table, bool *alike_p)
 {
-    bool alike = true;
+    static const int64_t rows[] = {1, 3, CHECK_ROWS};
 
-    for (int i = 0; alike && i < 8; i++) {
-        const bool nibbles = i & 1;
-        struct ngd_gemm g = {.m = i & 4 ? CHECK_ROWS : 1,
+    *alike_p = true;
+    for (int i = 0; *alike_p && i < 24; i++) {
+        const bool nibbles = i / 3 % 2, f32 = i / 6 % 2;
+        struct ngd_gemm g = {.m = rows[i % 3],
                              .n = CHECK_N,
                              .k = CHECK_K,
                              .batch = 1,
@@ -572,10 +574,11 @@ static bool products_are_alike(const struct ngd_gemm_table *table)
                              .ldw = nibbles ? CHECK_K / 2 : CHECK_K,
                              .ldy = CHECK_N,
                              .alpha = 1,
-                             .xt = i & 2 ? NGD_BF16 : NGD_F32,
+                             .xt = f32 ? NGD_F32 : NGD_BF16,
                              .wt = nibbles ? NGD_I32 : NGD_I8,
                              .nk = true,
-                             .plain_y = !(i & 2),
+                             .plain_y = f32,
+                             .precision = i / 12 ? NGD_PRECISION_MEDIUM : NGD_PRECISION_HIGHEST,
                              .i_bias = 0xff,
                              .table = table,
                              .quant = {.group = CHECK_K,
@@ -591,10 +594,12 @@ static bool products_are_alike(const struct ngd_gemm_table *table)
                        data = CHECK_ROWS * CHECK_K * 4 + CHECK_N * CHECK_K + CHECK_N * 4 + 2 * CHECK_ROWS * CHECK_N * 4;
         char *room = ngd_aligned_alloc(64, (data + (tiles > plain ? tiles : plain) + 127) & ~(uint64_t)63);
 
-        alike = room && product_is_alike(&g, room, room + ((data + 63) & ~(uint64_t)63));
+        if (!room)
+            return false;
+        *alike_p = product_is_alike(&g, room, room + ((data + 63) & ~(uint64_t)63));
         ngd_free(room);
     }
-    return alike;
+    return true;
 }
 
 bool ngd_digit_tiles_work(const struct ngd_gemm_table *table)
@@ -602,10 +607,12 @@ bool ngd_digit_tiles_work(const struct ngd_gemm_table *table)
     static _Atomic int known; /* 1: they do, 2: they do not */
 
     if (!known) {
-        const bool alike = products_are_alike(table);
+        bool alike;
 
+        if (!products_are_alike(table, &alike))
+            return false; /* the next capture tries again */
         if (!alike)
-            ngd_warning("devices", "AMX tiles give other sums of i8 than VNNI: quantised weights go without them");
+            ngd_warning("devices", "AMX tiles give other sums of i8 than VNNI: digits of x go without them");
         known = alike ? 1 : 2;
     }
     return known == 1;
