@@ -15,6 +15,16 @@ SLOW = {"NPUGRAPHD_FAULT": "handover-slow:0:99"}  # each step of the new daemon 
 if CTL is None or not (MODEL / "model.safetensors").exists():
     skip_all("npugraphctl or the bundled model is missing")
 
+COUNT = """npugraph 1
+graph "count" {
+  state %s : f32[4] = "sum"
+  input %x : f32[4]
+  %y = aten.add.Tensor(%s, %x)
+  aten.copy_(%s, %y)
+  return "y" = %y
+}
+"""
+
 
 class Line:
     """A line of daemons at one address: each replaces the one before."""

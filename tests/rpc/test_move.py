@@ -9,16 +9,6 @@ import struct
 from replacing import *
 from sequences import close, generate, start, step
 
-GRAPH = """npugraph 1
-graph "count" {
-  state %s : f32[4] = "sum"
-  input %x : f32[4]
-  %y = aten.add.Tensor(%s, %x)
-  aten.copy_(%s, %y)
-  return "y" = %y
-}
-"""
-
 
 def reason_of(error):
     return dict(error.trailing_metadata() or ()).get("npugraph-reason", "")
@@ -56,7 +46,7 @@ def moves():
         c, old = Mover(line.now), line.now
         buffer, state = c.allocate(1 << 20), c.allocate(16)
         c.write(buffer, bytes(range(256)) * 4096)
-        graph = c.register(GRAPH, {"sum": state}).graph
+        graph = c.register(COUNT, {"sum": state}).graph
         one = np_floats(1, 2, 3, 4)
         assert c.call("Graphs/Replay", pb.ReplayRequest(graph=graph, inputs=[one])).outputs[0] == one
         s = start(c, "m", PROMPT)
@@ -251,7 +241,7 @@ def library_worker(line, ring, expected):
         raise Skip("Python's package needs numpy")
     if SANITIZER:
         raise Skip("a program without the sanitizer, as Python is, cannot load a libnpugraph with it")
-    arguments = json.dumps([line.now.address, "m", PROMPT, expected, ring, GRAPH])
+    arguments = json.dumps([line.now.address, "m", PROMPT, expected, ring, COUNT])
     worker = subprocess.Popen([*END_WITH_US, sys.executable, "-c", WORKER, arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                               env={**os.environ, "PYTHONPATH": str(SOURCE / "python" / "src"), "NPUGRAPH_LIBRARY_PATH": str(BUILD / ".libs")})
     assert worker.stdout.readline() == "ready\n"

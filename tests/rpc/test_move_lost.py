@@ -13,15 +13,6 @@ graph "twice" {
   return "y" = %y
 }
 """
-COUNT = """npugraph 1
-graph "count" {
-  state %s : f32[4] = "sum"
-  input %x : f32[4]
-  %y = aten.add.Tensor(%s, %x)
-  aten.copy_(%s, %y)
-  return "y" = %y
-}
-"""
 
 
 # ---- clients that are away --------------------------------------------------------------------------------------------

@@ -531,7 +531,7 @@ void ngd_digit_tiles_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d
 /* Computes a product both ways, and compares the results. */
 static bool product_is_alike(struct ngd_gemm *g, char *room, char *workspace)
 {
-    const int64_t size = g->xt == NGD_F32 ? 4 : 2, results = CHECK_ROWS * CHECK_N * size;
+    const int64_t results = g->m * CHECK_N * (g->xt == NGD_F32 ? 4 : 2);
     struct ngd_gemm_data d = {.workspace = workspace};
     char *x = room, *w = x + CHECK_ROWS * CHECK_K * 4, *scales = w + CHECK_N * CHECK_K;
     char *tiles = scales + CHECK_N * 4, *plain = tiles + CHECK_ROWS * CHECK_N * 4;
@@ -554,7 +554,7 @@ static bool product_is_alike(struct ngd_gemm *g, char *room, char *workspace)
     d.y = plain;
     ngd_gemm_digits_lay_out(g, x, g->m, workspace);
     ngd_gemm_digits_run(g, &d, 0, g->m, 0, CHECK_N);
-    return memcmp(tiles, plain, (size_t)(results / CHECK_ROWS * g->m)) == 0;
+    return memcmp(tiles, plain, (size_t)results) == 0;
 }
 
 /* Compares products of few rows and of several, of i8 and of nibbles, with one to three digits. Returns false if there
