@@ -391,8 +391,8 @@ static bool follow_replay(struct npugraph_client *client, struct npugraph__link 
     if (!lost || is_repeatable(next, graph))
         return true;
     npugraph__error(&f->why, 10, "ANSWER_UNKNOWN",
-                    "the daemon was replaced while it had a replay of a graph with states, and no answer came: the "
-                    "replay was done, or was not; read the states, and decide");
+                    "the connection broke before the answer of a replay came, and the graph has states, or cannot be "
+                    "asked whether it has: the replay was done, or was not; read the states, and decide");
     return false;
 }
 
