@@ -19,29 +19,36 @@ FLOORS = [
 ]
 
 
-def symbols(path):
-    """Returns the names that an object file defines for others, and those that it needs."""
-    defined, needed = set(), set()
-    text = subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout
-    for kind, name in re.findall(r"^[0-9a-f]* +([A-Za-z]) (\S+)$", text, re.M):
+def symbols(paths):
+    """Returns object file -> (names that it defines for others, names that it needs)."""
+    found = {path: (set(), set()) for path in paths}
+    text = subprocess.run(["nm", "--extern-only", "--print-file-name", *paths], capture_output=True, text=True, check=True).stdout
+    for path, kind, name in re.findall(r"^(.*):[0-9a-f]* +([A-Za-z]) (\S+)$", text, re.M):
+        defined, needed = found[path]
         if kind in "Uw":
             needed.add(name)
         elif kind.isupper():
             defined.add(name)
-    return defined, needed
+    return found
 
 
-def objects(folder):
-    """Returns source without suffix -> (defined, needed), for all object files built below the folder."""
-    found = {}
-    for where, _, names in os.walk(os.path.join(meta.BUILD, folder)):
+def objects(folders):
+    """Returns source without suffix -> (defined, needed), for all sources of which there is an object file below the folders."""
+    paths = {}
+    for where, _, names in (step for folder in folders for step in os.walk(os.path.join(meta.BUILD, folder))):
         for name in names:
             if name.endswith(".o"):
                 source = os.path.relpath(os.path.join(where.removesuffix("/.libs"), name[:-2]), meta.BUILD)
                 source = re.sub(r"lib\w+_la-([^/]*)$", r"\1", source)
                 if any(os.path.exists(os.path.join(top, source + ".c")) for top in (meta.TOP, meta.BUILD)):
-                    found[source] = symbols(os.path.join(where, name)) # others are left from before
-    return found
+                    paths[source] = os.path.join(where, name)  # others are left from before
+    known = symbols(list(paths.values())) if paths else {}
+    return {source: known[path] for source, path in paths.items()}
+
+
+def folders_of(house, floors):
+    """Returns the top folders that the rooms of a house are in."""
+    return {room.split("/")[0] for room in rooms_of(house, floors)}
 
 
 def rooms_of(house, floors):
@@ -79,10 +86,10 @@ report.check("planted_calls_are_found", [] if caught == ["h/a/x -> y (h/b/y)", "
 if not shutil.which("nm"):
     report.skip("calls_point_downwards_only", "there is no nm")
 else:
+    every = objects(sorted({folder for house, floors in FLOORS for folder in folders_of(house, floors)}))
     for house, floors in FLOORS:
-        built = {}
-        for top in sorted({os.path.normpath(os.path.join(house, r)).split("/")[0] for f in floors for r in f.split()}):
-            built.update(objects(top))
+        folders = folders_of(house, floors)
+        built = {source: names for source, names in every.items() if source.split("/")[0] in folders}
         name = "calls_point_downwards_only" + ("" if house == "." else f"_in_{house}")
         if any(defined for defined, _ in built.values()):
             report.check(name, upward(built, house, floors), "from the lowest: " + "; ".join(floors))
