@@ -51,16 +51,12 @@ class Sweep:
             if wrong and self.daemon.alive():
                 self.sum.check(what, False, f"nothing failed, but: {wrong}")
             return False
-        point, where = self.failing.point(), None
-        if point not in self.points:
-            self.points.add(point)
-            where = self.failing.where()
-            self.sum.notes[f"{name}: {kind}"] += 0
+        self.points.add(self.failing.point())
         self.sum.notes[f"{name}: {kind}"] += 1
         if not self.daemon.alive():
-            self.died(what, where or self.failing.where())
+            self.died(what, self.failing.where())
             return True
-        if self.sum.check(what, not wrong, wrong and f"{wrong}: {where or self.failing.where()}"):
+        if self.sum.check(what, not wrong, wrong and f"{wrong}: {self.failing.where()}"):
             self.after(name, what)
         return True
 
