@@ -22,8 +22,10 @@ libngdbase_la_SOURCES = \
 	base/log.c base/log.h \
 	base/log_ring.c base/log_ring.h \
 	base/mem.c base/mem.h \
+	base/memfd.c base/memfd.h \
 	base/mem_stats.c base/mem_stats.h \
 	base/pages.c base/pages.h \
+	base/passed_fds.h \
 	base/path.c base/path.h \
 	base/exemplar.h base/metrics.c base/metrics.h \
 	base/nearest.c base/nearest.h \

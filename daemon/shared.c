@@ -1,52 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/shared.h"
 #include "base/mem.h"
+#include "base/memfd.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <linux/magic.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/statfs.h>
 #include <unistd.h>
 
-#define MAX_BYTES    ((uint64_t)1 << 46)
-#define NEEDED_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
-#define MAX_CALL     ((uint64_t)1 << 30) /* bytes of one system call */
-#define SPLIT_FROM   ((uint64_t)2 << 20) /* bytes that are worth waking a second thread */
-#define PIECE        ((uint64_t)512 << 10)
-
-/* ---- the descriptor ---------------------------------------------------------------------------------------------- */
-
-/*
- * Only a memfd can have these seals. With them its size is fixed, and so is whether it can be written: what is checked
- * here holds as long as the object. Huge pages are refused, because a write to a hole of theirs may find none.
- */
-static ngd_status_t check_memfd(int fd, uint64_t bytes, struct ngd_diag *diag)
-{
-    const int seals = fcntl(fd, F_GET_SEALS);
-    struct statfs fs;
-    struct stat st;
-
-    if (seals < 0 || fstat(fd, &st) != 0 || fstatfs(fd, &fs) != 0 || !S_ISREG(st.st_mode) || fs.f_type != TMPFS_MAGIC)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                            "the descriptor is no memfd of normal pages; make one with memfd_create and "
-                            "MFD_ALLOW_SEALING");
-    if ((seals & NEEDED_SEALS) != NEEDED_SEALS)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                            "the memfd's size can still change: add the seals F_SEAL_SHRINK, F_SEAL_GROW and "
-                            "F_SEAL_SEAL first");
-    if (bytes == 0 || bytes > MAX_BYTES || (uint64_t)st.st_size != bytes)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                            "the memfd has %lld bytes, and the request says %" PRIu64 "; both must be the same, 1 to "
-                            "2^46",
-                            (long long)st.st_size, bytes);
-    if ((fcntl(fd, F_GETFL) & O_ACCMODE) == O_WRONLY)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "the memfd is not open for reading");
-    return NGD_OK;
-}
+#define MAX_CALL   ((uint64_t)1 << 30) /* bytes of one system call */
+#define SPLIT_FROM ((uint64_t)2 << 20) /* bytes that are worth waking a second thread */
+#define PIECE      ((uint64_t)512 << 10)
 
 /* ---- the object -------------------------------------------------------------------------------------------------- */
 
@@ -82,7 +48,7 @@ ngd_status_t ngd_shared_adopt(int fd, uint64_t bytes, struct ngd_identity *ident
 {
     struct ngd_charge charge = {0};
     struct ngd_shared_object *o;
-    ngd_status_t status = check_memfd(fd, bytes, diag);
+    ngd_status_t status = ngd_memfd_check(fd, bytes, NGD_MEMFD_SIZED, diag);
 
     if (status == NGD_OK)
         status = ngd_charge_begin(&charge, ngd_identity_payer(identity, NGD_QUOTA_SHARED_BYTES), bytes, diag);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/lib/local.h"
+#include "base/passed_fds.h"
 #include "client/lib/error.h"
 
 #include <errno.h>
@@ -42,54 +43,22 @@ static int connect_local(const char *path, int *fd_p, struct npugraph_error *err
 
 static int send_local_request(int socket, const Npugraph__V1__LocalRequest *req, int fd)
 {
-    union {
-        struct cmsghdr align;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control = {.room = {0}};
     uint8_t data[256];
-    struct iovec iov = {data, npugraph__v1__local_request__pack(req, data)};
-    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
-    struct cmsghdr *c;
+    const size_t bytes = npugraph__v1__local_request__pack(req, data);
     ssize_t n;
 
-    if (fd >= 0) {
-        msg.msg_control = control.room;
-        msg.msg_controllen = sizeof(control.room);
-        c = CMSG_FIRSTHDR(&msg);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(c), &fd, sizeof(fd));
-    }
     do
-        n = sendmsg(socket, &msg, MSG_NOSIGNAL);
+        n = ngd_passed_fds_send(socket, data, bytes, &fd, fd >= 0 ? 1 : 0, 0);
     while (n < 0 && errno == EINTR);
     return n < 0 ? -1 : 0;
 }
 
-/* Takes the descriptors of an answer. False: there are not as many as there must be. */
-static bool take_fds(struct msghdr *msg, int *fds)
+/* Waits for the answer, for as long as the client's calls may take, and for the descriptors that fds has room for
+ * (NULL: none). -1: errno says why there is none. */
+static ssize_t receive_local_answer(int socket, uint32_t timeout_ms, uint8_t *data, int *fds, size_t *n_fds_p)
 {
-    struct cmsghdr *c = CMSG_FIRSTHDR(msg);
-
-    if (c == NULL || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(NPUGRAPH__LOCAL_FDS * sizeof(int)))
-        return false;
-    memcpy(fds, CMSG_DATA(c), NPUGRAPH__LOCAL_FDS * sizeof(int));
-    return true;
-}
-
-/* Waits for the answer, for as long as the client's calls may take. -1: errno says why there is none. */
-static ssize_t receive_local_answer(int socket, uint32_t timeout_ms, uint8_t *data, int *fds, bool *with_fds_p)
-{
-    union {
-        struct cmsghdr align;
-        char room[CMSG_SPACE(NPUGRAPH__LOCAL_FDS * sizeof(int))];
-    } control;
-    struct iovec iov = {data, ANSWER_BYTES};
-    struct msghdr msg = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.room, .msg_controllen = sizeof(control.room)};
     struct pollfd p = {.fd = socket, .events = POLLIN};
-    ssize_t n;
+    bool cut;
     int rc;
 
     do
@@ -97,9 +66,9 @@ static ssize_t receive_local_answer(int socket, uint32_t timeout_ms, uint8_t *da
     while (rc < 0 && errno == EINTR);
     if (rc == 0)
         errno = ETIMEDOUT;
-    n = rc > 0 ? recvmsg(socket, &msg, MSG_CMSG_CLOEXEC) : -1;
-    *with_fds_p = n > 0 && fds != NULL && take_fds(&msg, fds);
-    return n;
+    return rc > 0 ? ngd_passed_fds_receive(socket, data, ANSWER_BYTES, 0, fds != NULL ? NPUGRAPH__LOCAL_FDS : 0, fds,
+                                           n_fds_p, &cut)
+                  : -1;
 }
 
 static int take_local_answer(const char *path, const uint8_t *data, ssize_t n, Npugraph__V1__LocalResponse **answer_p,
@@ -126,7 +95,7 @@ int npugraph__local_ask(const struct npugraph__session *session, uint32_t timeou
                         struct npugraph_error *err)
 {
     uint8_t data[ANSWER_BYTES];
-    bool with_fds = false;
+    size_t n_fds = 0;
     int socket = -1, rc = connect_local(session->local, &socket, err);
 
     if (rc != 0)
@@ -136,13 +105,15 @@ int npugraph__local_ask(const struct npugraph__session *session, uint32_t timeou
     if (send_local_request(socket, req, fd) != 0)
         rc = unreachable(session->local, err);
     else
-        rc = take_local_answer(session->local, data, receive_local_answer(socket, timeout_ms, data, fds, &with_fds),
+        rc = take_local_answer(session->local, data, receive_local_answer(socket, timeout_ms, data, fds, &n_fds),
                                answer_p, err);
-    if (rc == 0 && fds != NULL && !with_fds) {
+    if (rc == 0 && fds != NULL && n_fds != NPUGRAPH__LOCAL_FDS) {
         npugraph__v1__local_response__free_unpacked(*answer_p, NULL);
         rc = npugraph__error(err, 13, "", "the daemon sent no descriptors");
     }
     if (rc != 0) {
+        for (size_t i = 0; i < n_fds; i++)
+            close(fds[i]);
         close(socket);
         return rc;
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that the daemon reads and writes by a descriptor, which it gets over its local socket. */
 #include "client/lib/shared.h"
+#include "base/memfd.h"
 #include "client/lib/client_int.h"
 #include "client/lib/local.h"
 #include "proto/npugraph.pb-c.h"
@@ -12,8 +13,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 struct npugraph__shared_item {
     const char *data;
@@ -112,7 +111,7 @@ static int make_memory(uint64_t bytes, int *fd_p, void **data_p, struct npugraph
 {
     int fd = memfd_create("npugraph", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
-    if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0 || fcntl(fd, F_ADD_SEALS, SEALS) != 0 ||
+    if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0 || fcntl(fd, F_ADD_SEALS, NGD_MEMFD_SIZED) != 0 ||
         (*data_p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) == MAP_FAILED) {
         int rc = npugraph__error(err, 8, "NO_MEMORY", "no %" PRIu64 " bytes of memory can be shared: %s", bytes,
                                  strerror(errno));

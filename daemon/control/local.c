@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/metrics.h"
+#include "base/passed_fds.h"
 #include "base/ring.h"
 #include "daemon/audit.h"
 #include "daemon/daemon.h"
@@ -73,42 +74,15 @@ struct packet {
 
 /* ---- packets --------------------------------------------------------------------------------------------- */
 
-static void take_descriptors(struct msghdr *msg, struct packet *p)
-{
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
-        size_t n =
-            c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS ? (c->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
-
-        for (size_t i = 0; i < n; i++) {
-            int fd;
-
-            memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
-            if (p->n_fds < FDS_MAX)
-                p->fds[p->n_fds++] = fd;
-            else
-                close(fd);
-        }
-    }
-}
-
 /* Returns 1 with a packet, 0 if there is none yet, -1 at the connection's end. */
 static int receive_packet(int fd, struct packet *p)
 {
-    union {
-        struct cmsghdr align;
-        char room[CMSG_SPACE(FDS_MAX * sizeof(int))];
-    } control;
-    struct iovec iov = {p->data, sizeof(p->data)};
-    struct msghdr msg = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.room, .msg_controllen = sizeof(control.room)};
-    ssize_t n = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    const ssize_t n =
+        ngd_passed_fds_receive(fd, p->data, sizeof(p->data), MSG_DONTWAIT, FDS_MAX, p->fds, &p->n_fds, &p->cut);
 
     if (n < 0)
         return errno == EAGAIN || errno == EINTR ? 0 : -1;
-    p->n_fds = 0;
-    take_descriptors(&msg, p);
     p->n = (size_t)n;
-    p->cut = msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC);
     return n == 0 && p->n_fds == 0 && !p->cut ? -1 : 1;
 }
 
@@ -123,28 +97,13 @@ static void drop_descriptors(struct packet *p)
 static void send_local_answer(struct local_conn *c, const Npugraph__V1__LocalResponse *answer, const int *fds,
                               size_t n_fds)
 {
-    union {
-        struct cmsghdr align;
-        char room[CMSG_SPACE(RING_FDS * sizeof(int))];
-    } control = {.room = {0}};
     uint8_t data[ANSWER_BYTES];
-    struct iovec iov = {data, npugraph__v1__local_response__get_packed_size(answer)};
-    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
-    struct cmsghdr *head;
+    const size_t n = npugraph__v1__local_response__get_packed_size(answer);
 
-    if (iov.iov_len > sizeof(data))
+    if (n > sizeof(data))
         return; /* a diagnosis is cut long before */
     npugraph__v1__local_response__pack(answer, data);
-    if (n_fds) {
-        msg.msg_control = control.room;
-        msg.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
-        head = CMSG_FIRSTHDR(&msg);
-        head->cmsg_level = SOL_SOCKET;
-        head->cmsg_type = SCM_RIGHTS;
-        head->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
-        memcpy(CMSG_DATA(head), fds, n_fds * sizeof(int));
-    }
-    if (sendmsg(c->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
+    if (ngd_passed_fds_send(c->fd, data, n, fds, n_fds, MSG_DONTWAIT) < 0) {
         ngd_debug("local", "an answer cannot be sent: %s", strerror(errno));
         shutdown(c->fd, SHUT_RDWR); /* on_packet reads the end */
     }

@@ -2,6 +2,7 @@
 #include "daemon/handover/describe.h"
 #include "base/file_id.h"
 #include "base/mem.h"
+#include "base/memfd.h"
 #include "base/strbuf.h"
 #include "daemon/daemon.h"
 #include "daemon/handover/depart.h"
@@ -22,7 +23,6 @@
 typedef Npugraph__Handover__V1__Model handed_model;
 
 #define COPY_BYTES ((uint64_t)4 << 20) /* of one piece of an upload */
-#define SEALS      (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL)
 
 /* ---- buffers ------------------------------------------------------------------------------------------------ */
 
@@ -354,7 +354,7 @@ static ngd_status_t seal_uploads(struct describing *w, struct ngd_description *o
 {
     if (w->uploads < 0 || w->upload_bytes == 0)
         return NGD_OK;
-    if (ftruncate(w->uploads, (off_t)w->upload_bytes) < 0 || fcntl(w->uploads, F_ADD_SEALS, SEALS) < 0)
+    if (ftruncate(w->uploads, (off_t)w->upload_bytes) < 0 || fcntl(w->uploads, F_ADD_SEALS, NGD_MEMFD_WRITTEN) < 0)
         return ngd_diag_set(w->diag, NGD_ERR_IO, "what is handed over cannot be sealed: %s", strerror(errno));
     out->uploads_fd = w->uploads;
     out->upload_bytes = w->upload_bytes;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/handover/packet.h"
 #include "base/mem.h"
+#include "base/memfd.h"
+#include "base/passed_fds.h"
 #include "daemon/reactor.h"
 #include "daemon/rpc/wire_check.h"
 #include <errno.h>
@@ -10,17 +12,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL)
-
 #define SIGNAL_EVERY (100 * NGD_MSEC)
-
-union control {
-    struct cmsghdr align;
-    char room[CMSG_SPACE(NGD_PACKET_FDS * sizeof(int))];
-};
 
 void ngd_packet_fds_close(struct ngd_packet_fds *fds)
 {
@@ -40,35 +34,20 @@ bool ngd_packet_peer_is_ours(int fd)
 
 ngd_status_t ngd_packet_send(int fd, ngd_packet *packet, const struct ngd_packet_fds *fds, struct ngd_diag *diag)
 {
-    union control control = {.room = {0}};
-    struct iovec iov;
-    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
-    struct cmsghdr *head;
+    size_t n;
     uint8_t *data;
-    ssize_t sent;
     int error;
 
     packet->protocol = NGD_HANDOVER_PROTOCOL;
-    iov.iov_len = npugraph__handover__v1__packet__get_packed_size(packet);
-    if (iov.iov_len > NGD_PACKET_BYTES)
+    n = npugraph__handover__v1__packet__get_packed_size(packet);
+    if (n > NGD_PACKET_BYTES)
         return ngd_diag_set(diag, NGD_ERR_MESSAGE_TOO_LARGE, "a packet of the handover would have %zu bytes, above %u",
-                            iov.iov_len, NGD_PACKET_BYTES);
-    data = ngd_malloc(iov.iov_len);
+                            n, NGD_PACKET_BYTES);
+    data = ngd_malloc(n);
     if (!data)
         return NGD_ERR_NO_MEMORY;
-    iov.iov_base = data;
     npugraph__handover__v1__packet__pack(packet, data);
-    if (fds && fds->n) {
-        msg.msg_control = control.room;
-        msg.msg_controllen = CMSG_SPACE(fds->n * sizeof(int));
-        head = CMSG_FIRSTHDR(&msg);
-        head->cmsg_level = SOL_SOCKET;
-        head->cmsg_type = SCM_RIGHTS;
-        head->cmsg_len = CMSG_LEN(fds->n * sizeof(int));
-        memcpy(CMSG_DATA(head), fds->fds, fds->n * sizeof(int));
-    }
-    sent = sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
-    error = sent < 0 ? errno : 0;
+    error = ngd_passed_fds_send(fd, data, n, fds ? fds->fds : NULL, fds ? fds->n : 0, MSG_DONTWAIT) < 0 ? errno : 0;
     ngd_free(data);
     if (error == 0)
         return NGD_OK;
@@ -77,24 +56,6 @@ ngd_status_t ngd_packet_send(int fd, ngd_packet *packet, const struct ngd_packet
 }
 
 /* ---- receiving ------------------------------------------------------------------------------------------- */
-
-static void take_packet_fds(struct msghdr *msg, struct ngd_packet_fds *fds)
-{
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
-        const size_t n =
-            c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS ? (c->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
-
-        for (size_t i = 0; i < n; i++) {
-            int fd;
-
-            memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
-            if (fds->n < NGD_PACKET_FDS)
-                fds->fds[fds->n++] = fd;
-            else
-                close(fd);
-        }
-    }
-}
 
 static ngd_status_t wait_for_packet(int fd, ngd_nsec_t wait, struct ngd_diag *diag)
 {
@@ -118,18 +79,15 @@ static ngd_status_t wait_for_packet(int fd, ngd_nsec_t wait, struct ngd_diag *di
 /* Receives the bytes of one packet. */
 static ngd_status_t receive_bytes(int fd, uint8_t *data, size_t *n_p, struct ngd_packet_fds *fds, struct ngd_diag *diag)
 {
-    union control control;
-    struct iovec iov = {data, NGD_PACKET_BYTES};
-    struct msghdr msg = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.room, .msg_controllen = sizeof(control.room)};
-    const ssize_t n = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    bool cut;
+    const ssize_t n =
+        ngd_passed_fds_receive(fd, data, NGD_PACKET_BYTES, MSG_DONTWAIT, NGD_PACKET_FDS, fds->fds, &fds->n, &cut);
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return NGD_ERR_UNAVAILABLE;
     if (n < 0)
         return ngd_diag_set(diag, NGD_ERR_IO, "the other daemon cannot be heard: %s", strerror(errno));
-    take_packet_fds(&msg, fds);
-    if (msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC))
+    if (cut)
         return ngd_diag_set(diag, NGD_ERR_MESSAGE_TOO_LARGE,
                             "a packet of the handover has more than %u bytes or %d descriptors, or this process has no "
                             "room for another descriptor",
@@ -191,7 +149,7 @@ ngd_status_t ngd_packet_memfd(const char *name, const void *data, size_t n, int 
         }
         done += put > 0 ? (size_t)put : 0;
     }
-    if (fd < 0 || fcntl(fd, F_ADD_SEALS, SEALS) < 0) {
+    if (fd < 0 || fcntl(fd, F_ADD_SEALS, NGD_MEMFD_WRITTEN) < 0) {
         if (fd >= 0)
             close(fd);
         return ngd_diag_set(diag, NGD_ERR_IO, "no memory can be shared with the next daemon: %s", strerror(errno));
@@ -202,13 +160,11 @@ ngd_status_t ngd_packet_memfd(const char *name, const void *data, size_t n, int 
 
 ngd_status_t ngd_packet_map(int fd, uint64_t n, const void **data_p, struct ngd_diag *diag)
 {
-    const int seals = fcntl(fd, F_GET_SEALS);
-    struct stat st;
+    struct ngd_diag why = {0};
     void *data;
 
-    if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &st) != 0 || n == 0 || (uint64_t)st.st_size != n)
-        return ngd_diag_set(diag, NGD_ERR_MALFORMED_MESSAGE,
-                            "the handover's memory is no sealed memfd of %" PRIu64 " bytes", n);
+    if (ngd_memfd_check(fd, n, NGD_MEMFD_WRITTEN, &why) != NGD_OK)
+        return ngd_diag_set(diag, NGD_ERR_MALFORMED_MESSAGE, "the handover's memory cannot be used: %s", why.text);
     data = mmap(NULL, (size_t)n, PROT_READ, MAP_SHARED, fd, 0);
     if (data == MAP_FAILED)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "the handover's memory cannot be mapped: %s", strerror(errno));

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/memfd.h"
 #include "base/metrics.h"
 #include "base/relax.h"
 #include "base/wakeup.h"
@@ -29,7 +30,6 @@
 #define SPIN_LEAST NGD_USEC
 #define LOOK_EACH  (50 * NGD_USEC) /* while some rings are busy, those that sleep are looked at so often */
 #define ALL_LANES  ((1u << NGD_RING_LANES) - 1)
-#define SEALS      (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 /* ---- references ------------------------------------------------------------------------------------------ */
 
@@ -352,7 +352,8 @@ static ngd_status_t map_ring(struct ngd_ring *ring, int fds[2], struct ngd_diag 
     fds[0] = memfd_create("npugraph-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     ring->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     fds[1] = ring->event >= 0 ? fcntl(ring->event, F_DUPFD_CLOEXEC, 0) : -1;
-    if (fds[0] >= 0 && fds[1] >= 0 && ftruncate(fds[0], (off_t)bytes) == 0 && fcntl(fds[0], F_ADD_SEALS, SEALS) == 0)
+    if (fds[0] >= 0 && fds[1] >= 0 && ftruncate(fds[0], (off_t)bytes) == 0 &&
+        fcntl(fds[0], F_ADD_SEALS, NGD_MEMFD_SIZED) == 0)
         p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fds[0], 0);
     if (p != MAP_FAILED) {
         ring->words = p;

@@ -7,6 +7,7 @@
  * that of the descriptor. So the descriptor stays open as long as the object is loaded.
  */
 #include "base/mem.h"
+#include "base/memfd.h"
 #include "devices/host/host.h"
 #include "devices/host/static.h"
 #include <dlfcn.h>
@@ -39,8 +40,7 @@ static ngd_status_t load_object(struct ngd_static_loaded *l, const void *object,
     char name[64];
 
     l->fd = memfd_create("npugraph-static", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (l->fd < 0 || !ngd_static_write(l->fd, object, n) ||
-        fcntl(l->fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    if (l->fd < 0 || !ngd_static_write(l->fd, object, n) || fcntl(l->fd, F_ADD_SEALS, NGD_MEMFD_WRITTEN) != 0)
         return ngd_diag_set(diag, ngd_status_from_errno(errno), "cannot create a file in memory for static kernels: %s",
                             strerror(errno));
     snprintf(name, sizeof(name), "/proc/self/fd/%d", l->fd);

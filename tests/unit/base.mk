@@ -16,6 +16,7 @@ NGD_BASE_TESTS = \
 	tests/unit/test_log \
 	tests/unit/test_mem \
 	tests/unit/test_metrics \
+	tests/unit/test_passed_fds \
 	tests/unit/test_path \
 	tests/unit/test_status \
 	tests/unit/test_strbuf \
@@ -42,6 +43,7 @@ tests_unit_test_log_LDADD = $(NGD_BASE_TEST_LIBS)
 # With the allocator of the daemon, whose figures it checks.
 tests_unit_test_mem_LDADD = $(NGD_BASE_TEST_LIBS) $(JEMALLOC_LIBS)
 tests_unit_test_metrics_LDADD = $(NGD_BASE_TEST_LIBS)
+tests_unit_test_passed_fds_LDADD = $(NGD_BASE_TEST_LIBS)
 tests_unit_test_path_LDADD = $(NGD_BASE_TEST_LIBS)
 tests_unit_test_status_LDADD = $(NGD_BASE_TEST_LIBS)
 tests_unit_test_strbuf_LDADD = $(NGD_BASE_TEST_LIBS)
