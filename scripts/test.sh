@@ -28,7 +28,10 @@ if [ $# -gt 0 ]; then
     with=()
     for f in "$@"; do [[ $f == !* ]] || with+=("$f"); done
     [ ${#with[@]} -gt 0 ] || with=(tests/)
-    only=("TESTS=$(chosen "$@" | tr '\n' ' ')")
+    tests=$(chosen "$@" | tr '\n' ' ')
+    # Of the programs only those that are asked for are built: scripts have a suffix.
+    # shellcheck disable=SC2086  # a list
+    only=("TESTS=$tests" "check_PROGRAMS=$(printf '%s\n' $tests | grep -v '\.[a-z]*$' | tr '\n' ' ')")
 fi
 # Results of an earlier run must not be counted.
 find "$dir/tests" -name '*.trs' -delete 2>/dev/null

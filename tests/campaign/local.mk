@@ -20,4 +20,5 @@ tests_campaign_sim_sim_LDFLAGS = -Wl,--wrap=pthread_join -Wl,--wrap=pthread_self
 tests_campaign_sim_sim_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
 tests_campaign_sim_sim_LDADD = $(NGD_SCHEDULER_LIBS) -lm
 TESTS += tests/campaign/test_sim.sh
+tests/campaign/test_sim.log: tests/campaign/sim/sim$(EXEEXT)
 EXTRA_DIST += tests/campaign/test_sim.sh

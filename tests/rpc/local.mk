@@ -74,3 +74,6 @@ EXTRA_DIST += tests/rpc/certs.py tests/rpc/harness.py tests/rpc/netns.py tests/r
 	tests/rpc/sequences.py \
 	tests/rpc/shared.py $(NGD_RPC_TESTS)
 $(NGD_RPC_TESTS:.py=.log): npugraphd npugraphctl bench/schedsim examples/worker examples/worker-kit/c/worker $(aclsim_LTLIBRARIES)
+if NGD_UNIT_TESTS
+tests/rpc/test_killed.log: tests/models/test_batching$(EXEEXT)
+endif
