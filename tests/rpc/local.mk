@@ -23,6 +23,8 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_full_disk.py \
 	tests/rpc/test_gdb.py \
 	tests/rpc/test_gguf.py \
+	tests/rpc/test_gguf_experts.py \
+	tests/rpc/test_gguf_tokenizers.py \
 	tests/rpc/test_graphs.py \
 	tests/rpc/test_jwt.py \
 	tests/rpc/test_killed.py \
@@ -70,7 +72,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_wire.py \
 	tests/rpc/test_worker_kit.py
 TESTS += $(NGD_RPC_TESTS)
-EXTRA_DIST += tests/rpc/certs.py tests/rpc/harness.py tests/rpc/netns.py tests/rpc/oip_client.py tests/rpc/ring.py tests/rpc/replacing.py \
+EXTRA_DIST += tests/rpc/certs.py tests/rpc/gguf_files.py tests/rpc/harness.py tests/rpc/netns.py tests/rpc/oip_client.py tests/rpc/ring.py tests/rpc/replacing.py \
 	tests/rpc/sequences.py \
 	tests/rpc/shared.py $(NGD_RPC_TESTS)
 $(NGD_RPC_TESTS:.py=.log): npugraphd npugraphctl bench/schedsim examples/worker examples/worker-kit/c/worker $(aclsim_LTLIBRARIES)
