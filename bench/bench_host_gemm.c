@@ -6,11 +6,12 @@
  *
  * x in i8, with i8 weights, is npu.quant_matmul with a bf16 result; its rows are quantised already.
  *
- *      bench_host_gemm [--k K] [--n N] [--mib N] [--dtype bf16|f16|f32|i8|i32|u8|f8_e4m3fn [--group N]] [--x
- * bf16|f16|f32|i8]
- *                      [--threads T] [--rounds R] [--isa NAME] [--bucket M] [--precision highest|high|medium] [ROWS...]
+ *      bench_host_gemm [--k K] [--n N] [--mib N] [--dtype bf16|f16|f32|i8|i32|u8|f8_e4m3fn [--group N
+ *                      [--block N] [--offsets]]] [--x bf16|f16|f32|i8] [--threads T]
+ *                      [--rounds R] [--isa NAME] [--bucket M] [--precision highest|high|medium] [ROWS...]
  *
  * --mib: of weights that are used in turn (256); few of them stay in a cache.
+ * --block: scales and minima are i8, with factors for blocks of K, as in Q4_K (--group 32 --block 256).
  * --bucket: products are planned for M rows, and run with fewer.
  */
 #include "base/clock.h"
@@ -41,8 +42,11 @@ static void product_part(const struct ngd_host_call *call, struct ngd_host_run *
 
     d.w += (uint64_t)call->rows * s->bytes;
     if (s->g.xt == NGD_I8) {
-        const struct ngd_qmm_data q = {
-            .x1 = (const int8_t *)d.x, .x2 = (const int8_t *)d.w, .scale = d.scale, .row_scale = d.scale, .y = d.y};
+        const struct ngd_qmm_data q = {.x1 = (const int8_t *)d.x,
+                                       .x2 = (const int8_t *)d.w,
+                                       .scale = d.antiquant[0],
+                                       .row_scale = d.antiquant[0],
+                                       .y = d.y};
 
         ngd_qmm_run(&s->q, &q, s->rows, part, parts);
         return;
@@ -135,19 +139,38 @@ static uint8_t parse_precision(const char *name)
     return (uint8_t)options.matmul_precision;
 }
 
+/* Gives quantised weights an operand more, and memory for it. */
+static void add_operand(struct set *s, ngd_antiquant_t what, ngd_dtype_t type, int64_t of_column)
+{
+    struct ngd_gemm_quant *q = &s->g.quant;
+
+    q->has |= NGD_ANTIQUANT_BIT(what);
+    q->antiquant[what] = (struct ngd_antiquant_operand){.type = type, .n = of_column, .g = of_column > 1};
+    s->d.antiquant[what] = bench_memory((uint64_t)(s->g.n * of_column) * 2, NGD_F16);
+}
+
 /* Gives quantised weights offsets that are integers, as zero points are. */
 static void add_offsets(struct set *s)
 {
-    struct ngd_gemm_quant *q = &s->g.quant;
-    uint16_t *offsets = (void *)bench_memory((uint64_t)(s->g.n * q->scale_n) * 2, NGD_F16);
+    const int64_t column = s->g.quant.antiquant[NGD_ANTIQUANT_SCALE].n;
 
-    for (int64_t i = 0; i < s->g.n * q->scale_n; i++)
-        offsets[i] = ngd_f32_to_f16((float)(i % 17 - 8));
-    s->d.offset = (const char *)offsets;
-    q->offset_type = NGD_F16;
-    q->offset_g = q->scale_g;
-    q->offset_n = q->scale_n;
-    q->i_offset = 3;
+    add_operand(s, NGD_ANTIQUANT_OFFSET, NGD_F16, column);
+    for (int64_t i = 0; i < s->g.n * column; i++)
+        ((uint16_t *)(uintptr_t)s->d.antiquant[NGD_ANTIQUANT_OFFSET])[i] = ngd_f32_to_f16((float)(i % 17 - 8));
+}
+
+/* Gives them scales and minima in i8, and their factors for blocks: Q4_K and Q5_K of GGUF files. */
+static void add_blocks(struct set *s, int64_t block)
+{
+    struct ngd_gemm_quant *q = &s->g.quant;
+    const int64_t groups = q->antiquant[NGD_ANTIQUANT_SCALE].n, blocks = (s->g.k + block - 1) / block;
+
+    q->block = block / q->group;
+    q->zero = 8;
+    add_operand(s, NGD_ANTIQUANT_SCALE, NGD_I8, groups);
+    add_operand(s, NGD_ANTIQUANT_MINIMUM, NGD_I8, groups);
+    add_operand(s, NGD_ANTIQUANT_BLOCK_SCALE, NGD_F16, blocks);
+    add_operand(s, NGD_ANTIQUANT_BLOCK_MINIMUM, NGD_F16, blocks);
 }
 
 /* Describes rows of K of quantised weights, and gives them scales. Returns the bytes of a weight's copy. */
@@ -165,16 +188,14 @@ static uint64_t quantise(struct set *s, int64_t group)
                                          : nibbles                  ? NGD_QUANT_I4
                                          : s->g.wt == NGD_F8_E4M3FN ? NGD_QUANT_F8
                                                                     : NGD_QUANT_I8,
-                                 .streamed = true,
-                                 .type = f4 ? NGD_U8 : NGD_BF16,
-                                 .i_scale = 2,
-                                 .i_offset = 0xff};
-    q->scale_g = 1;
-    q->scale_n = ngd_gemm_groups(&s->g);
+                                 .streamed = true};
     s->g.ldw = s->g.k / (nibbles ? 2 : 1);
     q->w_k = 1;
     q->w_n = s->g.ldw / (s->g.wt == NGD_I32 ? 4 : 1);
-    s->d.scale = bench_memory((uint64_t)(s->g.n * q->scale_n) * 2, NGD_BF16);
+    q->has = NGD_ANTIQUANT_BIT(NGD_ANTIQUANT_SCALE);
+    q->antiquant[NGD_ANTIQUANT_SCALE] =
+        (struct ngd_antiquant_operand){.type = f4 ? NGD_U8 : NGD_BF16, .n = ngd_gemm_groups(&s->g), .g = 1};
+    s->d.antiquant[NGD_ANTIQUANT_SCALE] = bench_memory((uint64_t)(s->g.n * ngd_gemm_groups(&s->g)) * 2, NGD_BF16);
     return weights / (nibbles ? 2 : 1);
 }
 
@@ -193,6 +214,7 @@ int main(int argc, char **argv)
     int64_t rows[64], max_rows = 1, group = 0, bucket = 0;
     int n_rows = 0, rounds = 7;
     uint64_t mib = 256;
+    int64_t block = 0;
     bool offsets = false;
     ngd_isa_t isa = ngd_cpu_isa();
     static uint8_t bell[65536];
@@ -217,6 +239,8 @@ int main(int argc, char **argv)
             group = atoll(v), i++;
         else if (strcmp(argv[i], "--offsets") == 0)
             offsets = true;
+        else if (strcmp(argv[i], "--block") == 0)
+            block = atoll(v), i++;
         else if (strcmp(argv[i], "--threads") == 0)
             threads = (uint32_t)atoi(v), i++;
         else if (strcmp(argv[i], "--bucket") == 0)
@@ -245,6 +269,8 @@ int main(int argc, char **argv)
         s.bytes = quantise(&s, group);
     if (offsets && !ngd_dtype_is_float(s.g.wt))
         add_offsets(&s);
+    if (block && !ngd_dtype_is_float(s.g.wt) && group)
+        add_blocks(&s, block);
     s.q = (struct ngd_qmm){.n = s.g.n,
                            .k = s.g.k,
                            .ldx = s.g.k,

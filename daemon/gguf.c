@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blocks of GGML. Each type has two functions: one gives the numbers of a block, unsigned; the other one its scales and
- * minima. A number's middle is subtracted from it, so that it fits the plane's dtype, and is added to the minimum.
- * Definition: the quantised types of github.com/ggml-org/ggml.
+ * Blocks of GGML. Each type has a function that gives the numbers of a block, unsigned. A number's middle is subtracted
+ * from it, so that it fits the plane's dtype. Other planes are bytes of a block as they are, but for scales and minima
+ * of six bits. Definition: the quantised types of github.com/ggml-org/ggml.
  */
 #include "daemon/gguf.h"
 
@@ -14,15 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BLOCK_MAX  256 /* elements */
-#define GROUPS_MAX 16  /* of a block */
+#define BLOCK_MAX 256 /* elements */
+#define SIX_BITS  8   /* scales or minima of six bits in a block */
 
 /* ---- blocks ---- */
-
-static float half_at(const uint8_t *p)
-{
-    return ngd_f16_to_f32((uint16_t)ngd_le_get(p, 2));
-}
 
 /* Low nibbles are the first half of the numbers, high nibbles the second one. */
 static void nibbles_32(const uint8_t *p, uint8_t *q)
@@ -101,40 +96,14 @@ static void numbers_q6_k(const uint8_t *b, uint8_t *q)
     }
 }
 
-static void factors_scale(const uint8_t *b, float *scale, float *minimum)
+/* Eight scales and eight minima of six bits in 12 bytes. Minima are subtracted: the plane has their negatives. */
+static void six_bits(const uint8_t *s, bool minima, uint8_t *to)
 {
-    scale[0] = half_at(b);
-    minimum[0] = 0;
-}
-
-static void factors_scale_minimum(const uint8_t *b, float *scale, float *minimum)
-{
-    scale[0] = half_at(b);
-    minimum[0] = half_at(b + 2);
-}
-
-/* Eight scales and eight minima of six bits in 12 bytes, times two factors of the block. */
-static void factors_k(const uint8_t *b, float *scale, float *minimum)
-{
-    const float d = half_at(b), least = half_at(b + 2);
-    const uint8_t *s = b + 4;
-
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < SIX_BITS; i++) {
         const int low = i < 4 ? s[i] & 63 : (s[i + 4] & 15) | s[i - 4] >> 6 << 4;
         const int high = i < 4 ? s[i + 4] & 63 : s[i + 4] >> 4 | s[i] >> 6 << 4;
 
-        scale[i] = d * (float)low;
-        minimum[i] = -(least * (float)high);
-    }
-}
-
-static void factors_q6_k(const uint8_t *b, float *scale, float *minimum)
-{
-    const float d = half_at(b + 208);
-
-    for (int i = 0; i < 16; i++) {
-        scale[i] = d * (float)(int8_t)b[192 + i];
-        minimum[i] = 0;
+        to[i] = (uint8_t)(minima ? -high : low);
     }
 }
 
@@ -142,25 +111,25 @@ static void factors_q6_k(const uint8_t *b, float *scale, float *minimum)
 
 struct block_type {
     uint32_t id, elements;
-    uint32_t group; /* numbers that share a scale */
-    uint8_t middle; /* of a number */
-    bool packed;    /* numbers have four bits */
-    bool minima;
-    ngd_dtype_t scale; /* f16, u8: a block begins with it. u8: an exponent; the numbers are codes of FP4 */
-    void (*numbers)(const uint8_t *block, uint8_t *q);                   /* NULL: i8 behind the scale */
-    void (*factors)(const uint8_t *block, float *scale, float *minimum); /* NULL: there is the scale alone */
+    uint32_t group;                                    /* numbers that share a scale */
+    uint8_t middle;                                    /* of a number */
+    bool packed;                                       /* numbers have four bits */
+    void (*numbers)(const uint8_t *block, uint8_t *q); /* NULL: i8 behind the scale */
+    ngd_dtype_t scale;                                 /* of scales and minima; u8: an exponent; numbers are FP4 */
+    bool six_bits;                                     /* scales and minima have six bits, from `scales_at` on */
+    uint8_t scales_at, minima_at, block_scales_at, block_minima_at; /* bytes of a block */
 };
 
 static const struct block_type block_types[] = {
-    {2, 32, 32, 8, true, false, NGD_F16, numbers_q4_0, factors_scale},
-    {3, 32, 32, 8, true, true, NGD_F16, numbers_q4_1, factors_scale_minimum},
-    {6, 32, 32, 16, false, false, NGD_F16, numbers_q5_0, factors_scale},
-    {7, 32, 32, 16, false, true, NGD_F16, numbers_q5_1, factors_scale_minimum},
-    {8, 32, 32, 0, false, false, NGD_F16, NULL, factors_scale},
-    {12, 256, 32, 8, true, true, NGD_F32, numbers_q4_k, factors_k},
-    {13, 256, 32, 16, false, true, NGD_F32, numbers_q5_k, factors_k},
-    {14, 256, 16, 32, false, false, NGD_F32, numbers_q6_k, factors_q6_k},
-    {39, 32, 32, 0, true, false, NGD_U8, numbers_mxfp4, NULL},
+    {2, 32, 32, 8, true, numbers_q4_0, NGD_F16, false, 0, 0, 0, 0},
+    {3, 32, 32, 8, true, numbers_q4_1, NGD_F16, false, 0, 2, 0, 0},
+    {6, 32, 32, 16, false, numbers_q5_0, NGD_F16, false, 0, 0, 0, 0},
+    {7, 32, 32, 16, false, numbers_q5_1, NGD_F16, false, 0, 2, 0, 0},
+    {8, 32, 32, 0, false, NULL, NGD_F16, false, 0, 0, 0, 0},
+    {12, 256, 32, 8, true, numbers_q4_k, NGD_I8, true, 4, 4, 0, 2},
+    {13, 256, 32, 16, false, numbers_q5_k, NGD_I8, true, 4, 4, 0, 2},
+    {14, 256, 16, 32, false, numbers_q6_k, NGD_I8, false, 192, 0, 208, 0},
+    {39, 32, 32, 0, true, numbers_mxfp4, NGD_U8, false, 0, 0, 0, 0},
 };
 
 static const struct block_type *find_block_type(uint32_t id)
@@ -171,30 +140,22 @@ static const struct block_type *find_block_type(uint32_t id)
     return NULL;
 }
 
-#define PLANES(id, block, packed, i8, scales, minima)                                                                \
+#define PLANES(id, block, packed, i8, scales, minima, block_scales, block_minima)                                    \
     {                                                                                                                \
         {id, block, packed, NGD_PLANE_PACKED}, {id, block, i8, NGD_PLANE_I8}, {id, block, scales, NGD_PLANE_SCALES}, \
+            {id, block, minima, NGD_PLANE_MINIMA}, {id, block, block_scales, NGD_PLANE_BLOCK_SCALES},                \
         {                                                                                                            \
-            id, block, minima, NGD_PLANE_MINIMA                                                                      \
+            id, block, block_minima, NGD_PLANE_BLOCK_MINIMA                                                          \
         }                                                                                                            \
     }
 /* By type, and by kind. 0 bytes: the type has no such plane. */
-static const struct ngd_gguf_plane planes[][4] = {
-    PLANES(2, 18, 16, 32, 2, 0),     PLANES(3, 20, 16, 32, 2, 4),    PLANES(6, 22, 0, 32, 2, 0),
-    PLANES(7, 24, 0, 32, 2, 4),      PLANES(8, 34, 0, 32, 2, 0),     PLANES(12, 144, 128, 256, 32, 32),
-    PLANES(13, 176, 0, 256, 32, 32), PLANES(14, 210, 0, 256, 64, 0), PLANES(39, 17, 16, 0, 1, 0),
+static const struct ngd_gguf_plane planes[][NGD_PLANES] = {
+    PLANES(2, 18, 16, 32, 2, 0, 0, 0),   PLANES(3, 20, 16, 32, 2, 2, 0, 0),    PLANES(6, 22, 0, 32, 2, 0, 0, 0),
+    PLANES(7, 24, 0, 32, 2, 2, 0, 0),    PLANES(8, 34, 0, 32, 2, 0, 0, 0),     PLANES(12, 144, 128, 256, 8, 8, 2, 2),
+    PLANES(13, 176, 0, 256, 8, 8, 2, 2), PLANES(14, 210, 0, 256, 16, 0, 2, 0), PLANES(39, 17, 16, 0, 1, 0, 0, 0),
 };
 
 /* ---- planes ---- */
-
-static void put_f32(float v, uint8_t *to)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &v, sizeof(bits));
-    for (int i = 0; i < 4; i++)
-        to[i] = (uint8_t)(bits >> 8 * i);
-}
 
 static void unpack_numbers(const struct ngd_gguf_plane *plane, const struct block_type *type, const uint8_t *block,
                            uint8_t *to)
@@ -218,18 +179,15 @@ static void unpack_numbers(const struct ngd_gguf_plane *plane, const struct bloc
 static void unpack_factors(const struct ngd_gguf_plane *plane, const struct block_type *type, const uint8_t *block,
                            uint8_t *to)
 {
-    float scales[GROUPS_MAX], minima[GROUPS_MAX];
+    const uint8_t at[NGD_PLANES] = {[NGD_PLANE_SCALES] = type->scales_at,
+                                    [NGD_PLANE_MINIMA] = type->minima_at,
+                                    [NGD_PLANE_BLOCK_SCALES] = type->block_scales_at,
+                                    [NGD_PLANE_BLOCK_MINIMA] = type->block_minima_at};
 
-    if (plane->kind == NGD_PLANE_SCALES && type->scale != NGD_F32) {
-        memcpy(to, block, plane->bytes);
-        return;
-    }
-    type->factors(block, scales, minima);
-    for (uint32_t i = 0; i < type->elements / type->group; i++) {
-        const float v = plane->kind == NGD_PLANE_MINIMA ? minima[i] + (float)type->middle * scales[i] : scales[i];
-
-        put_f32(v, to + 4 * i);
-    }
+    if (type->six_bits && (plane->kind == NGD_PLANE_SCALES || plane->kind == NGD_PLANE_MINIMA))
+        six_bits(block + at[plane->kind], plane->kind == NGD_PLANE_MINIMA, to);
+    else
+        memcpy(to, block + at[plane->kind], plane->bytes);
 }
 
 void ngd_gguf_unpack(const struct ngd_gguf_plane *plane, const uint8_t *blocks, uint64_t n, uint8_t *to)
@@ -265,6 +223,10 @@ static ngd_status_t add_gguf_item(struct ngd_safetensors *index, const struct ng
 static ngd_status_t add_planes(struct ngd_safetensors *index, const struct ngd_gguf_tensor *t,
                                const struct block_type *type)
 {
+    static const char *const suffixes[NGD_PLANES] = {[NGD_PLANE_SCALES] = ".scales",
+                                                     [NGD_PLANE_MINIMA] = ".minima",
+                                                     [NGD_PLANE_BLOCK_SCALES] = ".block_scales",
+                                                     [NGD_PLANE_BLOCK_MINIMA] = ".block_minima"};
     const struct ngd_gguf_plane *of = planes[type - block_types];
     ngd_status_t status;
 
@@ -277,10 +239,13 @@ static ngd_status_t add_planes(struct ngd_safetensors *index, const struct ngd_g
     } else {
         status = add_gguf_item(index, t, "", NGD_I8, &of[NGD_PLANE_I8], 1);
     }
-    if (status == NGD_OK)
-        status = add_gguf_item(index, t, ".scales", type->scale, &of[NGD_PLANE_SCALES], type->group);
-    if (status == NGD_OK && type->minima)
-        status = add_gguf_item(index, t, ".minima", NGD_F32, &of[NGD_PLANE_MINIMA], type->group);
+    for (int kind = NGD_PLANE_SCALES; kind < NGD_PLANES && status == NGD_OK; kind++) {
+        const bool of_block = kind == NGD_PLANE_BLOCK_SCALES || kind == NGD_PLANE_BLOCK_MINIMA;
+
+        if (of[kind].bytes)
+            status = add_gguf_item(index, t, suffixes[kind], of_block ? NGD_F16 : type->scale, &of[kind],
+                                   of_block ? type->elements : type->group);
+    }
     return status;
 }
 
@@ -304,7 +269,7 @@ ngd_status_t ngd_gguf_index(int fd, uint64_t file_bytes, struct ngd_safetensors 
 
     if (status != NGD_OK)
         return status;
-    index.items = NGD_NEW_N(struct ngd_safetensor, 4 * g.n_tensors + 1);
+    index.items = NGD_NEW_N(struct ngd_safetensor, NGD_PLANES * g.n_tensors + 1);
     status = index.items ? NGD_OK : NGD_ERR_NO_MEMORY;
     for (size_t i = 0; i < g.n_tensors && status == NGD_OK; i++)
         status = add_gguf_tensor(&index, &g.tensors[i]);

@@ -8,10 +8,13 @@
  *
  *   NAME          the numbers: i8, or i32 with eight 4-bit numbers n + 8 each, or u8 with two codes of FP4 each
  *   NAME.i8       the numbers of a 4-bit type as i8, for a table that is gathered
- *   NAME.scales   f16 or f32, or the exponents of FP4 (u8), one for each group of numbers
- *   NAME.minima   f32, likewise, of the types that have them
+ *   NAME.scales   f16, or the exponents of FP4 (u8), one for each group of numbers; i8 in types of 256 numbers a block
+ *   NAME.minima   likewise, of the types that have them; those of i8 are negative
+ *   NAME.block_scales, NAME.block_minima
+ *                 f16, one for each block of 256: factors of the i8
  *
- * An element is number * scale + minimum, exactly that of the file (a minimum is rounded to f32).
+ * An element is (number + middle) * scale + minimum, where the middle is 8 for numbers of four bits with minima, 16 for
+ * those of five, and else 0.
  * Pure functions, but for ngd_gguf_index. Memory: the list owns its names; planes are constants.
  */
 #include "daemon/safetensors.h"
@@ -21,7 +24,15 @@ struct ngd_gguf_plane {
     uint32_t type;        /* of GGML */
     uint32_t block_bytes; /* in the file */
     uint32_t bytes;       /* of the plane, that a block gives */
-    enum { NGD_PLANE_PACKED, NGD_PLANE_I8, NGD_PLANE_SCALES, NGD_PLANE_MINIMA } kind;
+    enum {
+        NGD_PLANE_PACKED,
+        NGD_PLANE_I8,
+        NGD_PLANE_SCALES,
+        NGD_PLANE_MINIMA,
+        NGD_PLANE_BLOCK_SCALES,
+        NGD_PLANE_BLOCK_MINIMA,
+        NGD_PLANES
+    } kind;
 };
 
 /* Reads the header of a file and lists its tensors. FILE_*: the sentence names the field. */

@@ -101,7 +101,7 @@ NGD_STATIC_FILES = \
 	devices/host/kernels/nd.h devices/host/kernels/simd.h devices/host/kernels/simd_avx2_impl.h devices/host/kernels/simd_avx512_impl.h \
 	devices/host/kernels/simd_math.h devices/host/kernels/simd_scalar_impl.h devices/host/static.h devices/host/kernels/typed.h \
 	devices/host/kernels/unroll.h \
-	graphs/expr.h graphs/graph.h graphs/key.h graphs/op.h graphs/ops.def graphs/options.def graphs/options.h graphs/plan.h \
+	graphs/antiquant.h graphs/expr.h graphs/graph.h graphs/key.h graphs/op.h graphs/ops.def graphs/options.def graphs/options.h graphs/plan.h \
 	graphs/relation.h graphs/relations.def
 NGD_STATIC_PATHS = $(addprefix $(top_srcdir)/,$(NGD_STATIC_FILES))
 CLEANFILES += devices/host/static_files.inc devices/host/static_flags.inc

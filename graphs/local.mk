@@ -3,7 +3,7 @@ noinst_LTLIBRARIES += libngdgraphs.la
 libngdgraphs_la_SOURCES = \
 	graphs/buckets.c graphs/buckets.h \
 	graphs/compare.c graphs/compare.h \
-	graphs/expr.c graphs/experts.h graphs/expr.h \
+	graphs/antiquant.h graphs/expr.c graphs/experts.h graphs/expr.h \
 	graphs/expr_ask.c \
 	graphs/expr_int.h \
 	graphs/expr_make.c \

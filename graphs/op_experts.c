@@ -89,22 +89,24 @@ struct grouped {
     struct ngd_expert_lists lists;
     uint32_t lead;
     ngd_dim_t groups, n, k;
-    int64_t group, columns; /* attributes of quantised weights */
+    struct ngd_antiquant_form form; /* of quantised weights */
 };
 
 static ngd_status_t check_lists(struct ngd_graph *graph, struct ngd_node *node, struct grouped *p,
                                 struct ngd_diag *diag)
 {
-    const bool bias = ngd_op_bool(node, "bias"), scale = ngd_op_bool(node, "antiquant_scale"),
-               offset = ngd_op_bool(node, "antiquant_offset");
+    uint32_t has = 0;
 
-    p->lists = ngd_expert_lists(node->n_in, bias, scale, offset);
+    for (uint32_t i = 0; i < NGD_ANTIQUANTS; i++)
+        has |= ngd_op_bool(node, ngd_antiquant_names[i].name) ? NGD_ANTIQUANT_BIT(i) : 0;
+    p->lists = ngd_expert_lists(node->n_in, ngd_op_bool(node, "bias"), has);
+    p->form.has = has;
     if (p->lists.n == 0)
         return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ARITY,
                            "%u operands behind group_list do not make %u lists of one length",
-                           node->n_in - NGD_EXPERTS_FIRST, 1u + bias + scale + offset);
-    if (offset && !scale)
-        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ARITY, "antiquant_offset needs antiquant_scale");
+                           node->n_in - NGD_EXPERTS_FIRST, p->lists.lists);
+    if (has && !(has & NGD_ANTIQUANT_BIT(NGD_ANTIQUANT_SCALE)))
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ARITY, "quantised weights need antiquant_scale");
     p->lead = p->lists.n == 1 && ngd_node_in(graph, node, NGD_EXPERTS_FIRST)->rank == 3;
     p->groups = p->lead ? ngd_node_in(graph, node, NGD_EXPERTS_FIRST)->dims[0] : (ngd_dim_t)p->lists.n;
     return NGD_OK;
@@ -187,35 +189,32 @@ static ngd_status_t stored_columns(struct ngd_graph *graph, struct ngd_node *nod
     return NGD_OK;
 }
 
-/* Checks scales or offsets: [1], or [N,1], or with groups [ceil(N/columns),ceil(K/group)]. */
+/* Checks scales and the like: [1], or [N,1], or with groups [ceil(N/columns),ceil(K/group)]. */
 static ngd_status_t check_antiquant_list(struct ngd_graph *graph, struct ngd_node *node, const struct grouped *p,
-                                         uint32_t first, const char *role, struct ngd_diag *diag)
+                                         ngd_antiquant_t what, struct ngd_diag *diag)
 {
-    const struct ngd_type *s = ngd_node_in(graph, node, first);
-    const bool e8m0 = ngd_node_in(graph, node, NGD_EXPERTS_FIRST)->dtype == NGD_U8;
-    ngd_dim_t dims[2] = {p->n, 1};
-    ngd_status_t status = e8m0 ? ngd_op_dtype_is(graph, node, first, role, NGD_U8, diag)
-                               : ngd_op_same_or_narrower(graph, node, first, role, diag);
+    const uint32_t first = p->lists.antiquant[what];
+    const char *role = ngd_antiquant_names[what].name;
+    ngd_dim_t dims[2];
+    ngd_status_t status = ngd_op_antiquant_dtype(graph, node, first, what, &p->form, diag);
 
     if (status)
         return status;
-    if (p->group == 0 && s->rank == 1 + p->lead)
+    if (p->form.group == 0 && ngd_node_in(graph, node, first)->rank == 1 + p->lead)
         return check_expert_list(graph, node, p, first, role, 1, (ngd_dim_t[]){1}, "[1] or [N,1]", diag);
-    if (p->group != 0)
-        status = ngd_op_range_length(graph, 0, p->k, p->group, &dims[1]);
-    if (!status)
-        status = ngd_op_range_length(graph, 0, p->n, p->columns, &dims[0]);
+    status = ngd_op_antiquant_groups(graph, what, &p->form, p->k, p->n, &dims[1], &dims[0]);
     if (status)
         return ngd_op_expr_fail(graph, node, diag, status, "the number of groups");
-    return check_expert_list(
-        graph, node, p, first, role, 2, dims,
-        p->group ? "[ceil(N/antiquant_group_columns),ceil(K/antiquant_group_size)]" : "[1] or [N,1]", diag);
+    return check_expert_list(graph, node, p, first, role, 2, dims,
+                             p->form.group ? "[ceil(N/antiquant_group_columns),ceil(K/antiquant_group_size)], or for "
+                                             "blocks [N,ceil(K/antiquant_block_size)]"
+                                           : "[1] or [N,1]",
+                             diag);
 }
 
 static ngd_status_t check_quant_experts(struct ngd_graph *graph, struct ngd_node *node, struct grouped *p,
                                         struct ngd_diag *diag)
 {
-    const ngd_dtype_t dtype = ngd_node_in(graph, node, NGD_EXPERTS_FIRST)->dtype;
     const char *form = NULL;
     ngd_dim_t columns = 0;
     ngd_status_t status = stored_columns(graph, node, p, &columns, &form, diag);
@@ -223,20 +222,17 @@ static ngd_status_t check_quant_experts(struct ngd_graph *graph, struct ngd_node
     if (!status && !ngd_op_bool(node, "transpose_weight"))
         status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
                              "attribute transpose_weight must be true for quantised weights");
-    if (!status && p->lists.offset && (dtype == NGD_U8 || dtype == NGD_F8_E4M3FN))
-        status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ARITY,
-                             "antiquant_offset must be false for weights of u8 or f8_e4m3fn");
+    p->form.weight = ngd_node_in(graph, node, NGD_EXPERTS_FIRST)->dtype;
     if (!status)
-        status = ngd_op_antiquant_groups(graph, node, dtype, &p->group, &p->columns, diag);
+        status = ngd_op_antiquant_form(graph, node, &p->form, diag);
     if (!status)
         status = check_first_weight(graph, node, p, columns, form, diag);
     if (!status)
         status =
             check_expert_list(graph, node, p, NGD_EXPERTS_FIRST, "weight", 2, (ngd_dim_t[]){p->n, columns}, form, diag);
-    if (!status)
-        status = check_antiquant_list(graph, node, p, p->lists.scale, "antiquant_scale", diag);
-    if (!status && p->lists.offset)
-        status = check_antiquant_list(graph, node, p, p->lists.offset, "antiquant_offset", diag);
+    for (uint32_t i = 0; i < NGD_ANTIQUANTS && !status; i++)
+        if (p->lists.antiquant[i])
+            status = check_antiquant_list(graph, node, p, (ngd_antiquant_t)i, diag);
     return status;
 }
 
@@ -265,7 +261,7 @@ ngd_status_t ngd_shape_grouped_matmul(struct ngd_graph *graph, struct ngd_node *
         status = check_lists(graph, node, &p, diag);
     p.k = x->dims[1];
     if (!status)
-        status = (p.lists.scale ? check_quant_experts : check_float_experts)(graph, node, &p, diag);
+        status = (p.form.has ? check_quant_experts : check_float_experts)(graph, node, &p, diag);
     if (!status)
         status = check_biases(graph, node, &p, diag);
     if (!status)

@@ -10,6 +10,7 @@
  * ngd_op_result for each result. It refuses through ngd_op_fail, which puts the node's name, operator and
  * line in front. So the rule's own text says only what is wrong and what would be right.
  */
+#include "graphs/antiquant.h"
 #include "graphs/graph.h"
 
 #define NGD_OPF_REFUSED (NGD_OPF_RANDOM | NGD_OPF_SYNC | NGD_OPF_DATA_SHAPE)
@@ -138,9 +139,21 @@ ngd_status_t ngd_op_check_rotary(struct ngd_graph *graph, struct ngd_node *node,
 /* Checks x1, x2 and gamma (operands 0 to 2) of an add_rms_norm. */
 ngd_status_t ngd_op_check_add_norm(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag);
 
-/* Gives antiquant_group_size and antiquant_group_columns, checked for weights of that dtype. */
-ngd_status_t ngd_op_antiquant_groups(struct ngd_graph *graph, struct ngd_node *node, ngd_dtype_t weight,
-                                     int64_t *group_p, int64_t *columns_p, struct ngd_diag *diag);
+/* How a quantised weight of `weight` is turned into values; `has`: bits NGD_ANTIQUANT_BIT of what is given. */
+struct ngd_antiquant_form {
+    ngd_dtype_t weight;
+    uint32_t has;
+    int64_t group, columns, block; /* attributes: rows of K and columns of N of a group; rows of K of a block */
+};
+/* Takes the attributes, and checks them and which operands there are. */
+ngd_status_t ngd_op_antiquant_form(struct ngd_graph *graph, struct ngd_node *node, struct ngd_antiquant_form *f,
+                                   struct ngd_diag *diag);
+/* Checks the dtype of operand i. */
+ngd_status_t ngd_op_antiquant_dtype(struct ngd_graph *graph, struct ngd_node *node, uint32_t i, ngd_antiquant_t what,
+                                    const struct ngd_antiquant_form *f, struct ngd_diag *diag);
+/* Gives the groups of K, and those of N, that an operand has elements for. */
+ngd_status_t ngd_op_antiquant_groups(struct ngd_graph *graph, ngd_antiquant_t what, const struct ngd_antiquant_form *f,
+                                     ngd_dim_t k, ngd_dim_t n, ngd_dim_t *k_p, ngd_dim_t *n_p);
 
 /* Helpers of row rules. */
 bool ngd_op_carries(const struct ngd_graph *graph, uint32_t value, uint32_t symbol); /* its type uses the symbol */

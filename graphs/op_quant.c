@@ -222,6 +222,7 @@ bool ngd_rows_swiglu_quant(const struct ngd_graph *graph, const struct ngd_node 
 #define GROUP_STEP_I8   16
 #define GROUP_STEP_WIDE 32
 #define GROUP_F4        32 /* of MXFP4 */
+#define ZERO_MAX        255
 
 /* Gives the weight's K and N. An i32 has eight weights along K or along N: the side that has K elements says which. A
  * u8 has two along K. */
@@ -255,32 +256,60 @@ static ngd_status_t weight_sizes(struct ngd_graph *graph, struct ngd_node *node,
     return status ? ngd_op_expr_fail(graph, node, diag, status, "the weight's size") : NGD_OK;
 }
 
-/* Checks that operand i has one element, one for each column, or one for each group of rows and columns. */
-static ngd_status_t check_antiquant(struct ngd_graph *graph, struct ngd_node *node, uint32_t i, const char *role,
-                                    int64_t group, int64_t columns, ngd_dim_t n, struct ngd_diag *diag)
+static bool is_of_blocks(ngd_antiquant_t what)
 {
+    return what == NGD_ANTIQUANT_BLOCK_SCALE || what == NGD_ANTIQUANT_BLOCK_MINIMUM;
+}
+
+ngd_status_t ngd_op_antiquant_dtype(struct ngd_graph *graph, struct ngd_node *node, uint32_t i, ngd_antiquant_t what,
+                                    const struct ngd_antiquant_form *f, struct ngd_diag *diag)
+{
+    const char *role = ngd_antiquant_names[what].name;
+    const bool scaled = (what == NGD_ANTIQUANT_SCALE || what == NGD_ANTIQUANT_MINIMUM) &&
+                        f->has & NGD_ANTIQUANT_BIT(what == NGD_ANTIQUANT_SCALE ? NGD_ANTIQUANT_BLOCK_SCALE
+                                                                               : NGD_ANTIQUANT_BLOCK_MINIMUM);
+
+    if (f->weight == NGD_U8 || scaled)
+        return ngd_op_dtype_is(graph, node, i, role, f->weight == NGD_U8 ? NGD_U8 : NGD_I8, diag);
+    return ngd_op_same_or_narrower(graph, node, i, role, diag);
+}
+
+ngd_status_t ngd_op_antiquant_groups(struct ngd_graph *graph, ngd_antiquant_t what, const struct ngd_antiquant_form *f,
+                                     ngd_dim_t k, ngd_dim_t n, ngd_dim_t *k_p, ngd_dim_t *n_p)
+{
+    const int64_t size = is_of_blocks(what) ? f->block : f->group;
+    ngd_status_t status = NGD_OK;
+
+    *k_p = 1;
+    if (size)
+        status = ngd_op_range_length(graph, 0, k, size, k_p);
+    return status ? status : ngd_op_range_length(graph, 0, n, f->columns, n_p);
+}
+
+/* Checks that an operand has one element, one for each column, or one for each group of rows and columns. */
+static ngd_status_t check_antiquant(struct ngd_graph *graph, struct ngd_node *node, ngd_antiquant_t what,
+                                    const struct ngd_antiquant_form *f, ngd_dim_t n, struct ngd_diag *diag)
+{
+    const uint32_t i = ngd_antiquant_names[what].operand;
+    const char *role = ngd_antiquant_names[what].name;
     const struct ngd_type *s = ngd_node_in(graph, node, i);
-    ngd_dim_t dims[2] = {1, n};
-    ngd_status_t status = ngd_node_in(graph, node, 1)->dtype == NGD_U8
-                              ? ngd_op_dtype_is(graph, node, i, role, NGD_U8, diag)
-                              : ngd_op_same_or_narrower(graph, node, i, role, diag);
+    ngd_dim_t dims[2];
+    ngd_status_t status = ngd_op_antiquant_dtype(graph, node, i, what, f, diag);
 
     if (status)
         return status;
-    if (group == 0 && s->rank == 1 && s->dims[0] == 1)
+    if (f->group == 0 && s->rank == 1 && s->dims[0] == 1)
         return NGD_OK;
-    if (group == 0 && s->rank == 1)
+    if (f->group == 0 && s->rank == 1)
         return ngd_op_shape_is(graph, node, i, role, 1, &n, "[1], [N] or [1,N]", diag);
-    if (group != 0)
-        status = ngd_op_range_length(graph, 0, last(ngd_node_in(graph, node, 0)), group, &dims[0]);
-    if (!status)
-        status = ngd_op_range_length(graph, 0, n, columns, &dims[1]);
+    status = ngd_op_antiquant_groups(graph, what, f, last(ngd_node_in(graph, node, 0)), n, &dims[0], &dims[1]);
     if (status)
         return ngd_op_expr_fail(graph, node, diag, status, "the number of groups");
     return ngd_op_shape_is(graph, node, i, role, 2, dims,
-                           columns > 1 ? "[ceil(K/antiquant_group_size),ceil(N/antiquant_group_columns)]"
-                           : group     ? "[ceil(K/antiquant_group_size),N]"
-                                       : "[1,N]",
+                           is_of_blocks(what) ? "[ceil(K/antiquant_block_size),N]"
+                           : f->columns > 1   ? "[ceil(K/antiquant_group_size),ceil(N/antiquant_group_columns)]"
+                           : f->group         ? "[ceil(K/antiquant_group_size),N]"
+                                              : "[1,N]",
                            diag);
 }
 
@@ -294,9 +323,6 @@ static ngd_status_t check_quant_operands(struct ngd_graph *graph, struct ngd_nod
     if (!status && w->dtype != NGD_I8 && w->dtype != NGD_I32 && w->dtype != NGD_U8 && w->dtype != NGD_F8_E4M3FN)
         status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_DTYPE,
                              "weight %%%s is %s, but must be i8, i32, u8 or f8_e4m3fn", ngd_op_in_name(graph, node, 1),
-                             ngd_dtype_name(w->dtype));
-    if (!status && (w->dtype == NGD_F8_E4M3FN || w->dtype == NGD_U8) && ngd_node_has(node, 3))
-        status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ARITY, "antiquant_offset must be none for a weight of %s",
                              ngd_dtype_name(w->dtype));
     if (!status && (ngd_node_has(node, 4) || ngd_node_has(node, 5)))
         status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ARITY,
@@ -324,42 +350,90 @@ static ngd_status_t check_quant_bias(struct ngd_graph *graph, struct ngd_node *n
     return ngd_op_shape_is(graph, node, 6, "bias", row ? 2 : 1, row ? dims : &n, "[N] or [1,N]", diag);
 }
 
-ngd_status_t ngd_op_antiquant_groups(struct ngd_graph *graph, struct ngd_node *node, ngd_dtype_t weight,
-                                     int64_t *group_p, int64_t *columns_p, struct ngd_diag *diag)
+/* Checks which operands there are. */
+static ngd_status_t check_antiquant_set(struct ngd_graph *graph, struct ngd_node *node,
+                                        const struct ngd_antiquant_form *f, int64_t zero, struct ngd_diag *diag)
 {
-    const int64_t step = weight == NGD_I8 ? GROUP_STEP_I8 : GROUP_STEP_WIDE;
-    ngd_status_t status = ngd_op_const(graph, node, "antiquant_group_size", 0, INT32_MAX, group_p, diag);
+    static const struct {
+        ngd_antiquant_t what, needs;
+    } needs[] = {{NGD_ANTIQUANT_OFFSET, NGD_ANTIQUANT_SCALE},
+                 {NGD_ANTIQUANT_MINIMUM, NGD_ANTIQUANT_SCALE},
+                 {NGD_ANTIQUANT_BLOCK_SCALE, NGD_ANTIQUANT_SCALE},
+                 {NGD_ANTIQUANT_BLOCK_MINIMUM, NGD_ANTIQUANT_MINIMUM}};
+    const uint32_t blocks =
+        NGD_ANTIQUANT_BIT(NGD_ANTIQUANT_BLOCK_SCALE) | NGD_ANTIQUANT_BIT(NGD_ANTIQUANT_BLOCK_MINIMUM);
+
+    for (size_t i = 0; i < sizeof(needs) / sizeof(needs[0]); i++)
+        if (f->has & NGD_ANTIQUANT_BIT(needs[i].what) && !(f->has & NGD_ANTIQUANT_BIT(needs[i].needs)))
+            return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ARITY, "%s needs %s",
+                               ngd_antiquant_names[needs[i].what].name, ngd_antiquant_names[needs[i].needs].name);
+    if ((f->weight == NGD_F8_E4M3FN || f->weight == NGD_U8) &&
+        (zero || f->has & ~NGD_ANTIQUANT_BIT(NGD_ANTIQUANT_SCALE)))
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ARITY, "a weight of %s has an antiquant_scale alone",
+                           ngd_dtype_name(f->weight));
+    if (!(f->has & blocks) != !f->block)
+        return ngd_op_fail(
+            graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+            "antiquant_block_size is for antiquant_block_scale and antiquant_block_minimum, which need it");
+    return NGD_OK;
+}
+
+/* Checks the sizes of groups and blocks. */
+static ngd_status_t check_antiquant_sizes(struct ngd_graph *graph, struct ngd_node *node,
+                                          const struct ngd_antiquant_form *f, struct ngd_diag *diag)
+{
+    const int64_t step = f->weight == NGD_I8 ? GROUP_STEP_I8 : GROUP_STEP_WIDE;
+
+    if (f->columns > 1 && (f->group == 0 || f->block || f->weight == NGD_U8))
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE, "attribute antiquant_group_columns must be 1 %s",
+                           f->weight == NGD_U8 ? "for a weight of u8"
+                           : f->block          ? "with antiquant_block_size"
+                                               : "without antiquant_group_size");
+    if (f->weight == NGD_U8 && f->group != GROUP_F4)
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                           "attribute antiquant_group_size must be %d for a weight of u8", GROUP_F4);
+    if (f->group % step != 0)
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                           "attribute antiquant_group_size must be 0 or a multiple of %d", (int)step);
+    if (f->block && (f->group == 0 || f->block % f->group != 0))
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                           "attribute antiquant_block_size must be a multiple of antiquant_group_size");
+    return NGD_OK;
+}
+
+ngd_status_t ngd_op_antiquant_form(struct ngd_graph *graph, struct ngd_node *node, struct ngd_antiquant_form *f,
+                                   struct ngd_diag *diag)
+{
+    int64_t zero = 0;
+    ngd_status_t status = ngd_op_const(graph, node, "antiquant_group_size", 0, INT32_MAX, &f->group, diag);
 
     if (!status)
-        status = ngd_op_const(graph, node, "antiquant_group_columns", 1, INT32_MAX, columns_p, diag);
-    if (!status && *columns_p > 1 && (*group_p == 0 || weight == NGD_U8))
-        status =
-            ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE, "attribute antiquant_group_columns must be 1 %s",
-                        weight == NGD_U8 ? "for a weight of u8" : "without antiquant_group_size");
-    if (!status && weight == NGD_U8 && *group_p != GROUP_F4)
-        status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
-                             "attribute antiquant_group_size must be %d for a weight of u8", GROUP_F4);
-    if (!status && *group_p % step != 0)
-        status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
-                             "attribute antiquant_group_size must be 0 or a multiple of %d", (int)step);
-    return status;
+        status = ngd_op_const(graph, node, "antiquant_group_columns", 1, INT32_MAX, &f->columns, diag);
+    if (!status)
+        status = ngd_op_const(graph, node, "antiquant_block_size", 0, INT32_MAX, &f->block, diag);
+    if (!status)
+        status = ngd_op_const(graph, node, "antiquant_zero", -ZERO_MAX, ZERO_MAX, &zero, diag);
+    if (!status)
+        status = check_antiquant_set(graph, node, f, zero, diag);
+    return status ? status : check_antiquant_sizes(graph, node, f, diag);
 }
 
 ngd_status_t ngd_shape_weight_quant_matmul(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    struct ngd_antiquant_form f = {.weight = ngd_node_in(graph, node, 1)->dtype};
     ngd_dim_t n = 0, dims[NGD_MAX_RANK];
-    int64_t group = 0, columns = 1;
     ngd_status_t status = check_quant_operands(graph, node, diag);
 
+    for (uint32_t i = 0; i < NGD_ANTIQUANTS; i++)
+        f.has |= ngd_node_has(node, ngd_antiquant_names[i].operand) ? NGD_ANTIQUANT_BIT(i) : 0;
     if (!status)
-        status = ngd_op_antiquant_groups(graph, node, ngd_node_in(graph, node, 1)->dtype, &group, &columns, diag);
+        status = ngd_op_antiquant_form(graph, node, &f, diag);
     if (!status)
         status = weight_sizes(graph, node, &n, diag);
-    if (!status)
-        status = check_antiquant(graph, node, 2, "antiquant_scale", group, columns, n, diag);
-    if (!status && ngd_node_has(node, 3))
-        status = check_antiquant(graph, node, 3, "antiquant_offset", group, columns, n, diag);
+    for (uint32_t i = 0; i < NGD_ANTIQUANTS && !status; i++)
+        if (f.has & NGD_ANTIQUANT_BIT(i))
+            status = check_antiquant(graph, node, (ngd_antiquant_t)i, &f, n, diag);
     if (!status)
         status = check_quant_bias(graph, node, n, diag);
     if (status)

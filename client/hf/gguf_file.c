@@ -240,7 +240,7 @@ bool npugraph__gguf_name(const struct npugraph__gguf *g, const char *name, char 
 
 const struct ngd_gguf_tensor *npugraph__gguf_find(const struct npugraph__gguf *g, const char *name)
 {
-    static const char *const planes[] = {".scales", ".minima", ".i8"};
+    static const char *const planes[] = {".scales", ".minima", ".block_scales", ".block_minima", ".i8"};
     const struct ngd_gguf_tensor *t = ngd_gguf_tensor(&g->header, name);
     const size_t n = strlen(name);
     char whole[128];

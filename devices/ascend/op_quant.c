@@ -260,6 +260,10 @@ void ngd_ascend_build_weight_quant_matmul(struct ascend_issue *c)
         ngd_ascend_refuse(c, "aclnnWeightQuantBatchMatmulV2 takes weights in i8 and int4, with groups of one column");
         return;
     }
+    if (optional(c, 7).rank || optional(c, 8).rank || ngd_call_int(c->call, "antiquant_zero")) {
+        ngd_ascend_refuse(c, "aclnnWeightQuantBatchMatmulV2 takes no block scales, minima and antiquant_zero");
+        return;
+    }
     w = quantised_weight(c, k, &is_turned);
     x = ngd_ascend_contiguous(c, &x);
     x = ngd_ascend_reshape(&x, 2, (const int64_t[]){m, k});

@@ -45,6 +45,9 @@ REFERENCE void numbers_put(struct numbers *t, int64_t i, double v)
 
         memcpy(t->data + i * 4, &f, 4);
         t->value[i] = (double)f;
+    } else if (t->dtype == NGD_I8) {
+        t->data[i] = (char)nearbyint(v);
+        t->value[i] = nearbyint(v);
     } else {
         const uint16_t h = t->dtype == NGD_F16 ? ngd_f32_to_f16((float)v) : ngd_f32_to_bf16((float)v);
 

@@ -19,12 +19,15 @@ struct product {
     enum stored stored;
     int64_t m, n, k, group;   /* group -1: one scale for all */
     int64_t columns;          /* that share a scale, with groups; 0: none do */
+    int64_t block;            /* elements of K that share a block scale; scales and minima are i8 then */
+    int zero;                 /* added to each number */
     bool offset, whole, bias; /* whole: offsets are integers, as zero points are */
+    bool minimum;
     int precision;
 };
 
 struct operands {
-    struct numbers x, scale, offset, bias;
+    struct numbers x, scale, offset, bias, block_scale, minimum, block_minimum;
     int *q; /* [N][K]; f8: bytes; f4: nibbles */
     char *w;
     uint64_t w_bytes;
@@ -49,6 +52,11 @@ static int64_t scales_across(const struct product *p)
     return (p->n + columns_of(p) - 1) / columns_of(p);
 }
 
+static int64_t blocks_of(const struct product *p)
+{
+    return (p->k + p->block - 1) / p->block;
+}
+
 static bool by_rows(const struct product *p)
 {
     return p->stored == ROWS;
@@ -60,12 +68,18 @@ static void put_dims(struct ngd_strbuf *sb, const char *name, const char *type, 
                       (long long)(turned ? rows : cols));
 }
 
-static void put_scales(struct ngd_strbuf *sb, const struct product *p, const char *name, ngd_dtype_t type)
+/* Declares scales or the like, `groups` for a column, and gives the name of what the operator takes. */
+static const char *put_scales(struct ngd_strbuf *sb, const struct product *p, const char *name, const char *turned,
+                              ngd_dtype_t type, int64_t groups)
 {
     if (p->group < 0)
         ngd_strbuf_printf(sb, "param %%%s : %s[1]\n", name, ngd_dtype_name(type));
     else
-        put_dims(sb, name, ngd_dtype_name(type), groups_of(p), scales_across(p), by_rows(p));
+        put_dims(sb, name, ngd_dtype_name(type), groups, scales_across(p), by_rows(p));
+    if (!by_rows(p) || p->group < 0)
+        return name;
+    ngd_strbuf_printf(sb, "%%%s = aten.t(%%%s)\n", turned, name);
+    return turned;
 }
 
 static void put_graph(struct ngd_strbuf *sb, const struct product *p)
@@ -73,32 +87,35 @@ static void put_graph(struct ngd_strbuf *sb, const struct product *p)
     const int64_t n = p->int4 && p->stored == BY_N ? p->n / 8 : p->n, k = p->f4                          ? p->k / 2
                                                                           : p->int4 && p->stored != BY_N ? p->k / 8
                                                                                                          : p->k;
-    const char *xt = ngd_dtype_name(p->xt), *w = "%q", *s = "%s", *o = p->offset ? "%o" : "none";
+    const char *xt = ngd_dtype_name(p->xt), *names[NGD_ANTIQUANTS] = {NULL};
 
     ngd_strbuf_append(sb, "npugraph 1\ngraph \"product\" {\n");
     put_dims(sb, "q", p->f4 ? "u8" : p->f8 ? "f8_e4m3fn" : p->int4 ? "i32" : "i8", k, n, by_rows(p));
-    put_scales(sb, p, "s", p->st);
+    names[NGD_ANTIQUANT_SCALE] = put_scales(sb, p, "s", "st", p->block ? NGD_I8 : p->st, groups_of(p));
     if (p->offset)
-        put_scales(sb, p, "o", p->ot);
+        names[NGD_ANTIQUANT_OFFSET] = put_scales(sb, p, "o", "ot", p->ot, groups_of(p));
+    if (p->block)
+        names[NGD_ANTIQUANT_BLOCK_SCALE] = put_scales(sb, p, "bs", "bst", p->st, blocks_of(p));
+    if (p->minimum)
+        names[NGD_ANTIQUANT_MINIMUM] = put_scales(sb, p, "m", "mt", p->block ? NGD_I8 : p->st, groups_of(p));
+    if (p->minimum && p->block)
+        names[NGD_ANTIQUANT_BLOCK_MINIMUM] = put_scales(sb, p, "bm", "bmt", p->st, blocks_of(p));
     if (p->bias)
         ngd_strbuf_printf(sb, "param %%b : f32[%lld]\n", (long long)p->n);
     ngd_strbuf_printf(sb, "input %%x : %s[%lld,%lld]\n", xt, (long long)p->m, (long long)p->k);
-    if (by_rows(p)) {
+    if (by_rows(p))
         ngd_strbuf_append(sb, "%w = aten.t(%q)\n");
-        w = "%w";
+    ngd_strbuf_printf(sb, "%%y = npu.weight_quant_batchmatmul(%%x, %s", by_rows(p) ? "%w" : "%q");
+    for (int i = 2; i < 10; i++) {
+        const char *name = i == 6 && p->bias ? "b" : NULL;
+
+        for (int a = 0; a < NGD_ANTIQUANTS; a++)
+            name = ngd_antiquant_names[a].operand == i ? names[a] : name;
+        ngd_strbuf_printf(sb, name ? ", %%%s" : ", none", name);
     }
-    if (by_rows(p) && p->group >= 0) {
-        ngd_strbuf_append(sb, "%u = aten.t(%s)\n");
-        s = "%u";
-    }
-    if (by_rows(p) && p->group >= 0 && p->offset) {
-        ngd_strbuf_append(sb, "%v = aten.t(%o)\n");
-        o = "%v";
-    }
-    ngd_strbuf_printf(sb, "%%y = npu.weight_quant_batchmatmul(%%x, %s, %s, %s, none, none, %s)", w, s, o,
-                      p->bias ? "%b" : "none");
-    ngd_strbuf_printf(sb, " {antiquant_group_size=%lld, antiquant_group_columns=%lld}\nreturn \"y\" = %%y\n}\n",
-                      (long long)(p->group > 0 ? p->group : 0), (long long)columns_of(p));
+    ngd_strbuf_printf(sb, ") {antiquant_group_size=%lld, antiquant_group_columns=%lld, antiquant_block_size=%lld, ",
+                      (long long)(p->group > 0 ? p->group : 0), (long long)columns_of(p), (long long)p->block);
+    ngd_strbuf_printf(sb, "antiquant_zero=%d}\nreturn \"y\" = %%y\n}\n", p->zero);
 }
 
 /* ---- operands and the definition ---- */
@@ -125,13 +142,21 @@ static void store(struct operands *o, const struct product *p, int64_t n, int64_
     o->w[at * 4 + along % 8 / 2] = (char)(o->w[at * 4 + along % 8 / 2] | (q & 15) << (along % 2 * 4));
 }
 
-/* Scales and offsets are stored like the weight. */
+/* Scales and the like are stored like the weight: `groups` of a column. */
+static double antiquant_of(const struct product *p, const struct numbers *t, int64_t n, int64_t g, int64_t groups)
+{
+    n /= columns_of(p);
+    return p->group < 0 ? t->value[0] : t->value[by_rows(p) ? n * groups + g : g * scales_across(p) + n];
+}
+
 static double antiquant(const struct product *p, const struct numbers *t, int64_t n, int64_t k)
 {
-    const int64_t g = p->group > 0 ? k / p->group : 0;
+    return antiquant_of(p, t, n, p->group > 0 ? k / p->group : 0, groups_of(p));
+}
 
-    n /= columns_of(p);
-    return p->group < 0 ? t->value[0] : t->value[by_rows(p) ? n * groups_of(p) + g : g * scales_across(p) + n];
+static double block_value(const struct product *p, const struct numbers *t, int64_t n, int64_t k)
+{
+    return p->block ? antiquant_of(p, t, n, k / p->block, blocks_of(p)) : 1;
 }
 
 /* The value of an f8 by its definition. */
@@ -172,14 +197,16 @@ static void define(struct operands *o, const struct product *p)
             double sum = p->bias ? o->bias.value[j] : 0, size = fabs(sum), weights = 0;
 
             for (int64_t k = 0; k < p->k; k++) {
-                const double shift = p->offset ? antiquant(p, &o->offset, j, k) : 0,
-                             v = o->x.value[i * p->k + k] * antiquant(p, &o->scale, j, k);
+                const double shift = p->zero + (p->offset ? antiquant(p, &o->offset, j, k) : 0),
+                             scale = antiquant(p, &o->scale, j, k) * block_value(p, &o->block_scale, j, k),
+                             minimum = p->minimum
+                                           ? antiquant(p, &o->minimum, j, k) * block_value(p, &o->block_minimum, j, k)
+                                           : 0,
+                             x = o->x.value[i * p->k + k], q = weight_value(p, o->q[j * p->k + k]);
 
-                const double q = weight_value(p, o->q[j * p->k + k]);
-
-                sum += v * (q + shift);
-                size += fabs(v) * (fabs(shift) + fabs(q));
-                weights += fabs(q * antiquant(p, &o->scale, j, k));
+                sum += x * ((q + shift) * scale + minimum);
+                size += fabs(x) * ((fabs(shift) + fabs(q)) * fabs(scale) + fabs(minimum));
+                weights += fabs(q * scale) + (p->offset ? 0 : fabs(p->zero * scale + minimum));
             }
             o->want[i * p->n + j] = sum;
             o->allowed[i * p->n + j] = ((6 + 4 * sqrt((double)p->k)) * 0x1p-24 + precision_error[p->precision]) * size +
@@ -209,8 +236,13 @@ static void operands_open(struct operands *o, const struct product *p, struct ra
     numbers_random(&o->x, p->xt, p->m * p->k, 1, r);
     if (p->f4)
         scales_e8m0(&o->scale, scales, r);
+    else if (p->block)
+        numbers_random(&o->scale, NGD_I8, scales, 127, r);
     else
         numbers_random(&o->scale, p->st, scales, 0.01, r);
+    numbers_random(&o->minimum, p->block ? NGD_I8 : p->st, p->minimum ? scales : 0, p->block ? 127 : 0.1, r);
+    numbers_random(&o->block_scale, p->st, p->block ? scales_across(p) * blocks_of(p) : 0, 0.0001, r);
+    numbers_random(&o->block_minimum, p->st, p->block ? scales_across(p) * blocks_of(p) : 0, 0.001, r);
     numbers_random(&o->offset, p->ot, scales, p->int4 ? 8 : 128, r);
     for (int64_t i = 0; p->whole && i < scales; i++)
         numbers_put(&o->offset, i, nearbyint(o->offset.value[i]));
@@ -236,6 +268,9 @@ static void operands_close(struct operands *o)
     numbers_close(&o->scale);
     numbers_close(&o->offset);
     numbers_close(&o->bias);
+    numbers_close(&o->block_scale);
+    numbers_close(&o->minimum);
+    numbers_close(&o->block_minimum);
     free(o->q);
     free(o->w);
     free(o->want);
@@ -262,9 +297,16 @@ static void run_rows(struct bench *b, const struct product *p, const struct oper
     put_graph(&sb, p);
     run_check(ready_open(&r, b, ngd_strbuf_str(&sb), NULL, &diag), &diag, ngd_strbuf_str(&sb));
     run_check(ngd_buffer_write(r.bound[bound++], 0, o->w, o->w_bytes, &diag), &diag, "w");
-    run_check(ngd_buffer_write(r.bound[bound++], 0, o->scale.data, numbers_bytes(&o->scale), &diag), &diag, "scale");
-    if (p->offset)
-        run_check(ngd_buffer_write(r.bound[bound++], 0, o->offset.data, numbers_bytes(&o->offset), &diag), &diag, "o");
+    {
+        const struct numbers *operands[] = {&o->scale, p->offset ? &o->offset : NULL, p->block ? &o->block_scale : NULL,
+                                            p->minimum ? &o->minimum : NULL,
+                                            p->minimum && p->block ? &o->block_minimum : NULL};
+
+        for (size_t i = 0; i < sizeof(operands) / sizeof(operands[0]); i++)
+            if (operands[i])
+                run_check(ngd_buffer_write(r.bound[bound++], 0, operands[i]->data, numbers_bytes(operands[i]), &diag),
+                          &diag, "scales and the like");
+    }
     if (p->bias)
         run_check(ngd_buffer_write(r.bound[bound++], 0, o->bias.data, numbers_bytes(&o->bias), &diag), &diag, "bias");
     run_check(ngd_launch_check(r.plan, &launch, 1, 0, 1, &diag), &diag, ngd_strbuf_str(&sb));
@@ -414,6 +456,42 @@ static void check_f8_columns(const struct product *p, const struct operands *o)
     free(y);
 }
 
+/* Minima, zeros and scales of blocks, as GGUF files have them, in the layout of a checkpoint and in others. */
+START_TEST(blocks_and_minima_are_right)
+{
+    static const int64_t blocks[] = {0, 256, 128, 512};
+    const size_t n = N_SIZES * 2, step = effort_step(n, "sizes and blocks");
+    struct random r = {23};
+
+    benches_open(benches);
+    for (size_t i = 0; i < n; i += step) {
+        const size_t s = i / 2, t = (i + s) % N_TYPES;
+        struct product p = {.xt = types[t].x,
+                            .st = types[t].s,
+                            .ot = types[t].o,
+                            .int4 = i % 3 != 2,
+                            .stored = i % 7 == 3 ? AS_IS : ROWS,
+                            .m = sizes[s][0],
+                            .n = sizes[s][1],
+                            .k = sizes[s][2],
+                            .group = (i + s) % 2 ? 32 : sizes[s][3],
+                            .zero = (int)(i % 3) * 8,
+                            .minimum = i % 5 != 1,
+                            .offset = i % 11 == 5,
+                            .bias = i % 6 == 1,
+                            .precision = (int)(i % 4) % 3};
+
+        p.k = p.int4 ? (p.k + 7) / 8 * 8 : p.k;
+        p.block = p.group > 0 ? blocks[(i + s) % 4] / p.group * p.group : 0;
+        if (p.int4 && p.group > 0 && p.group % 32 != 0)
+            p.group = p.block = 0;
+        benches_precision(benches, p.precision);
+        check_product(&p, &r);
+    }
+    benches_close(benches);
+}
+END_TEST
+
 /* Many rows of x and large weights, with each precision: more than one panel and unit of columns. */
 START_TEST(many_rows_of_each_form_and_precision_are_right)
 {
@@ -554,7 +632,9 @@ START_TEST(digits_have_the_same_bits_on_tiles)
                                   .n = 64 + (int64_t)(i % 4) * 9,
                                   .k = i % 2 ? 1280 : 1544,
                                   .group = f4 ? 32 : groups[i % 5],
-                                  .offset = !f4 && i % 4 > 1,
+                                  .block = !f4 && i % 5 > 0 && i % 2 ? 2 * groups[i % 5] : 0,
+                                  .minimum = !f4 && i % 4 == 3,
+                                  .offset = !f4 && i % 4 == 2,
                                   .bias = i % 7 == 0};
         const size_t bytes = (size_t)(p.m * p.n) * ngd_dtype_bytes(p.xt);
         char *without = malloc(bytes), *with = malloc(bytes);
@@ -741,6 +821,6 @@ END_TEST
 UNIT_MAIN("ops/quant_matmul", sums_of_the_largest_numbers_do_not_overflow,
           small_elements_beside_a_large_one_are_within_their_bound, what_is_not_finite_spoils_its_row_only,
           weights_in_rows_of_k_are_right, weights_in_other_layouts_are_right,
-          many_rows_of_each_form_and_precision_are_right, a_row_has_the_same_bits_among_others,
-          a_row_has_the_same_bits_among_many, digits_have_the_same_bits_on_tiles, each_f8_is_what_it_should_be,
-          each_e8m0_is_what_it_should_be)
+          many_rows_of_each_form_and_precision_are_right, blocks_and_minima_are_right,
+          a_row_has_the_same_bits_among_others, a_row_has_the_same_bits_among_many, digits_have_the_same_bits_on_tiles,
+          each_f8_is_what_it_should_be, each_e8m0_is_what_it_should_be)

@@ -10,6 +10,18 @@ import struct
 from gguf_files import *
 
 
+def plane_values(got, plane, shape):
+    """Scales or minima: f16, or i8 with the factors of their blocks."""
+    dtype, is_shape, raw = got[f"x.{plane}"]
+    assert is_shape == shape and dtype == ("i8" if f"x.block_{plane}" in got else "f16")
+    if dtype == "f16":
+        return struct.unpack(f"<{len(raw) // 2}e", raw)
+    dtype, is_shape, factors = got[f"x.block_{plane}"]
+    assert (dtype, is_shape) == ("f16", [2, 1])
+    factors = struct.unpack("<2e", factors)
+    return [n * factors[i // shape[1]] for i, n in enumerate(struct.unpack(f"<{len(raw)}b", raw))]
+
+
 @test("planes of each type: numbers, scales and minima give the values of the gguf package")
 def planes(daemon):
     for kind, made in MADE["blocks"].items():
@@ -27,12 +39,12 @@ def planes(daemon):
         if packed:
             assert got["x"][:2] == ("i32", [2, 32])
             assert [(b >> s & 15) - 8 for b in got["x"][2] for s in (0, 4)] == list(numbers)
-        dtype, shape, raw = got["x.scales"]
-        assert shape == [2, 256 // group] and dtype == ("f32" if kind.endswith("K") else "f16")
-        scales = struct.unpack(f"<{512 // group}{'f' if dtype == 'f32' else 'e'}", raw)
-        minima = struct.unpack(f"<{512 // group}f", got["x.minima"][2]) if "x.minima" in got else [0] * len(scales)
+        scales = plane_values(got, "scales", [2, 256 // group])
+        minima = plane_values(got, "minima", [2, 256 // group]) if "x.minima" in got else [0] * len(scales)
         assert ("x.minima" in got) == (kind in ("Q4_1", "Q5_1", "Q4_K", "Q5_K"))
-        near([n * scales[i // group] + minima[i // group] for i, n in enumerate(numbers)], values)
+        assert ("x.block_scales" in got, "x.block_minima" in got) == (kind.endswith("K"), kind in ("Q4_K", "Q5_K"))
+        zero = (8 if packed else 16) if "x.minima" in got else 0
+        near([(n + zero) * scales[i // group] + minima[i // group] for i, n in enumerate(numbers)], values)
 
 
 # ---- models --------------------------------------------------------------------------------------------------------------

@@ -192,7 +192,7 @@ START_TEST(dtypes_and_shapes_are_checked_and_the_right_ones_named)
          NGD_ERR_GRAPH_ATTRIBUTE, "antiquant_group_columns must be 1"},
         {"input %x : f32[2,64]\ninput %w : f8_e4m3fn[64,7]\ninput %s : f32[7]\n"
          "%y = npu.weight_quant_batchmatmul(%x, %w, %s, %s)",
-         NGD_ERR_GRAPH_ARITY, "antiquant_offset must be none"},
+         NGD_ERR_GRAPH_ARITY, "a weight of f8_e4m3fn has an antiquant_scale alone"},
         {"input %x : f32[2,64]\ninput %w : i8[64,7]\ninput %s : f8_e4m3fn[7]\n"
          "%y = npu.weight_quant_batchmatmul(%x, %w, %s)",
          NGD_ERR_GRAPH_DTYPE, "antiquant_scale %s"},
@@ -224,6 +224,29 @@ START_TEST(dtypes_and_shapes_are_checked_and_the_right_ones_named)
         {"input %x : f32[2,64]\ninput %w : i8[64,7]\ninput %s : f32[7]\n%y = npu.weight_quant_batchmatmul(%x, %w, %s, "
          "none, %s)",
          NGD_ERR_GRAPH_ARITY, "must be none"},
+#define BLOCKS(s, behind, attrs)                                                                                       \
+    "input %x : f32[2,512]\ninput %w : i8[512,7]\ninput %s : " s "\ninput %b : f16[2,7]\n"                             \
+    "%y = npu.weight_quant_batchmatmul(%x, %w, %s, none, none, none, none, " behind ") {antiquant_group_size=32" attrs \
+    "}"
+        {BLOCKS("i8[16,7]", "%b", ""), NGD_ERR_GRAPH_ATTRIBUTE, "antiquant_block_size is for"},
+        {BLOCKS("f32[16,7]", "none", ", antiquant_block_size=256"), NGD_ERR_GRAPH_ATTRIBUTE,
+         "antiquant_block_size is for"},
+        {BLOCKS("f32[16,7]", "%b", ", antiquant_block_size=256"), NGD_ERR_GRAPH_DTYPE, "antiquant_scale %s"},
+        {BLOCKS("i8[16,7]", "%b", ", antiquant_block_size=240"), NGD_ERR_GRAPH_ATTRIBUTE,
+         "multiple of antiquant_group_size"},
+        {BLOCKS("i8[16,7]", "%b", ", antiquant_block_size=128"), NGD_ERR_GRAPH_SHAPE,
+         "[ceil(K/antiquant_block_size),N]"},
+        {BLOCKS("i8[16,7]", "%b", ", antiquant_block_size=256, antiquant_group_columns=7"), NGD_ERR_GRAPH_ATTRIBUTE,
+         "antiquant_group_columns must be 1 with antiquant_block_size"},
+        {BLOCKS("i8[16,7]", "%b, none, %b", ", antiquant_block_size=256"), NGD_ERR_GRAPH_ARITY,
+         "antiquant_block_minimum needs antiquant_minimum"},
+        {BLOCKS("i8[16,7]", "%b, %s", ", antiquant_block_size=256"), NGD_ERR_GRAPH_DTYPE, "antiquant_minimum %s"},
+        {BLOCKS("i8[16,7]", "%b, %b, %b", ", antiquant_block_size=256"), NGD_ERR_GRAPH_DTYPE, "antiquant_minimum %b"},
+        {BLOCKS("i8[15,7]", "%b", ", antiquant_block_size=256"), NGD_ERR_GRAPH_SHAPE,
+         "[ceil(K/antiquant_group_size),N]"},
+        {BLOCKS("f32[16,7]", "none", ", antiquant_zero=256"), NGD_ERR_GRAPH_ATTRIBUTE, "antiquant_zero"},
+        {F4("[2,64]", "u8[32,7]", "u8[2,7]", "antiquant_group_size=32, antiquant_zero=1"), NGD_ERR_GRAPH_ARITY,
+         "a weight of u8 has an antiquant_scale alone"},
 #define I8_OPERANDS "input %x : i8[2,64]\ninput %w : i8[64,7]\ninput %s : f32[7]\ninput %r : f32[2]\n"
         {I8_OPERANDS "%y = npu.quant_matmul(%r, %w, %s) {output_dtype=f32}", NGD_ERR_GRAPH_DTYPE, "x1 %r"},
         {I8_OPERANDS "%y = npu.quant_matmul(%x, %x, %s) {output_dtype=f32}", NGD_ERR_GRAPH_SHAPE, "[K,N]"},
@@ -629,9 +652,9 @@ START_TEST(mixtures_of_experts_name_what_does_not_fit)
         {LISTS("i8[3,64]", ", %w, %w, %s, %s", QUANT), NGD_ERR_GRAPH_SHAPE, "[1] or [N,1]"},
         {LISTS("i8[3,64]", ", %w, %w, %s, %s", BY_32 ", antiquant_group_columns=2"), NGD_ERR_GRAPH_SHAPE, "scale %s"},
         {LISTS("i8[3,64]", ", %w, %w, %s, %s", ", antiquant_offset=true"), NGD_ERR_GRAPH_ARITY,
-         "antiquant_offset needs"},
+         "quantised weights need antiquant_scale"},
         {LISTS("f8_e4m3fn[3,64]", ", %w, %w, %s, %s, %s, %s", BY_32 ", antiquant_offset=true"), NGD_ERR_GRAPH_ARITY,
-         "antiquant_offset must be false"},
+         "a weight of f8_e4m3fn has an antiquant_scale alone"},
         {LISTS("f32[3,64]", ", %w, %w, %s, %s", ", bias=true"), NGD_ERR_GRAPH_SHAPE, "bias %s"},
         {LISTS("f32[3,3,64]", ", %w", ""), NGD_ERR_GRAPH_SHAPE, "group_list %n"},
         {LISTS("f32[2,3,64]", ", %w, %b", ", bias=true"), NGD_ERR_GRAPH_SHAPE, "bias %b"},

@@ -74,6 +74,10 @@ static const struct {
      "y", "f32[B,7]"},
     {"input %x : f32[B,64]\ninput %w : i32[64,2]\ninput %s : f32[1]\n%y = npu.weight_quant_batchmatmul(%x, %w, %s)",
      "y", "f32[B,16]"},
+    {"input %x : f32[B,512]\ninput %w : i32[64,7]\ninput %s : i8[16,7]\ninput %b : f16[2,7]\n"
+     "%y = npu.weight_quant_batchmatmul(%x, %w, %s, none, none, none, none, %b, %s, %b) {antiquant_group_size=32, "
+     "antiquant_block_size=256, antiquant_zero=8}",
+     "y", "f32[B,7]"},
     {"input %x : i8[B,64]\ninput %w : i8[64,7]\ninput %s : bf16[7]\ninput %r : f32[B]\ninput %b : i32[7]\n"
      "%y = npu.quant_matmul(%x, %w, %s, none, %r, %b) {output_dtype=bf16}",
      "y", "bf16[B,7]"},
@@ -108,6 +112,11 @@ static const struct {
      "bf16[B*3,8]"},
     {"input %x : bf16[B,8]\ninput %e : i64[B,3]\n%a, %b, %y = npu.moe_init_routing_v2(%x, %e) {expert_num=5}", "y",
      "i64[5]"},
+    {"input %x : f32[B,512]\ninput %n : i64[3]\ninput %w : i32[3,7,64]\ninput %s : i8[3,7,16]\ninput %b : f16[3,7,2]\n"
+     "%y = npu.grouped_matmul(%x, %n, %w, %s, %b, %s, %b) {transpose_weight=true, antiquant_scale=true, "
+     "antiquant_block_scale=true, antiquant_minimum=true, antiquant_block_minimum=true, antiquant_group_size=32, "
+     "antiquant_block_size=256}",
+     "y", "f32[B,7]"},
     {"input %x : f32[B,8]\ninput %n : i64[2]\ninput %w : bf16[8,C]\n%y = npu.grouped_matmul(%x, %n, %w, %w)", "y",
      "f32[B,C]"},
     {"input %x : bf16[B,8]\n%y, %e = npu.moe_gating_top_k_softmax(%x) {k=3}", "y", "bf16[B,3]"},

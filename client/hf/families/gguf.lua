@@ -1,17 +1,18 @@
 -- SPDX-License-Identifier: Apache-2.0
 --
 -- Products and tables with quantised tensors of GGUF files. The daemon gives each as planes (docs/gguf.md): NAME has the
--- numbers, NAME.scales and NAME.minima have one float for each group of them. An element is number * scale + minimum.
+-- numbers, NAME.scales and NAME.minima have an element for each group of them. In types with blocks these are i8, and
+-- NAME.block_scales and NAME.block_minima have their factors. An element is (number + zero) * scale + minimum.
 -- decoder.lua includes this file.
 
 local FORMS = {
   Q4_0 = {kind = "int4", group = 32},
-  Q4_1 = {kind = "int4", group = 32, minima = true},
+  Q4_1 = {kind = "int4", group = 32, minima = true, zero = 8},
   Q5_0 = {kind = "i8", group = 32},
-  Q5_1 = {kind = "i8", group = 32, minima = true},
+  Q5_1 = {kind = "i8", group = 32, minima = true, zero = 16},
   Q8_0 = {kind = "i8", group = 32},
-  Q4_K = {kind = "int4", group = 32, minima = true, block = 256},
-  Q5_K = {kind = "i8", group = 32, minima = true, block = 256},
+  Q4_K = {kind = "int4", group = 32, minima = true, zero = 8, block = 256},
+  Q5_K = {kind = "i8", group = 32, minima = true, zero = 16, block = 256},
   Q6_K = {kind = "i8", group = 16, block = 256},
   MXFP4 = {kind = "f4", group = 32}, -- of experts alone
 }
@@ -19,12 +20,6 @@ local FORMS = {
 -- How the file has the weight of a module; nil: as floats.
 function blocks_of(from)
   return FORMS[stored(from .. ".weight") or ""]
-end
-
--- The sums of x over groups of columns, which minima are multiplied with.
-function group_sums(name, x, groups, columns)
-  return node(name .. "_sums", "aten.sum.dim_IntList",
-    {node(name .. "_groups", "aten.view", {x}, format("size=[-1, %d, %d]", groups, columns))}, "dim=[2]")
 end
 
 -- The form of a weight that is no expert's; nil: floats.
@@ -42,24 +37,41 @@ local function check_block_columns(from, form, features)
   end
 end
 
+-- The planes of a form but the numbers: operands of npu.weight_quant_batchmatmul, attributes of npu.grouped_matmul.
+local function planes_of(form, features)
+  local kind = form.kind == "f4" and "e8m0" or form.block and "i8" or nil
+  local list = {{plane = ".scales", operand = 3, attribute = "antiquant_scale", columns = features // form.group, kind = kind}}
+  if form.block then
+    insert(list, {plane = ".block_scales", operand = 8, attribute = "antiquant_block_scale", columns = features // form.block})
+  end
+  if form.minima then
+    insert(list, {plane = ".minima", operand = 9, attribute = "antiquant_minimum", columns = features // form.group, kind = kind})
+  end
+  if form.minima and form.block then
+    insert(list, {plane = ".block_minima", operand = 10, attribute = "antiquant_block_minimum", columns = features // form.block})
+  end
+  return list
+end
+
+local function antiquant_options(form)
+  return format("antiquant_group_size=%d, antiquant_block_size=%d, antiquant_zero=%d", form.group, form.block or 0, form.zero or 0)
+end
+
 -- y = x * w^T (+ the value of a bias), as linear() of decoder.lua has it. gathered: the weight is a table, too, whose
 -- numbers are i8.
 function block_linear(name, x, from, out, features, bias, split, gathered)
   local form, w = plain_form(from), from .. ".weight"
   check_block_columns(from, form, features)
-  local groups = features // form.group
   local q
   if form.kind == "i8" then q = weight(w, out, features, split, "i8")
   elseif gathered then q = weight(w .. ".i8", out, features, split, "i8")
   else q = weight(w, out, features // 8, split, "int4") end
-  local s = weight(w .. ".scales", out, groups, split)
-  local y = node(form.minima and name .. "_q" or name, "npu.weight_quant_batchmatmul",
-    {x, node(name .. "_w", "aten.t", {q}), node(name .. "_s", "aten.t", {s}), "none", "none", "none", bias or "none"},
-    format("antiquant_group_size=%d", form.group))
-  if not form.minima then return y end
-  local sums = group_sums(name, x, groups, form.group)
-  local least = node(name .. "_least", "aten.linear", {sums, weight(w .. ".minima", out, groups, split)})
-  return node(name, "aten.add.Tensor", {y, least})
+  local operands = {x, node(name .. "_w", "aten.t", {q}), "none", "none", "none", "none", bias or "none"}
+  for i, p in ipairs(planes_of(form, features)) do
+    operands[p.operand] = node(format("%s_s%d", name, i), "aten.t", {weight(w .. p.plane, out, p.columns, split, p.kind)})
+  end
+  for i = 8, 10 do operands[i] = operands[i] or "none" end
+  return node(name, "npu.weight_quant_batchmatmul", operands, antiquant_options(form))
 end
 
 -- The name of the one tensor that a GGUF file has for experts, from a format of their names.
@@ -87,35 +99,41 @@ function block_experts(name, x, counts, n, from, out, features, biases)
   local options = biases and STACKED .. ", bias=true" or STACKED
   if not form then return node(name, "npu.grouped_matmul", {x, counts, tensor(w, {n, out, features}), biases}, options) end
   check_block_columns(from, form, features)
-  local groups = features // form.group
   local operands = {x, counts, expert_numbers(form, w, n, out, features), biases}
-  insert(operands, tensor(w .. ".scales", {n, out, groups}, form.kind == "f4" and "e8m0" or nil))
-  local y = node(form.minima and name .. "_q" or name, "npu.grouped_matmul", operands,
-    format("%s, antiquant_scale=true, antiquant_group_size=%d", options, form.group))
-  if not form.minima then return y end
-  local least = node(name .. "_least", "npu.grouped_matmul",
-    {group_sums(name, x, groups, form.group), counts, tensor(w .. ".minima", {n, out, groups})}, STACKED)
-  return node(name, "aten.add.Tensor", {y, least})
+  for _, p in ipairs(planes_of(form, features)) do
+    insert(operands, tensor(w .. p.plane, {n, out, p.columns}, p.kind))
+    options = format("%s, %s=true", options, p.attribute)
+  end
+  return node(name, "npu.grouped_matmul", operands, options .. ", " .. antiquant_options(form))
 end
 
--- Rows of a plane with a float for each group, as f32 [rows, groups, 1].
-local function group_rows(name, plane, from, groups)
-  local table = weight(from .. plane, vocab, groups)
-  local x = node(name, "aten.embedding", {table, "%tokens"})
-  if dtype(from .. plane) ~= "f32" then x = node(name .. "_f32", "aten._to_copy", {x}, "dtype=f32") end
-  return reshape(name .. "_each", x, groups, 1)
+-- Rows of a plane, as f32 [rows, columns, 1].
+local function plane_rows(name, plane, from, columns, kind)
+  local x = node(name, "aten.embedding", {weight(from .. plane, vocab, columns, nil, kind), "%tokens"})
+  if kind or dtype(from .. plane) ~= "f32" then x = node(name .. "_f32", "aten._to_copy", {x}, "dtype=f32") end
+  return reshape(name .. "_each", x, columns, 1)
+end
+
+-- Rows of scales or minima, as f32 [rows, groups, 1].
+local function group_rows(name, plane, from, form)
+  local groups = hidden // form.group
+  if not form.block then return plane_rows(name, "." .. plane, from, groups) end
+  local x, blocks = plane_rows(name, "." .. plane, from, groups, "i8"), hidden // form.block
+  x = reshape(name .. "_blocks", x, blocks, form.block // form.group)
+  x = node(name .. "_whole", "aten.mul.Tensor", {x, plane_rows(name .. "_b", ".block_" .. plane, from, blocks)})
+  return reshape(name .. "_of_groups", x, groups, 1)
 end
 
 -- The rows of the table that the tokens name, as f32 [rows, hidden].
 function block_rows(name, from)
   local form, w = plain_form(from), from .. ".weight"
-  local groups = hidden // form.group
-  if hidden % form.group ~= 0 then refuse("hidden_size", "must be a multiple of the file's groups") end
+  check_block_columns(from, form, hidden)
   local q = weight(form.kind == "i8" and w or w .. ".i8", vocab, hidden, nil, "i8")
   local x = node(name .. "_i8", "aten.embedding", {q, "%tokens"})
   x = node(name .. "_numbers", "aten._to_copy", {x}, "dtype=f32")
-  x = reshape(name .. "_groups", x, groups, form.group)
-  x = node(name .. "_scaled", "aten.mul.Tensor", {x, group_rows(name .. "_s", ".scales", w, groups)})
-  if form.minima then x = node(name .. "_added", "aten.add.Tensor", {x, group_rows(name .. "_m", ".minima", w, groups)}) end
+  if form.zero then x = node(name .. "_shifted", "aten.add.Scalar", {x}, format("other=%d", form.zero)) end
+  x = reshape(name .. "_groups", x, hidden // form.group, form.group)
+  x = node(name .. "_scaled", "aten.mul.Tensor", {x, group_rows(name .. "_s", "scales", w, form)})
+  if form.minima then x = node(name .. "_added", "aten.add.Tensor", {x, group_rows(name .. "_m", "minima", w, form)}) end
   return reshape(name, x, hidden)
 end

@@ -113,7 +113,7 @@ struct grouped {
     struct ngd_gemm g; /* m: rows of a block */
     int64_t experts;
     bool counts; /* group_list has the rows of each group, else the ends */
-    struct expert_list weights, biases, scales, offsets;
+    struct expert_list weights, biases, antiquant[NGD_ANTIQUANTS];
 };
 
 static const char *of_expert(const struct ngd_host_call *call, const struct expert_list *l, int64_t e)
@@ -134,12 +134,19 @@ static struct expert_list list_from(const struct ngd_plan *plan, const struct ng
     return (struct expert_list){.first = first, .stacked = stacked, .part = part};
 }
 
+static struct ngd_expert_lists lists_of(const struct ngd_plan_call *call)
+{
+    uint32_t has = 0;
+
+    for (uint32_t i = 0; i < NGD_ANTIQUANTS; i++)
+        has |= ngd_call_int(call, ngd_antiquant_names[i].name) ? NGD_ANTIQUANT_BIT(i) : 0;
+    return ngd_expert_lists(call->n_in, ngd_call_int(call, "bias") != 0, has);
+}
+
 /* Describes the product of a block. */
 static struct grouped grouped_of(const struct ngd_plan *plan, const struct ngd_plan_call *call)
 {
-    const struct ngd_expert_lists lists =
-        ngd_expert_lists(call->n_in, ngd_call_int(call, "bias") != 0, ngd_call_int(call, "antiquant_scale") != 0,
-                         ngd_call_int(call, "antiquant_offset") != 0);
+    const struct ngd_expert_lists lists = lists_of(call);
     const struct ngd_plan_tensor *x = ngd_call_in(plan, call, 0), *w = ngd_call_in(plan, call, NGD_EXPERTS_FIRST);
     const uint32_t lead = w->rank - 2u;
     const int64_t m = x->dims[0];
@@ -165,16 +172,14 @@ static struct grouped grouped_of(const struct ngd_plan *plan, const struct ngd_p
         .counts = ngd_call_int(call, "group_list_type") == 1,
         .weights = list_from(plan, call, NGD_EXPERTS_FIRST, lead),
         .biases = list_from(plan, call, lists.bias, lead),
-        .scales = list_from(plan, call, lists.scale, lead),
-        .offsets = list_from(plan, call, lists.offset, lead),
     };
 
     if (lists.bias)
         p.g.bias_type = ngd_call_in(plan, call, lists.bias)->dtype;
-    if (lists.scale)
-        ngd_gemm_of_quant_rows(
-            w, ngd_call_in(plan, call, lists.scale), lists.offset ? ngd_call_in(plan, call, lists.offset) : NULL,
-            ngd_call_int(call, "antiquant_group_size"), ngd_call_int(call, "antiquant_group_columns"), &p.g);
+    for (uint32_t i = 0; i < NGD_ANTIQUANTS; i++)
+        p.antiquant[i] = list_from(plan, call, lists.antiquant[i], lead);
+    if (lists.antiquant[NGD_ANTIQUANT_SCALE])
+        ngd_gemm_of_quant_rows(plan, call, NGD_EXPERTS_FIRST, lists.antiquant, &p.g);
     return p;
 }
 
@@ -205,16 +210,16 @@ static void run_grouped_part(const struct ngd_host_call *call, struct ngd_host_r
             return;
         while (begin < end) {
             const int64_t n = end - begin < p->g.m ? end - begin : p->g.m;
-            const struct ngd_gemm_data d = {
+            struct ngd_gemm_data d = {
                 .x = call->ptrs[0] + begin * p->g.ldx * size,
                 .w = of_expert(call, &p->weights, e),
                 .bias = of_expert(call, &p->biases, e),
-                .scale = of_expert(call, &p->scales, e),
-                .offset = of_expert(call, &p->offsets, e),
                 .y = call->ptrs[call->n_in] + begin * p->g.ldy * size,
                 .workspace = call->workspace + ngd_host_thread * p->g.thread_workspace,
             };
 
+            for (uint32_t i = 0; i < NGD_ANTIQUANTS; i++)
+                d.antiquant[i] = of_expert(call, &p->antiquant[i], e);
             ngd_gemm_run(&p->g, &d, n, 1, part, parts);
             begin += n;
         }

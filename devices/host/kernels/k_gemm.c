@@ -453,15 +453,18 @@ NGD_GEMM_API void ngd_gemm_run(const struct ngd_gemm *g, const struct ngd_gemm_d
 
 static struct ngd_gemm_data product_data(const struct ngd_gemm *g, const struct ngd_host_call *call)
 {
-    return (struct ngd_gemm_data){
+    struct ngd_gemm_data d = {
         .x = call->ptrs[g->i_x],
         .w = call->ptrs[g->i_w],
         .bias = g->i_bias == 0xff ? NULL : call->ptrs[g->i_bias],
-        .scale = g->quant.group ? call->ptrs[g->quant.i_scale] : NULL,
-        .offset = g->quant.group && g->quant.i_offset != 0xff ? call->ptrs[g->quant.i_offset] : NULL,
         .y = call->ptrs[call->n_in],
         .workspace = call->workspace + ngd_host_thread * g->thread_workspace,
     };
+
+    for (uint32_t i = 0; i < NGD_ANTIQUANTS; i++)
+        if (g->quant.has & NGD_ANTIQUANT_BIT(i))
+            d.antiquant[i] = call->ptrs[g->quant.antiquant[i].i];
+    return d;
 }
 
 static void gemm_multiply(const struct ngd_gemm *g, const struct ngd_host_call *call, struct ngd_host_run *run,

@@ -37,6 +37,7 @@
  * rest; between these two the last bits may differ. tiles and digits serve any number of rows.
  */
 #include "devices/host/kernels/by_isa.h"
+#include "graphs/antiquant.h"
 
 #define NGD_GEMM_NT 64  /* columns of a wide tile */
 #define NGD_GEMM_KC 256 /* depth of a wide tile: 64 KiB of f32 */
@@ -71,25 +72,33 @@ typedef enum ngd_quant_form {
     NGD_QUANT_FORMS
 } ngd_quant_form_t;
 
-/* Quantised weights: w = (q + offset) * scale. */
+/* An operand that turns numbers into values. */
+struct ngd_antiquant_operand {
+    ngd_dtype_t type; /* u8: f8_e8m0fnu */
+    uint8_t i;        /* index in ptrs */
+    int64_t n, g;     /* elements from column to column, and from group to group or block to block */
+};
+
+/* Quantised weights: graphs/antiquant.h has their values. */
 struct ngd_gemm_quant {
     int64_t group;   /* rows of K that share a scale; K if all do; 0: w is not quantised */
     int64_t columns; /* of N that share a scale, with groups */
+    int64_t block;   /* groups that share a block scale; 0: there are none */
     int segment;     /* of dot: k_gemm_quant.h */
     ngd_quant_form_t form;
-    bool by_n;                                    /* an i32 has eight weights along N, not along K */
-    bool streamed;                                /* rows of K are contiguous, so that dot can read them */
-    ngd_dtype_t type, offset_type;                /* of scales, of offsets; u8: f8_e8m0fnu */
-    int64_t w_n, w_k;                             /* strides of w, in elements as they are stored */
-    int64_t scale_n, scale_g, offset_n, offset_g; /* elements from column to column and from group to group */
-    uint8_t i_scale, i_offset;                    /* indices in ptrs; offset 0xff = none */
+    bool by_n;        /* an i32 has eight weights along N, not along K */
+    bool streamed;    /* rows of K are contiguous, so that dot can read them */
+    int64_t w_n, w_k; /* strides of w, in elements as they are stored */
+    float zero;       /* added to each number */
+    uint32_t has;     /* bits NGD_ANTIQUANT_BIT */
+    struct ngd_antiquant_operand antiquant[NGD_ANTIQUANTS];
 };
 
 /* The operands of a call at a replay, for one matrix of the batch. */
 struct ngd_gemm_data {
     const char *x, *w, *bias;
-    const char *scale, *offset; /* of quantised weights; the offset may be NULL */
-    const char *residual;       /* added to y after y is rounded; has y's dtype and layout; NULL: none */
+    const char *antiquant[NGD_ANTIQUANTS]; /* of quantised weights; all NULL: numbers stay as they are stored */
+    const char *residual;                  /* added to y after y is rounded; has y's dtype and layout; NULL: none */
     char *y;
     int64_t row0, col0; /* position of y's first element in the result; not 0 if y is a tile of it */
     char *workspace;    /* of this thread */
@@ -135,6 +144,11 @@ struct ngd_gemm_table {
                                        const struct ngd_quant_area *area, int64_t rows, int64_t n0, int64_t n1);
     /* Dequantises n weights of a row, by form: dst[i] = (q[i] + offset) * scale. Of nibbles n is even. */
     void (*quant_widen[NGD_QUANT_FORMS])(const void *q, int64_t n, float offset, float scale, float *dst);
+    /* Multiplies n numbers with the scales of their blocks, each for `each` of them: dst[i] = q[i] * scales[i / each].
+     */
+    void (*scale_blocks)(const int8_t *q, int64_t n, const float *scales, int64_t each, float *dst);
+    /* offsets[i] = (offsets[i] + zero) * scales[i] + minima[i]; minima may be NULL. */
+    void (*add_up)(float *offsets, float zero, const float *scales, const float *minima, int64_t n);
     /* Widens n scales in f8_e8m0fnu for NGD_QUANT_F4: dst[i] = 2^(s[i] - 127) / 2, and NaN for 255. */
     void (*widen_e8m0)(const uint8_t *s, int64_t n, float *dst);
     void (*axpy[3])(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1);
@@ -246,15 +260,15 @@ void ngd_digit_tiles_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d
                          int64_t n1);
 
 /* k_gemm_quant.c: describe a product with quantised weights; for wide and panels, dequantise `depth` weights from k on
- * of columns [n, n + cols): to[cols][NGD_GEMM_KC]. Without d->scale the numbers stay as they are stored.
+ * of columns [n, n + cols): to[cols][NGD_GEMM_KC]. Without scales the numbers stay as they are stored.
  */
 #define NGD_GEMM_QUANT_ROOM (NGD_GEMM_NT * NGD_GEMM_KC * sizeof(float))
 void ngd_gemm_of_quant(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct ngd_gemm *g,
                        uint32_t *strided_p);
-/* Describes weights, rows of K, and their scales and offsets (or NULL), which are [ceil(N / columns), groups] or [1],
- * of which g has k. Each may have one more dimension in front. group: rows of K that share a scale; 0: all. */
-void ngd_gemm_of_quant_rows(const struct ngd_plan_tensor *w, const struct ngd_plan_tensor *scale,
-                            const struct ngd_plan_tensor *offset, int64_t group, int64_t columns, struct ngd_gemm *g);
+/* Describes weights, rows of K, of which g has k, and what turns them into values: the call's operands `weight` and
+ * antiquant[], 0: none, which are [ceil(N / columns), groups] or [1]. Each may have one more dimension in front. */
+void ngd_gemm_of_quant_rows(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t weight,
+                            const uint32_t antiquant[NGD_ANTIQUANTS], struct ngd_gemm *g);
 void ngd_gemm_quant_widen(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t cols, int64_t k,
                           int64_t depth, float *to);
 static inline int64_t ngd_gemm_groups(const struct ngd_gemm *g)

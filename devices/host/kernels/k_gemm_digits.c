@@ -56,7 +56,7 @@ static uint64_t divide_digits_room(const struct ngd_gemm *g, int64_t rows, char 
     r.row = ngd_digits_take(workspace, &used, k, sizeof(float));
     r.panel = ngd_digits_take(workspace, &used, DEPTH * LANES, 1);
     r.sums = ngd_digits_take(workspace, &used, rows * LANES, sizeof(float));
-    r.w = ngd_digits_take_scales(workspace, &used, column);
+    r.w = ngd_digits_take_scales(g, workspace, &used, column);
     if (room)
         *room = r;
     return used;
@@ -238,6 +238,7 @@ void ngd_gemm_digits_lay_out(const struct ngd_gemm *g, const char *x, int64_t ro
 struct columns {
     const char *w;
     int64_t ldw, bytes, cols; /* `bytes` of each column; cols <= 16 */
+    int64_t readable;         /* bytes that may be read of each: rows of other columns are behind it */
     const char *next;         /* what is read for the next panel, asked for in the order of memory */
 };
 
@@ -360,6 +361,8 @@ static void fill(const struct ngd_gemm *g, struct columns *c, int64_t k, int64_t
         fill_byte_panel(c, from, end, NGD_QUANT_F4, panel);
 }
 
+/* ---- scales ---- */
+
 /* Turns [16 columns][n] into [n][16 columns]. What lies behind the columns may be read, and is written, up to 3 more.
  */
 static void transpose_floats(const float *from, int64_t n, float *to)
@@ -373,12 +376,137 @@ static void transpose_floats(const float *from, int64_t n, float *to)
     }
 }
 
-struct ngd_digits_scales ngd_digits_take_scales(char *workspace, uint64_t *used_p, int64_t column)
+/* Returns 16 columns of an operand whose elements are contiguous along K. */
+static struct columns operand_columns(const struct ngd_gemm *g, const struct ngd_gemm_data *d, ngd_antiquant_t what,
+                                      int64_t n, int64_t cols, int64_t elements)
 {
-    const int64_t n = LANES * (column + 4);
+    const struct ngd_antiquant_operand *o = &g->quant.antiquant[what];
+    const int64_t size = (int64_t)ngd_dtype_bytes(o->type);
 
-    return (struct ngd_digits_scales){.by_column =
-                                          ngd_digits_take(workspace, used_p, LANES * column + PIECE, sizeof(float)),
+    return (struct columns){.w = d->antiquant[what] + n * o->n * size,
+                            .ldw = o->n * size,
+                            .bytes = elements * size,
+                            .cols = cols,
+                            .readable = elements * size + (g->n - n - cols) * o->n * size};
+}
+
+static inline void take_operand_piece(const struct columns *c, int64_t at, __m512i v[4])
+{
+    if (c->cols == LANES && at + PIECE <= c->readable)
+        load_pieces(c->w + at, c->ldw, v);
+    else
+        load_some_pieces(c, at, v);
+    transpose(v);
+}
+
+/* Turns f16 or bf16 of 16 columns into to[elements][16]; up to 7 more are written. */
+static void take_halves(const struct columns *c, ngd_dtype_t type, float *to)
+{
+    const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
+
+    for (int64_t at = 0; at < c->bytes; at += PIECE) {
+        __m512i v[4];
+
+        take_operand_piece(c, at, v);
+        NGD_UNROLL for (int t = 0; t < 4; t++, to += 2 * LANES)
+        {
+            if (type == NGD_BF16) {
+                _mm512_store_si512(to, _mm512_slli_epi32(v[t], 16));
+                _mm512_store_si512(to + LANES, _mm512_and_si512(v[t], upper));
+            } else {
+                _mm512_store_ps(to, _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v[t])));
+                _mm512_store_ps(to + LANES, _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srai_epi32(v[t], 16))));
+            }
+        }
+    }
+}
+
+static void take_floats(const struct columns *c, float *to)
+{
+    for (int64_t at = 0; at < c->bytes; at += PIECE) {
+        __m512i v[4];
+
+        take_operand_piece(c, at, v);
+        NGD_UNROLL for (int t = 0; t < 4; t++, to += LANES) _mm512_store_si512(to, v[t]);
+    }
+}
+
+/* Multiplies i8 of 16 columns with the factors [blocks][16] of their blocks, which have `each`, a multiple of 4. Up to
+ * 15 more elements are written, and a factor more is read. */
+static void take_scaled(const struct columns *c, const float *factors, int64_t each, float *to)
+{
+    int64_t left = each;
+
+#define PUT_BYTE(i)     \
+    _mm512_store_ps(    \
+        to + (i)*LANES, \
+        _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(v[t], 24 - 8 * (i)), 24)), factor))
+    for (int64_t at = 0; at < c->bytes; at += PIECE) {
+        __m512i v[4];
+
+        take_operand_piece(c, at, v);
+        NGD_UNROLL for (int t = 0; t < 4; t++, to += 4 * LANES)
+        {
+            const __m512 factor = _mm512_load_ps(factors);
+
+            PUT_BYTE(0);
+            PUT_BYTE(1);
+            PUT_BYTE(2);
+            PUT_BYTE(3);
+            left -= 4;
+            factors += left ? 0 : LANES;
+            left = left ? left : each;
+        }
+    }
+#undef PUT_BYTE
+}
+
+/* Gives scales, offsets or minima as [segments][16]. */
+static void take_operand(const struct ngd_gemm *g, const struct ngd_gemm_data *d, ngd_antiquant_t what, int64_t n,
+                         int64_t cols, const struct ngd_digits_scales *s, float *to)
+{
+    const struct ngd_gemm_quant *q = &g->quant;
+    const ngd_antiquant_t block = ngd_quant_block_of(g, what);
+    const ngd_dtype_t type = q->antiquant[what].type;
+    const bool along_k = s->column > 1 && q->group == q->segment && q->columns == 1 && q->antiquant[what].g == 1;
+    struct columns c = operand_columns(g, d, what, n, cols, s->column), factors;
+
+    if (along_k && (type == NGD_F16 || type == NGD_BF16)) {
+        take_halves(&c, type, to);
+    } else if (along_k && type == NGD_F32) {
+        take_floats(&c, to);
+    } else if (along_k && type == NGD_I8 && q->antiquant[block].type == NGD_F16 && q->antiquant[block].g <= 1 &&
+               q->block % 4 == 0) {
+        factors = operand_columns(g, d, block, n, cols, s->blocks);
+        take_halves(&factors, NGD_F16, s->by_column);
+        take_scaled(&c, s->by_column, q->block, to);
+    } else {
+        ngd_quant_widen(g, d, what, n, cols, s->by_column);
+        transpose_floats(s->by_column, s->column, to);
+    }
+}
+
+/* to[] += (from[] + zero) * scales[]; from may be NULL. */
+static void add_scaled(const float *from, float zero, const float *scales, int64_t column, float *to)
+{
+    for (int64_t i = 0; i < column * LANES; i += LANES) {
+        __m512 v = _mm512_set1_ps(zero);
+
+        if (from)
+            v = _mm512_add_ps(_mm512_load_ps(from + i), v);
+        _mm512_store_ps(to + i, _mm512_add_ps(_mm512_mul_ps(v, _mm512_load_ps(scales + i)), _mm512_load_ps(to + i)));
+    }
+}
+
+struct ngd_digits_scales ngd_digits_take_scales(const struct ngd_gemm *g, char *workspace, uint64_t *used_p,
+                                                int64_t column)
+{
+    const int64_t n = LANES * (column + 16), block = g->quant.block; /* what takes pieces writes more than there is */
+
+    return (struct ngd_digits_scales){.column = column,
+                                      .blocks = block ? (column + block - 1) / block : 0,
+                                      .by_column = ngd_digits_take(workspace, used_p, n, sizeof(float)),
+                                      .unscaled = ngd_digits_take(workspace, used_p, n, sizeof(float)),
                                       .scales = ngd_digits_take(workspace, used_p, n, sizeof(float)),
                                       .offsets = ngd_digits_take(workspace, used_p, n, sizeof(float))};
 }
@@ -386,16 +514,19 @@ struct ngd_digits_scales ngd_digits_take_scales(char *workspace, uint64_t *used_
 void ngd_digits_prepare_scales(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t cols,
                                const struct ngd_digits_scales *s)
 {
-    const int64_t column = ngd_quant_column(g);
+    const bool offset = g->quant.has & NGD_ANTIQUANT_BIT(NGD_ANTIQUANT_OFFSET);
 
-    ngd_quant_scales(g, d, n, cols, s->by_column);
-    transpose_floats(s->by_column, column, s->scales);
-    if (!d->offset)
+    take_operand(g, d, NGD_ANTIQUANT_SCALE, n, cols, s, s->scales);
+    if (!ngd_quant_adds(g))
         return;
-    ngd_quant_offsets(g, d, n, cols, s->by_column);
-    transpose_floats(s->by_column, column, s->offsets);
-    for (int64_t i = 0; i < LANES * column; i++)
-        s->offsets[i] *= s->scales[i];
+    if (g->quant.has & NGD_ANTIQUANT_BIT(NGD_ANTIQUANT_MINIMUM))
+        take_operand(g, d, NGD_ANTIQUANT_MINIMUM, n, cols, s, s->offsets);
+    else
+        memset(s->offsets, 0, (size_t)(s->column * LANES) * sizeof(float));
+    if (offset)
+        take_operand(g, d, NGD_ANTIQUANT_OFFSET, n, cols, s, s->unscaled);
+    if (offset || g->quant.zero != 0)
+        add_scaled(offset ? s->unscaled : NULL, g->quant.zero, s->scales, s->column, s->offsets);
 }
 
 /* ---- products ---- */
@@ -648,7 +779,7 @@ void ngd_gemm_digits_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d
         c.cols = n1 - n < LANES ? n1 - n : LANES;
         c.next = c.w + LANES * g->ldw;
         ngd_digits_prepare_scales(g, d, n, c.cols, &room.w);
-        (are_few(g, m1 - m0) ? multiply_few : multiply_columns)(g, d->offset != NULL, m1 - m0, &c, &room);
+        (are_few(g, m1 - m0) ? multiply_few : multiply_columns)(g, ngd_quant_adds(g), m1 - m0, &c, &room);
         for (int64_t m = m0; m < m1; m++)
             ngd_gemm_put(g, d, m, n, room.sums + (m - m0) * LANES, c.cols);
     }

@@ -42,13 +42,16 @@ void ngd_digits_lay_out_row(const struct ngd_gemm *g, const char *x, const struc
 
 /* Scales and offsets of 16 columns of w. */
 struct ngd_digits_scales {
-    float *by_column; /* as k_gemm_quant.c gives them */
-    float *scales;    /* [segments][16]; [16] if a column has one */
-    float *offsets;   /* likewise, times the scales */
+    int64_t column, blocks; /* that a column has; divisions take long: they are done once */
+    float *by_column;       /* as k_gemm_quant.c gives them */
+    float *unscaled;        /* offsets, [segments][16] */
+    float *scales;          /* [segments][16]; [16] if a column has one */
+    float *offsets;         /* likewise: what is added for each element of x */
 };
 
 /* Takes room for scales from a workspace. column: ngd_quant_column(g). */
-struct ngd_digits_scales ngd_digits_take_scales(char *workspace, uint64_t *used_p, int64_t column);
+struct ngd_digits_scales ngd_digits_take_scales(const struct ngd_gemm *g, char *workspace, uint64_t *used_p,
+                                                int64_t column);
 /* Prepares those of columns [n, n + cols). */
 void ngd_digits_prepare_scales(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t cols,
                                const struct ngd_digits_scales *s);

@@ -81,7 +81,7 @@ static uint64_t divide_tiles_room(const struct ngd_gemm *g, const struct shape *
     r.sums = ngd_digits_take(workspace, &used, GROUPS * DIGITS * COLUMNS * 16, sizeof(*r.sums));
     r.y = ngd_digits_take(workspace, &used, s->blocks * GROUPS * COLUMNS * s->lanes, sizeof(float));
     for (int i = 0; i < GROUPS; i++)
-        r.w[i] = ngd_digits_take_scales(workspace, &used, ngd_quant_column(g));
+        r.w[i] = ngd_digits_take_scales(g, workspace, &used, ngd_quant_column(g));
     if (room)
         *room = r;
     return used;
@@ -510,7 +510,7 @@ void ngd_digit_tiles_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d
 
             ngd_digits_prepare_scales(g, d, n + i * COLUMNS, left < COLUMNS ? left : COLUMNS, &room.w[i]);
         }
-        multiply_strip(g, &s, &room, &strip, d->offset != NULL);
+        multiply_strip(g, &s, &room, &strip, ngd_quant_adds(g));
         for (int64_t b = 0; b < s.blocks; b++)
             for (int64_t i = 0; i * COLUMNS < strip.cols; i++) {
                 const int64_t left = strip.cols - i * COLUMNS, m = m0 + b * COLUMNS;
@@ -548,7 +548,7 @@ static bool product_is_alike(struct ngd_gemm *g, char *room, char *workspace)
         w[i] = (char)(i * 2654435761 >> 11);
     for (int64_t i = 0; i < CHECK_N; i++)
         ((float *)(void *)scales)[i] = (float)(i + 1) * 0.01F;
-    d.x = x, d.w = w, d.scale = scales, d.y = tiles;
+    d.x = x, d.w = w, d.antiquant[NGD_ANTIQUANT_SCALE] = scales, d.y = tiles;
     ngd_digit_tiles_lay_out(g, x, g->m, workspace);
     ngd_digit_tiles_run(g, &d, 0, g->m, 0, CHECK_N);
     d.y = plain;
@@ -586,10 +586,8 @@ static bool products_are_alike(const struct ngd_gemm_table *table, bool *alike_p
                                        .segment = NGD_QUANT_SEGMENT,
                                        .form = nibbles ? NGD_QUANT_I4 : NGD_QUANT_I8,
                                        .streamed = true,
-                                       .type = NGD_F32,
-                                       .scale_n = 1,
-                                       .scale_g = 1,
-                                       .i_offset = 0xff}};
+                                       .has = NGD_ANTIQUANT_BIT(NGD_ANTIQUANT_SCALE),
+                                       .antiquant[NGD_ANTIQUANT_SCALE] = {.type = NGD_F32, .n = 1, .g = 1}}};
         const uint64_t tiles = ngd_digit_tiles_bytes(&g, g.m), plain = ngd_gemm_digits_bytes(&g, g.m),
                        data = CHECK_ROWS * CHECK_K * 4 + CHECK_N * CHECK_K + CHECK_N * 4 + 2 * CHECK_ROWS * CHECK_N * 4;
         char *room = ngd_aligned_alloc(64, (data + (tiles > plain ? tiles : plain) + 127) & ~(uint64_t)63);

@@ -24,21 +24,21 @@
 /* Returns true if the panel has integers, whose scales are left for the sums. */
 static bool has_integers(const struct ngd_gemm *g)
 {
-    return g->quant.group >= g->k && g->quant.i_offset == 0xff && g->quant.form != NGD_QUANT_F8;
+    return g->quant.group >= g->k && !ngd_quant_adds(g) && g->quant.form != NGD_QUANT_F8;
 }
 
-/* Returns the bf16 terms that add up to any weight: an f32 if an offset is added to the number before the scale. */
+/* Returns the bf16 terms that add up to any weight: an f32 if something is added, or the scale has two factors. */
 static int64_t all_terms(const struct ngd_gemm *g)
 {
     static const int number_bits[NGD_QUANT_FORMS] = {
         [NGD_QUANT_I8] = 7, [NGD_QUANT_I4] = 3, [NGD_QUANT_F8] = 4, [NGD_QUANT_F4] = 2};
-    const ngd_dtype_t t = g->quant.type;
+    const ngd_dtype_t t = g->quant.antiquant[NGD_ANTIQUANT_SCALE].type;
     const int scale_bits = t == NGD_U8 ? 0 : t == NGD_BF16 ? 8 : t == NGD_F16 ? 11 : 24;
     int64_t terms;
 
     if (!g->quant.group)
         return ngd_gemm_terms_of(g->wt);
-    if (g->quant.i_offset != 0xff)
+    if (ngd_quant_adds(g) || g->quant.block)
         return 3;
     terms = (number_bits[g->quant.form] + (has_integers(g) ? 0 : scale_bits) + 7) / 8;
     return terms < 3 ? terms : 3;
@@ -130,7 +130,7 @@ static void fill_panel(const struct ngd_gemm *g, const struct ngd_gemm_data *d, 
     struct ngd_gemm_data numbers = *d;
 
     if (has_integers(g))
-        numbers.scale = NULL;
+        memset(numbers.antiquant, 0, sizeof(numbers.antiquant));
     for (int64_t c = 0; c < NGD_GEMM_NT; c++) {
         char *to = room->panel + c / NGD_TILE_ROWS * NGD_TILE_BYTES + c % NGD_TILE_ROWS * NGD_TILE_LINE;
 

@@ -10,11 +10,24 @@
 
 /* ---- the form ---- */
 
-/* Takes the strides of scales or offsets: [1], [N], [1,N] or [groups,N]. */
-static void antiquant_strides(const struct ngd_plan_tensor *t, int64_t *n_p, int64_t *g_p)
+/* An operand of [1], [N], [1,N] or [groups,N]. */
+static struct ngd_antiquant_operand operand_of(const struct ngd_plan_tensor *t, uint32_t i)
 {
-    *n_p = t->dims[t->rank - 1] == 1 ? 0 : t->strides[t->rank - 1];
-    *g_p = t->rank < 2 || t->dims[0] == 1 ? 0 : t->strides[0];
+    return (struct ngd_antiquant_operand){.type = t->dtype,
+                                          .i = (uint8_t)i,
+                                          .n = t->dims[t->rank - 1] == 1 ? 0 : t->strides[t->rank - 1],
+                                          .g = t->rank < 2 || t->dims[0] == 1 ? 0 : t->strides[0]};
+}
+
+/* Takes the attributes. */
+static void set_antiquant(const struct ngd_plan_call *call, struct ngd_gemm *g)
+{
+    const int64_t group = ngd_call_int(call, "antiquant_group_size");
+
+    g->quant.group = group ? group : g->k ? g->k : 1;
+    g->quant.columns = ngd_call_int(call, "antiquant_group_columns");
+    g->quant.block = group ? ngd_call_int(call, "antiquant_block_size") / group : 0;
+    g->quant.zero = (float)ngd_call_int(call, "antiquant_zero");
 }
 
 static void set_form(ngd_dtype_t dtype, struct ngd_gemm *g)
@@ -43,51 +56,50 @@ static void quant_strides(const struct ngd_plan_tensor *w, struct ngd_gemm *g)
 void ngd_gemm_of_quant(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct ngd_gemm *g,
                        uint32_t *strided_p)
 {
-    const struct ngd_plan_tensor *offset = ngd_call_in(plan, call, 3);
-    const int64_t group = ngd_call_int(call, "antiquant_group_size");
-
     ngd_gemm_of_linear(plan, call, 1, 6, g, strided_p);
     quant_strides(ngd_call_in(plan, call, 1), g);
     g->ldy = g->n;
-    g->quant.group = group ? group : g->k ? g->k : 1;
-    g->quant.columns = ngd_call_int(call, "antiquant_group_columns");
-    g->quant.type = ngd_call_in(plan, call, 2)->dtype;
-    g->quant.i_scale = 2;
-    g->quant.offset_type = offset ? offset->dtype : g->quant.type;
-    g->quant.i_offset = offset ? 3 : 0xff;
-    antiquant_strides(ngd_call_in(plan, call, 2), &g->quant.scale_n, &g->quant.scale_g);
-    if (offset)
-        antiquant_strides(offset, &g->quant.offset_n, &g->quant.offset_g);
-    *strided_p |= 1u << 1 | 1u << 2 | 1u << 3;
+    set_antiquant(call, g);
+    *strided_p |= 1u << 1;
+    for (uint32_t what = 0; what < NGD_ANTIQUANTS; what++) {
+        const uint32_t i = ngd_antiquant_names[what].operand;
+        const struct ngd_plan_tensor *t = ngd_call_in(plan, call, i);
+
+        if (!t)
+            continue;
+        g->quant.has |= NGD_ANTIQUANT_BIT(what);
+        g->quant.antiquant[what] = operand_of(t, i);
+        *strided_p |= 1u << i;
+    }
 }
 
-/* Takes the strides of scales or offsets: [ceil(N / columns), groups] or [1], with `lead` dimensions in front. */
-static void antiquant_row_strides(const struct ngd_plan_tensor *t, uint32_t lead, int64_t groups, int64_t *n_p,
-                                  int64_t *g_p)
+/* An operand of [ceil(N / columns), groups] or [1], with `lead` dimensions in front. */
+static struct ngd_antiquant_operand operand_of_rows(const struct ngd_plan_tensor *t, uint32_t lead)
 {
-    *n_p = t->rank - lead == 1 ? 0 : groups;
-    *g_p = groups == 1 ? 0 : 1;
+    const int64_t groups = t->dims[t->rank - 1];
+
+    return (struct ngd_antiquant_operand){
+        .type = t->dtype, .n = t->rank - lead == 1 ? 0 : groups, .g = groups == 1 || t->rank - lead == 1 ? 0 : 1};
 }
 
-void ngd_gemm_of_quant_rows(const struct ngd_plan_tensor *w, const struct ngd_plan_tensor *scale,
-                            const struct ngd_plan_tensor *offset, int64_t group, int64_t columns, struct ngd_gemm *g)
+void ngd_gemm_of_quant_rows(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t weight,
+                            const uint32_t antiquant[NGD_ANTIQUANTS], struct ngd_gemm *g)
 {
-    const uint32_t lead = w->rank - 2u;
+    const struct ngd_plan_tensor *w = ngd_call_in(plan, call, weight);
     struct ngd_gemm_quant *q = &g->quant;
 
     set_form(w->dtype, g);
-    q->group = group ? group : g->k ? g->k : 1;
-    q->columns = columns;
+    set_antiquant(call, g);
     q->w_k = 1;
     q->w_n = w->dims[w->rank - 1];
     q->streamed = true;
     g->ldw = q->w_n * (int64_t)ngd_dtype_bytes(w->dtype); /* bytes */
-    q->type = scale->dtype;
-    q->offset_type = offset ? offset->dtype : scale->dtype;
-    q->i_offset = offset ? 0 : 0xff;
-    antiquant_row_strides(scale, lead, ngd_gemm_groups(g), &q->scale_n, &q->scale_g);
-    if (offset)
-        antiquant_row_strides(offset, lead, ngd_gemm_groups(g), &q->offset_n, &q->offset_g);
+    for (uint32_t what = 0; what < NGD_ANTIQUANTS; what++) {
+        if (!antiquant[what])
+            continue;
+        q->has |= NGD_ANTIQUANT_BIT(what);
+        q->antiquant[what] = operand_of_rows(ngd_call_in(plan, call, antiquant[what]), w->rank - 2u);
+    }
 }
 
 /* ---- dot ---- */
@@ -124,6 +136,7 @@ uint64_t ngd_quant_area(const struct ngd_gemm *g, char *workspace, struct ngd_qu
     a.x_evens = take_area(workspace, &used, rows * segments, sizeof(*a.x_evens));
     a.scales = take_area(workspace, &used, NGD_QUANT_COLUMNS * segments, sizeof(float));
     a.offsets = take_area(workspace, &used, NGD_QUANT_COLUMNS * segments, sizeof(float));
+    a.minima = take_area(workspace, &used, NGD_QUANT_COLUMNS * segments, sizeof(float));
     a.row = take_area(workspace, &used, NGD_QUANT_SEGMENT, sizeof(float));
     if (area)
         *area = a;
@@ -286,49 +299,127 @@ void ngd_quant_lay_out(const struct ngd_gemm *g, const struct ngd_gemm_data *d, 
         (g->quant.form == NGD_QUANT_F8 ? lay_out_f8_row : lay_out_row)(g, d, &area, rows, m);
 }
 
-static float antiquant(ngd_dtype_t type, const char *p, int64_t i)
+/* ---- scales and what is added ---- */
+
+static float antiquant_at(ngd_dtype_t type, const char *p, int64_t i)
 {
-    return type == NGD_U8 ? ngd_quant_half_of_e8m0(((const uint8_t *)p)[i]) : ngd_float_at(p, type, i);
+    return type == NGD_U8   ? ngd_quant_half_of_e8m0(((const uint8_t *)p)[i])
+           : type == NGD_I8 ? (float)((const int8_t *)p)[i]
+                            : ngd_float_at(p, type, i);
+}
+
+ngd_antiquant_t ngd_quant_block_of(const struct ngd_gemm *g, ngd_antiquant_t what)
+{
+    const ngd_antiquant_t block = what == NGD_ANTIQUANT_SCALE     ? NGD_ANTIQUANT_BLOCK_SCALE
+                                  : what == NGD_ANTIQUANT_MINIMUM ? NGD_ANTIQUANT_BLOCK_MINIMUM
+                                                                  : NGD_ANTIQUANTS;
+
+    return block < NGD_ANTIQUANTS && g->quant.has & NGD_ANTIQUANT_BIT(block) ? block : NGD_ANTIQUANTS;
+}
+
+/* Returns a scale, an offset or a minimum: of column n and a group. */
+static float antiquant(const struct ngd_gemm *g, const struct ngd_gemm_data *d, ngd_antiquant_t what, int64_t n,
+                       int64_t group)
+{
+    const struct ngd_antiquant_operand *o = &g->quant.antiquant[what];
+    const ngd_antiquant_t block = ngd_quant_block_of(g, what);
+    float v = antiquant_at(o->type, d->antiquant[what], n / g->quant.columns * o->n + group * o->g);
+
+    if (block == NGD_ANTIQUANTS)
+        return v;
+    o = &g->quant.antiquant[block];
+    return v * antiquant_at(o->type, d->antiquant[block], n * o->n + group / g->quant.block * o->g);
 }
 
 float ngd_gemm_quant_scale(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n)
 {
-    return antiquant(g->quant.type, d->scale, n / g->quant.columns * g->quant.scale_n);
+    return antiquant(g, d, NGD_ANTIQUANT_SCALE, n, 0);
 }
 
-/* Widens the scales or offsets of columns [n, n + cols) to dst, as the area has them. */
-static void widen_antiquant(const struct ngd_gemm *g, ngd_dtype_t type, const char *p, int64_t n, int64_t cols,
-                            int64_t step_n, int64_t step_g, float *dst)
-{
-    const int64_t column = ngd_quant_column(g), each = column > 1 ? g->quant.group / g->quant.segment : 1,
-                  shared = g->quant.columns;
+#define BLOCKS 64 /* whose scales are widened at once */
 
-    if (type == NGD_U8 && column > 1 && each == 1 && step_g == 1 && shared == 1) {
-        for (int64_t c = 0; c < cols; c++)
-            g->table->widen_e8m0((const uint8_t *)p + (n + c) * step_n, column, dst + c * column);
-    } else if (type != NGD_U8 && column > 1 && each == 1 && step_g == 1 && shared == 1) {
-        p += n * step_n * (int64_t)ngd_dtype_bytes(type);
-        g->table->widen[type](p, step_n, cols, column, dst, column);
-    } else if (type != NGD_U8 && column == 1 && step_n == 1 && shared == 1) {
-        g->table->widen[type](p + n * (int64_t)ngd_dtype_bytes(type), 0, 1, cols, dst, 0);
-    } else {
-        for (int64_t c = 0; c < cols; c++)
-            if (c > 0 && (n + c) % shared != 0)
-                memcpy(dst + c * column, dst + (c - 1) * column, (size_t)column * sizeof(*dst));
-            else
-                for (int64_t s = 0; s < column; s++)
-                    dst[c * column + s] = antiquant(type, p, (n + c) / shared * step_n + s / each * step_g);
+/* Widens n numbers of a column that blocks have scales for. */
+static void widen_blocks(const struct ngd_gemm *g, const int8_t *q, int64_t n, ngd_dtype_t type, const char *p,
+                         float *dst)
+{
+    const int64_t size = (int64_t)ngd_dtype_bytes(type), each = g->quant.block, step = each * BLOCKS;
+    float scales[BLOCKS];
+
+    for (int64_t i = 0; i < n; i += step, p += BLOCKS * size) {
+        const int64_t some = n - i < step ? n - i : step;
+
+        g->table->widen[type](p, 0, 1, (some + each - 1) / each, scales, 0);
+        g->table->scale_blocks(q + i, some, scales, each, dst + i);
     }
 }
 
-void ngd_quant_scales(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t cols, float *to)
+/* Widens contiguous operands of groups that are segments. Returns false if they are not. */
+static bool widen_rows(const struct ngd_gemm *g, const struct ngd_gemm_data *d, ngd_antiquant_t what, int64_t n,
+                       int64_t cols, float *dst)
 {
-    widen_antiquant(g, g->quant.type, d->scale, n, cols, g->quant.scale_n, g->quant.scale_g, to);
+    const struct ngd_antiquant_operand *o = &g->quant.antiquant[what], *b;
+    const int64_t column = ngd_quant_column(g);
+    const ngd_antiquant_t block = ngd_quant_block_of(g, what);
+    const char *p = d->antiquant[what];
+
+    if (column == 1 || g->quant.group != g->quant.segment || o->g != 1 || g->quant.columns != 1)
+        return false;
+    p += n * o->n * (int64_t)ngd_dtype_bytes(o->type);
+    if (o->type != NGD_U8 && o->type != NGD_I8) {
+        g->table->widen[o->type](p, o->n, cols, column, dst, column);
+        return true;
+    }
+    for (int64_t c = 0; c < cols && o->type == NGD_U8; c++)
+        g->table->widen_e8m0((const uint8_t *)p + c * o->n, column, dst + c * column);
+    if (o->type == NGD_U8)
+        return true;
+    b = &g->quant.antiquant[block];
+    if (b->g != 1 && column > g->quant.block)
+        return false;
+    for (int64_t c = 0; c < cols; c++)
+        widen_blocks(g, (const int8_t *)p + c * o->n, column, b->type,
+                     d->antiquant[block] + (n + c) * b->n * (int64_t)ngd_dtype_bytes(b->type), dst + c * column);
+    return true;
 }
 
-void ngd_quant_offsets(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t cols, float *to)
+void ngd_quant_widen(const struct ngd_gemm *g, const struct ngd_gemm_data *d, ngd_antiquant_t what, int64_t n,
+                     int64_t cols, float *dst)
 {
-    widen_antiquant(g, g->quant.offset_type, d->offset, n, cols, g->quant.offset_n, g->quant.offset_g, to);
+    const struct ngd_antiquant_operand *o = &g->quant.antiquant[what];
+    const int64_t column = ngd_quant_column(g), each = column > 1 ? g->quant.group / g->quant.segment : 1,
+                  shared = g->quant.columns;
+
+    if (widen_rows(g, d, what, n, cols, dst))
+        return;
+    if (o->type != NGD_U8 && o->type != NGD_I8 && column == 1 && o->n == 1 && shared == 1) {
+        g->table->widen[o->type](d->antiquant[what] + n * (int64_t)ngd_dtype_bytes(o->type), 0, 1, cols, dst, 0);
+        return;
+    }
+    for (int64_t c = 0; c < cols; c++)
+        if (c > 0 && (n + c) % shared != 0)
+            memcpy(dst + c * column, dst + (c - 1) * column, (size_t)column * sizeof(*dst));
+        else
+            for (int64_t s = 0; s < column; s++)
+                dst[c * column + s] = antiquant(g, d, what, n + c, s / each);
+}
+
+/* Prepares columns [n, n + cols) of the area. */
+static void prepare_columns(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t cols,
+                            const struct ngd_quant_area *a)
+{
+    const int64_t all = cols * ngd_quant_column(g);
+    const bool minima = g->quant.has & NGD_ANTIQUANT_BIT(NGD_ANTIQUANT_MINIMUM);
+
+    ngd_quant_widen(g, d, NGD_ANTIQUANT_SCALE, n, cols, a->scales);
+    if (!ngd_quant_adds(g))
+        return;
+    if (g->quant.has & NGD_ANTIQUANT_BIT(NGD_ANTIQUANT_OFFSET))
+        ngd_quant_widen(g, d, NGD_ANTIQUANT_OFFSET, n, cols, a->offsets);
+    else
+        memset(a->offsets, 0, (size_t)all * sizeof(float));
+    if (minima)
+        ngd_quant_widen(g, d, NGD_ANTIQUANT_MINIMUM, n, cols, a->minima);
+    g->table->add_up(a->offsets, g->quant.zero, a->scales, minima ? a->minima : NULL, all);
 }
 
 void ngd_quant_dot(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1)
@@ -339,9 +430,7 @@ void ngd_quant_dot(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int6
     for (int64_t n = n0; n < n1; n += NGD_QUANT_COLUMNS) {
         const int64_t cols = n1 - n < NGD_QUANT_COLUMNS ? n1 - n : NGD_QUANT_COLUMNS;
 
-        ngd_quant_scales(g, d, n, cols, area.scales);
-        if (d->offset)
-            ngd_quant_offsets(g, d, n, cols, area.offsets);
+        prepare_columns(g, d, n, cols, &area);
         g->table->quant_dot[g->quant.form](g, d, &area, rows * ngd_quant_terms(g), n, n + cols);
     }
 }
@@ -385,22 +474,40 @@ static void dequantise(const struct ngd_gemm *g, const char *w, int64_t n, int64
     g->table->quant_widen[g->quant.form](w + n * g->ldw + (nibbles ? k / 2 : k), depth, offset, scale, to);
 }
 
+/* Gives the values of `depth` weights of column n, which are of one group. */
+static void weight_values(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t k, int64_t depth,
+                          float *to)
+{
+    const int64_t group = k / g->quant.group;
+    const uint32_t has = g->quant.has;
+    const float scale = antiquant(g, d, NGD_ANTIQUANT_SCALE, n, group);
+    float offset = g->quant.zero;
+
+    if (has & NGD_ANTIQUANT_BIT(NGD_ANTIQUANT_OFFSET))
+        offset += antiquant(g, d, NGD_ANTIQUANT_OFFSET, n, group);
+    dequantise(g, d->w, n, k, depth, scale, offset, to);
+    if (has & NGD_ANTIQUANT_BIT(NGD_ANTIQUANT_MINIMUM)) {
+        const float minimum = antiquant(g, d, NGD_ANTIQUANT_MINIMUM, n, group);
+
+        for (int64_t i = 0; i < depth; i++)
+            to[i] += minimum;
+    }
+}
+
 void ngd_gemm_quant_widen(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t cols, int64_t k,
                           int64_t depth, float *to)
 {
-    const struct ngd_gemm_quant *q = &g->quant;
+    const int64_t each = g->quant.group;
 
-    for (int64_t c = 0; c < cols; c++) {
-        const int64_t at = (n + c) / q->columns;
-
+    for (int64_t c = 0; c < cols; c++)
         for (int64_t i = 0, run; i < depth; i += run) {
-            const int64_t group = (k + i) / q->group, left = (group + 1) * q->group - k - i;
+            const int64_t left = each - (k + i) % each;
+            float *at = to + c * NGD_GEMM_KC + i;
 
             run = left < depth - i ? left : depth - i;
-            dequantise(g, d->w, n + c, k + i, run,
-                       d->scale ? antiquant(q->type, d->scale, at * q->scale_n + group * q->scale_g) : 1,
-                       d->offset ? antiquant(q->offset_type, d->offset, at * q->offset_n + group * q->offset_g) : 0,
-                       to + c * NGD_GEMM_KC + i);
+            if (d->antiquant[NGD_ANTIQUANT_SCALE])
+                weight_values(g, d, n + c, k + i, run, at);
+            else
+                dequantise(g, d->w, n + c, k + i, run, 1, 0, at);
         }
-    }
 }

@@ -10,7 +10,7 @@
  * that the segment's largest element needs. Of f32 rows what is left over goes to a second row of q, which has 16 bits
  * more. The weights are widened to i16 in registers. A segment's products are summed up as i32, which cannot overflow
  * (256 * 128 * 32767 < 2^31). The sum is multiplied with both scales and added to the element in f32. Offsets are
- * multiplied with the sums of x's segments.
+ * multiplied with the sums of x's segments, and so are minima.
  *
  * So bf16 and f16 elements are exact that are at least 2^-7 or 2^-4 of the largest of their segment; the error of
  * others is below 2^-15 of it at most. f32 elements have 30 bits of the largest. A segment of x with a NaN or an
@@ -40,7 +40,8 @@ struct ngd_quant_area {
     float *x_sums;    /* sums of the segments' elements: [rows][segments] */
     int32_t *x_evens; /* sums of q of even elements, as the scales */
     float *scales;    /* of the weights, by column: of each segment, or one (ngd_quant_column) */
-    float *offsets;   /* likewise */
+    float *offsets;   /* likewise: what is added for each element of x */
+    float *minima;    /* likewise; is in use while offsets are prepared */
     float *row;       /* [segment] */
 };
 
@@ -82,6 +83,13 @@ static inline int64_t ngd_quant_block(int64_t left)
     return left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
 }
 
+/* Says whether a value is more than number * scale. */
+static inline bool ngd_quant_adds(const struct ngd_gemm *g)
+{
+    return g->quant.zero != 0 ||
+           g->quant.has & (NGD_ANTIQUANT_BIT(NGD_ANTIQUANT_OFFSET) | NGD_ANTIQUANT_BIT(NGD_ANTIQUANT_MINIMUM));
+}
+
 /* Twice the numbers of f4_e2m1. */
 static const int8_t ngd_quant_f4[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
@@ -99,9 +107,12 @@ static inline float ngd_quant_half_of_e8m0(uint8_t s)
 uint64_t ngd_quant_area(const struct ngd_gemm *g, char *workspace, struct ngd_quant_area *area);
 /* Returns the scale of column n, if all its weights have one. */
 float ngd_gemm_quant_scale(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n);
-/* Widen the scales or offsets of columns [n, n + cols): to[cols][ngd_quant_column]. */
-void ngd_quant_scales(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t cols, float *to);
-void ngd_quant_offsets(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t cols, float *to);
+/* Returns the operand with the factors of an operand's blocks; NGD_ANTIQUANTS: there is none. */
+ngd_antiquant_t ngd_quant_block_of(const struct ngd_gemm *g, ngd_antiquant_t what);
+/* Widens scales, offsets or minima of columns [n, n + cols), times the factors of blocks: to[cols][ngd_quant_column].
+ */
+void ngd_quant_widen(const struct ngd_gemm *g, const struct ngd_gemm_data *d, ngd_antiquant_t what, int64_t n,
+                     int64_t cols, float *to);
 void ngd_quant_lay_out(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows);
 /* Computes columns [n0, n1) of rows that are laid out. */
 void ngd_quant_dot(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1);

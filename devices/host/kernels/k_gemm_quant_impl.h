@@ -247,9 +247,8 @@ SIMD_INLINE void quant_half_segment(const int16_t *x, const int8_t *w, int64_t l
         NGD_UNROLL for (int j = 0; j < mb * nr; j++) out[j] = quant_total(acc[j]);                                    \
     }
 
-/* Returns the sum over segments of x's sum, offset and scale. */
-SIMD_INLINE float quant_offset_sum(const struct ngd_gemm *g, const float *x_sums, const float *offsets,
-                                   const float *scales)
+/* Returns the sum over segments of x's sum and what is added for each of its elements. */
+SIMD_INLINE float quant_offset_sum(const struct ngd_gemm *g, const float *x_sums, const float *offsets)
 {
     const int64_t segments = ngd_quant_segments(g), column = ngd_quant_column(g);
     simd_f sum = simd_zero();
@@ -257,15 +256,9 @@ SIMD_INLINE float quant_offset_sum(const struct ngd_gemm *g, const float *x_sums
     for (int64_t s = 0; s < segments; s += SIMD_W) {
         const simd_f x = simd_load_any(x_sums, NGD_F32, s, segments - s);
 
-        if (column == 1)
-            sum = simd_add(sum, x);
-        else
-            sum = simd_fma(x,
-                           simd_mul(simd_load_any(offsets, NGD_F32, s, segments - s),
-                                    simd_load_any(scales, NGD_F32, s, segments - s)),
-                           sum);
+        sum = column == 1 ? simd_add(sum, x) : simd_fma(x, simd_load_any(offsets, NGD_F32, s, segments - s), sum);
     }
-    return column == 1 ? simd_hsum(sum) * (offsets[0] * scales[0]) : simd_hsum(sum);
+    return column == 1 ? simd_hsum(sum) * offsets[0] : simd_hsum(sum);
 }
 
 /* Adds what the offsets contribute to mb laid-out rows. Of two that are one row of f32, the first has all. */
@@ -276,8 +269,7 @@ SIMD_INLINE void quant_add_offsets(const struct ngd_gemm *g, const struct ngd_qu
 
     for (int m = 0; m < mb; m += (int)ngd_quant_terms(g))
         for (int64_t c = 0; c < cols; c++)
-            out[m][c] +=
-                quant_offset_sum(g, a->x_sums + (row + m) * segments, a->offsets + c * column, a->scales + c * column);
+            out[m][c] += quant_offset_sum(g, a->x_sums + (row + m) * segments, a->offsets + c * column);
 }
 
 /* Stores mb laid-out rows. Rows of f32 are laid out as two, the second of which has what the first one's i16 could not
@@ -322,7 +314,7 @@ SIMD_INLINE void quant_put(const struct ngd_gemm *g, const struct ngd_gemm_data 
             quant_columns_##W(g, w, a, ahead ? (const char *)w + ahead : NULL, row, mb, col, nr, out);                 \
         for (; col < n1 - n0; col++, w += g->ldw)                                                                      \
             quant_columns_##W(g, w, a, NULL, row, mb, col, 1, out);                                                    \
-        if (d->offset)                                                                                                 \
+        if (ngd_quant_adds(g))                                                                                         \
             quant_add_offsets(g, a, row, mb, n1 - n0, out);                                                            \
         quant_put(g, d, row, n0, n1 - n0, mb, out);                                                                    \
     }                                                                                                                  \
@@ -474,4 +466,38 @@ static void quant_widen_e8m0(const uint8_t *s, int64_t n, float *dst)
 #endif
     for (; i < n; i++)
         dst[i] = ngd_quant_half_of_e8m0(s[i]);
+}
+
+static void quant_scale_blocks(const int8_t *q, int64_t n, const float *scales, int64_t each, float *dst)
+{
+    for (int64_t i = 0, end; i < n; i = end, scales++) {
+        int64_t j = i;
+
+        end = n - i < each ? n : i + each;
+#if NGD_SIMD >= 8
+        for (; j + 8 <= end; j += 8) {
+            const __m256 v = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(q + j))));
+
+            _mm256_storeu_ps(dst + j, _mm256_mul_ps(v, _mm256_set1_ps(*scales)));
+        }
+#endif
+        for (; j < end; j++)
+            dst[j] = (float)q[j] * *scales;
+    }
+}
+
+static void quant_add_up(float *offsets, float zero, const float *scales, const float *minima, int64_t n)
+{
+    int64_t i = 0;
+
+#if NGD_SIMD >= 8
+    for (; i + 8 <= n; i += 8) {
+        const __m256 v = _mm256_mul_ps(_mm256_add_ps(_mm256_loadu_ps(offsets + i), _mm256_set1_ps(zero)),
+                                       _mm256_loadu_ps(scales + i));
+
+        _mm256_storeu_ps(offsets + i, minima ? _mm256_add_ps(v, _mm256_loadu_ps(minima + i)) : v);
+    }
+#endif
+    for (; i < n; i++)
+        offsets[i] = (offsets[i] + zero) * scales[i] + (minima ? minima[i] : 0);
 }
