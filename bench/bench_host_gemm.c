@@ -92,15 +92,8 @@ static void measure_rows(struct ngd_team *team, struct set *s, int64_t rows, int
         ratio[i] = read[i] / product[i];
     }
     printf("%5lld  %-5s %8.1f %8.1f %7.2f %8.1f\n", (long long)rows,
-           s->g.xt == NGD_I8                  ? "i8"
-           : s->g.way == NGD_GEMM_WIDE        ? "wide"
-           : s->g.way == NGD_GEMM_TILES       ? "tiles"
-           : s->g.way == NGD_GEMM_PANELS      ? "panels"
-           : s->g.way == NGD_GEMM_DIGITS      ? "digits"
-           : s->g.way == NGD_GEMM_DIGIT_TILES ? "digit tiles"
-           : s->g.way == NGD_GEMM_DOT         ? "dot"
-                                              : "axpy",
-           bytes / bench_median(read, rounds), bytes / bench_median(product, rounds), bench_median(ratio, rounds),
+           s->g.xt == NGD_I8 ? "i8" : ngd_gemm_way_name(&s->g), bytes / bench_median(read, rounds),
+           bytes / bench_median(product, rounds), bench_median(ratio, rounds),
            2.0 * (double)s->g.n * (double)s->g.k * (double)rows * s->products / bench_median(product, rounds));
 }
 

@@ -77,6 +77,7 @@ libngddevices_kernels_la_SOURCES = \
 	devices/host/kernels/k_gemm_tile_impl.h \
 	devices/host/kernels/k_gemm_f8_impl.h \
 	devices/host/kernels/k_gemm_scalar.c \
+	devices/host/kernels/k_gemm_wide.c \
 	devices/host/kernels/k_gemm_xsmm.c \
 	devices/host/kernels/k_kvcache.c \
 	devices/host/kernels/k_linear_fused.c \

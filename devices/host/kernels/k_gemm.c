@@ -16,16 +16,10 @@
  * bucket decides, not the rows of a replay, so that a row's result does not depend on the other rows.
  */
 #define WIDE_ROWS      NGD_GEMM_WIDE_ROWS
-#define COLS_PER_UNIT  16          /* for dot and axpy: 64 bytes of f32 results, so that parts share no line of y */
-#define COLS_PER_TILES 32          /* for tiles: two tiles of A */
-#define TILES_ROOM     (1 << 20)   /* bytes of x that are laid out for one pass: half of an L2 cache */
-#define PANELS_ROOM    (2 << 20)   /* the same for panels, which pay for filling a panel in each pass */
-#define PANELS_ROWS    64          /* but no fewer rows */
+#define COLS_PER_UNIT  16 /* for dot and axpy: 64 bytes of f32 results, so that parts share no line of y */
+#define COLS_PER_TILES 32 /* for tiles: two tiles of A */
+#define AMX_FLOPS      300
 #define STREAM_BYTES   (512 << 10) /* a weight above this does not stay in the L2 cache from step to step */
-
-#define TILE_BYTES (NGD_GEMM_KC * NGD_GEMM_NT * sizeof(float))
-#define SUMS_BYTES (NGD_GEMM_MC * NGD_GEMM_NT * sizeof(float))
-#define ROWS_BYTES (NGD_GEMM_RB * NGD_GEMM_KC * sizeof(float))
 
 /* In generated code these functions are inlined, and no copy of them is kept. */
 #ifdef NGD_STATIC
@@ -82,245 +76,140 @@ NGD_GEMM_API void ngd_gemm_put(const struct ngd_gemm *g, const struct ngd_gemm_d
 #define NGD_GEMM_DOT_OF(g)     (g)->table->dot[(g)->wt]
 #define NGD_GEMM_AXPY_OF(g)    (g)->table->axpy[(g)->wt]
 
-/* ---- wide -------------------------------------------------------------------------------------------- */
+#endif
 
-static void gemm_pack(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t k, int64_t depth,
-                      float *tile, float *room)
+/* ---- dot and axpy ------------------------------------------------------------------------------------ */
+
+static void lay_out_dot(const struct ngd_gemm *g, const char *x, int64_t rows, char *workspace)
 {
-    const int64_t size = g->wt == NGD_F32 ? 4 : 2, cols = g->n - n < NGD_GEMM_NT ? g->n - n : NGD_GEMM_NT;
-    const char *w = d->w + (g->nk ? n * g->ldw + k : k * g->ldw + n) * size;
-
+#ifndef NGD_STATIC
     if (g->quant.group) {
-        ngd_gemm_quant_widen(g, d, n, cols, k, depth, room);
-        g->table->pack_nk[NGD_F32](room, NGD_GEMM_KC, cols, depth, tile);
-    } else
-        (g->nk ? g->table->pack_nk : g->table->pack_kn)[g->wt](w, g->ldw, cols, depth, tile);
-}
-
-/* Multiplies rows [m, m + rows) of x, rows <= RB, with a tile. */
-static void mul_block(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m, int64_t rows, int64_t k,
-                      int64_t depth, const float *tile, float *block, float *sums)
-{
-    const int64_t size = g->xt == NGD_F32 ? 4 : 2;
-    const ngd_gemm_mul_fn *fn = depth == NGD_GEMM_KC ? g->full : g->last;
-    const bool few = rows <= NGD_GEMM_FEW_ROWS && g->alike;
-
-    g->table->widen[g->xt](d->x + (m * g->ldx + k) * size, g->ldx, rows, depth, block, NGD_GEMM_KC);
-    if (fn[k > 0] && !few)
-        fn[k > 0](tile, block, sums); /* always computes RB rows; sums of missing rows are not used */
-    else
-        g->table->mul(tile, block, NGD_GEMM_KC, rows, depth, sums, k > 0);
-}
-
-/* Adds the products of few rows with `depth` weights of each of cols columns: weights as they lie, or dequantised. */
-static void add_few(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x, int64_t ldx, int64_t rows,
-                    int64_t n, int64_t cols, int64_t k, int64_t depth, float *sums)
-{
-    const int64_t size = g->wt == NGD_F32 ? 4 : 2;
-    float *room = (float *)(void *)(d->workspace + TILE_BYTES + SUMS_BYTES + ROWS_BYTES);
-
-    if (g->quant.group) {
-        ngd_gemm_quant_widen(g, d, n, cols, k, depth, room);
-        g->table->chain[NGD_F32](room, NGD_GEMM_KC, cols, depth, x, ldx, rows, sums, k > 0);
-    } else {
-        g->table->chain[g->wt](d->w + (n * g->ldw + k) * size, g->ldw, cols, depth, x, ldx, rows, sums, k > 0);
-    }
-}
-
-/* The product of few rows with a weight in rows of K: sums without tiles. */
-static void gemm_few(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t rows, int64_t n0,
-                     int64_t n1)
-{
-    const int64_t size = g->xt == NGD_F32 ? 4 : 2, room = NGD_GEMM_RB * NGD_GEMM_KC / NGD_GEMM_FEW_ROWS;
-    const int64_t most = g->quant.group ? NGD_GEMM_KC : g->xt == NGD_F32 ? g->k : room;
-    float *sums = (float *)(void *)(d->workspace + TILE_BYTES);
-    float *block = (float *)(void *)(d->workspace + TILE_BYTES + SUMS_BYTES);
-
-    for (int64_t n = n0; n < n1; n += NGD_GEMM_NT) {
-        const int64_t cols = n1 - n < NGD_GEMM_NT ? n1 - n : NGD_GEMM_NT;
-
-        for (int64_t k = 0; k < g->k; k += most) {
-            const int64_t depth = g->k - k < most ? g->k - k : most;
-            const char *x = d->x + (m0 * g->ldx + k) * size;
-
-            if (g->xt != NGD_F32)
-                g->table->widen[g->xt](x, g->ldx, rows, depth, block, room);
-            add_few(g, d, g->xt == NGD_F32 ? (const float *)(const void *)x : block, g->xt == NGD_F32 ? g->ldx : room,
-                    rows, n, cols, k, depth, sums);
-        }
-        for (int64_t m = 0; m < rows; m++)
-            ngd_gemm_put(g, d, m0 + m, n, sums + m * NGD_GEMM_NT, cols);
-    }
-}
-
-static void gemm_wide(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
-                      int64_t n1)
-{
-    float *tile = (float *)(void *)d->workspace;
-    float *sums = (float *)(void *)(d->workspace + TILE_BYTES);
-    float *block = (float *)(void *)(d->workspace + TILE_BYTES + SUMS_BYTES);
-    float *room = (float *)(void *)(d->workspace + TILE_BYTES + SUMS_BYTES + ROWS_BYTES);
-
-    if (m1 - m0 <= NGD_GEMM_FEW_ROWS && g->alike && g->nk) {
-        gemm_few(g, d, m0, m1 - m0, n0, n1);
+        ngd_quant_lay_out(g, x, rows, workspace);
         return;
     }
-    for (int64_t n = n0; n < n1; n += NGD_GEMM_NT) {
-        const int64_t cols = n1 - n < NGD_GEMM_NT ? n1 - n : NGD_GEMM_NT;
-
-        for (int64_t k = 0; k < g->k; k += NGD_GEMM_KC) {
-            const int64_t depth = g->k - k < NGD_GEMM_KC ? g->k - k : NGD_GEMM_KC;
-
-            gemm_pack(g, d, n, k, depth, tile, room);
-            for (int64_t m = m0; m < m1; m += NGD_GEMM_RB)
-                mul_block(g, d, m, m1 - m < NGD_GEMM_RB ? m1 - m : NGD_GEMM_RB, k, depth, tile, block,
-                          sums + (m - m0) * NGD_GEMM_NT);
-        }
-        for (int64_t m = m0; m < m1; m++)
-            ngd_gemm_put(g, d, m, n, sums + (m - m0) * NGD_GEMM_NT, cols);
-    }
+#endif
+    NGD_GEMM_INTERLEAVE(g)(x, g->ldx, rows, g->k, g->wt == NGD_BF16, (float *)(void *)workspace);
 }
 
-#else
-/* Generated code never calls it: see ngd_gemm_emittable. */
-static void gemm_wide(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
-                      int64_t n1)
+static void run_dot(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
+                    int64_t n1)
 {
-    (void)g, (void)d, (void)m0, (void)m1, (void)n0, (void)n1;
+    (void)m0; /* all rows are one pass */
+#ifndef NGD_STATIC
+    if (g->quant.group) {
+        ngd_quant_dot(g, d, m1, n0, n1);
+        return;
+    }
+#endif
+    NGD_GEMM_DOT_OF(g)(g, d, (const float *)(const void *)d->workspace, m1, n0, n1);
+}
+
+static void run_axpy(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
+                     int64_t n1)
+{
+    (void)m0;
+    NGD_GEMM_AXPY_OF(g)(g, d, m1, n0, n1);
+}
+
+#ifndef NGD_STATIC
+static bool is_wide(const struct ngd_gemm *g)
+{
+    return (g->m >= WIDE_ROWS && g->n >= NGD_GEMM_NT / 2) || (g->quant.group && !g->quant.streamed);
+}
+
+static bool dot_fits(const struct ngd_gemm *g)
+{
+    return g->nk && !is_wide(g);
+}
+
+static bool axpy_fits(const struct ngd_gemm *g)
+{
+    return !g->nk && !is_wide(g);
+}
+
+static uint64_t dot_bytes(const struct ngd_gemm *g, int64_t rows)
+{
+    return g->quant.group ? ngd_quant_area(g, NULL, NULL)
+                          : (uint64_t)rows * (((uint64_t)g->k + 31) & ~(uint64_t)31) * sizeof(float);
+}
+
+static uint64_t axpy_bytes(const struct ngd_gemm *g, int64_t rows)
+{
+    (void)rows;
+    return g->xt == NGD_F32 ? 0 : ((uint64_t)g->k * 4 * sizeof(float) + 63) & ~(uint64_t)63;
+}
+
+static bool on_any(ngd_isa_t isa)
+{
+    (void)isa;
+    return true;
 }
 #endif
+
+/* ---- the ways ---------------------------------------------------------------------------------------- */
+
+/* Of the ways that fit a product, on a CPU on which they work, the last one is taken. */
+static const struct ngd_gemm_way_row {
+    const char *name;
+    int64_t width;                             /* columns of a unit */
+    int64_t (*rows)(const struct ngd_gemm *g); /* of x, that one pass takes; NULL: all */
+    /* Lays out rows of x at the beginning of the workspace, where run finds them. NULL: run needs no such thing. */
+    void (*lay_out)(const struct ngd_gemm *g, const char *x, int64_t rows, char *workspace);
+    void (*run)(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
+                int64_t n1);
+    bool (*fits)(const struct ngd_gemm *g);
+    bool (*works)(ngd_isa_t isa);
+    uint64_t (*bytes)(const struct ngd_gemm *g, int64_t rows); /* of a workspace for rows of a pass */
+    double flops;                                              /* in a nanosecond; 0: as the instruction set has it */
+} ways[] = {
+#ifdef NGD_STATIC /* the way has been chosen */
+    [NGD_GEMM_DOT] = {"dot", COLS_PER_UNIT, NULL, lay_out_dot, run_dot, NULL, NULL, NULL, 0},
+    [NGD_GEMM_AXPY] = {"axpy", COLS_PER_UNIT, NULL, NULL, run_axpy, NULL, NULL, NULL, 0},
+#else
+    [NGD_GEMM_DOT] = {"dot", COLS_PER_UNIT, NULL, lay_out_dot, run_dot, dot_fits, on_any, dot_bytes, 0},
+    [NGD_GEMM_AXPY] = {"axpy", COLS_PER_UNIT, NULL, NULL, run_axpy, axpy_fits, on_any, axpy_bytes, 0},
+    [NGD_GEMM_WIDE] = {"wide", NGD_GEMM_NT, ngd_gemm_wide_rows, NULL, ngd_gemm_wide_run, is_wide, on_any,
+                       ngd_gemm_wide_bytes, 0},
+#if defined(NGD_HAVE_AVX512VNNI)
+    [NGD_GEMM_DIGITS] = {"digits", COLS_PER_UNIT, ngd_gemm_digits_rows, ngd_gemm_digits_lay_out, ngd_gemm_digits_run,
+                         ngd_gemm_digits_fit, ngd_cpu_has_vnni, ngd_gemm_digits_bytes, 0},
+#endif
+#if defined(NGD_HAVE_AMX)
+    [NGD_GEMM_PANELS] = {"panels", NGD_GEMM_NT, ngd_gemm_panel_rows, ngd_gemm_amx_lay_out, ngd_gemm_panel_run,
+                         ngd_gemm_panel_fits, ngd_amx_works, ngd_gemm_panel_bytes, AMX_FLOPS},
+    [NGD_GEMM_TILES] = {"tiles", COLS_PER_TILES, ngd_gemm_amx_rows, ngd_gemm_amx_lay_out, ngd_gemm_amx_run,
+                        ngd_gemm_amx_fits, ngd_amx_works, ngd_gemm_amx_bytes, AMX_FLOPS},
+#endif
+#if defined(NGD_HAVE_AMX) && defined(NGD_HAVE_AVX512VNNI)
+    [NGD_GEMM_DIGIT_TILES] = {"digit tiles", COLS_PER_TILES, ngd_digit_tiles_rows, ngd_digit_tiles_lay_out,
+                              ngd_digit_tiles_run, ngd_digit_tiles_fit, ngd_digit_tiles_work, ngd_digit_tiles_bytes,
+                              AMX_FLOPS},
+#endif
+#endif
+};
 
 /* ---- running ----------------------------------------------------------------------------------------- */
 
 /* Stores the result for a K of 0, where every sum is 0. */
-static void put_zeros(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1)
+static void put_zeros(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
+                      int64_t n1)
 {
     static const float zeros[COLS_PER_UNIT];
 
-    for (int64_t m = 0; m < rows; m++)
+    for (int64_t m = m0; m < m1; m++)
         for (int64_t n = n0; n < n1; n += COLS_PER_UNIT)
             ngd_gemm_put(g, d, m, n, zeros, n1 - n < COLS_PER_UNIT ? n1 - n : COLS_PER_UNIT);
 }
 
-static bool is_wide(const struct ngd_gemm *g)
-{
-    return g->way == NGD_GEMM_WIDE && g->k > 0;
-}
-
-static bool has_tiles(const struct ngd_gemm *g)
-{
-    return g->way == NGD_GEMM_TILES;
-}
-
-static bool has_panels(const struct ngd_gemm *g)
-{
-    return g->way == NGD_GEMM_PANELS;
-}
-
-static bool has_digit_tiles(const struct ngd_gemm *g)
-{
-    return g->way == NGD_GEMM_DIGIT_TILES;
-}
-
-static bool has_digits(const struct ngd_gemm *g)
-{
-    return g->way == NGD_GEMM_DIGITS || has_digit_tiles(g);
-}
-
-static bool on_amx(const struct ngd_gemm *g)
-{
-    return has_tiles(g) || has_panels(g);
-}
-
-/* Returns how many rows of x fit in a room when they are laid out for AMX: a multiple of 16 from `least` to `most`. */
-static int64_t rows_in(const struct ngd_gemm *g, int64_t room, int64_t least, int64_t most)
-{
-    const int64_t rows = room / (g->k * ngd_gemm_x_terms(g) * 2) & ~(int64_t)15;
-
-    return rows < least ? least : rows > most ? most : rows;
-}
-
-static int64_t tiles_rows(const struct ngd_gemm *g)
-{
-    return rows_in(g, TILES_ROOM, 16, NGD_GEMM_MC);
-}
-
-static int64_t panels_rows(const struct ngd_gemm *g)
-{
-    return rows_in(g, PANELS_ROOM, PANELS_ROWS, NGD_GEMM_PASS_ROWS);
-}
-
-#if defined(NGD_HAVE_AVX512VNNI)
-static int64_t digits_rows(const struct ngd_gemm *g)
-{
-#if defined(NGD_HAVE_AMX)
-    if (has_digit_tiles(g))
-        return ngd_digit_tiles_rows(g);
-#endif
-    return ngd_gemm_digits_rows(g);
-}
-
-static void lay_out_digits(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1)
-{
-    const char *x = d->x + m0 * g->ldx * (g->xt == NGD_F32 ? 4 : 2);
-
-#if defined(NGD_HAVE_AMX)
-    if (has_digit_tiles(g)) {
-        ngd_digit_tiles_lay_out(g, x, m1 - m0, d->workspace);
-        return;
-    }
-#endif
-    ngd_gemm_digits_lay_out(g, x, m1 - m0, d->workspace);
-}
-
-static void gemm_digits(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t pass, int64_t m0, int64_t m1,
-                        int64_t n0, int64_t n1)
-{
-    if (d->laid_out != pass + 1)
-        lay_out_digits(g, d, m0, m1);
-#if defined(NGD_HAVE_AMX)
-    if (has_digit_tiles(g)) {
-        ngd_digit_tiles_run(g, d, m0, m1, n0, n1);
-        return;
-    }
-#endif
-    ngd_gemm_digits_run(g, d, m0, m1, n0, n1);
-}
-#else
-static int64_t digits_rows(const struct ngd_gemm *g)
-{
-    return g->m;
-}
-
-static void lay_out_digits(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1)
-{
-    (void)g, (void)d, (void)m0, (void)m1;
-}
-
-static void gemm_digits(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t pass, int64_t m0, int64_t m1,
-                        int64_t n0, int64_t n1)
-{
-    (void)pass, (void)n0, (void)n1;
-    lay_out_digits(g, d, m0, m1);
-}
-#endif
-
 /* Returns the rows of x in one pass. */
 static int64_t pass_rows(const struct ngd_gemm *g, int64_t rows)
 {
-    return is_wide(g)      ? NGD_GEMM_MC
-           : has_tiles(g)  ? tiles_rows(g)
-           : has_panels(g) ? panels_rows(g)
-           : has_digits(g) ? digits_rows(g)
-                           : rows;
+    return ways[g->way].rows && g->k > 0 ? ways[g->way].rows(g) : rows;
 }
 
 NGD_GEMM_API struct ngd_gemm_units ngd_gemm_units(const struct ngd_gemm *g, int64_t rows)
 {
-    const int64_t width = is_wide(g) || has_panels(g)          ? NGD_GEMM_NT
-                          : has_tiles(g) || has_digit_tiles(g) ? COLS_PER_TILES
-                                                               : COLS_PER_UNIT,
-                  each = pass_rows(g, rows);
+    const int64_t width = ways[g->way].width, each = pass_rows(g, rows);
 
     return (struct ngd_gemm_units){
         .width = width,
@@ -339,74 +228,17 @@ NGD_GEMM_API void ngd_gemm_pass(const struct ngd_gemm *g, int64_t rows, int64_t 
 
 NGD_GEMM_API bool ngd_gemm_lays_out(const struct ngd_gemm *g, int64_t rows)
 {
-    return g->k > 0 && (g->way == NGD_GEMM_DOT || ((on_amx(g) || has_digits(g)) && rows <= pass_rows(g, rows)));
+    return g->k > 0 && ways[g->way].lay_out && rows <= pass_rows(g, rows);
 }
 
-#if defined(NGD_HAVE_AMX)
-static void gemm_lay_out_tiles(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1)
+static void lay_out_rows(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1)
 {
-    ngd_gemm_amx_lay_out(g, d->x + m0 * g->ldx * (g->xt == NGD_F32 ? 4 : 2), m1 - m0, d->workspace);
+    ways[g->way].lay_out(g, d->x + m0 * g->ldx * (g->xt == NGD_F32 ? 4 : 2), m1 - m0, d->workspace);
 }
-
-static void gemm_tiles(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t pass, int64_t m0, int64_t m1,
-                       int64_t n0, int64_t n1)
-{
-    if (d->laid_out != pass + 1)
-        gemm_lay_out_tiles(g, d, m0, m1);
-    if (has_panels(g))
-        ngd_gemm_panel_run(g, d, m0, m1, n0, n1);
-    else
-        ngd_gemm_amx_run(g, d, m0, m1, n0, n1, d->workspace);
-}
-#else
-static void gemm_lay_out_tiles(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1)
-{
-    (void)g;
-    (void)d;
-    (void)m0;
-    (void)m1;
-}
-
-static void gemm_tiles(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t pass, int64_t m0, int64_t m1,
-                       int64_t n0, int64_t n1)
-{
-    (void)pass;
-    (void)n0;
-    (void)n1;
-    gemm_lay_out_tiles(g, d, m0, m1);
-}
-#endif
 
 NGD_GEMM_API void ngd_gemm_lay_out(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows)
 {
-    if (on_amx(g)) {
-        gemm_lay_out_tiles(g, d, 0, rows);
-        return;
-    }
-    if (has_digits(g)) {
-        lay_out_digits(g, d, 0, rows);
-        return;
-    }
-#ifndef NGD_STATIC
-    if (g->quant.group) {
-        ngd_quant_lay_out(g, d, rows);
-        return;
-    }
-#endif
-    NGD_GEMM_INTERLEAVE(g)(d->x, g->ldx, rows, g->k, g->wt == NGD_BF16, (float *)(void *)d->workspace);
-}
-
-static void gemm_dot(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1)
-{
-    if (!d->laid_out)
-        ngd_gemm_lay_out(g, d, rows);
-#ifndef NGD_STATIC
-    if (g->quant.group) {
-        ngd_quant_dot(g, d, rows, n0, n1);
-        return;
-    }
-#endif
-    NGD_GEMM_DOT_OF(g)(g, d, (const float *)(const void *)d->workspace, rows, n0, n1);
+    lay_out_rows(g, d, 0, rows);
 }
 
 NGD_GEMM_API void ngd_gemm_columns(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t pass,
@@ -415,18 +247,13 @@ NGD_GEMM_API void ngd_gemm_columns(const struct ngd_gemm *g, const struct ngd_ge
     int64_t m0, m1;
 
     ngd_gemm_pass(g, rows, pass, &m0, &m1);
-    if (g->k == 0)
-        put_zeros(g, d, rows, n0, n1);
-    else if (on_amx(g))
-        gemm_tiles(g, d, pass, m0, m1, n0, n1);
-    else if (has_digits(g))
-        gemm_digits(g, d, pass, m0, m1, n0, n1);
-    else if (is_wide(g))
-        gemm_wide(g, d, m0, m1, n0, n1);
-    else if (g->way == NGD_GEMM_DOT)
-        gemm_dot(g, d, rows, n0, n1);
-    else
-        NGD_GEMM_AXPY_OF(g)(g, d, rows, n0, n1);
+    if (g->k == 0) {
+        put_zeros(g, d, m0, m1, n0, n1);
+        return;
+    }
+    if (ways[g->way].lay_out && d->laid_out != pass + 1)
+        lay_out_rows(g, d, m0, m1);
+    ways[g->way].run(g, d, m0, m1, n0, n1);
 }
 
 NGD_GEMM_API void ngd_gemm_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t batch,
@@ -519,218 +346,45 @@ static double weight_bytes(const struct ngd_gemm *g)
     return g->wt == NGD_F32 ? 4 : 2;
 }
 
-static uint64_t choose_way(struct ngd_gemm *g)
-{
-    const bool wide = (g->m >= WIDE_ROWS && g->n >= NGD_GEMM_NT / 2) || (g->quant.group && !g->quant.streamed);
-
-    if (g->quant.group)
-        g->quant.segment = ngd_quant_segment(g);
-    g->way = wide ? NGD_GEMM_WIDE : g->nk ? NGD_GEMM_DOT : NGD_GEMM_AXPY;
-    if (g->way == NGD_GEMM_WIDE)
-        return TILE_BYTES + SUMS_BYTES + ROWS_BYTES + (g->quant.group ? NGD_GEMM_QUANT_ROOM : 0);
-    if (g->way == NGD_GEMM_DOT)
-        return g->quant.group ? ngd_quant_area(g, NULL, NULL)
-                              : (uint64_t)g->m * (((uint64_t)g->k + 31) & ~(uint64_t)31) * sizeof(float);
-    return g->xt == NGD_F32 ? 0 : ((uint64_t)g->k * 4 * sizeof(float) + 63) & ~(uint64_t)63;
-}
-
-#if defined(NGD_HAVE_AMX)
-static bool tiles_fit(const struct ngd_gemm *g)
-{
-    return g->nk && g->wt == NGD_BF16 && g->n >= 16 && g->k >= 32 && g->n * g->k >= NGD_GEMM_TILES_FROM;
-}
-
-static void choose_amx(struct ngd_gemm *g)
-{
-    if (tiles_fit(g))
-        g->way = NGD_GEMM_TILES;
-    else if (ngd_gemm_panel_fits(g))
-        g->way = NGD_GEMM_PANELS;
-}
-
-static uint64_t amx_workspace(const struct ngd_gemm *g)
-{
-    struct ngd_gemm copy = *g;
-    int64_t rows;
-
-    choose_amx(&copy);
-    if (!on_amx(&copy))
-        return 0;
-    rows = pass_rows(&copy, g->m);
-    rows = g->m < rows ? g->m : rows;
-    return has_tiles(&copy) ? ngd_gemm_amx_bytes(&copy, rows) : ngd_gemm_panel_bytes(&copy, rows);
-}
-#else
-static uint64_t amx_workspace(const struct ngd_gemm *g)
-{
-    (void)g;
-    return 0;
-}
-
-static void choose_amx(struct ngd_gemm *g)
-{
-    (void)g;
-}
-#endif
-
-#if defined(NGD_HAVE_AVX512VNNI)
-static bool choose_digits(struct ngd_gemm *g)
-{
-    if (!ngd_gemm_digits_fit(g))
-        return false;
-    g->way = NGD_GEMM_DIGITS;
-    return true;
-}
-
-static bool tiles_work(const struct ngd_gemm *g)
-{
-#if defined(NGD_HAVE_AMX)
-    return ngd_digit_tiles_work(g->table);
-#else
-    return (void)g, false;
-#endif
-}
-
-/* With tiles, digits serve more than panels. */
-static bool choose_digit_tiles(struct ngd_gemm *g)
-{
-#if defined(NGD_HAVE_AMX)
-    if (ngd_digit_tiles_fit(g)) {
-        g->way = NGD_GEMM_DIGIT_TILES;
-        return true;
-    }
-#endif
-    (void)g;
-    return false;
-}
-
-static uint64_t digits_workspace(const struct ngd_gemm *g)
-{
-    struct ngd_gemm copy = *g;
-    uint64_t bytes, tiles = 0;
-    int64_t rows;
-
-    choose_way(&copy);
-    if (!choose_digits(&copy))
-        return 0;
-    rows = pass_rows(&copy, g->m);
-    bytes = ngd_gemm_digits_bytes(&copy, g->m < rows ? g->m : rows);
-#if defined(NGD_HAVE_AMX)
-    if (choose_digit_tiles(&copy)) {
-        rows = pass_rows(&copy, g->m);
-        tiles = ngd_digit_tiles_bytes(&copy, g->m < rows ? g->m : rows);
-    }
-#endif
-    return bytes > tiles ? bytes : tiles;
-}
-#else
-static bool choose_digits(struct ngd_gemm *g)
-{
-    (void)g;
-    return false;
-}
-
-static bool tiles_work(const struct ngd_gemm *g)
-{
-    return (void)g, false;
-}
-
-static bool choose_digit_tiles(struct ngd_gemm *g)
-{
-    return (void)g, false;
-}
-
-static uint64_t digits_workspace(const struct ngd_gemm *g)
-{
-    (void)g;
-    return 0;
-}
-#endif
-
 /* Returns the workspace that a thread needs, whatever the instruction set will be. */
 uint64_t ngd_gemm_workspace(const struct ngd_gemm *g)
 {
     struct ngd_gemm copy = *g;
-    const uint64_t plain = choose_way(&copy), tiled = amx_workspace(g), digits = digits_workspace(g),
-                   more = tiled > digits ? tiled : digits;
+    uint64_t most = 0;
 
-    return plain > more ? plain : more;
-}
+    copy.quant.segment = g->quant.group ? ngd_quant_segment(g) : 0;
+    for (copy.way = 0; copy.way < sizeof(ways) / sizeof(ways[0]); copy.way++) {
+        const struct ngd_gemm_way_row *way = &ways[copy.way];
+        uint64_t bytes;
+        int64_t rows;
 
-/* Numbers of both signs, and zeros. */
-static float test_value(int64_t i)
-{
-    return (float)((i * 2654435761 >> 7) % 31 - 15) * 0.0731F;
-}
-
-/*
- * Runs LIBXSMM's kernels and the table's on the same numbers. LIBXSMM does not promise the order of its sums; where it
- * is ours, replays with few rows can be computed by kernels of few rows.
- */
-static bool run_alike(const struct ngd_gemm_table *table, const ngd_gemm_mul_fn fn[2], int64_t depth, float *tile)
-{
-    const int64_t n_sums = NGD_GEMM_RB * NGD_GEMM_NT;
-    float *x = tile + NGD_GEMM_KC * NGD_GEMM_NT, *sums = x + NGD_GEMM_RB * NGD_GEMM_KC;
-    bool alike = true;
-
-    for (int64_t i = 0; i < sums - tile; i++)
-        tile[i] = test_value(i);
-    for (int add = 0; alike && add < 2; add++) {
-        fn[add](tile, x, sums);
-        table->mul(tile, x, NGD_GEMM_KC, NGD_GEMM_RB, depth, sums + n_sums, add);
-        alike = memcmp(sums, sums + n_sums, (size_t)n_sums * sizeof(float)) == 0;
+        if (!way->run || !way->fits(&copy))
+            continue;
+        rows = pass_rows(&copy, g->m);
+        bytes = way->bytes(&copy, g->m < rows ? g->m : rows);
+        most = bytes > most ? bytes : most;
     }
-    return alike;
-}
-
-/* The same, once in a process for each depth. */
-static bool are_alike(const struct ngd_gemm *g, const ngd_gemm_mul_fn fn[2], int64_t depth, ngd_isa_t isa)
-{
-    static _Atomic(uint8_t) known[NGD_ISA_MAX][NGD_GEMM_KC + 1]; /* 1: they are, 2: they are not */
-    float *room;
-
-    if (!fn[0])
-        return true;
-    if (known[isa][depth])
-        return known[isa][depth] == 1;
-    room = ngd_aligned_alloc(64, TILE_BYTES + ROWS_BYTES + 2 * NGD_GEMM_RB * NGD_GEMM_NT * sizeof(float));
-    if (!room)
-        return false;
-    known[isa][depth] = run_alike(g->table, fn, depth, room) ? 1 : 2;
-    ngd_free(room);
-    return known[isa][depth] == 1;
-}
-
-/* Gets the LIBXSMM kernels, all or none: the rows of one product must not run in kernels of different sums. */
-static void choose_xsmm(struct ngd_gemm *g, ngd_isa_t isa)
-{
-    const int64_t rest = g->k % NGD_GEMM_KC;
-    bool ok = true;
-
-    for (int add = 0; add < 2; add++) {
-        g->full[add] = g->k >= NGD_GEMM_KC ? ngd_xsmm_mul(NGD_GEMM_RB, NGD_GEMM_KC, NGD_GEMM_KC, add) : NULL;
-        g->last[add] = rest ? ngd_xsmm_mul(NGD_GEMM_RB, rest, NGD_GEMM_KC, add) : NULL;
-        ok = ok && (g->full[add] || g->k < NGD_GEMM_KC) && (g->last[add] || !rest);
-    }
-    if (!ok)
-        memset(g->full, 0, sizeof(g->full)), memset(g->last, 0, sizeof(g->last));
-    g->alike = are_alike(g, g->full, NGD_GEMM_KC, isa) && are_alike(g, g->last, rest, isa);
+    return most;
 }
 
 void ngd_gemm_choose(struct ngd_gemm *g, ngd_isa_t isa)
 {
     g->thread_workspace = (ngd_gemm_workspace(g) + 63) & ~(uint64_t)63;
-    choose_way(g);
-    if (ngd_cpu_has_vnni(isa))
-        choose_digits(g);
+    g->quant.segment = g->quant.group ? ngd_quant_segment(g) : 0;
     g->table = NGD_BY_ISA(isa, ngd_gemm_table);
-    if (isa >= NGD_ISA_AMX && !(ngd_cpu_has_vnni(isa) && tiles_work(g) && choose_digit_tiles(g)))
-        choose_amx(g);
+    for (uint32_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++)
+        if (ways[i].run && ways[i].fits(g) && ways[i].works(isa))
+            g->way = (ngd_gemm_way_t)i;
     g->plain_y = g->xt == NGD_F32 && g->alpha == 1.0f && g->i_bias == 0xff;
     g->stream = (double)g->n * (double)g->k * weight_bytes(g) > STREAM_BYTES;
     g->alike = true;
     if (g->way == NGD_GEMM_WIDE && isa != NGD_ISA_SCALAR)
-        choose_xsmm(g, isa);
+        ngd_gemm_wide_choose(g, isa);
+}
+
+const char *ngd_gemm_way_name(const struct ngd_gemm *g)
+{
+    return ways[g->way].name;
 }
 
 /* Estimates the time of reading w at 10 GB/s and of the arithmetic at half of a core's peak. Returns the longer one. */
@@ -739,7 +393,8 @@ double ngd_gemm_cost(const struct ngd_gemm *g, ngd_isa_t isa)
     static const double flops_per_ns[NGD_ISA_MAX] = {2, 25, 50, 50, 50};
     const double weights = (double)g->n * (double)g->k * (double)g->batch;
     const double read = weights * weight_bytes(g) / 10,
-                 math = 2 * weights * (double)g->m / (on_amx(g) || has_digit_tiles(g) ? 300 : flops_per_ns[isa]);
+                 flops = ways[g->way].flops > 0 ? ways[g->way].flops : flops_per_ns[isa],
+                 math = 2 * weights * (double)g->m / flops;
 
     return 50 + (read > math ? read : math);
 }

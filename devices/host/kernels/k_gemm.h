@@ -54,9 +54,9 @@ typedef enum ngd_gemm_way {
     NGD_GEMM_DOT,
     NGD_GEMM_AXPY,
     NGD_GEMM_WIDE,
-    NGD_GEMM_TILES,
-    NGD_GEMM_PANELS,
     NGD_GEMM_DIGITS,
+    NGD_GEMM_PANELS,
+    NGD_GEMM_TILES,
     NGD_GEMM_DIGIT_TILES
 } ngd_gemm_way_t;
 
@@ -207,14 +207,33 @@ void ngd_gemm_of_call(const struct ngd_plan *plan, const struct ngd_plan_call *c
 void ngd_gemm_of_linear(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint8_t w, uint8_t bias,
                         struct ngd_gemm *g, uint32_t *strided_p);
 uint64_t ngd_gemm_workspace(const struct ngd_gemm *g); /* of a thread */
+const char *ngd_gemm_way_name(const struct ngd_gemm *g);
 double ngd_gemm_cost(const struct ngd_gemm *g, ngd_isa_t isa);
 
-/* k_gemm_amx.c: return the bytes that `rows` rows of x take when laid out; lay them out; compute columns [n0, n1) of
- * rows [m0, m1), which are laid out at x. */
+/*
+ * The functions of a way are named alike, and are a row of k_gemm.c's table: X_fits says whether a product may go that
+ * way; X_rows returns the rows of x of a pass; X_bytes the workspace for so many rows; X_lay_out lays rows out at the
+ * workspace's beginning; X_run computes columns [n0, n1) of rows [m0, m1), which are laid out.
+ */
+
+/* k_gemm_wide.c. The last one gets the LIBXSMM kernels, all or none: the rows of one product must not run in kernels of
+ * different sums. */
+int64_t ngd_gemm_wide_rows(const struct ngd_gemm *g);
+uint64_t ngd_gemm_wide_bytes(const struct ngd_gemm *g, int64_t rows);
+void ngd_gemm_wide_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
+                       int64_t n1);
+void ngd_gemm_wide_choose(struct ngd_gemm *g, ngd_isa_t isa);
+
+/* k_gemm_amx.c; rows are laid out for panels, too. */
+bool ngd_amx_works(ngd_isa_t isa);
+bool ngd_gemm_amx_fits(const struct ngd_gemm *g);
+int64_t ngd_gemm_amx_rows(const struct ngd_gemm *g);
 uint64_t ngd_gemm_amx_bytes(const struct ngd_gemm *g, int64_t rows);
-void ngd_gemm_amx_lay_out(const struct ngd_gemm *g, const char *x, int64_t rows, char *to);
+void ngd_gemm_amx_lay_out(const struct ngd_gemm *g, const char *x, int64_t rows, char *workspace);
 void ngd_gemm_amx_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
-                      int64_t n1, const char *x);
+                      int64_t n1);
+/* Returns how many rows of x fit in a room when they are laid out: a multiple of 16 from `least` to `most`. */
+int64_t ngd_gemm_amx_rows_in(const struct ngd_gemm *g, int64_t room, int64_t least, int64_t most);
 
 /* Returns the number of bf16 terms that add up to any element of the type. */
 static inline int64_t ngd_gemm_terms_of(ngd_dtype_t t)
@@ -234,25 +253,23 @@ static inline int64_t ngd_gemm_x_terms(const struct ngd_gemm *g)
     return all < limit ? all : limit;
 }
 
-/* k_gemm_panel.c: say whether a product can go by panels; return the workspace for `rows` rows of x; compute columns
- * [n0, n1) of rows [m0, m1), which are laid out at the beginning of the workspace. */
+/* k_gemm_panel.c */
 bool ngd_gemm_panel_fits(const struct ngd_gemm *g);
+int64_t ngd_gemm_panel_rows(const struct ngd_gemm *g);
 uint64_t ngd_gemm_panel_bytes(const struct ngd_gemm *g, int64_t rows);
 void ngd_gemm_panel_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
                         int64_t n1);
 
-/* k_gemm_digits.c: say whether a product can go by digits; return the rows of a pass, and the workspace for `rows` rows
- * of x; lay them out at its beginning; compute columns [n0, n1) of rows [m0, m1), which are laid out. */
+/* k_gemm_digits.c */
 bool ngd_gemm_digits_fit(const struct ngd_gemm *g);
 int64_t ngd_gemm_digits_rows(const struct ngd_gemm *g);
 uint64_t ngd_gemm_digits_bytes(const struct ngd_gemm *g, int64_t rows);
 void ngd_gemm_digits_lay_out(const struct ngd_gemm *g, const char *x, int64_t rows, char *workspace);
 void ngd_gemm_digits_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
                          int64_t n1);
-/* k_gemm_digits_amx.c: the same for AMX tiles; says, once in a process, whether this CPU's tiles give the bits of VNNI.
- */
+/* k_gemm_digits_amx.c. ngd_digit_tiles_work asks, once in a process, whether this CPU's tiles give the bits of VNNI. */
 bool ngd_digit_tiles_fit(const struct ngd_gemm *g);
-bool ngd_digit_tiles_work(const struct ngd_gemm_table *table);
+bool ngd_digit_tiles_work(ngd_isa_t isa);
 int64_t ngd_digit_tiles_rows(const struct ngd_gemm *g);
 uint64_t ngd_digit_tiles_bytes(const struct ngd_gemm *g, int64_t rows);
 void ngd_digit_tiles_lay_out(const struct ngd_gemm *g, const char *x, int64_t rows, char *workspace);

@@ -19,6 +19,7 @@
 #include <immintrin.h>
 #include <string.h>
 
+#define ROOM       (1 << 20) /* bytes of x that are laid out for one pass: half of an L2 cache */
 #define DEPTH      NGD_TILE_DEPTH
 #define TILE_ROWS  NGD_TILE_ROWS
 #define TILE_BYTES NGD_TILE_BYTES
@@ -96,6 +97,28 @@ static void lay_out_step(const struct ngd_gemm *g, const struct layout *l, const
         for (int64_t i = 0; i < TILE_ROWS; i++, to += l->stride * 4)
             _mm512_mask_storeu_epi32(to, mask, columns[16 * t + i]);
     }
+}
+
+bool ngd_amx_works(ngd_isa_t isa)
+{
+    return isa >= NGD_ISA_AMX;
+}
+
+bool ngd_gemm_amx_fits(const struct ngd_gemm *g)
+{
+    return g->nk && g->wt == NGD_BF16 && g->n >= 16 && g->k >= 32 && g->n * g->k >= NGD_GEMM_TILES_FROM;
+}
+
+int64_t ngd_gemm_amx_rows_in(const struct ngd_gemm *g, int64_t room, int64_t least, int64_t most)
+{
+    const int64_t rows = room / (g->k * ngd_gemm_x_terms(g) * 2) & ~(int64_t)15;
+
+    return rows < least ? least : rows > most ? most : rows;
+}
+
+int64_t ngd_gemm_amx_rows(const struct ngd_gemm *g)
+{
+    return ngd_gemm_amx_rows_in(g, ROOM, 16, NGD_GEMM_MC);
 }
 
 void ngd_gemm_amx_lay_out(const struct ngd_gemm *g, const char *x, int64_t rows, char *to)
@@ -324,7 +347,7 @@ static void one_block(const struct ngd_gemm *g, const struct ngd_gemm_data *d, c
 }
 
 void ngd_gemm_amx_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
-                      int64_t n1, const char *x)
+                      int64_t n1)
 {
     const int64_t rows = m1 - m0, steps = ngd_tile_steps(g->k);
     const bool only = rows <= TILE_ROWS;
@@ -335,7 +358,7 @@ void ngd_gemm_amx_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, i
         /* With one tile of B, sharing its loads between two tiles of A gains nothing, and 16 rows of the weight are
          * read faster than 32. */
         const bool two = widest.tiles > 1 && n1 - n >= 2 * TILE_ROWS;
-        const char *b = x;
+        const char *b = d->workspace;
 
         for (int64_t m = m0; m < m1; m += TILE_ROWS) {
             const struct layout l = layout_of(g, m1 - m < TILE_ROWS ? m1 - m : TILE_ROWS, only);

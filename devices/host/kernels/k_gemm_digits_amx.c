@@ -600,14 +600,16 @@ static bool products_are_alike(const struct ngd_gemm_table *table, bool *alike_p
     return true;
 }
 
-bool ngd_digit_tiles_work(const struct ngd_gemm_table *table)
+bool ngd_digit_tiles_work(ngd_isa_t isa)
 {
     static _Atomic int known; /* 1: they do, 2: they do not */
 
+    if (!ngd_amx_works(isa) || !ngd_cpu_has_vnni(isa))
+        return false;
     if (!known) {
         bool alike;
 
-        if (!products_are_alike(table, &alike))
+        if (!products_are_alike(NGD_BY_ISA(isa, ngd_gemm_table), &alike))
             return false; /* the next capture tries again */
         if (!alike)
             ngd_warning("devices", "AMX tiles give other sums of i8 than VNNI: digits of x go without them");

@@ -17,9 +17,11 @@
 #include "devices/host/kernels/k_gemm_tile_impl.h"
 #include <string.h>
 
-#define DEPTH     1024                          /* of a panel, in elements of K */
-#define QUADS     (NGD_GEMM_NT / NGD_TILE_ROWS) /* tiles side by side in a panel */
-#define TILE_SUMS (NGD_TILE_ROWS * NGD_TILE_ROWS)
+#define ROOM       (2 << 20) /* bytes of x that are laid out for one pass, which pays for filling a panel */
+#define LEAST_ROWS 64        /* of a pass */
+#define DEPTH      1024      /* of a panel, in elements of K */
+#define QUADS      (NGD_GEMM_NT / NGD_TILE_ROWS) /* tiles side by side in a panel */
+#define TILE_SUMS  (NGD_TILE_ROWS * NGD_TILE_ROWS)
 
 /* Returns true if the panel has integers, whose scales are left for the sums. */
 static bool has_integers(const struct ngd_gemm *g)
@@ -57,6 +59,11 @@ bool ngd_gemm_panel_fits(const struct ngd_gemm *g)
 
     return g->m >= NGD_GEMM_WIDE_ROWS && g->n >= NGD_GEMM_NT / 2 && g->k >= NGD_TILE_DEPTH &&
            g->n * g->k >= NGD_GEMM_TILES_FROM && (g->quant.group || other);
+}
+
+int64_t ngd_gemm_panel_rows(const struct ngd_gemm *g)
+{
+    return ngd_gemm_amx_rows_in(g, ROOM, LEAST_ROWS, NGD_GEMM_PASS_ROWS);
 }
 
 /* What a thread's workspace has behind the rows of x. */

@@ -252,8 +252,8 @@ static void put_segment(const struct ngd_gemm *g, const struct ngd_quant_area *a
     }
 }
 
-static void lay_out_row(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const struct ngd_quant_area *a,
-                        int64_t rows, int64_t m)
+static void lay_out_row(const struct ngd_gemm *g, const char *x, const struct ngd_quant_area *a, int64_t rows,
+                        int64_t m)
 {
     const int64_t segments = ngd_quant_segments(g), terms = ngd_quant_terms(g), size = g->xt == NGD_F32 ? 4 : 2;
     const struct place first = laid_out_place(m * terms, rows * terms),
@@ -265,7 +265,7 @@ static void lay_out_row(const struct ngd_gemm *g, const struct ngd_gemm_data *d,
         const int64_t left = g->k - s * segment, n = left < segment ? left : segment;
         float scale, sum;
 
-        g->table->widen[g->xt](d->x + (m * g->ldx + s * segment) * size, 0, 1, n, a->row, 0);
+        g->table->widen[g->xt](x + (m * g->ldx + s * segment) * size, 0, 1, n, a->row, 0);
         memset(a->row + n, 0, (size_t)(segment - n) * sizeof(float));
         sum = quantise_segment(a->row, segment, terms == 2, &scale, q[0], q[1]);
         put_segment(g, a, &first, s, q[0], scale, sum);
@@ -274,8 +274,8 @@ static void lay_out_row(const struct ngd_gemm *g, const struct ngd_gemm_data *d,
     }
 }
 
-static void lay_out_f8_row(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const struct ngd_quant_area *a,
-                           int64_t rows, int64_t m)
+static void lay_out_f8_row(const struct ngd_gemm *g, const char *x, const struct ngd_quant_area *a, int64_t rows,
+                           int64_t m)
 {
     const struct place p = laid_out_place(m, rows);
     const int64_t size = g->xt == NGD_F32 ? 4 : 2;
@@ -285,18 +285,18 @@ static void lay_out_f8_row(const struct ngd_gemm *g, const struct ngd_gemm_data 
         const int64_t left = g->k - i, n = left < NGD_QUANT_LANES ? left > 0 ? left : 0 : NGD_QUANT_LANES;
 
         if (n > 0)
-            g->table->widen[g->xt](d->x + (m * g->ldx + i) * size, 0, 1, n, to, 0);
+            g->table->widen[g->xt](x + (m * g->ldx + i) * size, 0, 1, n, to, 0);
         memset(to + n, 0, (size_t)(NGD_QUANT_LANES - n) * sizeof(float));
     }
 }
 
-void ngd_quant_lay_out(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows)
+void ngd_quant_lay_out(const struct ngd_gemm *g, const char *x, int64_t rows, char *workspace)
 {
     struct ngd_quant_area area;
 
-    ngd_quant_area(g, d->workspace, &area);
+    ngd_quant_area(g, workspace, &area);
     for (int64_t m = 0; m < rows; m++)
-        (g->quant.form == NGD_QUANT_F8 ? lay_out_f8_row : lay_out_row)(g, d, &area, rows, m);
+        (g->quant.form == NGD_QUANT_F8 ? lay_out_f8_row : lay_out_row)(g, x, &area, rows, m);
 }
 
 /* ---- scales and what is added ---- */

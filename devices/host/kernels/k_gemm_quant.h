@@ -113,7 +113,7 @@ ngd_antiquant_t ngd_quant_block_of(const struct ngd_gemm *g, ngd_antiquant_t wha
  */
 void ngd_quant_widen(const struct ngd_gemm *g, const struct ngd_gemm_data *d, ngd_antiquant_t what, int64_t n,
                      int64_t cols, float *to);
-void ngd_quant_lay_out(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows);
+void ngd_quant_lay_out(const struct ngd_gemm *g, const char *x, int64_t rows, char *workspace);
 /* Computes columns [n0, n1) of rows that are laid out. */
 void ngd_quant_dot(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1);
 
