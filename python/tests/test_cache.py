@@ -119,6 +119,15 @@ def test_states_are_the_callers(tmp_path: pathlib.Path) -> None:
     assert cached.traced == 0
 
 
+def test_a_dimension_that_is_counted_from_the_end(tmp_path: pathlib.Path) -> None:
+    def function(state: Any, at: Any, row: Any) -> Any:
+        return state.index_copy_(-2, at, row).sum()
+    for _ in range(2):
+        cached, state = cache_compile(function, cache_dir=tmp_path), torch.zeros(3, 4)
+        assert cached(state, torch.tensor([1]), torch.ones(1, 4)) == 4 and state[1].tolist() == [1] * 4
+    assert cached.traced == 0
+
+
 def test_calls_that_do_not_have_the_form(tmp_path: pathlib.Path) -> None:
     def step(state: Any, x: Any, y: Any) -> Any:
         state.add_(1)

@@ -12,7 +12,7 @@ import torch
 
 from .. import _abi
 from ..client import Buffer
-from ..errors import Error
+from ..errors import Error, InvalidArgument
 from .shapes import sizes_of
 from .translate import Program, Slot, Update
 
@@ -23,10 +23,13 @@ _PROTOTYPE = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_
 _copy = _PROTOTYPE(ctypes.cast(ctypes.memmove, ctypes.c_void_p).value or 0)
 _PIECES = 8  # of memory; to copy more takes longer than a call of PyTorch
 _LARGE = 1 << 16  # bytes; copies of more release the lock
+_contiguous_now, _offset, _storage = torch.Tensor.is_contiguous, torch.Tensor.storage_offset, torch.Tensor.untyped_storage
+_nbytes = torch.Tensor.nbytes.__get__  # type: ignore[attr-defined]
+_stored = torch.UntypedStorage.nbytes
 
 
 def copy(to: int, source: int, nbytes: int) -> None:
-    """Copies memory."""
+    """Copies memory. The caller knows that both places have so many bytes."""
     if nbytes > _LARGE:
         ctypes.memmove(to, source, nbytes)
     elif nbytes:
@@ -45,22 +48,24 @@ class Answer:
         place = self.places[number]
         return self.sizes[place] if place >= 0 else self.downloads[~place].nbytes
 
-    def fill(self, number: int, tensor: torch.Tensor) -> torch.Tensor:
-        """Copies an output into a contiguous tensor of its size."""
+    def make(self, number: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """Returns a tensor for an output, without its contents. Error: the output has another size."""
+        self.check(number, shape, dtype)
+        return torch.empty(list(shape), dtype=dtype)
+
+    def fill(self, number: int, made: torch.Tensor) -> torch.Tensor:
+        """Copies an output into a tensor that `make` returned for it."""
         place = self.places[number]
         if place < 0:
-            self.downloads[~place].read_into(tensor)
-            return tensor
-        self.check(number, tensor)
-        copy(tensor.data_ptr(), self.data[place], tensor.nbytes)
-        return tensor
+            self.downloads[~place].read_into(made)
+        else:
+            copy(made.data_ptr(), self.data[place], made.nbytes)
+        return made
 
-    def check(self, number: int, tensor: torch.Tensor) -> None:
-        """Error: an output has not as many bytes as the tensor that it is for."""
-        self.check_size(number, tensor.nbytes, tensor.shape)
-
-    def check_size(self, number: int, nbytes: int, shape: Sequence[int]) -> None:
-        if self.nbytes(number) != nbytes:
+    def check(self, number: int, shape: Sequence[int], dtype: torch.dtype) -> None:
+        """Error: an output has not as many bytes as a tensor of this shape."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        if min(shape, default=0) < 0 or self.nbytes(number) != nbytes:
             raise Error("INTERNAL", f"the daemon's result has {self.nbytes(number)} bytes, and a tensor of shape "
                         f"{tuple(shape)} has {nbytes}")
 
@@ -88,7 +93,7 @@ class Output:
 
     def tensor(self, answer: Answer, values: dict[str, int]) -> torch.Tensor:
         shape = self.shape(values)
-        result = answer.fill(self.slot.output, torch.empty(shape, dtype=self.slot.dtype))
+        result = answer.fill(self.slot.output, answer.make(self.slot.output, shape, self.slot.dtype))
         stride = self.stride(values)
         return result if _contiguous(shape, stride) else _strided(result, stride)
 
@@ -99,7 +104,12 @@ def _strided(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
     for dim, step in enumerate(stride):
         if step == 0:
             tensor = tensor.narrow(dim, 0, 1)
-    return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype).copy_(tensor).expand(shape)
+    try:
+        made = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype)
+    except RuntimeError as why:  # strides may come from a file
+        raise Error("INTERNAL", f"there is no memory for a result of shape {tuple(shape)} and strides {tuple(stride)}: {why}"
+                    ) from None
+    return made.copy_(tensor).expand(shape)
 
 
 # ---- states ---------------------------------------------------------------------------------------------------------
@@ -125,15 +135,29 @@ class Row:
             copy(to + n * self.rows * self.nbytes, source + n * self.nbytes, self.nbytes)
 
 
+def _layout(tensors: Sequence[torch.Tensor]) -> list[list[Any]]:
+    """Returns what says which memory the tensors have from their addresses on."""
+    return [list(map(_contiguous_now, tensors)), list(map(_nbytes, tensors)), list(map(_offset, tensors)),
+            list(map(_stored, map(_storage, tensors)))]
+
+
+def _check_memory(tensor: torch.Tensor) -> None:
+    """InvalidArgument: the memory that a contiguous tensor is in is smaller than the tensor."""
+    held = tensor.untyped_storage().nbytes() - tensor.storage_offset() * tensor.element_size()
+    if held < tensor.nbytes:
+        raise InvalidArgument("INVALID_ARGUMENT", f"a tensor of shape {tuple(tensor.shape)} needs {tensor.nbytes} bytes, and its "
+                              f"storage has {max(0, held)} for it: it was made smaller by resize_")
+
+
 class Plan:
-    """How answers are written whose outputs have certain sizes. Sizes and layouts of a graph's states never change, so numbers of
-    rows are all that differs between its answers, and the sizes of the outputs tell them."""
+    """How answers are written whose outputs have certain sizes, into states whose memory is laid out in a certain way. A plan is
+    used as long as `fits` says so: what it copies is bounded by the tensors that it was made for."""
 
     def __init__(self, updates: Sequence[Update], args: Sequence[Any], answer: Answer) -> None:
         self.answer = answer  # until all is planned
         self.sizes = answer.sizes
         self.landings: dict[int, torch.Tensor] = {}  # where outputs land at first
-        self.copies: list[tuple[int, int, int]] = []  # of outputs: address, place in the answer, bytes
+        self.copies: list[tuple[torch.Tensor, int]] = []  # of outputs: where they land, place in the answer
         self.downloads: list[tuple[int, torch.Tensor]] = []  # outputs in buffers
         self.whole: list[tuple[int, int, int]] = []  # state, place in the answer, bytes
         self.calls: list[tuple[int, Callable[..., Any], tuple[Any, ...]]] = []  # state, method, arguments
@@ -143,14 +167,21 @@ class Plan:
             if args[update.argument].numel():
                 self._plan(update, args)
         self.copied = [n for n, _, _, _ in self.single] + [n for n, _, _ in self.whole]  # states whose versions nothing else raises
+        self.layout = self._layout(args)
         del self.answer
+
+    def fits(self, args: Sequence[Any], answer: Answer) -> bool:
+        return self.sizes == answer.sizes and self.layout == self._layout(args)
+
+    def _layout(self, args: Sequence[Any]) -> list[list[Any]]:
+        return _layout([args[n] for n in self.copied])
 
     def write(self, args: Sequence[Any], answer: Answer) -> None:
         data = answer.data
         for output, landing in self.downloads:
             answer.fill(output, landing)
-        for to, place, nbytes in self.copies:
-            copy(to, data[place], nbytes)
+        for landing, place in self.copies:
+            copy(landing.data_ptr(), data[place], landing.nbytes)
         starts = [row.start(args[at] if at >= 0 else self.landings[output]) for _, at, output, row in self.single]
         for state, method, rest in self.calls:
             method(args[state], *rest)
@@ -181,7 +212,8 @@ class Plan:
             shape[update.dim] = update.length
             self.calls.append((n, _write_part, (update, self._land(output, shape, state.dtype))))
         elif self.answer.places[output] >= 0 and state.is_contiguous():
-            self.answer.check(output, state)
+            self.answer.check(output, shape, state.dtype)
+            _check_memory(state)
             self.whole.append((n, self.answer.places[output], state.nbytes))
         else:
             self.calls.append((n, torch.Tensor.copy_, (self._land(output, shape, state.dtype),)))
@@ -191,9 +223,10 @@ class Plan:
         place, pieces = self.answer.places[update.output], math.prod(shape[:update.dim])
         if shape[update.dim] != 1 or pieces > _PIECES or place < 0 or not state.is_contiguous():
             return None
-        nbytes = math.prod(shape) * state.element_size()
-        self.answer.check_size(update.output, nbytes, shape)
-        return Row(place, state.shape[update.dim], pieces, nbytes // pieces)
+        self.answer.check(update.output, shape, state.dtype)
+        _check_memory(state)
+        rows = state.shape[update.dim]
+        return Row(place, rows, pieces, state.nbytes // (pieces * rows))
 
     def _index(self, output: int) -> torch.Tensor:
         """Returns where an index lands that the graph computed."""
@@ -202,11 +235,10 @@ class Plan:
 
     def _land(self, output: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """Returns a tensor that an output is fetched to."""
-        made = self.landings[output] = torch.empty(list(shape), dtype=dtype)
-        self.answer.check(output, made)
+        made = self.landings[output] = self.answer.make(output, shape, dtype)
         place = self.answer.places[output]
         if place >= 0:
-            self.copies.append((made.data_ptr(), place, made.nbytes))
+            self.copies.append((made, place))
         else:
             self.downloads.append((output, made))
         return made
@@ -227,6 +259,6 @@ class Writer:
     def write(self, args: Sequence[Any], answer: Answer) -> None:
         if not self.updates:
             return
-        if self.plan is None or self.plan.sizes != answer.sizes:
+        if self.plan is None or not self.plan.fits(args, answer):
             self.plan = Plan(self.updates, args, answer)
         self.plan.write(args, answer)

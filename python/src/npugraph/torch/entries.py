@@ -15,7 +15,7 @@ from .digests import of_call
 from .paths import Path, checked_path
 from .plain import Malformed, dtype_of, fields, listed, number, program_data, program_of, text
 from .shapes import Size
-from .translate import Program
+from .translate import Program, Update
 from .values import DTYPES
 
 _KEYS = 256  # of a dictionary that are compared; of larger ones only the number
@@ -150,9 +150,24 @@ def _check_numbers(form: Form) -> None:
     if used - tensors or any(a >= n or (dim >= 0) != (a in tensors) or dim >= len(form.arguments[a].shape)
                              for a, dim in places):
         raise Malformed("a number of an argument that there is not")
+    for update in program.updates:
+        _check_update(update, form.arguments)
     if any(kind == "output" and k >= len(program.outputs) or kind == "argument" and k >= n
            for kind, k in form.leaves if kind in ("output", "argument")):
         raise Malformed("a number of a result that there is not")
+
+
+def _check_update(update: Update, arguments: list[Argument]) -> None:
+    """Checks that a state has fixed sizes, as the graph's, and that what changes of it is inside."""
+    sizes = arguments[update.argument].shape
+    if any(type(size) is not int for size in sizes):
+        raise Malformed("the size of a state is not a number")
+    if update.kind not in ("rows", "part"):
+        return
+    if not 0 <= update.dim < len(sizes):
+        raise Malformed(f"a change along dimension {update.dim} of a state that has {len(sizes)}")
+    if update.kind == "part" and not (update.start >= 0 and 0 <= update.length <= int(sizes[update.dim]) - update.start):
+        raise Malformed(f"a change of {update.length} rows from row {update.start} on, of a state that has {sizes[update.dim]}")
 
 
 def structure_of(data: str) -> pytree.TreeSpec:

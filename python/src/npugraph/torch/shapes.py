@@ -58,8 +58,12 @@ def _text(e: sympy.Expr) -> str:
 
 
 def plain_sizes(sizes: Sequence[Any]) -> tuple[Size, ...]:
-    """Returns sizes without PyTorch's objects."""
-    return tuple(size if type(size) is int else size_text(size) for size in sizes)
+    """Returns sizes without PyTorch's objects: a symbol of which one value is known is a number."""
+    return tuple(size if type(size) is int else _plain(expression(size)) for size in sizes)
+
+
+def _plain(size: sympy.Expr) -> Size:
+    return int(size) if size.is_Integer else _text(size)
 
 
 _RELATIONS = {"Equality": "==", "Unequality": "!=", "StrictLessThan": "<", "LessThan": "<=", "StrictGreaterThan": ">",
@@ -106,7 +110,13 @@ def computed(text: str, symbols: Sequence[str]) -> Callable[[Mapping[str, int]],
             raise ValueError(f"{text!r} is not an expression of the sizes {', '.join(symbols)}")
     code = compile(tree, "<size>", "eval")
     names = {**_CALLS, "__builtins__": {}}
-    return lambda values: int(eval(code, names, values))  # checked above
+
+    def value(values: Mapping[str, int]) -> int:
+        try:
+            return int(eval(code, names, values))  # checked above
+        except ZeroDivisionError:
+            raise ValueError(f"{text!r} divides by 0 for the sizes {dict(values)}") from None
+    return value
 
 
 def sizes_of(sizes: Sequence[Size], symbols: Sequence[str]) -> Callable[[Mapping[str, int]], tuple[int, ...]]:

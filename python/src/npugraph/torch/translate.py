@@ -305,7 +305,7 @@ class Translator:
         name = str(source.target) if isinstance(source, FxNode) else ""
         if name == "aten.index_copy.default" and source.args[0] is target and self.values[target].shape:
             dim, index, rows = source.args[1], source.args[2], source.args[3]
-            update = Update(update.argument, "rows", dim=dim)
+            update = Update(update.argument, "rows", dim=self._dim(dim, target))
             if index in self.arguments and index not in self.written:  # else it may have changed when rows are written
                 update.index = self.arguments.index(index)
             else:
@@ -315,13 +315,17 @@ class Translator:
               and type(part := source.args[3] if len(source.args) > 3 else 0) is int and part >= 0
               and type(self.values[source.args[1]].shape[source.args[2] if len(source.args) > 2 else 0]) is int
               and (len(source.args) < 6 or source.args[5] == 1)):
-            dim = source.args[2] if len(source.args) > 2 else 0
+            dim = self._dim(source.args[2] if len(source.args) > 2 else 0, target)
             update = Update(update.argument, "part", dim=dim, start=part,
                             length=self.values[source.args[1]].shape[dim])
             update.output = self._return(self._rows(source.args[1], target))
         else:
             update.output = self._return(self.values[source])
         return update
+
+    def _dim(self, dim: int, target: Node) -> int:
+        """Returns a dimension of a state, counted from the first."""
+        return dim % len(self.values[target].shape)
 
     def _rows(self, rows: Node, target: Node) -> Value:
         return self.writer.cast(self.values[rows], self.values[target].dtype)
