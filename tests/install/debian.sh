@@ -38,7 +38,7 @@ on_the_machine() { # suite, packages
     here=$(cd "$(dirname "$0")/../.." && pwd)
     work=$(mktemp -d) && chmod 755 "$work" || exit 1
     # shellcheck disable=SC2064  # $work is known now
-    trap "rm -rf '$work'" EXIT
+    trap "remove_tree '$work'" EXIT
     mkdir "$work/debs" "$work/top"
     report=$work/report
     if [ -n "${2:-}" ]; then

@@ -9,6 +9,16 @@ cannot() { # what
     exit 77
 }
 
+# Removes a directory, unless something is mounted in it: what made it may have been killed with /sys or /dev of the machine
+# there, and those files must not go too.
+remove_tree() { # directory
+    if awk -v at="$1" '$5 == at || index($5, at "/") == 1 { found = 1 } END { exit !found }' /proc/self/mountinfo; then
+        echo "$1 stays, as something is mounted in it: umount that (/proc/self/mountinfo), then remove it" >&2
+        return 1
+    fi
+    rm -rf --one-file-system "$1"
+}
+
 make_devices() { # directory
     local name
     for name in null zero full random urandom tty; do

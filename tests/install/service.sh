@@ -50,7 +50,7 @@ on_the_machine() {
     fi
     work=$(mktemp -d) && chmod 755 "$work" || exit 1
     # shellcheck disable=SC2064  # $work is known now
-    trap "rm -rf '$work'" EXIT
+    trap "remove_tree '$work'" EXIT
     # The harness runs other tests at the same time; its make must not see this one as its child.
     env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -s -C "$top_builddir" install DESTDIR="$work/installed" >"$work/make" 2>&1 || {
         cat "$work/make"
