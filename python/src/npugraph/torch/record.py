@@ -23,6 +23,10 @@ from .recompiles import tell_recompilation
 from .shapes import Unsupported, condition_text, expression, plain_sizes
 
 RECOMPILATIONS = 64  # forms of one function that Dynamo traces
+_SETTINGS = {"specialize_float": True, "specialize_int": True, "recompile_limit": RECOMPILATIONS,
+             "skip_nnmodule_hook_guards": False}
+if hasattr(torch._dynamo.config, "skip_tensor_guards_with_matching_dict_tags"):  # PyTorch 2.9 misses parameter.data = other
+    _SETTINGS["skip_tensor_guards_with_matching_dict_tags"] = False
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__))
 # Guards on objects whose code is in a file that is compared.
@@ -60,10 +64,8 @@ class Recorder:
     def call(self, roots: dict[str, Any]) -> tuple[Any, Form | None, str]:
         """Makes a call. Returns its result, and the form if Dynamo traced one that can be kept, or else why not."""
         self.roots, self.seen, self.why, before = roots, _Seen(), "", self.count
-        limits = {"specialize_float": True, "specialize_int": True, "recompile_limit": RECOMPILATIONS,
-                  "skip_nnmodule_hook_guards": False}
         try:
-            with torch._dynamo.config.patch(limits):
+            with torch._dynamo.config.patch(_SETTINGS):
                 leaves, structure = self.compiled(*(roots[name] for name in ("function", "owner", "args", "kwargs")))
             result = pytree.tree_unflatten(leaves, structure)
             if self.count == before:
