@@ -213,6 +213,33 @@ static ngd_status_t make_ec(struct ngd_jwk *key, const json_t *jwk, struct ngd_s
     return NGD_OK;
 }
 
+/*
+ * Whether a point's multiples are few: then equations of signatures hold for texts that nobody has signed. libcrypto
+ * does not look. The y of all such points, in their canonical form and in the others; the highest bit is the sign of x.
+ */
+static bool is_of_small_order(const uint8_t x[32])
+{
+    static const char few[][32] = {
+        "",
+        "\1",
+        "\x26\xe8\x95\x8f\xc2\xb2\x27\xb0\x45\xc3\xf4\x89\xf2\xef\x98\xf0"
+        "\xd5\xdf\xac\x05\xd3\xc6\x33\x39\xb1\x38\x02\x88\x6d\x53\xfc\x05",
+        "\xc7\x17\x6a\x70\x3d\x4d\xd8\x4f\xba\x3c\x0b\x76\x0d\x10\x67\x0f"
+        "\x2a\x20\x53\xfa\x2c\x39\xcc\xc6\x4e\xc7\xfd\x77\x92\xac\x03\x7a",
+        "\xec\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"
+        "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
+        "\xed\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"
+        "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
+        "\xee\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"
+        "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
+    };
+
+    for (size_t i = 0; i < sizeof(few) / sizeof(few[0]); i++)
+        if (memcmp(x, few[i], 31) == 0 && (x[31] & 0x7f) == (uint8_t)few[i][31])
+            return true;
+    return false;
+}
+
 static ngd_status_t make_ed25519(struct ngd_jwk *key, const json_t *jwk, struct ngd_strbuf *print,
                                  struct ngd_diag *diag)
 {
@@ -221,6 +248,9 @@ static ngd_status_t make_ed25519(struct ngd_jwk *key, const json_t *jwk, struct 
 
     if (!read_jwk_number(jwk, "x", x, sizeof(x), &n) || n != sizeof(x))
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "x is not a base64url number of %zu bytes", sizeof(x));
+    if (is_of_small_order(x))
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "x is a point of small order, for which anybody can make signatures: replace the key");
     key->pkey = EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, NULL, x, n);
     ngd_strbuf_append_n(print, x, n);
     return NGD_OK;

@@ -100,6 +100,12 @@ ngd_status_t ngd_jwt_params_check(const struct ngd_jwt_params *p, struct ngd_dia
     if (p->issuers->n && !*p->claim)
         return ngd_diag_set(diag, NGD_ERR_CONFIG,
                             "jwt-claim: it is empty; name the claim that is the identity, as sub");
+    if (*p->groups_claim && !ngd_jwt_path_ok(p->groups_claim))
+        return ngd_diag_set(
+            diag, NGD_ERR_CONFIG,
+            "jwt-groups-claim: \"%.160s\" is not a path of 1 to %d names of 1 to %d bytes with dots between "
+            "them, such as realm_access.roles; a dot inside a name is written \\.",
+            p->groups_claim, NGD_JWT_DEPTH, NGD_JWT_NAME_MAX);
     return NGD_OK;
 }
 
@@ -456,7 +462,7 @@ static ngd_status_t read_group_claim(const struct ngd_jwt_issuers *issuers, cons
                                      const json_t *claims, int64_t issued, struct ngd_groups **groups_p,
                                      struct ngd_diag *diag)
 {
-    const json_t *claim = *issuers->groups_claim ? json_object_get(claims, issuers->groups_claim) : NULL;
+    const json_t *claim = *issuers->groups_claim ? ngd_jwt_find_claim(claims, issuers->groups_claim) : NULL;
     ngd_status_t status = ngd_jwt_check_texts(claim, issuers->groups_claim, diag);
     struct ngd_groups *groups;
     const char *text;

@@ -148,6 +148,45 @@ ngd_status_t ngd_jwt_read_claims(const struct ngd_jwt_parts *parts, json_t **cla
     return read_jwt_object("claims", parts->claims, parts->n_claims, claims_p, diag);
 }
 
+/* Reads the next name of a path. Returns what follows it; NULL: the path is not right. */
+static const char *next_name(const char *path, char name[NGD_JWT_NAME_MAX + 1])
+{
+    size_t n = 0;
+
+    for (; *path && *path != '.'; path++) {
+        path += *path == '\\';
+        if (*path == '\0' || n == NGD_JWT_NAME_MAX)
+            return NULL;
+        name[n++] = *path;
+    }
+    name[n] = '\0';
+    if (n == 0 || (path[0] == '.' && path[1] == '\0'))
+        return NULL;
+    return path + (*path == '.');
+}
+
+bool ngd_jwt_path_ok(const char *path)
+{
+    char name[NGD_JWT_NAME_MAX + 1];
+    size_t n = 0;
+
+    do
+        path = next_name(path, name);
+    while (path && *path && ++n < NGD_JWT_DEPTH);
+    return path && *path == '\0';
+}
+
+const json_t *ngd_jwt_find_claim(const json_t *claims, const char *path)
+{
+    char name[NGD_JWT_NAME_MAX + 1];
+
+    while (claims && path && *path) {
+        path = next_name(path, name);
+        claims = path ? json_object_get(claims, name) : NULL;
+    }
+    return claims;
+}
+
 /* Reads seconds since 1970, which may have a fraction. False: the claim is there, and is no such number. */
 static bool read_time_claim(const json_t *claims, const char *name, int64_t *time_p)
 {

@@ -12,9 +12,10 @@
 #include "base/status.h"
 #include "daemon/jwk.h"
 
-#define NGD_JWT_MAX    8192
-#define NGD_JWT_DEPTH  8
-#define NGD_JWT_VALUES 1024
+#define NGD_JWT_MAX      8192
+#define NGD_JWT_DEPTH    8
+#define NGD_JWT_VALUES   1024
+#define NGD_JWT_NAME_MAX 255 /* bytes of a name in the path of a claim */
 
 struct json_t;
 
@@ -47,6 +48,13 @@ ngd_status_t ngd_jwt_read_header(const struct ngd_jwt_parts *parts, struct ngd_j
 /* The caller frees *claims_p with json_decref. */
 ngd_status_t ngd_jwt_read_claims(const struct ngd_jwt_parts *parts, struct json_t **claims_p, struct ngd_diag *diag);
 ngd_status_t ngd_jwt_read_times(const struct json_t *claims, struct ngd_jwt_times *times_p, struct ngd_diag *diag);
+/*
+ * Returns the claim that a path leads to: names of objects inside one another, with dots between them, as
+ * realm_access.roles. A backslash takes the next character for a part of the name. NULL: there is none.
+ */
+const struct json_t *ngd_jwt_find_claim(const struct json_t *claims, const char *path);
+/* False: a name in the path is empty or too long, there are more than NGD_JWT_DEPTH, or it ends in a backslash. */
+bool ngd_jwt_path_ok(const char *path);
 /* Returns the n-th text of a claim that is a text or an array of texts; NULL: there are no more. */
 const char *ngd_jwt_nth_text(const struct json_t *claim, size_t n);
 /* Checks that a claim is absent (NULL), a text, or an array of texts. */

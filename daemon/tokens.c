@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/tokens.h"
+#include "base/clock.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -48,7 +49,11 @@ struct kept_tokens {
     struct ngd_token *places[NGD_TOKENS_KEPT / WAYS][WAYS];
 };
 
+/* Senders share a counter if their keys, which they cannot choose, meet. */
+#define SENDERS 256
+
 struct ngd_tokens {
+    _Atomic ngd_nsec_t wrong[SENDERS]; /* up to when the sender's tokens so far would last at NGD_TOKENS_WRONG_RATE */
     struct ngd_mutex lock;
     struct ngd_token_set *set NGD_GUARDED_BY(lock);
     struct kept_tokens kept NGD_GUARDED_BY(lock);
@@ -445,6 +450,34 @@ static const char *bearer_of(const char *header, size_t n, size_t *token_len_p)
     return header + skip;
 }
 
+#define WRONG_INTERVAL (NGD_SEC / NGD_TOKENS_WRONG_RATE)
+
+static ngd_status_t check_sender(struct ngd_tokens *tokens, uint64_t sender, struct ngd_diag *diag)
+{
+    const ngd_nsec_t had = atomic_load_explicit(&tokens->wrong[sender % SENDERS], memory_order_relaxed),
+                     wait = had - ngd_now() - (NGD_TOKENS_WRONG_BURST - 1) * WRONG_INTERVAL;
+
+    if (wait <= 0)
+        return NGD_OK;
+    return ngd_diag_set(
+        diag, NGD_ERR_TOKEN_RATE,
+        "more than %d JSON Web Tokens a second that were not right came from this client, so this one was "
+        "not looked at: get a token that is right, and try again in %" PRId64 " ms",
+        NGD_TOKENS_WRONG_RATE, wait / NGD_MSEC + 1);
+}
+
+static void count_wrong(struct ngd_tokens *tokens, uint64_t sender)
+{
+    _Atomic ngd_nsec_t *at = &tokens->wrong[sender % SENDERS];
+    const ngd_nsec_t now = ngd_now();
+    ngd_nsec_t had = atomic_load_explicit(at, memory_order_relaxed), from;
+
+    do
+        from = had > now ? had : now;
+    while (!atomic_compare_exchange_weak_explicit(at, &had, from + WRONG_INTERVAL, memory_order_relaxed,
+                                                  memory_order_relaxed));
+}
+
 /* Checks a signed token, and keeps it. */
 static ngd_status_t believe_token(struct ngd_tokens *tokens, const struct ngd_jwt_issuers *issuers, const char *text,
                                   size_t n, const struct ngd_digest *hash, struct ngd_token **token_p,
@@ -509,8 +542,23 @@ static ngd_status_t hash_of_bearer(const char *text, size_t n, struct ngd_digest
     return NGD_ERR_TOKEN_MALFORMED;
 }
 
-ngd_status_t ngd_tokens_find(struct ngd_tokens *tokens, const char *header, size_t n, struct ngd_token **token_p,
-                             struct ngd_diag *diag)
+/* As believe_token, for a sender whose tokens are counted if they are not right. */
+static ngd_status_t believe_sender(struct ngd_tokens *tokens, uint64_t sender, const struct ngd_jwt_issuers *issuers,
+                                   const char *text, size_t n, const struct ngd_digest *hash,
+                                   struct ngd_token **token_p, struct ngd_diag *diag)
+{
+    ngd_status_t status = check_sender(tokens, sender, diag);
+
+    if (status != NGD_OK)
+        return status;
+    status = believe_token(tokens, issuers, text, n, hash, token_p, diag);
+    if (status != NGD_OK && status != NGD_ERR_NO_MEMORY)
+        count_wrong(tokens, sender);
+    return status;
+}
+
+ngd_status_t ngd_tokens_find(struct ngd_tokens *tokens, uint64_t sender, const char *header, size_t n,
+                             struct ngd_token **token_p, struct ngd_diag *diag)
 {
     struct ngd_jwt_issuers *issuers;
     struct ngd_digest hash;
@@ -529,7 +577,7 @@ ngd_status_t ngd_tokens_find(struct ngd_tokens *tokens, const char *header, size
     if (token)
         status = ngd_token_check(token, diag);
     else if (ngd_jwt_issuers_count(issuers) && ngd_jwt_has_form(text, len))
-        status = believe_token(tokens, issuers, text, len, &hash, &token, diag);
+        status = believe_sender(tokens, sender, issuers, text, len, &hash, &token, diag);
     else
         status =
             ngd_diag_set(diag, NGD_ERR_TOKEN_UNKNOWN,

@@ -10,6 +10,9 @@
  *   signed   A JSON Web Token of an issuer whose keys the daemon has (daemon/jwt.h). It gives jwt:ISSUER:SUB. Its
  *            signature is checked once: the tokens last used are kept by their hashes.
  *
+ * To check a signature takes long, so how many JSON Web Tokens that are not right may come from where is bounded. What
+ * was believed before is found without a check, and does not count.
+ *
  * A token is looked up among the listed ones first. It outlives its line or its issuer's key while sessions hold it.
  * After a reload without that line or key, or after its expiry, it is over: its sessions end.
  *
@@ -28,7 +31,10 @@ struct ngd_tokens;    /* the set in use */
 
 #define NGD_TOKEN_IDENTITY "token:" /* begins the names of identities */
 
-#define NGD_TOKENS_KEPT 1024 /* signed tokens whose check is remembered */
+#define NGD_TOKENS_KEPT        1024 /* signed tokens whose check is remembered */
+/* JSON Web Tokens that are not right, of one sender: so many at once, and so many each second. */
+#define NGD_TOKENS_WRONG_BURST 250
+#define NGD_TOKENS_WRONG_RATE  50
 
 /* What the options say. Borrowed. */
 struct ngd_tokens_params {
@@ -54,11 +60,12 @@ bool ngd_tokens_look(struct ngd_tokens *tokens, const struct ngd_jwt_params *par
 ngd_role_t ngd_tokens_role(struct ngd_tokens *tokens, const char *identity);
 
 /*
- * Finds the token of an `authorization` header; *token_p is a reference. TOKEN_MALFORMED, TOKEN_UNKNOWN, TOKEN_EXPIRED.
- * The diagnosis does not repeat the header.
+ * Finds the token of an `authorization` header; *token_p is a reference. sender: the key of the connection's identity.
+ * TOKEN_MALFORMED, TOKEN_UNKNOWN, TOKEN_EXPIRED. TOKEN_RATE: too many of this sender were not right, and the token was
+ * not checked. The diagnosis does not repeat the header.
  */
-ngd_status_t ngd_tokens_find(struct ngd_tokens *tokens, const char *header, size_t n, struct ngd_token **token_p,
-                             struct ngd_diag *diag);
+ngd_status_t ngd_tokens_find(struct ngd_tokens *tokens, uint64_t sender, const char *header, size_t n,
+                             struct ngd_token **token_p, struct ngd_diag *diag);
 /* TOKEN_EXPIRED: it has expired, or its line is gone. Costs a look at the clock. */
 ngd_status_t ngd_token_check(const struct ngd_token *token, struct ngd_diag *diag);
 const char *ngd_token_identity(const struct ngd_token *token);      /* "token:NAME" or "jwt:ISSUER:SUB" */

@@ -135,8 +135,8 @@ static ngd_status_t identify_by_header(struct rpc_call *call, struct ngd_diag *d
                             "there are several values of metadata authorization; send one token");
     status = check_transport(call, diag);
     if (status == NGD_OK)
-        status = ngd_tokens_find(d->tokens, (const char *)GRPC_SLICE_START_PTR(*value), GRPC_SLICE_LENGTH(*value),
-                                 &bearer, diag);
+        status = ngd_tokens_find(d->tokens, call->pub.identity->key, (const char *)GRPC_SLICE_START_PTR(*value),
+                                 GRPC_SLICE_LENGTH(*value), &bearer, diag);
     if (status != NGD_OK)
         return status;
     identity = ngd_identity_get(d->identities, ngd_token_identity(bearer));

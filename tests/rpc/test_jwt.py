@@ -287,7 +287,7 @@ def bad_keys():
         c.allocate(1)
     for options, words in [(["--jwt-issuer=kc=u"], "jwt-issuer: kc has no entry in jwt-keys"), (["--jwt-keys=kc=f"], "jwt-keys: kc has no entry in jwt-issuer"),
                            (["--jwt-issuer=k:c=u"], "is not NAME=URL"), (["--jwt-issuer=kc"], "is not NAME=URL"), (["--jwt-issuer=a=b", "--jwt-keys=a=c"], "jwt-audience"),
-                           (["--jwt-issuer=a=b", "--jwt-issuer=a=c", "--jwt-keys=a=c"], "a has two entries")]:
+                           (["--jwt-groups-claim=a..b"], "is not a path"), (["--jwt-issuer=a=b", "--jwt-issuer=a=c", "--jwt-keys=a=c"], "a has two entries")]:
         got = subprocess.run([DAEMON, "--check-config", *options], capture_output=True, text=True, timeout=PATIENCE)
         assert got.returncode and words in got.stderr, (options, got.stderr)
 
@@ -356,6 +356,48 @@ def roles():
         # What a token of a key that left said of groups counts no longer, though it was issued last.
         i.write({"keys": [k for k in ALL_KEYS if k["kid"] != "P-256"]})
         until("the role of the other token's groups is back", lambda: role_of(c) == "operator")
+
+
+@test("groups are found inside other claims, where the path says, and nowhere else")
+def nested_groups():
+    rule = ("--role=group:kc:ops=operator", "--default-role=viewer")
+
+    def role(issuers, **more):
+        with issuers.client(token(sub="x", **more), session=False) as c:
+            return role_of(c)
+
+    with Issuers(None, "--jwt-groups-claim=realm_access.roles", *rule) as i:
+        assert role(i, realm_access={"roles": ["a", "ops"]}) == "operator"
+        for other in ({"realm_access": {"roles": []}}, {"realm_access": {"role": ["ops"]}}, {"realm_access": ["ops"]}, {"realm_access": "ops"}, {"roles": ["ops"]},
+                      {"realm_access.roles": ["ops"]}, {}):
+            assert role(i, **other) == "viewer", other
+        for wrong in ({"ops": 1}, 5, ["ops", 5], None):
+            refused("TOKEN_MALFORMED", "UNAUTHENTICATED", i.client, token(realm_access={"roles": wrong}))
+    with Issuers(None, r"--jwt-groups-claim=resource_access.npu\.example\.org.roles", *rule) as i:
+        assert role(i, resource_access={"npu.example.org": {"roles": ["ops"]}}) == "operator"
+        assert role(i, resource_access={"npu": {"example": {"org": {"roles": ["ops"]}}}}) == "viewer"
+
+
+def sign_with_no_key(x):
+    """Returns a token whose signature fits the Ed25519 key of the point with y = 1: the same R, and S = 0, for every text."""
+    text = f"{b64(json.dumps({'alg': 'EdDSA', 'kid': 'few'}).encode())}.{b64(json.dumps(claims()).encode())}"
+    return f"{text}.{b64(x + bytes(32))}"
+
+
+@test("Ed25519 keys of small order are refused, since anybody can sign for them")
+def small_order():
+    p = 2**255 - 19
+    eighth = int.from_bytes(bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"), "little")
+    one = (1).to_bytes(32, "little")
+    ed25519.Ed25519PublicKey.from_public_bytes(one).verify(base64.urlsafe_b64decode(sign_with_no_key(one).split(".")[2] + "=="), b"any text")
+    with Issuers([jwk(EC, "P-256")]) as i:
+        for y in (0, 1, eighth, p - eighth, p - 1, p, p + 1):
+            for sign in (0, 1):
+                x = (y | sign << 255).to_bytes(32, "little")
+                i.write({"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "few", "x": b64(x)}]})
+                got = refused("CONFIG", "INVALID_ARGUMENT", i.admin.call, "Admin/Reload", pb.ReloadRequest())
+                assert "small order" in got.text, (y, sign, got.text)
+        refused("TOKEN_UNKNOWN", "UNAUTHENTICATED", i.client, sign_with_no_key(one))
 
 
 @test("npugraphctl sends a token of any size that is taken; the audit log names identity and refusal, and no token")

@@ -3,7 +3,9 @@
 #include "daemon/jwt.h"
 
 #include "base/base64url.h"
+#include "base/clock.h"
 #include "base/mem.h"
+#include "daemon/tokens.h"
 #include "tests/unit/jwt_golden.h"
 #include "tests/unit/unit.h"
 #include <stdio.h>
@@ -304,6 +306,71 @@ START_TEST(without_memory_nothing_is_believed_and_nothing_is_lost)
 }
 END_TEST
 
+static ngd_status_t find_bearer(struct ngd_tokens *all, uint64_t sender, const char *text)
+{
+    struct ngd_token *token = NULL;
+    char header[NGD_JWT_MAX];
+    const int n = snprintf(header, sizeof(header), "Bearer %s", text);
+    const ngd_status_t status = ngd_tokens_find(all, sender, header, (size_t)n, &token, NULL);
+
+    ngd_token_unref(token);
+    return status;
+}
+
+START_TEST(a_sender_of_wrong_tokens_is_bounded_and_others_are_not)
+{
+    struct issuer_file f;
+    struct ngd_token_set *set;
+    struct ngd_tokens *all;
+    struct ngd_diag diag = {0};
+    char wrong[NGD_JWT_MAX];
+    size_t i;
+
+    setup_issuer(&f, "npugraphd");
+    snprintf(wrong, sizeof(wrong), "%s", GOLDEN_ES256);
+    wrong[strlen(wrong) - 10] ^= 1;
+    const struct ngd_tokens_params params = {.path = "", .jwt = f.params};
+    ck_assert_msg(ngd_token_set_read(&params, &set, &diag) == NGD_OK, "%s", diag.text);
+    ck_assert_int_eq(ngd_tokens_create(set, &all), NGD_OK);
+    ngd_clock_set_fake(1000 * NGD_SEC);
+    ck_assert_int_eq(find_bearer(all, 7, GOLDEN_EDDSA), NGD_OK);
+    for (i = 0; i < NGD_TOKENS_WRONG_BURST; i++)
+        ck_assert_int_eq(find_bearer(all, 7, wrong), NGD_ERR_TOKEN_UNKNOWN);
+    ck_assert_int_eq(find_bearer(all, 7, wrong), NGD_ERR_TOKEN_RATE);
+    ck_assert_int_eq(find_bearer(all, 7, GOLDEN_ES512), NGD_ERR_TOKEN_RATE); /* it might be right: not looked at */
+    ck_assert_int_eq(find_bearer(all, 7, GOLDEN_EDDSA), NGD_OK);             /* it is known to be right */
+    ck_assert_int_eq(find_bearer(all, 8, wrong), NGD_ERR_TOKEN_UNKNOWN);
+    ck_assert_int_eq(find_bearer(all, 8, GOLDEN_ES512), NGD_OK);
+    ngd_clock_set_fake(1000 * NGD_SEC + 2 * NGD_SEC / NGD_TOKENS_WRONG_RATE);
+    ck_assert_int_eq(find_bearer(all, 7, GOLDEN_RS256), NGD_OK); /* what is right does not count */
+    for (i = 0; i < 2; i++)
+        ck_assert_int_eq(find_bearer(all, 7, wrong), NGD_ERR_TOKEN_UNKNOWN);
+    ck_assert_int_eq(find_bearer(all, 7, wrong), NGD_ERR_TOKEN_RATE);
+    ngd_clock_set_fake(-1);
+    ngd_tokens_destroy(all);
+    unlink(f.path);
+}
+END_TEST
+
+START_TEST(paths_of_claims_are_names_with_dots_between)
+{
+    static const char *const right[] = {
+        "a", "a.b", "realm_access.roles", "https://x\\.org/groups", "a\\\\.b", "1.2.3.4.5.6.7.8"};
+    static const char *const not_right[] = {"", ".", "a.", ".a", "a..b", "a\\", "a.b\\", "1.2.3.4.5.6.7.8.9"};
+    char name[NGD_JWT_NAME_MAX + 2];
+
+    for (size_t i = 0; i < sizeof(right) / sizeof(right[0]); i++)
+        ck_assert_msg(ngd_jwt_path_ok(right[i]), "%s", right[i]);
+    for (size_t i = 0; i < sizeof(not_right) / sizeof(not_right[0]); i++)
+        ck_assert_msg(!ngd_jwt_path_ok(not_right[i]), "%s", not_right[i]);
+    memset(name, 'x', sizeof(name));
+    name[NGD_JWT_NAME_MAX + 1] = '\0';
+    ck_assert(!ngd_jwt_path_ok(name));
+    name[NGD_JWT_NAME_MAX] = '\0';
+    ck_assert(ngd_jwt_path_ok(name));
+}
+END_TEST
+
 START_TEST(base64url_has_one_text_for_each_bytes)
 {
     static const struct {
@@ -329,4 +396,6 @@ UNIT_MAIN("daemon/jwt", tokens_of_pyjwt_are_believed_until_they_expire, a_flippe
           keys_that_stay_keep_their_tokens_and_others_are_withdrawn,
           issuers_with_the_same_keys_are_told_apart_by_the_url, a_key_file_that_is_not_valid_holds_up_no_other_issuer,
           groups_of_a_withdrawn_key_count_no_longer, a_set_of_the_largest_keys_is_read_at_once,
-          without_memory_nothing_is_believed_and_nothing_is_lost, base64url_has_one_text_for_each_bytes)
+          without_memory_nothing_is_believed_and_nothing_is_lost,
+          a_sender_of_wrong_tokens_is_bounded_and_others_are_not, paths_of_claims_are_names_with_dots_between,
+          base64url_has_one_text_for_each_bytes)
