@@ -4,7 +4,8 @@
 
 /*
  * Exemplars: for each bucket of a histogram, the trace of the last observation there that was traced. OpenMetrics shows
- * them; the older text form has no place for them. Threads: any; setting one takes the metrics' lock for a moment.
+ * them to those who may see all identities; the older text form has no place for them. Threads: any; setting one takes
+ * the metrics' lock for a moment.
  */
 #include "base/metrics.h"
 

@@ -367,7 +367,7 @@ static void put_exemplar(struct ngd_strbuf *sb, ngd_metric_t m, size_t bucket)
     put_seconds(sb, e.at);
 }
 
-static void put_histogram(struct ngd_strbuf *sb, ngd_metric_t m, bool open)
+static void put_histogram(struct ngd_strbuf *sb, ngd_metric_t m, bool exemplars)
 {
     const struct histogram *h = &state[m].hist;
     uint64_t sum = atomic_load_explicit(&h->sum_ns, memory_order_relaxed), total = 0;
@@ -381,7 +381,7 @@ static void put_histogram(struct ngd_strbuf *sb, ngd_metric_t m, bool open)
             snprintf(le, sizeof(le), "+Inf");
         put_series(sb, m, "_bucket", NULL, le);
         ngd_strbuf_printf(sb, "%llu", (unsigned long long)total);
-        if (open)
+        if (exemplars)
             put_exemplar(sb, m, i);
         ngd_strbuf_putc(sb, '\n');
     }
@@ -464,7 +464,7 @@ static void put_metric_family(struct ngd_strbuf *sb, ngd_metric_t m, const struc
     put_escaped_label(sb, families[m].help, open);
     ngd_strbuf_printf(sb, "\n# TYPE " PREFIX "%.*s %s\n", n, families[m].name, kinds[families[m].kind]);
     if (families[m].kind == KIND_HISTOGRAM)
-        put_histogram(sb, m, open);
+        put_histogram(sb, m, open && view->all); /* traces are somebody's, and exemplars do not say whose */
     else if (labelled(m))
         put_metric_rows(sb, m, view);
     else

@@ -398,17 +398,26 @@ def embeddings():
             assert attributes(tops[0])["npugraph.model"] == "m" and attributes(tops[0])["npugraph.prompts"] == n
 
 
-@test("OpenMetrics, if the scraper asks for it, with the traces of observations; the older form has none")
+def open_metrics(daemon):
+    connection = http.client.HTTPConnection(daemon.log().split("statistics on http://")[1].split("/")[0], timeout=PATIENCE)
+    connection.request("GET", "/metrics", headers={"Accept": "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.3"})
+    answer = connection.getresponse()
+    assert answer.getheader("Content-Type") == "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    return answer.read().decode()
+
+
+@test("OpenMetrics, if the scraper asks for it, with the traces of observations for those who may see all names; the older form has none")
 def exemplars():
+    with Collector() as collector, traced(collector, stats_names="no") as (daemon, c):
+        graph = c.register(TEXT).graph
+        with_context(c, "Graphs/Replay", pb.ReplayRequest(graph=graph, inputs=[INPUT]), ("traceparent", parent()))
+        text = open_metrics(daemon)
+        assert "trace_id" not in text and re.search(r'npugraphd_replay_seconds_bucket{le="\+Inf"} 1\n', text)
     with Collector() as collector, traced(collector) as (daemon, c):
         graph = c.register(TEXT).graph
         for _ in range(2):
             with_context(c, "Graphs/Replay", pb.ReplayRequest(graph=graph, inputs=[INPUT]), ("traceparent", parent()))
-        connection = http.client.HTTPConnection(daemon.log().split("statistics on http://")[1].split("/")[0], timeout=PATIENCE)
-        connection.request("GET", "/metrics", headers={"Accept": "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.3"})
-        answer = connection.getresponse()
-        text = answer.read().decode()
-        assert answer.getheader("Content-Type") == "application/openmetrics-text; version=1.0.0; charset=utf-8"
+        text = open_metrics(daemon)
         assert text.endswith("\n# EOF\n") and "# TYPE npugraphd_rpc_requests counter" in text and "npugraphd_rpc_requests_total{" in text
         for name in ("rpc_seconds", "queue_seconds", "replay_seconds"):
             rows = re.findall(rf'npugraphd_{name}_bucket{{le="([^"]+)"}} (\d+) # {{trace_id="(\w+)"}} (\S+) (\S+)', text)
