@@ -34,6 +34,7 @@ libngdbase_la_SOURCES = \
 	base/relax.h \
 	base/ring.h \
 	base/role.c base/role.h \
+	base/stamp.c base/stamp.h \
 	base/status.c base/status.h \
 	base/stop.c base/stop.h \
 	base/strbuf.c base/strbuf.h \

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/log_ring.h"
+#include "base/clock.h"
 #include "base/lock.h"
 #include <string.h>
+#include <time.h>
 
 #define COMPONENT_MAX 64
 
@@ -16,7 +18,8 @@ static struct {
     char *bytes NGD_GUARDED_BY(lock); /* NULL: nothing is kept */
     size_t size NGD_GUARDED_BY(lock);
     size_t first NGD_GUARDED_BY(lock), used NGD_GUARDED_BY(lock); /* the oldest record begins at `first` */
-    uint64_t n_lines NGD_GUARDED_BY(lock);                        /* so far; the number of the newest line */
+    uint64_t start NGD_GUARDED_BY(lock);
+    uint64_t n_lines NGD_GUARDED_BY(lock); /* so far; the number of the newest line */
 } ring = {.lock = NGD_MUTEX_INITIALIZER(NGD_RANK_LOG)};
 
 /* Copies n bytes that begin `offset` bytes behind the oldest record, over the end of the memory if need be. */
@@ -54,12 +57,15 @@ static void drop_oldest(void) NGD_REQUIRES(ring.lock)
 ngd_status_t ngd_log_ring_start(size_t bytes)
 {
     char *memory = ngd_malloc(bytes);
+    struct timespec now;
 
     if (!memory)
         return NGD_ERR_NO_MEMORY;
+    clock_gettime(CLOCK_REALTIME, &now);
     ngd_mutex_lock(&ring.lock);
     ring.bytes = memory;
     ring.size = bytes;
+    ring.start = (uint64_t)now.tv_sec * NGD_SEC + (uint64_t)now.tv_nsec;
     ngd_mutex_unlock(&ring.lock);
     return NGD_OK;
 }
@@ -120,15 +126,17 @@ static bool copy_line(const struct record *r, size_t offset, struct ngd_arena *a
 static ngd_status_t read_locked(const struct ngd_log_query *q, struct ngd_arena *arena, struct ngd_log_lines *lines)
     NGD_REQUIRES(ring.lock)
 {
-    uint64_t after = q->after <= ring.n_lines ? q->after : 0; /* a number of an earlier start means nothing */
+    const bool same = q->after <= ring.n_lines && (q->start == 0 || q->start == ring.start);
+    const uint64_t after = same ? q->after : 0; /* a number of another start means nothing here */
     struct record r;
 
+    lines->start = ring.start;
     lines->last = after;
     for (size_t offset = 0; offset < ring.used && lines->n < q->limit; offset += record_bytes(&r)) {
         read_bytes(offset, &r, sizeof(r));
         if (r.number <= after)
             continue;
-        if (lines->last == after && after > 0)
+        if (lines->last == after && q->after > 0)
             lines->lost = r.number - after - 1;
         lines->last = r.number;
         if (r.level > q->level || r.time_ms < q->since_ms)

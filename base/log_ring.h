@@ -23,6 +23,7 @@ struct ngd_log_line {
 };
 
 struct ngd_log_query {
+    uint64_t start;        /* that `after` is of; 0: this one */
     uint64_t after;        /* only lines with a greater number; 0: all that are kept */
     uint64_t since_ms;     /* only lines of this time and later ones */
     ngd_log_level_t level; /* only lines of this level, and of more severe ones */
@@ -32,8 +33,11 @@ struct ngd_log_query {
 struct ngd_log_lines {
     struct ngd_log_line *items; /* oldest first */
     size_t n;
-    uint64_t last; /* number of the last line that was looked at */
-    uint64_t lost; /* lines after query->after that are not kept any more; 0 if that is 0, or is of an earlier start */
+    uint64_t start; /* whose numbers these are: each start of the log has another value */
+    uint64_t last;  /* number of the last line that was looked at */
+    /* Lines after query->after that are not kept any more, or all that are not if that is of another start. 0 if
+     * query->after is 0. */
+    uint64_t lost;
 };
 
 /* Keeps lines from now on. Nothing is kept before, or after NO_MEMORY. Call it once. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/token_file.h"
+#include "base/stamp.h"
 #include "base/trusted_file.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,42 +37,17 @@ ngd_status_t ngd_token_hash(const char *token, size_t n, struct ngd_digest *hash
 
 /* ---- times ----------------------------------------------------------------------------------------------- */
 
-static int digits_of(const char *text, size_t n)
-{
-    int value = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        if (text[i] < '0' || text[i] > '9')
-            return -1;
-        value = 10 * value + (text[i] - '0');
-    }
-    return value;
-}
-
 bool ngd_token_parse_time(const char *text, size_t n, int64_t *time_p)
 {
-    struct tm tm = {0}, again;
-    time_t t;
+    int64_t ms;
 
     if (n == 5 && memcmp(text, "never", 5) == 0) {
         *time_p = NGD_TOKEN_NEVER;
         return true;
     }
-    if (n != TIME_LEN || text[4] != '-' || text[7] != '-' || text[10] != 'T' || text[13] != ':' || text[16] != ':' ||
-        text[19] != 'Z')
+    if (n != TIME_LEN || text[10] != 'T' || text[n - 1] != 'Z' || !ngd_stamp_parse(text, n, &ms))
         return false;
-    tm.tm_year = digits_of(text, 4) - 1900;
-    tm.tm_mon = digits_of(text + 5, 2) - 1;
-    tm.tm_mday = digits_of(text + 8, 2);
-    tm.tm_hour = digits_of(text + 11, 2);
-    tm.tm_min = digits_of(text + 14, 2);
-    tm.tm_sec = digits_of(text + 17, 2);
-    again = tm;
-    t = timegm(&again); /* 31 February becomes a day of March */
-    if (tm.tm_year < 70 || again.tm_year != tm.tm_year || again.tm_mon != tm.tm_mon || again.tm_mday != tm.tm_mday ||
-        again.tm_hour != tm.tm_hour || again.tm_min != tm.tm_min || again.tm_sec != tm.tm_sec)
-        return false;
-    *time_p = (int64_t)t;
+    *time_p = ms / 1000;
     return true;
 }
 

@@ -1,34 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* logs: lines of the daemon's log, as the daemon writes them; with --follow as they come. */
 #include "base/config.h"
+#include "base/stamp.h"
 #include "client/ctl/ctl.h"
 #include "client/ctl/ctl_watch.h"
 
 #include <inttypes.h>
 #include <string.h>
-#include <time.h>
 
 #define PAGE      1000 /* lines of a call; the daemon's maximum */
 #define SINCE_MAX (365 * 24 * 3600 * NGD_SEC)
 
-static void put_stamp(uint64_t ms, char *to, size_t room)
-{
-    const time_t at = (time_t)(ms / 1000);
-    struct tm tm;
-    size_t n = 0;
-
-    if (gmtime_r(&at, &tm) != NULL)
-        n = strftime(to, room, "%Y-%m-%dT%H:%M:%S", &tm);
-    snprintf(to + n, room - n, ".%03uZ", (unsigned)(ms % 1000));
-}
-
 /* Prints a line in one of the log's two forms. */
 static void print_log(struct ctl *ctl, const Npugraph__V1__LogLine *line)
 {
-    char stamp[32];
+    char stamp[NGD_STAMP_ROOM];
     json_t *o;
 
-    put_stamp(line->time_ms, stamp, sizeof(stamp));
+    ngd_stamp_print((int64_t)line->time_ms, stamp);
     if (!ctl->json) {
         fprintf(ctl->out, "%s %s %s: %s\n", stamp, line->level, line->component, line->text);
         return;
@@ -38,6 +27,18 @@ static void print_log(struct ctl *ctl, const Npugraph__V1__LogLine *line)
     json_dumpf(o, stdout, JSON_COMPACT);
     putchar('\n');
     json_decref(o);
+}
+
+/* Says what is missing before the lines of an answer. */
+static void tell_lost(const Npugraph__V1__LogsRequest *req, const Npugraph__V1__LogsResponse *r)
+{
+    const bool again = req->start != 0 && r->start != req->start;
+
+    fflush(stdout);
+    if (again)
+        fprintf(stderr, "npugraphctl: the daemon has started again: what it logged at its end may be missing\n");
+    if (r->lost > 0)
+        fprintf(stderr, "npugraphctl: %" PRIu64 " lines were lost: the daemon keeps the newest ones only\n", r->lost);
 }
 
 /* Prints what the daemon has after the last line that was printed, a page at a time. */
@@ -52,18 +53,31 @@ static int print_logs(struct ctl *ctl, void *arg)
 
         if (r == NULL)
             return 1;
-        if (r->lost > 0) {
-            fflush(stdout);
-            fprintf(stderr, "npugraphctl: %" PRIu64 " lines were lost: the daemon keeps the newest ones only\n",
-                    r->lost);
-        }
+        tell_lost(req, r);
         for (size_t i = 0; i < r->n_lines; i++)
             print_log(ctl, r->lines[i]);
         n = r->n_lines;
         req->after = r->last;
+        req->start = r->start;
         npugraph__free_message(r);
     } while (n == PAGE);
     return 0;
+}
+
+/* Reads a time before now, or one of RFC 3339. */
+static bool read_since(const char *value, Npugraph__V1__LogsRequest *req)
+{
+    ngd_nsec_t since;
+    int64_t ms;
+
+    if (ngd_stamp_parse(value, strlen(value), &ms)) {
+        req->since_time_ms = (uint64_t)ms;
+        return true;
+    }
+    if (ngd_parse_time(value, &since) != NGD_OK || since < NGD_MSEC || since > SINCE_MAX)
+        return false;
+    req->since_ms = (uint64_t)(since / NGD_MSEC);
+    return true;
 }
 
 int ctl_cmd_logs(struct ctl *ctl, int argc, char **argv)
@@ -72,7 +86,6 @@ int ctl_cmd_logs(struct ctl *ctl, int argc, char **argv)
     Npugraph__V1__LogsRequest req = NPUGRAPH__V1__LOGS_REQUEST__INIT;
     const char *name, *value;
     bool follow = false;
-    ngd_nsec_t since;
 
     req.limit = PAGE;
     while ((name = ctl_next_option(&o, "follow", "level since", &value)) != NULL) {
@@ -82,10 +95,10 @@ int ctl_cmd_logs(struct ctl *ctl, int argc, char **argv)
             follow = true;
         else if (strcmp(name, "level") == 0)
             req.level = (char *)(uintptr_t)value; /* the daemon knows the levels */
-        else if (ngd_parse_time(value, &since) != NGD_OK || since < NGD_MSEC || since > SINCE_MAX)
-            return ctl_usage(o.command, "--since takes a time from 1ms to 8760h before now, such as 10m");
-        else
-            req.since_ms = (uint64_t)(since / NGD_MSEC);
+        else if (!read_since(value, &req))
+            return ctl_usage(o.command,
+                             "--since takes a time from 1ms to 8760h before now, such as 10m, or a time of day "
+                             "with its zone, such as 2026-11-28T10:28:00Z or 2026-11-28T11:28:00+01:00");
     }
     if (ctl_next_argument(&o) != NULL)
         return ctl_usage(o.command, "logs takes no arguments");

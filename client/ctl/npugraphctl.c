@@ -162,9 +162,9 @@ const struct ctl_command ctl_commands[] = {
     {"logs", "[--follow] [--level error|warning|notice|info|debug] [--since TIME]", "The daemon's log",
      "Prints the newest lines of the log, which the daemon keeps in memory (256 KiB); the journal has all. --level "
      "leaves\n"
-     "out less severe lines, --since those that are older than TIME (10m, 2h, ...), and --follow goes on with what "
-     "comes\n"
-     "next. With --json each line is an object, as with log-format = json. For administrators.",
+     "out less severe lines, --since those before TIME: so long ago (10m, 2h, ...), or a time with its zone\n"
+     "(2026-11-28T10:28:00Z). --follow goes on with what comes next, and says if the daemon has started again.\n"
+     "With --json each line is an object, as with log-format = json. For administrators.",
      false, ctl_cmd_logs},
     {"doctor",
      "ID [--symbol NAME=N]... [--input NAME=@FILE]... [--seed N] | device [NAME] [--report FILE] | "

@@ -18,7 +18,8 @@ static ngd_status_t read_query(const Npugraph__V1__LogsRequest *q, struct ngd_lo
     struct timespec now;
     uint64_t now_ms;
 
-    *query = (struct ngd_log_query){.after = q->after, .level = NGD_LOG_DEBUG, .limit = q->limit};
+    *query = (struct ngd_log_query){
+        .start = q->start, .after = q->after, .since_ms = q->since_time_ms, .level = NGD_LOG_DEBUG, .limit = q->limit};
     if (q->limit > MAX_LINES)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "limit is %" PRIu32 "; allowed: 0 to %d", q->limit,
                             MAX_LINES);
@@ -29,7 +30,7 @@ static ngd_status_t read_query(const Npugraph__V1__LogsRequest *q, struct ngd_lo
                             "level is \"%.32s\"; allowed: error, warning, notice, info, debug", q->level);
     clock_gettime(CLOCK_REALTIME, &now);
     now_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)(now.tv_nsec / NGD_MSEC);
-    if (q->since_ms && q->since_ms < now_ms)
+    if (q->since_ms && q->since_ms < now_ms && now_ms - q->since_ms > query->since_ms)
         query->since_ms = now_ms - q->since_ms;
     return NGD_OK;
 }
@@ -53,6 +54,7 @@ static bool fill_lines(struct ngd_arena *arena, const struct ngd_log_lines *line
         r->lines[i] = &items[i];
     }
     r->n_lines = lines->n;
+    r->start = lines->start;
     r->last = lines->last;
     r->lost = lines->lost;
     return true;

@@ -162,7 +162,11 @@ def logs(daemon):
     objects = [json.loads(x) for x in ctl("logs", "--json", "--level", "notice", "--since", "1h", address=daemon.address).stdout.splitlines()]
     assert objects and all(list(o) == ["time", "level", "component", "text"] for o in objects)
     assert {o["level"] for o in objects} <= {"error", "warning", "notice"}
-    assert ctl("logs", "--since", "yesterday", address=daemon.address).returncode == 2
+    for wrong in ("yesterday", "2026-11-28", "2026-11-28T10:28:00"):
+        assert ctl("logs", "--since", wrong, address=daemon.address).returncode == 2
+    assert ctl("logs", "--since", "9999-01-01T00:00:00Z", address=daemon.address).stdout == ""
+    assert ctl("logs", "--since", "2026-01-01T00:00:00.5+01:00", address=daemon.address).stdout.splitlines()[:len(lines)] == lines
+    assert ctl("logs", "--since", lines[-1].split()[0], address=daemon.address).stdout.splitlines()[0] in lines
     out = ctl("logs", "--level", "loud", address=daemon.address)
     assert out.returncode == 1 and "allowed: error, warning" in out.stderr
     child = subprocess.Popen([CTL, "--address", daemon.address, "logs", "--follow"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

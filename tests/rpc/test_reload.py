@@ -594,6 +594,12 @@ def logs():
         assert not ask(after=first.last, level="error").lines
         assert [l.number for l in ask(after=2, limit=2).lines] == [3, 4] and ask(after=2, limit=2).last == 4
         assert len(ask(since_ms=3_600_000, limit=1000).lines) >= len(shown)
+        middle = first.lines[len(first.lines) // 2].time_ms
+        late = [l.number for l in first.lines if l.time_ms >= middle]
+        assert [l.number for l in ask(since_time_ms=middle, limit=1000).lines][:len(late)] == late and not ask(since_time_ms=1 << 63).lines
+        # Numbers of another start mean nothing here: all lines are there, and what would be lost is counted.
+        assert ask(after=1).start == first.start != 0 and ask(after=1, start=first.start).lines[0].number == 2
+        assert ask(after=1, start=first.start - 1).lines[0].number == 1
         for bad, text in ((dict(level="loud"), "allowed: error, warning"), (dict(limit=1001), "0 to 1000")):
             assert text in refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", ask, **bad).text
         d.change({"log-format": "json"})
@@ -607,6 +613,8 @@ def logs():
             refused("CONFIG", "INVALID_ARGUMENT", d.admin.call, "Admin/SetConfig", pb.SetConfigRequest(name="x" * 200))
         r = ask(after=1)
         assert r.lost > 100 and r.lines[0].number == r.lost + 2, r.lost
+        again = ask(after=400, start=r.start - 1)  # nothing of this start was read
+        assert again.lines[0].number == again.lost + 1 and again.lost >= r.lost + 1, again.lost
 
 
 @test("Reload and Config are for operators, SetConfig and Logs for administrators")

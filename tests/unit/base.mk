@@ -20,6 +20,7 @@ NGD_BASE_TESTS = \
 	tests/unit/test_path \
 	tests/unit/test_status \
 	tests/unit/test_strbuf \
+	tests/unit/test_stamp \
 	tests/unit/test_token_file \
 	tests/unit/test_wakeup
 if NGD_UNIT_TESTS
@@ -47,5 +48,6 @@ tests_unit_test_passed_fds_LDADD = $(NGD_BASE_TEST_LIBS)
 tests_unit_test_path_LDADD = $(NGD_BASE_TEST_LIBS)
 tests_unit_test_status_LDADD = $(NGD_BASE_TEST_LIBS)
 tests_unit_test_strbuf_LDADD = $(NGD_BASE_TEST_LIBS)
+tests_unit_test_stamp_LDADD = $(NGD_BASE_TEST_LIBS)
 tests_unit_test_token_file_LDADD = $(NGD_BASE_TEST_LIBS)
 tests_unit_test_wakeup_LDADD = $(NGD_BASE_TEST_LIBS)

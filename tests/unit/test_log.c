@@ -316,6 +316,39 @@ START_TEST(slow_reader_is_told_how_many_lines_it_lost)
 }
 END_TEST
 
+START_TEST(numbers_of_another_start_are_told_apart)
+{
+    struct ngd_log_query query = {.level = NGD_LOG_DEBUG, .limit = 100};
+    struct ngd_log_lines lines;
+    uint64_t earlier;
+
+    ring_start(1000);
+    ngd_log_ring_add(NGD_LOG_INFO, 1, "test", "one", 3);
+    earlier = read_ring(0, NGD_LOG_DEBUG, 0, 10).start;
+    ck_assert_uint_ne(earlier, 0);
+    ring_end();
+    ring_start(1000);
+    for (unsigned i = 1; i <= 100; i++)
+        ngd_log_ring_add(NGD_LOG_INFO, i, "test", "line", 4);
+    for (query.after = 3; query.after < 200; query.after += 150) { /* fewer and more lines than there are now */
+        query.start = earlier;
+        ck_assert_int_eq(ngd_log_ring_read(&query, &arena, &lines), NGD_OK);
+        ck_assert_uint_ne(lines.start, earlier);
+        ck_assert_uint_gt(lines.n, 5);
+        ck_assert_uint_eq(lines.n + lines.lost, 100); /* each line of this start is there, or counted */
+    }
+    query.start = lines.start;
+    query.after = 99;
+    ck_assert_int_eq(ngd_log_ring_read(&query, &arena, &lines), NGD_OK);
+    ck_assert(lines.n == 1 && lines.lost == 0);
+    query.start = earlier;
+    query.after = 0;
+    ck_assert_int_eq(ngd_log_ring_read(&query, &arena, &lines), NGD_OK);
+    ck_assert_uint_eq(lines.lost, 0); /* nothing was read before */
+    ring_end();
+}
+END_TEST
+
 START_TEST(what_is_logged_is_kept_as_it_was_written)
 {
     struct ngd_log_lines lines;
@@ -339,4 +372,5 @@ UNIT_MAIN("base/log", line_has_time_level_component_and_text, line_for_the_journ
           value_is_quoted_only_when_it_needs_to_be, errno_is_kept, every_level_parses_from_its_name,
           lines_of_several_threads_do_not_mix, limit_leaves_lines_out_and_tells_how_many,
           json_line_is_one_object_with_its_four_members, ring_has_lines_in_order_by_number_level_and_time,
-          slow_reader_is_told_how_many_lines_it_lost, what_is_logged_is_kept_as_it_was_written)
+          slow_reader_is_told_how_many_lines_it_lost, numbers_of_another_start_are_told_apart,
+          what_is_logged_is_kept_as_it_was_written)
