@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define CHANGES_MAX 64 /* of a call; the daemon's maximum */
+#define VALUES_MAX  1024
+
 /* ---- reload ------------------------------------------------------------------------------------------------ */
 
 static void put_names(struct ctl *ctl, const char *key, const char *title, char *const *names, size_t n)
@@ -128,32 +131,96 @@ static int show_options(struct ctl *ctl, const struct ctl_command *command, bool
     return rc;
 }
 
-/* Makes the call with the arguments that are left: an option, and to set it its values. */
-static int set_option_of(struct ctl *ctl, struct ctl_options *o, bool unset)
+/* The changes that a command line asks for. They point into its arguments. */
+struct config_changes {
+    Npugraph__V1__SetConfigChange items[CHANGES_MAX], *all[CHANGES_MAX];
+    size_t n;
+    char *values[VALUES_MAX];
+    size_t n_values;
+};
+
+/* Adds a change without values. Returns NULL if there are too many. */
+static Npugraph__V1__SetConfigChange *add_change(struct config_changes *c, const char *name)
+{
+    Npugraph__V1__SetConfigChange *item = &c->items[c->n];
+
+    if (c->n == CHANGES_MAX)
+        return NULL;
+    npugraph__v1__set_config_change__init(item);
+    item->name = (char *)(uintptr_t)name;
+    item->values = c->values + c->n_values;
+    c->all[c->n++] = item;
+    return item;
+}
+
+static bool add_option_value(struct config_changes *c, const char *value)
+{
+    if (c->n_values == VALUES_MAX)
+        return false;
+    c->values[c->n_values++] = (char *)(uintptr_t)value;
+    c->items[c->n - 1].n_values++;
+    return true;
+}
+
+/* Reads OPTION=VALUE, which is cut there. Values of a list follow one another: OPTION=ONE OPTION=OTHER. */
+static bool add_option_pair(struct config_changes *c, char *pair)
+{
+    char *value = strchr(pair, '=');
+
+    *value++ = '\0';
+    if ((c->n == 0 || strcmp(c->items[c->n - 1].name, pair) != 0) && add_change(c, pair) == NULL)
+        return false;
+    return add_option_value(c, value);
+}
+
+/* Reads the arguments that are left: OPTION VALUE..., or OPTION=VALUE..., or with unset OPTION.... Prints mistakes, and
+ * returns 2 then. */
+static int read_changes(struct ctl_options *o, bool unset, struct config_changes *c)
+{
+    const char *first = ctl_next_argument(o), *next = first;
+    const bool pairs = first != NULL && !unset && strchr(first, '=') != NULL;
+    bool room = true;
+
+    if (first == NULL)
+        return ctl_usage(o->command, "config %s needs an option", unset ? "unset" : "set");
+    if (!pairs && !unset)
+        next = add_change(c, first) != NULL ? ctl_next_argument(o) : NULL;
+    for (; next != NULL && room; next = ctl_next_argument(o)) {
+        if (pairs && strchr(next, '=') == NULL)
+            return ctl_usage(o->command, "\"%s\" is not OPTION=VALUE, as the arguments before it are", next);
+        if (unset) {
+            room = add_change(c, next) != NULL;
+            if (room)
+                c->items[c->n - 1].unset = true;
+        } else {
+            room = pairs ? add_option_pair(c, (char *)(uintptr_t)next) : add_option_value(c, next);
+        }
+    }
+    return room ? 0
+                : ctl_usage(o->command, "config %s takes at most %d options and %d values", unset ? "unset" : "set",
+                            CHANGES_MAX, VALUES_MAX);
+}
+
+static int send_changes(struct ctl *ctl, struct ctl_options *o, bool unset)
 {
     Npugraph__V1__SetConfigRequest req = NPUGRAPH__V1__SET_CONFIG_REQUEST__INIT;
-    char **values = calloc((size_t)o->argc + 1, sizeof(*values));
+    struct config_changes *c = calloc(1, sizeof(*c));
     Npugraph__V1__SetConfigResponse *r = NULL;
-    const char *name = ctl_next_argument(o), *value;
+    int rc = c != NULL ? read_changes(o, unset, c) : ctl_error("out of memory");
 
-    if (values == NULL)
-        return ctl_error("out of memory");
-    while ((value = ctl_next_argument(o)) != NULL)
-        values[req.n_values++] = (char *)(uintptr_t)value;
-    req.name = (char *)(uintptr_t)name;
-    req.values = values;
-    req.unset = unset;
-    if (name != NULL)
+    if (rc == 0) {
+        req.changes = c->all;
+        req.n_changes = c->n;
         r = (void *)ctl_call(ctl, "/npugraph.v1.Admin/SetConfig", &req.base,
                              &npugraph__v1__set_config_response__descriptor);
-    free(values);
-    if (name == NULL)
-        return ctl_usage(o->command, "config %s needs an option", unset ? "unset" : "set");
-    if (r == NULL)
-        return 1;
-    put_config(ctl, &r->option, r->option != NULL ? 1 : 0, false);
-    npugraph__free_message(r);
-    return 0;
+        rc = r != NULL ? 0 : 1;
+    }
+    free(c);
+    if (r != NULL) {
+        put_config(ctl, r->options, r->n_options, false);
+        npugraph__free_message(r);
+    }
+    return rc;
 }
 
 int ctl_cmd_config(struct ctl *ctl, int argc, char **argv)
@@ -171,7 +238,7 @@ int ctl_cmd_config(struct ctl *ctl, int argc, char **argv)
     if (which == 4)
         return ctl_usage(o.command, "config has no %s; there are show, diff, set and unset", verb);
     if (which >= 2)
-        return set_option_of(ctl, &o, which == 3);
+        return send_changes(ctl, &o, which == 3);
     if (which == 0)
         name = ctl_next_argument(&o);
     if (ctl_next_argument(&o) != NULL)

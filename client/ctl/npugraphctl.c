@@ -215,13 +215,14 @@ const struct ctl_command ctl_commands[] = {
      "names those that need a restart. If a file has a mistake, nothing changes. For operators and\n"
      "administrators.",
      false, ctl_cmd_reload},
-    {"config", "[show [OPTION] | diff | set OPTION VALUE... | unset OPTION]",
+    {"config", "[show [OPTION] | diff | set OPTION VALUE... | set OPTION=VALUE... | unset OPTION...]",
      "Options of the daemon: values, where they were set, what changes them",
      "show tells for each option its value, the file and line that set it, and what changes it: set (or a reload), a\n"
      "reload, or only a restart. diff compares what runs with what the files and the command line say now. Both are\n"
      "for operators and administrators.\n"
      "set changes an option of the running daemon, unset gives it back to the files. The value stays until the daemon\n"
-     "ends, also when the files are reloaded, and is not written to them. A list takes several values, or none. For\n"
+     "ends, also when the files are reloaded, and is not written to them. A list takes several values, or none.\n"
+     "OPTION=VALUE... and unset OPTION... change several options: all of them, or none if one is refused. For\n"
      "administrators; options about files, addresses and rights are left to the files.",
      false, ctl_cmd_config},
     {"tokens",

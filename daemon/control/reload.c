@@ -260,15 +260,15 @@ ngd_status_t ngd_reload_run(struct ngd_reload *reload, struct ngd_reload_report 
     return NGD_OK;
 }
 
-/* ---- single options ---------------------------------------------------------------------------------------- */
+/* ---- options that are set ---------------------------------------------------------------------------------------- */
 
 bool ngd_reload_has_set(const struct ngd_reload *reload, const struct ngd_config_option *opt)
 {
     return reload->set[opt - ngd_options_table];
 }
 
-/* Takes the option's value of the files over into `fresh`. */
-static ngd_status_t take_from_files(struct ngd_daemon *d, const struct ngd_config_option *opt,
+/* Takes the values that the files have for the options that are unset over into `fresh`. */
+static ngd_status_t take_from_files(struct ngd_daemon *d, const struct ngd_reload_request *req,
                                     struct ngd_options *fresh, struct ngd_diag *diag)
 {
     struct ngd_options files;
@@ -276,23 +276,32 @@ static ngd_status_t take_from_files(struct ngd_daemon *d, const struct ngd_confi
 
     if (status != NGD_OK)
         return status;
-    if (ngd_config_copy_option(ngd_options_table, opt, fresh, &files) != NGD_OK)
-        status = ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory to unset %s", opt->name);
+    for (size_t i = 0; i < req->n_changes && status == NGD_OK; i++)
+        if (req->changes[i].unset)
+            status = ngd_config_copy_option(ngd_options_table, req->changes[i].opt, fresh, &files);
+    if (status != NGD_OK)
+        status = ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory to unset options");
     ngd_options_fini(&files);
     return status;
 }
 
-static ngd_status_t change_option(struct ngd_daemon *d, const struct ngd_reload_request *req, struct ngd_options *fresh,
-                                  struct ngd_diag *diag)
+static ngd_status_t change_options(struct ngd_daemon *d, const struct ngd_reload_request *req,
+                                   struct ngd_options *fresh, struct ngd_diag *diag)
 {
     char identity[NGD_LOG_VALUE_MAX], source[NGD_LOG_VALUE_MAX + 16];
-    ngd_status_t status;
+    ngd_status_t status = NGD_OK;
+    bool unset = false;
 
     snprintf(source, sizeof(source), "set by %s", ngd_log_value(req->identity, identity));
-    if (req->kind == NGD_RELOAD_UNSET)
-        status = take_from_files(d, req->opt, fresh, diag);
-    else
-        status = ngd_config_replace(ngd_options_table, fresh, req->opt, req->values, req->n_values, source, diag);
+    for (size_t i = 0; i < req->n_changes && status == NGD_OK; i++) {
+        const struct ngd_reload_change *c = &req->changes[i];
+
+        unset |= c->unset;
+        if (!c->unset)
+            status = ngd_config_replace(ngd_options_table, fresh, c->opt, c->values, c->n_values, source, diag);
+    }
+    if (status == NGD_OK && unset)
+        status = take_from_files(d, req, fresh, diag);
     if (status == NGD_OK)
         status = ngd_options_check(fresh, diag);
     if (status == NGD_OK)
@@ -300,21 +309,22 @@ static ngd_status_t change_option(struct ngd_daemon *d, const struct ngd_reload_
     return status;
 }
 
-static void log_change(const struct ngd_daemon *d, const struct ngd_reload_request *req)
+static void note_set(struct ngd_reload *reload, const struct ngd_reload_change *change, const char *who)
 {
     char identity[NGD_LOG_VALUE_MAX], value[NGD_LOG_VALUE_MAX];
     struct ngd_strbuf sb;
 
+    reload->set[change->opt - ngd_options_table] = !change->unset;
     ngd_strbuf_init(&sb);
-    ngd_config_print(req->opt, &d->options, &sb);
-    ngd_notice("daemon", "configuration: %s %s=%s identity=%s", req->kind == NGD_RELOAD_SET ? "set" : "unset",
-               req->opt->name, ngd_log_value(ngd_strbuf_str(&sb), value), ngd_log_value(req->identity, identity));
+    ngd_config_print(change->opt, &reload->daemon->options, &sb);
+    ngd_notice("daemon", "configuration: %s %s=%s identity=%s", change->unset ? "unset" : "set", change->opt->name,
+               ngd_log_value(ngd_strbuf_str(&sb), value), ngd_log_value(who, identity));
     ngd_strbuf_fini(&sb);
 }
 
-/* Changes one option, and nothing else: neither files nor certificates that changed meanwhile are taken over. */
-static ngd_status_t set_option(struct ngd_reload *reload, const struct ngd_reload_request *req,
-                               struct ngd_reload_report *report, struct ngd_diag *diag)
+/* Changes these options, and nothing else: neither files nor certificates that changed meanwhile are taken over. */
+static ngd_status_t set_options(struct ngd_reload *reload, const struct ngd_reload_request *req,
+                                struct ngd_reload_report *report, struct ngd_diag *diag)
 {
     struct ngd_daemon *d = reload->daemon;
     ngd_status_t status = may_change(d, diag);
@@ -324,12 +334,12 @@ static ngd_status_t set_option(struct ngd_reload *reload, const struct ngd_reloa
     if (status != NGD_OK)
         return status;
     if (ngd_options_copy(&d->options, &fresh) != NGD_OK)
-        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory to change %s", req->opt->name);
-    status = change_option(d, req, &fresh, diag);
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory to change options");
+    status = change_options(d, req, &fresh, diag);
     if (status == NGD_OK) {
         take_over(d, &fresh, false, report);
-        reload->set[req->opt - ngd_options_table] = req->kind == NGD_RELOAD_SET;
-        log_change(d, req);
+        for (size_t i = 0; i < req->n_changes; i++)
+            note_set(reload, &req->changes[i], req->identity);
     }
     ngd_options_fini(&fresh);
     return status;
@@ -350,7 +360,7 @@ static void serve_set(struct ngd_reload *reload, struct ngd_reload_request *req)
 {
     struct ngd_reload_report report;
     struct ngd_diag diag = {0};
-    ngd_status_t status = set_option(reload, req, &report, &diag);
+    ngd_status_t status = set_options(reload, req, &report, &diag);
 
     req->done(req, status, &report, NULL, &diag);
 }
@@ -395,7 +405,6 @@ static void serve_requests(void *arg)
             req->done(req, NGD_OK, NULL, NULL, &none);
             break;
         case NGD_RELOAD_SET:
-        case NGD_RELOAD_UNSET:
             serve_set(reload, req);
             break;
         }

@@ -9,8 +9,8 @@
  * and new sockets are opened before anything of the running daemon changes. Options that need a restart keep their old
  * values and are named.
  *
- * Admin.SetConfig changes one option in the same way, without the files. Its value stays until the daemon ends or
- * the option is unset: reloads keep it.
+ * Admin.SetConfig changes options in the same way, without the files. Their values stay until the daemon ends or they
+ * are unset: reloads keep them.
  *
  * Threads: run, stop and destroy on the loop's; ask from any. Bounds: the askers' (a request belongs to a call).
  */
@@ -32,19 +32,25 @@ typedef enum ngd_reload_kind {
     NGD_RELOAD_APPLY,
     NGD_RELOAD_COMPARE, /* reads the files, and changes nothing */
     NGD_RELOAD_SHOW,    /* does not read the files */
-    NGD_RELOAD_SET,     /* changes an option; does not read the files */
-    NGD_RELOAD_UNSET    /* gives the option back to the files, which it reads for that */
+    NGD_RELOAD_SET      /* changes options */
 } ngd_reload_kind_t;
+
+/* One option that Admin.SetConfig changes. */
+struct ngd_reload_change {
+    const struct ngd_config_option *opt;
+    char *const *values; /* the caller's until done */
+    size_t n_values;
+    bool unset; /* gives the option back to the files, which are read for that */
+};
 
 struct ngd_reload_request {
     ngd_reload_kind_t kind;
-    const struct ngd_config_option *opt; /* SET, UNSET */
-    char *const *values;                 /* SET; the caller's until done */
-    size_t n_values;
-    const char *identity; /* who asks; SET, UNSET */
+    const struct ngd_reload_change *changes; /* SET; each of another option; the caller's until done */
+    size_t n_changes;
+    const char *identity; /* who asks; SET */
     /*
      * Called once, on the loop's thread, where the daemon's options may be read; or, if the daemon stops, with DRAINING
-     * on another. report: of APPLY, SET and UNSET. fresh: what the files say; of COMPARE. The request is the caller's
+     * on another. report: of APPLY and SET. fresh: what the files say; of COMPARE. The request is the caller's
      * again.
      */
     void (*done)(struct ngd_reload_request *req, ngd_status_t status, const struct ngd_reload_report *report,

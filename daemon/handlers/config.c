@@ -181,6 +181,7 @@ static void set_done(struct ngd_reload_request *req, ngd_status_t status, const 
 {
     struct ngd_call *call = ngd_container_of(req, struct config_call, req)->call;
     Npugraph__V1__SetConfigResponse r = NPUGRAPH__V1__SET_CONFIG_RESPONSE__INIT;
+    bool ok;
 
     (void)report;
     (void)fresh;
@@ -188,15 +189,22 @@ static void set_done(struct ngd_reload_request *req, ngd_status_t status, const 
         ngd_call_fail(call, status, diag);
         return;
     }
-    r.option = make_option(call, req->opt, NULL);
-    if (r.option)
+    r.options = ngd_arena_calloc(&call->arena, req->n_changes, sizeof(*r.options));
+    ok = r.options != NULL;
+    for (; ok && r.n_options < req->n_changes; r.n_options++) {
+        r.options[r.n_options] = make_option(call, req->changes[r.n_options].opt, NULL);
+        ok = r.options[r.n_options] != NULL;
+    }
+    if (ok) {
+        r.option = r.options[0];
         ngd_call_reply(call, &r.base);
-    else
+    } else {
         ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
+    }
 }
 
-static ngd_status_t check_set(const Npugraph__V1__SetConfigRequest *q, const struct ngd_config_option **opt_p,
-                              struct ngd_diag *diag)
+static ngd_status_t check_change(const Npugraph__V1__SetConfigChange *q, struct ngd_reload_change *change,
+                                 struct ngd_diag *diag)
 {
     const struct ngd_config_option *opt = ngd_config_find(ngd_options_table, q->name, diag);
 
@@ -209,49 +217,96 @@ static ngd_status_t check_set(const Npugraph__V1__SetConfigRequest *q, const str
         return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED,
                             "%s is set by the daemon's files alone: write it there, and reload the daemon", opt->name);
     if (q->unset && q->n_values > 0)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "unset takes no values; %zu were given", q->n_values);
-    *opt_p = opt;
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "unset takes no values; %zu were given for %s", q->n_values,
+                            opt->name);
+    *change = (struct ngd_reload_change){.opt = opt, .values = q->values, .n_values = q->n_values, .unset = q->unset};
     return NGD_OK;
 }
 
-/* For the audit log, which would have only the option's name. Without memory, that is what it has. */
-static void note_values(struct ngd_call *call, const struct ngd_reload_request *req)
+/* Checks all changes before the first one is made. NGD_ERR_NO_MEMORY has no diagnosis. */
+static ngd_status_t check_changes(struct ngd_call *call, Npugraph__V1__SetConfigChange *const *all, size_t n,
+                                  struct ngd_reload_request *req, struct ngd_diag *diag)
+{
+    struct ngd_reload_change *changes = ngd_arena_calloc(&call->life, n, sizeof(*changes));
+
+    if (!changes)
+        return NGD_ERR_NO_MEMORY;
+    for (size_t i = 0; i < n; i++) {
+        ngd_status_t status = check_change(all[i], &changes[i], diag);
+
+        if (status != NGD_OK)
+            return status;
+        for (size_t j = 0; j < i; j++)
+            if (changes[j].opt == changes[i].opt)
+                return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                                    "%s is changed twice; a list takes all its values in one change",
+                                    changes[i].opt->name);
+    }
+    req->changes = changes;
+    req->n_changes = n;
+    return NGD_OK;
+}
+
+static void note_change(struct ngd_strbuf *sb, const struct ngd_reload_change *change)
+{
+    size_t i = 0;
+
+    ngd_strbuf_printf(sb, change->unset ? "%s unset" : "%s =", change->opt->name);
+    for (; i < change->n_values && sb->len < VALUES_MAX; i++)
+        ngd_strbuf_printf(sb, "%s %.*s", i ? "," : "", VALUE_MAX, change->values[i]);
+    if (i < change->n_values)
+        ngd_strbuf_printf(sb, ", and %zu more", change->n_values - i);
+}
+
+/* For the audit log, which would have only an option's name. Without memory, that is what it has. */
+static void note_changes(struct ngd_call *call, const struct ngd_reload_request *req)
 {
     struct ngd_strbuf sb;
     const char *text;
-    size_t i = 0;
 
     ngd_strbuf_init(&sb);
-    ngd_strbuf_printf(&sb, req->kind == NGD_RELOAD_SET ? "%s =" : "%s unset", req->opt->name);
-    for (; i < req->n_values && sb.len < VALUES_MAX; i++)
-        ngd_strbuf_printf(&sb, "%s %.*s", i ? "," : "", VALUE_MAX, req->values[i]);
-    if (i < req->n_values)
-        ngd_strbuf_printf(&sb, ", and %zu more", req->n_values - i);
+    for (size_t i = 0; i < req->n_changes; i++) {
+        ngd_strbuf_append(&sb, i ? "; " : "");
+        note_change(&sb, &req->changes[i]);
+    }
     text = ngd_arena_strdup(&call->life, ngd_strbuf_str(&sb));
     if (text && !sb.failed)
         call->object = text;
     ngd_strbuf_fini(&sb);
 }
 
+static ngd_status_t read_set_config(struct ngd_call *call, const Npugraph__V1__SetConfigRequest *q,
+                                    struct ngd_reload_request *req, struct ngd_diag *diag)
+{
+    Npugraph__V1__SetConfigChange single = NPUGRAPH__V1__SET_CONFIG_CHANGE__INIT, *only = &single;
+
+    if (q->n_changes == 0) {
+        single.name = q->name;
+        single.values = q->values;
+        single.n_values = q->n_values;
+        single.unset = q->unset;
+        return check_changes(call, &only, 1, req, diag);
+    }
+    if (*q->name || q->n_values || q->unset)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "the request has changes, and an option of its own too: give it as one of the changes");
+    return check_changes(call, q->changes, q->n_changes, req, diag);
+}
+
 static void set_config(struct ngd_call *call, const void *msg)
 {
-    const Npugraph__V1__SetConfigRequest *q = msg;
-    const struct ngd_config_option *opt = NULL;
-    struct ngd_reload_request *req;
+    struct ngd_reload_request *req = make_config_request(call, NGD_RELOAD_SET, set_done);
     struct ngd_diag diag = {0};
-    ngd_status_t status = check_set(q, &opt, &diag);
+    ngd_status_t status;
 
-    if (status != NGD_OK) {
-        ngd_call_fail(call, status, &diag);
-        return;
-    }
-    req = make_config_request(call, q->unset ? NGD_RELOAD_UNSET : NGD_RELOAD_SET, set_done);
     if (!req)
         return;
-    req->opt = opt;
-    req->values = q->values;
-    req->n_values = q->n_values;
-    note_values(call, req);
+    status = read_set_config(call, msg, req, &diag);
+    if (status != NGD_OK) {
+        ngd_call_fail(call, status, diag.text[0] ? &diag : NULL);
+        return;
+    }
+    note_changes(call, req);
     ngd_reload_ask(call->daemon->reload, req);
 }
 

@@ -148,7 +148,13 @@ def config(daemon):
     assert [o["changes_by"] for o in json.loads(run("diff").stdout)["options"] if o["name"] == "drain-grace"] == ["unset"]
     assert row(run("set", "weight", "uid:1=7", "uid:2=8"))["value"] == "uid:1=7, uid:2=8"
     assert row(run("unset", "weight"))["value"] == "" and row(run("unset", "drain-grace"))["value"] != "9s"
-    for arguments, status, text in ((["set"], 2, "needs an option"), (["unset"], 2, "needs an option"), (["sett", "x"], 2, "show, diff, set and unset"),
+    rows = lambda out: {o["name"]: o["value"] for o in json.loads(out.stdout)["options"]}
+    assert rows(run("set", "drain-grace=9s", "weight=uid:1=7", "weight=uid:2=8")) == {"drain-grace": "9s", "weight": "uid:1=7, uid:2=8"}
+    out = run("set", "drain-grace=8s", "log-level=loud")
+    assert out.returncode == 1 and "allowed: one of" in out.stderr and rows(run("show", "drain-grace")) == {"drain-grace": "9s"}
+    assert rows(run("unset", "weight", "drain-grace")).keys() == {"weight", "drain-grace"}
+    for arguments, status, text in ((["set"], 2, "needs an option"), (["set", "drain-grace=9s", "merge", "no"], 2, "is not OPTION=VALUE"),
+                                    (["set", *(f"x{n}=1" for n in range(65))], 2, "at most 64 options"), (["unset"], 2, "needs an option"), (["sett", "x"], 2, "show, diff, set and unset"),
                                     (["set", "slots", "2"], 1, "slots needs a restart"), (["set", "models-dir", "/"], 1, "daemon's files alone"),
                                     (["set", "log-level", "loud"], 1, "allowed: one of"), (["set", "log-levl", "info"], 1, "did you mean log-level?")):
         out = run(*arguments)

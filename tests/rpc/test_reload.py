@@ -556,6 +556,40 @@ def set_bad():
         assert d.shown()["weight"] == []
 
 
+@test("several options are set and unset together: all of them, or none if one is refused")
+def set_several():
+    change = lambda name, *values, **more: pb.SetConfigChange(name=name, values=values, **more)
+    with Live() as d:
+        call = lambda *changes, **k: d.admin.call("Admin/SetConfig", pb.SetConfigRequest(changes=changes, **k))
+        before = d.shown()
+        r = call(change("drain-grace", "9s"), change("weight", "uid:1=7", "uid:2=8"), change("merge", "no"))
+        assert [(o.name, list(o.values), o.set) for o in r.options] == [("drain-grace", ["9s"], True), ("weight", ["uid:1=7", "uid:2=8"], True), ("merge", ["no"], True)]
+        assert r.option == r.options[0]
+        after = {**before, "drain-grace": ["9s"], "weight": ["uid:1=7", "uid:2=8"], "merge": ["no"]}
+        assert d.shown() == after
+        good = change("drain-grace", "8s")
+        for reason, code, text, bad in (("CONFIG", "INVALID_ARGUMENT", "allowed: one of: error", change("log-level", "loud")), ("CONFIG", "INVALID_ARGUMENT", "did you mean", change("mergee", "no")),
+                                        ("PERMISSION_DENIED", "PERMISSION_DENIED", "models-dir", change("models-dir", "/")), ("NEEDS_RESTART", "FAILED_PRECONDITION", "slots", change("slots", "2")),
+                                        ("INVALID_ARGUMENT", "INVALID_ARGUMENT", "drain-grace is changed twice", change("drain-grace", "7s")),
+                                        ("INVALID_ARGUMENT", "INVALID_ARGUMENT", "changed twice", change("drain-grace", unset=True)),
+                                        ("INVALID_ARGUMENT", "INVALID_ARGUMENT", "no values; 1 were given for merge", change("merge", "no", unset=True))):
+            assert text in refused(reason, code, call, good, bad).text, text
+            if "twice" not in text:
+                assert text in refused(reason, code, call, bad, good).text, text
+        assert "as one of the changes" in refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", call, good, name="merge", values=["yes"]).text
+        with contextlib.suppress(grpc.RpcError):
+            call(*[change(f"x{n}", "1") for n in range(65)])
+            raise AssertionError("65 changes were taken")
+        assert d.shown() == after and "drain-grace=8s" not in d.daemon.log()
+        d.write({"drain-grace": "7s"})
+        r = call(change("drain-grace", unset=True), change("merge", "yes"), change("weight", unset=True))
+        assert d.shown() == {**before, "drain-grace": ["7s"], "merge": ["yes"]} and [o.set for o in r.options] == [False, True, False]
+        d.write({"drain-grace": "perhaps"})  # the files count for what is unset, and for nothing else
+        call(change("drain-grace", "6s"), change("merge", "no"))
+        assert f"{d.conf}:" in refused("CONFIG", "INVALID_ARGUMENT", call, change("log-level", "debug"), change("merge", unset=True)).text
+        assert d.shown()["log-level"] == before["log-level"] and d.shown()["merge"] == ["no"]
+
+
 @test("an option that is set takes effect at once, and for sessions that are open")
 def set_effects():
     with Live() as d, Client(d.daemon) as c:
