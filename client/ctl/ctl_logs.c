@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* logs: lines of the daemon's log, as the daemon writes them; with --follow as they come. */
+#include "base/clock.h"
 #include "base/config.h"
 #include "base/stamp.h"
 #include "client/ctl/ctl.h"
@@ -7,7 +8,9 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <time.h>
 
+#define LOGS      "/npugraph.v1.Admin/Logs"
 #define PAGE      1000 /* lines of a call; the daemon's maximum */
 #define SINCE_MAX (365 * 24 * 3600 * NGD_SEC)
 
@@ -41,6 +44,32 @@ static void tell_lost(const Npugraph__V1__LogsRequest *req, const Npugraph__V1__
         fprintf(stderr, "npugraphctl: %" PRIu64 " lines were lost: the daemon keeps the newest ones only\n", r->lost);
 }
 
+/*
+ * Asks for lines. A daemon that has answered before and cannot be reached is waited for, for as long as --timeout: it
+ * may be starting again, or another one in its place. NULL after printing the error.
+ */
+static Npugraph__V1__LogsResponse *ask_logs(struct ctl *ctl, const Npugraph__V1__LogsRequest *req)
+{
+    const ngd_nsec_t end = ngd_now() + (ngd_nsec_t)ctl->connect.timeout_ms * NGD_MSEC;
+    struct npugraph_error err = {0};
+    ProtobufCMessage *reply = NULL;
+
+    if (req->start == 0)
+        return (void *)ctl_call(ctl, LOGS, &req->base, &npugraph__v1__logs_response__descriptor);
+    while ((ctl->client == NULL && npugraph_connect(&ctl->connect, &ctl->client, &err) != 0) ||
+           npugraph__unary(ctl->client, LOGS, &req->base, &npugraph__v1__logs_response__descriptor, &reply, &err) !=
+               0) {
+        if (strcmp(err.reason, "UNREACHABLE") != 0 || ngd_now() >= end) {
+            ctl_fail(&err);
+            return NULL;
+        }
+        npugraph_disconnect(ctl->client); /* a new connection tries at once */
+        ctl->client = NULL;
+        nanosleep(&(struct timespec){.tv_nsec = 50 * NGD_MSEC}, NULL);
+    }
+    return (void *)reply;
+}
+
 /* Prints what the daemon has after the last line that was printed, a page at a time. */
 static int print_logs(struct ctl *ctl, void *arg)
 {
@@ -48,8 +77,7 @@ static int print_logs(struct ctl *ctl, void *arg)
     size_t n;
 
     do {
-        Npugraph__V1__LogsResponse *r =
-            (void *)ctl_call(ctl, "/npugraph.v1.Admin/Logs", &req->base, &npugraph__v1__logs_response__descriptor);
+        Npugraph__V1__LogsResponse *r = ask_logs(ctl, req);
 
         if (r == NULL)
             return 1;

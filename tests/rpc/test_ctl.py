@@ -161,6 +161,24 @@ def config(daemon):
         assert out.returncode == status and text in out.stderr and not out.stdout, (arguments, out)
 
 
+@test("logs --follow goes on with the next daemon, and says that one has started")
+def logs_of_two_daemons():
+    start = lambda: Daemon(dir=SCRATCH / "two")
+    first = start()
+    child = subprocess.Popen([CTL, "--address", first.address, "logs", "--follow"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        while not child.stdout.readline().endswith(": ready\n"):
+            assert child.poll() is None
+        first.kill()
+        with start():
+            while not child.stdout.readline().endswith(": ready\n"):
+                assert child.poll() is None, child.stderr.read()
+            assert "has started again" in child.stderr.readline()
+    finally:
+        child.kill()
+        child.communicate()
+
+
 @test("logs prints the daemon's log as the daemon writes it; --follow goes on, and says what was lost")
 def logs(daemon):
     lines = ctl("logs", address=daemon.address).stdout.splitlines()
