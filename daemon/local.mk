@@ -144,6 +144,8 @@ libngdfront_la_SOURCES = \
 	daemon/front/h2_output.c \
 	daemon/front/h2_streams.c \
 	daemon/front/h2_streams.h \
+	daemon/front/splice.c \
+	daemon/front/splice.h \
 	daemon/front/tls_context.c \
 	daemon/front/tls_context.h \
 	daemon/front/tls_io.c \

@@ -3,7 +3,8 @@
  * One connection: the client's end, gRPC's end, and the relay between them.
  *
  * Bytes are written to their destination as soon as they are read. Only bytes that do not fit are kept, and their
- * source is not read until they are gone. So each direction holds at most a chunk and one frame. epoll watches a
+ * source is not read until they are gone. So each direction holds at most a chunk and one frame. Payloads of gRPC's
+ * large DATA frames go to a plain socket inside the kernel (splice.h); the guard only counts them. epoll watches a
  * descriptor only while something is wanted from it, since it would report a hang-up again and again.
  */
 #include "daemon/front/front_int.h"
@@ -280,6 +281,15 @@ static size_t send_down(struct front_conn *conn, const uint8_t *bytes, size_t n)
     return sent;
 }
 
+/* Keeps bytes until the client accepts them. */
+static void keep_down(struct front_conn *conn, const uint8_t *bytes, size_t n)
+{
+    if (conn->down.n == 0)
+        conn->down_moved = ngd_now();
+    if (!front_bytes_keep(&conn->down, bytes, n))
+        fail_conn(conn, "memory", "out of memory");
+}
+
 static void to_client(void *ctx, const uint8_t *bytes, size_t n)
 {
     struct front_conn *conn = ctx;
@@ -291,10 +301,8 @@ static void to_client(void *ctx, const uint8_t *bytes, size_t n)
         done = send_down(conn, bytes, n);
         if (conn->failed || done == n)
             return;
-        conn->down_moved = ngd_now();
     }
-    if (!front_bytes_keep(&conn->down, bytes + done, n - done))
-        fail_conn(conn, "memory", "out of memory");
+    keep_down(conn, bytes + done, n - done);
 }
 
 static void flush_down(struct front_conn *conn)
@@ -422,11 +430,36 @@ static void begin_flush(struct front_conn *conn)
         front_conn_end(conn);
 }
 
+/* Moves bytes of a large DATA frame without reading them. False: there are none, or read_server finds out. */
+static bool move_payload(struct front_conn *conn)
+{
+    struct front_splice *splice = &conn->front->splice;
+    struct front_moved moved;
+
+    if (!conn->io->ops->plain || !front_splice_usable(splice) || ngd_h2_guard_payload(conn->guard) < FRONT_CHUNK)
+        return false;
+    moved = front_splice_move(splice, conn->server.fd, conn->client.fd, FRONT_CHUNK, conn->front->chunk);
+    if (moved.taken == 0)
+        return false;
+    if (moved.failed)
+        fail_conn(conn, NULL, NULL);
+    else if (moved.sent < moved.taken)
+        keep_down(conn, conn->front->chunk, moved.taken - moved.sent);
+    ngd_h2_guard_moved(conn->guard, moved.taken);
+    return true;
+}
+
 static void read_server(struct front_conn *conn)
 {
     for (int i = 0; i < ROUNDS && conn->state == FRONT_RELAY && conn->down.n == 0; i++) {
-        ssize_t n = recv(conn->server.fd, conn->front->chunk, FRONT_CHUNK, MSG_DONTWAIT);
+        ssize_t n;
 
+        if (move_payload(conn)) {
+            if (!went_well(conn))
+                return;
+            continue;
+        }
+        n = recv(conn->server.fd, conn->front->chunk, FRONT_CHUNK, MSG_DONTWAIT);
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
             return;
         if (n <= 0) {

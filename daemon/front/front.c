@@ -345,6 +345,7 @@ ngd_status_t ngd_front_create(const struct ngd_front_params *params, struct ngd_
     ngd_list_init(&front->dead);
     ngd_list_init(&front->newcomers);
     front->chunk = ngd_malloc(FRONT_CHUNK);
+    front_splice_init(&front->splice);
     front->epoll = epoll_create1(EPOLL_CLOEXEC);
     front->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (!front->chunk || front->epoll < 0 || front->wake < 0 ||
@@ -385,6 +386,7 @@ void ngd_front_destroy(struct ngd_front *front)
     if (front->wake >= 0)
         close(front->wake);
     ngd_mutex_fini(&front->lock);
+    front_splice_fini(&front->splice);
     ngd_free(front->chunk);
     ngd_free(front);
 }

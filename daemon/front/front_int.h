@@ -7,6 +7,7 @@
 #include "daemon/front/bytes.h"
 #include "daemon/front/front.h"
 #include "daemon/front/h2_guard.h"
+#include "daemon/front/splice.h"
 #include <sys/epoll.h>
 
 #define FRONT_CHUNK (64 << 10) /* most bytes of one read */
@@ -61,6 +62,7 @@ struct ngd_front {
     uint32_t n_unproven;
     uint32_t ages; /* number of connections that were given an end */
     uint8_t *chunk;
+    struct front_splice splice;
     _Atomic uint32_t n_all;
     _Atomic bool stopping;
     struct ngd_beat beat;

@@ -94,6 +94,12 @@ void ngd_h2_guard_destroy(struct ngd_h2_guard *guard);                        /*
 struct ngd_h2_result ngd_h2_guard_input(struct ngd_h2_guard *guard, const uint8_t *bytes, size_t n, ngd_nsec_t now);
 /* Takes bytes of gRPC, in any portions. */
 void ngd_h2_guard_output(struct ngd_h2_guard *guard, const uint8_t *bytes, size_t n, ngd_nsec_t now);
+/*
+ * Returns how many bytes of gRPC's present DATA frame are still to come. The owner may send them to the client itself,
+ * and report them by moved, instead of passing them to output.
+ */
+size_t ngd_h2_guard_payload(const struct ngd_h2_guard *guard);
+void ngd_h2_guard_moved(struct ngd_h2_guard *guard, size_t n); /* n <= payload */
 /* Checks time limits, about once a second: ends calls whose messages make no progress. GO_ON, or CLOSE. */
 struct ngd_h2_result ngd_h2_guard_tick(struct ngd_h2_guard *guard, ngd_nsec_t now);
 /* True while something can become late. */

@@ -194,6 +194,28 @@ static void end_output_frame(struct ngd_h2_guard *g)
         forget_id(g, o->id);
 }
 
+/* Sends what waited for the end of gRPC's frame. */
+static void send_late(struct ngd_h2_guard *g)
+{
+    g->ops->to_client(g->ctx, g->late, g->n_late);
+    g->n_late = 0;
+}
+
+size_t ngd_h2_guard_payload(const struct ngd_h2_guard *g)
+{
+    return g->out.n_head == H2_HEAD && g->out.type == H2_DATA ? g->out.left : 0;
+}
+
+void ngd_h2_guard_moved(struct ngd_h2_guard *g, size_t n)
+{
+    g->out.left -= (uint32_t)n;
+    if (g->out.left > 0)
+        return;
+    end_output_frame(g);
+    if (g->n_late > 0)
+        send_late(g);
+}
+
 void ngd_h2_guard_output(struct ngd_h2_guard *g, const uint8_t *bytes, size_t n, ngd_nsec_t now)
 {
     struct h2_output *o = &g->out;
@@ -219,8 +241,7 @@ void ngd_h2_guard_output(struct ngd_h2_guard *g, const uint8_t *bytes, size_t n,
         end_output_frame(g);
         if (g->n_late > 0 && between_frames(o)) {
             g->ops->to_client(g->ctx, seg, (size_t)(p - seg));
-            g->ops->to_client(g->ctx, g->late, g->n_late);
-            g->n_late = 0;
+            send_late(g);
             seg = p;
         }
     }

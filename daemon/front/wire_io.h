@@ -28,6 +28,7 @@ typedef enum ngd_wire_result {
 struct ngd_wire_io;
 
 struct ngd_wire_io_ops {
+    bool plain; /* the descriptor carries the bytes themselves, so that they may be written to it without `write` */
     /* Required. Continues the handshake until it returns OK; then identity is set. */
     ngd_wire_result_t (*handshake)(struct ngd_wire_io *io, struct ngd_diag *diag);
     /*

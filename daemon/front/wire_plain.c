@@ -48,7 +48,8 @@ static void plain_destroy(struct ngd_wire_io *io)
     ngd_free(io);
 }
 
-static const struct ngd_wire_io_ops plain_ops = {.handshake = plain_handshake,
+static const struct ngd_wire_io_ops plain_ops = {.plain = true,
+                                                 .handshake = plain_handshake,
                                                  .read = plain_read,
                                                  .pending = plain_pending,
                                                  .write = plain_write,

@@ -46,10 +46,12 @@ def headers(stream, block, flags=END_HEADERS):
 
 
 class Raw:
-    """A connection. address: the path of a socket, or (host, port)."""
+    """A connection. address: the path of a socket, or (host, port). rcvbuf: bytes that the kernel keeps for it at most."""
 
-    def __init__(self, address, begin=True, timeout=10):
+    def __init__(self, address, begin=True, timeout=10, rcvbuf=None):
         self.socket = socket.socket(socket.AF_UNIX) if isinstance(address, str) else socket.socket()
+        if rcvbuf:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
         self.socket.settimeout(timeout)
         self.socket.connect(address)
         self.got = b""

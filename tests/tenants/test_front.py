@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The guard in front of gRPC: a stranger's input is bounded, can end only the stranger's connection, and disturbs nobody else."""
+import base64
 import pathlib
+import random
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -314,6 +316,29 @@ def slow_reader():
             neighbour.check()
             raw.close()
         grew_at_most(daemon, before, 128)
+
+
+@test("a client that reads a download over TCP slowly gets every byte in order")
+def slow_download():
+    with open_both() as daemon, Client(daemon, address="%s:%d" % daemon.tcp) as c:
+        data = random.Random(5).randbytes(4 << 20)
+        buffer = c.allocate(len(data))
+        c.write(buffer, data)
+        session = field(b"npugraph-session", str(c.id).encode())
+        session += field(b"npugraph-session-token-bin", base64.b64encode(c.token).rstrip(b"="))
+        raw = Raw(daemon.tcp, begin=False, rcvbuf=16384)
+        raw.send(PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HIHI", 4, 0x7fffffff, 5, 1 << 20)) +
+                 frame(WINDOW, 0, 0, struct.pack(">I", 0x7fff0000 - 65535)) + headers(1, request(b"/npugraph.v1.Memory/Read", session)) +
+                 frame(DATA, END_STREAM, 1, message(pb.ReadRequest(buffer=buffer).SerializeToString())))
+        frames = raw.until(lambda kind, flags, stream, _: kind == HEADERS and flags & END_STREAM)
+        got = b"".join(payload for kind, _, stream, payload in frames if kind == DATA and stream == 1)
+        parts, at = [], 0
+        while at < len(got):
+            n = int.from_bytes(got[at + 1:at + 5], "big")
+            parts.append(pb.ReadResponse.FromString(got[at + 5:at + 5 + n]))
+            at += 5 + n
+        assert b"".join(p.data for p in parts) == data, [(p.offset, len(p.data)) for p in parts]
+        raw.close()
 
 
 @test("without free descriptors the administrator still gets in, and the log stays short")

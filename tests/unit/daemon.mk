@@ -3,6 +3,7 @@ EXTRA_DIST += tests/unit/h2_util.h tests/unit/jwt_golden.h tests/unit/jwt_golden
 NGD_DAEMON_TESTS = \
 	tests/unit/test_answers \
 	tests/unit/test_front_bytes \
+	tests/unit/test_front_splice \
 	tests/unit/test_h2_floods \
 	tests/unit/test_h2_guard \
 	tests/unit/test_history \
@@ -19,6 +20,7 @@ check_PROGRAMS += $(NGD_DAEMON_TESTS)
 TESTS += $(NGD_DAEMON_TESTS)
 tests_unit_test_answers_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_front_bytes_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
+tests_unit_test_front_splice_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_h2_floods_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_h2_guard_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_history_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)

@@ -440,6 +440,58 @@ START_TEST(words_of_the_front_go_between_two_frames_of_the_server)
 }
 END_TEST
 
+START_TEST(a_payload_that_the_owner_sends_itself_is_passed_over)
+{
+    struct bytes b = make(put_begin), s = make(NULL);
+    size_t words;
+    struct peer p;
+
+    init(&p);
+    put_call(&b, 1, 50000, 10, 0); /* is refused */
+    put_frame(&s, DATA, 0, 9, zeros, 20000);
+    put_frame(&s, PING, 0, 0, zeros, 8);
+    ck_assert_uint_eq(ngd_h2_guard_payload(p.guard), 0);
+    ngd_h2_guard_output(p.guard, s.at, 5, p.now);
+    ck_assert_uint_eq(ngd_h2_guard_payload(p.guard), 0); /* half a head */
+    ngd_h2_guard_output(p.guard, s.at + 5, 4 + 100, p.now);
+    ck_assert_uint_eq(ngd_h2_guard_payload(p.guard), 19900);
+    say_all(&p, &b);
+    ngd_h2_guard_moved(p.guard, 19000);
+    ck_assert_uint_eq(ngd_h2_guard_payload(p.guard), 900);
+    ck_assert_uint_eq(p.client.n, 9 + 100); /* no word inside the frame */
+    ngd_h2_guard_moved(p.guard, 900);
+    ck_assert_uint_eq(ngd_h2_guard_payload(p.guard), 0);
+    words = p.client.n - (9 + 100);
+    ck_assert_uint_gt(words, 50);
+    ngd_h2_guard_output(p.guard, s.at + 9 + 20000, 9, p.now);
+    ck_assert_uint_eq(ngd_h2_guard_payload(p.guard), 0); /* only of DATA */
+    ngd_h2_guard_output(p.guard, s.at + 9 + 20000 + 9, 8, p.now);
+    ck_assert_mem_eq(p.client.at + 9 + 100 + words, s.at + 9 + 20000, 17);
+    fini(&p);
+    ngd_free(b.at);
+    ngd_free(s.at);
+}
+END_TEST
+
+START_TEST(a_call_whose_last_payload_the_owner_sends_is_over)
+{
+    struct bytes b = make(put_begin), s = make(NULL);
+    struct peer p;
+
+    init(&p);
+    put_call(&b, 1, 10, 10, END_STREAM);
+    say_all(&p, &b);
+    ck_assert_uint_eq(ngd_h2_guard_streams(p.guard), 1);
+    put_frame(&s, DATA, END_STREAM, 1, zeros, 20);
+    ngd_h2_guard_output(p.guard, s.at, 9, p.now);
+    ngd_h2_guard_moved(p.guard, 20);
+    ck_assert_uint_eq(ngd_h2_guard_streams(p.guard), 0);
+    fini(&p);
+    ngd_free(b.at);
+    ngd_free(s.at);
+}
+END_TEST
+
 START_TEST(a_goodbye_says_why)
 {
     struct bytes b = make(bad_even);
@@ -484,5 +536,6 @@ UNIT_MAIN("daemon/front/h2_guard", what_an_honest_client_says_passes_unchanged_i
           unfinished_messages_are_charged_and_bounded,
           a_client_may_open_a_hundred_calls_until_it_has_acknowledged_settings, a_call_too_many_is_refused_by_a_status,
           a_message_that_does_not_go_on_ends_its_call_unless_the_server_holds_it_up, what_is_late_ends_the_connection,
-          words_of_the_front_go_between_two_frames_of_the_server, a_goodbye_says_why,
+          words_of_the_front_go_between_two_frames_of_the_server, a_payload_that_the_owner_sends_itself_is_passed_over,
+          a_call_whose_last_payload_the_owner_sends_is_over, a_goodbye_says_why,
           memory_that_runs_out_ends_the_connection_and_leaves_nothing)
