@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHUNK_BYTES (1u << 20) /* the protocol's limit per message */
+#define CHUNK_BYTES  (1u << 20) /* the protocol's limit per message */
+#define COPIER_LEAST (8u << 20) /* bytes of a download that are worth a thread */
 
 static bool is_device(const Npugraph__V1__DeviceInfo *d, size_t number, const char *name)
 {
@@ -190,7 +191,8 @@ static int read_by_stream(struct npugraph__link *link, uint64_t buffer, uint64_t
 {
     Npugraph__V1__ReadRequest req = NPUGRAPH__V1__READ_REQUEST__INIT;
     struct npugraph__stream *st;
-    struct npugraph__download d = {.offset = offset, .bytes = bytes, .to = data};
+    struct npugraph__copier copier = {0};
+    struct npugraph__download d = {.offset = offset, .bytes = bytes, .to = data, .copier = &copier};
     bool more = true;
     int rc;
 
@@ -200,9 +202,13 @@ static int read_by_stream(struct npugraph__link *link, uint64_t buffer, uint64_t
     rc = npugraph__channel_ask(link->channel, "/npugraph.v1.Memory/Read", &req.base, &st, err);
     if (rc != 0)
         return rc;
+    if (bytes >= COPIER_LEAST)
+        npugraph__copier_start(&copier);
     while (rc == 0 && more)
         rc = npugraph__chunk_receive(st, &d, &more, err);
     npugraph__stream_close(st);
+    if (!npugraph__copier_stop(&copier) && rc == 0)
+        rc = npugraph__error(err, 13, "MALFORMED_MESSAGE", "the daemon's answer could not be decompressed");
     if (rc == 0 && d.got != bytes)
         rc = npugraph__error(err, 15, "", "the daemon sent %" PRIu64 " of %" PRIu64 " bytes", d.got, bytes);
     return rc;

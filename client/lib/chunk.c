@@ -51,20 +51,6 @@ static size_t read_head(const uint8_t *head, size_t n, size_t total, uint64_t *o
     return at < total && fields[2] == total - at ? at : 0;
 }
 
-/* Copies the message to `to` without its first `skip` bytes. */
-static void copy_pieces_of(grpc_byte_buffer_reader *reader, size_t skip, char *to)
-{
-    grpc_slice *piece;
-
-    while (grpc_byte_buffer_reader_peek(reader, &piece) != 0) {
-        const size_t n = GRPC_SLICE_LENGTH(*piece), skipped = n < skip ? n : skip;
-
-        memcpy(to, GRPC_SLICE_START_PTR(*piece) + skipped, n - skipped);
-        to += n - skipped;
-        skip -= skipped;
-    }
-}
-
 static size_t first_bytes(grpc_byte_buffer_reader *reader, uint8_t *to, size_t room)
 {
     grpc_slice *piece;
@@ -98,25 +84,27 @@ static int take_unpacked(struct grpc_byte_buffer *raw, struct npugraph__download
 
 int npugraph__chunk_take(struct grpc_byte_buffer *raw, struct npugraph__download *d, struct npugraph_error *err)
 {
+    struct npugraph__copy copy = {.message = raw, .to = d->to + d->got};
     grpc_byte_buffer_reader reader;
     uint8_t head[HEAD_BYTES];
     uint64_t offset = 0;
-    size_t total, skip;
+    size_t total;
     int rc;
 
-    if (!grpc_byte_buffer_reader_init(&reader, raw))
+    if (!grpc_byte_buffer_reader_init(&reader, raw)) {
+        grpc_byte_buffer_destroy(raw);
         return npugraph__error(err, 13, "MALFORMED_MESSAGE", "the daemon's answer could not be decompressed");
+    }
     total = grpc_byte_buffer_length(raw);
-    skip = read_head(head, first_bytes(&reader, head, sizeof(head)), total, &offset);
+    copy.skip = read_head(head, first_bytes(&reader, head, sizeof(head)), total, &offset);
     grpc_byte_buffer_reader_destroy(&reader);
-    if (skip == 0)
-        return take_unpacked(raw, d, err);
-    rc = check_chunk(d, offset, total - skip, err);
-    if (rc != 0 || !grpc_byte_buffer_reader_init(&reader, raw))
+    rc = copy.skip == 0 ? take_unpacked(raw, d, err) : check_chunk(d, offset, total - copy.skip, err);
+    if (rc != 0 || copy.skip == 0) {
+        grpc_byte_buffer_destroy(raw);
         return rc;
-    copy_pieces_of(&reader, skip, d->to + d->got);
-    grpc_byte_buffer_reader_destroy(&reader);
-    d->got += total - skip;
+    }
+    npugraph__copier_put(d->copier, &copy);
+    d->got += total - copy.skip;
     return 0;
 }
 
@@ -127,9 +115,5 @@ int npugraph__chunk_receive(struct npugraph__stream *st, struct npugraph__downlo
     int rc = npugraph__stream_recv_raw(st, &raw, err);
 
     *more_p = raw != NULL;
-    if (rc == 0 && raw != NULL)
-        rc = npugraph__chunk_take(raw, d, err);
-    if (raw != NULL)
-        grpc_byte_buffer_destroy(raw);
-    return rc;
+    return rc == 0 && raw != NULL ? npugraph__chunk_take(raw, d, err) : rc;
 }

@@ -9,6 +9,7 @@ libngdclient_la_SOURCES = \
 	client/lib/channel.c client/lib/channel.h \
 	client/lib/credentials.c client/lib/credentials.h \
 	client/lib/chunk.c client/lib/chunk.h \
+	client/lib/copier.c client/lib/copier.h \
 	client/lib/client.c \
 	client/lib/client_int.h client/lib/timing.h \
 	client/lib/embed.c client/lib/error.c client/lib/error.h \

@@ -50,7 +50,7 @@ EXTERNAL = [
     (r"jemalloc/", {"base/pages.c"}),
     (r"openssl/", {"base/digest.c", "daemon/front/tls_*.[ch]", "daemon/jwk.c"}),
     (r"libxsmm", {"devices/host/kernels/k_gemm_xsmm.c"}),
-    (r"grpc/", {"daemon/rpc/rpc_*.[ch]", "client/lib/channel.c", "client/lib/chunk.c", "client/lib/credentials.c",
+    (r"grpc/", {"daemon/rpc/rpc_*.[ch]", "client/lib/channel.c", "client/lib/chunk.c", "client/lib/copier.c", "client/lib/credentials.c",
               "client/lib/message.c"}),
     (r"event2/", {"daemon/reactor.c", "daemon/http.c"}),
     (r"systemd/", {"daemon/sdnotify.c"}),

@@ -48,7 +48,8 @@ static bool expected(const uint8_t *data, size_t n, const struct npugraph__downl
 static void check_one(const uint8_t *data, size_t n, size_t cut, size_t each, uint64_t offset, uint64_t asked)
 {
     uint8_t want[ROOM], got[ROOM + 16];
-    struct npugraph__download d = {.offset = offset, .bytes = asked, .to = (char *)got};
+    struct npugraph__copier copier = {0};
+    struct npugraph__download d = {.offset = offset, .bytes = asked, .to = (char *)got, .copier = &copier};
     grpc_byte_buffer *raw = in_pieces(data, n, cut, each);
     struct npugraph_error err = {0};
     size_t n_want;
@@ -60,7 +61,7 @@ static void check_one(const uint8_t *data, size_t n, size_t cut, size_t each, ui
     ck_assert_mem_eq(got, want, n_want);
     for (size_t i = n_want; i < sizeof(got); i++)
         ck_assert_int_eq(got[i], GUARD);
-    grpc_byte_buffer_destroy(raw);
+    ck_assert(npugraph__copier_stop(&copier));
 }
 
 static void check_pieces(const uint8_t *data, size_t n, uint64_t offset, uint64_t asked)
@@ -151,6 +152,30 @@ START_TEST(test_torn_and_changed_messages_give_what_protobuf_gives)
 }
 END_TEST
 
-UNIT_MAIN("client/chunk", test_pieces_of_each_size_give_the_data,
-          test_other_encodings_of_a_message_give_what_protobuf_gives,
+START_TEST(test_a_thread_copies_more_messages_than_its_queue_holds)
+{
+    enum { MESSAGES = 10 * NPUGRAPH__COPIER_ROOM, EACH = 200 };
+    uint8_t data[MESSAGES * EACH], got[sizeof(data)], message[2 * ROOM];
+    struct npugraph__copier copier;
+    struct npugraph__download d = {.bytes = sizeof(data), .to = (char *)got, .copier = &copier};
+    struct npugraph_error err = {0};
+
+    for (size_t i = 0; i < sizeof(data); i++)
+        data[i] = (uint8_t)(i * 7 + i / 256);
+    npugraph__copier_start(&copier);
+    ck_assert(copier.runs);
+    for (size_t i = 0; i < MESSAGES; i++) {
+        const size_t n = pack(message, i * EACH, data + i * EACH, EACH);
+
+        ck_assert_int_eq(npugraph__chunk_take(in_pieces(message, n, 0, 30), &d, &err), 0);
+    }
+    ck_assert_int_ne(npugraph__chunk_take(in_pieces(message, 9, 0, 30), &d, &err), 0); /* torn: nothing is queued */
+    ck_assert_uint_eq(d.got, sizeof(data));
+    ck_assert(npugraph__copier_stop(&copier));
+    ck_assert_mem_eq(got, data, sizeof(data));
+}
+END_TEST
+
+UNIT_MAIN("client/chunk", test_a_thread_copies_more_messages_than_its_queue_holds,
+          test_pieces_of_each_size_give_the_data, test_other_encodings_of_a_message_give_what_protobuf_gives,
           test_torn_and_changed_messages_give_what_protobuf_gives)
