@@ -34,6 +34,8 @@ struct npugraph_client {
     struct npugraph__link *newest; /* by `lock`, as are its fields that say so */
     struct npugraph__link *home;   /* of the session's objects; NULL: there are none */
     bool stays;                    /* a model of the session's own is where sequences are opened */
+    bool changing;                 /* by `lock`; a thread connects or renews, and it alone changes newest and home */
+    pthread_cond_t changed;        /* it has ended that */
     _Atomic uint64_t requests;     /* for request ids */
 };
 
@@ -88,6 +90,7 @@ int npugraph_connect(const struct npugraph_connect_params *params, struct npugra
     if (c == NULL)
         return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
     pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->changed, NULL);
     rc = keep_params(&c->params, params) ? npugraph__link_open(&c->params, &c->newest, err)
                                          : npugraph__error(err, 8, "NO_MEMORY", "out of memory");
     if (rc != 0) {
@@ -109,6 +112,7 @@ void npugraph_disconnect(struct npugraph_client *client)
         npugraph__link_close(link);
     }
     free_params(&client->params);
+    pthread_cond_destroy(&client->changed);
     pthread_mutex_destroy(&client->lock);
     free(client);
 }
@@ -124,9 +128,40 @@ static bool is_done(const struct npugraph_client *client, struct npugraph__link 
     return true;
 }
 
-/* Adds a link that has resumed the session of `from`: nothing needs that one any more. */
-static void add_resumed(struct npugraph_client *client, struct npugraph__link *from, struct npugraph__link *next)
+/*
+ * A change: one thread connects, or asks a daemon, without the lock, because that takes as long as a connection may.
+ * Others use the links that there are; only a call that cannot go on without the change waits for it.
+ */
+static void begin_change(struct npugraph_client *client)
 {
+    client->changing = true;
+    pthread_mutex_unlock(&client->lock);
+}
+
+static void end_change(struct npugraph_client *client)
+{
+    pthread_mutex_lock(&client->lock);
+    client->changing = false;
+    pthread_cond_broadcast(&client->changed);
+}
+
+static void await_change(struct npugraph_client *client)
+{
+    while (client->changing)
+        pthread_cond_wait(&client->changed, &client->lock);
+}
+
+/* Resumes the session of a link at the daemon that has it now: nothing needs the link any more. A change. */
+static int resume_link(struct npugraph_client *client, struct npugraph__link *from, struct npugraph_error *err)
+{
+    struct npugraph__link *next = NULL;
+    int rc;
+
+    begin_change(client);
+    rc = npugraph__link_follow(&client->params, from, &next, err);
+    end_change(client);
+    if (rc != 0)
+        return rc;
     next->older = client->newest;
     client->newest = next;
     if (client->home == from)
@@ -134,31 +169,52 @@ static void add_resumed(struct npugraph_client *client, struct npugraph__link *f
     from->moved = next;
     from->ended = true;
     npugraph__session_abandon(&from->session);
+    return 0;
 }
 
-static void renew_link(struct npugraph__link *link)
+/* Opens another session, which is the newest link's from then on. If no daemon can be reached, nothing changes. A
+ * change. */
+static void open_newest(struct npugraph_client *client)
 {
-    if (!link->ended)
-        npugraph__session_renew(&link->session, link->channel);
-}
+    struct npugraph__link *next = NULL;
 
-/* Makes a link to the daemon that has replaced the newest link's one. If it cannot be reached, the old one still
- * serves. */
-static void follow_daemon(struct npugraph_client *client)
-{
-    struct npugraph__link *from = client->newest, *next;
-
-    npugraph__link_listen(from);
-    if (from->leaves) {
-        if (npugraph__link_follow(&client->params, from, &next, NULL) == 0)
-            add_resumed(client, from, next);
-        return;
-    }
-    renew_link(from);
-    if (!client->newest->replaced || client->stays || npugraph__link_open(&client->params, &next, NULL) != 0)
+    begin_change(client);
+    npugraph__link_open(&client->params, &next, NULL);
+    end_change(client);
+    if (next == NULL)
         return;
     next->older = client->newest;
     client->newest = next;
+}
+
+/* Renews the link's session if its token is old. A change, so that the link stays what it is. */
+static void renew_link(struct npugraph_client *client, struct npugraph__link *link)
+{
+    const uint64_t bearer = link->ended ? 0 : npugraph__session_is_old(&link->session, link->channel);
+    struct npugraph__stream *fresh;
+
+    if (bearer == 0)
+        return;
+    begin_change(client);
+    fresh = npugraph__session_ask(&link->session, link->channel);
+    end_change(client);
+    npugraph__session_renewed(&link->session, fresh, bearer);
+}
+
+/* Makes a link to the daemon that has replaced the newest link's one. If it cannot be reached, or another thread tries
+ * to, the old one still serves. Changes. */
+static void follow_daemon(struct npugraph_client *client)
+{
+    if (client->changing)
+        return;
+    npugraph__link_listen(client->newest);
+    if (client->newest->leaves) {
+        resume_link(client, client->newest, NULL);
+        return;
+    }
+    renew_link(client, client->newest);
+    if (!client->changing && client->newest->replaced && !client->stays)
+        open_newest(client);
 }
 
 struct npugraph__link *npugraph__client_enter(struct npugraph_client *client)
@@ -209,6 +265,8 @@ void npugraph__client_change(struct npugraph_client *client, struct npugraph__li
 void npugraph__client_hold(struct npugraph_client *client, bool models)
 {
     pthread_mutex_lock(&client->lock);
+    if (models)
+        await_change(client); /* it would open another session for sequences */
     if (client->home == NULL)
         client->home = client->newest;
     client->stays = client->stays || models;
@@ -223,8 +281,8 @@ static struct npugraph__link *home_link_of(struct npugraph_client *client)
     pthread_mutex_lock(&client->lock);
     if (client->home == NULL)
         follow_daemon(client);
-    else
-        renew_link(client->home);
+    else if (!client->changing)
+        renew_link(client, client->home);
     link = client->home != NULL ? client->home : client->newest;
     pthread_mutex_unlock(&client->lock);
     return link;
@@ -248,16 +306,12 @@ static bool is_reason(const struct npugraph_error *why, const char *reason)
     return strcmp(why->reason, reason) == 0;
 }
 
-/* Resumes the session of a link elsewhere, if it is there. *again_p: nothing is known yet, or it has stayed. */
-static void resume_elsewhere(struct npugraph_client *client, struct npugraph__link *from, bool refused, bool *again_p)
+/* Resumes the session of a link elsewhere, if it is there. True: nothing is known yet, or it has stayed. */
+static bool resume_elsewhere(struct npugraph_client *client, struct npugraph__link *from, bool refused)
 {
     struct npugraph_error why = {0};
-    struct npugraph__link *next;
 
-    if (npugraph__link_follow(&client->params, from, &next, &why) == 0)
-        add_resumed(client, from, next);
-    else
-        *again_p = refused && (why.code == 14 || is_reason(&why, "SESSION_GONE"));
+    return resume_link(client, from, &why) != 0 && refused && (why.code == 14 || is_reason(&why, "SESSION_GONE"));
 }
 
 /* False: the call has waited long enough. */
@@ -280,8 +334,10 @@ struct npugraph__link *npugraph__client_follow(struct npugraph_client *client, s
     if (client->params.no_session || (!refused && !lost && !is_reason(&f->why, "SESSION_GONE")))
         return NULL;
     pthread_mutex_lock(&client->lock);
+    if (link->moved == NULL)
+        await_change(client);
     if (link->moved == NULL && (refused || lost))
-        resume_elsewhere(client, link, refused, &wait);
+        wait = resume_elsewhere(client, link, refused);
     wait = wait && link->moved == NULL;
     while (link->moved != NULL)
         link = link->moved;
@@ -308,12 +364,10 @@ static struct npugraph__link *leave_lost(struct npugraph_client *client, struct 
         return NULL;
     f->renewed = true;
     pthread_mutex_lock(&client->lock);
-    if (client->newest != link) { /* another call has done so */
-        next = client->newest;
-    } else if (!client->stays && npugraph__link_open(&client->params, &next, NULL) == 0) {
-        next->older = link;
-        client->newest = next;
-    }
+    await_change(client);
+    if (client->newest == link && !client->stays)
+        open_newest(client);
+    next = client->newest != link ? client->newest : NULL; /* of this call, or another one has done so */
     pthread_mutex_unlock(&client->lock);
     return next;
 }

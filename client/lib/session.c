@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define GOODBYE_MS    2000
-#define RENEW_MS      2000 /* for a resume: the client's other calls wait for it */
+#define RENEW_MS      2000 /* for a resume: the call that found the token old waits for it */
 #define RENEW_SECONDS 2    /* between two tries to resume a session with another bearer token */
 
 static int take_opened(struct npugraph__session *s, struct npugraph__channel *channel,
@@ -82,46 +82,47 @@ void npugraph__session_abandon(struct npugraph__session *s)
     s->stream = NULL;
 }
 
-/* Opens another stream for the session, as the client of the present token. */
-static int resume_stream(const struct npugraph__session *s, struct npugraph__channel *channel,
-                         struct npugraph__stream **stream_p)
+struct npugraph__stream *npugraph__session_ask(const struct npugraph__session *s, struct npugraph__channel *channel)
 {
     Npugraph__V1__SessionRequest req = NPUGRAPH__V1__SESSION_REQUEST__INIT;
     Npugraph__V1__SessionOpen open = NPUGRAPH__V1__SESSION_OPEN__INIT;
     Npugraph__V1__SessionResume resume = resume_of(s);
+    struct npugraph__stream *stream = NULL;
     ProtobufCMessage *reply = NULL;
     int rc;
 
     open.resume = &resume;
     req.kind_case = NPUGRAPH__V1__SESSION_REQUEST__KIND_OPEN;
     req.open = &open;
-    rc = npugraph__channel_call_alone(channel, "/npugraph.v1.Sessions/Open", stream_p, NULL);
-    if (rc != 0)
-        return rc;
-    npugraph__stream_set_timeout(*stream_p, RENEW_MS);
-    rc = npugraph__stream_exchange(*stream_p, &req.base, &npugraph__v1__session_event__descriptor, &reply, NULL);
+    if (npugraph__channel_call_alone(channel, "/npugraph.v1.Sessions/Open", &stream, NULL) != 0)
+        return NULL;
+    npugraph__stream_set_timeout(stream, RENEW_MS);
+    rc = npugraph__stream_exchange(stream, &req.base, &npugraph__v1__session_event__descriptor, &reply, NULL);
     npugraph__free_message(reply);
-    if (rc != 0)
-        npugraph__stream_close(*stream_p);
-    return rc;
+    if (rc == 0)
+        return stream;
+    npugraph__stream_close(stream);
+    return NULL;
 }
 
-void npugraph__session_renew(struct npugraph__session *s, struct npugraph__channel *channel)
+uint64_t npugraph__session_is_old(const struct npugraph__session *s, struct npugraph__channel *channel)
 {
-    struct npugraph__stream *fresh = NULL;
     struct timespec now;
     uint64_t bearer;
 
     if (s->stream == NULL || s->bearer == 0)
-        return;
+        return 0;
     bearer = npugraph__channel_token(channel);
     if (bearer == s->bearer)
-        return;
+        return 0;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    if (s->tried.tv_sec != 0 && now.tv_sec - s->tried.tv_sec < RENEW_SECONDS)
-        return;
-    if (resume_stream(s, channel, &fresh) != 0) {
-        s->tried = now;
+    return s->tried.tv_sec != 0 && now.tv_sec - s->tried.tv_sec < RENEW_SECONDS ? 0 : bearer;
+}
+
+void npugraph__session_renewed(struct npugraph__session *s, struct npugraph__stream *fresh, uint64_t bearer)
+{
+    if (fresh == NULL) {
+        clock_gettime(CLOCK_MONOTONIC, &s->tried);
         return;
     }
     npugraph__stream_close(s->stream);

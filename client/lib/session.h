@@ -29,11 +29,15 @@ int npugraph__session_resume(struct npugraph__session *session, struct npugraph_
 /* Gives up the stream of a session that was resumed on another connection. */
 void npugraph__session_abandon(struct npugraph__session *session);
 /*
- * If the token file has another token than the session was opened with, resumes the session with that, so that it does
- * not end when the first one expires. If that fails, the session is as it was, and a later call tries again. Under the
- * client's lock.
+ * The renewal of a session when the token file has another token than the session was opened with, so that it does not
+ * end when the first one expires. is_old returns the number of the new token, 0: it is not time. ask resumes the
+ * session on another stream and takes as long as a connection may; NULL: it failed, and the session is as it was.
+ * renewed puts that stream in place. is_old and renewed under the client's lock, ask without it and once at a time.
  */
-void npugraph__session_renew(struct npugraph__session *session, struct npugraph__channel *channel);
+uint64_t npugraph__session_is_old(const struct npugraph__session *session, struct npugraph__channel *channel);
+struct npugraph__stream *npugraph__session_ask(const struct npugraph__session *session,
+                                               struct npugraph__channel *channel);
+void npugraph__session_renewed(struct npugraph__session *session, struct npugraph__stream *fresh, uint64_t bearer);
 /* Ends the session, and waits for the daemon to free what it owns. */
 void npugraph__session_close(struct npugraph__session *session);
 

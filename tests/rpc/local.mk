@@ -3,6 +3,7 @@
 NGD_RPC_TESTS = \
 	tests/rpc/test_ascend.py \
 	tests/rpc/test_audit.py \
+	tests/rpc/test_connecting.py \
 	tests/rpc/test_contexts.py \
 	tests/rpc/test_diagnosis.py \
 	tests/rpc/test_chat.py \
