@@ -2,8 +2,10 @@
 """npugraph-server: OpenAI's API by its own client and by plain HTTP, what is refused, and what a client may break."""
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import contextlib
+import dataclasses
 import http.client
 import json
 import os
@@ -15,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 from typing import Any
 
 import httpx
@@ -23,8 +26,9 @@ import pytest
 from conftest import MODEL, PATIENCE, SOURCE, Daemon
 from serving import CHAT, PROMPT, TOKENIZER, Server, await_no_sequences, sequences
 
-import npugraph
+import npugraph.aio
 from npugraph.server.cli import main
+from npugraph.server.texts import Answer, Ask
 
 
 def greedy(daemon: Daemon, prompt: str, n: int, *, template: bool = True) -> tuple[str, list[int]]:
@@ -132,6 +136,28 @@ def test_stop_strings_are_found_across_tokens(server: Server, daemon: Daemon) ->
     by_token = server.post("/v1/completions", prompt=PROMPT, max_tokens=40, temperature=0, stop_token_ids=[tokens[4]])[1]
     assert by_token["choices"][0]["text"] == "".join(pieces[:4]) and by_token["choices"][0]["finish_reason"] == "stop"
     await_no_sequences(daemon)
+
+
+def test_the_first_piece_comes_before_the_generation_begins(server: Server, daemon: Daemon) -> None:
+    """The daemon may need all CPUs for the next token; who waits for the first one should not."""
+    ids, happened = TOKENIZER.encode(PROMPT), []
+    model = types.SimpleNamespace(tokenizer=TOKENIZER)
+    ask = Ask(max_tokens=3, stops=[], stop_tokens=[], ignore_eos=True, marks={}, logprobs=None)
+
+    async def follow(ask: Ask) -> list[str]:
+        async with await npugraph.aio.connect(daemon.address) as client, await client.open("bible", ids) as sequence:
+            def start() -> npugraph.aio.Generation:
+                happened.append("begins")
+                return sequence.generate(ask.max_tokens, ignore_stop=True)
+            finishes = []
+            async for piece in Answer(model, ids, sequence, ask, start).pieces():  # type: ignore[arg-type]
+                happened.append(piece.text)
+                finishes.append(piece.finish or "")
+            return finishes
+
+    assert asyncio.run(follow(ask))[-1] == "length" and happened.index("begins") == 1, happened
+    first, happened[:] = happened[0], []
+    assert asyncio.run(follow(dataclasses.replace(ask, stops=[first]))) == ["stop"] and happened == [""]  # nothing to compute
 
 
 def test_characters_are_whole_in_streams(server: Server) -> None:

@@ -69,20 +69,20 @@ class Answer:
 
     async def pieces(self) -> AsyncIterator[Piece]:
         """Yields the answer. The last piece, and no other, says why it ended: stop or length."""
-        last, told = self._sequence.last, 1
-        generation = self._start()
-        piece = self._piece([Token(last.token, last.logprobs)])  # chosen with the prompt, so it is here already
-        while True:
+        piece = self._piece([Token(self._sequence.last.token, self._sequence.last.logprobs)])  # chosen with the prompt
+        if piece.text or piece.finish:
+            yield piece  # before the daemon computes the next token: it may need all CPUs for that
+        if piece.finish:
+            return
+        generation, told = self._start(), 1
+        while tokens := await generation.batch():
+            piece, told = self._piece(tokens[told:]), 0
             if piece.finish:
                 generation.cancel()
                 yield piece
                 return
             if piece.text:
                 yield piece
-            tokens = await generation.batch()
-            if not tokens:
-                break
-            piece, told = self._piece(tokens[told:]), 0
         if generation.finish == "cancelled":
             raise Error("CANCELLED", "the answer was ended before its time: the server closed its session")
         yield self._end(generation.finish == "stop", generation.finish == "complete")
