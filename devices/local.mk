@@ -35,6 +35,8 @@ libngddevices_la_SOURCES = \
 	devices/telemetry.def \
 	devices/telemetry.h \
 	devices/host/compiler.c \
+	devices/host/copies.c \
+	devices/host/copies.h \
 	devices/host/cpu.c \
 	devices/host/cpu.h \
 	devices/host/cpu_op.c \

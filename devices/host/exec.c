@@ -22,6 +22,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "base/stop.h"
+#include "devices/host/copies.h"
 #include "devices/host/host.h"
 #include "devices/host/static.h"
 #include "devices/meeting.h"
@@ -448,7 +449,7 @@ static uint64_t host_io_bytes(const struct ngd_plan_io *io, const int64_t *symbo
     return io->row_sym == NGD_NO_ROW_SYM ? io->bytes : io->row_bytes * (uint64_t)(symbols[io->row_sym] * io->row_mult);
 }
 
-static void host_copy_inputs(const struct host_inst *inst, const struct ngd_launch *launch)
+static void host_copy_inputs(const struct host_inst *inst, struct ngd_team *team, const struct ngd_launch *launch)
 {
     const struct ngd_plan *plan = inst->exec->plan;
 
@@ -457,11 +458,11 @@ static void host_copy_inputs(const struct host_inst *inst, const struct ngd_laun
         const uint64_t bytes = host_io_bytes(io, launch->symbols);
 
         if (io->tensor != NGD_PLAN_NONE && bytes) /* an empty tensor may have no address */
-            memcpy(tensor_address(inst, io->tensor), launch->inputs[i].data, bytes);
+            ngd_host_copy(team, tensor_address(inst, io->tensor), launch->inputs[i].data, bytes);
     }
 }
 
-static void host_copy_outputs(const struct host_inst *inst, const struct ngd_launch *launch)
+static void host_copy_outputs(const struct host_inst *inst, struct ngd_team *team, const struct ngd_launch *launch)
 {
     const struct ngd_plan *plan = inst->exec->plan;
 
@@ -470,7 +471,7 @@ static void host_copy_outputs(const struct host_inst *inst, const struct ngd_lau
         const uint64_t bytes = host_io_bytes(io, launch->symbols);
 
         if (launch->outputs[i].data && bytes)
-            memcpy(launch->outputs[i].data, tensor_address(inst, io->tensor), bytes);
+            ngd_host_copy(team, launch->outputs[i].data, tensor_address(inst, io->tensor), bytes);
     }
 }
 
@@ -565,7 +566,7 @@ void ngd_host_not_run(struct host_inst *inst, const char *why)
     }
 }
 
-static ngd_status_t conclude_replay(const struct host_inst *inst, struct ngd_launch *launch,
+static ngd_status_t conclude_replay(const struct host_inst *inst, struct ngd_team *team, struct ngd_launch *launch,
                                     const struct ngd_host_run *run, ngd_nsec_t start)
 {
     const struct ngd_graph *g = inst->exec->plan->graph;
@@ -588,7 +589,7 @@ static ngd_status_t conclude_replay(const struct host_inst *inst, struct ngd_lau
                      node < g->n_nodes ? g->nodes[node].op->name : "copy", ngd_status_text(status),
                      atomic_load(&run->error_value));
     else
-        host_copy_outputs(inst, launch);
+        host_copy_outputs(inst, team, launch);
     end = ngd_now();
     launch->copy_out_time = end - computed;
     launch->device_time = end - start;
@@ -698,7 +699,7 @@ static ngd_status_t replay_calls(struct host_inst *inst, struct ngd_team *team, 
     init_run(&run, launch);
     run.fns = atomic_load_explicit(&exec->fns, memory_order_acquire);
     if (!launch->paused)
-        host_copy_inputs(inst, launch);
+        host_copy_inputs(inst, team, launch);
     launch->copy_in_time = ngd_now() - start;
     if (launch->pause_at && !exec->n_groups) /* a rank that paused would make the others wait */
         paused = run_all_until(inst, team, &run, launch);
@@ -706,7 +707,7 @@ static ngd_status_t replay_calls(struct host_inst *inst, struct ngd_team *team, 
         run_calls_in_order(inst, team, &run, launch);
     launch->paused = paused;
     if (!paused)
-        return conclude_replay(inst, launch, &run, start);
+        return conclude_replay(inst, team, launch, &run, start);
     launch->device_time = ngd_now() - start;
     return launch->status = NGD_OK;
 }
@@ -764,7 +765,7 @@ static ngd_status_t launch_ops(struct host_inst *inst, struct ngd_team *team, st
     struct ngd_host_run run;
 
     init_run(&run, launch);
-    host_copy_inputs(inst, launch);
+    host_copy_inputs(inst, team, launch);
     launch->copy_in_time = ngd_now() - start;
     for (uint32_t i = 0; i < plan->n_calls && !ends_before(&exec->calls[i], &run, i); i++) {
         ngd_status_t status = launch_op(inst, team, &plan->calls[i], &run, &launch->diag);
@@ -772,7 +773,7 @@ static ngd_status_t launch_ops(struct host_inst *inst, struct ngd_team *team, st
         if (status)
             return launch->status = status;
     }
-    return conclude_replay(inst, launch, &run, start);
+    return conclude_replay(inst, team, launch, &run, start);
 }
 
 /* ---- a launch ---------------------------------------------------------------------------------------- */

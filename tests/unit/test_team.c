@@ -2,6 +2,7 @@
 /* Tests the team: each part of a call runs once, whichever threads are there to run it. */
 #include "devices/host/team.h"
 #include "base/log.h"
+#include "devices/host/copies.h"
 #include "devices/host/host.h"
 #include "tests/unit/unit.h"
 #include <sched.h>
@@ -331,8 +332,39 @@ START_TEST(parts_are_turns_of_all_threads)
 }
 END_TEST
 
-UNIT_MAIN("devices/host/team", every_part_runs_once_for_any_number_of_threads_and_parts,
-          late_helpers_never_run_a_part_of_another_job, random_calls_run_each_part_once_though_threads_outnumber_cpus,
+/* Copies of sizes around the bound from which the team has parts, and beside cache lines. */
+START_TEST(copies_are_whole_whatever_their_size_and_the_team)
+{
+    static const uint64_t sizes[] = {0, 1, 1000, 1 << 20, (1 << 20) - 1, (1 << 20) + 1, (3 << 20) + 4097};
+    enum { ROOM = 4 << 20, GUARD = 0x5a };
+    uint8_t *from = malloc(ROOM), *to = malloc(ROOM);
+
+    ck_assert(from && to);
+    for (size_t i = 0; i < ROOM; i++)
+        from[i] = (uint8_t)(i * 7 + i / 4096);
+    for (uint32_t threads = 0; threads <= 3; threads++) {
+        struct ngd_team *team = NULL;
+
+        ck_assert_int_eq(threads ? ngd_team_create(threads, "t", &team) : NGD_OK, NGD_OK);
+        for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+            const uint64_t n = sizes[i], at = i % 2 ? 3 : 64;
+
+            memset(to, GUARD, ROOM);
+            ngd_host_copy(team, to + at, from + 1, n);
+            ck_assert_mem_eq(to + at, from + 1, n);
+            ck_assert_uint_eq(to[at - 1], GUARD);
+            ck_assert_uint_eq(to[at + n], GUARD);
+        }
+        ngd_team_destroy(team);
+    }
+    free(from);
+    free(to);
+}
+END_TEST
+
+UNIT_MAIN("devices/host/team", copies_are_whole_whatever_their_size_and_the_team,
+          every_part_runs_once_for_any_number_of_threads_and_parts, late_helpers_never_run_a_part_of_another_job,
+          random_calls_run_each_part_once_though_threads_outnumber_cpus,
           leader_alone_does_all_when_no_helper_has_started, helpers_that_sleep_are_not_needed_and_wake_for_the_next_run,
           leader_waits_for_a_part_that_takes_long, helpers_do_what_is_left_of_the_range_of_a_thread_that_takes_long,
           lanes_of_other_sizes_in_each_run_share_calls, teams_come_and_go_with_and_without_work,
