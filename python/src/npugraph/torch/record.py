@@ -212,37 +212,54 @@ def _named(name: str, names: dict[str, Any]) -> str:
 
 
 def _guards(guards: Any, names: dict[str, Any], roots: dict[str, Any], seen: _Seen) -> None:
+    """Notes what Dynamo's guards compare, and the arguments, by paths that another process can walk."""
     inputs = {argument.path for argument in seen.arguments}
     checks: dict[Path, Any] = {}
     for name in ("args", "kwargs"):
         checks[(("item", name),)] = described(roots[name])
     for guard in guards:
-        kind, name = guard.create_fn_name(), _named(guard.name, names)
-        if not name or name.startswith("G['__builtins_dict__") or "_LEAF_SPEC" in name or "SUPPORTED_NODES" in name:
-            continue  # settings, which are compared; Python's; and pytree's
-        if _REGISTRY in name:
+        name = _named(guard.name, names)
+        found = None if _is_compared_elsewhere(name) else _guarded(guard, name, checks, roots)
+        if found is None:
             continue
-        try:
-            path = path_of(name)
-            if kind in _PRESENCE:
-                _presence(guard, path, checks, roots)
-            value = walk(roots, path)
-        except Unwalkable:
-            if kind in _BY_FILE or name.startswith(_OWN_GLOBALS):
-                continue
-            raise NotKept(f"a guard on {name}") from None
-        except (LookupError, AttributeError, TypeError):
-            continue  # what is absent
-        if kind == "DUPLICATE_INPUT":
+        path, value = found
+        if guard.create_fn_name() == "DUPLICATE_INPUT":
             _same(guard, path, value, seen)
-        if _of_torch(path):
-            continue
-        if path not in inputs or path[0] in _CALL:
-            checks[path] = described(value)
-        if kind == "ID_MATCH" and checks.get(path, [""])[0] == "object" and not isinstance(value, torch.nn.Module):
-            raise NotKept(f"the identity of an object, {name}")
+        if not _of_torch(path):
+            _check(guard, name, path, value, inputs, checks)
     seen.checks = sorted(checks.items(), key=repr)  # so that processes write equal files
     seen.same.sort(key=repr)
+
+
+def _is_compared_elsewhere(name: str) -> bool:
+    """Returns whether a guard is on settings, which are compared, on Python's builtins, or on what pytree or PyTorch registers."""
+    return not name or name.startswith("G['__builtins_dict__") or any(
+        part in name for part in ("_LEAF_SPEC", "SUPPORTED_NODES", _REGISTRY))
+
+
+def _guarded(guard: Any, name: str, checks: dict[Path, Any], roots: dict[str, Any]) -> tuple[Path, Any] | None:
+    """Returns the path and value that a guard is on. None: it is absent, or what a file that is compared says."""
+    kind = guard.create_fn_name()
+    try:
+        path = path_of(name)
+        if kind in _PRESENCE:
+            _presence(guard, path, checks, roots)
+        return path, walk(roots, path)
+    except Unwalkable:
+        if kind in _BY_FILE or name.startswith(_OWN_GLOBALS):
+            return None
+        raise NotKept(f"a guard on {name}") from None
+    except (LookupError, AttributeError, TypeError):
+        return None
+
+
+def _check(guard: Any, name: str, path: Path, value: Any, inputs: set[Path], checks: dict[Path, Any]) -> None:
+    """Notes what a value must be, unless it is an argument of the graph, which may be another."""
+    if path not in inputs or path[0] in _CALL:
+        checks[path] = described(value)
+    if (guard.create_fn_name() == "ID_MATCH" and checks.get(path, [""])[0] == "object"
+            and not isinstance(value, torch.nn.Module)):
+        raise NotKept(f"the identity of an object, {name}")
 
 
 _PRESENCE = {"HASATTR": "has", "NOT_PRESENT_IN_GENERIC_DICT": "own"}
