@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/handover/depart.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "daemon/answers.h"
 #include "daemon/daemon.h"
@@ -468,7 +469,7 @@ void ngd_depart(struct ngd_daemon *d, ngd_nsec_t began, struct ngd_departure *ou
                                   .pause = {.began = began, .mark = began}};
     ngd_sessions_freeze(d->sessions);
     ngd_pause_mark(&out->pause, NGD_PAUSE_BEGIN);
-    all.until = ngd_now() + NGD_DEPART_WAIT;
+    all.until = ngd_now() + (NGD_FAULT(DEPART_PATIENT) ? 60 * NGD_SEC : NGD_DEPART_WAIT);
     ngd_sessions_for_each(d->sessions, collect_frozen, out);
     if (out->n == 0)
         return;

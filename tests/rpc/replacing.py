@@ -11,6 +11,7 @@ handover = importlib.import_module("proto.handover_pb2")
 MODEL = SOURCE / "examples" / "model"
 PROMPT = [5, 6, 7, 8]
 SLOW = {"NPUGRAPHD_FAULT": "handover-slow:0:99"}  # each step of the new daemon takes 300 ms longer
+PATIENT = {"NPUGRAPHD_FAULT": "depart-patient:0:99"}  # that a session moves is not decided by the 100 ms that its calls have to end
 
 if CTL is None or not (MODEL / "model.safetensors").exists():
     skip_all("npugraphctl or the bundled model is missing")
@@ -29,9 +30,10 @@ graph "count" {
 class Line:
     """A line of daemons at one address: each replaces the one before."""
 
-    def __init__(self, *options, load=True, **kwargs):
+    def __init__(self, *options, load=True, env=None, **kwargs):
         self.options = [f"--models-dir={MODEL}", "--device-memory=512M", *options]
-        self.now = Daemon(*self.options, **kwargs)
+        self.env = env or {}  # of all of them
+        self.now = Daemon(*self.options, env=self.env, **kwargs)
         self.gone = []
         if load:
             self.ctl("load", str(MODEL), "--name", "m")
@@ -45,9 +47,9 @@ class Line:
                 return done.stdout
             assert "connect again and repeat the call" in done.stderr, done.stderr
 
-    def next(self, *options, expect_start=True, **kwargs):
+    def next(self, *options, expect_start=True, env=None, **kwargs):
         """Starts a daemon that is to replace the present one."""
-        return Daemon(*self.options, "--replace", *options, dir=self.now.dir, expect_start=expect_start, **kwargs)
+        return Daemon(*self.options, "--replace", *options, dir=self.now.dir, expect_start=expect_start, env={**self.env, **(env or {})}, **kwargs)
 
     def follow(self, fresh):
         """Waits until the daemon serves; from now on it is the present one."""

@@ -25,7 +25,8 @@ def unfloats(data):
 
 
 def ascend(*options, **env):
-    return Daemon(f"--ascend-libs={LIBS}", *options, env={f"NGD_ACLSIM_{k}": v for k, v in env.items()})
+    """A daemon whose simulated devices may take as long as a slow machine needs: no test here is about the limit of a launch."""
+    return Daemon(f"--ascend-libs={LIBS}", *options, env={"NGD_ASCEND_LIMIT_MS": "600000", **{f"NGD_ACLSIM_{k}": v for k, v in env.items()}})
 
 
 @test("a daemon starts with the devices that work, and names the others with what to do")

@@ -10,6 +10,9 @@ from replacing import *
 from sequences import close, generate, start, step
 
 
+SLOW_PATIENT = {"NPUGRAPHD_FAULT": ",".join(env["NPUGRAPHD_FAULT"] for env in (SLOW, PATIENT))}
+
+
 def reason_of(error):
     return dict(error.trailing_metadata() or ()).get("npugraph-reason", "")
 
@@ -41,7 +44,7 @@ def refused(c, fn, *args):
 
 @test("a session that asks for it moves: its sequence, buffer and graph have their ids and contents, and the old daemon ends at once")
 def moves():
-    with Line("--drain-grace=60s") as line:
+    with Line("--drain-grace=60s", env=PATIENT) as line:
         expected = text_of(line.now)
         c, old = Mover(line.now), line.now
         buffer, state = c.allocate(1 << 20), c.allocate(16)
@@ -111,7 +114,7 @@ def repeated():
 
 @test("sessions that do not ask, or have what cannot move, stay in the old daemon and work there; so do those that the new one refuses")
 def stay():
-    with Line("--drain-grace=60s") as line:
+    with Line("--drain-grace=60s", env=PATIENT) as line:
         expected = text_of(line.now)
         movers = [Mover(line.now) for _ in range(2)]
         with Client(line.now) as c:
@@ -132,7 +135,7 @@ def stay():
 
 @test("if the new daemon dies when it has taken over, sessions whose clients have not come there are served again by the old one")
 def taken_back():
-    with Line("--drain-grace=60s") as line:
+    with Line("--drain-grace=60s", env=PATIENT) as line:
         expected = text_of(line.now)
         come, waits = Mover(line.now), Mover(line.now)
         s, t = start(come, "m", PROMPT), start(waits, "m", PROMPT)
@@ -150,7 +153,7 @@ def taken_back():
 
 @test("a session whose client leaves the old daemon instead of coming ends in the new one; one that comes late is there")
 def left():
-    with Line("--drain-grace=60s") as line:
+    with Line("--drain-grace=60s", env=PATIENT) as line:
         ends, late = Mover(line.now), Mover(line.now)
         buffer = late.allocate(64)
         fresh = line.replace()
@@ -168,10 +171,10 @@ def left():
 
 @test("a session whose client comes while it is on its way to a third daemon is not served by the second one, and has lost nothing in the third")
 def comes_between():
-    with Line("--drain-grace=60s") as line:
+    with Line("--drain-grace=60s", env=PATIENT) as line:
         c = Mover(line.now)
         buffer = c.allocate(64)
-        second = line.replace(env=SLOW)  # what it describes takes 300 ms longer to be handed over
+        second = line.replace(env=SLOW_PATIENT)  # what it describes takes 300 ms longer to be handed over
         other, late = Mover(second), Client(second, session=False)
         mine = other.allocate(64)
         late.call("Admin/Status", pb.StatusRequest())  # connected before the second daemon stops to accept
@@ -255,7 +258,7 @@ def go_on(worker):
 
 
 def pauses_only(ring):
-    with Line("--drain-grace=60s") as line:
+    with Line("--drain-grace=60s", env=PATIENT) as line:
         expected = text_of(line.now, 12)[1:]
         worker = library_worker(line, ring, expected)
         session = go_on(worker)[0]

@@ -25,7 +25,8 @@ LIBS = BUILD / "devices" / "ascend" / "sim" / ".libs"
 if not (LIBS / "libascendcl.so").exists():
     skip_all(f"the simulator was not built in {LIBS}")
 V, D, H = 32, 8, 16  # of the decoder below: tokens, width, inner width
-LIMIT_MS = 1000
+LONG_MS = 600_000  # the limit of groups whose ranks come: that nobody waits for it is seen by its not ending
+LIMIT_MS = 1000     # that of ranks that do not come
 WAITS = "ranks in other daemons are waited for"  # the daemon's log
 
 
@@ -91,7 +92,7 @@ def root_of(c, device="ascend:0"):
     return c.call("Graphs/GroupRoot", pb.GroupRootRequest(device=device)).root
 
 
-def ask(c, root, first, ranks=2, devices=("ascend:0",), limit=LIMIT_MS, name="tp"):
+def ask(c, root, first, ranks=2, devices=("ascend:0",), limit=LONG_MS, name="tp"):
     request = pb.CreateGroupRequest(name=name, devices=devices, time_limit_ms=limit,
                                     span=pb.GroupSpan(ranks=ranks, first_rank=first, root=root))
     return c.method("Graphs/CreateGroup").future(request, metadata=c.metadata(), timeout=2 * PATIENCE)
@@ -278,7 +279,7 @@ def uneven():
 def sibling_fails():
     with Network() as net, net.daemon(0, devices=2) as da, net.daemon(1) as db, Client(da) as a, Client(db) as b:
         root, both = root_of(a), ("ascend:0", "ascend:1")
-        ga, gb = [answer(f) for f in [ask(a, root, 0, ranks=3, devices=both, limit=20000), ask(b, root, 2, ranks=3, limit=20000)]]
+        ga, gb = [answer(f) for f in [ask(a, root, 0, ranks=3, devices=both), ask(b, root, 2, ranks=3)]]
 
         def pick(c, group, devices):
             graphs = [c.call("Graphs/Register", pb.RegisterRequest(text=PICK, group=group, device=d, bindings=[
@@ -288,9 +289,7 @@ def sibling_fails():
         graphs = [pick(a, ga, both), pick(b, gb, both[:1])]
         row = lambda i: struct.pack("<i", i)
         for failed in range(2):
-            before = time.monotonic()
             got = together(a, b, graphs, [[row(9 if i == failed else 1) for i in range(2)], [row(1)]])
-            assert time.monotonic() - before < 15, "nobody waited for the limit"
             assert got[0].reason == "INDEX_RANGE", got
             assert got[1].reason == "GROUP_BROKEN" and f"rank {failed} failed" in got[1].text, got
             got = together(a, b, graphs, [[row(1), row(2)], [row(3)]])
@@ -331,7 +330,7 @@ def refused_root():
 
 @test("a group whose call was cancelled is dropped when its daemons have come, and a name that is taken is refused before the wait")
 def cancelled():
-    with Network() as net, net.daemon(0, HCCL_CONNECT_MS="9000") as da, net.daemon(1) as db, Client(da) as a, Client(db) as b:
+    with Network() as net, net.daemon(0, HCCL_CONNECT_MS="600000") as da, net.daemon(1) as db, Client(da) as a, Client(db) as b:
         root = root_of(a)
         waiting = ask(a, root, 0)
         until("it waits", lambda: da.log().count(WAITS) == 1)  # it goes on though its call is cancelled
@@ -340,14 +339,13 @@ def cancelled():
         until("the call has ended", lambda: in_flight(a) < 2)
         assert not a.call("Graphs/ListGroups", pb.ListGroupsRequest()).groups
         span(a, b)
-        before = time.monotonic()
         got = answer(ask(a, root_of(a), 0))
-        assert got.reason == "ALREADY_EXISTS" and time.monotonic() - before < 6, got
+        assert got.reason == "ALREADY_EXISTS", got
 
 
 @test("a device that fails while its group is made is blamed for it, and other daemons are not")
 def own_fault():
-    with Network() as net, net.daemon(0, FAIL="HcclAllReduce:0:507015") as da, net.daemon(1, HCCL_CONNECT_MS="2000") as db, Client(da) as a, Client(db) as b:
+    with Network() as net, net.daemon(0, FAIL="HcclAllReduce:0:507015") as da, net.daemon(1, HCCL_CONNECT_MS="4000") as db, Client(da) as a, Client(db) as b:
         root = root_of(a)
         got = [answer(f) for f in (ask(a, root, 0), ask(b, root, 1))]
         assert [isinstance(g, Refusal) and g.reason for g in got] == ["DEVICE_FAULT", "COLLECTIVE_TIMEOUT"] and "come together" not in got[0].text, got
@@ -360,15 +358,22 @@ def killed():
             with Client(again) as c:
                 db = net.daemon(1)
                 b = Client(db)
-                groups = span(a, b)
-                graphs = [rank(c_, g, sums()) for c_, g in zip((a, b), groups)]
-                assert not isinstance(together(a, b, graphs, [[floats([1] * 4)]] * 2)[0], Refusal)
+
+                def met():
+                    """The groups and graphs of both; None if a rank came later than the limit, which closes the group."""
+                    groups = span(a, b, limit=LIMIT_MS)
+                    graphs = [rank(c_, g, sums()) for c_, g in zip((a, b), groups)]
+                    if not any(isinstance(got, Refusal) for got in together(a, b, graphs, [[floats([1] * 4)]] * 2)):
+                        return groups, graphs
+                    for c_, g in zip((a, b), groups):
+                        c_.call("Graphs/Release", pb.ReleaseRequest(graph=g))
+                    return None
+
+                groups, graphs = until("both ranks meet within the limit", met)
                 waiting = start(a, graphs[0], [floats([1] * 4)])
                 db.kill()
-                began = time.monotonic()
                 got = outputs(waiting)
                 assert isinstance(got, Refusal) and got.reason == "COLLECTIVE_TIMEOUT" and "within 1 s" in got.text and "daemon" in got.text, got
-                assert time.monotonic() - began < LIMIT_MS / 1000 + (20 if SANITIZER else 5)
                 got = outputs(start(a, graphs[0], [floats([1] * 4)]))
                 assert got.reason == "GROUP_BROKEN" and 'group "tp" is closed' in got.text and "make a new one" in got.text, got
                 info, = a.call("Graphs/ListGroups", pb.ListGroupsRequest()).groups
@@ -387,7 +392,7 @@ def stopped():
 
     for options, kwargs, ends in (((), {"timeout": 1}, outputs), ((), {}, cancel), (("--max-replay-time=1s",), {}, outputs)):
         with Network() as net, net.daemon(0, *options) as da, net.daemon(1) as db, Client(da) as a, Client(db) as b:
-            groups = span(a, b, limit=600_000)
+            groups = span(a, b)
             graph, plain = rank(a, groups[0], sums()), a.register(PLAIN).graph
 
             def given_up():  # a request that ends before its launch gives up nothing: the next one does
@@ -402,14 +407,14 @@ def stopped():
 
 @test("a device lost in the middle of a launch: its daemon says so, and the other one's replay ends at the limit of replays")
 def lost():
-    with Network() as net, net.daemon(0, replay_limit_ms=1500) as da, net.daemon(1, LOSE="0:2") as db, Client(da) as a, Client(db) as b:
+    with Network() as net, net.daemon(0, replay_limit_ms=5000) as da, net.daemon(1, LOSE="0:2") as db, Client(da) as a, Client(db) as b:
         groups = span(a, b)
         graphs = [rank(c, g, sums()) for c, g in zip((a, b), groups)]
         for _ in range(2):
             got = together(a, b, graphs, [[floats([1] * 4)]] * 2)
             assert [unfloats(o[0]) for o in got] == [[2] * 4] * 2, got
         got = together(a, b, graphs, [[floats([1] * 4)]] * 2)
-        assert got[0].reason == "COLLECTIVE_TIMEOUT" and "within 1500 ms" in got[0].text, (got[0].text, got[1].text)
+        assert got[0].reason == "COLLECTIVE_TIMEOUT" and "within 5000 ms" in got[0].text, (got[0].text, got[1].text)
         assert got[1].reason == "DEVICE_LOST", got[1].text
         assert outputs(start(a, graphs[0], [floats([1] * 4)])).reason == "GROUP_BROKEN"
         plain = a.register(PLAIN).graph
@@ -421,7 +426,7 @@ def lost():
 @test("ranks that do not do the same: all daemons say so in the same words, and the group works on")
 def disagree():
     with Network() as net, net.daemon(0) as da, net.daemon(1) as db, Client(da) as a, Client(db) as b:
-        groups = span(a, b, limit=20000)
+        groups = span(a, b)
         four = floats([1] * 4)
 
         def differ(texts, inputs, words, reason="COLLECTIVE_MISMATCH", **kwargs):
@@ -436,19 +441,17 @@ def disagree():
         differ([sums(rows=4), sums(rows=2)], [[four], [floats([1, 1])]], "rank 0 does")
         differ([SYMBOL, SYMBOL], [[four], [floats([1, 1])]], "same rows", symbols=([4], [2]))
         differ([sums(), sums()], [[four]] * 2, "tag 5, rank 1 that with tag 6", tag=(5, 6))
-        before = time.monotonic()
         tables = [upload(c, floats(range(8)), "ascend:0") for c in (a, b)]
         graphs = [rank(c, g, PICK, w=w) for c, g, w in zip((a, b), groups, tables)]
         got = together(a, b, graphs, [[struct.pack("<i", 2)], [struct.pack("<i", 9)]])
         assert got[0].reason == "GROUP_BROKEN" and "rank 1 failed" in got[0].text and "9" in got[0].text, got
         assert got[1].reason == "INDEX_RANGE", got
-        assert time.monotonic() - before < 15, "nobody waited for the limit"
         works(a, b, groups)
 
 
 @test("roots that are wrong, cut, damaged, used twice or another's, and ranks that cannot be, are refused in words")
 def wrong_roots():
-    with Network() as net, net.daemon(0, HCCL_CONNECT_MS="2500") as da, net.daemon(1, HCCL_CONNECT_MS="2500") as db, \
+    with Network() as net, net.daemon(0, HCCL_CONNECT_MS="4000") as da, net.daemon(1, HCCL_CONNECT_MS="4000") as db, \
             Client(da) as a, Client(db) as b:
         root = root_of(a)
 
@@ -488,7 +491,7 @@ def wrong_roots():
         asked = [ask(a, root, 0), ask(b, root, 1, ranks=3)]
         got = [answer(f) for f in asked]
         assert all(isinstance(g, Refusal) for g in got) and any("same number" in g.text for g in got), got
-        with net.daemon(1, HCCL_CONNECT_MS="2500") as dc, Client(dc) as c:
+        with net.daemon(1, HCCL_CONNECT_MS="4000") as dc, Client(dc) as c:
             root = root_of(a)
             asked = [ask(a, root, 0, ranks=3), ask(b, root, 1, ranks=3), ask(c, root, 1, ranks=3)]
             got = [answer(f) for f in asked]
