@@ -23,7 +23,7 @@ for line in sys.stdin.read().replace("\\\n", " ").split("\n"):
     source = words[-1].replace("@srcdir@/", "")
     if source.startswith("@") or not source.endswith(".c"):
         continue
-    for top in ("", os.environ.get("srcdir", "..") + "/"):
+    for top in ("", os.environ["srcdir"] + "/"):
         if os.path.exists(top + source):
             source = top + source
             break
