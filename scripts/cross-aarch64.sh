@@ -75,7 +75,8 @@ fi
 
 compiler="${CCACHE:-} aarch64-linux-gnu-gcc --sysroot=$root"
 export PKG_CONFIG_LIBDIR=$root/usr/lib/aarch64-linux-gnu/pkgconfig:$root/usr/share/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root
-CC=${compiler# } "$top/scripts/build.sh" "$dir/build" --host=aarch64-linux-gnu --enable-debug --enable-werror || exit 1
+# Debug information, which nobody reads here, is a third of the time that the kernels take.
+CFLAGS=-O2 CC=${compiler# } "$top/scripts/build.sh" "$dir/build" --host=aarch64-linux-gnu --enable-debug --enable-werror || exit 1
 # Programs of the tests are compiled for all folders, also where emulation is too slow to run them.
 make -s -C "$dir/build" -j"$(nproc)" check TESTS= >"$dir/tests.log" 2>&1 || {
     grep -nE 'error:|\*\*\*' "$dir/tests.log" >&2
