@@ -5,12 +5,10 @@ A sweep takes each scenario and each n from 1 on until nothing fails any more, i
 time. After each failure the daemon must be alive, and what the client got must be the right answer or a refusal. Then the same
 scenario, undisturbed, must give the right answer, and all that was charged must be given back.
 """
-import argparse
 import collections
 import ctypes
 import mmap
 import pathlib
-import random
 import secrets
 import socket
 import struct
@@ -18,7 +16,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "rpc"))
-ARGUMENTS = sys.argv[1:]
+import part  # noqa: E402
 from harness import *  # noqa: E402,F403
 from harness import BUILD, DAEMON, SCRATCH, SOURCE, Daemon  # noqa: E402
 
@@ -104,21 +102,15 @@ class Sum:
     def end(self):
         for note, n in sorted(self.notes.items()):
             print(f"{n:7}  {note}")
-        print(f"{self.passed} passed, {self.failed} failed", flush=True)
-        sys.exit(1 if self.failed else 0)
+        part.end(self.passed, self.failed)
 
 
 def arguments(what, more=lambda parser: None):
-    parser = argparse.ArgumentParser(description=what)
-    parser.add_argument("--seconds", type=float, help="stop then; points are taken in a random order (default: all of them, in order)")
-    parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 31), help="of the order (default: a fresh one)")
-    parser.add_argument("--only", action="append", help="this scenario; may be given several times")
-    more(parser)
-    args = parser.parse_args(ARGUMENTS)
-    args.end = time.monotonic() + args.seconds if args.seconds else float("inf")
-    args.random = random.Random(args.seed)
-    print(f"seed {args.seed}", flush=True)
-    return args
+    """Without --seconds all points are taken, in order; otherwise in a random order, until then."""
+    def and_only(parser):
+        parser.add_argument("--only", action="append", help="this scenario; may be given several times")
+        more(parser)
+    return part.arguments(what, None, and_only, seed=secrets.randbelow(1 << 31))
 
 
 # ---- scenarios ----------------------------------------------------------------------------------------------------------

@@ -11,14 +11,14 @@ do not reach yet, as few and as small as libFuzzer can choose; --seconds 0 does 
 A run of up to five minutes ends by a number of inputs, which a slow machine can do in that time: in CI a fast one looks no further. The
 same seed does not try exactly the same inputs again, since libFuzzer's choices depend on addresses and times too.
 """
-import argparse
 import concurrent.futures
 import os
 import re
 import shutil
 import subprocess
-import sys
 import time
+
+import part
 
 TOP = os.path.abspath(os.environ.get("top_srcdir", os.path.join(os.path.dirname(__file__), "..", "..")))
 BUILD = os.path.join(TOP, "build", "fuzz")
@@ -112,18 +112,15 @@ def keep(name, directory):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=int, default=600, help="for all targets together (the build is not counted)")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--target", action="append", help="only these")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="targets at a time (default: one for each CPU)")
-    parser.add_argument("--keep", metavar="DIR", help="add inputs with new coverage to DIR/NAME afterwards")
-    args = parser.parse_args()
+    def more(parser):
+        parser.add_argument("--target", action="append", help="only these; --seconds is for all together, without the build")
+        parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="targets at a time (default: one for each CPU)")
+        parser.add_argument("--keep", metavar="DIR", help="add inputs with new coverage to DIR/NAME afterwards")
+    args = part.arguments(__doc__, 600, more)
     names = args.target or targets()
     if not build(names):
-        print("0 passed, 1 failed")
-        return 1
-    each = max(args.seconds * args.jobs // len(names), 1)
+        part.end(0, 1)
+    each = max(int(args.seconds * args.jobs) // len(names), 1)
     print(f"{'TARGET':16} {'RUNS':>10} {'BRANCHES':>9} {'INPUTS':>7}  RESULT", flush=True)
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
@@ -136,9 +133,8 @@ def main():
     if args.keep:
         for name in names:
             keep(name, args.keep)
-    print(f"{len(names) - failed} passed, {failed} failed")
-    return 1 if failed else 0
+    part.end(len(names) - failed, failed)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

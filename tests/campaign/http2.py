@@ -8,7 +8,6 @@ Each round draws a way to be hostile and its numbers from the seed: frames of an
 at random, floods, header blocks without end, messages in parts, readers that do not read. After each round the honest client is
 served, after each hundred the daemon holds no connection, no call and no memory of the strangers. A failure prints the round's seed.
 """
-import argparse
 import os
 import pathlib
 import random
@@ -17,6 +16,7 @@ import sys
 os.environ.setdefault("top_srcdir", str(pathlib.Path(__file__).resolve().parents[2]))
 os.environ.setdefault("top_builddir", os.path.join(os.environ["top_srcdir"], "build", "check"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tenants"))
+import part  # noqa: E402
 from tenants import *  # noqa: E402,F403
 from http2 import *  # noqa: E402,F403
 
@@ -186,10 +186,5 @@ def run(seconds, seed):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--seed", default="1")
-    arguments = parser.parse_args()
-    good, bad = run(arguments.seconds, arguments.seed)
-    print(f"{good} passed, {bad} failed")
-    sys.exit(bad)
+    args = part.arguments(__doc__, 60)
+    part.end(*run(args.seconds, str(args.seed)))

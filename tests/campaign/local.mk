@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Long searches for defects, run by scripts/campaign and not by make check.
-EXTRA_DIST += scripts/campaign scripts/coverage tests/campaign/local.mk tests/campaign/parts tests/campaign/alloc.py \
+EXTRA_DIST += scripts/campaign scripts/coverage tests/campaign/local.mk tests/campaign/part.py tests/campaign/parts tests/campaign/alloc.py \
 	tests/campaign/failing.c tests/campaign/failing.py tests/campaign/fuzz.py tests/campaign/guided.sh tests/campaign/http2.py tests/campaign/kills.py \
 	tests/campaign/metamorphic.py tests/campaign/mutants.py tests/campaign/reference.py tests/campaign/local_socket.py tests/campaign/replace.py tests/campaign/soak.py \
 	tests/campaign/syscalls.py tests/campaign/tenants.py tests/browser/chromium.py tests/browser/page.py

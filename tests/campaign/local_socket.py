@@ -9,7 +9,6 @@ rings; or kills a worker while it uses shared buffers, or rings. After each roun
 results, and the daemon has as many descriptors, and counts as few bytes for the strangers, as before. A failure prints the
 round's seed.
 """
-import argparse
 import collections
 import contextlib
 import os
@@ -22,6 +21,7 @@ import time
 os.environ.setdefault("top_srcdir", str(pathlib.Path(__file__).resolve().parents[2]))
 os.environ.setdefault("top_builddir", os.path.join(os.environ["top_srcdir"], "build", "check"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "rpc"))
+import part  # noqa: E402
 from harness import *  # noqa: E402,F403
 import ring as rings  # noqa: E402
 import shared  # noqa: E402
@@ -159,7 +159,6 @@ class Round:
 def main_loop(args):
     counts = collections.Counter()
     failed = 0
-    end = time.monotonic() + args.seconds
     daemon = Daemon("--max-shared-buffers-per-identity=256")
     honest, nursery = Client(daemon), Child(daemon, NURSERY)
     assert nursery.line() == "ready"
@@ -167,7 +166,7 @@ def main_loop(args):
     until("the first session is gone", lambda: daemon.stats()["sessions"]["open"] == 1)
     before = shared.open_fds(daemon) + 2
     number = args.seed * 1000003
-    while time.monotonic() < end and not failed:
+    while time.monotonic() < args.end and not failed:
         number += 1
         one = Round(daemon, honest, nursery, number)
         what = one.random.choice(["packets", "forge", *["kill"] * 8])
@@ -183,12 +182,8 @@ def main_loop(args):
     if not failed:
         daemon.stop()
     print(f"{counts['packets'] * PACKETS} packets, {counts['forge'] * FORGED} forged requests, {counts['kill']} kills")
-    print(f"{sum(counts.values())} passed, {failed} failed")
-    return 1 if failed else 0
+    part.end(sum(counts.values()), failed)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=1)
-    sys.exit(main_loop(parser.parse_args()))
+    main_loop(part.arguments(__doc__, 300))

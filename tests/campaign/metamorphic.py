@@ -10,7 +10,6 @@ padded to buckets; operator by operator; without passes; on 1 to 4 slots; after 
 generated from side by side, with beginnings in common, in a model with so few KV blocks that sequences lose theirs, and by forks. What pools and KV blocks of the other daemon hold before they are written to is NaN (fault points host-poison and kv-poison).
 A failure prints the round's seed.
 """
-import argparse
 import concurrent.futures
 import os
 import pathlib
@@ -21,6 +20,7 @@ import sys
 os.environ.setdefault("top_srcdir", str(pathlib.Path(__file__).resolve().parents[2]))
 os.environ.setdefault("top_builddir", os.path.join(os.environ["top_srcdir"], "build", "check"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "rpc"))
+import part  # noqa: E402
 from harness import *  # noqa: E402,F403
 
 MODELS = SOURCE / "examples"
@@ -302,18 +302,15 @@ def run_round(seed, pair, n):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=1 << 30)
-    parser.add_argument("--no-poison", action="store_true")
-    args = parser.parse_args()
+    def more(parser):
+        parser.add_argument("--rounds", type=int, default=1 << 30)
+        parser.add_argument("--no-poison", action="store_true")
+    args = part.arguments(__doc__, 60, more)
     if CTL is None:
         skip_all("npugraphctl is missing")
-    end = time.monotonic() + args.seconds
     passed = failed = answers = n = 0
     pair = None
-    while time.monotonic() < end and n < args.rounds:
+    while time.monotonic() < args.end and n < args.rounds:
         seed = args.seed * 100000 + 2 * n
         try:
             pair = pair or Pair(seed, not args.no_poison)
@@ -337,8 +334,7 @@ def main():
     if pair:
         pair.close()
     print(f"{n} rounds, {answers} answers compared")
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
+    part.end(passed, failed)
 
 
 def kill_all():
@@ -347,4 +343,4 @@ def kill_all():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -10,16 +10,16 @@ exact, else within the rounding of the result's dtype and of the sums that it ta
 errors do not add up. Operators without a definition here (`DEFINED`) are counted and passed over; tests/golden compares all of them
 with PyTorch. Needs numpy.
 """
-import argparse
 import collections
 import json
 import math
 import os
 import pathlib
 import subprocess
-import sys
 import time
 import warnings
+
+import part
 
 try:
     import numpy as np
@@ -477,17 +477,14 @@ def run(seed, runs, by_op):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--runs", type=int, default=1 << 40, help="graphs that are drawn, at most; some have nothing to run")
-    args = parser.parse_args()
+    args = part.arguments(__doc__, 60, lambda parser: parser.add_argument(
+        "--runs", type=int, default=1 << 40, help="graphs that are drawn, at most; some have nothing to run"))
     if np is None:
-        print("skip - reference: numpy is not installed (Debian: python3-numpy)\n0 passed, 0 failed")
-        return 0
+        part.skip("reference: numpy is not installed (Debian: python3-numpy)")
     subprocess.run(["make", "-s", "-C", str(BUILD), "tests/ops/fuzz_run"], check=True, stdout=subprocess.DEVNULL)
-    end, by_op, graphs, failed, drawn = time.monotonic() + args.seconds, collections.Counter(), 0, 0, 0
-    while time.monotonic() < end and drawn < args.runs:
+    args.end = time.monotonic() + args.seconds  # without the build
+    by_op, graphs, failed, drawn = collections.Counter(), 0, 0, 0
+    while time.monotonic() < args.end and drawn < args.runs:
         n = min(CHUNK, args.runs - drawn)
         more, bad = run((args.seed << 12) + drawn // CHUNK, n, by_op)
         graphs, failed, drawn = graphs + more, failed + bad, drawn + n
@@ -496,9 +493,8 @@ def main():
           f"{sum(by_op.values()) - sum(defined.values())} without a definition here")
     print("compared: " + ", ".join(f"{name} {n}" for name, n in sorted(defined.items())))
     print("not: " + ", ".join(f"{name[10:]} {n}" for name, n in sorted(by_op.items()) if name.startswith("undefined ")))
-    print(f"{graphs} passed, {failed} failed")
-    return 1 if failed else 0
+    part.end(graphs, failed)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -10,7 +10,6 @@ new one is killed at a random moment (new), or the old one is (old). Models are 
   workers that connect again go on;
 - always: each text is what it was, and each model that was kept is there.
 """
-import argparse
 import collections
 import pathlib
 import random
@@ -18,7 +17,7 @@ import secrets
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "rpc"))
-ARGUMENTS = sys.argv[1:]
+import part  # noqa: E402
 from replacing import *  # noqa: E402,F403
 from replacing import SLOW, Line, Load, pauses, percentile, pid_of, text_of  # noqa: E402
 
@@ -115,9 +114,10 @@ class Rounds:
 
 
 def main_loop(args):
-    rounds, failed, end = Rounds(args), 0, time.monotonic() + args.seconds
+    rounds, failed = Rounds(args), 0
+    args.end = time.monotonic() + args.seconds  # from when the load is there
     try:
-        while time.monotonic() < end and sum(rounds.counts.values()) < args.rounds:
+        while time.monotonic() < args.end and sum(rounds.counts.values()) < args.rounds:
             rounds.run()
         for begin, worker, text in rounds.end():
             failed += 1
@@ -125,14 +125,9 @@ def main_loop(args):
     except Exception as error:
         failed += 1
         print(f"not ok - {error!r}", flush=True)
-    print(f"{', '.join(f'{n} {what}' for what, n in sorted(rounds.counts.items()))}; seed {args.seed}")
-    print(f"{sum(rounds.counts.values())} passed, {failed} failed")
-    return 1 if failed else 0
+    print(f"{', '.join(f'{n} {what}' for what, n in sorted(rounds.counts.items()))}")
+    part.end(sum(rounds.counts.values()), failed)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=int, default=600)
-    parser.add_argument("--rounds", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 32))
-    sys.exit(main_loop(parser.parse_args(ARGUMENTS)))
+    main_loop(part.arguments(__doc__, 600, lambda parser: parser.add_argument("--rounds", type=int, default=50), seed=secrets.randbelow(1 << 32)))

@@ -233,8 +233,7 @@ def main():
     args = failing.arguments(__doc__)
     args.seconds = args.seconds or 7200
     if os.geteuid() != 0:
-        print("skip - soak: needs root, to be two users\n0 passed, 0 failed")
-        return
+        failing.part.skip("soak: needs root, to be two users")
     Soak(args).run()
 
 

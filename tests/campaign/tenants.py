@@ -11,9 +11,7 @@ while their work goes on are the ones that pile up. For each method a line: what
 and beside it, and the daemon's memory. Asserted: every call of the victim is answered, with the right result; memory stays within
 its bound; no connection is ended, since both speak HTTP/2 as gRPC does; the daemon lives and stops cleanly. Latencies are shown, not judged: the attacker itself takes a CPU here.
 """
-import argparse
 import pathlib
-import random
 import statistics
 import struct
 import sys
@@ -22,7 +20,8 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tenants"))
-ARGS, sys.argv = sys.argv[1:], sys.argv[:1]
+import part  # noqa: E402
+sys.argv = sys.argv[:1]
 from tenants import *  # noqa: E402,F403
 
 MODEL = SOURCE / "examples" / "model"
@@ -235,25 +234,19 @@ def serve(how, names, args):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=int, default=600)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--method", action="append", help="only these, as Service/Method")
-    args = parser.parse_args(ARGS)
+    args = part.arguments(__doc__, 600, lambda parser: parser.add_argument("--method", action="append", help="only these, as Service/Method"))
     names = args.method or [n for n in METHODS if n in requests_by_method()]
-    rng, run, failed = random.Random(args.seed), 0, 0
+    run = failed = 0
     try:
         for how in DAEMONS:
-            rng.shuffle(names)
-            some = names[:max(args.seconds // 3 // len(DAEMONS), 1)]
+            args.random.shuffle(names)
+            some = names[:max(int(args.seconds / 3 / len(DAEMONS)), 1)]
             run += len(some)
             failed += serve(how, some, args)
     except Skip as why:
-        print(f"skip - two tenants: {why}\n0 passed, 0 failed")
-        return 0
-    print(f"{run - failed} passed, {failed} failed")
-    return 1 if failed else 0
+        part.skip(f"two tenants: {why}")
+    part.end(run - failed, failed)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
