@@ -117,6 +117,7 @@ NPUGRAPH_API int npugraph_buffer_alloc(struct npugraph_client *client, const cha
                                        const char *label, uint64_t *buffer_p, struct npugraph_error *err);
 NPUGRAPH_API int npugraph_buffer_write(struct npugraph_client *client, uint64_t buffer, uint64_t offset,
                                        const void *data, uint64_t bytes, struct npugraph_error *err);
+/* Until it returns, a thread of the library copies what the caller's receives, if that is 8 MiB or more. */
 NPUGRAPH_API int npugraph_buffer_read(struct npugraph_client *client, uint64_t buffer, uint64_t offset, void *data,
                                       uint64_t bytes, struct npugraph_error *err);
 NPUGRAPH_API int npugraph_buffer_free(struct npugraph_client *client, const uint64_t *buffers, size_t n,
