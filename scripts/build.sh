@@ -31,6 +31,10 @@ if [ ! -e "$top/configure" ] || [ ! -e "$top/Makefile.in" ] ||
     run autoreconf autoreconf -fi "$top"
 fi
 options="$* CC=${CC:-} CFLAGS=${CFLAGS:-}"
+# Objects do not depend on the options: those of others would be linked.
+if [ -e "$dir/.options" ] && [ "$(cat "$dir/.options")" != "$options" ] && [ -e "$dir/Makefile" ]; then
+    run clean make -C "$dir" clean
+fi
 if [ ! -e "$dir/Makefile" ] || [ "$top/configure" -nt "$dir/Makefile" ] ||
     [ "$(cat "$dir/.options" 2>/dev/null)" != "$options" ]; then
     (cd "$dir" && run configure "$top/configure" "$@")
