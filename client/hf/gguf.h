@@ -18,8 +18,9 @@ struct npugraph__gguf {
     struct stat as_opened;
     char path[4096];
     struct npugraph__source from; /* path, and the error of the call that is under way */
-    bool norms_behind; /* npugraph__gguf_config has found an architecture with norms behind attention and MLP */
-    bool no_memory;    /* a part of what a call makes is missing */
+    bool norms_behind;    /* npugraph__gguf_config has found an architecture with norms behind attention and MLP */
+    bool merges_make_all; /* npugraph__gguf_tokenizer does not know ignore_merges, so merges must make each token */
+    bool no_memory;       /* a part of what a call makes is missing */
 };
 
 /* True for a regular file that begins as a GGUF file does. */

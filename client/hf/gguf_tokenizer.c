@@ -196,38 +196,62 @@ static int add_post_processor(const struct gguf_vocab *vocab, bool begins, json_
 
 /* ---- byte-level BPE ("gpt2") ---- */
 
-/* What the name in tokenizer.ggml.pre stands for, as the models' own tokenizer.json have it. */
+/* What names in tokenizer.ggml.pre stand for, as the models' own tokenizer.json have it. A file does not say whether a
+ * piece that is a token needs merges (ignore_merges). Where models differ, merges must make each token, so that it does
+ * not matter. */
 static const struct pre_tokenizer {
-    const char *name;
+    const char *names;      /* each behind a space */
     const char *expression; /* NULL: that of GPT-2 */
     bool digits;            /* each one by itself */
-    bool nfc, ignore_merges, begins;
+    bool nfc, begins;
+    enum { MERGES_COUNT, MERGES_IGNORED, MERGES_MAKE_ALL } merges;
 } pre_tokenizers[] = {
-#define WORDS "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|"
-#define REST  "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-    {"llama-bpe", WORDS "\\p{N}{1,3}" REST, false, false, true, true},
-    {"qwen2", WORDS "\\p{N}" REST, false, true, false, false},
-    {"gpt-2", NULL, false, false, false, false},
-    {"smollm", NULL, true, false, false, false},
+#define SHORT         "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define BEFORE        "[^\\r\\n\\p{L}\\p{N}]?"
+#define WORDS         SHORT "|" BEFORE "\\p{L}+|"
+#define SPACES        "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define REST          "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*" SPACES
+#define UPPER         "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER         "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define CASED(behind) BEFORE UPPER "*" LOWER "+" behind "|" BEFORE UPPER "+" LOWER "*" behind "|"
+#define SLASHES       "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" SPACES
+    {" llama-bpe llama3 llama-v3", WORDS "\\p{N}{1,3}" REST, false, false, true, MERGES_IGNORED},
+    {" smaug-bpe dbrx glm4 chatglm-bpe", WORDS "\\p{N}{1,3}" REST, false, false, false, MERGES_MAKE_ALL},
+    {" qwen2", WORDS "\\p{N}" REST, false, true, false, MERGES_COUNT},
+    {" tekken", CASED("") "\\p{N}" SLASHES, false, false, true, MERGES_MAKE_ALL},
+    {" gpt-4o", CASED(SHORT "?") "\\p{N}{1,3}" SLASHES, false, false, false, MERGES_MAKE_ALL},
+    {" gpt-2", NULL, false, false, false, MERGES_COUNT},
+    {" olmo", NULL, false, true, false, MERGES_COUNT},
+    {" smollm refact", NULL, true, false, false, MERGES_COUNT},
+    {" command-r", NULL, true, true, false, MERGES_COUNT},
 };
+
+static bool has_pre_name(const struct pre_tokenizer *pre, const char *name)
+{
+    const size_t n = strlen(name);
+
+    for (const char *at = pre->names; (at = strchr(at, ' ')) != NULL; at++)
+        if (strncmp(at + 1, name, n) == 0 && (at[n + 1] == ' ' || at[n + 1] == '\0'))
+            return true;
+    return false;
+}
 
 static int find_pre_tokenizer(const struct npugraph__gguf *g, const struct pre_tokenizer **pre_p)
 {
-    char name[64] = "";
+    char name[64] = "", known[512] = "";
     int rc = npugraph__gguf_text(g, "tokenizer.ggml.pre", name, sizeof(name));
 
     if (rc != 0)
         return rc;
     for (size_t i = 0; i < sizeof(pre_tokenizers) / sizeof(pre_tokenizers[0]); i++) {
         *pre_p = &pre_tokenizers[i];
-        if (strcmp((*pre_p)->name, name) == 0)
+        if (has_pre_name(*pre_p, name))
             return 0;
+        snprintf(known + strlen(known), sizeof(known) - strlen(known), "%s", (*pre_p)->names);
     }
     return npugraph__unsupported(
-        &g->from,
-        "metadata tokenizer.ggml.pre: is \"%s\"; llama-bpe, qwen2, gpt-2 and smollm are supported. Use the model's "
-        "tokenizer.json instead",
-        name);
+        &g->from, "metadata tokenizer.ggml.pre: is \"%s\"; known are%s. Use the model's tokenizer.json instead", name,
+        known);
 }
 
 static json_t *byte_level(bool regex)
@@ -287,8 +311,9 @@ static int fill_byte_level(const struct gguf_vocab *vocab, json_t *root)
         return rc;
     }
     npugraph__gguf_set(vocab->g, root, "model",
-                       json_pack("{s:s, s:b, s:O, s:o}", "type", "BPE", "ignore_merges", (int)pre->ignore_merges,
-                                 "vocab", vocab->ids, "merges", merges));
+                       json_pack("{s:s, s:b, s:O, s:o}", "type", "BPE", "ignore_merges",
+                                 (int)(pre->merges == MERGES_IGNORED), "vocab", vocab->ids, "merges", merges));
+    vocab->g->merges_make_all = pre->merges == MERGES_MAKE_ALL;
     if (pre->nfc)
         npugraph__gguf_set(vocab->g, root, "normalizer", json_pack("{s:s}", "type", "NFC"));
     npugraph__gguf_set(vocab->g, root, "pre_tokenizer", split_stages(vocab, pre));

@@ -201,13 +201,15 @@ static int read_tokenizer_json(const struct npugraph__source *from, json_t **roo
     return *root_p != NULL ? 0 : npugraph__corrupt(from, "%s (line %d)", e.text, e.line);
 }
 
-static int read_gguf_tokenizer(const struct npugraph__source *from, json_t **root_p)
+/* *make_all_p: merges must make each token. */
+static int read_gguf_tokenizer(const struct npugraph__source *from, json_t **root_p, bool *make_all_p)
 {
     struct npugraph__gguf *g = NULL;
     int rc = npugraph__gguf_open(from->path, &g, from->err);
 
     if (rc == 0)
         rc = npugraph__gguf_tokenizer(g, root_p);
+    *make_all_p = g != NULL && g->merges_make_all;
     npugraph__gguf_close(g);
     return rc;
 }
@@ -217,13 +219,16 @@ int npugraph_tokenizer_open(const char *path, struct npugraph_tokenizer **tok_p,
     struct npugraph__source from = {path, err};
     struct npugraph_tokenizer *tok = NULL;
     json_t *root = NULL;
-    int rc = npugraph__gguf_is(path) ? read_gguf_tokenizer(&from, &root) : read_tokenizer_json(&from, &root);
+    bool make_all = false;
+    int rc = npugraph__gguf_is(path) ? read_gguf_tokenizer(&from, &root, &make_all) : read_tokenizer_json(&from, &root);
 
     if (rc != 0)
         return rc;
     tok = calloc(1, sizeof(*tok));
     rc = tok != NULL ? read_parts(&from, root, tok) : npugraph__no_memory(err);
     json_decref(root);
+    if (rc == 0 && make_all)
+        rc = npugraph__bpe_check_merges(&from, tok);
     if (rc != 0)
         npugraph_tokenizer_close(tok);
     else

@@ -364,3 +364,40 @@ int npugraph__bpe_encode(struct npugraph__encoding *e, const char *s, size_t n)
     free(p.heap);
     return rc;
 }
+
+/* Says whether a text may have the token as a piece: its characters are tokens, and stand for UTF-8. */
+static bool may_be_piece(const struct npugraph_tokenizer *tok, const struct npugraph__token *t)
+{
+    int32_t c;
+
+    if (t->text == NULL || t->added || !npugraph__is_utf8(t->bytes, t->n_bytes))
+        return false;
+    for (size_t i = 0, len; i < t->n; i += len) {
+        len = npugraph__character(t->text + i, t->n - i, &c);
+        if (npugraph__token_find(tok, t->text + i, len) < 0)
+            return false;
+    }
+    return true;
+}
+
+int npugraph__bpe_check_merges(const struct npugraph__source *from, const struct npugraph_tokenizer *tok)
+{
+    struct npugraph__encoding e = {.tok = tok, .err = from->err};
+    int rc = 0;
+
+    for (size_t id = 0; rc == 0 && id < tok->n_tokens; id++) {
+        const struct npugraph__token *t = &tok->tokens[id];
+
+        if (!may_be_piece(tok, t))
+            continue;
+        e.out.n = 0;
+        rc = npugraph__bpe_encode(&e, t->text, t->n);
+        if (rc == 0 && (e.out.n != 1 || e.out.ids[0] != (int32_t)id))
+            rc = npugraph__unsupported(from,
+                                       "metadata tokenizer.ggml.merges: make no token %zu, and the file does not say "
+                                       "whether it is one nevertheless. Use the model's tokenizer.json instead",
+                                       id);
+    }
+    free(e.out.ids);
+    return rc;
+}

@@ -98,6 +98,8 @@ struct npugraph__unigram {
 struct npugraph__encoding;
 int npugraph__bpe_read(const struct npugraph__source *from, const json_t *model, struct npugraph_tokenizer *tok);
 int npugraph__bpe_encode(struct npugraph__encoding *e, const char *s, size_t n);
+/* Refuses a vocabulary with tokens that a text may have as a piece, but that merges do not make. */
+int npugraph__bpe_check_merges(const struct npugraph__source *from, const struct npugraph_tokenizer *tok);
 void npugraph__bpe_fini(struct npugraph__bpe *bpe);
 int npugraph__unigram_read(const struct npugraph__source *from, const json_t *model, struct npugraph_tokenizer *tok);
 int npugraph__unigram_encode(struct npugraph__encoding *e, const char *s, size_t n);

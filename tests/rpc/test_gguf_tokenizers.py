@@ -44,6 +44,23 @@ def byte_level(daemon):
         assert out.returncode == 1 and f"tokenizer.ggml.{key}" in out.stderr and says in out.stderr, out
 
 
+@test("each name in tokenizer.ggml.pre gives the ids of the tokenizers library; merges that do not make a token are refused where it matters")
+def pre_tokenizers():
+    made = json.loads((GOLDEN / "gguf_pre.json").read_text())
+    end = len(made["tokens"])
+    metadata = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": [*made["tokens"], "<end>"], "tokenizer.ggml.merges": made["merges"],
+                "tokenizer.ggml.token_type": [1] * end + [3], "tokenizer.ggml.add_bos_token": False}
+    for name, ids in made["ids"].items():
+        path = write("pre.gguf", {**metadata, "tokenizer.ggml.pre": name}, [])
+        got = tokenize(path, "<end>".join(made["texts"])).strip().split(f",{end},")
+        for line, wanted, one in zip(made["texts"], ids, got, strict=True):
+            assert one == ",".join(map(str, wanted)), (name, line)
+        path = write("fewer.gguf", {**metadata, "tokenizer.ggml.pre": name, "tokenizer.ggml.merges": made["merges"][:-1]}, [])
+        out = subprocess.run([CTL, "tokenize", path, "x"], capture_output=True, text=True, timeout=PATIENCE)
+        refused = name in ("smaug-bpe", "dbrx", "glm4", "chatglm-bpe", "tekken", "gpt-4o")
+        assert out.returncode == refused and ("make no token" in out.stderr) == refused, (name, out)
+
+
 @test("a llama tokenizer makes its merges of the scores, with the ids of transformers' conversion")
 def sentencepiece(daemon):
     made = MADE["sentencepiece"]
