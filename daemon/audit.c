@@ -87,6 +87,7 @@ bool ngd_audit_is_refusal(ngd_status_t status)
     case NGD_ERR_TOKEN_EXPIRED:
     case NGD_ERR_TOKEN_PLAINTEXT:
     case NGD_ERR_TOKEN_REQUIRED:
+    case NGD_ERR_TOKEN_RATE:
     case NGD_ERR_ROLE:
     case NGD_ERR_PERMISSION_DENIED:
     case NGD_ERR_SESSION_TOKEN:

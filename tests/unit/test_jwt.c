@@ -5,6 +5,7 @@
 #include "base/base64url.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "daemon/audit.h"
 #include "daemon/tokens.h"
 #include "tests/unit/jwt_golden.h"
 #include "tests/unit/unit.h"
@@ -352,6 +353,26 @@ START_TEST(a_sender_of_wrong_tokens_is_bounded_and_others_are_not)
 }
 END_TEST
 
+START_TEST(the_audit_log_bounds_all_refusals_of_tokens)
+{
+    static const ngd_status_t all[] = {
+#define NGD_STATUS(ID, ...) NGD_##ID,
+#include "base/status.def"
+#undef NGD_STATUS
+    };
+    size_t n = 0;
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        if (strncmp(ngd_status_name(all[i]), "TOKEN_", 6) == 0 &&
+            all[i] != NGD_ERR_TOKEN_RANGE) { /* that is a word's */
+            ck_assert_msg(ngd_audit_is_refusal(all[i]), "%s", ngd_status_name(all[i]));
+            n++;
+        }
+    ck_assert_uint_ge(n, 6);
+    ck_assert(!ngd_audit_is_refusal(NGD_OK) && !ngd_audit_is_refusal(NGD_ERR_BUSY));
+}
+END_TEST
+
 START_TEST(paths_of_claims_are_names_with_dots_between)
 {
     static const char *const right[] = {
@@ -397,5 +418,5 @@ UNIT_MAIN("daemon/jwt", tokens_of_pyjwt_are_believed_until_they_expire, a_flippe
           issuers_with_the_same_keys_are_told_apart_by_the_url, a_key_file_that_is_not_valid_holds_up_no_other_issuer,
           groups_of_a_withdrawn_key_count_no_longer, a_set_of_the_largest_keys_is_read_at_once,
           without_memory_nothing_is_believed_and_nothing_is_lost,
-          a_sender_of_wrong_tokens_is_bounded_and_others_are_not, paths_of_claims_are_names_with_dots_between,
-          base64url_has_one_text_for_each_bytes)
+          a_sender_of_wrong_tokens_is_bounded_and_others_are_not, the_audit_log_bounds_all_refusals_of_tokens,
+          paths_of_claims_are_names_with_dots_between, base64url_has_one_text_for_each_bytes)
