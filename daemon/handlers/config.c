@@ -208,6 +208,7 @@ static ngd_status_t check_change(const Npugraph__V1__SetConfigChange *q, struct 
 {
     const struct ngd_config_option *opt = ngd_config_find(ngd_options_table, q->name, diag);
 
+    *change = (struct ngd_reload_change){.opt = opt, .values = q->values, .n_values = q->n_values, .unset = q->unset};
     if (!opt)
         return NGD_ERR_CONFIG;
     if (opt->change == NGD_CONFIG_RESTART)
@@ -219,7 +220,6 @@ static ngd_status_t check_change(const Npugraph__V1__SetConfigChange *q, struct 
     if (q->unset && q->n_values > 0)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "unset takes no values; %zu were given for %s", q->n_values,
                             opt->name);
-    *change = (struct ngd_reload_change){.opt = opt, .values = q->values, .n_values = q->n_values, .unset = q->unset};
     return NGD_OK;
 }
 
@@ -234,25 +234,29 @@ static ngd_status_t check_changes(struct ngd_call *call, Npugraph__V1__SetConfig
     for (size_t i = 0; i < n; i++) {
         ngd_status_t status = check_change(all[i], &changes[i], diag);
 
-        if (status != NGD_OK)
-            return status;
-        for (size_t j = 0; j < i; j++)
+        for (size_t j = 0; j < i && status == NGD_OK; j++)
             if (changes[j].opt == changes[i].opt)
-                return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                                    "%s is changed twice; a list takes all its values in one change",
-                                    changes[i].opt->name);
+                status = ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                                      "%s is changed twice; a list takes all its values in one change",
+                                      changes[i].opt->name);
+        if (status != NGD_OK) {
+            if (changes[i].opt)
+                call->object = changes[i].opt->name; /* for the audit log, which would have none of several */
+            return status;
+        }
     }
     req->changes = changes;
     req->n_changes = n;
     return NGD_OK;
 }
 
+/* Writes the first value whatever came before: a long list must not hide what another option was set to. */
 static void note_change(struct ngd_strbuf *sb, const struct ngd_reload_change *change)
 {
     size_t i = 0;
 
     ngd_strbuf_printf(sb, change->unset ? "%s unset" : "%s =", change->opt->name);
-    for (; i < change->n_values && sb->len < VALUES_MAX; i++)
+    for (; i < change->n_values && (i == 0 || sb->len < VALUES_MAX); i++)
         ngd_strbuf_printf(sb, "%s %.*s", i ? "," : "", VALUE_MAX, change->values[i]);
     if (i < change->n_values)
         ngd_strbuf_printf(sb, ", and %zu more", change->n_values - i);

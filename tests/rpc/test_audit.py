@@ -71,13 +71,16 @@ def content():
         c.call("Admin/SetConfig", pb.SetConfigRequest(name="weight", values=["uid:1=7", "uid:2=8"]))
         assert a.wait(method="npugraph.v1.Admin/SetConfig")["object"] == "weight = uid:1=7, uid:2=8"
         many = [f"uid:{i}={i % 9 + 1}" for i in range(1, 1001)]
-        c.call("Admin/SetConfig", pb.SetConfigRequest(name="weight", values=many))
+        change = lambda name, *values: pb.SetConfigChange(name=name, values=values)
+        c.call("Admin/SetConfig", pb.SetConfigRequest(changes=[change("weight", *many), change("merge", "no")]))
         noted = a.wait_for(lambda x: x["method"] == "npugraph.v1.Admin/SetConfig" and "uid:1=2, uid:2=3" in x["object"])["object"]
-        assert re.fullmatch(r"weight = uid:1=2(, uid:\d+=\d)+, and \d+ more", noted), noted[-100:]
+        assert re.fullmatch(r"weight = uid:1=2(, uid:\d+=\d)+, and \d+ more; merge = no", noted), noted[-100:]
         c.call("Admin/SetConfig", pb.SetConfigRequest(name="weight", unset=True))
         a.wait(method="npugraph.v1.Admin/SetConfig", object="weight unset", answer="OK")
         refused("PERMISSION_DENIED", "PERMISSION_DENIED", c.call, "Admin/SetConfig", pb.SetConfigRequest(name="models-dir", values=["/"]))
         a.wait(method="npugraph.v1.Admin/SetConfig", object="models-dir", answer="PERMISSION_DENIED")
+        refused("PERMISSION_DENIED", "PERMISSION_DENIED", c.call, "Admin/SetConfig", pb.SetConfigRequest(changes=[change("merge", "no"), change("stats-listen", "off")]))
+        a.wait(method="npugraph.v1.Admin/SetConfig", object="stats-listen", answer="PERMISSION_DENIED")
         a.daemon.signal(signal.SIGHUP)
         a.wait(identity="signal", method="Hangup", answer="OK")
         text = a.path.read_text()
