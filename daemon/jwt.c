@@ -370,7 +370,8 @@ static bool is_issued_by(const json_t *claims, const struct jwt_issuer *issuer)
  */
 static ngd_status_t find_signer(const struct ngd_jwt_issuers *issuers, const char *text,
                                 const struct ngd_jwt_parts *parts, const struct ngd_jwt_header *header,
-                                struct jwt_candidate *signer_p, json_t **claims_p, struct ngd_diag *diag)
+                                struct jwt_candidate *signer_p, json_t **claims_p, uint32_t *signatures_p,
+                                struct ngd_diag *diag)
 {
     struct jwt_candidate found[NGD_JWT_ISSUERS];
     const size_t n = find_candidates(issuers, header, found);
@@ -387,6 +388,7 @@ static ngd_status_t find_signer(const struct ngd_jwt_issuers *issuers, const cha
                             "algorithm",
                             n);
     for (size_t i = 0; i < n && !(claims && is_issued_by(claims, signer_p->issuer)); i++) {
+        ++*signatures_p;
         if (!has_signed(&found[i], header->alg, text, parts))
             continue;
         status = claims ? NGD_OK : ngd_jwt_read_claims(parts, &claims, diag);
@@ -510,7 +512,7 @@ static ngd_status_t check_jwt_parts(const struct ngd_jwt_issuers *issuers, const
     ngd_status_t status = ngd_jwt_read_header(parts, &header, diag);
 
     if (status == NGD_OK)
-        status = find_signer(issuers, text, parts, &header, &signer, &claims, diag);
+        status = find_signer(issuers, text, parts, &header, &signer, &claims, &belief->signatures, diag);
     if (status != NGD_OK)
         return status;
     status = read_belief(issuers, &signer, claims, now, belief, diag);
@@ -527,12 +529,15 @@ ngd_status_t ngd_jwt_check(const struct ngd_jwt_issuers *issuers, const char *te
     struct ngd_jwt_parts parts;
     ngd_status_t status = ngd_jwt_split(text, n, &parts, diag);
 
+    belief_p->signatures = 0;
     if (status != NGD_OK)
         return status;
     status = check_jwt_parts(issuers, text, &parts, now, &belief, diag);
     ngd_jwt_parts_fini(&parts);
     if (status == NGD_OK)
         *belief_p = belief;
+    else
+        belief_p->signatures = belief.signatures;
     return status;
 }
 

@@ -35,6 +35,7 @@ struct ngd_jwt_belief {
     int64_t expires;           /* with the leeway */
     struct ngd_jwk *key;       /* that signed it; a reference */
     struct ngd_groups *groups; /* a reference */
+    uint32_t signatures;       /* that were checked; all that is set if the token is refused */
 };
 
 struct ngd_jwt_issuers;

@@ -466,7 +466,8 @@ static ngd_status_t check_sender(struct ngd_tokens *tokens, uint64_t sender, str
         NGD_TOKENS_WRONG_RATE, wait / NGD_MSEC + 1);
 }
 
-static void count_wrong(struct ngd_tokens *tokens, uint64_t sender)
+/* Counts signatures that were checked for nothing. A token that needed no such check costs little. */
+static void count_wrong(struct ngd_tokens *tokens, uint64_t sender, uint32_t signatures)
 {
     _Atomic ngd_nsec_t *at = &tokens->wrong[sender % SENDERS];
     const ngd_nsec_t now = ngd_now();
@@ -474,21 +475,27 @@ static void count_wrong(struct ngd_tokens *tokens, uint64_t sender)
 
     do
         from = had > now ? had : now;
-    while (!atomic_compare_exchange_weak_explicit(at, &had, from + WRONG_INTERVAL, memory_order_relaxed,
+    while (!atomic_compare_exchange_weak_explicit(at, &had, from + signatures * WRONG_INTERVAL, memory_order_relaxed,
                                                   memory_order_relaxed));
 }
 
 /* Checks a signed token, and keeps it. */
-static ngd_status_t believe_token(struct ngd_tokens *tokens, const struct ngd_jwt_issuers *issuers, const char *text,
-                                  size_t n, const struct ngd_digest *hash, struct ngd_token **token_p,
+static ngd_status_t believe_token(struct ngd_tokens *tokens, uint64_t sender, const struct ngd_jwt_issuers *issuers,
+                                  const char *text, size_t n, const struct ngd_digest *hash, struct ngd_token **token_p,
                                   struct ngd_diag *diag)
 {
     struct ngd_jwt_belief belief;
     struct ngd_token *token, *old;
-    ngd_status_t status = ngd_jwt_check(issuers, text, n, (int64_t)time(NULL), &belief, diag);
+    ngd_status_t status = check_sender(tokens, sender, diag);
 
     if (status != NGD_OK)
         return status;
+    status = ngd_jwt_check(issuers, text, n, (int64_t)time(NULL), &belief, diag);
+    if (status != NGD_OK) {
+        if (belief.signatures > 0)
+            count_wrong(tokens, sender, belief.signatures);
+        return status;
+    }
     token = make_bearer("", belief.identity, hash, belief.expires);
     if (!token) {
         ngd_jwt_belief_fini(&belief);
@@ -542,21 +549,6 @@ static ngd_status_t hash_of_bearer(const char *text, size_t n, struct ngd_digest
     return NGD_ERR_TOKEN_MALFORMED;
 }
 
-/* As believe_token, for a sender whose tokens are counted if they are not right. */
-static ngd_status_t believe_sender(struct ngd_tokens *tokens, uint64_t sender, const struct ngd_jwt_issuers *issuers,
-                                   const char *text, size_t n, const struct ngd_digest *hash,
-                                   struct ngd_token **token_p, struct ngd_diag *diag)
-{
-    ngd_status_t status = check_sender(tokens, sender, diag);
-
-    if (status != NGD_OK)
-        return status;
-    status = believe_token(tokens, issuers, text, n, hash, token_p, diag);
-    if (status != NGD_OK && status != NGD_ERR_NO_MEMORY)
-        count_wrong(tokens, sender);
-    return status;
-}
-
 ngd_status_t ngd_tokens_find(struct ngd_tokens *tokens, uint64_t sender, const char *header, size_t n,
                              struct ngd_token **token_p, struct ngd_diag *diag)
 {
@@ -577,7 +569,7 @@ ngd_status_t ngd_tokens_find(struct ngd_tokens *tokens, uint64_t sender, const c
     if (token)
         status = ngd_token_check(token, diag);
     else if (ngd_jwt_issuers_count(issuers) && ngd_jwt_has_form(text, len))
-        status = believe_sender(tokens, sender, issuers, text, len, &hash, &token, diag);
+        status = believe_token(tokens, sender, issuers, text, len, &hash, &token, diag);
     else
         status =
             ngd_diag_set(diag, NGD_ERR_TOKEN_UNKNOWN,

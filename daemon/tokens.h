@@ -32,7 +32,7 @@ struct ngd_tokens;    /* the set in use */
 #define NGD_TOKEN_IDENTITY "token:" /* begins the names of identities */
 
 #define NGD_TOKENS_KEPT        1024 /* signed tokens whose check is remembered */
-/* JSON Web Tokens that are not right, of one sender: so many at once, and so many each second. */
+/* Signatures that a sender's JSON Web Tokens may have checked for nothing: so many at once, and each second. */
 #define NGD_TOKENS_WRONG_BURST 250
 #define NGD_TOKENS_WRONG_RATE  50
 

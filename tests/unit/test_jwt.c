@@ -335,6 +335,8 @@ START_TEST(a_sender_of_wrong_tokens_is_bounded_and_others_are_not)
     ck_assert_int_eq(ngd_tokens_create(set, &all), NGD_OK);
     ngd_clock_set_fake(1000 * NGD_SEC);
     ck_assert_int_eq(find_bearer(all, 7, GOLDEN_EDDSA), NGD_OK);
+    for (i = 0; i < 2 * NGD_TOKENS_WRONG_BURST; i++) /* no signature is checked: others behind the address go on */
+        ck_assert_int_eq(find_bearer(all, 7, "e30.e30.eA"), NGD_ERR_TOKEN_MALFORMED);
     for (i = 0; i < NGD_TOKENS_WRONG_BURST; i++)
         ck_assert_int_eq(find_bearer(all, 7, wrong), NGD_ERR_TOKEN_UNKNOWN);
     ck_assert_int_eq(find_bearer(all, 7, wrong), NGD_ERR_TOKEN_RATE);
