@@ -44,7 +44,7 @@ static void watch_side(struct front_conn *conn, struct front_side *side, uint32_
 static bool may_read(const struct front_conn *conn)
 {
     return conn->state == FRONT_RELAY && conn->paused_until == 0 && conn->up.n == 0 && !conn->server_gone &&
-           conn->down.n < FRONT_CHUNK;
+           conn->down.n + ngd_h2_guard_late(conn->guard) < FRONT_CHUNK;
 }
 
 static void set_timed(struct front_conn *conn, bool timed)

@@ -100,6 +100,9 @@ void ngd_h2_guard_output(struct ngd_h2_guard *guard, const uint8_t *bytes, size_
  */
 size_t ngd_h2_guard_payload(const struct ngd_h2_guard *guard);
 void ngd_h2_guard_moved(struct ngd_h2_guard *guard, size_t n); /* n <= payload */
+/* Returns how many bytes of the front's own wait for the end of gRPC's present frame. Each refusal adds some, so the
+ * owner bounds them: it gives no more input while there are many. */
+size_t ngd_h2_guard_late(const struct ngd_h2_guard *guard);
 /* Checks time limits, about once a second: ends calls whose messages make no progress. GO_ON, or CLOSE. */
 struct ngd_h2_result ngd_h2_guard_tick(struct ngd_h2_guard *guard, ngd_nsec_t now);
 /* True while something can become late. */

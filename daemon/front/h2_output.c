@@ -194,11 +194,18 @@ static void end_output_frame(struct ngd_h2_guard *g)
         forget_id(g, o->id);
 }
 
-/* Sends what waited for the end of gRPC's frame. */
+/* Sends what waited for the end of gRPC's frame. Frees its memory, which an idle connection should not hold. */
 static void send_late(struct ngd_h2_guard *g)
 {
     g->ops->to_client(g->ctx, g->late, g->n_late);
-    g->n_late = 0;
+    ngd_free(g->late);
+    g->late = NULL;
+    g->n_late = g->late_cap = 0;
+}
+
+size_t ngd_h2_guard_late(const struct ngd_h2_guard *g)
+{
+    return g->n_late;
 }
 
 size_t ngd_h2_guard_payload(const struct ngd_h2_guard *g)

@@ -318,18 +318,23 @@ def slow_reader():
         grew_at_most(daemon, before, 128)
 
 
+def begin_download(c, buffer):
+    """Returns the first words of a connection whose stream 1 downloads a buffer of the client."""
+    session = field(b"npugraph-session", str(c.id).encode())
+    session += field(b"npugraph-session-token-bin", base64.b64encode(c.token).rstrip(b"="))
+    return (PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HIHI", 4, 0x7fffffff, 5, 1 << 20)) +
+            frame(WINDOW, 0, 0, struct.pack(">I", 0x7fff0000 - 65535)) + headers(1, request(b"/npugraph.v1.Memory/Read", session)) +
+            frame(DATA, END_STREAM, 1, message(pb.ReadRequest(buffer=buffer).SerializeToString())))
+
+
 @test("a client that reads a download over TCP slowly gets every byte in order")
 def slow_download():
     with open_both() as daemon, Client(daemon, address="%s:%d" % daemon.tcp) as c:
         data = random.Random(5).randbytes(4 << 20)
         buffer = c.allocate(len(data))
         c.write(buffer, data)
-        session = field(b"npugraph-session", str(c.id).encode())
-        session += field(b"npugraph-session-token-bin", base64.b64encode(c.token).rstrip(b"="))
         raw = Raw(daemon.tcp, begin=False, rcvbuf=16384)
-        raw.send(PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HIHI", 4, 0x7fffffff, 5, 1 << 20)) +
-                 frame(WINDOW, 0, 0, struct.pack(">I", 0x7fff0000 - 65535)) + headers(1, request(b"/npugraph.v1.Memory/Read", session)) +
-                 frame(DATA, END_STREAM, 1, message(pb.ReadRequest(buffer=buffer).SerializeToString())))
+        raw.send(begin_download(c, buffer))
         frames = raw.until(lambda kind, flags, stream, _: kind == HEADERS and flags & END_STREAM)
         got = b"".join(payload for kind, _, stream, payload in frames if kind == DATA and stream == 1)
         parts, at = [], 0
@@ -338,6 +343,26 @@ def slow_download():
             parts.append(pb.ReadResponse.FromString(got[at + 5:at + 5 + n]))
             at += 5 + n
         assert b"".join(p.data for p in parts) == data, [(p.offset, len(p.data)) for p in parts]
+        raw.close()
+
+
+@test("refusals that wait for the end of a frame, which the client reads slowly, are bounded")
+def late_refusals():
+    with open_both("--guard-unix=all") as daemon, Client(daemon) as c:
+        buffer = c.allocate(4 << 20)
+        raw = Raw(str(daemon.socket), begin=False)
+        raw.send(begin_download(c, buffer))
+        call, too_large = request(extra=field(b"x", bytes(12000))), message(said=1 << 30)
+        refused = b"".join(headers(s, call) + frame(DATA, 0, s, too_large) for s in range(3, 1000, 2))
+        sent = 0
+        while sent < len(refused) and len(raw.got) < 600000:  # the first frame has 1 MiB
+            if len(raw.got) > 30000 and select.select([], [raw.socket], [], 0.05)[1]:
+                sent += raw.socket.send(refused[sent:], socket.MSG_DONTWAIT)
+            else:
+                raw.got += raw.socket.recv(16384)
+        assert sent < len(refused), f"the front reads on, and keeps each answer: {len(raw.got)} bytes of the frame were read"
+        frames = raw.until(lambda kind, flags, stream, _: kind == HEADERS and flags & END_STREAM and stream == 1)
+        assert sum(len(payload) for kind, _, stream, payload in frames if kind == DATA and stream == 1) > 4 << 20
         raw.close()
 
 
