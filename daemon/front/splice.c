@@ -42,19 +42,20 @@ static ssize_t splice_once(int from, int to, size_t n)
     return done;
 }
 
-/* Reads what is left in the pipe. It cannot fail: the bytes are there. */
-static void empty_pipe(const struct front_splice *s, uint8_t *rest, size_t n)
+/* Reads what is left in the pipe. False: the bytes are not there, which no kernel should do. */
+static bool empty_pipe(const struct front_splice *s, uint8_t *rest, size_t n)
 {
     while (n > 0) {
         const ssize_t done = read(s->out, rest, n);
 
-        if (done < 0 && errno != EINTR)
-            return;
+        if (done == 0 || (done < 0 && errno != EINTR))
+            return false;
         if (done > 0) {
             rest += done;
             n -= (size_t)done;
         }
     }
+    return true;
 }
 
 static bool is_forbidden(int error)
@@ -83,6 +84,9 @@ struct front_moved front_splice_move(struct front_splice *s, int from, int to, s
         }
         moved.sent += (size_t)sent;
     }
-    empty_pipe(s, rest, moved.taken - moved.sent);
+    if (!empty_pipe(s, rest, moved.taken - moved.sent)) { /* neither pipe nor rest may give bytes of others */
+        moved.failed = true;
+        front_splice_fini(s);
+    }
     return moved;
 }

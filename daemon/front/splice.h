@@ -22,7 +22,7 @@ struct front_splice {
 struct front_moved {
     size_t taken; /* bytes, from the source */
     size_t sent;  /* to the destination; the others are in the caller's `rest` */
-    bool failed;  /* the destination accepts no more */
+    bool failed;  /* the destination accepts no more, or bytes are lost */
 };
 
 /* Without a pipe, front_splice_usable returns false and the caller copies. */

@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "daemon/front/splice.h"
 #include "tests/unit/unit.h"
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -122,6 +123,27 @@ START_TEST(bytes_for_a_destination_that_is_gone_do_not_stay_in_the_pipe)
 }
 END_TEST
 
+/* As if the kernel counted wrongly: the pipe's end is that of an empty one. */
+START_TEST(a_pipe_that_loses_bytes_is_not_used_again)
+{
+    struct way *w = make_way();
+    const int kept = dup(w->splice.out); /* a pipe without a reader takes nothing */
+    struct front_moved m;
+    int empty[2];
+
+    ck_assert_int_eq(pipe2(empty, O_NONBLOCK), 0);
+    ck_assert_int_eq(dup2(empty[0], w->splice.out), w->splice.out);
+    ck_assert_int_eq(send(w->from[1], "abc", 3, 0), 3);
+    m = move_once(w, MOST);
+    ck_assert(m.failed && m.taken == 3 && m.sent == 0);
+    ck_assert(!front_splice_usable(&w->splice));
+    close(empty[0]);
+    close(empty[1]);
+    close(kept);
+    free_way(w);
+}
+END_TEST
+
 START_TEST(where_moves_are_not_possible_the_caller_copies)
 {
     struct way *w = make_way();
@@ -134,4 +156,5 @@ END_TEST
 
 UNIT_MAIN("daemon/front/splice", all_bytes_arrive_in_order_whatever_the_destination_takes,
           nothing_is_taken_from_an_empty_source_or_one_that_has_ended,
-          bytes_for_a_destination_that_is_gone_do_not_stay_in_the_pipe, where_moves_are_not_possible_the_caller_copies)
+          bytes_for_a_destination_that_is_gone_do_not_stay_in_the_pipe, a_pipe_that_loses_bytes_is_not_used_again,
+          where_moves_are_not_possible_the_caller_copies)
