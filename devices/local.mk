@@ -76,6 +76,8 @@ libngddevices_kernels_la_SOURCES = \
 	devices/host/kernels/k_gemm_quant.c \
 	devices/host/kernels/k_gemm_quant.h \
 	devices/host/kernels/k_gemm_quant_impl.h \
+	devices/host/kernels/k_gemm_rooms.c \
+	devices/host/kernels/k_gemm_tile.h \
 	devices/host/kernels/k_gemm_tile_impl.h \
 	devices/host/kernels/k_gemm_f8_impl.h \
 	devices/host/kernels/k_gemm_scalar.c \

@@ -33,5 +33,10 @@ report.check("each_fragment_is_included",
 # Static kernels are compiled from these files, which the program contains, because there may be no source tree.
 static = re.search(r"^NGD_STATIC_FILES = ((?:[^\n]*\\\n)*[^\n]*)", meta.read("devices/local.mk"), re.M)[1].replace("\\\n", " ").split()
 missing = {h for p in static for h in re.findall(r'#include "([^"]+)"', meta.read(p)) if h not in static}
+# Plans ask these functions of k_gemm.c's table on every CPU.
+newer = re.findall(r"^libngddevices_(?:vnni|amx|avx512|avx2)_la_SOURCES = ((?:[^\n]*\\\n)*[^\n]*)", meta.read("devices/local.mk"), re.M)
+report.check("what_every_cpu_runs_is_not_compiled_for_newer_ones",
+             [f"{p}: {f}" for p in " ".join(newer).split() if p.endswith(".c")
+              for f in re.findall(r"^\w[\w ]+ (ngd_\w+_(?:fits?|rows|bytes))\(", meta.read(p), re.M)], "move it to k_gemm_rooms.c")
 report.check("static_kernels_have_every_header_that_they_include", sorted(missing), "include less, or add it to NGD_STATIC_FILES")
 report.end()

@@ -144,6 +144,20 @@ static bool on_any(ngd_isa_t isa)
     (void)isa;
     return true;
 }
+
+#if defined(NGD_HAVE_AMX)
+static bool on_amx(ngd_isa_t isa)
+{
+    return isa >= NGD_ISA_AMX;
+}
+#endif
+
+#if defined(NGD_HAVE_AMX) && defined(NGD_HAVE_AVX512VNNI)
+static bool digit_tiles_work(ngd_isa_t isa)
+{
+    return on_amx(isa) && ngd_cpu_has_vnni(isa) && ngd_digit_tiles_work(isa);
+}
+#endif
 #endif
 
 /* ---- the ways ---------------------------------------------------------------------------------------- */
@@ -176,13 +190,13 @@ static const struct ngd_gemm_way_row {
 #endif
 #if defined(NGD_HAVE_AMX)
     [NGD_GEMM_PANELS] = {"panels", NGD_GEMM_NT, ngd_gemm_panel_rows, ngd_gemm_amx_lay_out, ngd_gemm_panel_run,
-                         ngd_gemm_panel_fits, ngd_amx_works, ngd_gemm_panel_bytes, AMX_FLOPS},
+                         ngd_gemm_panel_fits, on_amx, ngd_gemm_panel_bytes, AMX_FLOPS},
     [NGD_GEMM_TILES] = {"tiles", COLS_PER_TILES, ngd_gemm_amx_rows, ngd_gemm_amx_lay_out, ngd_gemm_amx_run,
-                        ngd_gemm_amx_fits, ngd_amx_works, ngd_gemm_amx_bytes, AMX_FLOPS},
+                        ngd_gemm_amx_fits, on_amx, ngd_gemm_amx_bytes, AMX_FLOPS},
 #endif
 #if defined(NGD_HAVE_AMX) && defined(NGD_HAVE_AVX512VNNI)
     [NGD_GEMM_DIGIT_TILES] = {"digit tiles", COLS_PER_TILES, ngd_digit_tiles_rows, ngd_digit_tiles_lay_out,
-                              ngd_digit_tiles_run, ngd_digit_tiles_fit, ngd_digit_tiles_work, ngd_digit_tiles_bytes,
+                              ngd_digit_tiles_run, ngd_digit_tiles_fit, digit_tiles_work, ngd_digit_tiles_bytes,
                               AMX_FLOPS},
 #endif
 #endif

@@ -213,7 +213,8 @@ double ngd_gemm_cost(const struct ngd_gemm *g, ngd_isa_t isa);
 /*
  * The functions of a way are named alike, and are a row of k_gemm.c's table: X_fits says whether a product may go that
  * way; X_rows returns the rows of x of a pass; X_bytes the workspace for so many rows; X_lay_out lays rows out at the
- * workspace's beginning; X_run computes columns [n0, n1) of rows [m0, m1), which are laid out.
+ * workspace's beginning; X_run computes columns [n0, n1) of rows [m0, m1), which are laid out. The first three are
+ * called on every CPU: for AVX-512 and AMX they are in k_gemm_rooms.c, apart from the others.
  */
 
 /* k_gemm_wide.c. The last one gets the LIBXSMM kernels, all or none: the rows of one product must not run in kernels of
@@ -225,7 +226,6 @@ void ngd_gemm_wide_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, 
 void ngd_gemm_wide_choose(struct ngd_gemm *g, ngd_isa_t isa);
 
 /* k_gemm_amx.c; rows are laid out for panels, too. */
-bool ngd_amx_works(ngd_isa_t isa);
 bool ngd_gemm_amx_fits(const struct ngd_gemm *g);
 int64_t ngd_gemm_amx_rows(const struct ngd_gemm *g);
 uint64_t ngd_gemm_amx_bytes(const struct ngd_gemm *g, int64_t rows);
@@ -267,7 +267,8 @@ uint64_t ngd_gemm_digits_bytes(const struct ngd_gemm *g, int64_t rows);
 void ngd_gemm_digits_lay_out(const struct ngd_gemm *g, const char *x, int64_t rows, char *workspace);
 void ngd_gemm_digits_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
                          int64_t n1);
-/* k_gemm_digits_amx.c. ngd_digit_tiles_work asks, once in a process, whether this CPU's tiles give the bits of VNNI. */
+/* k_gemm_digits_amx.c. On a CPU with AMX and VNNI, ngd_digit_tiles_work asks, once in a process, whether its tiles give
+ * the bits of VNNI. */
 bool ngd_digit_tiles_fit(const struct ngd_gemm *g);
 bool ngd_digit_tiles_work(ngd_isa_t isa);
 int64_t ngd_digit_tiles_rows(const struct ngd_gemm *g);

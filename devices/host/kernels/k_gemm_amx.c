@@ -19,7 +19,6 @@
 #include <immintrin.h>
 #include <string.h>
 
-#define ROOM       (1 << 20) /* bytes of x that are laid out for one pass: half of an L2 cache */
 #define DEPTH      NGD_TILE_DEPTH
 #define TILE_ROWS  NGD_TILE_ROWS
 #define TILE_BYTES NGD_TILE_BYTES
@@ -52,13 +51,6 @@ static struct layout layout_of(const struct ngd_gemm *g, int64_t rows, bool only
         l.stride = 8;
     l.step = l.tiles * TILE_ROWS * l.stride * 4;
     return l;
-}
-
-uint64_t ngd_gemm_amx_bytes(const struct ngd_gemm *g, int64_t rows)
-{
-    const int64_t blocks = (rows + TILE_ROWS - 1) / TILE_ROWS;
-
-    return (uint64_t)(blocks * ngd_gemm_x_terms(g) * ngd_tile_steps(g->k)) * TILE_BYTES;
 }
 
 /* ---- rows of x ------------------------------------------------------------------------------------------ */
@@ -97,28 +89,6 @@ static void lay_out_step(const struct ngd_gemm *g, const struct layout *l, const
         for (int64_t i = 0; i < TILE_ROWS; i++, to += l->stride * 4)
             _mm512_mask_storeu_epi32(to, mask, columns[16 * t + i]);
     }
-}
-
-bool ngd_amx_works(ngd_isa_t isa)
-{
-    return isa >= NGD_ISA_AMX;
-}
-
-bool ngd_gemm_amx_fits(const struct ngd_gemm *g)
-{
-    return g->nk && g->wt == NGD_BF16 && g->n >= 16 && g->k >= 32 && g->n * g->k >= NGD_GEMM_TILES_FROM;
-}
-
-int64_t ngd_gemm_amx_rows_in(const struct ngd_gemm *g, int64_t room, int64_t least, int64_t most)
-{
-    const int64_t rows = room / (g->k * ngd_gemm_x_terms(g) * 2) & ~(int64_t)15;
-
-    return rows < least ? least : rows > most ? most : rows;
-}
-
-int64_t ngd_gemm_amx_rows(const struct ngd_gemm *g)
-{
-    return ngd_gemm_amx_rows_in(g, ROOM, 16, NGD_GEMM_MC);
 }
 
 void ngd_gemm_amx_lay_out(const struct ngd_gemm *g, const char *x, int64_t rows, char *to)

@@ -23,61 +23,9 @@
 #include <math.h>
 
 #define LANES NGD_DIGITS_LANES
-#define DEPTH 512       /* of a panel, in elements of K: a multiple of each segment */
-#define LINE  64        /* bytes of a column that are read at once */
-#define ROOM  (1 << 20) /* bytes of x that are laid out for one pass: half of an L2 cache */
-#define PIECE 16        /* bytes of a column that go through a transposition */
-
-/* ---- the workspace ---- */
-
-struct digits_room {
-    int64_t segments, column; /* divisions take long: they are done once */
-    int64_t k;                /* rounded up to segments */
-    int32_t *x;               /* words of four digits */
-    float *scales;            /* of x, of each block: [segments][rows] */
-    float *x_sums;            /* sums of x's elements, likewise */
-    int32_t *base;            /* what the sums begin with, likewise, [2]: see lay_out_segment */
-    float *row;               /* a row of x, widened */
-    uint8_t *panel;
-    float *sums;
-    struct ngd_digits_scales w;
-};
-
-static uint64_t divide_digits_room(const struct ngd_gemm *g, int64_t rows, char *workspace, struct digits_room *room)
-{
-    const int64_t segments = ngd_quant_segments(g), column = ngd_quant_column(g), k = segments * g->quant.segment;
-    struct digits_room r = {.segments = segments, .column = column, .k = k};
-    uint64_t used = 0;
-
-    r.x = ngd_digits_take(workspace, &used, rows * k * ngd_digits_of_x(g), 1);
-    r.scales = ngd_digits_take(workspace, &used, rows * segments, sizeof(float));
-    r.x_sums = ngd_digits_take(workspace, &used, rows * segments, sizeof(float));
-    r.base = ngd_digits_take(workspace, &used, rows * segments * 2, sizeof(*r.base));
-    r.row = ngd_digits_take(workspace, &used, k, sizeof(float));
-    r.panel = ngd_digits_take(workspace, &used, DEPTH * LANES, 1);
-    r.sums = ngd_digits_take(workspace, &used, rows * LANES, sizeof(float));
-    r.w = ngd_digits_take_scales(g, workspace, &used, column);
-    if (room)
-        *room = r;
-    return used;
-}
-
-uint64_t ngd_gemm_digits_bytes(const struct ngd_gemm *g, int64_t rows)
-{
-    return divide_digits_room(g, rows, NULL, NULL);
-}
-
-bool ngd_gemm_digits_fit(const struct ngd_gemm *g)
-{
-    return g->quant.group && g->quant.streamed && g->quant.form != NGD_QUANT_F8 && g->k > 0;
-}
-
-int64_t ngd_gemm_digits_rows(const struct ngd_gemm *g)
-{
-    const int64_t k = ngd_quant_segments(g) * g->quant.segment, rows = ROOM / (k * ngd_digits_of_x(g)) & ~(int64_t)7;
-
-    return rows < 16 ? 16 : rows > NGD_GEMM_PASS_ROWS ? NGD_GEMM_PASS_ROWS : rows;
-}
+#define DEPTH NGD_DIGITS_DEPTH
+#define LINE  64 /* bytes of a column that are read at once */
+#define PIECE 16 /* bytes of a column that go through a transposition */
 
 /* Returns the rows of the next block, of those that are left. With three digits, eight rows have too many sums. */
 static int64_t next_block(const struct ngd_gemm *g, int64_t left)
@@ -210,9 +158,9 @@ void ngd_digits_lay_out_row(const struct ngd_gemm *g, const char *x, const struc
 void ngd_gemm_digits_lay_out(const struct ngd_gemm *g, const char *x, int64_t rows, char *workspace)
 {
     const int64_t size = g->xt == NGD_F32 ? 4 : 2, digits = ngd_digits_of_x(g);
-    struct digits_room room;
+    struct ngd_digits_room room;
 
-    divide_digits_room(g, rows, workspace, &room);
+    ngd_digits_divide_room(g, rows, workspace, &room);
     for (int64_t m = 0, each; m < rows; m += each) {
         each = next_block(g, rows - m);
         for (int64_t r = 0; r < each; r++) {
@@ -432,7 +380,7 @@ static void take_floats(const struct columns *c, float *to)
 }
 
 /* Multiplies i8 of 16 columns with the factors [blocks][16] of their blocks, which have `each`, a multiple of 4. Up to
- * 15 more elements are written, and a factor more is read. */
+ * 15 more elements are written, and factors for them are read. */
 static void take_scaled(const struct columns *c, const float *factors, int64_t each, float *to)
 {
     int64_t left = each;
@@ -475,8 +423,8 @@ static void take_operand(const struct ngd_gemm *g, const struct ngd_gemm_data *d
         take_halves(&c, type, to);
     } else if (along_k && type == NGD_F32) {
         take_floats(&c, to);
-    } else if (along_k && type == NGD_I8 && q->antiquant[block].type == NGD_F16 && q->antiquant[block].g <= 1 &&
-               q->block % 4 == 0) {
+    } else if (along_k && type == NGD_I8 && q->antiquant[block].type == NGD_F16 &&
+               q->antiquant[block].g <= 1 && q->block % 4 == 0) {
         factors = operand_columns(g, d, block, n, cols, s->blocks);
         take_halves(&factors, NGD_F16, s->by_column);
         take_scaled(&c, s->by_column, q->block, to);
@@ -496,19 +444,6 @@ static void add_scaled(const float *from, float zero, const float *scales, int64
             v = _mm512_add_ps(_mm512_load_ps(from + i), v);
         _mm512_store_ps(to + i, _mm512_add_ps(_mm512_mul_ps(v, _mm512_load_ps(scales + i)), _mm512_load_ps(to + i)));
     }
-}
-
-struct ngd_digits_scales ngd_digits_take_scales(const struct ngd_gemm *g, char *workspace, uint64_t *used_p,
-                                                int64_t column)
-{
-    const int64_t n = LANES * (column + 16), block = g->quant.block; /* what takes pieces writes more than there is */
-
-    return (struct ngd_digits_scales){.column = column,
-                                      .blocks = block ? (column + block - 1) / block : 0,
-                                      .by_column = ngd_digits_take(workspace, used_p, n, sizeof(float)),
-                                      .unscaled = ngd_digits_take(workspace, used_p, n, sizeof(float)),
-                                      .scales = ngd_digits_take(workspace, used_p, n, sizeof(float)),
-                                      .offsets = ngd_digits_take(workspace, used_p, n, sizeof(float))};
 }
 
 void ngd_digits_prepare_scales(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t cols,
@@ -707,7 +642,7 @@ static bool are_few(const struct ngd_gemm *g, int64_t rows)
 }
 
 static void multiply_few(const struct ngd_gemm *g, bool offsets, int64_t rows, struct columns *c,
-                         const struct digits_room *room)
+                         const struct ngd_digits_room *room)
 {
     const struct digits_block b = {.x = room->x,
                                    .scales = room->scales,
@@ -727,7 +662,7 @@ static void multiply_few(const struct ngd_gemm *g, bool offsets, int64_t rows, s
 
 /* Multiplies all rows of a pass with a panel that begins at k, segment s, and has `some` segments. */
 static void multiply_byte_panel(const struct ngd_gemm *g, bool offsets, int64_t rows, int64_t k, int64_t s,
-                                int64_t some, const char *next, const struct digits_room *room)
+                                int64_t some, const char *next, const struct ngd_digits_room *room)
 {
     const int64_t segments = room->segments, digits = ngd_digits_of_x(g), w_step = room->column > 1 ? LANES : 0;
     struct digits_block b = {.panel = room->panel,
@@ -754,7 +689,7 @@ static void multiply_byte_panel(const struct ngd_gemm *g, bool offsets, int64_t 
 
 /* Multiplies all rows of a pass with the columns. */
 static void multiply_columns(const struct ngd_gemm *g, bool offsets, int64_t rows, struct columns *c,
-                             const struct digits_room *room)
+                             const struct ngd_digits_room *room)
 {
     const int64_t each = DEPTH / g->quant.segment;
 
@@ -771,9 +706,9 @@ void ngd_gemm_digits_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d
                          int64_t n1)
 {
     struct columns c = {.ldw = g->ldw, .bytes = ngd_quant_nibbles(g) ? (g->k + 1) / 2 : g->k};
-    struct digits_room room;
+    struct ngd_digits_room room;
 
-    divide_digits_room(g, m1 - m0, d->workspace, &room);
+    ngd_digits_divide_room(g, m1 - m0, d->workspace, &room);
     for (int64_t n = n0; n < n1; n += LANES) {
         c.w = d->w + n * g->ldw;
         c.cols = n1 - n < LANES ? n1 - n : LANES;

@@ -2,12 +2,19 @@
 #ifndef NGD_DEVICES_HOST_KERNELS_K_GEMM_DIGITS_H
 #define NGD_DEVICES_HOST_KERNELS_K_GEMM_DIGITS_H
 
-/* What products by digits share with and without AMX tiles: how rows of x are laid out, and scales of columns. See
- * k_gemm_digits.c. */
+/* What products by digits share with and without AMX tiles: how rows of x are laid out, scales of columns, and the
+ * workspaces. See k_gemm_digits.c. */
 #include "devices/host/kernels/k_gemm_quant.h"
 #include "graphs/options.h"
 
-#define NGD_DIGITS_LANES 16 /* columns of w that are computed at once */
+#define NGD_DIGITS_LANES 16  /* columns of w that are computed at once */
+#define NGD_DIGITS_DEPTH 512 /* of a panel, in elements of K: a multiple of each segment */
+#define NGD_DIGITS_MOST  3   /* digits of an element */
+
+#define NGD_DIGIT_TILES_GROUPS 2   /* of 16 columns, that are computed at once */
+#define NGD_DIGIT_TILES_STAGED 512 /* elements of K that are widened at once */
+/* Bytes from column to column of them: columns do not compete for lines of the cache. */
+#define NGD_DIGIT_TILES_PITCH  (NGD_DIGIT_TILES_STAGED + 64)
 
 /* Returns the number of digits of an element of x: for the highest precision 3 of f32 and 2 of others; 1 for medium. */
 static inline int64_t ngd_digits_of_x(const struct ngd_gemm *g)
@@ -55,5 +62,48 @@ struct ngd_digits_scales ngd_digits_take_scales(const struct ngd_gemm *g, char *
 /* Prepares those of columns [n, n + cols). */
 void ngd_digits_prepare_scales(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t cols,
                                const struct ngd_digits_scales *s);
+
+/* A thread's workspace without tiles. */
+struct ngd_digits_room {
+    int64_t segments, column; /* divisions take long: they are done once */
+    int64_t k;                /* rounded up to segments */
+    int32_t *x;               /* words of four digits */
+    float *scales;            /* of x, of each block: [segments][rows] */
+    float *x_sums;            /* sums of x's elements, likewise */
+    int32_t *base;            /* what the sums begin with, likewise, [2]: see lay_out_segment */
+    float *row;               /* a row of x, widened */
+    uint8_t *panel;
+    float *sums;
+    struct ngd_digits_scales w;
+};
+
+/* Returns the number of bytes of a workspace for so many rows. Fills *room if it is not NULL. */
+uint64_t ngd_digits_divide_room(const struct ngd_gemm *g, int64_t rows, char *workspace, struct ngd_digits_room *room);
+
+/* How rows of x are cut into tiles. */
+struct ngd_digit_tiles_shape {
+    int64_t blocks, digits;
+    int64_t rows; /* of a block, at most */
+    int64_t tiles, lanes, pitch;
+    int64_t segments, segment; /* and the elements of one */
+    int64_t depth;             /* elements of K in a tile */
+    int64_t words;             /* of a segment of x */
+};
+
+struct ngd_digit_tiles_shape ngd_digit_tiles_shape(const struct ngd_gemm *g, int64_t rows);
+
+/* A thread's workspace with tiles. */
+struct ngd_digit_tiles_room {
+    int32_t *x;
+    float *scales, *x_sums;
+    float *row; /* a row of x, widened */
+    char *staged;
+    int32_t *sums;
+    float *y;
+    struct ngd_digits_scales w[NGD_DIGIT_TILES_GROUPS];
+};
+
+uint64_t ngd_digit_tiles_divide_room(const struct ngd_gemm *g, const struct ngd_digit_tiles_shape *s, char *workspace,
+                                     struct ngd_digit_tiles_room *room);
 
 #endif

@@ -19,106 +19,24 @@
 
 #define COLUMNS NGD_TILE_ROWS
 #define LINE    NGD_TILE_LINE
-#define GROUPS  2               /* of 16 columns, that are computed at once */
-#define DIGITS  3               /* at most */
-#define STAGED  512             /* elements of K that are widened at once */
-#define PITCH   (STAGED + LINE) /* bytes from column to column of them; columns do not compete for lines of the cache */
-#define SHARED  1024            /* elements of K that several blocks of rows are multiplied with, one after the other */
-#define AHEAD   (6 * LINE)      /* bytes of a column between a prefetch and its use */
-#define ROOM    (1 << 20)       /* bytes of x that are laid out for one pass: half of an L2 cache */
-
-/* ---- the workspace ---- */
-
-struct shape {
-    int64_t blocks, digits;
-    int64_t rows; /* of a block, at most */
-    int64_t tiles, lanes, pitch;
-    int64_t segments, segment; /* and the elements of one */
-    int64_t depth;             /* elements of K in a tile */
-    int64_t words;             /* of a segment of x */
-};
-
-static struct shape digit_shape(const struct ngd_gemm *g, int64_t rows)
-{
-    struct shape s = {.blocks = (rows + COLUMNS - 1) / COLUMNS,
-                      .digits = ngd_digits_of_x(g),
-                      .rows = rows < COLUMNS ? rows : COLUMNS,
-                      .tiles = 1,
-                      .segments = ngd_quant_segments(g),
-                      .segment = g->quant.segment};
-    const int64_t all = s.rows * s.digits;
-
-    s.lanes = all <= 4 ? 4 : all <= 8 ? 8 : 16;
-    s.pitch = s.lanes / s.digits;
-    if (all > 16)
-        s.tiles = s.digits;
-    s.depth = s.segment < LINE ? s.segment : LINE;
-    s.words = s.tiles * s.segment / 4 * s.lanes;
-    return s;
-}
-
-struct tiles_room {
-    int32_t *x;
-    float *scales, *x_sums;
-    float *row; /* a row of x, widened */
-    char *staged;
-    int32_t *sums;
-    float *y;
-    struct ngd_digits_scales w[GROUPS];
-};
-
-static uint64_t divide_tiles_room(const struct ngd_gemm *g, const struct shape *s, char *workspace,
-                                  struct tiles_room *room)
-{
-    struct tiles_room r;
-    uint64_t used = 0;
-
-    r.x = ngd_digits_take(workspace, &used, s->blocks * s->segments * s->words, sizeof(*r.x));
-    r.scales = ngd_digits_take(workspace, &used, s->blocks * s->segments * 16, sizeof(float));
-    r.x_sums = ngd_digits_take(workspace, &used, s->blocks * s->segments * 16, sizeof(float));
-    r.row = ngd_digits_take(workspace, &used, s->segments * s->segment, sizeof(float));
-    r.staged = ngd_digits_take(workspace, &used, GROUPS * COLUMNS * PITCH, 1);
-    r.sums = ngd_digits_take(workspace, &used, GROUPS * DIGITS * COLUMNS * 16, sizeof(*r.sums));
-    r.y = ngd_digits_take(workspace, &used, s->blocks * GROUPS * COLUMNS * s->lanes, sizeof(float));
-    for (int i = 0; i < GROUPS; i++)
-        r.w[i] = ngd_digits_take_scales(g, workspace, &used, ngd_quant_column(g));
-    if (room)
-        *room = r;
-    return used;
-}
-
-uint64_t ngd_digit_tiles_bytes(const struct ngd_gemm *g, int64_t rows)
-{
-    const struct shape s = digit_shape(g, rows);
-
-    return divide_tiles_room(g, &s, NULL, NULL);
-}
-
-bool ngd_digit_tiles_fit(const struct ngd_gemm *g)
-{
-    return ngd_gemm_digits_fit(g) && ngd_quant_segment(g) >= 32 && g->n >= COLUMNS &&
-           g->n * g->k >= NGD_GEMM_TILES_FROM;
-}
-
-int64_t ngd_digit_tiles_rows(const struct ngd_gemm *g)
-{
-    const int64_t k = ngd_quant_segments(g) * g->quant.segment,
-                  rows = ROOM / (k * ngd_digits_of_x(g)) & ~(int64_t)(COLUMNS - 1);
-
-    return rows < COLUMNS ? COLUMNS : rows > NGD_GEMM_PASS_ROWS ? NGD_GEMM_PASS_ROWS : rows;
-}
+#define GROUPS  NGD_DIGIT_TILES_GROUPS
+#define DIGITS  NGD_DIGITS_MOST
+#define STAGED  NGD_DIGIT_TILES_STAGED
+#define PITCH   NGD_DIGIT_TILES_PITCH
+#define SHARED  1024       /* elements of K that several blocks of rows are multiplied with, one after the other */
+#define AHEAD   (6 * LINE) /* bytes of a column between a prefetch and its use */
 
 /* ---- rows of x ---- */
 
 /* Repeats the scales of the rows every `lanes`. */
-static void repeat_lanes(const struct shape *s, float *scales)
+static void repeat_lanes(const struct ngd_digit_tiles_shape *s, float *scales)
 {
     for (int64_t i = s->lanes; i < 16; i++)
         scales[i] = scales[i - s->lanes];
 }
 
-static void lay_out_block(const struct ngd_gemm *g, const struct shape *s, const struct tiles_room *room, const char *x,
-                          int64_t block, int64_t rows)
+static void lay_out_block(const struct ngd_gemm *g, const struct ngd_digit_tiles_shape *s,
+                          const struct ngd_digit_tiles_room *room, const char *x, int64_t block, int64_t rows)
 {
     const int64_t size = g->xt == NGD_F32 ? 4 : 2, lanes = s->lanes;
     float *scales = room->scales + block * s->segments * 16, *sums = room->x_sums + block * s->segments * 16;
@@ -148,11 +66,11 @@ static void lay_out_block(const struct ngd_gemm *g, const struct shape *s, const
 
 void ngd_digit_tiles_lay_out(const struct ngd_gemm *g, const char *x, int64_t rows, char *workspace)
 {
-    const struct shape s = digit_shape(g, rows);
+    const struct ngd_digit_tiles_shape s = ngd_digit_tiles_shape(g, rows);
     const int64_t size = g->xt == NGD_F32 ? 4 : 2;
-    struct tiles_room room;
+    struct ngd_digit_tiles_room room;
 
-    divide_tiles_room(g, &s, workspace, &room);
+    ngd_digit_tiles_divide_room(g, &s, workspace, &room);
     for (int64_t b = 0; b < s.blocks; b++) {
         const int64_t m = b * COLUMNS, left = rows - m;
 
@@ -244,7 +162,7 @@ static void stage(const struct ngd_gemm *g, const struct strip *strip, int64_t g
 /* ---- products ---- */
 
 /* Tiles 0 to 3 are sums, 4 and 5 are A, 6 and 7 are B. */
-static void configure_tiles(const struct shape *s)
+static void configure_tiles(const struct ngd_digit_tiles_shape *s)
 {
     struct ngd_tile_config c = ngd_tile_full();
 
@@ -271,7 +189,7 @@ static inline void fetch_strip(const struct source *from, const char *a, int64_t
 }
 
 /* One tile of B. */
-static inline void multiply_1(const struct shape *s, const struct source *from, bool two, int32_t *sums)
+static inline void multiply_1(const struct ngd_digit_tiles_shape *s, const struct source *from, bool two, int32_t *sums)
 {
     const int64_t b_row = s->lanes * 4, sums_row = s->lanes * 4, b_tile = s->depth / 4 * s->lanes;
     const int32_t *b = from->b;
@@ -295,7 +213,7 @@ static inline void multiply_1(const struct shape *s, const struct source *from, 
 }
 
 /* Two tiles of B. */
-static inline void multiply_2(const struct shape *s, const struct source *from, bool two, int32_t *sums)
+static inline void multiply_2(const struct ngd_digit_tiles_shape *s, const struct source *from, bool two, int32_t *sums)
 {
     const int64_t b_tile = s->segment / 4 * 16, sum = COLUMNS * 16;
     const int32_t *b = from->b;
@@ -327,7 +245,8 @@ static inline void multiply_2(const struct shape *s, const struct source *from, 
 }
 
 /* Three tiles of B, and 16 columns. */
-static inline void multiply_3(const struct shape *s, const struct source *from, int group, int32_t *sums)
+static inline void multiply_3(const struct ngd_digit_tiles_shape *s, const struct source *from, int group,
+                              int32_t *sums)
 {
     const int64_t b_tile = s->segment / 4 * 16, sum = COLUMNS * 16;
     const int32_t *b = from->b;
@@ -352,7 +271,8 @@ static inline void multiply_3(const struct shape *s, const struct source *from, 
 }
 
 /* Computes the sums of a segment for one or two groups of columns. */
-static void multiply_segment(const struct shape *s, const struct source *from, int64_t groups, int32_t *sums)
+static void multiply_segment(const struct ngd_digit_tiles_shape *s, const struct source *from, int64_t groups,
+                             int32_t *sums)
 {
     if (s->tiles == 1)
         multiply_1(s, from, groups > 1, sums);
@@ -371,9 +291,9 @@ struct segment_scales {
 };
 
 /* Adds a segment's sums of 16 columns to their elements. A vector has 16 / lanes columns. */
-static inline __attribute__((always_inline)) void add_sums(const struct shape *s, const int lanes, const int digits,
-                                                           const struct segment_scales *c, const int32_t *sums,
-                                                           float *y)
+static inline __attribute__((always_inline)) void add_sums(const struct ngd_digit_tiles_shape *s, const int lanes,
+                                                           const int digits, const struct segment_scales *c,
+                                                           const int32_t *sums, float *y)
 {
     const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
                   second = _mm512_add_epi32(lane, _mm512_set1_epi32((int)s->pitch)),
@@ -401,25 +321,28 @@ static inline __attribute__((always_inline)) void add_sums(const struct shape *s
     }
 }
 
-#define ADD_SUMS(lanes)                                                                                           \
-    static void add_##lanes(const struct shape *s, const struct segment_scales *c, const int32_t *sums, float *y) \
-    {                                                                                                             \
-        s->digits == 3   ? add_sums(s, lanes, 3, c, sums, y)                                                      \
-        : s->digits == 2 ? add_sums(s, lanes, 2, c, sums, y)                                                      \
-                         : add_sums(s, lanes, 1, c, sums, y);                                                     \
+#define ADD_SUMS(lanes)                                                                            \
+    static void add_##lanes(const struct ngd_digit_tiles_shape *s, const struct segment_scales *c, \
+                            const int32_t *sums, float *y)                                         \
+    {                                                                                              \
+        s->digits == 3   ? add_sums(s, lanes, 3, c, sums, y)                                       \
+        : s->digits == 2 ? add_sums(s, lanes, 2, c, sums, y)                                       \
+                         : add_sums(s, lanes, 1, c, sums, y);                                      \
     }
 ADD_SUMS(4)
 ADD_SUMS(8)
 ADD_SUMS(16)
 
-static void add_segment(const struct shape *s, const struct segment_scales *c, const int32_t *sums, float *y)
+static void add_segment(const struct ngd_digit_tiles_shape *s, const struct segment_scales *c, const int32_t *sums,
+                        float *y)
 {
     (s->lanes == 16 ? add_16 : s->lanes == 8 ? add_8 : add_4)(s, c, sums, y);
 }
 
 /* Multiplies a block of rows with segments [first, end) of one or two groups of columns, and adds up the elements. */
-static void multiply_digit_block(const struct shape *s, const struct tiles_room *room, int64_t block, int64_t first,
-                                 int64_t end, int64_t groups, bool by_segment, bool offsets, struct source *from)
+static void multiply_digit_block(const struct ngd_digit_tiles_shape *s, const struct ngd_digit_tiles_room *room,
+                                 int64_t block, int64_t first, int64_t end, int64_t groups, bool by_segment,
+                                 bool offsets, struct source *from)
 {
     for (int64_t i = first, at = from->at; i < end; i++, at += s->segment) {
         const int64_t x = block * s->segments + i, w = by_segment ? i * 16 : 0;
@@ -443,8 +366,8 @@ static void multiply_digit_block(const struct shape *s, const struct tiles_room 
 }
 
 /* Multiplies all rows with a strip of columns. */
-static void multiply_strip(const struct ngd_gemm *g, const struct shape *s, const struct tiles_room *room,
-                           const struct strip *strip, bool offsets)
+static void multiply_strip(const struct ngd_gemm *g, const struct ngd_digit_tiles_shape *s,
+                           const struct ngd_digit_tiles_room *room, const struct strip *strip, bool offsets)
 {
     const int64_t groups = (strip->cols + COLUMNS - 1) / COLUMNS;
     const bool by_segment = ngd_quant_column(g) > 1,
@@ -471,8 +394,9 @@ static void multiply_strip(const struct ngd_gemm *g, const struct shape *s, cons
 }
 
 /* Stores the results of a block of rows and 16 columns. */
-static void put_digit_block(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const struct shape *s,
-                            const float *y, int64_t m, int64_t rows, int64_t n, int64_t cols)
+static void put_digit_block(const struct ngd_gemm *g, const struct ngd_gemm_data *d,
+                            const struct ngd_digit_tiles_shape *s, const float *y, int64_t m, int64_t rows, int64_t n,
+                            int64_t cols)
 {
     _Alignas(64) float row[COLUMNS];
     __m512i v[16];
@@ -495,11 +419,11 @@ static void put_digit_block(const struct ngd_gemm *g, const struct ngd_gemm_data
 void ngd_digit_tiles_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
                          int64_t n1)
 {
-    const struct shape s = digit_shape(g, m1 - m0);
+    const struct ngd_digit_tiles_shape s = ngd_digit_tiles_shape(g, m1 - m0);
     struct strip strip = {.ld = g->ldw, .bytes = ngd_quant_nibbles(g) ? (g->k + 1) / 2 : g->k};
-    struct tiles_room room;
+    struct ngd_digit_tiles_room room;
 
-    divide_tiles_room(g, &s, d->workspace, &room);
+    ngd_digit_tiles_divide_room(g, &s, d->workspace, &room);
     configure_tiles(&s);
     strip.jump = GROUPS * COLUMNS * g->ldw - strip.bytes;
     for (int64_t n = n0; n < n1; n += strip.cols) {
@@ -604,8 +528,6 @@ bool ngd_digit_tiles_work(ngd_isa_t isa)
 {
     static _Atomic int known; /* 1: they do, 2: they do not */
 
-    if (!ngd_amx_works(isa) || !ngd_cpu_has_vnni(isa))
-        return false;
     if (!known) {
         bool alike;
 

@@ -17,77 +17,9 @@
 #include "devices/host/kernels/k_gemm_tile_impl.h"
 #include <string.h>
 
-#define ROOM       (2 << 20) /* bytes of x that are laid out for one pass, which pays for filling a panel */
-#define LEAST_ROWS 64        /* of a pass */
-#define DEPTH      1024      /* of a panel, in elements of K */
-#define QUADS      (NGD_GEMM_NT / NGD_TILE_ROWS) /* tiles side by side in a panel */
-#define TILE_SUMS  (NGD_TILE_ROWS * NGD_TILE_ROWS)
-
-/* Returns true if the panel has integers, whose scales are left for the sums. */
-static bool has_integers(const struct ngd_gemm *g)
-{
-    return g->quant.group >= g->k && !ngd_quant_adds(g) && g->quant.form != NGD_QUANT_F8;
-}
-
-/* Returns the bf16 terms that add up to any weight: an f32 if something is added, or the scale has two factors. */
-static int64_t all_terms(const struct ngd_gemm *g)
-{
-    static const int number_bits[NGD_QUANT_FORMS] = {
-        [NGD_QUANT_I8] = 7, [NGD_QUANT_I4] = 3, [NGD_QUANT_F8] = 4, [NGD_QUANT_F4] = 2};
-    const ngd_dtype_t t = g->quant.antiquant[NGD_ANTIQUANT_SCALE].type;
-    const int scale_bits = t == NGD_U8 ? 0 : t == NGD_BF16 ? 8 : t == NGD_F16 ? 11 : 24;
-    int64_t terms;
-
-    if (!g->quant.group)
-        return ngd_gemm_terms_of(g->wt);
-    if (ngd_quant_adds(g) || g->quant.block)
-        return 3;
-    terms = (number_bits[g->quant.form] + (has_integers(g) ? 0 : scale_bits) + 7) / 8;
-    return terms < 3 ? terms : 3;
-}
-
-static int64_t w_terms(const struct ngd_gemm *g)
-{
-    const int64_t all = all_terms(g), limit = ngd_gemm_term_limit(g);
-
-    return all < limit ? all : limit;
-}
-
-bool ngd_gemm_panel_fits(const struct ngd_gemm *g)
-{
-    const bool other = (g->wt == NGD_F16 || g->wt == NGD_F32) && g->nk && ngd_gemm_term_limit(g) < 3;
-
-    return g->m >= NGD_GEMM_WIDE_ROWS && g->n >= NGD_GEMM_NT / 2 && g->k >= NGD_TILE_DEPTH &&
-           g->n * g->k >= NGD_GEMM_TILES_FROM && (g->quant.group || other);
-}
-
-int64_t ngd_gemm_panel_rows(const struct ngd_gemm *g)
-{
-    return ngd_gemm_amx_rows_in(g, ROOM, LEAST_ROWS, NGD_GEMM_PASS_ROWS);
-}
-
-/* What a thread's workspace has behind the rows of x. */
-struct panel_room {
-    char *panel;
-    float *sums;
-};
-
-static uint64_t divide_room(const struct ngd_gemm *g, int64_t rows, char *workspace, struct panel_room *room)
-{
-    const int64_t blocks = (rows + NGD_TILE_ROWS - 1) / NGD_TILE_ROWS,
-                  depth = g->k < DEPTH ? ngd_tile_steps(g->k) : DEPTH / NGD_TILE_DEPTH;
-    const uint64_t x = ngd_gemm_amx_bytes(g, rows), panel = (uint64_t)(depth * w_terms(g) * QUADS) * NGD_TILE_BYTES,
-                   sums = (uint64_t)(blocks * QUADS) * NGD_TILE_BYTES;
-
-    if (room)
-        *room = (struct panel_room){.panel = workspace + x, .sums = (float *)(void *)(workspace + x + panel)};
-    return x + panel + sums;
-}
-
-uint64_t ngd_gemm_panel_bytes(const struct ngd_gemm *g, int64_t rows)
-{
-    return divide_room(g, rows, NULL, NULL);
-}
+#define DEPTH     NGD_PANEL_DEPTH
+#define QUADS     NGD_PANEL_QUADS
+#define TILE_SUMS (NGD_TILE_ROWS * NGD_TILE_ROWS)
 
 /* ---- filling ------------------------------------------------------------------------------------------- */
 
@@ -130,13 +62,13 @@ static void widen_column(const struct ngd_gemm *g, const struct ngd_gemm_data *d
 }
 
 static void fill_panel(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t cols, int64_t k,
-                       int64_t depth, const struct panel_room *room)
+                       int64_t depth, const struct ngd_panel_room *room)
 {
-    const int64_t terms = w_terms(g), step = terms * QUADS * NGD_TILE_BYTES;
+    const int64_t terms = ngd_panel_terms(g), step = terms * QUADS * NGD_TILE_BYTES;
     _Alignas(64) float w[NGD_GEMM_KC];
     struct ngd_gemm_data numbers = *d;
 
-    if (has_integers(g))
+    if (ngd_panel_has_integers(g))
         memset(numbers.antiquant, 0, sizeof(numbers.antiquant));
     for (int64_t c = 0; c < NGD_GEMM_NT; c++) {
         char *to = room->panel + c / NGD_TILE_ROWS * NGD_TILE_BYTES + c % NGD_TILE_ROWS * NGD_TILE_LINE;
@@ -214,15 +146,15 @@ static void multiply_block(const struct panel_block *p)
 
 /* Multiplies the rows of a pass with a panel that begins at k. */
 static void multiply_panel(const struct ngd_gemm *g, const char *x, int64_t rows, int64_t cols, int64_t k,
-                           int64_t depth, const struct panel_room *room)
+                           int64_t depth, const struct ngd_panel_room *room)
 {
     const int64_t blocks = (rows + NGD_TILE_ROWS - 1) / NGD_TILE_ROWS, b_step = ngd_gemm_x_terms(g) * NGD_TILE_BYTES,
                   block = ngd_tile_steps(g->k) * b_step, sums = QUADS * TILE_SUMS;
     struct panel_block p = {
         .steps = ngd_tile_steps(depth),
-        .a_step = w_terms(g) * QUADS * NGD_TILE_BYTES,
+        .a_step = ngd_panel_terms(g) * QUADS * NGD_TILE_BYTES,
         .b_step = b_step,
-        .w_terms = w_terms(g),
+        .w_terms = ngd_panel_terms(g),
         .x_terms = ngd_gemm_x_terms(g),
         .limit = ngd_gemm_term_limit(g),
         .first = k == 0,
@@ -272,7 +204,7 @@ static void put_panel(const struct ngd_gemm *g, const struct ngd_gemm_data *d, c
     float scales[NGD_GEMM_NT];
 
     for (int64_t c = 0; c < NGD_GEMM_NT; c++)
-        scales[c] = has_integers(g) && c < cols ? ngd_gemm_quant_scale(g, d, n + c) : 1;
+        scales[c] = ngd_panel_has_integers(g) && c < cols ? ngd_gemm_quant_scale(g, d, n + c) : 1;
     for (int64_t m = m0; m < m1; m += NGD_TILE_ROWS, sums += QUADS * TILE_SUMS)
         put_panel_block(g, d, sums, m, m1 - m < NGD_TILE_ROWS ? m1 - m : NGD_TILE_ROWS, n, cols, scales);
 }
@@ -281,9 +213,9 @@ void ngd_gemm_panel_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d,
                         int64_t n1)
 {
     const struct ngd_tile_config config = ngd_tile_full();
-    struct panel_room room;
+    struct ngd_panel_room room;
 
-    divide_room(g, m1 - m0, d->workspace, &room);
+    ngd_panel_divide_room(g, m1 - m0, d->workspace, &room);
     NGD_TILE_CONFIG(config);
     for (int64_t n = n0; n < n1; n += NGD_GEMM_NT) {
         const int64_t cols = n1 - n < NGD_GEMM_NT ? n1 - n : NGD_GEMM_NT;

@@ -6,15 +6,11 @@
  * The instructions of AMX, and what products on tiles do with vectors. Tiles are numbered by constants from 0 to 7. For
  * tests there are functions in C with the names of the instructions: tests/emulate.
  */
+#include "devices/host/kernels/k_gemm_tile.h"
 #include "devices/host/kernels/unroll.h"
 #include <immintrin.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-#define NGD_TILE_DEPTH 32 /* elements of K in a tile */
-#define NGD_TILE_ROWS  16
-#define NGD_TILE_LINE  64   /* bytes of a row */
-#define NGD_TILE_BYTES 1024 /* of a tile */
 
 struct ngd_tile_config {
     uint8_t palette, start_row, reserved[14];
@@ -35,12 +31,6 @@ struct ngd_tile_config {
 #define NGD_TILE_CONFIG(c)       __asm__ volatile("ldtilecfg %0" ::"m"(c) : "memory")
 #define NGD_TILE_RELEASE()       __asm__ volatile("tilerelease" ::)
 #endif
-
-/* Returns the tiles that k elements of K take. */
-static inline int64_t ngd_tile_steps(int64_t k)
-{
-    return (k + NGD_TILE_DEPTH - 1) / NGD_TILE_DEPTH;
-}
 
 /* Configures tiles of 16 rows of 64 bytes. */
 static inline struct ngd_tile_config ngd_tile_full(void)
