@@ -20,6 +20,7 @@ struct product {
     int64_t m, n, k, group;   /* group -1: one scale for all */
     int64_t columns;          /* that share a scale, with groups; 0: none do */
     int64_t block;            /* elements of K that share a block scale; scales and minima are i8 then */
+    bool one_block;           /* a column has one block scale, which a view repeats */
     int zero;                 /* added to each number */
     bool offset, whole, bias; /* whole: offsets are integers, as zero points are */
     bool minimum;
@@ -68,6 +69,14 @@ static void put_dims(struct ngd_strbuf *sb, const char *name, const char *type, 
                       (long long)(turned ? rows : cols));
 }
 
+/* Declares the scales of the first block, and gives the name of their view for all. */
+static const char *put_one_block(struct ngd_strbuf *sb, const struct product *p)
+{
+    put_dims(sb, "bs", ngd_dtype_name(p->st), 1, p->n, false);
+    ngd_strbuf_printf(sb, "%%bst = aten.expand(%%bs) {size=[%lld, %lld]}\n", (long long)blocks_of(p), (long long)p->n);
+    return "bst";
+}
+
 /* Declares scales or the like, `groups` for a column, and gives the name of what the operator takes. */
 static const char *put_scales(struct ngd_strbuf *sb, const struct product *p, const char *name, const char *turned,
                               ngd_dtype_t type, int64_t groups)
@@ -95,7 +104,8 @@ static void put_graph(struct ngd_strbuf *sb, const struct product *p)
     if (p->offset)
         names[NGD_ANTIQUANT_OFFSET] = put_scales(sb, p, "o", "ot", p->ot, groups_of(p));
     if (p->block)
-        names[NGD_ANTIQUANT_BLOCK_SCALE] = put_scales(sb, p, "bs", "bst", p->st, blocks_of(p));
+        names[NGD_ANTIQUANT_BLOCK_SCALE] =
+            p->one_block ? put_one_block(sb, p) : put_scales(sb, p, "bs", "bst", p->st, blocks_of(p));
     if (p->minimum)
         names[NGD_ANTIQUANT_MINIMUM] = put_scales(sb, p, "m", "mt", p->block ? NGD_I8 : p->st, groups_of(p));
     if (p->minimum && p->block)
@@ -198,7 +208,8 @@ static void define(struct operands *o, const struct product *p)
 
             for (int64_t k = 0; k < p->k; k++) {
                 const double shift = p->zero + (p->offset ? antiquant(p, &o->offset, j, k) : 0),
-                             scale = antiquant(p, &o->scale, j, k) * block_value(p, &o->block_scale, j, k),
+                             scale = antiquant(p, &o->scale, j, k) *
+                                     (p->one_block ? o->block_scale.value[j] : block_value(p, &o->block_scale, j, k)),
                              minimum = p->minimum
                                            ? antiquant(p, &o->minimum, j, k) * block_value(p, &o->block_minimum, j, k)
                                            : 0,
@@ -241,7 +252,7 @@ static void operands_open(struct operands *o, const struct product *p, struct ra
     else
         numbers_random(&o->scale, p->st, scales, 0.01, r);
     numbers_random(&o->minimum, p->block ? NGD_I8 : p->st, p->minimum ? scales : 0, p->block ? 127 : 0.1, r);
-    numbers_random(&o->block_scale, p->st, p->block ? scales_across(p) * blocks_of(p) : 0, 0.0001, r);
+    numbers_random(&o->block_scale, p->st, p->block ? p->n * (p->one_block ? 1 : blocks_of(p)) : 0, 0.0001, r);
     numbers_random(&o->block_minimum, p->st, p->block ? scales_across(p) * blocks_of(p) : 0, 0.001, r);
     numbers_random(&o->offset, p->ot, scales, p->int4 ? 8 : 128, r);
     for (int64_t i = 0; p->whole && i < scales; i++)
@@ -487,6 +498,60 @@ START_TEST(blocks_and_minima_are_right)
             p.group = p.block = 0;
         benches_precision(benches, p.precision);
         check_product(&p, &r);
+    }
+    benches_close(benches);
+}
+END_TEST
+
+/* The view's elements lie in one place: what is read of it may not be the columns that follow. */
+START_TEST(one_block_scale_may_be_that_of_all_blocks)
+{
+    struct random r = {29};
+
+    benches_open(benches);
+    for (int64_t m = 1; m <= 5; m += 4) {
+        const struct product p = {.xt = NGD_F32,
+                                  .st = NGD_F16,
+                                  .int4 = true,
+                                  .m = m,
+                                  .n = 33,
+                                  .k = 1024,
+                                  .group = 32,
+                                  .block = 256,
+                                  .one_block = true};
+
+        check_product(&p, &r);
+    }
+    benches_close(benches);
+}
+END_TEST
+
+/* A K that a symbol has at a replay may be 0, where int4 lie along N as well: the result has the bias alone. */
+START_TEST(a_k_of_0_keeps_the_columns)
+{
+    static const char *const text = "npugraph 1\ngraph \"product\" {\nsym K 0..64\nparam %w : i32[K,2]\n"
+                                    "param %s : f32[1]\nparam %b : f32[16]\ninput %x : f32[2,K]\n"
+                                    "%y = npu.weight_quant_batchmatmul(%x, %w, %s, none, none, none, %b)\n"
+                                    "return \"y\" = %y\n}\n";
+    float y[32], bias[16], scale = 1;
+    struct ngd_span in = {y, 0};
+    struct ngd_out out = {(char *)y, sizeof(y)};
+    struct ngd_launch launch = {.inputs = &in, .outputs = &out};
+    struct ngd_diag diag = {0};
+    struct ready r;
+
+    for (int i = 0; i < 16; i++)
+        bias[i] = (float)(i + 1);
+    benches_open(benches);
+    EACH_ISA (isa) {
+        memset(y, 0xff, sizeof(y));
+        run_check(ready_open(&r, &benches[isa], text, (const int64_t[]){0}, &diag), &diag, text);
+        run_check(ngd_buffer_write(r.bound[1], 0, &scale, sizeof(scale), &diag), &diag, "scale");
+        run_check(ngd_buffer_write(r.bound[2], 0, bias, sizeof(bias), &diag), &diag, "bias");
+        run_check(ngd_stream_run(benches[isa].stream, r.inst, &launch), &launch.diag, text);
+        for (int i = 0; i < 32; i++)
+            ck_assert_msg(y[i] == bias[i % 16], "%s: element %d is %g", benches[isa].name, i, (double)y[i]);
+        ready_close(&r);
     }
     benches_close(benches);
 }
@@ -818,9 +883,9 @@ START_TEST(what_is_not_finite_spoils_its_row_only)
 }
 END_TEST
 
-UNIT_MAIN("ops/quant_matmul", sums_of_the_largest_numbers_do_not_overflow,
-          small_elements_beside_a_large_one_are_within_their_bound, what_is_not_finite_spoils_its_row_only,
-          weights_in_rows_of_k_are_right, weights_in_other_layouts_are_right,
+UNIT_MAIN("ops/quant_matmul", one_block_scale_may_be_that_of_all_blocks, a_k_of_0_keeps_the_columns,
+          sums_of_the_largest_numbers_do_not_overflow, small_elements_beside_a_large_one_are_within_their_bound,
+          what_is_not_finite_spoils_its_row_only, weights_in_rows_of_k_are_right, weights_in_other_layouts_are_right,
           many_rows_of_each_form_and_precision_are_right, blocks_and_minima_are_right,
           a_row_has_the_same_bits_among_others, a_row_has_the_same_bits_among_many, digits_have_the_same_bits_on_tiles,
           each_f8_is_what_it_should_be, each_e8m0_is_what_it_should_be)

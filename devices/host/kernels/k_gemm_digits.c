@@ -424,7 +424,7 @@ static void take_operand(const struct ngd_gemm *g, const struct ngd_gemm_data *d
     } else if (along_k && type == NGD_F32) {
         take_floats(&c, to);
     } else if (along_k && type == NGD_I8 && q->antiquant[block].type == NGD_F16 &&
-               q->antiquant[block].g <= 1 && q->block % 4 == 0) {
+               (s->blocks == 1 || q->antiquant[block].g == 1) && q->block % 4 == 0) {
         factors = operand_columns(g, d, block, n, cols, s->blocks);
         take_halves(&factors, NGD_F16, s->by_column);
         take_scaled(&c, s->by_column, q->block, to);

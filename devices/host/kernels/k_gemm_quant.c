@@ -45,8 +45,7 @@ static void quant_strides(const struct ngd_plan_tensor *w, struct ngd_gemm *g)
     struct ngd_gemm_quant *q = &g->quant;
 
     set_form(w->dtype, g);
-    q->by_n = q->form == NGD_QUANT_I4 && w->dims[0] * 8 != g->k;
-    g->n = q->by_n ? w->dims[1] * 8 : w->dims[1];
+    q->by_n = g->n != w->dims[1];
     q->w_k = w->strides[0];
     q->w_n = w->strides[1];
     q->streamed = !q->by_n && (q->w_k == 1 || w->dims[0] <= 1);
@@ -56,9 +55,12 @@ static void quant_strides(const struct ngd_plan_tensor *w, struct ngd_gemm *g)
 void ngd_gemm_of_quant(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct ngd_gemm *g,
                        uint32_t *strided_p)
 {
+    const struct ngd_plan_tensor *y = ngd_call_out(plan, call, 0);
+
     ngd_gemm_of_linear(plan, call, 1, 6, g, strided_p);
-    quant_strides(ngd_call_in(plan, call, 1), g);
+    g->n = y->dims[y->rank - 1];
     g->ldy = g->n;
+    quant_strides(ngd_call_in(plan, call, 1), g);
     set_antiquant(call, g);
     *strided_p |= 1u << 1;
     for (uint32_t what = 0; what < NGD_ANTIQUANTS; what++) {
