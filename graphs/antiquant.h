@@ -8,7 +8,7 @@
  *
  *      (number + zero + offset) * scale * block_scale + minimum * block_minimum
  *
- * Block scales and block minima are of CANN's operators no operands: they are how GGUF files have their scales.
+ * CANN's operators have scales and offsets alone. The rest is what GGUF files have.
  */
 #include <stdint.h>
 

@@ -261,7 +261,7 @@ void ngd_ascend_build_weight_quant_matmul(struct ascend_issue *c)
         return;
     }
     if (optional(c, 7).rank || optional(c, 8).rank || ngd_call_int(c->call, "antiquant_zero")) {
-        ngd_ascend_refuse(c, "aclnnWeightQuantBatchMatmulV2 takes no block scales, minima and antiquant_zero");
+        ngd_ascend_refuse(c, "aclnnWeightQuantBatchMatmulV2 takes no block scales, minima or antiquant_zero");
         return;
     }
     w = quantised_weight(c, k, &is_turned);
