@@ -340,6 +340,7 @@ ngd_status_t ngd_call_send_encoded(struct ngd_call *pub, const uint8_t *data, si
     if (status != NGD_OK)
         return lose(call, status);
     memcpy(GRPC_SLICE_START_PTR(slice), data, n);
+    NGD_TSAN_GIVE(GRPC_SLICE_START_PTR(slice));
     buffer = grpc_raw_byte_buffer_create(&slice, 1);
     grpc_slice_unref(slice);
     return send_buffer(call, buffer);
