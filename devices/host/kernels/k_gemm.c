@@ -162,6 +162,7 @@ static bool digit_tiles_work(ngd_isa_t isa)
 
 /* ---- the ways ---------------------------------------------------------------------------------------- */
 
+#ifndef NGD_STATIC
 /* Of the ways that fit a product, on a CPU on which they work, the last one is taken. */
 static const struct ngd_gemm_way_row {
     const char *name;
@@ -176,10 +177,6 @@ static const struct ngd_gemm_way_row {
     uint64_t (*bytes)(const struct ngd_gemm *g, int64_t rows); /* of a workspace for rows of a pass */
     double flops;                                              /* in a nanosecond; 0: as the instruction set has it */
 } ways[] = {
-#ifdef NGD_STATIC /* the way has been chosen */
-    [NGD_GEMM_DOT] = {"dot", COLS_PER_UNIT, NULL, lay_out_dot, run_dot, NULL, NULL, NULL, 0},
-    [NGD_GEMM_AXPY] = {"axpy", COLS_PER_UNIT, NULL, NULL, run_axpy, NULL, NULL, NULL, 0},
-#else
     [NGD_GEMM_DOT] = {"dot", COLS_PER_UNIT, NULL, lay_out_dot, run_dot, dot_fits, on_any, dot_bytes, 0},
     [NGD_GEMM_AXPY] = {"axpy", COLS_PER_UNIT, NULL, NULL, run_axpy, axpy_fits, on_any, axpy_bytes, 0},
     [NGD_GEMM_WIDE] = {"wide", NGD_GEMM_NT, ngd_gemm_wide_rows, NULL, ngd_gemm_wide_run, is_wide, on_any,
@@ -199,8 +196,63 @@ static const struct ngd_gemm_way_row {
                               ngd_digit_tiles_run, ngd_digit_tiles_fit, digit_tiles_work, ngd_digit_tiles_bytes,
                               AMX_FLOPS},
 #endif
-#endif
 };
+
+static int64_t way_width(const struct ngd_gemm *g)
+{
+    return ways[g->way].width;
+}
+
+static int64_t way_rows(const struct ngd_gemm *g, int64_t rows)
+{
+    return ways[g->way].rows ? ways[g->way].rows(g) : rows;
+}
+
+static bool way_lays_out(const struct ngd_gemm *g)
+{
+    return ways[g->way].lay_out != NULL;
+}
+
+static void way_lay_out(const struct ngd_gemm *g, const char *x, int64_t rows, char *workspace)
+{
+    ways[g->way].lay_out(g, x, rows, workspace);
+}
+
+static void way_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
+                    int64_t n1)
+{
+    ways[g->way].run(g, d, m0, m1, n0, n1);
+}
+#else /* generated code has dot and axpy, in calls that the compiler inlines: out of a table it inlines nothing */
+static int64_t way_width(const struct ngd_gemm *g)
+{
+    return (void)g, COLS_PER_UNIT;
+}
+
+static int64_t way_rows(const struct ngd_gemm *g, int64_t rows)
+{
+    return (void)g, rows;
+}
+
+static bool way_lays_out(const struct ngd_gemm *g)
+{
+    return g->way == NGD_GEMM_DOT;
+}
+
+static void way_lay_out(const struct ngd_gemm *g, const char *x, int64_t rows, char *workspace)
+{
+    lay_out_dot(g, x, rows, workspace);
+}
+
+static void way_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
+                    int64_t n1)
+{
+    if (g->way == NGD_GEMM_DOT)
+        run_dot(g, d, m0, m1, n0, n1);
+    else
+        run_axpy(g, d, m0, m1, n0, n1);
+}
+#endif
 
 /* ---- running ----------------------------------------------------------------------------------------- */
 
@@ -218,12 +270,12 @@ static void put_zeros(const struct ngd_gemm *g, const struct ngd_gemm_data *d, i
 /* Returns the rows of x in one pass. */
 static int64_t pass_rows(const struct ngd_gemm *g, int64_t rows)
 {
-    return ways[g->way].rows && g->k > 0 ? ways[g->way].rows(g) : rows;
+    return g->k > 0 ? way_rows(g, rows) : rows;
 }
 
 NGD_GEMM_API struct ngd_gemm_units ngd_gemm_units(const struct ngd_gemm *g, int64_t rows)
 {
-    const int64_t width = ways[g->way].width, each = pass_rows(g, rows);
+    const int64_t width = way_width(g), each = pass_rows(g, rows);
 
     return (struct ngd_gemm_units){
         .width = width,
@@ -242,12 +294,12 @@ NGD_GEMM_API void ngd_gemm_pass(const struct ngd_gemm *g, int64_t rows, int64_t 
 
 NGD_GEMM_API bool ngd_gemm_lays_out(const struct ngd_gemm *g, int64_t rows)
 {
-    return g->k > 0 && ways[g->way].lay_out && rows <= pass_rows(g, rows);
+    return g->k > 0 && way_lays_out(g) && rows <= pass_rows(g, rows);
 }
 
 static void lay_out_rows(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1)
 {
-    ways[g->way].lay_out(g, d->x + m0 * g->ldx * (g->xt == NGD_F32 ? 4 : 2), m1 - m0, d->workspace);
+    way_lay_out(g, d->x + m0 * g->ldx * (g->xt == NGD_F32 ? 4 : 2), m1 - m0, d->workspace);
 }
 
 NGD_GEMM_API void ngd_gemm_lay_out(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows)
@@ -260,14 +312,16 @@ NGD_GEMM_API void ngd_gemm_columns(const struct ngd_gemm *g, const struct ngd_ge
 {
     int64_t m0, m1;
 
+    if (pass_rows(g, rows) >= rows)
+        pass = 0; /* which a compiler of generated code does not know otherwise */
     ngd_gemm_pass(g, rows, pass, &m0, &m1);
     if (g->k == 0) {
         put_zeros(g, d, m0, m1, n0, n1);
         return;
     }
-    if (ways[g->way].lay_out && d->laid_out != pass + 1)
+    if (way_lays_out(g) && d->laid_out != pass + 1)
         lay_out_rows(g, d, m0, m1);
-    ways[g->way].run(g, d, m0, m1, n0, n1);
+    way_run(g, d, m0, m1, n0, n1);
 }
 
 NGD_GEMM_API void ngd_gemm_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t batch,
