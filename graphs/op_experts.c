@@ -148,6 +148,31 @@ static ngd_status_t check_first_weight(struct ngd_graph *graph, struct ngd_node 
                        ngd_op_in_name(graph, node, NGD_EXPERTS_FIRST), ngd_op_type_text(graph, w, tw), form);
 }
 
+/* Refuses what says how weights are quantised where they are not: it would have no effect. */
+static ngd_status_t refuse_antiquant_sizes(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    static const struct {
+        const char *name;
+        int64_t none;
+    } sizes[] = {{"antiquant_group_size", 0},
+                 {"antiquant_group_columns", 1},
+                 {"antiquant_block_size", 0},
+                 {"antiquant_zero", 0}};
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        int64_t v = sizes[i].none;
+        ngd_status_t status = ngd_op_const(graph, node, sizes[i].name, INT32_MIN, INT32_MAX, &v, diag);
+
+        if (!status && v != sizes[i].none)
+            status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                                 "attribute %s is for quantised weights, which antiquant_scale=true declares",
+                                 sizes[i].name);
+        if (status)
+            return status;
+    }
+    return NGD_OK;
+}
+
 static ngd_status_t check_float_experts(struct ngd_graph *graph, struct ngd_node *node, struct grouped *p,
                                         struct ngd_diag *diag)
 {
@@ -155,6 +180,8 @@ static ngd_status_t check_float_experts(struct ngd_graph *graph, struct ngd_node
     const char *form = rows ? "[N,K]" : "[K,N]";
     ngd_status_t status = ngd_op_same_or_narrower(graph, node, NGD_EXPERTS_FIRST, "weight", diag);
 
+    if (!status)
+        status = refuse_antiquant_sizes(graph, node, diag);
     if (!status)
         status = check_first_weight(graph, node, p, p->k, form, diag);
     if (!status)
