@@ -17,6 +17,7 @@
 #define TOKEN_MAX  NPUGRAPH__MAX_ADDED
 #define PIECE_MAX  256 /* bytes of a token that is taken apart */
 #define MERGES_MAX 2000000
+#define STAGES_MAX 6  /* expressions of a pre-tokenizer */
 #define MERGES_OF  16 /* merges for each token, of those that scores make; models have 2 to 4 */
 #define SPACE      "\xe2\x96\x81"
 
@@ -200,9 +201,9 @@ static int add_post_processor(const struct gguf_vocab *vocab, bool begins, json_
  * piece that is a token needs merges (ignore_merges). Where models differ, merges must make each token, so that it does
  * not matter. */
 static const struct pre_tokenizer {
-    const char *names;      /* each behind a space */
-    const char *expression; /* NULL: that of GPT-2 */
-    bool digits;            /* each one by itself */
+    const char *names;                   /* each behind a space */
+    const char *expressions[STAGES_MAX]; /* one splits the pieces of the one before; none: that of GPT-2 */
+    bool digits;                         /* each one by itself, before the expressions */
     bool nfc, begins;
     enum { MERGES_COUNT, MERGES_IGNORED, MERGES_MAKE_ALL } merges;
 } pre_tokenizers[] = {
@@ -215,15 +216,52 @@ static const struct pre_tokenizer {
 #define LOWER         "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 #define CASED(behind) BEFORE UPPER "*" LOWER "+" behind "|" BEFORE UPPER "+" LOWER "*" behind "|"
 #define SLASHES       "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" SPACES
-    {" llama-bpe llama3 llama-v3", WORDS "\\p{N}{1,3}" REST, false, false, true, MERGES_IGNORED},
-    {" smaug-bpe dbrx glm4 chatglm-bpe", WORDS "\\p{N}{1,3}" REST, false, false, false, MERGES_MAKE_ALL},
-    {" qwen2", WORDS "\\p{N}" REST, false, true, false, MERGES_COUNT},
-    {" tekken", CASED("") "\\p{N}" SLASHES, false, false, true, MERGES_MAKE_ALL},
-    {" gpt-4o", CASED(SHORT "?") "\\p{N}{1,3}" SLASHES, false, false, false, MERGES_MAKE_ALL},
-    {" gpt-2", NULL, false, false, false, MERGES_COUNT},
-    {" olmo", NULL, false, true, false, MERGES_COUNT},
-    {" smollm refact", NULL, true, false, false, MERGES_COUNT},
-    {" command-r", NULL, true, true, false, MERGES_COUNT},
+#define HAN_KANA      "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+"
+#define EAST_ASIAN    "[\\x{4e00}-\\x{9fa5}\\x{800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+"
+#define PUNCTUATION   "[!-/:-~\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}\\x{2018}-\\x{201f}\\x{3000}-\\x{3002}]+"
+#define ASCII_SIGN    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~]"
+#define SIGNS_V3      "| ?[\\p{P}\\p{S}]+[\\r\\n]*"
+#define WORDS_V3      ASCII_SIGN "[A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+" SIGNS_V3 SPACES
+#define CASED_LETTERS                                                                                      \
+    "A-Za-z\\x{b5}\\x{c0}-\\x{d6}\\x{d8}-\\x{f6}\\x{f8}-\\x{1ba}\\x{1bc}-\\x{1bf}\\x{1c4}-\\x{293}"        \
+    "\\x{295}-\\x{2af}\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37b}-\\x{37d}\\x{37f}\\x{386}\\x{388}-\\x{38a}" \
+    "\\x{38c}\\x{38e}-\\x{3a1}\\x{3a3}-\\x{3f5}\\x{3f7}-\\x{481}\\x{48a}-\\x{52f}\\x{531}-\\x{556}"        \
+    "\\x{10a0}-\\x{10c5}\\x{13a0}-\\x{13f5}\\x{13f8}-\\x{13fd}\\x{1c90}-\\x{1cba}\\x{1cbd}-\\x{1cbf}"      \
+    "\\x{1d00}-\\x{1d2b}\\x{1d6b}-\\x{1d77}\\x{1d79}-\\x{1d9a}\\x{1e00}-\\x{1f15}\\x{1f18}-\\x{1f1d}"      \
+    "\\x{1f20}-\\x{1f45}\\x{1f48}-\\x{1f4d}\\x{1f50}-\\x{1f57}\\x{1f59}\\x{1f5b}\\x{1f5d}"                 \
+    "\\x{1f5f}-\\x{1f7d}\\x{1f80}-\\x{1fb4}\\x{1fb6}-\\x{1fbc}\\x{1fbe}\\x{1fc2}-\\x{1fc4}"                \
+    "\\x{1fc6}-\\x{1fcc}\\x{1fd0}-\\x{1fd3}\\x{1fd6}-\\x{1fdb}\\x{1fe0}-\\x{1fec}\\x{1ff2}-\\x{1ff4}"      \
+    "\\x{1ff6}-\\x{1ffc}\\x{2102}\\x{2107}\\x{210a}-\\x{2113}\\x{2115}\\x{2119}-\\x{211d}\\x{2124}"        \
+    "\\x{2126}\\x{2128}\\x{212a}-\\x{212d}\\x{212f}-\\x{2134}\\x{2139}\\x{213c}-\\x{213f}"                 \
+    "\\x{2145}-\\x{2149}\\x{214e}\\x{2183}\\x{2184}\\x{2c00}-\\x{2c7b}\\x{2c7e}-\\x{2ce4}"                 \
+    "\\x{2ceb}-\\x{2cee}\\x{2cf2}\\x{2cf3}\\x{a640}-\\x{a66d}\\x{a680}-\\x{a69b}\\x{a722}-\\x{a76f}"       \
+    "\\x{a771}-\\x{a787}\\x{a78b}-\\x{a78e}\\x{ab70}-\\x{abbf}\\x{fb00}-\\x{fb06}\\x{fb13}-\\x{fb17}"      \
+    "\\x{ff21}-\\x{ff3a}\\x{ff41}-\\x{ff5a}\\x{10400}-\\x{1044f}\\x{104b0}-\\x{104d3}"                     \
+    "\\x{104d8}-\\x{104fb}\\x{10c80}-\\x{10cb2}\\x{10cc0}-\\x{10cf2}\\x{118a0}-\\x{118df}"                 \
+    "\\x{1e900}-\\x{1e943}"
+    {" llama-bpe llama3 llama-v3", {WORDS "\\p{N}{1,3}" REST}, false, false, true, MERGES_IGNORED},
+    {" falcon3 pixtral", {WORDS "\\p{N}{1,3}" REST}, false, false, true, MERGES_MAKE_ALL},
+    {" smaug-bpe dbrx glm4 chatglm-bpe", {WORDS "\\p{N}{1,3}" REST}, false, false, false, MERGES_MAKE_ALL},
+    {" qwen2 deepseek-r1-qwen", {WORDS "\\p{N}" REST}, false, true, false, MERGES_COUNT},
+    {" tekken", {CASED("") "\\p{N}" SLASHES}, false, false, true, MERGES_MAKE_ALL},
+    {" gpt-4o", {CASED(SHORT "?") "\\p{N}{1,3}" SLASHES}, false, false, false, MERGES_MAKE_ALL},
+    {" gpt-2", {NULL}, false, false, false, MERGES_COUNT},
+    {" olmo", {NULL}, false, true, false, MERGES_COUNT},
+    {" smollm refact starcoder", {NULL}, true, false, false, MERGES_COUNT},
+    {" command-r", {NULL}, true, true, false, MERGES_COUNT},
+    {" deepseek-llm",
+     {"[\\r\\n]", "\\s?[" CASED_LETTERS "]+", "\\s?" PUNCTUATION, "\\s+$", EAST_ASIAN, "\\p{N}"},
+     false,
+     false,
+     true,
+     MERGES_COUNT},
+    {" deepseek-coder",
+     {"[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", EAST_ASIAN, "\\p{N}"},
+     false,
+     false,
+     true,
+     MERGES_COUNT},
+    {" deepseek-v3", {"\\p{N}{1,3}", HAN_KANA, WORDS_V3}, false, false, true, MERGES_COUNT},
 };
 
 static bool has_pre_name(const struct pre_tokenizer *pre, const char *name)
@@ -266,11 +304,11 @@ static json_t *split_stages(const struct gguf_vocab *vocab, const struct pre_tok
 
     if (pre->digits)
         npugraph__gguf_add(vocab->g, list, json_pack("{s:s, s:b}", "type", "Digits", "individual_digits", 1));
-    if (pre->expression != NULL)
+    for (size_t i = 0; i < STAGES_MAX && pre->expressions[i] != NULL; i++)
         npugraph__gguf_add(vocab->g, list,
-                           json_pack("{s:s, s:{s:s}, s:s, s:b}", "type", "Split", "pattern", "Regex", pre->expression,
-                                     "behavior", "Isolated", "invert", 0));
-    npugraph__gguf_add(vocab->g, list, byte_level(pre->expression == NULL));
+                           json_pack("{s:s, s:{s:s}, s:s, s:b}", "type", "Split", "pattern", "Regex",
+                                     pre->expressions[i], "behavior", "Isolated", "invert", 0));
+    npugraph__gguf_add(vocab->g, list, byte_level(pre->expressions[0] == NULL));
     return json_pack("{s:s, s:o}", "type", "Sequence", "pretokenizers", list);
 }
 
