@@ -57,4 +57,10 @@ int npugraph__gguf_bool(const struct npugraph__gguf *g, const char *key, bool *v
 /* A copy of a string of at most size - 1 bytes, which are printable ASCII. */
 int npugraph__gguf_text(const struct npugraph__gguf *g, const char *key, char *to, size_t size);
 
+/* gguf_latent.c, for the architecture deepseek2: set in config.json the fields of heads, and those of experts, which
+ * need the former; in its rope_scaling what yarn has besides. */
+int npugraph__gguf_latent_heads(struct npugraph__gguf *g, json_t *config);
+int npugraph__gguf_latent_experts(struct npugraph__gguf *g, json_t *config);
+int npugraph__gguf_latent_yarn(struct npugraph__gguf *g, json_t *yarn);
+
 #endif

@@ -29,6 +29,7 @@ struct gguf_architecture {
     bool whole_norms;  /* norm weights are 1 + gamma, where a checkpoint has gamma */
     bool yarn;         /* rope.scaling.type may be yarn, whose ramp may begin between two pairs of dimensions */
     bool part_turns;   /* rope.dimension_count may be a part of a head */
+    bool latent;       /* attention over a latent, and DeepSeek's experts: gguf_latent.c */
     int64_t largest;   /* layers of the largest model, whose scores have a scale of their own; 0: none has */
 };
 static const struct gguf_architecture gguf_architectures[] = {
@@ -52,6 +53,11 @@ static const struct gguf_architecture gguf_architectures[] = {
     {.name = "glm4", .family = "Glm4ForCausalLM", .part_turns = true},
     {.name = "command-r", .family = "CohereForCausalLM"},
     {.name = "cohere2", .family = "Cohere2ForCausalLM"},
+    {.name = "deepseek2",
+     .mixture = "DeepseekV2ForCausalLM", /* or V3, by the function of the gate */
+     .experts = "n_routed_experts",
+     .yarn = true,
+     .latent = true},
     /* There is no norm behind attention: the one before the MLP has the name of such a norm. */
     {.name = "gpt-oss",
      .mixture = "GptOssForCausalLM",
@@ -78,8 +84,8 @@ static const struct gguf_key {
     {.key = "feed_forward_length", .field = "intermediate_size", .except = "gpt-oss", .required = true},
     {.key = "feed_forward_length", .only = "gpt-oss"}, /* all of its layers have experts */
     {.key = "attention.head_count", .field = "num_attention_heads", .required = true},
-    {.key = "attention.head_count_kv", .field = "num_key_value_heads"},
-    {.key = "attention.key_length", .field = "head_dim"},
+    {.key = "attention.head_count_kv", .field = "num_key_value_heads", .except = "deepseek2"},
+    {.key = "attention.key_length", .field = "head_dim", .except = "deepseek2"},
     {.key = "attention.layer_norm_rms_epsilon",
      .field = "rms_norm_eps",
      .except = "command-r cohere2",
@@ -96,14 +102,29 @@ static const struct gguf_key {
     {.key = "rope.scaling.type"},
     {.key = "rope.scaling.factor"},
     {.key = "rope.scaling.original_context_length"},
-    {.key = "rope.scaling.yarn_beta_fast", .only = "gpt-oss"},
-    {.key = "rope.scaling.yarn_beta_slow", .only = "gpt-oss"},
+    {.key = "rope.scaling.yarn_beta_fast", .only = "gpt-oss deepseek2"},
+    {.key = "rope.scaling.yarn_beta_slow", .only = "gpt-oss deepseek2"},
+    {.key = "rope.scaling.yarn_log_multiplier", .only = "deepseek2"},
     {.key = "rope.scaling.finetuned"}, /* says how the model was made, not what it computes */
     {.key = "vocab_size"},
     {.key = "pooling_type"},
     {.key = "expert_count"},
     {.key = "expert_used_count"},
     {.key = "expert_feed_forward_length", .field = "moe_intermediate_size", .only = "qwen2moe qwen3moe"},
+    {.key = "expert_feed_forward_length", .field = "moe_intermediate_size", .only = "deepseek2", .required = true},
+    {.key = "expert_shared_count", .field = "n_shared_experts", .only = "deepseek2", .required = true},
+    {.key = "expert_weights_scale", .field = "routed_scaling_factor", .only = "deepseek2", .number = true},
+    {.key = "expert_weights_norm", .only = "deepseek2"},
+    {.key = "expert_gating_func", .only = "deepseek2"},
+    {.key = "expert_group_count", .only = "deepseek2"},
+    {.key = "expert_group_used_count", .only = "deepseek2"},
+    {.key = "leading_dense_block_count", .only = "deepseek2"},
+    {.key = "attention.kv_lora_rank", .field = "kv_lora_rank", .only = "deepseek2", .required = true},
+    {.key = "attention.head_count_kv", .only = "deepseek2"},
+    {.key = "attention.key_length", .only = "deepseek2"},
+    {.key = "attention.q_lora_rank", .only = "deepseek2"},
+    {.key = "attention.key_length_mla", .only = "deepseek2"},
+    {.key = "attention.value_length_mla", .only = "deepseek2"},
     {.key = "expert_feed_forward_length", .field = "intermediate_size", .only = "gpt-oss", .required = true},
     {.key = "expert_shared_feed_forward_length", .field = "shared_expert_intermediate_size", .only = "qwen2moe"},
     {.key = "attention.scale", .field = "attention_multiplier", .only = "granite", .number = true, .required = true},
@@ -282,6 +303,7 @@ static int read_scaling(struct npugraph__gguf *g, const struct gguf_architecture
 static int take_yarn(struct npugraph__gguf *g, const struct gguf_architecture *a, json_t *config)
 {
     double factor = 0, original = 0, fast = 0, slow = 0;
+    json_t *yarn;
     int rc = read_scaling(g, a, "factor", 0, &factor);
 
     if (rc == 0)
@@ -290,12 +312,12 @@ static int take_yarn(struct npugraph__gguf *g, const struct gguf_architecture *a
         rc = read_scaling(g, a, "yarn_beta_fast", 32, &fast);
     if (rc == 0)
         rc = read_scaling(g, a, "yarn_beta_slow", 1, &slow);
-    if (rc == 0)
-        npugraph__gguf_set(g, config, "rope_scaling",
-                           json_pack("{s:s, s:f, s:f, s:f, s:f, s:b}", "rope_type", "yarn", "factor", factor,
-                                     "original_max_position_embeddings", original, "beta_fast", fast, "beta_slow", slow,
-                                     "truncate", 0));
-    return rc;
+    if (rc != 0)
+        return rc;
+    yarn = json_pack("{s:s, s:f, s:f, s:f, s:f, s:b}", "rope_type", "yarn", "factor", factor,
+                     "original_max_position_embeddings", original, "beta_fast", fast, "beta_slow", slow, "truncate", 0);
+    npugraph__gguf_set(g, config, "rope_scaling", yarn);
+    return a->latent && !g->no_memory ? npugraph__gguf_latent_yarn(g, yarn) : 0;
 }
 
 static int take_rope(struct npugraph__gguf *g, const struct gguf_architecture *a, json_t *config)
@@ -501,13 +523,15 @@ static int fill_gguf_config(struct npugraph__gguf *g, const struct gguf_architec
     if (rc == 0)
         rc = take_vocab(g, a, config);
     if (rc == 0)
-        rc = check_gguf_heads(g, a, config);
-    if (rc == 0)
+        rc = a->latent ? npugraph__gguf_latent_heads(g, config) : check_gguf_heads(g, a, config);
+    if (rc == 0 && !a->latent)
         rc = take_rotary_part(g, a, config);
     if (rc == 0 && json_object_get(config, "rope_theta") == NULL) /* families have defaults of their own */
         npugraph__gguf_set(g, config, "rope_theta", json_real(10000));
     if (rc == 0)
         rc = take_experts(g, a, config);
+    if (rc == 0 && a->latent)
+        rc = npugraph__gguf_latent_experts(g, config);
     if (rc == 0)
         take_score_scale(g, a, config);
     if (rc == 0)

@@ -19,6 +19,7 @@ libngdclient_hf_la_SOURCES = \
 	client/hf/family_calls.c \
 	client/hf/gguf.h \
 	client/hf/gguf_config.c \
+	client/hf/gguf_latent.c \
 	client/hf/gguf_file.c \
 	client/hf/gguf_tokenizer.c \
 	client/hf/kv_groups.c \

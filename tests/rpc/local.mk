@@ -25,6 +25,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_gdb.py \
 	tests/rpc/test_gguf.py \
 	tests/rpc/test_gguf_experts.py \
+	tests/rpc/test_gguf_latent.py \
 	tests/rpc/test_gguf_tokenizers.py \
 	tests/rpc/test_graphs.py \
 	tests/rpc/test_jwt.py \

@@ -34,6 +34,7 @@ local function read_latent()
   latent_q = not given "q_lora_rank" and 1536 or has "q_lora_rank" and int "q_lora_rank"
   plain, turned, value_dim = int("qk_nope_head_dim", 128), head_dim, int("v_head_dim", 128)
   if kv_heads ~= heads then refuse("num_key_value_heads", "must be num_attention_heads: all heads share a latent") end
+  if latent > DIM_MAX - turned then refuse("kv_lora_rank", "is too large") end
   if plain + value_dim > DIM_MAX // heads then refuse("v_head_dim", "is too large for so many heads") end
   if plain + turned > DIM_MAX // heads then refuse("qk_nope_head_dim", "is too large for so many heads") end
   qkv_bias = bool("attention_bias", false)
@@ -121,17 +122,28 @@ local function by_head(name, x, w, turns)
   return node(name, "npu.transpose_batchmatmul", {x, w}, format("perm_x1=[1, 0, 2], perm_x2=[%s], perm_y=[1, 0, 2]", turns))
 end
 
+-- W_UK and W_UV, and the order of W_UK's dimensions for [heads, plain, latent]. A checkpoint has both in one weight, and a
+-- GGUF file of today each by itself, W_UK turned.
+local function up_weights(prefix)
+  local floats = dtype(prefix .. "kv_a_layernorm.weight")
+  if stored(prefix .. "k_b_proj.weight") then
+    return stacked_floats("up_k", prefix .. "k_b_proj", heads, latent, plain, floats),
+      stacked_floats("up_v", prefix .. "v_b_proj", heads, value_dim, latent, floats), "0, 2, 1"
+  end
+  local kv_b = float_weight("kv_b", prefix .. "kv_b_proj", heads * (plain + value_dim), latent, "rows", floats)
+  kv_b = node("kv_b", "aten.view", {kv_b}, format("size=[%d, %d, %d]", heads, plain + value_dim, latent))
+  local up_k, up_v = node({"up_k", "up_v"}, "aten.split_with_sizes", {kv_b},
+    format("split_sizes=[%d, %d], dim=1", plain, value_dim))
+  return up_k, up_v, "0, 1, 2"
+end
+
 function attention(i, x, rope)
   local prefix = format("model.layers.%d.self_attn.", i)
   local q, q_rope = queries(x, prefix)
   local latents, ropes = write_latents(x, prefix, rope)
-  local kv_b = float_weight("kv_b", prefix .. "kv_b_proj", heads * (plain + value_dim), latent, "rows",
-    dtype(prefix .. "kv_a_layernorm.weight"))
-  kv_b = node("kv_b", "aten.view", {kv_b}, format("size=[%d, %d, %d]", heads, plain + value_dim, latent))
-  local up_k, up_v = node({"up_k", "up_v"}, "aten.split_with_sizes", {kv_b},
-    format("split_sizes=[%d, %d], dim=1", plain, value_dim))
+  local up_k, up_v, turns = up_weights(prefix)
   local att = node("att", "npu.fused_infer_attention_score",
-    {by_head("q_c_h", q, up_k, "0, 1, 2"), latents, latents, "%block_table", "%query_lens", "%context_lens",
+    {by_head("q_c_h", q, up_k, turns), latents, latents, "%block_table", "%query_lens", "%context_lens",
       rotated("q_rope", q_rope, heads, rope), ropes},
     format("num_heads=%d, num_key_value_heads=1, scale=%.17g, block_size=%d", heads, attention_scale, block_size))
   att = reshape("flat", by_head("att_v", att, up_v, "0, 2, 1"), heads * value_dim)

@@ -57,7 +57,17 @@ local function antiquant_options(form)
   return format("antiquant_group_size=%d, antiquant_block_size=%d, antiquant_zero=%d", form.group, form.block or 0, form.zero or 0)
 end
 
--- y = x * w^T (+ the value of a bias), as linear() of decoder.lua has it. gathered: the weight is a table, too, whose
+-- y = x * w^T (+ the value of a bias), of numbers q of the form; operand(plane) gives the value of a plane.
+local function block_product(name, x, form, q, features, bias, operand)
+  local operands = {x, node(name .. "_w", "aten.t", {q}), "none", "none", "none", "none", bias or "none"}
+  for i, p in ipairs(planes_of(form, features)) do
+    operands[p.operand] = node(format("%s_s%d", name, i), "aten.t", {operand(p)})
+  end
+  for i = 8, 10 do operands[i] = operands[i] or "none" end
+  return node(name, "npu.weight_quant_batchmatmul", operands, antiquant_options(form))
+end
+
+-- The product with a weight [out, features], as linear() of decoder.lua has it. gathered: the weight is a table, too, whose
 -- numbers are i8.
 function block_linear(name, x, from, out, features, bias, split, gathered)
   local form, w = plain_form(from), from .. ".weight"
@@ -66,12 +76,9 @@ function block_linear(name, x, from, out, features, bias, split, gathered)
   if form.kind == "i8" then q = weight(w, out, features, split, "i8")
   elseif gathered then q = weight(w .. ".i8", out, features, split, "i8")
   else q = weight(w, out, features // 8, split, "int4") end
-  local operands = {x, node(name .. "_w", "aten.t", {q}), "none", "none", "none", "none", bias or "none"}
-  for i, p in ipairs(planes_of(form, features)) do
-    operands[p.operand] = node(format("%s_s%d", name, i), "aten.t", {weight(w .. p.plane, out, p.columns, split, p.kind)})
-  end
-  for i = 8, 10 do operands[i] = operands[i] or "none" end
-  return node(name, "npu.weight_quant_batchmatmul", operands, antiquant_options(form))
+  return block_product(name, x, form, q, features, bias, function(p)
+    return weight(w .. p.plane, out, p.columns, split, p.kind)
+  end)
 end
 
 -- The name of the one tensor that a GGUF file has for experts, from a format of their names.
@@ -105,6 +112,22 @@ function block_experts(name, x, counts, n, from, out, features, biases)
     options = format("%s, %s=true", options, p.attribute)
   end
   return node(name, "npu.grouped_matmul", operands, options .. ", " .. antiquant_options(form))
+end
+
+-- The matrices [n, out, features] that are one tensor of the file, as floats.
+function stacked_floats(name, from, n, out, features, floats)
+  local form, w = plain_form(from), from .. ".weight"
+  local function flat(as, x, columns) return node(as, "aten.view", {x}, format("size=[%d, %d]", n * out, columns)) end
+  one_device "matrices of heads are one tensor"
+  if not form then return tensor(w, {n, out, features}) end
+  check_block_columns(from, form, features)
+  local made_rows = made_floats(name, from, n * out, features, floats, function(columns, one)
+    local numbers = flat(columns .. "_q", expert_numbers(form, w, n, out, features), form.kind == "i8" and features or features // 8)
+    return block_product(columns, one, form, numbers, features, nil, function(p)
+      return flat(format("%s_p%d", columns, p.operand), tensor(w .. p.plane, {n, out, p.columns}, p.kind), p.columns)
+    end)
+  end)
+  return node(name, "aten.view", {made_rows}, format("size=[%d, %d, %d]", n, out, features))
 end
 
 -- Rows of a plane, as f32 [rows, columns, 1].

@@ -240,10 +240,9 @@ end
 
 local IDENTITY_MAX = 8192 -- its rows: 256 MiB while the model is loaded
 
--- The weight of a linear, [out, features], as floats. A quantised one becomes floats of this type once, when the model is
--- loaded: it is multiplied with the identity. from: the tensors' name.
-function float_weight(name, from, out, features, split, floats)
-  if not is_quantised(from) then return weight(from .. ".weight", out, features, split) end
+-- A quantised weight [out, features] as floats, which are made once, when the model is loaded: it is multiplied with the
+-- identity. from: the tensors' name; product(name, x): the product of x with the weight.
+function made_floats(name, from, out, features, floats, product)
   if features > IDENTITY_MAX then
     refuse("quantization_config", format("has %s, of which no more than %d columns can become floats", from, IDENTITY_MAX))
   end
@@ -251,8 +250,20 @@ function float_weight(name, from, out, features, split, floats)
     local at = node(name .. "_at", "aten.arange", {}, format("end=%d, dtype=i32", features))
     local row = node(name .. "_row", "aten.view", {at}, format("size=[%d, 1]", features))
     local one = node(name .. "_one", "aten._to_copy", {node(name .. "_is", "aten.eq.Tensor", {at, row})}, "dtype=f32")
-    local columns = antiquant_linear(name .. "_columns", one, quantised_parts(from, out, features, split))
-    return node(name .. "_rows", "aten.t", {columns})
+    return node(name .. "_rows", "aten.t", {product(name .. "_columns", one)})
+  end)
+end
+
+-- The weight of a linear, [out, features], as floats. from: the tensors' name.
+function float_weight(name, from, out, features, split, floats)
+  if blocks_of(from) then
+    return made_floats(name, from, out, features, floats, function(columns, one)
+      return block_linear(columns, one, from, out, features, nil, split)
+    end)
+  end
+  if not is_quantised(from) then return weight(from .. ".weight", out, features, split) end
+  return made_floats(name, from, out, features, floats, function(columns, one)
+    return antiquant_linear(columns, one, quantised_parts(from, out, features, split))
   end)
 end
 
