@@ -488,7 +488,8 @@ zpty z zsh -f -i
 zpty -w z "fpath=($1 \\$fpath); autoload -Uz compinit; compinit -u -D; PS1='rea''dy '"
 zpty -r z line '*ready *'
 zpty -w -n z "npugraphctl $2"$'\\t\\t'
-for i in {1..280}; do sleep 0.1; zpty -r -t z line && print -r -- "$line"; [[ $line = *$3* ]] && break; done
+# What was typed may come back apart from what completes it.
+for i in {1..2800}; do sleep 0.01; zpty -r -t z line && print -rn -- "$line" && all+=$line; [[ $all = *$3* ]] && break; done
 """
 
 
