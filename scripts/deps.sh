@@ -17,7 +17,7 @@ build=(
 # with; YAML of hosted CI; shells whose completion is tested.
 tests=(check python3 python3-jinja2 python3-jwt python3-cryptography python3-grpcio python3-grpc-tools python3-protobuf
     prometheus openssl iproute2 man-db systemd procps shellcheck curl gdb)
-ci=(clang clang-format libclang-rt-14-dev git python3-numpy python3-yaml zsh fish)
+ci=(clang clang-format libclang-rt-dev git python3-numpy python3-yaml zsh fish)
 # (cross) a compiler and an emulator for aarch64; scripts/cross-aarch64.sh unpacks the libraries itself.
 cross=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static)
 # (python) the virtual environment of check-python; pip installs the rest.

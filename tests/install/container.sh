@@ -4,13 +4,14 @@
 # The image of packaging/container: built by podman upon a bare Debian, and run as docs/container.md and the chart do: not as
 # root, without capabilities, with a read-only root and no network. It is healthy, serves, stops in order and keeps its store.
 #
-#   tests/install/container.sh [DIRECTORY]    DIRECTORY: packages that scripts/package-deb made; otherwise the image compiles them
+#   tests/install/container.sh [SUITE [DIRECTORY]]    SUITE of the bare Debian: bookworm, which is the default, or trixie;
+#                                                     DIRECTORY: packages for it; otherwise the image compiles them
 #
 # It needs root, a mirror and minutes, and is therefore not part of ./check. No registry: debootstrap makes the base, or NGD_BASE_TAR
 # names a tar file of one.
 # shellcheck disable=SC2317  # functions are called by check()
 set -u
-suite=bookworm
+suite=${1:-bookworm}
 top=$(cd "$(dirname "$0")/../.." && pwd)
 status=0
 
@@ -129,7 +130,7 @@ serves_as_in_kubernetes() {
 mkdir "$work/models" && cp -r "$top/examples/model" "$work/models/bible" && chmod -R a+rX "$work" || exit 1
 check a_base_is_made make_base
 [ $status -eq 0 ] || exit 1
-check the_image_is_built build_image "${1:-}"
+check the_image_is_built build_image "${2:-}"
 [ $status -eq 0 ] || exit 1
 check it_starts start npugraphd -- --device host --models-dir /models
 check it_is_healthy is_healthy

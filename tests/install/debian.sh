@@ -5,7 +5,7 @@
 # process 1 of its own namespaces) installed, up, used, reloaded, restarted, killed, stopped, enabled, installed again, removed
 # and purged, with nothing left.
 #
-#   tests/install/debian.sh [SUITE [DIRECTORY]]    SUITE: bookworm; DIRECTORY: packages that were built before
+#   tests/install/debian.sh [SUITE [DIRECTORY]]    SUITE: bookworm, which is the default, or trixie; DIRECTORY: its packages
 #
 # It needs root, a mirror and minutes, and is therefore not part of ./check. Stages as in service.sh.
 # shellcheck disable=SC2317,SC2015  # functions are called by check(); what stands after || does not return, or also ends a failed &&
@@ -44,7 +44,7 @@ on_the_machine() { # suite, packages
     if [ -n "${2:-}" ]; then
         cp "$2"/*.deb "$2"/*.changes "$2"/*.buildinfo "$work/debs/" || exit 1
     else
-        check built_twice_the_packages_are_equal_and_lintian_finds_nothing "$here/scripts/package-deb" "$work/debs" --twice
+        check built_twice_the_packages_are_equal_and_lintian_finds_nothing "$here/scripts/package-deb" "$work/debs" "$suite" --twice
     fi
     check a_bare_system_has_what_the_packages_need prepare_root "$work" "$suite"
     [ "$status" -eq 0 ] || exit 1
