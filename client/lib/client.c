@@ -28,6 +28,9 @@
 
 #define REQUEST_ID 17
 
+#define DEADLINE_EXCEEDED 4
+#define UNAVAILABLE       14
+
 struct npugraph_client {
     struct npugraph_connect_params params; /* copies */
     pthread_mutex_t lock;
@@ -35,6 +38,7 @@ struct npugraph_client {
     struct npugraph__link *home;   /* of the session's objects; NULL: there are none */
     bool stays;                    /* a model of the session's own is where sequences are opened */
     bool changing;                 /* by `lock`; a thread connects or renews, and it alone changes newest and home */
+    unsigned unresumed, unopened;  /* by `lock`; changes that reached no daemon */
     pthread_cond_t changed;        /* it has ended that */
     _Atomic uint64_t requests;     /* for request ids */
 };
@@ -151,6 +155,14 @@ static void await_change(struct npugraph_client *client)
         pthread_cond_wait(&client->changed, &client->lock);
 }
 
+/* Ends a change that has connected. A daemon that is not reached takes as long as a connection may: who has waited for
+ * that does not try again (npugraph__client_follow). */
+static void end_connecting(struct npugraph_client *client, int rc, unsigned *unreached)
+{
+    end_change(client);
+    *unreached += rc == UNAVAILABLE || rc == DEADLINE_EXCEEDED;
+}
+
 /* Resumes the session of a link at the daemon that has it now: nothing needs the link any more. A change. */
 static int resume_link(struct npugraph_client *client, struct npugraph__link *from, struct npugraph_error *err)
 {
@@ -159,7 +171,7 @@ static int resume_link(struct npugraph_client *client, struct npugraph__link *fr
 
     begin_change(client);
     rc = npugraph__link_follow(&client->params, from, &next, err);
-    end_change(client);
+    end_connecting(client, rc, &client->unresumed);
     if (rc != 0)
         return rc;
     next->older = client->newest;
@@ -177,11 +189,12 @@ static int resume_link(struct npugraph_client *client, struct npugraph__link *fr
 static void open_newest(struct npugraph_client *client)
 {
     struct npugraph__link *next = NULL;
+    int rc;
 
     begin_change(client);
-    npugraph__link_open(&client->params, &next, NULL);
-    end_change(client);
-    if (next == NULL)
+    rc = npugraph__link_open(&client->params, &next, NULL);
+    end_connecting(client, rc, &client->unopened);
+    if (rc != 0)
         return;
     next->older = client->newest;
     client->newest = next;
@@ -217,21 +230,35 @@ static void follow_daemon(struct npugraph_client *client)
         open_newest(client);
 }
 
-struct npugraph__link *npugraph__client_enter(struct npugraph_client *client)
+/* What a link is chosen for, which decides how long its session stays open: until the user leaves, or, at home, until
+ * the client disconnects. */
+typedef enum link_use { NEWEST_USER, HOME_USER, HOME } link_use_t;
+
+static struct npugraph__link *choose_link(struct npugraph_client *client, link_use_t use)
 {
     struct npugraph__link *link, *before;
     bool done;
 
     pthread_mutex_lock(&client->lock);
     before = client->newest;
-    follow_daemon(client);
-    link = client->newest;
-    link->users++;
+    if (use == NEWEST_USER || client->home == NULL)
+        follow_daemon(client);
+    else if (!client->changing)
+        renew_link(client, client->home);
+    if (use == HOME && client->home == NULL)
+        client->home = client->newest;
+    link = use == NEWEST_USER || client->home == NULL ? client->newest : client->home;
+    link->users += use != HOME;
     done = is_done(client, before);
     pthread_mutex_unlock(&client->lock);
     if (done)
         npugraph__session_close(&before->session);
     return link;
+}
+
+struct npugraph__link *npugraph__client_enter(struct npugraph_client *client)
+{
+    return choose_link(client, NEWEST_USER);
 }
 
 void npugraph__client_keep(struct npugraph_client *client, struct npugraph__link *link)
@@ -273,21 +300,6 @@ void npugraph__client_hold(struct npugraph_client *client, bool models)
     pthread_mutex_unlock(&client->lock);
 }
 
-/* Returns the link for calls that name objects of the session. */
-static struct npugraph__link *home_link_of(struct npugraph_client *client)
-{
-    struct npugraph__link *link;
-
-    pthread_mutex_lock(&client->lock);
-    if (client->home == NULL)
-        follow_daemon(client);
-    else if (!client->changing)
-        renew_link(client, client->home);
-    link = client->home != NULL ? client->home : client->newest;
-    pthread_mutex_unlock(&client->lock);
-    return link;
-}
-
 static struct npugraph__link *newest_link_of(const struct npugraph_client *client)
 {
     struct npugraph_client *c = (struct npugraph_client *)(uintptr_t)client;
@@ -311,7 +323,8 @@ static bool resume_elsewhere(struct npugraph_client *client, struct npugraph__li
 {
     struct npugraph_error why = {0};
 
-    return resume_link(client, from, &why) != 0 && refused && (why.code == 14 || is_reason(&why, "SESSION_GONE"));
+    return resume_link(client, from, &why) != 0 && refused &&
+           (why.code == UNAVAILABLE || is_reason(&why, "SESSION_GONE"));
 }
 
 /* False: the call has waited long enough. */
@@ -330,14 +343,17 @@ struct npugraph__link *npugraph__client_follow(struct npugraph_client *client, s
 {
     const bool refused = is_reason(&f->why, "SESSION_MOVED"), lost = is_reason(&f->why, "UNREACHABLE");
     bool wait = false;
+    unsigned unresumed;
 
     if (client->params.no_session || (!refused && !lost && !is_reason(&f->why, "SESSION_GONE")))
         return NULL;
     pthread_mutex_lock(&client->lock);
+    f->unopened = client->unopened;
+    unresumed = client->unresumed;
     if (link->moved == NULL)
         await_change(client);
     if (link->moved == NULL && (refused || lost))
-        wait = resume_elsewhere(client, link, refused);
+        wait = client->unresumed == unresumed ? resume_elsewhere(client, link, refused) : refused;
     wait = wait && link->moved == NULL;
     while (link->moved != NULL)
         link = link->moved;
@@ -365,7 +381,7 @@ static struct npugraph__link *leave_lost(struct npugraph_client *client, struct 
     f->renewed = true;
     pthread_mutex_lock(&client->lock);
     await_change(client);
-    if (client->newest == link && !client->stays)
+    if (client->newest == link && !client->stays && client->unopened == f->unopened)
         open_newest(client);
     next = client->newest != link ? client->newest : NULL; /* of this call, or another one has done so */
     pthread_mutex_unlock(&client->lock);
@@ -388,20 +404,38 @@ const char *npugraph_server_version(const struct npugraph_client *client)
     return newest_link_of(client)->session.version;
 }
 
-static int unary_home(struct npugraph_client *client, bool again, const char *method, const ProtobufCMessage *request,
-                      const ProtobufCMessageDescriptor *type, ProtobufCMessage **response_p, struct npugraph_error *err)
+/* A call on a link with this as a user, which may become another one. again: as for npugraph__client_follow. */
+static int unary_on(struct npugraph_client *client, struct npugraph__link **link_p, bool again, bool anew,
+                    const char *method, const ProtobufCMessage *request, const ProtobufCMessageDescriptor *type,
+                    ProtobufCMessage **response_p, struct npugraph_error *err)
 {
-    struct npugraph__follow f = {.link = home_link_of(client)};
-    struct npugraph__link *link = f.link;
+    struct npugraph__follow f = {.link = *link_p};
+    struct npugraph__link *link;
     char id[REQUEST_ID];
     int rc;
 
     make_request_id(client, id);
-    do {
-        rc = npugraph__channel_unary(link->channel, method, again ? id : NULL, request, type, response_p, &f.why);
-    } while (rc != 0 && (link = npugraph__client_follow(client, link, &f, again)) != NULL);
+    while ((rc = npugraph__channel_unary((*link_p)->channel, method, again ? id : NULL, request, type, response_p,
+                                         &f.why)) != 0) {
+        link = npugraph__client_follow(client, *link_p, &f, again);
+        if (link == NULL && anew)
+            link = leave_lost(client, *link_p, &f);
+        if (link == NULL)
+            break;
+        npugraph__client_change(client, link_p, link);
+    }
     if (rc != 0 && err != NULL)
         *err = f.why;
+    return rc;
+}
+
+static int unary_home(struct npugraph_client *client, bool again, const char *method, const ProtobufCMessage *request,
+                      const ProtobufCMessageDescriptor *type, ProtobufCMessage **response_p, struct npugraph_error *err)
+{
+    struct npugraph__link *link = choose_link(client, HOME_USER);
+    const int rc = unary_on(client, &link, again, false, method, request, type, response_p, err);
+
+    npugraph__client_leave(client, link);
     return rc;
 }
 
@@ -422,29 +456,17 @@ int npugraph__entered_unary(struct npugraph_client *client, struct npugraph__lin
                             const char *method, const ProtobufCMessage *request, const ProtobufCMessageDescriptor *type,
                             ProtobufCMessage **response_p, struct npugraph_error *err)
 {
-    struct npugraph__follow f = {.link = *link_p};
-    struct npugraph__link *link;
-    char id[REQUEST_ID];
-    int rc;
-
-    make_request_id(client, id);
-    while ((rc = npugraph__channel_unary((*link_p)->channel, method, id, request, type, response_p, &f.why)) != 0) {
-        link = npugraph__client_follow(client, *link_p, &f, true);
-        if (link == NULL && anew)
-            link = leave_lost(client, *link_p, &f);
-        if (link == NULL)
-            break;
-        npugraph__client_change(client, link_p, link);
-    }
-    if (rc != 0 && err != NULL)
-        *err = f.why;
-    return rc;
+    return unary_on(client, link_p, true, anew, method, request, type, response_p, err);
 }
 
 int npugraph__stream_open(struct npugraph_client *client, const char *method, struct npugraph__stream **stream_p,
                           struct npugraph_error *err)
 {
-    return npugraph__channel_call(home_link_of(client)->channel, method, stream_p, err);
+    struct npugraph__link *link = choose_link(client, HOME_USER);
+    const int rc = npugraph__channel_call(link->channel, method, stream_p, err);
+
+    npugraph__client_leave(client, link);
+    return rc;
 }
 
 uint32_t npugraph__client_timeout(const struct npugraph_client *client)
@@ -459,7 +481,7 @@ bool npugraph_has_ring(struct npugraph_client *client)
 
 struct npugraph__link *npugraph__client_home(struct npugraph_client *client)
 {
-    return home_link_of(client);
+    return choose_link(client, HOME);
 }
 
 struct npugraph__lane *npugraph__link_lane(struct npugraph__link *link)
@@ -469,10 +491,10 @@ struct npugraph__lane *npugraph__link_lane(struct npugraph__link *link)
 
 struct npugraph__shared *npugraph__client_shared(struct npugraph_client *client)
 {
-    return &home_link_of(client)->shared;
+    return &choose_link(client, HOME)->shared;
 }
 
 const struct npugraph__session *npugraph__client_session(struct npugraph_client *client)
 {
-    return &home_link_of(client)->session;
+    return &choose_link(client, HOME)->session;
 }

@@ -26,7 +26,7 @@ int npugraph__unary(struct npugraph_client *client, const char *method, const Pr
                     struct npugraph_error *err);
 int npugraph__stream_open(struct npugraph_client *client, const char *method, struct npugraph__stream **stream_p,
                           struct npugraph_error *err);
-/* The link of the session's objects. It may be another one after npugraph__client_follow. */
+/* The link of the session's objects, which stays open. It may be another one after npugraph__client_follow. */
 struct npugraph__link *npugraph__client_home(struct npugraph_client *client);
 /*
  * After a call on the link has failed with f->why: returns the link on which to repeat it, because the session moves to
@@ -36,9 +36,10 @@ struct npugraph__link *npugraph__client_home(struct npugraph_client *client);
 struct npugraph__follow {
     struct npugraph__link *link; /* of the last try */
     struct npugraph_error why;
-    time_t until;   /* when to give up, by the monotonic clock; 0: it has not waited yet */
-    unsigned moves; /* to other links */
-    bool renewed;   /* the call was sent to a new session */
+    time_t until;      /* when to give up, by the monotonic clock; 0: it has not waited yet */
+    unsigned moves;    /* to other links */
+    unsigned unopened; /* how often no daemon was reached for a new session before the call failed */
+    bool renewed;      /* the call was sent to a new session */
 };
 struct npugraph__link *npugraph__client_follow(struct npugraph_client *client, struct npugraph__link *link,
                                                struct npugraph__follow *f, bool again);
