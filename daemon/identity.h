@@ -9,7 +9,8 @@
  *   tls-uri:NAME    the client certificate's first URI, else
  *   tls-dns:NAME    its first DNS name, else
  *   tls-cn:NAME     its common name, where tls-allow-cn is set
- *   tcp:127.0.0.1   plaintext TCP, which proves nothing: everybody at that address is one identity
+ *   tcp:127.0.0.1   plaintext TCP, which proves nothing: everybody at that address, or in that /64 of IPv6, is one
+ *                   identity
  *
  * or as a bearer token does (daemon/tokens.h): token:NAME, jwt:ISSUER:SUB.
  *
@@ -37,7 +38,7 @@ struct ngd_identity_payer {
     ngd_quota_t kind;
 };
 
-#define NGD_IDENTITY_NOBODY "tls" /* "tls:HOST" is charged with such connections */
+#define NGD_IDENTITY_NOBODY "tls" /* "tls:HOST" is charged with such connections; as of tcp: */
 
 struct ngd_identity {
     char name[NGD_IDENTITY_MAX];

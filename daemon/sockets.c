@@ -152,7 +152,7 @@ ngd_status_t ngd_socket_tcp(const struct addrinfo *ai, int *fd_p, struct ngd_dia
     char text[NGD_ADDRESS_MAX];
     ngd_status_t status;
 
-    ngd_sockaddr_print(ai->ai_addr, ai->ai_addrlen, true, text);
+    ngd_sockaddr_print(ai->ai_addr, ai->ai_addrlen, text);
     if (fd < 0)
         return ngd_diag_set(diag, ngd_status_from_errno(errno), "a socket for %s cannot be created: %s", text,
                             strerror(errno));
@@ -168,7 +168,7 @@ ngd_status_t ngd_socket_tcp(const struct addrinfo *ai, int *fd_p, struct ngd_dia
     return status;
 }
 
-void ngd_sockaddr_print(const struct sockaddr *sa, socklen_t len, bool with_port, char text[NGD_ADDRESS_MAX])
+void ngd_sockaddr_print(const struct sockaddr *sa, socklen_t len, char text[NGD_ADDRESS_MAX])
 {
     char host[NGD_ADDRESS_MAX / 2], port[16];
 
@@ -178,14 +178,35 @@ void ngd_sockaddr_print(const struct sockaddr *sa, socklen_t len, bool with_port
         snprintf(text, NGD_ADDRESS_MAX, "unix:%s", len > offsetof(struct sockaddr_un, sun_path) ? un->sun_path : "");
         return;
     }
-    if (getnameinfo(sa, len, host, sizeof(host), port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    if (getnameinfo(sa, len, host, sizeof(host), port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV) != 0)
         snprintf(text, NGD_ADDRESS_MAX, "unknown");
-        return;
-    }
-    if (!with_port)
-        snprintf(text, NGD_ADDRESS_MAX, "%s", host);
     else
         snprintf(text, NGD_ADDRESS_MAX, sa->sa_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
+}
+
+void ngd_sockaddr_print_sender(const struct sockaddr *sa, socklen_t len, char text[NGD_ADDRESS_MAX])
+{
+    struct sockaddr_in v4 = {.sin_family = AF_INET};
+    struct sockaddr_in6 v6;
+    char host[NGD_ADDRESS_MAX / 2];
+    bool prefix = false;
+
+    if (sa->sa_family == AF_INET6) {
+        memcpy(&v6, sa, sizeof(v6));
+        sa = (struct sockaddr *)&v6;
+        if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
+            memcpy(&v4.sin_addr, v6.sin6_addr.s6_addr + 12, sizeof(v4.sin_addr));
+            sa = (struct sockaddr *)&v4;
+            len = sizeof(v4);
+        } else if (!IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr)) {
+            memset(v6.sin6_addr.s6_addr + 8, 0, 8);
+            prefix = true;
+        }
+    }
+    if (getnameinfo(sa, len, host, sizeof(host), NULL, 0, NI_NUMERICHOST) != 0)
+        snprintf(text, NGD_ADDRESS_MAX, "unknown");
+    else
+        snprintf(text, NGD_ADDRESS_MAX, "%s%s", host, prefix ? "/64" : "");
 }
 
 #define PROBES 4

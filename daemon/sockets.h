@@ -39,7 +39,13 @@ ngd_status_t ngd_address_resolve(const struct ngd_address *address, struct addri
 ngd_status_t ngd_socket_tcp(const struct addrinfo *ai, int *fd_p, struct ngd_diag *diag);
 /* Makes the kernel find out within `limit` that a TCP peer is gone, whether or not data is under way to it. */
 void ngd_socket_keep_alive(int fd, ngd_nsec_t limit);
-/* Prints "127.0.0.1:80", "[::1]:80" or "unix:/path"; with_port: false leaves out the port. */
-void ngd_sockaddr_print(const struct sockaddr *sa, socklen_t len, bool with_port, char text[NGD_ADDRESS_MAX]);
+/* Prints "127.0.0.1:80", "[::1]:80" or "unix:/path". */
+void ngd_sockaddr_print(const struct sockaddr *sa, socklen_t len, char text[NGD_ADDRESS_MAX]);
+/*
+ * Prints what a TCP peer counts as: "192.0.2.1", or the prefix "2001:db8:1:2::/64", because whoever has one IPv6
+ * address mostly has all of its /64. The loopback address counts alone, and an IPv4 address within IPv6 as the IPv4
+ * one.
+ */
+void ngd_sockaddr_print_sender(const struct sockaddr *sa, socklen_t len, char text[NGD_ADDRESS_MAX]);
 
 #endif

@@ -80,8 +80,8 @@ static bool identify(int fd, bool tls, struct ngd_front_peer *peer)
         snprintf(peer->address, sizeof(peer->address), "unix:pid=%ld", (long)cred.pid);
         return true;
     }
-    ngd_sockaddr_print((struct sockaddr *)&sa, len, false, host);
-    ngd_sockaddr_print((struct sockaddr *)&sa, len, true, full);
+    ngd_sockaddr_print_sender((struct sockaddr *)&sa, len, host);
+    ngd_sockaddr_print((struct sockaddr *)&sa, len, full);
     snprintf(peer->name, sizeof(peer->name), "%s:%.100s", tls ? NGD_IDENTITY_NOBODY : "tcp", host);
     snprintf(peer->address, sizeof(peer->address), "%s:%.120s", tls ? "tls" : "tcp", full);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
@@ -238,7 +238,7 @@ static void name_tcp(struct listener *l)
 
     if (getsockname(l->fd, (struct sockaddr *)&sa, &len) < 0)
         return;
-    ngd_sockaddr_print((struct sockaddr *)&sa, len, true, text);
+    ngd_sockaddr_print((struct sockaddr *)&sa, len, text);
     snprintf(l->address, sizeof(l->address), "%s%s", sa.ss_family == AF_UNIX ? "" : l->tls ? "tls:" : "tcp:", text);
 }
 
@@ -376,7 +376,7 @@ static ngd_status_t adopt_socket(struct ngd_listeners *all, int fd, struct ngd_d
         char text[NGD_ADDRESS_MAX];
         ngd_status_t status;
 
-        ngd_sockaddr_print((struct sockaddr *)&sa, len, true, text);
+        ngd_sockaddr_print((struct sockaddr *)&sa, len, text);
         status = choose_tls(l, &all->daemon->options, text, diag);
         if (status != NGD_OK)
             return status;

@@ -53,7 +53,7 @@ static ngd_status_t open_socket(struct ngd_gift *gift, struct stats_endpoint *e,
     if (list)
         freeaddrinfo(list);
     if (status == NGD_OK && getsockname(e->fd, (struct sockaddr *)&sa, &len) == 0)
-        ngd_sockaddr_print((struct sockaddr *)&sa, len, true, e->address);
+        ngd_sockaddr_print((struct sockaddr *)&sa, len, e->address);
     return status;
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A remote worker: from another network namespace, over a pair of virtual Ethernet devices, with mutual TLS."""
+import socket
 import subprocess
 import sys
 
@@ -98,6 +99,30 @@ def gone():
             finally:
                 process.kill()
                 process.wait()
+
+
+@test("IPv6 clients count by their /64: the next address of a network does not get round max-connections-per-identity")
+def by_prefix():
+    near, far = [f"2001:db8:0:1::{x}" for x in "1abc"], "2001:db8:0:2::a"
+    if not os.path.exists("/proc/net/if_inet6"):
+        raise Skip("there is no IPv6 here")
+    subprocess.run("ip link set lo up".split(), check=True)
+    for address in (*near, far):
+        subprocess.run(f"ip addr add {address}/128 dev lo nodad".split(), check=True)
+    with Daemon("--allow-plaintext=yes", "--max-connections-per-identity=2", f"--listen=unix:{SCRATCH}/near", listen=f"tcp:[{near[0]}]:0") as d:
+        port = int(d.listening("tcp").rpartition(":")[2])
+        silent = []
+        for address in (far, *near[1:]):
+            silent.append(socket.create_connection((near[0], port), PATIENCE, (address, 0)))
+        assert silent[1].recv(1) == b"", "the third of the network takes the place of its first"
+        assert "identity=tcp:2001:db8:0:1::/64" in d.log()
+        for other in (silent[0], *silent[2:]):
+            other.setblocking(False)
+            try:
+                assert other.recv(1) != b"", "another one was ended"
+            except BlockingIOError:
+                pass
+            other.close()
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ NGD_DAEMON_TESTS = \
 	tests/unit/test_rpc_state \
 	tests/unit/test_safetensors \
 	tests/unit/test_shared \
+	tests/unit/test_sockets \
 	tests/unit/test_trace \
 	tests/unit/test_word
 if NGD_UNIT_TESTS
@@ -30,6 +31,7 @@ tests_unit_test_jwt_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_rpc_state_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_safetensors_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_shared_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
+tests_unit_test_sockets_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_trace_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_word_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 endif
