@@ -148,12 +148,19 @@ ngd_status_t ngd_jwt_read_claims(const struct ngd_jwt_parts *parts, json_t **cla
     return read_jwt_object("claims", parts->claims, parts->n_claims, claims_p, diag);
 }
 
+/* True for the text of a URL as it is, https://example.org/groups, whose dots part no names. */
+static bool is_plain_url(const char *path)
+{
+    return strncmp(path + strcspn(path, ".:"), "://", 3) == 0 && !strchr(path, '\\');
+}
+
 /* Reads the next name of a path. Returns what follows it; NULL: the path is not right. */
 static const char *next_name(const char *path, char name[NGD_JWT_NAME_MAX + 1])
 {
+    const bool url = is_plain_url(path);
     size_t n = 0;
 
-    for (; *path && *path != '.'; path++) {
+    for (; *path && (url || *path != '.'); path++) {
         path += *path == '\\';
         if (*path == '\0' || n == NGD_JWT_NAME_MAX)
             return NULL;

@@ -278,10 +278,11 @@ const struct ngd_config_option ngd_options_table[] = {
      "Claim of a JSON Web Token that names the identity. It must be one that the issuer never gives to somebody else.",
      RELOAD},
     {"jwt-groups-claim", NGD_CONFIG_STRING, AT(jwt_groups_claim), "", 0, 0, NULL,
-     "Claim of a JSON Web Token with the identity's groups: a name, or a path into objects such as realm_access.roles, "
-     "in "
-     "which a dot that is part of a name has a backslash before it. A group GROUP of the issuer NAME is "
-     "group:NAME:GROUP in role, may-publish and the audience of models. Empty: none.",
+     "Claim of a JSON Web Token with the identity's groups: a name, a URL such as https://example.org/groups, or a "
+     "path "
+     "into objects such as realm_access.roles, in which a dot that is part of a name has a backslash before it. A "
+     "group "
+     "GROUP of the issuer NAME is group:NAME:GROUP in role, may-publish and the audience of models. Empty: none.",
      RELOAD},
     {"admin-identities", NGD_CONFIG_LIST, AT(admin_identities), "", 0, 0, NULL,
      "Identity of an administrator: uid:N, tls-uri:NAME, tls-dns:NAME, tls-cn:NAME, token:NAME or "

@@ -378,6 +378,18 @@ def nested_groups():
         assert role(i, resource_access={"npu": {"example": {"org": {"roles": ["ops"]}}}}) == "viewer"
 
 
+@test("a groups claim that is a URL is one name, and the beginning of a path only if its dots have backslashes")
+def url_groups():
+    url, groups = "https://example.org/v1.0/groups", {"roles": ["ops"]}
+    for path, found, others in ((url, {url: ["ops"]}, ({"https://example": {"org/v1": {"0/groups": ["ops"]}}},)),
+                                (url.replace(".", r"\."), {url: ["ops"]}, ()), (url.replace(".", r"\.") + ".roles", {url: groups}, ()),
+                                ("realm_access." + url, {"realm_access": {url: ["ops"]}}, ())):
+        with Issuers(None, f"--jwt-groups-claim={path}", "--role=group:kc:ops=operator", "--default-role=viewer") as i:
+            for more, expected in ((found, "operator"), *((other, "viewer") for other in (*others, {}))):
+                with i.client(token(sub="x", **more), session=False) as c:
+                    assert role_of(c) == expected, (path, more)
+
+
 def sign_with_no_key(x):
     """Returns a token whose signature fits the Ed25519 key of the point with y = 1: the same R, and S = 0, for every text."""
     text = f"{b64(json.dumps({'alg': 'EdDSA', 'kid': 'few'}).encode())}.{b64(json.dumps(claims()).encode())}"

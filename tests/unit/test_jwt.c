@@ -377,9 +377,16 @@ END_TEST
 
 START_TEST(paths_of_claims_are_names_with_dots_between)
 {
-    static const char *const right[] = {
-        "a", "a.b", "realm_access.roles", "https://x\\.org/groups", "a\\\\.b", "1.2.3.4.5.6.7.8"};
-    static const char *const not_right[] = {"", ".", "a.", ".a", "a..b", "a\\", "a.b\\", "1.2.3.4.5.6.7.8.9"};
+    static const char *const right[] = {"a",
+                                        "a.b",
+                                        "realm_access.roles",
+                                        "https://x\\.org/groups",
+                                        "a\\\\.b",
+                                        "1.2.3.4.5.6.7.8",
+                                        "https://a.b.c.d.e.f.g.h.i.j/groups",
+                                        "a.urn://b.c.d"};
+    static const char *const not_right[] = {
+        "", ".", "a.", ".a", "a..b", "a\\", "a.b\\", "1.2.3.4.5.6.7.8.9", "https://a\\.b.c.d.e.f.g.h.i.j/groups"};
     char name[NGD_JWT_NAME_MAX + 2];
 
     for (size_t i = 0; i < sizeof(right) / sizeof(right[0]); i++)
