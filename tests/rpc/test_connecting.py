@@ -54,8 +54,8 @@ class Relay(threading.Thread):
     def stall(self, closes, cut):
         with self.lock:
             self.closes = closes
-            for one in list(self.peers) if cut else ():
-                self.forget(one)
+            for one in self.peers if cut else ():
+                one.shutdown(socket.SHUT_RDWR)  # the thread, which may wait for it, closes it
 
     def forget(self, one):
         if one in self.peers:
@@ -84,10 +84,12 @@ class Relay(threading.Thread):
                     if one is self.listener:
                         self.take()
                     elif one in self.peers:
-                        data = one.recv(65536)
-                        if data:
+                        try:
+                            data = one.recv(65536)
                             self.peers[one].sendall(data)
-                        else:
+                        except OSError:
+                            data = b""
+                        if not data:
                             self.forget(one)
 
     def end(self):
