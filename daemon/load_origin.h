@@ -7,10 +7,14 @@
  * next daemon reads it from there again (proto/handover.proto, Origin).
  * Threads: any. Memory: an origin belongs to its buffer.
  */
+#include "base/digest.h"
 #include "daemon/load.h"
 #include <stddef.h>
 
 struct ngd_load_origin {
+    /* Of the tensor, what was done with it, and the file's size and time of modification: the same in a copy of the
+     * file that keeps them, and wherever the file lies. */
+    struct ngd_digest contents;
     size_t n;
     uint8_t packed[]; /* npugraph.handover.v1.Origin */
 };

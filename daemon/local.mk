@@ -83,6 +83,8 @@ libngddaemon_la_SOURCES = \
 	daemon/loader.h \
 	daemon/lockfile.c \
 	daemon/lockfile.h \
+	daemon/model_id.c \
+	daemon/model_id.h \
 	daemon/models.c \
 	daemon/models.h \
 	daemon/object.c \
@@ -276,6 +278,7 @@ libngdhandlers_la_SOURCES = \
 	daemon/handlers/sampling.h \
 	daemon/handlers/sequence_trace.c \
 	daemon/handlers/sequence_trace.h \
+	daemon/handlers/restore.c \
 	daemon/handlers/sequences.c \
 	daemon/handlers/sequences.h \
 	daemon/handlers/sessions.c \

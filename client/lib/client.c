@@ -26,6 +26,11 @@
 #define FOLLOW_SECONDS  10
 #define FOLLOW_MOVES    64 /* of one call: a daemon, or what is before it, may break each connection that carries it */
 
+/* Between two tries to reach another daemon than a lost one, and how many of them one call is sent to. */
+#define PAUSE_LEAST_MS 20
+#define PAUSE_MOST_MS  500
+#define RENEWALS       2
+
 #define REQUEST_ID 17
 
 #define DEADLINE_EXCEEDED 4
@@ -40,6 +45,7 @@ struct npugraph_client {
     bool changing;                 /* by `lock`; a thread connects or renews, and it alone changes newest and home */
     unsigned unresumed, unopened;  /* by `lock`; changes that reached no daemon */
     pthread_cond_t changed;        /* it has ended that */
+    int64_t lost_ms;               /* by `lock`; when the last session was found lost, by the monotonic clock */
     _Atomic uint64_t requests;     /* for request ids */
 };
 
@@ -368,23 +374,70 @@ struct npugraph__link *npugraph__client_follow(struct npugraph_client *client, s
     return link;
 }
 
-/* Opens another session in place of a lost one, for calls that need nothing of it; what the lost one had is gone. NULL:
- * it is not lost, or was replaced for this call already, or no daemon can be reached. */
-static struct npugraph__link *leave_lost(struct npugraph_client *client, struct npugraph__link *link,
-                                         struct npugraph__follow *f)
+static int64_t monotonic_ms(void)
 {
-    struct npugraph__link *next = NULL;
+    struct timespec now;
 
-    if (client->params.no_session || f->renewed ||
-        (!is_reason(&f->why, "UNREACHABLE") && !is_reason(&f->why, "SESSION_GONE")))
-        return NULL;
-    f->renewed = true;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Notes when a session was found lost. */
+static void note_loss_locked(struct npugraph_client *client, struct npugraph__link *link)
+{
+    if (!link->lost)
+        client->lost_ms = monotonic_ms();
+    link->lost = true;
+}
+
+bool npugraph__client_pause(struct npugraph_client *client, const struct npugraph__follow *f, uint32_t *pause_ms)
+{
+    int64_t left;
+
+    *pause_ms = *pause_ms == 0 ? PAUSE_LEAST_MS : *pause_ms < PAUSE_MOST_MS / 2 ? 2 * *pause_ms : PAUSE_MOST_MS;
     pthread_mutex_lock(&client->lock);
-    await_change(client);
-    if (client->newest == link && !client->stays && client->unopened == f->unopened)
-        open_newest(client);
-    next = client->newest != link ? client->newest : NULL; /* of this call, or another one has done so */
+    left = client->lost_ms + f->wait_ms - monotonic_ms();
     pthread_mutex_unlock(&client->lock);
+    if (left <= 0 || (f->is_wanted != NULL && !f->is_wanted(f->user)))
+        return false;
+    if (left > *pause_ms)
+        left = *pause_ms;
+    nanosleep(&(struct timespec){.tv_sec = left / 1000, .tv_nsec = left % 1000 * 1000000}, NULL);
+    return true;
+}
+
+static bool is_lost(const struct npugraph_client *client, const struct npugraph__follow *f)
+{
+    if (client->params.no_session)
+        return false;
+    return is_reason(&f->why, "UNREACHABLE") || is_reason(&f->why, "SESSION_GONE") ||
+           (f->wait_ms != 0 && is_reason(&f->why, "DRAINING")); /* it stops, and another one may come */
+}
+
+struct npugraph__link *npugraph__client_leave_lost(struct npugraph_client *client, struct npugraph__link *link,
+                                                   struct npugraph__follow *f)
+{
+    struct npugraph__link *next;
+    unsigned unopened = f->unopened;
+    uint32_t pause_ms = 0;
+    bool stays;
+
+    if (!is_lost(client, f) || f->renewals >= (f->wait_ms != 0 ? RENEWALS : 1))
+        return NULL;
+    f->renewals++;
+    do {
+        pthread_mutex_lock(&client->lock);
+        note_loss_locked(client, link);
+        await_change(client);
+        stays = client->stays;
+        if (client->newest == link && !stays && client->unopened == unopened) /* otherwise another call has tried */
+            open_newest(client);
+        unopened = client->unopened;
+        next = client->newest != link ? client->newest : NULL; /* of this call, or another one has opened it */
+        pthread_mutex_unlock(&client->lock);
+    } while (next == NULL && !stays && npugraph__client_pause(client, f, &pause_ms));
+    if (next != NULL)
+        f->link = next;
     return next;
 }
 
@@ -405,27 +458,25 @@ const char *npugraph_server_version(const struct npugraph_client *client)
 }
 
 /* A call on a link with this as a user, which may become another one. again: as for npugraph__client_follow. */
-static int unary_on(struct npugraph_client *client, struct npugraph__link **link_p, bool again, bool anew,
-                    const char *method, const ProtobufCMessage *request, const ProtobufCMessageDescriptor *type,
-                    ProtobufCMessage **response_p, struct npugraph_error *err)
+static int call_on(struct npugraph_client *client, struct npugraph__link **link_p, bool again, bool anew,
+                   struct npugraph__follow *f, const char *method, const ProtobufCMessage *request,
+                   const ProtobufCMessageDescriptor *type, ProtobufCMessage **response_p)
 {
-    struct npugraph__follow f = {.link = *link_p};
     struct npugraph__link *link;
     char id[REQUEST_ID];
     int rc;
 
     make_request_id(client, id);
+    f->link = *link_p;
     while ((rc = npugraph__channel_unary((*link_p)->channel, method, again ? id : NULL, request, type, response_p,
-                                         &f.why)) != 0) {
-        link = npugraph__client_follow(client, *link_p, &f, again);
+                                         &f->why)) != 0) {
+        link = npugraph__client_follow(client, *link_p, f, again);
         if (link == NULL && anew)
-            link = leave_lost(client, *link_p, &f);
+            link = npugraph__client_leave_lost(client, *link_p, f);
         if (link == NULL)
             break;
         npugraph__client_change(client, link_p, link);
     }
-    if (rc != 0 && err != NULL)
-        *err = f.why;
     return rc;
 }
 
@@ -433,9 +484,12 @@ static int unary_home(struct npugraph_client *client, bool again, const char *me
                       const ProtobufCMessageDescriptor *type, ProtobufCMessage **response_p, struct npugraph_error *err)
 {
     struct npugraph__link *link = choose_link(client, HOME_USER);
-    const int rc = unary_on(client, &link, again, false, method, request, type, response_p, err);
+    struct npugraph__follow f = {0};
+    const int rc = call_on(client, &link, again, false, &f, method, request, type, response_p);
 
     npugraph__client_leave(client, link);
+    if (rc != 0 && err != NULL)
+        *err = f.why;
     return rc;
 }
 
@@ -452,11 +506,23 @@ int npugraph__unary_again(struct npugraph_client *client, const char *method, co
     return unary_home(client, true, method, request, type, response_p, err);
 }
 
+int npugraph__entered_call(struct npugraph_client *client, struct npugraph__link **link_p, bool anew,
+                           struct npugraph__follow *f, const char *method, const ProtobufCMessage *request,
+                           const ProtobufCMessageDescriptor *type, ProtobufCMessage **response_p)
+{
+    return call_on(client, link_p, true, anew, f, method, request, type, response_p);
+}
+
 int npugraph__entered_unary(struct npugraph_client *client, struct npugraph__link **link_p, bool anew,
                             const char *method, const ProtobufCMessage *request, const ProtobufCMessageDescriptor *type,
                             ProtobufCMessage **response_p, struct npugraph_error *err)
 {
-    return unary_on(client, link_p, true, anew, method, request, type, response_p, err);
+    struct npugraph__follow f = {0};
+    const int rc = call_on(client, link_p, true, anew, &f, method, request, type, response_p);
+
+    if (rc != 0 && err != NULL)
+        *err = f.why;
+    return rc;
 }
 
 int npugraph__stream_open(struct npugraph_client *client, const char *method, struct npugraph__stream **stream_p,

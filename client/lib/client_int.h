@@ -39,19 +39,39 @@ struct npugraph__follow {
     time_t until;      /* when to give up, by the monotonic clock; 0: it has not waited yet */
     unsigned moves;    /* to other links */
     unsigned unopened; /* how often no daemon was reached for a new session before the call failed */
-    bool renewed;      /* the call was sent to a new session */
+    unsigned renewals; /* the call was sent to so many new sessions, since it made progress */
+    unsigned restores; /* of its sequence */
+    uint32_t wait_ms;  /* for another daemon, if the one that has the session is lost; 0: it must be there */
+    /* Asked while it waits for that; false: the caller does not want the call any more. NULL: it does. */
+    bool (*is_wanted)(const void *user);
+    const void *user;
 };
 struct npugraph__link *npugraph__client_follow(struct npugraph_client *client, struct npugraph__link *link,
                                                struct npugraph__follow *f, bool again);
+/*
+ * After a call on the link has failed with f->why because its session is lost: returns the link of another session, in
+ * which nothing of the lost one is. It waits at most f->wait_ms from the loss on, whatever call notices it, and returns
+ * at most twice for one call, so that a call that kills its daemons ends. NULL: it is not lost, or no daemon comes.
+ */
+struct npugraph__link *npugraph__client_leave_lost(struct npugraph_client *client, struct npugraph__link *link,
+                                                   struct npugraph__follow *f);
+/* Waits a while for a daemon, or for what one will have. False: f->wait_ms since the client's last loss are over, or
+ * nobody wants the call any more. *pause_ms grows; the first one is 0. */
+bool npugraph__client_pause(struct npugraph_client *client, const struct npugraph__follow *f, uint32_t *pause_ms);
 /*
  * Returns the link for work that needs no object of the session: that of the daemon that serves now. It may connect.
  * Its session stays open until each enter and keep has a leave.
  */
 struct npugraph__link *npugraph__client_enter(struct npugraph_client *client);
 /*
- * npugraph__unary_again on an entered link, which may become another one. anew: the call needs nothing of the session,
- * so that it is repeated in a new session if this one is lost.
+ * npugraph__unary_again on an entered link, which may become another one. f: as npugraph__client_follow has it. anew:
+ * the call needs nothing of the session, so that it is repeated in a new session if this one is lost; f->wait_ms then
+ * says for how long to wait for one.
  */
+int npugraph__entered_call(struct npugraph_client *client, struct npugraph__link **link_p, bool anew,
+                           struct npugraph__follow *f, const char *method, const ProtobufCMessage *request,
+                           const ProtobufCMessageDescriptor *response_type, ProtobufCMessage **response_p);
+/* The same with a follow of its own, which does not wait. */
 int npugraph__entered_unary(struct npugraph_client *client, struct npugraph__link **link_p, bool anew,
                             const char *method, const ProtobufCMessage *request,
                             const ProtobufCMessageDescriptor *response_type, ProtobufCMessage **response_p,

@@ -22,6 +22,7 @@ struct npugraph__link {
     size_t users;  /* sequences and calls; by the client's lock */
     bool replaced; /* its daemon has said so; by the client's lock */
     bool leaves;   /* its daemon has said that the session has moved; by the client's lock */
+    bool lost;     /* its session was found lost; by the client's lock */
     bool ended;    /* its session is being closed, or is over; by the client's lock */
 };
 

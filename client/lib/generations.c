@@ -7,6 +7,7 @@
  * in it is bounded by what the sequences' contexts can hold.
  */
 #include "client/lib/client_int.h"
+#include "client/lib/kept.h"
 #include "client/lib/sequence.h"
 
 #include <errno.h>
@@ -35,8 +36,8 @@ struct generation {
     struct npugraph_sequence *seq;
     struct npugraph_generate_params params; /* with the tokens that are left */
     int32_t stop_tokens[STOP_TOKENS];
-    uint32_t from;  /* position of the next token; 0: not known */
-    unsigned moves; /* npugraph__follow.moves */
+    uint32_t from;                      /* position of the next token; 0: not known */
+    unsigned moves, renewals, restores; /* of npugraph__follow */
 };
 
 /* The thread that follows the generations of one link. */
@@ -137,10 +138,13 @@ static int take_generated(void *user, ProtobufCMessage *message, struct npugraph
     if (ok)
         add_tokens(g, r, list);
     pthread_mutex_unlock(&g->all->lock);
+    npugraph__kept_tokens(npugraph__sequence_kept(g->seq), r);
     g->finish = (enum npugraph_finish)r->finish;
     g->params.max_tokens -= (uint32_t)r->n_tokens;
-    if (r->n_tokens != 0)
+    if (r->n_tokens != 0) {
         g->from = r->position + 1;
+        g->renewals = 0;
+    }
     npugraph__free_message(message);
     if (ok)
         return 0;
@@ -183,19 +187,22 @@ static void finish_generation(struct generation *g, int rc, const struct npugrap
     free(g);
 }
 
-static bool repeat_generation(struct generation *g, const struct npugraph_error *err);
+static bool repeat_generation(struct generation *g, struct npugraph_error *err);
 
 static void end_generation(void *user, int rc, const struct npugraph_error *err)
 {
     struct generation *g = user;
+    struct npugraph_error why = {0};
 
-    if (rc != 0 && repeat_generation(g, err))
+    if (rc != 0)
+        why = *err;
+    if (rc != 0 && repeat_generation(g, &why))
         return;
     if (rc != 0 && g->params.max_tokens == 0) { /* all tokens are here: only the end was missing */
         g->finish = NPUGRAPH_FINISH_LENGTH;
         rc = 0;
     }
-    finish_generation(g, rc, err);
+    finish_generation(g, rc, &why);
 }
 
 static const struct npugraph__follow_ops follow_ops = {take_generated, end_generation};
@@ -251,18 +258,38 @@ static bool start_again(struct generation *g)
     return !g->cancelled && !g->all->stopping && g->params.max_tokens != 0 && start_kept(g, g->from, NULL) == 0;
 }
 
-/* Goes on with a generation whose session moves. True: it will end once more. */
-static bool repeat_generation(struct generation *g, const struct npugraph_error *err)
+static bool generation_is_wanted(const void *user)
 {
-    struct npugraph__follow f = {.link = npugraph__sequence_link(g->seq), .why = *err, .moves = g->moves};
+    const struct generation *g = user;
+    bool wanted;
+
+    pthread_mutex_lock(&g->all->lock);
+    wanted = !g->cancelled && !g->all->stopping;
+    pthread_mutex_unlock(&g->all->lock);
+    return wanted;
+}
+
+/* Goes on with a generation whose session moves or whose sequence is restored. True: it will end once more. False: *err
+ * says why not. */
+static bool repeat_generation(struct generation *g, struct npugraph_error *err)
+{
+    struct npugraph__follow f = {.link = npugraph__sequence_link(g->seq),
+                                 .why = *err,
+                                 .moves = g->moves,
+                                 .renewals = g->renewals,
+                                 .restores = g->restores,
+                                 .is_wanted = generation_is_wanted,
+                                 .user = g};
     bool again;
 
     pthread_mutex_lock(&g->all->lock);
     g->call = NULL; /* it ends with this callback */
-    again = !g->cancelled && !g->all->stopping;
     pthread_mutex_unlock(&g->all->lock);
-    again = again && npugraph__sequence_follow(g->seq, &f, g->from != 0);
+    again = generation_is_wanted(g) && npugraph__sequence_follow(g->seq, &f, g->from != 0);
     g->moves = f.moves;
+    g->renewals = f.renewals;
+    g->restores = f.restores;
+    *err = f.why;
     if (!again)
         return false;
     pthread_mutex_lock(&g->all->lock);

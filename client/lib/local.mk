@@ -16,6 +16,7 @@ libngdclient_la_SOURCES = \
 	client/lib/generations.c \
 	client/lib/graph.c \
 	client/lib/daemon_link.c client/lib/daemon_link.h \
+	client/lib/kept.c client/lib/kept.h \
 	client/lib/local.c client/lib/local.h \
 	client/lib/message.c client/lib/message.h \
 	client/lib/model.c \

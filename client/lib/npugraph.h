@@ -68,7 +68,8 @@ struct npugraph_connect_params {
  * If the daemon is killed while it is replaced, calls whose answers are lost are made again in the new one, where the
  * session is: what makes or frees an object by a request id, so that it is done once; replays of graphs without states.
  * ANSWER_UNKNOWN: a replay of a graph with states was done, or was not. ANSWER_LOST: a step was done, and its logits
- * are lost. If the session is lost too, sequences that are opened, embeddings and lists of models get another session.
+ * are lost. If the session is lost too, sequences that are opened, embeddings and lists of models get another session;
+ * so do open sequences with npugraph_open_params.restore_ms, with or without an upgrade.
  *
  * A session with a shared buffer, a group, or a model that goes with it does not move; nor does one that is too large
  * or has long calls under way. Then sequences, embeddings and lists of models go to the new daemon by themselves, over
@@ -488,6 +489,15 @@ struct npugraph_open_params {
     bool timing;            /* fills npugraph_step.timing */
     const uint8_t *allowed; /* tokens that the first one may be, as in npugraph_step_params; NULL = all */
     size_t allowed_bytes;
+    /*
+     * If not 0, the library keeps the sequence's tokens, 4 bytes each. If the daemon is killed or restarted, or the
+     * session is lost, the call under way (a step, a generation, a fork, or this one) waits at most so many ms for a
+     * daemon that has the same model by the same name, restores the sequence there in another session, and goes on. The
+     * daemon computes the context again: the tokens are those that would have come anyway, as after a preemption.
+     * MODEL_CHANGED, MODEL_NOT_FOUND: the model is another one, or did not come in time. Otherwise, and if a call meets
+     * its third loss in a row without a token in between, it fails as without this option.
+     */
+    uint32_t restore_ms;
 };
 NPUGRAPH_API void npugraph_open_params_init(struct npugraph_open_params *params);
 /* Opens a sequence: prefills the prompt and chooses a first token. params may be NULL (defaults), first_p too. */

@@ -2,6 +2,7 @@
 /* Sequences: prompt, steps on one stream, generation. */
 #include "base/ring.h"
 #include "client/lib/client_int.h"
+#include "client/lib/kept.h"
 #include "client/lib/ring.h"
 #include "client/lib/sampling.h"
 #include "client/lib/sequence.h"
@@ -23,7 +24,11 @@ struct npugraph_sequence {
     struct npugraph__stream *steps;     /* opened by the first step */
     ProtobufCMessage *last;             /* holds the logits of the last step */
     struct npugraph_logprobs *logprobs; /* of the last step */
+    size_t n_logprobs;
+    struct npugraph__kept *kept; /* what it is restored from; NULL: it is not */
 };
+
+#define RESTORES 8 /* of one call, that makes progress in between */
 
 /* ---- log-probabilities ---- */
 
@@ -58,11 +63,13 @@ static int keep_logprobs(struct npugraph_sequence *seq, struct npugraph_step *st
 {
     free(seq->logprobs);
     seq->logprobs = NULL;
+    seq->n_logprobs = 0;
     if (n == 0)
         return 0;
     seq->logprobs = npugraph__take_logprobs(from, n);
     if (seq->logprobs == NULL)
         return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+    seq->n_logprobs = n;
     step->logprobs = seq->logprobs;
     step->n_logprobs = n;
     return 0;
@@ -94,18 +101,30 @@ static void keep_last(struct npugraph_sequence *seq, ProtobufCMessage *message)
     seq->last = message;
 }
 
+static void take_first_answer(struct npugraph_step *first, const Npugraph__V1__OpenResponse *r)
+{
+    memset(first, 0, sizeof(*first));
+    first->token = r->token;
+    first->position = r->position;
+    first->stop = r->stop;
+    first->device_ns = r->prefill_ns;
+    first->batch = 1;
+    first->timing = npugraph__timing(r->timing);
+    take_logits(first, &r->logits);
+}
+
 /* Calls Open (anew) or Fork, whose answers have the same form. Takes the entered link, and leaves it if this fails. */
 static int begin_sequence(struct npugraph_client *client, struct npugraph__link *link, bool anew, const char *method,
-                          const ProtobufCMessage *req, struct npugraph_sequence **seq_p, struct npugraph_step *first_p,
-                          struct npugraph_error *err)
+                          const ProtobufCMessage *req, struct npugraph__follow *f, struct npugraph_sequence **seq_p,
+                          struct npugraph_step *first_p)
 {
     struct npugraph_sequence *seq = calloc(1, sizeof(*seq));
     const Npugraph__V1__OpenResponse *r;
     int rc;
 
-    rc = seq == NULL ? npugraph__error(err, 8, "NO_MEMORY", "out of memory")
-                     : npugraph__entered_unary(client, &link, anew, method, req,
-                                               &npugraph__v1__open_response__descriptor, &seq->last, err);
+    rc = seq == NULL ? npugraph__error(&f->why, 8, "NO_MEMORY", "out of memory")
+                     : npugraph__entered_call(client, &link, anew, f, method, req,
+                                              &npugraph__v1__open_response__descriptor, &seq->last);
     if (rc != 0) {
         npugraph__client_leave(client, link);
         free(seq);
@@ -118,15 +137,8 @@ static int begin_sequence(struct npugraph_client *client, struct npugraph__link 
     seq->position = r->position;
     *seq_p = seq;
     if (first_p != NULL) {
-        memset(first_p, 0, sizeof(*first_p));
-        first_p->token = r->token;
-        first_p->position = r->position;
-        first_p->stop = r->stop;
-        first_p->device_ns = r->prefill_ns;
-        first_p->batch = 1;
-        first_p->timing = npugraph__timing(r->timing);
-        take_logits(first_p, &r->logits);
-        rc = keep_logprobs(seq, first_p, &r->logprobs, r->logprobs != NULL, err);
+        take_first_answer(first_p, r);
+        rc = keep_logprobs(seq, first_p, &r->logprobs, r->logprobs != NULL, &f->why);
     }
     if (rc != 0)
         npugraph_sequence_close(seq);
@@ -146,6 +158,7 @@ int npugraph_sequence_open(struct npugraph_client *client, const char *model, co
     Npugraph__V1__LogprobsRequest logprobs;
     struct npugraph__sampling how;
     struct npugraph_open_params defaults;
+    struct npugraph__follow f = {0};
     int rc;
 
     if (params == NULL) {
@@ -164,10 +177,115 @@ int npugraph_sequence_open(struct npugraph_client *client, const char *model, co
     if (rc != 0)
         return rc;
     req.sampling = how.message_or_null;
-    rc = begin_sequence(client, npugraph__client_enter(client), true, "/npugraph.v1.Sequences/Open", &req.base, seq_p,
-                        first_p, err);
+    f.wait_ms = params->restore_ms;
+    rc = begin_sequence(client, npugraph__client_enter(client), true, "/npugraph.v1.Sequences/Open", &req.base, &f,
+                        seq_p, first_p);
+    if (rc == 0 && params->restore_ms != 0)
+        (*seq_p)->kept = npugraph__kept_open(&req, params->restore_ms, (Npugraph__V1__OpenResponse *)(*seq_p)->last);
     npugraph__sampling_fini(&how);
+    if (rc != 0 && err != NULL)
+        *err = f.why;
     return rc;
+}
+
+/* ---- restoring ---- */
+
+struct npugraph__kept *npugraph__sequence_kept(const struct npugraph_sequence *seq)
+{
+    return seq->kept;
+}
+
+/* A message of one token's log-probabilities. */
+struct known_logprobs {
+    Npugraph__V1__Logprobs message;
+    Npugraph__V1__TokenLogprob top[NPUGRAPH_LOGPROBS_MAX];
+    Npugraph__V1__TokenLogprob *top_list[NPUGRAPH_LOGPROBS_MAX];
+};
+
+/* Makes the message of the token that was chosen last. NULL: they are not known. */
+static Npugraph__V1__Logprobs *put_known_logprobs(struct known_logprobs *to, const struct npugraph_sequence *seq)
+{
+    const struct npugraph_logprobs *from = seq->n_logprobs != 0 ? &seq->logprobs[seq->n_logprobs - 1] : NULL;
+
+    if (from == NULL || from->n_top > NPUGRAPH_LOGPROBS_MAX)
+        return NULL;
+    npugraph__v1__logprobs__init(&to->message);
+    to->message.token = from->token;
+    to->message.logprob = from->logprob;
+    to->message.top = to->top_list;
+    to->message.n_top = from->n_top;
+    for (size_t i = 0; i < from->n_top; i++) {
+        npugraph__v1__token_logprob__init(&to->top[i]);
+        to->top[i].token = from->top[i].token;
+        to->top[i].logprob = from->top[i].logprob;
+        to->top_list[i] = &to->top[i];
+    }
+    return &to->message;
+}
+
+/* Opens the kept sequence in the session of *link_p. A model that is not there yet may come: daemons serve while their
+ * models are loaded. */
+static int reopen(struct npugraph_sequence *seq, struct npugraph__link **link_p, struct npugraph__follow *f,
+                  ProtobufCMessage **answer_p)
+{
+    struct npugraph__kept_request request;
+    struct known_logprobs known;
+    uint32_t pause_ms = 0;
+    int rc;
+
+    if (!npugraph__kept_request_init(&request, seq->kept, put_known_logprobs(&known, seq)))
+        return npugraph__error(&f->why, 8, "NO_MEMORY", "out of memory");
+    do {
+        rc = npugraph__entered_call(seq->client, link_p, true, f, "/npugraph.v1.Sequences/Open", &request.open->base,
+                                    &npugraph__v1__open_response__descriptor, answer_p);
+    } while (rc != 0 && strcmp(f->why.reason, "MODEL_NOT_FOUND") == 0 &&
+             npugraph__client_pause(seq->client, f, &pause_ms));
+    npugraph__kept_request_fini(&request);
+    return rc;
+}
+
+static void move_sequence(struct npugraph_sequence *seq, struct npugraph__link *to);
+
+/* Takes the place of the lost sequence. False: the daemon is too old, and has opened another one. */
+static bool take_reopened(struct npugraph_sequence *seq, struct npugraph__link *link,
+                          const Npugraph__V1__OpenResponse *answer, struct npugraph__follow *f)
+{
+    Npugraph__V1__CloseRequest req = NPUGRAPH__V1__CLOSE_REQUEST__INIT;
+    ProtobufCMessage *reply = NULL;
+
+    if (npugraph__kept_is_restored(seq->kept, answer)) {
+        move_sequence(seq, link);
+        seq->id = answer->sequence;
+        seq->position = npugraph__kept_position(seq->kept);
+        return true;
+    }
+    req.sequence = answer->sequence;
+    npugraph__channel_unary(link->channel, "/npugraph.v1.Sequences/Close", NULL, &req.base,
+                            &npugraph__v1__close_response__descriptor, &reply, NULL);
+    npugraph__free_message(reply);
+    npugraph__error(&f->why, 12, "UNIMPLEMENTED", "the daemon that serves now cannot restore sequences");
+    return false;
+}
+
+/* Restores a sequence whose session is lost. */
+static bool restore_sequence(struct npugraph_sequence *seq, struct npugraph__follow *f)
+{
+    struct npugraph__link *link;
+    ProtobufCMessage *answer = NULL;
+    bool ok;
+
+    if (!npugraph__kept_is_whole(seq->kept) || f->restores >= RESTORES)
+        return false;
+    f->wait_ms = npugraph__kept_wait_ms(seq->kept);
+    link = npugraph__client_leave_lost(seq->client, seq->link, f);
+    if (link == NULL)
+        return false;
+    f->restores++;
+    npugraph__client_keep(seq->client, link);
+    ok = reopen(seq, &link, f, &answer) == 0 && take_reopened(seq, link, (const Npugraph__V1__OpenResponse *)answer, f);
+    npugraph__client_leave(seq->client, link);
+    npugraph__free_message(answer);
+    return ok;
 }
 
 int npugraph_sequence_fork(struct npugraph_sequence *seq, const struct npugraph_fork_params *params,
@@ -176,21 +294,29 @@ int npugraph_sequence_fork(struct npugraph_sequence *seq, const struct npugraph_
     Npugraph__V1__ForkRequest req = NPUGRAPH__V1__FORK_REQUEST__INIT;
     Npugraph__V1__LogprobsRequest logprobs;
     const struct npugraph_fork_params defaults = {0};
+    struct npugraph__follow f = {0};
     struct npugraph__sampling how;
     int rc;
 
     if (params == NULL)
         params = &defaults;
-    req.sequence = seq->id;
     req.want_logits = params->want_logits;
     req.logprobs = put_logprobs(&logprobs, params->want_logprobs, params->top);
     rc = npugraph__sampling_init(&how, params->sampling, err);
     if (rc != 0)
         return rc;
     req.sampling = how.message_or_null;
-    npugraph__client_keep(seq->client, seq->link);
-    rc = begin_sequence(seq->client, seq->link, false, "/npugraph.v1.Sequences/Fork", &req.base, copy_p, first_p, err);
+    do {
+        req.sequence = seq->id;
+        npugraph__client_keep(seq->client, seq->link);
+        rc = begin_sequence(seq->client, seq->link, false, "/npugraph.v1.Sequences/Fork", &req.base, &f, copy_p,
+                            first_p);
+    } while (rc != 0 && restore_sequence(seq, &f));
+    if (rc == 0)
+        (*copy_p)->kept = npugraph__kept_fork(seq->kept, &req, (Npugraph__V1__OpenResponse *)(*copy_p)->last);
     npugraph__sampling_fini(&how);
+    if (rc != 0 && err != NULL)
+        *err = f.why;
     return rc;
 }
 
@@ -279,19 +405,22 @@ bool npugraph__sequence_follow(struct npugraph_sequence *seq, struct npugraph__f
     struct npugraph__link *link = npugraph__client_follow(seq->client, seq->link, f, again);
 
     if (link == NULL)
-        return false;
+        return restore_sequence(seq, f);
     move_sequence(seq, link);
     return true;
 }
 
 /* Sends a step; and again on another link, if the session moves. The position keeps it from being done twice. */
-static int exchange_and_move(struct npugraph_sequence *seq, const Npugraph__V1__StepRequest *req,
-                             struct npugraph_error *err)
+static int exchange_and_move(struct npugraph_sequence *seq, Npugraph__V1__StepRequest *req, struct npugraph_error *err)
 {
     struct npugraph__follow f = {.link = seq->link};
     int rc;
 
     do {
+        req->sequence = seq->id;
+        if (seq->position != 0)
+            req->position = seq->position;
+        seq->position = 0; /* until its end is known */
         rc = exchange(seq, req, &f.why);
     } while (rc != 0 && npugraph__sequence_follow(seq, &f, req->position != 0));
     if (rc != 0 && err != NULL)
@@ -313,7 +442,6 @@ int npugraph_sequence_step(struct npugraph_sequence *seq, const struct npugraph_
         npugraph_step_params_init(&defaults);
         params = &defaults;
     }
-    req.sequence = seq->id;
     req.want_logits = params->want_logits;
     choice.token = params->forced;
     req.forced = params->forced >= 0 ? &choice : NULL;
@@ -326,12 +454,11 @@ int npugraph_sequence_step(struct npugraph_sequence *seq, const struct npugraph_
     req.timing = params->timing;
     req.allowed = put_mask(params->allowed, params->allowed_bytes);
     req.trace_parent = npugraph__trace_field();
-    req.position = seq->position;
-    seq->position = 0;
     rc = exchange_and_move(seq, &req, err);
     if (rc != 0)
         return rc;
     r = (const Npugraph__V1__StepResponse *)seq->last;
+    npugraph__kept_step(seq->kept, &req, r);
     if (r->error != NULL)
         return npugraph__error(err, r->error->code, r->error->reason, "%s", r->error->message);
     seq->position = r->position;
@@ -365,6 +492,7 @@ struct listener {
     void *user;
     struct npugraph_timing *timing; /* may be NULL */
     uint32_t told, from;            /* tokens so far; position of the next one, 0: not known */
+    struct npugraph__kept *kept;
 };
 
 /* Calls the listener for each token of an answer. *more_p becomes false if the listener wants no more. */
@@ -376,6 +504,7 @@ static int tell_all(struct listener *l, const Npugraph__V1__GenerateResponse *r,
 
     if (r->n_logprobs != 0 && list == NULL)
         return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+    npugraph__kept_tokens(l->kept, r);
     *more_p = true;
     if (l->timing != NULL)
         *l->timing = npugraph__timing(r->timing);
@@ -457,7 +586,21 @@ static int generate_stream(struct npugraph_sequence *seq, const Npugraph__V1__Ge
     return rc;
 }
 
-/* Generates; and goes on, on another link, if the session moves. */
+/* Follows the session of a generation that broke off. Losses in a row count as long as no token comes between. */
+static bool follow_generation_on(struct npugraph_sequence *seq, struct npugraph__follow *f, const struct listener *l,
+                                 uint32_t *told_p)
+{
+    bool ok;
+
+    if (l->told != *told_p)
+        f->renewals = 0;
+    *told_p = l->told;
+    ok = npugraph__sequence_follow(seq, f, l->from != 0);
+    seq->position = 0; /* until the generation's end is known */
+    return ok;
+}
+
+/* Generates; and goes on, on another link, if the session moves or the sequence is restored. */
 static int generate_tokens(struct npugraph_sequence *seq, const struct npugraph_generate_params *params,
                            struct listener *l, enum npugraph_finish *finish_p, struct npugraph_error *err)
 {
@@ -465,14 +608,16 @@ static int generate_tokens(struct npugraph_sequence *seq, const struct npugraph_
     Npugraph__V1__LogprobsRequest logprobs;
     struct npugraph__follow f = {.link = seq->link};
     enum npugraph_finish finish = NPUGRAPH_FINISH_CANCELLED;
+    uint32_t told = 0; /* before the last loss */
     int rc;
 
     l->from = npugraph__sequence_next(seq);
+    l->kept = seq->kept;
     npugraph__put_generation(&req, &logprobs, seq, params);
     if (params->timing != NULL)
         memset(params->timing, 0, sizeof(*params->timing));
-    while ((rc = generate_stream(seq, &req, l, &finish, &f.why)) != 0 &&
-           npugraph__sequence_follow(seq, &f, l->from != 0)) {
+    while ((rc = generate_stream(seq, &req, l, &finish, &f.why)) != 0 && follow_generation_on(seq, &f, l, &told)) {
+        req.sequence = seq->id;
         req.from = l->from;
         req.max_tokens = params->max_tokens - l->told;
         if (req.max_tokens == 0) { /* only the end was missing */
@@ -524,6 +669,7 @@ void npugraph_sequence_close(struct npugraph_sequence *seq)
     npugraph__client_leave(seq->client, seq->link);
     npugraph__free_message(reply);
     npugraph__free_message(seq->last);
+    npugraph__kept_free(seq->kept);
     free(seq->logprobs);
     free(seq);
 }

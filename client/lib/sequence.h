@@ -14,8 +14,12 @@ uint32_t npugraph__sequence_next(const struct npugraph_sequence *seq);
 struct npugraph__link;
 struct npugraph__link *npugraph__sequence_link(const struct npugraph_sequence *seq);
 struct npugraph__follow;
-/* Follows the session after a failed call (npugraph__client_follow). False: the failure is another one. */
+/*
+ * Follows the session after a failed call (npugraph__client_follow), or restores the sequence in another one, with
+ * another id, if its session is lost and it is kept. False: the failure is another one.
+ */
 bool npugraph__sequence_follow(struct npugraph_sequence *seq, struct npugraph__follow *f, bool again);
+struct npugraph__kept *npugraph__sequence_kept(const struct npugraph_sequence *seq); /* NULL: it is not restored */
 /* Copies log-probabilities into one allocation, which the caller frees. NULL: out of memory. */
 struct npugraph_logprobs *npugraph__take_logprobs(Npugraph__V1__Logprobs *const *from, size_t n);
 

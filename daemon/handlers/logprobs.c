@@ -50,3 +50,12 @@ void ngd_logprob_list_free(struct ngd_logprob_list *list)
         ngd_free(list->items[0]); /* the first entry's message is the beginning of the allocation */
     *list = (struct ngd_logprob_list){0};
 }
+
+void ngd_logprobs_of_message(const Npugraph__V1__Logprobs *m, struct ngd_logprobs *lp)
+{
+    *lp = (struct ngd_logprobs){.token = m->token, .logprob = m->logprob};
+    for (; lp->n_top < m->n_top && lp->n_top < NGD_LOGPROBS_MAX; lp->n_top++) {
+        lp->top[lp->n_top].token = m->top[lp->n_top]->token;
+        lp->top[lp->n_top].logprob = m->top[lp->n_top]->logprob;
+    }
+}

@@ -2,7 +2,7 @@
 #ifndef NGD_DAEMON_HANDLERS_LOGPROBS_H
 #define NGD_DAEMON_HANDLERS_LOGPROBS_H
 
-/* Makes messages of log-probabilities. */
+/* Log-probabilities to messages, and from them. */
 #include "proto/npugraph.pb-c.h"
 #include "scheduler/model/model.h"
 
@@ -13,5 +13,7 @@ struct ngd_logprob_list {
 };
 ngd_status_t ngd_logprob_list_make(const struct ngd_logprobs *lp, size_t n, struct ngd_logprob_list *list_p);
 void ngd_logprob_list_free(struct ngd_logprob_list *list);
+/* Reads a message. Whose tokens they are is checked by who takes them. */
+void ngd_logprobs_of_message(const Npugraph__V1__Logprobs *m, struct ngd_logprobs *lp);
 
 #endif

@@ -8,6 +8,7 @@
 #include "daemon/handlers/models.h"
 #include "daemon/handlers/sequences.h"
 #include "daemon/identity.h"
+#include "daemon/model_id.h"
 #include "daemon/models.h"
 #include "daemon/rpc/call_job.h"
 #include "daemon/session.h"
@@ -84,6 +85,7 @@ ngd_status_t ngd_model_build(struct ngd_daemon *d, struct ngd_identity *owner, c
 {
     struct ngd_kv_group_labels groups[NGD_KV_GROUPS_MAX];
     struct ngd_model_params params = {0};
+    ngd_status_t status;
 
     read_contract(q->contract, &params.contract);
     read_groups(q->contract, groups, &params.contract);
@@ -107,7 +109,8 @@ ngd_status_t ngd_model_build(struct ngd_daemon *d, struct ngd_identity *owner, c
     params.payers = ngd_identity_payers(owner);
     params.share_all_prefixes = q->share_prefixes && ngd_config_get(d->options.share_prefixes);
     sum_bytes(params.decode, &params.weight_bytes, &params.kv_bytes);
-    return ngd_model_create(d->sched, &params, model_p, diag);
+    status = ngd_model_id(q, params.prefill, params.decode, &params.id);
+    return status ? status : ngd_model_create(d->sched, &params, model_p, diag);
 }
 
 static ngd_status_t make_model(struct registration *r, struct ngd_model **model_p, struct ngd_diag *diag)

@@ -129,6 +129,7 @@ static void opened(void *user, struct ngd_seq *seq, const struct ngd_step_result
     struct ngd_call *call = user;
     struct ngd_sequence_object *o = call->state;
     Npugraph__V1__OpenResponse reply = NPUGRAPH__V1__OPEN_RESPONSE__INIT;
+    struct ngd_model_stats model;
     struct ngd_diag diag = {0};
     ngd_status_t status = r->status;
 
@@ -143,6 +144,8 @@ static void opened(void *user, struct ngd_seq *seq, const struct ngd_step_result
         ngd_call_fail(call, status, &diag);
         return;
     }
+    ngd_model_stats(ngd_seq_model(seq), &model);
+    reply.model_id = (ProtobufCBinaryData){.data = model.id.b, .len = sizeof(model.id)};
     reply.token = r->token;
     reply.position = r->position;
     reply.stop = r->stop;
@@ -187,10 +190,10 @@ static ngd_status_t start_open(struct ngd_call *call, const Npugraph__V1__OpenRe
 
 static void open_sequence(struct ngd_call *call, const void *msg)
 {
+    const Npugraph__V1__OpenRequest *q = msg;
     struct ngd_diag diag = {0};
-    ngd_status_t status;
+    ngd_status_t status = q->restore ? ngd_sequence_restore(call, q, &diag) : start_open(call, q, &diag);
 
-    status = start_open(call, msg, &diag);
     if (status != NGD_OK)
         ngd_call_fail(call, status, &diag);
 }

@@ -4,6 +4,7 @@
 
 /* Shared by sequences.c, generate.c and oip_generate.c. */
 #include "daemon/sequence_object.h"
+#include "proto/npugraph.pb-c.h"
 
 struct ngd_call;
 struct ngd_session;
@@ -22,6 +23,11 @@ struct ngd_sequence_object *ngd_sequence_create(void);
  */
 ngd_status_t ngd_sequence_adopt(struct ngd_call *call, struct ngd_session *session, struct ngd_sequence_object *o,
                                 uint64_t *id_p, struct ngd_diag *diag);
+/*
+ * Serves Open with `restore`: makes the sequence, idle and without KV blocks, gives it to the session and answers.
+ * MODEL_CHANGED. If it fails, the caller answers.
+ */
+ngd_status_t ngd_sequence_restore(struct ngd_call *call, const Npugraph__V1__OpenRequest *q, struct ngd_diag *diag);
 /* Gets the object of a sequence; *o_p is a reference. */
 ngd_status_t ngd_sequence_get(struct ngd_session *session, uint64_t id, struct ngd_sequence_object **o_p,
                               struct ngd_diag *diag);

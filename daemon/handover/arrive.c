@@ -5,6 +5,7 @@
 #include "daemon/answers.h"
 #include "daemon/daemon.h"
 #include "daemon/graph_names.h"
+#include "daemon/handlers/logprobs.h"
 #include "daemon/handlers/sampling.h"
 #include "daemon/handlers/sequences.h"
 #include "daemon/handover/restore_int.h"
@@ -118,7 +119,6 @@ static ngd_status_t read_tables(struct restoring *w, struct arriving *a, const h
 static ngd_status_t read_logprobs(struct restoring *w, struct arriving *a, const handed_sequence *q,
                                   struct ngd_seq_image *image)
 {
-    const Npugraph__V1__Logprobs *m;
     struct ngd_logprobs *lp = ngd_arena_calloc(&a->r.arena, 1, sizeof(*lp));
     const void *message;
     ngd_status_t status = lp ? ngd_wire_unpack(&npugraph__v1__logprobs__descriptor, q->logprobs.data, q->logprobs.len,
@@ -127,12 +127,7 @@ static ngd_status_t read_logprobs(struct restoring *w, struct arriving *a, const
 
     if (status != NGD_OK)
         return status;
-    m = message;
-    *lp = (struct ngd_logprobs){.token = m->token, .logprob = m->logprob, .n_top = (uint32_t)m->n_top};
-    for (size_t i = 0; i < m->n_top && i < NGD_LOGPROBS_MAX; i++) {
-        lp->top[i].token = m->top[i]->token;
-        lp->top[i].logprob = m->top[i]->logprob;
-    }
+    ngd_logprobs_of_message(message, lp);
     image->logprobs = lp;
     return NGD_OK;
 }

@@ -102,7 +102,8 @@ void ngd_seq_ready_locked(struct ngd_model *model, struct ngd_seq *seq)
     int kind = NGD_DECODE;
 
     /* A step that needs more blocks than the model has is refused where steps run, and needs no context before that. */
-    if (seq->op == NGD_SEQ_OPEN || (seq->position < seq->fill && !ngd_seq_asks_too_much(seq)))
+    if (seq->op == NGD_SEQ_OPEN ||
+        (seq->position < seq->fill && !ngd_seq_asks_too_much(seq) && !ngd_seq_rows_behind(seq)))
         kind = NGD_PREFILL;
     seq->ready = ngd_now();
     if (ngd_cap_open_at(seq_account(seq)) > seq->ready && !ngd_seq_is_in_the_way_locked(model, seq))

@@ -446,6 +446,7 @@ void ngd_model_stats(struct ngd_model *model, struct ngd_model_stats *stats_p)
         .name = model->name,
         .description = model->description,
         .source = model->source,
+        .id = p->id,
         .parameters = p->parameters,
         .weight_bytes = p->weight_bytes,
         .kv_bytes = p->kv_bytes,

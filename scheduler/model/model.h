@@ -29,6 +29,7 @@
  * (SEQUENCE_BUSY). close() may come at any time: the operation is answered with CANCELLED, and KV blocks are freed when
  * the replay that uses them has ended.
  */
+#include "base/digest.h"
 #include "scheduler/model/kv.h"
 #include "scheduler/model/sampling.h"
 #include "scheduler/run/sched.h"
@@ -67,6 +68,7 @@ struct ngd_model_params {
     const char *owner; /* for metrics, such as "uid:1000"; NULL: nobody */
     const char *description;
     const char *source;                   /* for clients: where its files are; NULL: not known */
+    struct ngd_digest id;                 /* for clients: what it computes with */
     struct ngd_binding *prefill, *decode; /* references are taken */
     bool no_generation;                   /* embeddings alone: there is no decode graph, and `decode` is `prefill` */
     bool unit_embeddings;                 /* for clients: embeddings have the length 1 */
@@ -94,6 +96,7 @@ void ngd_model_bindings(const struct ngd_model *model, struct ngd_binding **pref
 
 struct ngd_model_stats {
     const char *name, *description, *source;
+    struct ngd_digest id;
     uint64_t parameters, weight_bytes, kv_bytes;
     uint32_t block_size, num_blocks, blocks_used, blocks_cached, max_context, vocab, max_batch, sequences;
     uint64_t tokens_prefill, tokens_shared, tokens_decode, batches, preemptions;

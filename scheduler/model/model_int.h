@@ -62,6 +62,7 @@ struct ngd_seq {
     struct ngd_seq_waiter *waiter; /* for that end; or NULL */
     bool closed;
     bool broken;       /* its prompt failed, so it can only be closed; it has no blocks */
+    bool as_steps;     /* rows behind the prompt are computed again as steps compute them: ngd_seq_rows_behind */
     uint32_t position; /* tokens whose keys and values are in the blocks */
     uint32_t fill;     /* tokens that must be in the blocks before the next one is chosen */
     uint32_t shared;   /* tokens of the prompt that were found in blocks of other sequences */
@@ -385,9 +386,23 @@ void ngd_model_charge(struct ngd_model *model, struct ngd_seq *const *seqs, uint
 void ngd_seq_note_split(struct ngd_seq *seq, ngd_nsec_t began, const struct ngd_split *parts);
 /* Sets the next token of a RUNNING sequence; draws: number of the draw; logits it was chosen from, or NULL. */
 void ngd_seq_choose(struct ngd_seq *seq, int32_t token, uint64_t draws, const float *logits);
+/*
+ * Returns how many rows of its context a sequence computes again by the decode graph, several in a replay, as those of
+ * a draft. They get the bits that steps gave them. So a sequence that comes from elsewhere without keys and values goes
+ * on as if it had been here. After a preemption its context is computed as a prompt is, which takes fewer replays.
+ */
+static inline uint32_t ngd_seq_rows_behind(const struct ngd_seq *seq)
+{
+    return seq->as_steps && seq->model->drafts && seq->op != NGD_SEQ_OPEN && seq->position >= seq->n_prompt
+               ? seq->fill - seq->position
+               : 0;
+}
+
 /* Returns the rows that it has in a decode step: the appended token and its draft. */
 static inline uint32_t ngd_seq_rows_wanted(const struct ngd_seq *seq)
 {
+    if (ngd_seq_rows_behind(seq))
+        return ngd_seq_rows_behind(seq);
     return seq->op == NGD_SEQ_STEP && seq->model->drafts ? 1 + seq->n_draft : 1;
 }
 

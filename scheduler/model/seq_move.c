@@ -91,6 +91,8 @@ static ngd_status_t check_image(const struct ngd_model *model, const struct ngd_
     if (image->fill == 0 || image->fill > most || image->n_prompt == 0 || image->n_prompt > image->fill ||
         image->n_given > most || image->position > image->fill || image->shared > image->n_prompt)
         return bad_image(model, "a position outside its context", diag);
+    if (image->draws == 0 || image->draws - 1 > image->fill)
+        return bad_image(model, "more or fewer draws than its tokens", diag);
     for (uint32_t i = 0; i < image->fill; i++)
         if (!is_token(model, image->tokens[i]))
             return bad_image(model, "a token outside the vocabulary", diag);
@@ -193,6 +195,7 @@ static ngd_status_t set_image(struct ngd_seq *seq, const struct ngd_seq_image *i
         memcpy(seq->root.b, &owner->key, sizeof(owner->key));
     seq->tail_way = NGD_WAY_MIXED; /* nobody knows here how the blocks were computed: they get no names */
     seq->op = NGD_SEQ_NONE;
+    seq->as_steps = true;
     seq->n_prompt = image->n_prompt;
     seq->n_given = image->n_given;
     seq->shared = image->shared;

@@ -289,7 +289,7 @@ def library_ring():
 
 def departure(**changes):
     """A session that could move: a sequence without keys and values, and a buffer."""
-    sequence = dict(id=(7 << 32) + 2, model="m", tokens=struct.pack("<4i", *PROMPT), n_prompt=4, n_given=4, chosen=9, priority=1)
+    sequence = dict(id=(7 << 32) + 2, model="m", tokens=struct.pack("<4i", *PROMPT), n_prompt=4, n_given=4, draws=1, chosen=9, priority=1)
     upload = handover.Upload(offset=0)
     buffer = handover.Buffer(device="host:0", label="b", bytes=64, upload=upload)
     session = dict(id=1234, token=bytes(16), client_name="c", identity=f"uid:{os.getuid()}", generation=7, slots=3, buffers=[buffer],
@@ -307,7 +307,7 @@ def hostile():
            dict(buffers=[handover.Buffer(device="host:9", bytes=64)]), dict(buffers=[handover.Buffer(device="host:0", bytes=1 << 60)]),
            dict(graphs=[handover.Graph(text="npugraph 1", device="host:0")]), dict(graph_ids=[(7 << 32) + 3]),
            dict(q_id=(7 << 32) + 1), dict(q_model="none"), dict(q_tokens=b"abc"), dict(q_tokens=b""), dict(q_tokens=b"\xff" * 16), dict(q_n_prompt=5),
-           dict(q_position=5), dict(q_chosen=1 << 31), dict(q_priority=77), dict(q_tables=bytes(7)), dict(q_tables=bytes(800)),
+           dict(q_position=5), dict(q_draws=0), dict(q_draws=1 << 63), dict(q_chosen=1 << 31), dict(q_priority=77), dict(q_tables=bytes(7)), dict(q_tables=bytes(800)),
            dict(q_tables=bytes(8), q_kv_bytes=1 << 40, q_kv=handover.Upload()), dict(q_sampling=b"\xff\xff"), dict(q_allowed=b"\0"),
            dict(q_sampling=pb.Sampling(temperature=-1).SerializeToString()), dict(q_logprobs=pb.Logprobs(token=-5).SerializeToString())]
     good, rng = departure(), random.Random(3)

@@ -351,6 +351,7 @@ class npugraph_open_params(Structure):
         ("timing", c_bool),
         ("allowed", POINTER(c_uint8)),
         ("allowed_bytes", c_size_t),
+        ("restore_ms", c_uint32),
     ]
 
 

@@ -131,15 +131,16 @@ class Client:
         return await self._run(self._client.models, name)
 
     async def open(self, model: str, prompt: Iterable[int], sampling: Sampling | None = None, *,
-                   logprobs: int | None = None, allowed: bytes | None = None) -> Sequence:
+                   logprobs: int | None = None, allowed: bytes | None = None, restore: float = 0) -> Sequence:
         """Opens a sequence: computes the prompt and chooses a first token; greedily without `sampling`.
 
         `logprobs`: how many of the most probable first tokens get log-probabilities; None: not even the chosen one.
         `allowed`: tokens that the first one may be, as in npugraph.Sequence.step.
+        `restore`: seconds to wait for another daemon if this one is lost, as in npugraph.Client.open.
         """
         self.check_open()
-        opened = await self._run(lambda: self._client.open(model, prompt, sampling, logprobs=logprobs, allowed=allowed),
-                                 undo=SyncSequence.close)
+        opened = await self._run(lambda: self._client.open(model, prompt, sampling, logprobs=logprobs, allowed=allowed,
+                                                           restore=restore), undo=SyncSequence.close)
         return Sequence(self, opened)
 
     async def embed(self, model: str, prompts: Iterable[Iterable[int]], *, dimensions: int = 0,

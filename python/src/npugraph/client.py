@@ -272,13 +272,15 @@ class Client:
             library().npugraph_models_free(found)
 
     def open(self, model: str, prompt: Iterable[int], sampling: Sampling | None = None, *,
-             logprobs: int | None = None, allowed: bytes | None = None) -> Sequence:
+             logprobs: int | None = None, allowed: bytes | None = None, restore: float = 0) -> Sequence:
         """Opens a sequence: computes the prompt and chooses a first token; greedily without `sampling`.
 
         `logprobs`: how many of the most probable first tokens get log-probabilities; None: not even the chosen one.
         `allowed`: tokens that the first one may be, as in Sequence.step.
+        `restore`: if the daemon is killed or restarted, a call of the sequence waits for at most so many seconds for one
+        that has the same model, where the sequence is restored, and goes on; 0: it fails.
         """
-        return open_sequence(self, model, prompt, sampling, logprobs, allowed)
+        return open_sequence(self, model, prompt, sampling, logprobs, allowed, restore)
 
 
     def embed(self, model: str, prompts: Iterable[Iterable[int]], *, dimensions: int = 0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import ctypes
 import dataclasses
+import math
 import operator
 import queue
 import threading
@@ -228,8 +229,10 @@ class _Generation:
 
 
 def open_sequence(client: Client, model: str, prompt: Iterable[int], sampling: Sampling | None, logprobs: int | None,
-                  allowed: bytes | None) -> Sequence:
+                  allowed: bytes | None, restore: float) -> Sequence:
     """Opens a sequence; see Client.open."""
+    if not 0 <= restore < 1 << 22:
+        raise ValueError(f"restore is {restore}; it is 0 (off) or how many seconds to wait for another daemon")
     tokens = tokens_of(prompt)
     params = _abi.npugraph_open_params()
     library().npugraph_open_params_init(ctypes.byref(params))
@@ -238,6 +241,7 @@ def open_sequence(client: Client, model: str, prompt: Iterable[int], sampling: S
         params.sampling = ctypes.pointer(chosen)
     params.want_logprobs, params.top = logprobs is not None, logprobs or 0
     params.allowed, params.allowed_bytes = _mask(allowed)
+    params.restore_ms = math.ceil(restore * 1000)
     handle, first = ctypes.c_void_p(), _abi.npugraph_step()
     call(library().npugraph_sequence_open, client._handle, text(model), tokens.ctypes.data, len(tokens),
          ctypes.byref(params), ctypes.byref(handle), ctypes.byref(first))
