@@ -53,7 +53,7 @@ int main(int argc, char **argv)
     struct npugraph_sequence *seq = NULL;
     struct npugraph_error err = {0};
     struct worker w = {.label = "worker"};
-    const struct npugraph_open_params open = {.sampling = &how};
+    const struct npugraph_open_params open = {.sampling = &how, .restore_ms = 60000};
     struct npugraph_generate_params generate = {.max_tokens = 64};
     int32_t *ids;
     size_t n, len;

@@ -7,6 +7,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import http.client
+import importlib.util
 import json
 import os
 import pathlib
@@ -462,7 +463,7 @@ def test_a_daemon_that_dies_and_comes_back(folder: pathlib.Path) -> None:
         mortal = Daemon(pathlib.Path(made))
         with npugraph.connect(mortal.address) as client:
             client.load_model(str(MODEL), name="bible")
-        server = Server(mortal.address, folder)
+        server = Server(mortal.address, folder, "--restore-timeout=0")
         streams = [server.client().completions.create(model="bible", prompt=PROMPT, max_tokens=1000, stream=True, n=n,
                                                       extra_body={"ignore_eos": True}) for n in (1, 4)]
         for stream in streams:
@@ -487,6 +488,54 @@ def test_a_daemon_that_dies_and_comes_back(folder: pathlib.Path) -> None:
         assert server.post("/v1/completions", prompt=PROMPT, max_tokens=2)[0] == 200
         server.stop()
         third.stop()
+
+
+def test_answers_go_on_in_the_next_daemon(folder: pathlib.Path) -> None:
+    """Streams, stop strings across the cut, guided answers, several choices: as if nothing had happened."""
+    with tempfile.TemporaryDirectory(prefix="npugraph-mortal-") as made:
+        def begin() -> Daemon:
+            begun = Daemon(pathlib.Path(made))
+            with npugraph.connect(begun.address) as client:
+                client.load_model(str(MODEL), name="bible")
+            return begun
+
+        mortal = begin()
+        server = Server(mortal.address, folder)
+        fixed = {"prompt": PROMPT, "max_tokens": 400, "temperature": 0}
+        whole = server.post("/v1/completions", ignore_eos=True, **fixed)[1]["choices"][0]["text"]
+        stop = whole[-30:-10]
+        at = whole.index(stop)
+        rule = {"regex": "([a-z]{2,9} ){300}"}
+        asked: list[dict[str, Any]] = [
+            {"stop": stop, "ignore_eos": True},
+            {"ignore_eos": True, "n": 3, "temperature": 0.9, "seed": 5, "frequency_penalty": 0.5},
+            {"logprobs": 2, "ignore_eos": True}, {"structured_outputs": rule} if importlib.util.find_spec("llguidance") else {}]
+
+        def text_of(events: list[Any]) -> list[Any]:
+            return [["".join(c["text"] for e in events for c in e["choices"] if c["index"] == i) for i in range(3)],
+                    [one for e in events for c in e["choices"] if c.get("logprobs")
+                     for one in zip(c["logprobs"]["tokens"], c["logprobs"]["token_logprobs"], strict=True)]]
+
+        def ask(fields: dict[str, Any]) -> Any:
+            return text_of(server.events("/v1/completions", **fixed | fields))
+
+        expected = [ask(fields) for fields in asked]
+        assert expected[0][0][0] == whole[:at]
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            answers = [pool.submit(ask, fields) for fields in asked]
+            for _ in range(2):
+                time.sleep(0.1)
+                assert not any(answer.done() for answer in answers[1:3])
+                mortal.kill()
+                mortal = begin()
+            for answer, want in zip(answers, expected, strict=True):
+                got = answer.result()
+                assert got[0] == want[0]
+                assert [(i, a, b) for i, (a, b) in enumerate(zip(got[1], want[1], strict=True)) if a != b] == []
+        assert server.post("/v1/completions", prompt=PROMPT, max_tokens=2)[0] == 200
+        await_no_sequences(mortal)
+        server.stop()
+        mortal.stop()
 
 
 def test_a_server_that_is_killed_leaves_nothing(server: Server, daemon: Daemon, folder: pathlib.Path) -> None:

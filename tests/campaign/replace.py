@@ -8,6 +8,7 @@ new one is killed at a random moment (new), or the old one is (old). Models are 
 - plain, and new before it took over: no call fails, and no worker waits for long;
 - otherwise: a call fails only if the killed process served it (UNAVAILABLE), or was the only one that had its session (SESSION_GONE), and
   workers that connect again go on;
+- half of the workers let the library restore their sequences (docs/decisions/0067): none of their calls fails, whoever is killed when;
 - always: each text is what it was, and each model that was kept is there.
 """
 import collections
@@ -21,16 +22,17 @@ import part  # noqa: E402
 from replacing import *  # noqa: E402,F403
 from replacing import SLOW, Line, Load, pauses, percentile, pid_of, text_of  # noqa: E402
 
+RESTORING = 8  # of the workers
 STEPS = 4 * 0.3  # seconds that the slow steps of a new daemon take
 
 
 class Rounds:
     def __init__(self, args):
-        self.random = random.Random(args.seed)
+        self.random, self.kinds = random.Random(args.seed), args.kinds.split(",")
         self.line = Line("--drain-grace=120s", "--device-memory=4G")
         self.expected = text_of(self.line.now)
         self.models = {"m"}
-        self.load = Load(self.line, tokens=12)
+        self.load = Load(self.line, tokens=12, restoring=RESTORING)
         # [begin, end): of upgrades, of those whose slow steps were cut short, of other kills, and of as much time without any.
         self.moments, self.slow, self.kills, self.quiet = [], [], [], []
         self.counts, self.daemons = collections.Counter(), {self.line.now}
@@ -85,7 +87,7 @@ class Rounds:
         self.kills.append((begin, time.monotonic()))
 
     def run(self):
-        what = self.random.choice(["plain", "plain", "new", "old"])
+        what = self.random.choice(self.kinds)
         try:
             getattr(self, what)()
         except BaseException:
@@ -103,11 +105,13 @@ class Rounds:
         self.line.leave()
         self.line.now.stop()
         moved = sum(daemon.log().count("sessions have moved;") for daemon in self.daemons)
-        killed = [w for w in told["wrong"] if any(a <= w[0] < b for a, b in self.kills)]
+        killed = [w for w in told["wrong"] if w[1] >= RESTORING and any(a <= w[0] < b for a, b in self.kills)]
         print(f"{len(told['calls'])} calls, {told['sequences']} sequences; {len(killed)} calls failed with the process that was killed")
         print(f"sessions moved in {moved} upgrades")
-        for what, moments in (("in an upgrade", self.moments), ("in one whose slow steps a kill cuts short", self.slow), ("without one", self.quiet)):
-            values = pauses(told, moments)
+        for what, moments in (("in an upgrade", self.moments), ("in one whose slow steps a kill cuts short", self.slow), ("of those that restore, in one where a kill takes their session", self.kills),
+                              ("without one", self.quiet)):
+            calls = told if moments is not self.kills else {"calls": [call for call in told["calls"] if call[2] < RESTORING]}
+            values = pauses(calls, moments)
             print(f"longest call of a worker {what}: median {percentile(values, 50) * 1e3:.0f} ms, p99 {percentile(values, 99) * 1e3:.0f} ms")
         bad = [w for w in told["wrong"] if w not in killed]
         return bad + [w for w in killed if "UNAVAILABLE" not in w[2] and "UNREACHABLE" not in w[2] and "SESSION_GONE" not in w[2]]
@@ -129,5 +133,10 @@ def main_loop(args):
     part.end(sum(rounds.counts.values()), failed)
 
 
+def add_arguments(parser):
+    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--kinds", default="plain,plain,new,old", help="of rounds, drawn with the same probability")
+
+
 if __name__ == "__main__":
-    main_loop(part.arguments(__doc__, 600, lambda parser: parser.add_argument("--rounds", type=int, default=50), seed=secrets.randbelow(1 << 32)))
+    main_loop(part.arguments(__doc__, 600, add_arguments, seed=secrets.randbelow(1 << 32)))

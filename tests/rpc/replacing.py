@@ -91,18 +91,20 @@ def pid_of(daemon):
         return c.call("Admin/Status", pb.StatusRequest()).pid
 
 
-# Workers, a thread and a client each: a sequence after the other, step by step, at a rate. Only an error makes one connect again.
+# Workers, a thread and a client each: a sequence after the other, step by step, at a rate. Only an error makes one connect again. The
+# first ones let the library restore their sequences, and every second of these is generated in one call.
 WORKERS = """
 import json, sys, threading, time
 import npugraph
 
-address, model, prompt, expected, workers, rate = json.loads(sys.argv[1])
+address, model, prompt, expected, workers, rate, restoring = json.loads(sys.argv[1])
 calls, wrong, sequences = [], [], []
 stop = threading.Event()
 
 def work(i):
     client = None
-    every, due = workers / rate, time.monotonic() + i / rate
+    every, due, done = workers / rate, time.monotonic() + i / rate, 0
+    restore = 60 if i < restoring else 0
 
     def timed(what, fn):
         begin = time.monotonic()
@@ -119,13 +121,17 @@ def work(i):
             if client is None:
                 client = timed("connect", lambda: npugraph.connect(address, name=f"load-{i}", timeout=30))
             tokens = []
-            with timed("open", lambda: client.open(model, prompt)) as sequence:
+            with timed("open", lambda: client.open(model, prompt, restore=restore)) as sequence:
                 tokens.append(sequence.token)
-                for _ in range(len(expected) - 1):
+                if restore and done % 2:
+                    tokens = timed("generate", lambda: list(sequence.generate(len(expected), ignore_stop=True)))
+                    due += every * len(tokens)
+                for _ in range(len(expected) - len(tokens)):
                     due = max(due + every, time.monotonic() - every)
                     time.sleep(max(0, due - time.monotonic()))
                     tokens.append(timed("step", sequence.step).token)
             sequences.append(i)
+            done += 1
             if tokens != expected:
                 wrong.append((time.monotonic(), i, f"another text: {tokens}"))
         except npugraph.Error:
@@ -153,13 +159,13 @@ print(json.dumps({"calls": calls, "wrong": wrong, "sequences": len(sequences)}),
 class Load:
     """Workers with libnpugraph in a process of their own."""
 
-    def __init__(self, line, workers=16, rate=100, tokens=24):
+    def __init__(self, line, workers=16, rate=100, tokens=24, restoring=0):
         if importlib.util.find_spec("numpy") is None:
             raise Skip("Python's package needs numpy")
         if SANITIZER:
             raise Skip("a program without the sanitizer, as Python is, cannot load a libnpugraph with it")
         expected = text_of(line.now, tokens)[1:]  # a generation has the first token too
-        arguments = json.dumps([line.now.address, "m", PROMPT, expected, workers, rate])
+        arguments = json.dumps([line.now.address, "m", PROMPT, expected, workers, rate, restoring])
         self.process = subprocess.Popen([*END_WITH_US, sys.executable, "-c", WORKERS, arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                         env={**os.environ, "PYTHONPATH": str(SOURCE / "python" / "src"), "NPUGRAPH_LIBRARY_PATH": str(BUILD / ".libs")})
         assert self.process.stdout.readline() == "ready\n"

@@ -174,6 +174,29 @@ def many():
         running.result()
 
 
+@test("a restart in order, which drains for a while, is a pause too: of steps by the ring and by gRPC, and of generations")
+def restarts_in_order():
+    def work(line, how, local):
+        with connect(line, local_transport=local) as c, c.open("m", PROMPT, how, restore=30) as s:
+            tokens = [s.token]
+            while len(tokens) < 40:
+                time.sleep(0.02)
+                tokens.append(s.step().token)
+            return tokens + generated(s, TOKENS - 40, dict.fromkeys(range(TOKENS), lambda: time.sleep(0.02)), ignore_stop=True)[1:]
+
+    with Line("--drain-grace=300ms") as line:
+        expected = undisturbed(line, SEEDED, TOKENS - 1)
+        for local in (True, False):
+            for after in (0.2, 1.0):  # in the steps, and in the generation
+                running = Meanwhile(lambda: work(line, SEEDED, local))
+                time.sleep(after)
+                line.now.signal(signal.SIGTERM)
+                assert line.now.wait() == 0
+                line.now = Daemon(*line.options, dir=line.now.dir)
+                line.ctl("load", str(MODEL), "--name", "m")
+                assert running.result() == expected, (local, after)
+
+
 @test("opening waits for a daemon too; without `restore` a loss is an error, as before")
 def opening():
     with Line() as line:

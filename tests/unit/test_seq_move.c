@@ -121,6 +121,57 @@ START_TEST(generation_goes_on_behind_the_tokens_that_arrived)
 }
 END_TEST
 
+/*
+ * Sequences that were lost, in a model whose blocks are for one of them: they preempt each other while they compute
+ * their contexts again. Some are cancelled then, and go on later.
+ */
+START_TEST(lost_sequences_compute_their_contexts_again_with_few_blocks)
+{
+    static struct toy from, few;
+    static struct toy_seq plain, lost[5];
+    static struct kv kv;
+    static const struct ngd_sampling how = {.temperature = 1.1f, .top_k = 9, .seed = 3, .frequency_penalty = 1};
+    struct ngd_seq_image image;
+    int32_t text[PROMPT];
+
+    window_text(text, PROMPT, 5);
+    window_open(&from, 0, false, TOY_BLOCKS);
+    window_bed(&few, 0, false, TOY_FEW);
+    few.preempt = true;
+    toy_create(&few);
+    toy_seq_open(&from, &plain, text, PROMPT, &how);
+    toy_generate(&plain, 61, true);
+    export_ok(&plain, &image, &kv);
+    image.n_tables = 0;
+    image.kv_bytes = 0;
+    toy_generate(&plain, 20, true);
+    for (int i = 0; i < 5; i++) {
+        memset(&lost[i], 0, sizeof(lost[i]));
+        gate_init(&lost[i].answered);
+        ck_assert_int_eq(ngd_seq_import(few.model, &image, NULL, &(struct ngd_seq_owner){0}, &lost[i].seq, NULL),
+                         NGD_OK);
+    }
+    for (int i = 0; i < 5; i++)
+        toy_queue_generate(&lost[i], 20, true);
+    for (int i = 3; i < 5; i++)
+        ngd_seq_cancel(lost[i].seq);
+    for (int i = 0; i < 5; i++)
+        toy_wait(&lost[i]);
+    for (int i = 3; i < 5; i++)
+        if (lost[i].status == NGD_ERR_CANCELLED && lost[i].n_tokens == 0)
+            toy_generate(&lost[i], 20, true);
+    for (int i = 0; i < 5; i++) {
+        ck_assert_uint_eq(lost[i].n_tokens, 20);
+        ck_assert_mem_eq(lost[i].tokens, plain.tokens, 20 * sizeof(plain.tokens[0]));
+        ngd_seq_close(lost[i].seq);
+    }
+    ck_assert_uint_eq(toy_blocks_used(&few), 0);
+    ngd_seq_close(plain.seq);
+    window_close(&few);
+    window_close(&from);
+}
+END_TEST
+
 /* Changes some words of the image's numbers. */
 static void spoil(struct ngd_seq_image *image, uint32_t *seed)
 {
@@ -180,4 +231,6 @@ START_TEST(images_that_fit_no_sequence_are_refused_and_leave_nothing)
 END_TEST
 
 UNIT_MAIN("scheduler/seq_move", tokens_behind_a_move_are_those_without_one,
-          generation_goes_on_behind_the_tokens_that_arrived, images_that_fit_no_sequence_are_refused_and_leave_nothing)
+          generation_goes_on_behind_the_tokens_that_arrived,
+          lost_sequences_compute_their_contexts_again_with_few_blocks,
+          images_that_fit_no_sequence_are_refused_and_leave_nothing)

@@ -34,6 +34,7 @@ class Limits:
     body_bytes: int
     body_seconds: float
     request_seconds: float
+    restore_seconds: float  # for another daemon that goes on with an answer
 
 
 class Endpoint:
@@ -118,7 +119,7 @@ class Server:
     def __init__(self, link: Link, models: dict[str, ServedModel], limits: Limits, sequences: int, metrics: Metrics) -> None:
         self._link, self._models, self._limits, self._metrics = link, models, limits, metrics
         self._pulse, self._texts = Pulse(link), Gate(TEXTS_MAX, "texts to tokenize")
-        self._generator = Generator(link, Gate(sequences), models, metrics)
+        self._generator = Generator(link, Gate(sequences), models, metrics, limits.restore_seconds)
         self._embedder = Embedder(self._generator)
 
     def _generates(self, kind: str) -> Endpoint:

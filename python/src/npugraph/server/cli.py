@@ -30,6 +30,9 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("--daemon-key", metavar="FILE", help="and its key")
     p.add_argument("--daemon-token-file", metavar="FILE", help="bearer token for the daemon (default: $NPUGRAPH_TOKEN_FILE)")
     p.add_argument("--daemon-timeout", type=_positive, default=60.0, metavar="S", help="of a call of the daemon (default: 60)")
+    p.add_argument("--restore-timeout", type=_seconds, default=60.0, metavar="S",
+                   help="if the daemon is killed or restarted, answers under way wait so long for one that has their models, "
+                        "and go on; 0: they fail (default: 60)")
     p.add_argument("--max-sequences", type=_count, default=128, metavar="N",
                    help="choices that are generated at the same time; more are refused with 429 (default: %(default)s)")
     p.add_argument("--max-body", type=_count, default=4 << 20, metavar="BYTES", help="of a request (default: %(default)s)")
@@ -46,6 +49,13 @@ def _parser() -> argparse.ArgumentParser:
 def _positive(text: str) -> float:
     value = float(text)
     if not 0 < value < 1e9:
+        raise ValueError(text)
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1e6:
         raise ValueError(text)
     return value
 
@@ -99,7 +109,7 @@ def main() -> None:
     except (Error, OSError, ValueError) as error:
         sys.exit(f"npugraph-server: {error}")
     link = Link(options.address, **daemon)
-    limits = Limits(options.max_body, options.body_timeout, options.request_timeout)
+    limits = Limits(options.max_body, options.body_timeout, options.request_timeout, options.restore_timeout)
     server = Server(link, models, limits, options.max_sequences, Metrics(options.vllm_metrics))
     more: dict[str, Any] = {}
     if "timeout_graceful_shutdown" in inspect.signature(uvicorn.Config.__init__).parameters:  # since 0.22

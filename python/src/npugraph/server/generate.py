@@ -33,8 +33,9 @@ class Prompt:
 class Generator:
     """Answers requests with the daemon's models."""
 
-    def __init__(self, link: Link, gate: Gate, models: dict[str, ServedModel], metrics: Metrics) -> None:
+    def __init__(self, link: Link, gate: Gate, models: dict[str, ServedModel], metrics: Metrics, restore_seconds: float) -> None:
         self.link, self.gate, self.models, self.metrics = link, gate, models, metrics
+        self._restore_seconds = restore_seconds
         self._guides = Guides()
 
     def model(self, name: str) -> ServedModel:
@@ -80,7 +81,7 @@ class Generator:
             how = [sampling_of(values, at * n + i) for i in range(n)]
             first = await keep(await self.link.call(
                 lambda client: client.open(model.name, prompt.tokens, how[0], logprobs=ask.logprobs,
-                                           allowed=grammar.mask if grammar else None)))
+                                           allowed=grammar.mask if grammar else None, restore=self._restore_seconds)))
             sequences = [first, *[await keep(await first.fork(one, logprobs=ask.logprobs)) for one in how[1:]]]
             return [Answer(model, prompt.tokens, sequence, ask, functools.partial(_start, sequence, ask, grammar))
                     for sequence in sequences]

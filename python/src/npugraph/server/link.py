@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way to the daemon: one session for all requests, made again when the daemon was away; and who may use it."""
+"""The way to the daemon: one client for all requests, which opens another session when the daemon was away; and who may use it."""
 from __future__ import annotations
 
 import asyncio
@@ -9,23 +9,24 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
 from .. import aio
-from ..errors import Error, Unreachable
+from ..errors import Error
 from .problems import Problem
 
 _T = TypeVar("_T")
 CONNECT_SECONDS = 5.0
 PULSE_SECONDS = 1.0
 THREADS = 64  # for prompts that are computed at the same time, and for short calls
-_LOST = frozenset(("SESSION_GONE", "SESSION_TOKEN", "SESSION_REQUIRED"))
+_USELESS = frozenset(("SESSION_TOKEN", "SESSION_REQUIRED"))
 
 
-def is_lost(error: BaseException) -> bool:
-    """Returns whether the error says that the session is over."""
-    return isinstance(error, Unreachable) or (isinstance(error, Error) and error.reason in _LOST)
+def is_useless(error: Error) -> bool:
+    """Returns whether the error says that the client can do nothing any more. After the loss of its daemon it can: its calls
+    open another session, and restore sequences there."""
+    return error.reason in _USELESS
 
 
 class Link:
-    """Connects when the first request needs it, and again after the daemon was lost."""
+    """Connects when the first request needs it, and again if the client has become useless."""
 
     def __init__(self, address: str | None, **options: Any) -> None:
         self._address, self._options = address, options
@@ -58,19 +59,19 @@ class Link:
             task.exception()  # a lost daemon's; nobody waits for it
 
     async def call(self, function: Callable[[aio.Client], Awaitable[_T]]) -> _T:
-        """Makes a call that may be made twice: once more with a new session if the old one turns out to be over."""
+        """Makes a call that may be made twice: once more with a new client if the old one turns out to be useless."""
         client = await self.client()
         try:
             return await function(client)
         except Error as error:
-            if not is_lost(error):
+            if not is_useless(error):
                 raise
             self.drop(client)
         client = await self.client()
         try:
             return await function(client)
         except Error as error:
-            if is_lost(error):
+            if is_useless(error):
                 self.drop(client)
             raise
 
