@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sequences.Open with `restore`: a sequence that was lost with its daemon or session, from what its client knows. */
+#include "base/metrics.h"
 #include "daemon/daemon.h"
 #include "daemon/handlers/logprobs.h"
 #include "daemon/handlers/priority.h"
@@ -96,8 +97,10 @@ ngd_status_t ngd_sequence_restore(struct ngd_call *call, const Npugraph__V1__Ope
     status = o ? import_lost(call, model, q, o, diag) : NGD_ERR_NO_MEMORY;
     if (status == NGD_OK)
         status = ngd_sequence_adopt(call, call->session, o, &id, diag);
-    if (status == NGD_OK)
+    if (status == NGD_OK) {
+        ngd_metric_inc(NGD_M_SEQUENCES_RESTORED);
         reply_restored(call, q, id, o->seq);
+    }
     ngd_model_unref(model);
     return status;
 }

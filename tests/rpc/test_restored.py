@@ -287,7 +287,7 @@ def checks():
                 ("SAMPLING", "INVALID_ARGUMENT", {"sampling": pb.Sampling(temperature=-1)}),
                 ("MODEL_NOT_FOUND", "NOT_FOUND", {"model": "n"})):
             refused(reason, code, restore, **changes)
-        assert listed(c, "m").sequences == 3
+        assert listed(c, "m").sequences == 3 and "\nnpugraphd_sequences_restored_total 2\n" in line.now.http("/metrics")[1]
 
 
 if __name__ == "__main__":
