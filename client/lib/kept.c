@@ -224,7 +224,8 @@ bool npugraph__kept_request_init(struct npugraph__kept_request *r, const struct 
     r->restore.draws = k->draws;
     r->restore.chosen = k->tokens[k->fill];
     r->restore.delivered = k->delivered;
-    r->restore.logprobs = logprobs;
+    if (logprobs != NULL && logprobs->token == r->restore.chosen && !k->delivered)
+        r->restore.logprobs = logprobs;
     r->open->prompt = k->tokens;
     r->open->n_prompt = k->fill;
     r->open->allowed = (ProtobufCBinaryData){.data = k->mask, .len = k->mask_bytes};

@@ -35,7 +35,7 @@ struct npugraph__kept_request {
     Npugraph__V1__OpenRequest *open;
     Npugraph__V1__RestoredSequence restore;
 };
-/* logprobs: of the token behind the context; NULL: not known. False: no memory. */
+/* logprobs: the last that came, maybe of the token behind the context; NULL: none. False: no memory. */
 bool npugraph__kept_request_init(struct npugraph__kept_request *r, const struct npugraph__kept *k,
                                  Npugraph__V1__Logprobs *logprobs);
 void npugraph__kept_request_fini(struct npugraph__kept_request *r);

@@ -164,6 +164,28 @@ START_TEST(a_copy_has_the_context_and_its_own_sampling)
 }
 END_TEST
 
+START_TEST(log_probabilities_are_those_of_the_token_behind_the_context)
+{
+    struct npugraph__kept *k = keep();
+    Npugraph__V1__Logprobs of8 = NPUGRAPH__V1__LOGPROBS__INIT, of9 = NPUGRAPH__V1__LOGPROBS__INIT;
+    struct npugraph__kept_request r;
+
+    of8.token = 8;
+    of9.token = 9;
+    ck_assert(npugraph__kept_request_init(&r, k, &of8));
+    ck_assert_ptr_eq(r.open->restore->logprobs, &of8);
+    npugraph__kept_request_fini(&r);
+    ck_assert(npugraph__kept_request_init(&r, k, &of9));
+    ck_assert_ptr_null(r.open->restore->logprobs);
+    npugraph__kept_request_fini(&r);
+    generated(k, (const int32_t[]){8}, 1, PROMPT); /* it was delivered with them */
+    ck_assert(npugraph__kept_request_init(&r, k, &of8));
+    ck_assert_ptr_null(r.open->restore->logprobs);
+    npugraph__kept_request_fini(&r);
+    npugraph__kept_free(k);
+}
+END_TEST
+
 START_TEST(long_sequences_are_kept)
 {
     struct npugraph__kept *k = keep();
@@ -241,6 +263,6 @@ START_TEST(a_failed_step_changes_nothing)
 }
 END_TEST
 
-UNIT_MAIN("client/kept", all_operations_leave_the_tokens_that_the_daemon_has,
-          a_copy_has_the_context_and_its_own_sampling, long_sequences_are_kept, what_does_not_continue_is_not_restored,
-          a_failed_step_changes_nothing)
+UNIT_MAIN("client/kept", log_probabilities_are_those_of_the_token_behind_the_context,
+          all_operations_leave_the_tokens_that_the_daemon_has, a_copy_has_the_context_and_its_own_sampling,
+          long_sequences_are_kept, what_does_not_continue_is_not_restored, a_failed_step_changes_nothing)
