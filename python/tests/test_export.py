@@ -2,6 +2,7 @@
 """Tests npugraph.export: models of transformers that the daemon serves compute what transformers computes."""
 from __future__ import annotations
 
+import json
 import pathlib
 import shutil
 import subprocess
@@ -90,9 +91,11 @@ def random_model(config: Any) -> Any:
     model: Any = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
     rng = np.random.default_rng(1)
     with torch.no_grad():
-        for name, p in model.named_parameters():
+        for name, p in model.state_dict().items():  # parameters, and the buffers that a checkpoint has
             drawn = torch.from_numpy(rng.standard_normal(tuple(p.shape)).astype(np.float32))
-            if p.ndim == 1:
+            if not p.ndim:
+                p.mul_(1.25)
+            elif p.ndim == 1:
                 p.copy_(p + 0.3 * drawn)
             else:
                 p.copy_(drawn * (0.3 if "embed" in name or "wte" in name else 1.5 * p.shape[-1] ** -0.5))
@@ -140,6 +143,20 @@ def test_logits_are_those_of_transformers(client: npugraph.Client, made: pathlib
     assert compare(client, model, path) <= CLOSE
 
 
+@pytest.mark.skipif(int(transformers.__version__.split(".")[0]) < 5, reason="transformers 4 has one kind for all layers")
+@pytest.mark.parametrize("kind", ["dynamic", "longrope"])
+def test_each_kind_of_layers_may_have_growing_frequencies(client: npugraph.Client, made: pathlib.Path, kind: str) -> None:
+    """rope_type is a dictionary then. Contexts end where frequencies would change."""
+    grown: dict[str, Any] = {"rope_type": kind, "rope_theta": 1e4, "factor": 2.0}
+    if kind == "longrope":
+        grown |= {"original_max_position_embeddings": 128, "short_factor": [1.5] * 8, "long_factor": [3.0] * 8}
+    model = random_model(config_of("Gemma3Text", head_dim=16, **HYBRID, rope_parameters={
+        "full_attention": grown, "sliding_attention": {"rope_type": "default", "rope_theta": 1e3}}))
+    path = npugraph.export(model, made / kind)
+    assert f"positions = {128 if kind == 'longrope' else 512}}}" in (path / "npugraph.lua").read_text()
+    assert compare(client, model, path) <= CLOSE
+
+
 # ---- checkpoints that are there ----
 
 GOLDEN = SOURCE / "tests" / "golden"
@@ -159,10 +176,21 @@ def golden(client: npugraph.Client, made: pathlib.Path, name: str) -> tuple[floa
     return float(np.abs(rows - wanted).max() / np.abs(wanted).max()), rows, wanted
 
 
-@pytest.mark.parametrize("name", ["qwen3_sharded", "llama3_rope_scaled", "llama_yarn", "phi3_longrope", "qwen2_int4_channel",
-                                  "qwen3_int8_channel", "gpt_oss"])
+@pytest.mark.parametrize("name", ["qwen3_sharded", "llama3_rope_scaled", "llama_yarn", "phi3_longrope", "gpt_oss", "deepseek_v3"])
 def test_directories_are_exported_as_they_are(client: npugraph.Client, made: pathlib.Path, name: str) -> None:
-    """Shards, rotary scaling, quantised linears, one tensor for all experts: read from the files at the load."""
+    """Shards, rotary scaling, one tensor for all experts, buffers that choose among experts: read from the files at the load."""
+    assert golden(client, made, name)[0] <= CLOSE
+
+
+# compressed-tensors, GPTQ, AWQ and f8, also of experts, whose routers stay floats.
+QUANTISED = ["qwen2_int4_channel", "qwen3_int8_channel", "phi3_int4_group64", "llama_int4_zeros", "qwen3_int4_order", "llama_w8a8",
+             "llama_w8a8_fixed", "llama_fp8_channel", "qwen2_gptq_int4", "qwen3_gptq_int8", "llama_awq_int4", "qwen2_fp8_tensor",
+             "qwen3_fp8_blocks", "qwen2_moe_gptq", "qwen3_moe_awq", "qwen3_moe_int4", "qwen3_moe_fp8", "deepseek_fp8"]
+
+
+@pytest.mark.parametrize("name", QUANTISED)
+def test_quantised_linears_stay_quantised(client: npugraph.Client, made: pathlib.Path, name: str) -> None:
+    """Logits are those of transformers with the numbers that the quantised weights stand for."""
     assert golden(client, made, name)[0] <= CLOSE
 
 
@@ -253,6 +281,39 @@ def test_quantised_modules_are_refused(made: pathlib.Path) -> None:
     model = tiny("Llama")
     model.is_quantized = True
     assert "quantised modules: export the checkpoint's directory" in refusal(model, made / "out")
+
+
+@pytest.mark.parametrize(("name", "method", "mentions"), [
+    ("gpt_oss_mxfp4", None, "experts in MXFP4, which the daemon's file for gpt-oss reads: npugraphctl load"),
+    ("llama_w8a8", "bitsandbytes", "is quantised by bitsandbytes, which the daemon does not read: export a checkpoint of floats")])
+def test_other_quantised_checkpoints_are_refused(made: pathlib.Path, name: str, method: str | None, mentions: str) -> None:
+    shutil.copytree(GOLDEN / name, made / "in")
+    config = json.loads((made / "in" / "config.json").read_text())
+    if method:
+        config["quantization_config"] = {"quant_method": method, "load_in_8bit": True}
+    (made / "in" / "config.json").write_text(json.dumps(config))
+    assert mentions in refusal(made / "in", made / "out")
+
+
+def test_a_config_that_transformers_refuses_is_named(made: pathlib.Path) -> None:
+    shutil.copytree(GOLDEN / "llama_bias", made / "in")
+    (made / "in" / "config.json").write_text('{"model_type": "llama", "hidden_size": "many"}')
+    why = refusal(made / "in", made / "out")
+    assert str(made / "in" / "config.json") in why and "hidden_size" in why and "\n" not in why
+
+
+class Asking(transformers.LlamaForCausalLM):  # type: ignore[misc]
+    """Its code asks for the numbers in a tensor."""
+
+    def forward(self, input_ids: Any = None, position_ids: Any = None, **more: Any) -> Any:
+        if input_ids.max() > 7:
+            position_ids = position_ids + 0
+        return super().forward(input_ids=input_ids, position_ids=position_ids, **more)
+
+
+def test_code_that_depends_on_numbers_is_refused(made: pathlib.Path) -> None:
+    why = refusal(Asking(config_of("Llama")).eval(), made / "out")
+    assert "Asking" in why and "test_export.py" in why and "(if input_ids.max() > 7:)" in why and "torch.compile(model" in why
 
 
 def test_attention_with_other_masks_is_refused(made: pathlib.Path) -> None:

@@ -20,6 +20,8 @@ FILE = "npugraph.lua"
 # What a checkpoint has besides its weights.
 _SMALL = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
           "chat_template.jinja", "model.safetensors.index.json")
+_QUANTISED = ("compressed-tensors", "fp8", "modelopt", "gptq", "awq")  # quant_method of what a load reads (docs/families.md)
+_SCALES = (".scales", ".weight_scale", ".weight_scale_inv")
 
 
 def export(model: Any, out: str | os.PathLike[str]) -> pathlib.Path:
@@ -33,8 +35,7 @@ def export(model: Any, out: str | os.PathLike[str]) -> pathlib.Path:
     else:
         source, cls = pathlib.Path(model), None
     config = _config(source)
-    stored = _tensors(source)
-    text = describe(skeleton(config, cls), stored)
+    text = _describe(skeleton(config, cls), source)
     target.mkdir(parents=True, exist_ok=True)
     if target.resolve() != source.resolve():
         _link(source, target)
@@ -44,14 +45,17 @@ def export(model: Any, out: str | os.PathLike[str]) -> pathlib.Path:
     return target
 
 
-def describe(model: Any, stored: dict[str, tuple[int, ...]]) -> str:
-    """Returns the text of the file for a model without weights, whose checkpoint has these tensors."""
+def _describe(model: Any, source: pathlib.Path) -> str:
+    """Returns the text of the file for a model without weights, and its checkpoint."""
     _refuse_kinds(model.config)
+    stored = _tensors(source)
     check_rowwise(trace(model, (1, 7), 1))
     traced = trace(model, (7, 1), 0)
     names = _names(model, traced.names, stored)
+    _read_numbers(model, names, source)
     head = model.get_output_embeddings().weight
-    exporter = Exporter(traced, names, next((names[n][0] for n in names if traced.tensors[n] is head), ""))
+    heads = {names[n][0] for n in names if traced.tensors[n] is head}
+    exporter = Exporter(traced, names, heads | _floats(stored))
     body = exporter.build()
     return _text(model, exporter, body)
 
@@ -84,13 +88,28 @@ def _saved(model: Any, target: pathlib.Path) -> pathlib.Path:
 
 
 def _config(source: pathlib.Path) -> Any:
+    import transformers
     from transformers import AutoConfig
     if not (source / "config.json").is_file():
         raise Refused(f"{source} has no config.json: give the directory of a checkpoint of transformers")
-    config: Any = AutoConfig.from_pretrained(source, local_files_only=True, trust_remote_code=False)
+    try:
+        config: Any = AutoConfig.from_pretrained(source, local_files_only=True, trust_remote_code=False)
+    except Exception as why:  # transformers has many kinds
+        raise Refused(f"{source / 'config.json'}: transformers {transformers.__version__} does not take it: "
+                      + " ".join(str(why).split())) from why
     if hasattr(config, "quantization_config"):
+        _refuse_quantisation(source, config.quantization_config)
         del config.quantization_config  # linears are what they are in the file; the load reads that
     return config
+
+
+def _refuse_quantisation(source: pathlib.Path, given: Any) -> None:
+    method = str(given.get("quant_method") if isinstance(given, dict) else getattr(given, "quant_method", None))
+    if method == "mxfp4":
+        raise Refused(f"{source} has experts in MXFP4, which the daemon's file for gpt-oss reads: npugraphctl load {source}")
+    if method not in _QUANTISED:
+        raise Refused(f"{source} is quantised by {method}, which the daemon does not read: export a checkpoint of floats, and "
+                      f"quantise it with npugraphctl quantize; or one quantised by {', '.join(_QUANTISED)}")
 
 
 # ---- tensors ----
@@ -115,12 +134,18 @@ def _tensors(source: pathlib.Path) -> dict[str, tuple[int, ...]]:
     return found
 
 
+def _floats(stored: dict[str, tuple[int, ...]]) -> set[str]:
+    """Returns the weights that a quantised checkpoint has as floats: routers of experts, and what its tool was told to leave."""
+    scaled = {name.removesuffix(end) + ".weight" for name in stored for end in _SCALES if name.endswith(end)}
+    return {name for name in stored if scaled and name.endswith(".weight") and name not in scaled}
+
+
 def _names(model: Any, names: list[str], stored: dict[str, tuple[int, ...]]) -> dict[str, tuple[str, ...]]:
-    """Returns the tensors of each parameter: those of its own name, of that of a parameter it is tied to, or with or
-    without the prefix of the part below the head."""
+    """Returns the tensors of each parameter, and of each buffer that checkpoints have: those of its own name, of that of a
+    parameter it is tied to, or with or without the prefix of the part below the head."""
     prefix = model.base_model_prefix + "."
     same: dict[int, list[str]] = {}
-    every = dict(model.named_parameters(remove_duplicate=False))
+    every = dict(model.named_parameters(remove_duplicate=False)) | model.state_dict(keep_vars=True)
     for name, p in every.items():
         same.setdefault(id(p), []).append(name)
     renamed = _renamed(model, stored)
@@ -131,6 +156,16 @@ def _names(model: Any, names: list[str], stored: dict[str, tuple[int, ...]]) -> 
                 if tried in renamed:
                     found.setdefault(name, renamed[tried])
     return found
+
+
+def _read_numbers(model: Any, names: dict[str, tuple[str, ...]], source: pathlib.Path) -> None:
+    """Gives buffers of one number the checkpoint's. They become constants: files of families have tensors with dimensions."""
+    from safetensors import safe_open
+    buffers = {names.pop(name)[0]: b for name, b in model.named_buffers() if name in names and not b.dim()}
+    for file in _files(source) if buffers else []:
+        with safe_open(source / file, "pt") as tensors:
+            for name in buffers.keys() & set(tensors.keys()):
+                buffers[name].copy_(tensors.get_tensor(name))
 
 
 def _renamed(model: Any, stored: dict[str, tuple[int, ...]]) -> dict[str, tuple[str, ...]]:

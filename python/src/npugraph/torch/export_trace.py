@@ -11,21 +11,25 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
+import os
 import sys
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.fx.experimental.symbolic_shapes import DimDynamic, GuardOnDataDependentSymNode, ShapeEnv, StatelessSymbolicContext
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .export_experts import NAME, Refused, experts_replaced
 from .extend import decomposition_table
 
 _FAR = 4099  # a position from which masks are looked at
+# What PyTorch raises where code asks for the numbers in a tensor, or for a size that depends on them.
+_ASKS = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
 
 
 # ---- operators that stand for what the daemon does in another way ----
@@ -247,7 +251,10 @@ def trace(model: torch.nn.Module, shape: tuple[int, int], dynamic: int) -> Trace
     window = getattr(model.config, "sliding_window", None) if getattr(model.config, "use_sliding_window", True) else None
     with torch.no_grad(), _interfaces(_Masks(), window or 0) as attention, _hidden_marked(model), experts_replaced(model), \
             _static_rotation(model):
-        gm = _traced(_step(model, names), fakes, tokens, positions)
+        try:
+            gm = _traced(_step(model, names), fakes, tokens, positions)
+        except _ASKS as why:
+            raise Refused(_asked(model, why)) from why
         if any(_writes(n) for n in gm.graph.nodes):
             gm = _traced(torch.func.functionalize(gm), fakes, tokens, positions)
     if not attention.calls:
@@ -263,6 +270,16 @@ def _traced(function: Any, *arguments: Any) -> GraphModule:
     traced: GraphModule = make_fx(function, tracing_mode="symbolic", decomposition_table=decomposition_table(),
                                   _allow_non_fake_inputs=True)(*arguments)
     return traced
+
+
+def _asked(model: torch.nn.Module, why: BaseException) -> str:
+    """Says which line of the model's code asked what the numbers in a tensor are, which a trace does not know."""
+    tracing = tuple(os.path.dirname(file) + os.sep for file in (torch.__file__, __file__))
+    frames = [f for f in traceback.extract_tb(why.__traceback__) if not f.filename.startswith(tracing)]
+    where = f"{frames[-1].filename}:{frames[-1].lineno} ({frames[-1].line})"
+    return (f"what {type(model).__name__} computes depends on the numbers in a tensor, at {where}: a step that is captured does "
+            "the same for all. If a setting of config.json avoids that line, change it; else run the model with "
+            'torch.compile(model, backend="npugraph"), which leaves that line to PyTorch')
 
 
 def _writes(node: Any) -> bool:
@@ -316,27 +333,28 @@ def _hidden_marked(model: torch.nn.Module) -> Iterator[None]:
 def _static_rotation(model: torch.nn.Module) -> Iterator[None]:
     """Keeps rotary modules from choosing their frequencies by the positions that they see: contexts end before that
     (see `last_position`)."""
-    changed = [m for m in model.modules() if isinstance(getattr(m, "rope_type", None), str)]
-    kinds = [m.rope_type for m in changed]
-    for m in changed:
-        m.rope_type = "default"  # type: ignore[assignment]
+    changed = [(m, kind) for m in model.modules() if isinstance(kind := getattr(m, "rope_type", None), (str, dict))]
+    for m, kind in changed:
+        m.rope_type = dict.fromkeys(kind, "default") if isinstance(kind, dict) else "default"  # type: ignore[assignment]
     try:
         yield
     finally:
-        for m, kind in zip(changed, kinds, strict=True):
-            m.rope_type = kind
+        for m, kind in changed:
+            m.rope_type = kind  # type: ignore[assignment]
 
 
 def last_position(model: torch.nn.Module) -> int:
     """Returns how long contexts may be."""
     config: Any = model.config
     most = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None) or 2048
+    scaling = getattr(config, "rope_scaling", None) or getattr(config, "rope_parameters", None) or {}
     for m in model.modules():
-        if getattr(m, "rope_type", None) in ("dynamic", "longrope"):
-            scaling = getattr(config, "rope_scaling", None) or getattr(config, "rope_parameters", None) or {}
-            original = scaling.get("original_max_position_embeddings") or getattr(
-                config, "original_max_position_embeddings", None)
-            most = min(most, original or most)
+        kind = getattr(m, "rope_type", None)
+        for layers, word in kind.items() if isinstance(kind, dict) else [("", kind)]:  # of kinds of layers, or of all
+            if word in ("dynamic", "longrope"):
+                original = (scaling.get(layers) or scaling).get("original_max_position_embeddings") or getattr(
+                    config, "original_max_position_embeddings", None)
+                most = min(most, original or most)
     return int(most)
 
 

@@ -87,12 +87,13 @@ class LuaWriter(Writer):
 
 
 class Exporter:
-    """Writes one model. `stored` has the names of each parameter's tensors (Parameter)."""
+    """Writes one model. `stored` has the names of each parameter's tensors (Parameter), `floats` those of the weights that are
+    never quantised: the head's, and what a quantised checkpoint has as floats."""
 
-    def __init__(self, traced: Trace, stored: dict[str, tuple[str, ...]], head: str = "") -> None:
+    def __init__(self, traced: Trace, stored: dict[str, tuple[str, ...]], floats: set[str]) -> None:
         self.traced = traced
         self.stored = stored
-        self.head = head  # the head's tensor, which is never quantised
+        self.floats = floats
         self.writer = LuaWriter()
         self.values: dict[Node, Any] = {}
         self.written: dict[tuple[str, str], Value] = {}  # parameters, by how they are read
@@ -127,7 +128,7 @@ class Exporter:
                 known[node] = True
             elif node.op == "placeholder":
                 name = self.traced.names[self.places.index(node)] if node is not self.tokens else ""
-                if name and not isinstance(self.traced.tensors[name], torch.nn.Parameter):
+                if name and name not in self.stored and not isinstance(self.traced.tensors[name], torch.nn.Parameter):
                     known[node] = False
             elif node.op == "call_function" and not str(node.target).startswith(NAME):
                 if str(node.target).startswith("aten.sym_size"):
@@ -299,7 +300,7 @@ class Exporter:
         if weight.turned and stem != weight.name and named and plain:
             value = w.value(out.dtype, out.shape)
             rows, columns = weight.shape
-            call = "plain_linear" if weight.name == self.head else "whole_linear"
+            call = "plain_linear" if weight.name in self.floats else "whole_linear"
             w.call(f'{call}("{value.name[1:]}", "{x.name}", "{stem}", {rows}, {columns}, '
                    f'{"false" if bias is None else "true"})')
             return value
