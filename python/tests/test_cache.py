@@ -35,6 +35,7 @@ def fresh(daemon: Daemon) -> Iterator[None]:
     torch.manual_seed(0)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("error", CacheWarning)
+        warnings.filterwarnings("error", ".*LeafSpec", FutureWarning)
         yield
     backend.forget()
 
@@ -68,6 +69,17 @@ def same(got: Any, want: Any) -> None:
 
 def files(cached: Any) -> list[pathlib.Path]:
     return sorted(pathlib.Path(cached.path).glob("compiled_module.*.json"))
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_csc, torch.sparse_coo])
+def test_sparse_tensors_are_refused_by_dynamo(tmp_path: pathlib.Path, layout: Any) -> None:
+    """They have no strides to compare with those of a form."""
+    cached = cache_compile(lambda matrix, x: matrix @ x, cache_dir=tmp_path)
+    matrix, x = torch.eye(4), torch.randn(4, 4)
+    assert torch.equal(cached(matrix, x), x)
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="sparse Tensor"):
+        cached(matrix.to_sparse(layout=layout), x)
+    assert torch.equal(cached(matrix, x), x) and cached.traced == 1
 
 
 def test_a_second_object_traces_nothing(tmp_path: pathlib.Path) -> None:

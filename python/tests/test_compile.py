@@ -141,6 +141,31 @@ def test_inputs_that_are_not_contiguous() -> None:
     assert_same(compiled(lambda a: a * 2 + 1)(x).contiguous(), (x * 2 + 1).contiguous(), 0)
 
 
+@pytest.mark.parametrize("make", [
+    lambda: torch._neg_view(f32(4, 3)), lambda: torch.randn(1, 1, dtype=torch.complex64).conj().imag,
+    lambda: torch.randn(4, 3, dtype=torch.complex64).conj().imag, lambda: torch._efficientzerotensor((4, 3))])
+def test_numbers_that_are_not_in_memory_as_they_are(make: Callable[[], Any]) -> None:
+    """A view that is negated when it is read; zeros without memory."""
+    x, layer = make(), nn.Linear(3, 3)
+    assert_same(compiled(lambda a: a * 2 + 1)(x).contiguous(), (x * 2 + 1).contiguous(), 0)
+    layer.register_buffer("given", x)
+    fast, a = compiled(lambda a: a * layer.given), f32(1)
+    assert_same(fast(a).contiguous(), (a * x).contiguous(), 0)
+
+
+@pytest.mark.parametrize("write", [lambda s, row: s.copy_(s + row), lambda s, row: s.index_copy_(0, torch.tensor([1]), row)])
+def test_a_negated_view_is_written(write: Function) -> None:
+    want, got = f32(4, 3), torch.zeros(4, 3)
+    got.copy_(want)
+    plain, fast = torch._neg_view(want), compiled(write)
+    for state in (torch.zeros(4, 3), torch._neg_view(got), torch.zeros(4, 3)):
+        row = f32(1, 3)
+        if state.is_neg():
+            write(plain, row)
+        fast(state, row)
+    assert_same(got, want, 0)
+
+
 def test_parameters_may_change() -> None:
     layer = nn.Linear(4, 4)
     fast, x = compiled(layer), f32(2, 4)
@@ -563,6 +588,43 @@ def test_missing_operators_are_named() -> None:
     torch._dynamo.reset()
     with pytest.raises(Exception, match=r"aten\.erfinv"):
         torch.compile(with_erfinv, backend="npugraph", options={"fallback": "error"})(x)
+
+
+DRAWING = {"rand": lambda x: torch.rand(4) + x, "randn_like": lambda x: torch.randn_like(x) + x,
+           "randperm": lambda x: torch.randperm(40) + x[0], "randint": lambda x: torch.randint(0, 90, (4,)) + x,
+           "multinomial": lambda x: torch.multinomial(torch.ones(90), 4) + x,
+           "native_dropout": lambda x: F.dropout(x.expand(40, 4), 0.5, True) + 1}
+OTHERS = {"_embedding_bag": lambda x: F.embedding_bag(torch.tensor([1, 2, 0]), x[:, None], torch.tensor([0, 2])) * 2,
+          "_fft_r2c": lambda x: torch.fft.fft(x).abs() + 1, "_fft_c2r": lambda x: torch.fft.irfft(torch.fft.rfft(x)) * 2}
+
+
+@pytest.mark.parametrize("name", [*DRAWING, *OTHERS])
+def test_what_is_left_to_pytorch_is_named_once(name: str) -> None:
+    function, x = (DRAWING | OTHERS)[name], f32(4)
+    fast = torch.compile(function, backend="npugraph")
+    with pytest.warns(FallbackWarning, match=f"aten.{name}") as told:
+        results = [fast(x) for _ in range(3)]
+    assert len([w for w in told if w.category is FallbackWarning]) == 1
+    if name in OTHERS:
+        assert_same(results, [function(x)] * 3, 1e-6)
+    else:
+        assert not torch.equal(*results[:2]) and not torch.equal(*results[1:])
+
+
+@pytest.mark.parametrize(("function", "missing"), [
+    (lambda x: x[x.nonzero()[:, 0]] * 2 + 1, "aten.nonzero"),
+    (lambda x: x[x > 0] * 2 + 1, "the size of its result depends on data")])
+def test_sizes_that_depend_on_data(function: Function, missing: str) -> None:
+    x = torch.tensor([1.0, -2.0, 0.0, 3.0])
+    with pytest.raises(Exception, match="NotCapturable") as caught:
+        compiled(function)(x)
+    assert missing in str(caught.value) and "a condition on numbers or sizes that depend on data" in str(caught.value)
+    assert "register_decomposition" not in str(caught.value)
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True), pytest.warns(FallbackWarning, match=re.escape(missing)):
+        fast = torch.compile(function, backend="npugraph")
+        assert_same(fast(x), function(x), 0)
+        assert_same(fast(x.flip(0) - 1), function(x.flip(0) - 1), 0)
 
 
 def test_the_rest_runs_in_pytorch(daemon: Daemon) -> None:

@@ -7,6 +7,13 @@ from typing import Any
 import numpy as np
 
 
+def dense(tensor: Any) -> Any:
+    """Returns a torch tensor, or a copy, whose memory has its numbers in order: contiguous, with no sign or conjugation left to
+    apply, as views of complex numbers have, and no zeros that are nowhere."""
+    pending = tensor.is_neg() or tensor.is_conj() or tensor._is_zerotensor()
+    return (tensor.clone() if pending else tensor).contiguous()
+
+
 def view_of(data: Any) -> tuple[int, int, Any]:
     """Returns address, bytes, and the object that keeps the memory alive. Copies only what is not contiguous.
 
@@ -14,7 +21,7 @@ def view_of(data: Any) -> tuple[int, int, Any]:
     DLPack.
     """
     if type(data).__module__.startswith("torch") and hasattr(data, "data_ptr"):
-        tensor = data.detach().contiguous()
+        tensor = dense(data.detach())
         if tensor.device.type != "cpu":
             raise TypeError(f"a tensor on {tensor.device} has no memory that can be sent; move it to the CPU first")
         return tensor.data_ptr(), tensor.numel() * tensor.element_size(), tensor
@@ -37,7 +44,7 @@ def _array(data: Any) -> Any:
 def writable_view_of(data: Any) -> tuple[int, int, Any]:
     """Returns address, bytes and keeper of memory that a result can be written to. It must be contiguous."""
     if type(data).__module__.startswith("torch") and hasattr(data, "data_ptr"):
-        if data.device.type != "cpu" or not data.is_contiguous():
+        if data.device.type != "cpu" or not data.is_contiguous() or data.is_neg() or data.is_conj():
             raise ValueError("results can only be written to a contiguous tensor on the CPU")
         return data.data_ptr(), data.numel() * data.element_size(), data
     array = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)

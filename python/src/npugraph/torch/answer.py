@@ -23,7 +23,8 @@ _PROTOTYPE = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_
 _copy = _PROTOTYPE(ctypes.cast(ctypes.memmove, ctypes.c_void_p).value or 0)
 _PIECES = 8  # of memory; to copy more takes longer than a call of PyTorch
 _LARGE = 1 << 16  # bytes; copies of more release the lock
-_contiguous_now, _offset, _storage = torch.Tensor.is_contiguous, torch.Tensor.storage_offset, torch.Tensor.untyped_storage
+_contiguous_now, _negated, _offset = torch.Tensor.is_contiguous, torch.Tensor.is_neg, torch.Tensor.storage_offset
+_storage = torch.Tensor.untyped_storage
 _nbytes = torch.Tensor.nbytes.__get__  # type: ignore[attr-defined]
 _stored = torch.UntypedStorage.nbytes
 
@@ -137,8 +138,13 @@ class Row:
 
 def _layout(tensors: Sequence[torch.Tensor]) -> list[list[Any]]:
     """Returns what says which memory the tensors have from their addresses on."""
-    return [list(map(_contiguous_now, tensors)), list(map(_nbytes, tensors)), list(map(_offset, tensors)),
-            list(map(_stored, map(_storage, tensors)))]
+    return [list(map(_contiguous_now, tensors)), list(map(_negated, tensors)), list(map(_nbytes, tensors)),
+            list(map(_offset, tensors)), list(map(_stored, map(_storage, tensors)))]
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Returns whether the tensor's numbers are in its memory in order. Those of a negated view have another sign there."""
+    return tensor.is_contiguous() and not tensor.is_neg()
 
 
 def _check_memory(tensor: torch.Tensor) -> None:
@@ -211,7 +217,7 @@ class Plan:
         elif update.kind == "part":
             shape[update.dim] = update.length
             self.calls.append((n, _write_part, (update, self._land(output, shape, state.dtype))))
-        elif self.answer.places[output] >= 0 and state.is_contiguous():
+        elif self.answer.places[output] >= 0 and _is_plain(state):
             self.answer.check(output, shape, state.dtype)
             _check_memory(state)
             self.whole.append((n, self.answer.places[output], state.nbytes))
@@ -221,7 +227,7 @@ class Plan:
     def _single(self, update: Update, state: torch.Tensor, shape: Sequence[int]) -> Row | None:
         """Returns how the one row that a step writes is copied in few pieces; None: index_copy_ is quicker."""
         place, pieces = self.answer.places[update.output], math.prod(shape[:update.dim])
-        if shape[update.dim] != 1 or pieces > _PIECES or place < 0 or not state.is_contiguous():
+        if shape[update.dim] != 1 or pieces > _PIECES or place < 0 or not _is_plain(state):
             return None
         self.answer.check(update.output, shape, state.dtype)
         _check_memory(state)

@@ -186,7 +186,7 @@ def _node(tree: Any) -> pytree.TreeSpec:
     if kind is None:
         if context is not None or below:
             raise Malformed("a part of the result without a type")
-        return pytree.LeafSpec()
+        return pytree.tree_structure(0)  # an object that is no container
     typ = pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(text(kind))
     if typ is None or pytree.SUPPORTED_SERIALIZED_TYPES[typ].from_dumpable_context is not None:
         raise Malformed(f"results of type {kind} are not kept")

@@ -135,7 +135,8 @@ class _Argument:
         if self.dtype is None:
             return type(value) is int
         return (type(value) in _TENSORS and value.dtype is self.dtype and value.device.type == "cpu"
-                and tuple(value.shape) == self.shape(values) and _strides_match(value, self.stride(values)))
+                and value.layout is torch.strided and tuple(value.shape) == self.shape(values)
+                and _strides_match(value, self.stride(values)))
 
 
 class _Repeat:

@@ -14,6 +14,7 @@ from torch.utils.weak import TensorWeakRef
 from ..client import Buffer
 from ..errors import Error, FailedPrecondition, GraphRefused, Unavailable
 from ..graphs import Graph, PreparedReplay
+from ..memory import dense
 from .answer import Answer, Output, Writer
 from .connection import Connection, Mirror, connection_of, version_of
 from .options import Options
@@ -121,8 +122,8 @@ class Runner:
         inputs = prepared.inputs
         for number, a in enumerate(program.inputs):
             tensor = args[a]
-            if not tensor.is_contiguous():
-                tensor = tensor.contiguous()
+            if not tensor.is_contiguous() or tensor.is_neg() or tensor._is_zerotensor():
+                tensor = dense(tensor)
                 kept.append(tensor)
             place = inputs[number]
             place.data, place.bytes = tensor.data_ptr(), tensor.nbytes

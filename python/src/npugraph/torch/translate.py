@@ -345,6 +345,8 @@ class Translator:
 def _no_operator(node: Node, name: str) -> str:
     """Says which operator is missing, and of a program's own operators what can be done."""
     wrote = ""
+    if not isinstance(node.target, torch._ops.OpOverload | torch._ops.HigherOrderOperator) or "_assert_scalar" in name:
+        return "a condition on numbers or sizes that depend on data"
     if name.startswith("auto_functionalized"):  # PyTorch's wrapper of operators that write to arguments
         name, wrote = str(node.args[0]).removesuffix(".default"), ", which writes to its arguments,"
     if name.startswith(("aten.", "prims.", "prim.")):
