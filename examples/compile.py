@@ -12,8 +12,11 @@ with the guards of all of them. examples/compile.ipynb shows the
 same with a picture.
 """
 import argparse
+import inspect
 import pathlib
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 
@@ -37,6 +40,7 @@ def arguments(words=None):
     parser.add_argument("--prompt", type=int, default=16)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--start", metavar="DIR", help="print the seconds to the first result of cache_compile with files in DIR")
     return parser.parse_args(words)
 
 
@@ -68,6 +72,11 @@ def cache_of(model, context):
     return cache
 
 
+def cache_word(model):
+    """Returns what the model's forward calls its cache, which newer versions of transformers have renamed."""
+    return "cache" if "cache" in inspect.signature(type(model).forward).parameters else "past_key_values"
+
+
 def variants_of(model, args):
     """Returns functions that make each variant by its name."""
     address = {"address": args.address} if args.address else {}
@@ -88,7 +97,7 @@ class Run:
 
     def __init__(self, name, function, model, context, prompt):
         self.name, self.function = name, function
-        self.cache = cache_of(model, context)
+        self.cache = {cache_word(model): cache_of(model, context)}
         self.position, self.tokens, self.times = 0, [], []
         began = time.perf_counter()
         self.last = self.call(torch.tensor([prompt]))
@@ -100,7 +109,7 @@ class Run:
 
     def call(self, tokens):
         positions = torch.arange(self.position, self.position + tokens.shape[1])
-        out = self.function(tokens, past_key_values=self.cache, cache_position=positions, use_cache=True)
+        out = self.function(tokens, **self.cache, cache_position=positions, use_cache=True)
         self.position += tokens.shape[1]
         return int(out.logits[0, -1].argmax())
 
@@ -163,22 +172,28 @@ class Picture:
         return self.text
 
 
-def starts(model, args, cache_dir=None):
-    """Returns the seconds until the first result of cache_compile: without files, and with them."""
-    with tempfile.TemporaryDirectory() as made, torch.no_grad():
-        taken = []
-        for _ in range(2):
-            began = time.perf_counter()
-            options = {"frozen_parameter": True, **({"address": args.address} if args.address else {})}
-            function = npugraph.torch.cache_compile(model.forward, cache_dir=cache_dir or made, dynamic=False, options=options)
-            tokens, positions = torch.tensor([[1]]), torch.arange(1)
-            function(tokens, past_key_values=cache_of(model, args.context), cache_position=positions, use_cache=True)
-            taken.append(time.perf_counter() - began)
-    return taken
+def start(model, args):
+    """Returns the seconds from cache_compile to its first result, weights that are sent to the daemon among them."""
+    with torch.no_grad():
+        options = {"frozen_parameter": True, **({"address": args.address} if args.address else {})}
+        tokens, positions, cache = torch.tensor([[1]]), torch.arange(1), {cache_word(model): cache_of(model, args.context)}
+        began = time.perf_counter()
+        function = npugraph.torch.cache_compile(model.forward, cache_dir=args.start, dynamic=False, options=options)
+        function(tokens, **cache, cache_position=positions, use_cache=True)
+        return time.perf_counter() - began
+
+
+def starts(args):
+    """Returns what `start` takes in two processes, one after the other: the first writes the files that the second has."""
+    with tempfile.TemporaryDirectory() as made:
+        words = [f"--{name}={value}" for name, value in {**vars(args), "start": made}.items() if value is not None]
+        runs = [subprocess.run([sys.executable, __file__, *words], check=True, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    return [float(run.stdout) for run in runs]
 
 
 def text_of(prompt, count, args):
     """Returns what the bundled model writes, compiled for the daemon."""
+    transformers.utils.logging.disable_progress_bar()
     tokenizer = transformers.AutoTokenizer.from_pretrained(BUNDLED)
     model = transformers.AutoModelForCausalLM.from_pretrained(BUNDLED, dtype=torch.float32).eval()
     tokens = tokenizer(prompt)["input_ids"]
@@ -194,7 +209,8 @@ def text_of(prompt, count, args):
 def main():
     args = arguments()
     torch.set_num_threads(args.threads)
-    print(Table(measure(model_of(args), args)))
+    model = model_of(args)
+    print(start(model, args) if args.start else Table(measure(model, args)))
 
 
 if __name__ == "__main__":
