@@ -27,7 +27,7 @@ _pointer = torch.Tensor.data_ptr
 _version = torch.Tensor._version.__get__  # type: ignore[attr-defined]
 
 
-Stamp = tuple[list[int], list[int], list[int]]  # ids of tensors; addresses and versions of those whose contents may change
+Stamp = tuple[list[int], list[int]]  # addresses and versions of the bound tensors whose contents may change
 
 
 @dataclasses.dataclass
@@ -65,7 +65,7 @@ class Runner:
         self.states = _getter(program.states)
         self.bounds: dict[tuple[Any, ...], Bound] = {}
         self.last: Bound | None = None
-        self.kept: list[torch.Tensor] = []  # what `last` is bound to: as long as they live, no other tensor has their ids
+        self.kept: list[torch.Tensor] = []  # what `last` is bound to
         self.maxima = dict.fromkeys(program.symbols, SYMBOL_MAX)
         self.gears = options.gears
         self.outputs = [self._output(s) for s in program.outputs]
@@ -145,14 +145,14 @@ class Runner:
         if bound.stamp is None:
             return False
         if same:
-            return list(map(_version, self.checked(args))) == bound.stamp[2]
-        return bound.stamp == self._stamp(args)
+            return list(map(_version, self.checked(args))) == bound.stamp[1]
+        return all(map(operator.is_, self.all_held(args), self.kept)) and bound.stamp == self._stamp(args)
 
     def _stamp(self, args: list[Any]) -> Stamp | None:
-        """Returns what tells whether the bound tensors are the same, at the same place, and not written since."""
+        """Returns what tells whether the bound tensors are at the same place, and not written since."""
         held = self.checked(args)
         try:
-            return list(map(id, self.all_held(args))), list(map(_pointer, held)), list(map(_version, held))
+            return list(map(_pointer, held)), list(map(_version, held))
         except RuntimeError:  # tensors of inference_mode have no version: states among them are uploaded each time
             return None
 
@@ -229,7 +229,7 @@ class Runner:
         if bound.stamp is None:
             connection.note(mirrors, list(map(version_of, states)))
             return
-        known = bound.stamp[2]
+        known = bound.stamp[1]
         first = len(known) - len(mirrors)
         # Without writes of our own the versions are those that were compared before the replay.
         versions = list(map(_version, states)) if self.writer.updates else known[first:]
