@@ -347,13 +347,24 @@ void rpc_call_uncount_busy(struct rpc_call *call) NGD_REQUIRES(call->lock)
     call->counted_busy = call->entered = false;
 }
 
-bool rpc_call_claim_end(struct rpc_call *call) NGD_REQUIRES(call->lock)
+/* Takes a claim of the end, if it is the caller's. */
+static bool take_claim(struct rpc_call *call, bool mine) NGD_REQUIRES(call->lock)
 {
-    if (!rpc_state_claim(&call->state))
+    if (!mine)
         return false;
     call->begins_with_end = rpc_state_begin(&call->state);
     rpc_call_uncount_busy(call);
     return true;
+}
+
+bool rpc_call_claim_end(struct rpc_call *call) NGD_REQUIRES(call->lock)
+{
+    return take_claim(call, rpc_state_claim(&call->state));
+}
+
+static bool rpc_call_claim_failure(struct rpc_call *call) NGD_REQUIRES(call->lock)
+{
+    return take_claim(call, rpc_state_claim_failure(&call->state));
 }
 
 void rpc_call_send_status(struct rpc_call *call, ngd_status_t status, const char *text,
@@ -405,10 +416,15 @@ void rpc_call_end(struct rpc_call *call, ngd_status_t status, const char *text, 
 void rpc_call_fail(struct rpc_call *call, ngd_status_t status, const struct ngd_diag *diag)
 {
     const char *text = diag && diag->status != NGD_OK && diag->text[0] ? diag->text : ngd_status_text(status);
+    bool mine;
 
     if (status == NGD_OK)
         status = NGD_ERR_INTERNAL; /* a failure must not look like an empty success */
-    rpc_call_end(call, status, text, NULL);
+    ngd_mutex_lock(&call->lock);
+    mine = rpc_call_claim_failure(call);
+    ngd_mutex_unlock(&call->lock);
+    if (mine)
+        rpc_call_send_status(call, status, text, NULL);
 }
 
 /* Takes the handler's reference, which its answer gives up. */

@@ -162,4 +162,11 @@ static inline bool rpc_state_claim(struct rpc_state *s)
     return mine;
 }
 
+/* The same for a handler that fails. An end that is on its way behind messages stays: it says why they are the last,
+ * and the handler may fail just because nothing is taken behind it. */
+static inline bool rpc_state_claim_failure(struct rpc_state *s)
+{
+    return (s->end != RPC_END_ENDING || rpc_state_unsent(s) == 0) && rpc_state_claim(s);
+}
+
 #endif

@@ -233,6 +233,22 @@ def min_tokens(daemon, c):
     assert longer[:at] == plain[:at] and plain[at] not in longer[:at + 2] and len(longer) > at + 1
 
 
+@test("a generation whose session ends while a message is under way says that the session has ended, not that it was cancelled")
+def ended_behind_a_message(daemon):
+    load_long(daemon)
+    with Client(daemon, options=[("grpc.http2.lookahead_bytes", 5), ("grpc.http2.bdp_probe", 0)]) as c:
+        sequence = start(c, model="long").sequence
+        unread = generate(c, sequence, ENDLESS, logprobs=pb.LogprobsRequest(top=20))
+
+        def is_under_way():
+            return next(s.position for s in c.call("Sequences/List", pb.ListSequencesRequest()).sequences
+                        if s.sequence == sequence) > len(PROMPT) + 200
+
+        until("the generation has more than its messages' window takes", is_under_way)
+        c.end_session()
+        refused("SESSION_GONE", "NOT_FOUND", list, unread)
+
+
 @test("Step, StepStream and Generate: sequences that are closed, foreign, unknown or of another kind, bad tokens, no tokens")
 @undisturbed
 def steps(daemon, c):

@@ -73,6 +73,26 @@ START_TEST(initial_metadata_goes_once)
 }
 END_TEST
 
+START_TEST(a_failure_does_not_overtake_an_end_behind_messages)
+{
+    struct rpc_state s = {0};
+
+    rpc_state_begin(&s);
+    rpc_state_send(&s);
+    ck_assert(rpc_state_end_later(&s));
+    ck_assert(!rpc_state_takes_messages(&s));
+    ck_assert_msg(!rpc_state_claim_failure(&s), "the end says why nothing is taken");
+    rpc_state_sent(&s, true);
+    ck_assert(rpc_state_claim(&s));
+    ck_assert(!rpc_state_claim_failure(&s));
+    s = (struct rpc_state){0};
+    ck_assert(rpc_state_claim_failure(&s));
+    s = (struct rpc_state){0};
+    ck_assert(rpc_state_end_later(&s));
+    ck_assert_msg(rpc_state_claim_failure(&s), "behind an answer, a failure is the answer");
+}
+END_TEST
+
 START_TEST(a_broken_stream_takes_no_messages)
 {
     struct rpc_state a = {0}, b = {0};
@@ -129,5 +149,5 @@ END_TEST
 
 UNIT_MAIN("daemon/rpc_state", a_message_is_busy_until_its_answer, a_handler_without_a_reference_gives_up_none,
           nothing_is_taken_or_read_after_the_end, reading_pauses_while_the_queue_is_long, initial_metadata_goes_once,
-          a_broken_stream_takes_no_messages, one_caller_gets_the_end, who_still_owes_is_told_once,
-          streams_of_the_client_hear_of_its_going)
+          a_failure_does_not_overtake_an_end_behind_messages, a_broken_stream_takes_no_messages,
+          one_caller_gets_the_end, who_still_owes_is_told_once, streams_of_the_client_hear_of_its_going)
