@@ -180,6 +180,31 @@ def test_parameters_may_change() -> None:
     assert frozen(x).shape == (2, 4)
 
 
+def test_parameters_may_come_back() -> None:
+    """.data is set to and fro, while other compiled functions use the device's copy; nothing in a version tells."""
+    layer = nn.Linear(32, 32)
+    first, second, x = compiled(lambda x: layer(x)), compiled(lambda x: layer(x) * 2), f32(2, 32)
+    mine, other = layer.weight.data, f32(32, 32)
+    for _ in range(2):
+        layer.weight.data = mine
+        assert_same(first(x), layer(x), 1e-5)
+        layer.weight.data = other
+        assert_same(second(x), layer(x) * 2, 1e-5)
+    for _ in range(20):  # an allocator may give the memory of the weight before the last
+        layer.weight.data = layer.weight.data + 0.1
+        layer.weight.data = layer.weight.data + 0.1
+        assert_same(first(x), layer(x), 1e-5)
+
+
+def test_a_parameter_may_be_negated() -> None:
+    layer, numbers, x = nn.Linear(4, 4), torch.randn(4, 4, dtype=torch.complex64), f32(2, 4)
+    layer.weight.data = numbers.imag
+    fast = compiled(lambda x: layer(x))
+    assert_same(fast(x), layer(x), 1e-6)
+    layer.weight.data = numbers.conj().imag  # the same memory
+    assert_same(fast(x), layer(x), 1e-6)
+
+
 class Counter(nn.Module):
     """Writes a buffer and two arguments."""
 

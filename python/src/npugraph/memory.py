@@ -46,7 +46,10 @@ def writable_view_of(data: Any) -> tuple[int, int, Any]:
     if type(data).__module__.startswith("torch") and hasattr(data, "data_ptr"):
         if data.device.type != "cpu" or not data.is_contiguous() or data.is_neg() or data.is_conj():
             raise ValueError("results can only be written to a contiguous tensor on the CPU")
-        return data.data_ptr(), data.numel() * data.element_size(), data
+        nbytes = data.numel() * data.element_size()
+        if data._is_zerotensor() or data.untyped_storage().nbytes() - data.storage_offset() * data.element_size() < nbytes:
+            raise ValueError("results can only be written to a tensor that has memory for all of its elements")
+        return data.data_ptr(), nbytes, data
     array = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
     if not array.flags.c_contiguous or not array.flags.writeable:
         raise ValueError("results can only be written to memory that is contiguous and writable")

@@ -15,6 +15,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..client import Buffer, Client, connect
 from ..errors import Error
+from ..memory import dense
 from .options import Options
 
 UNTRACKED = -1
@@ -27,7 +28,7 @@ def version_of(tensor: torch.Tensor) -> int:
 
 def place_of(tensor: torch.Tensor) -> tuple[Any, ...]:
     """Returns what assigning .data changes without a trace in the version."""
-    return tensor.data_ptr(), tensor.shape, tensor.stride()
+    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.is_neg()
 
 
 @dataclasses.dataclass
@@ -38,6 +39,7 @@ class Mirror:
     version: int  # of the tensor, when both were equal last
     place: tuple[Any, ...]  # of the tensor then
     shared: bool = False  # other processes may use the buffer: it is never written
+    held: Any = None  # the storage: while it is held, no other contents get its address
 
 
 class Connection:
@@ -48,6 +50,7 @@ class Connection:
         self.lock = threading.RLock()
         self.epoch = 0  # changes when the client does
         self.forgotten = False
+        self.moves = 0  # of tensors that have a copy, to other memory
         self.mirrors: Any = WeakTensorKeyDictionary()
         self._noted: tuple[Sequence[Mirror], Sequence[int]] = ((), ())
         self._open()
@@ -102,22 +105,24 @@ class Connection:
         current = found is not None and found.version == seen and found.place == place
         if found is not None and current and (version != UNTRACKED or trusted):
             return found
+        self.moves += found is not None and found.place != place
         nbytes = tensor.numel() * tensor.element_size()
         if found is not None and not found.shared and found.buffer.nbytes >= nbytes:
             found.buffer.write(tensor)
-            found.version, found.place = seen, place
+            found.version, found.place, found.held = seen, place, tensor.untyped_storage()
             return found
         if weights_dir and found is None and nbytes:
             made = Mirror(self._shared(tensor, weights_dir), seen, place, shared=True)
         else:
             made = Mirror(self.client.upload(tensor, device=self.options.device), seen, place)
+        made.held = tensor.untyped_storage()
         self.mirrors[tensor] = made
         return made
 
     def _shared(self, tensor: torch.Tensor, folder: str) -> Buffer:
         """Lets the daemon read the tensor from a file that is named by its contents: it has equal files once."""
         from safetensors.torch import save_file
-        plain = tensor.detach().contiguous()
+        plain = dense(tensor.detach())
         digest = hashlib.sha256(f"{plain.dtype} {tuple(plain.shape)}".encode())
         digest.update(plain.reshape(-1).view(torch.uint8).numpy().data)
         path = os.path.join(folder, digest.hexdigest() + ".safetensors")
@@ -156,6 +161,7 @@ def pull(*tensors: torch.Tensor) -> None:
                     with torch.no_grad():
                         tensor.copy_(fresh)
                     found.version, found.place = version_of(tensor), place_of(tensor)
+                    found.held = tensor.untyped_storage()
 
 
 def forget() -> None:

@@ -23,11 +23,11 @@ from .translate import SYMBOL_MAX, Computed, Program, Slot
 
 log = logging.getLogger("npugraph")
 _LOST = ("SESSION_GONE", "SESSION_REQUIRED", "UNKNOWN_ID", "STALE_ID", "UNREACHABLE")
-_pointer = torch.Tensor.data_ptr
+_pointer, _negated = torch.Tensor.data_ptr, torch.Tensor.is_neg
 _version = torch.Tensor._version.__get__  # type: ignore[attr-defined]
 
 
-Stamp = tuple[list[int], list[int]]  # addresses and versions of the bound tensors whose contents may change
+Stamp = tuple[list[int], list[int], list[bool]]  # addresses and versions of the bound tensors whose contents may change
 
 
 @dataclasses.dataclass
@@ -42,6 +42,7 @@ class Bound:
     uploads: list[Buffer]
     downloads: list[Buffer]
     states: list[TensorWeakRef]  # the tensors whose copies are bound; when one is gone, so is the use of this
+    moves: int = 0  # of the connection, when it was bound
     stamp: Stamp | None = None  # None: it must be bound anew at each call
 
 
@@ -114,8 +115,8 @@ class Runner:
         values = {name: args[a] if dim < 0 else args[a].shape[dim]
                   for name, (a, dim) in zip(program.symbols, program.sources, strict=True)}
         bound = self.last
-        if (bound is None or bound.epoch != connection.epoch or not self._still(bound, args, same)
-                or (values and any(values[n] > m for n, m in bound.maxima.items()))):
+        if (bound is None or bound.epoch != connection.epoch or bound.moves != connection.moves
+                or not self._still(bound, args, same) or (values and any(values[n] > m for n, m in bound.maxima.items()))):
             bound = self._bind(args, values, connection)
         prepared = bound.prepared
         kept = []
@@ -152,7 +153,7 @@ class Runner:
         """Returns what tells whether the bound tensors are at the same place, and not written since."""
         held = self.checked(args)
         try:
-            return list(map(_pointer, held)), list(map(_version, held))
+            return list(map(_pointer, held)), list(map(_version, held)), list(map(_negated, held))
         except RuntimeError:  # tensors of inference_mode have no version: states among them are uploaded each time
             return None
 
@@ -183,7 +184,7 @@ class Runner:
             states = [TensorWeakRef(args[a]) for a in self.program.states]
             bound = self.bounds[key] = self._register(connection, mirrors, states)
         self.last, self.kept = bound, [args[a] for a in self.held]
-        bound.stamp = self._stamp(args)
+        bound.moves, bound.stamp = connection.moves, self._stamp(args)
         return bound
 
     def _register(self, connection: Connection, mirrors: list[Mirror], states: list[TensorWeakRef]) -> Bound:

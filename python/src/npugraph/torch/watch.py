@@ -20,7 +20,7 @@ _NOTHING = object()
 _requires_grad = torch.Tensor.requires_grad.__get__  # type: ignore[attr-defined]
 _dtype = torch.Tensor.dtype.__get__  # type: ignore[attr-defined]
 _shape = torch.Tensor.shape.__get__  # type: ignore[attr-defined]
-_stride, _pointer = torch.Tensor.stride, torch.Tensor.data_ptr
+_stride, _pointer, _negated = torch.Tensor.stride, torch.Tensor.data_ptr, torch.Tensor.is_neg
 
 
 class Layouts:
@@ -31,7 +31,7 @@ class Layouts:
         self.then = self._now()
 
     def _now(self) -> list[list[Any]]:
-        return [list(map(what, self.tensors)) for what in (_pointer, _shape, _stride, _dtype)]
+        return [list(map(what, self.tensors)) for what in (_pointer, _shape, _stride, _dtype, _negated)]
 
     def hold(self) -> bool:
         return self._now() == self.then
