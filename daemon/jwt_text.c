@@ -148,10 +148,13 @@ ngd_status_t ngd_jwt_read_claims(const struct ngd_jwt_parts *parts, json_t **cla
     return read_jwt_object("claims", parts->claims, parts->n_claims, claims_p, diag);
 }
 
-/* True for the text of a URL as it is, https://example.org/groups, whose dots part no names. */
+/* True for the text of a URL as it is, https://example.org/groups, whose dots part no names: those of its host do not.
+ */
 static bool is_plain_url(const char *path)
 {
-    return strncmp(path + strcspn(path, ".:"), "://", 3) == 0 && !strchr(path, '\\');
+    const char *at = path + strcspn(path, ".:");
+
+    return strncmp(at, "://", 3) == 0 && !strchr(path, '\\') && at[3 + strcspn(at + 3, "./")] == '.';
 }
 
 /* Reads the next name of a path. Returns what follows it; NULL: the path is not right. */

@@ -50,8 +50,8 @@ ngd_status_t ngd_jwt_read_claims(const struct ngd_jwt_parts *parts, struct json_
 ngd_status_t ngd_jwt_read_times(const struct json_t *claims, struct ngd_jwt_times *times_p, struct ngd_diag *diag);
 /*
  * Returns the claim that a path leads to: names of objects inside one another, with dots between them, as
- * realm_access.roles. A backslash takes the next character for a part of the name. A URL without a backslash is one
- * name, to the end of the path. NULL: there is none.
+ * realm_access.roles. A backslash takes the next character for a part of the name. A URL whose host has a dot,
+ * without a backslash, is one name, to the end of the path. NULL: there is none.
  */
 const struct json_t *ngd_jwt_find_claim(const struct json_t *claims, const char *path);
 /* False: a name in the path is empty or too long, there are more than NGD_JWT_DEPTH, or it ends in a backslash. */

@@ -337,6 +337,8 @@ static int take_rope(struct npugraph__gguf *g, const struct gguf_architecture *a
         snprintf(type, sizeof(type), "%s", factor != 0 ? "linear" : "none");
     if (a->yarn && strcmp(type, "yarn") == 0)
         return take_yarn(g, a, config);
+    if (a->latent && strcmp(type, "none") != 0) /* llama.cpp widens scores with linear too */
+        return npugraph__unsupported(&g->from, "metadata %s: is \"%s\"; none and yarn are supported", key, type);
     if (strcmp(type, "none") != 0 && strcmp(type, "linear") != 0)
         return npugraph__unsupported(&g->from, "metadata %s: is \"%s\"; none and linear are supported", key, type);
     if (has_gguf_tensor(g, "rope_freqs.weight"))

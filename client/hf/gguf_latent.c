@@ -104,6 +104,7 @@ int npugraph__gguf_latent_experts(struct npugraph__gguf *g, json_t *config)
     enum { SOFTMAX = 1, SIGMOID = 2 }; /* llama.cpp's numbers */
     int64_t gating = SOFTMAX, dense = 0;
     bool normed = false, sigmoid;
+    const json_t *scale;
     int rc = latent_int(g, KEY("expert_gating_func"), SOFTMAX, SOFTMAX, &gating);
 
     if (rc == 0 && gating > SIGMOID)
@@ -123,8 +124,11 @@ int npugraph__gguf_latent_experts(struct npugraph__gguf *g, json_t *config)
     npugraph__gguf_set(g, config, "scoring_func", json_string(sigmoid ? "sigmoid" : "softmax"));
     npugraph__gguf_set(g, config, "norm_topk_prob", json_boolean(normed));
     set_latent_int(g, config, "first_k_dense_replace", dense);
-    if (json_object_get(config, "routed_scaling_factor") == NULL)
+    scale = json_object_get(config, "routed_scaling_factor");
+    if (scale == NULL)
         npugraph__gguf_set(g, config, "routed_scaling_factor", json_real(1));
+    else if (!(json_number_value(scale) > 0))
+        return npugraph__corrupt(&g->from, "metadata " KEY("expert_weights_scale") ": must be a positive number");
     return take_expert_groups(g, sigmoid, config);
 }
 

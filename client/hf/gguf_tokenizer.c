@@ -250,7 +250,7 @@ static const struct pre_tokenizer {
     {" smollm refact starcoder", {NULL}, true, false, false, MERGES_COUNT},
     {" command-r", {NULL}, true, true, false, MERGES_COUNT},
     {" deepseek-llm",
-     {"[\\r\\n]", "\\s?[" CASED_LETTERS "]+", "\\s?" PUNCTUATION, "\\s+$", EAST_ASIAN, "\\p{N}"},
+     {"[\\r\\n]", "\\s?[" CASED_LETTERS "]+", "\\s?" PUNCTUATION, "(?<!\\s)(?>\\s+)$", EAST_ASIAN, "\\p{N}"},
      false,
      false,
      true,

@@ -185,7 +185,9 @@ def refusals(daemon):
                              ("expert_group_count", 2, "expert_group_used_count"), ("expert_weights_norm", True, "norm_topk_prob"),
                              ("leading_dense_block_count", 2**32 - 1, "leading_dense_block_count"), ("leading_dense_block_count", 0, "blk.0.ffn_gate_inp"),
                              ("attention.kv_lora_rank", 2**31 - 1, "kv_lora_rank"), ("attention.kv_lora_rank", 96, "blk.0."), ("nextn_predict_layers", 1, "nextn_predict_layers"),
-                             ("attention.key_length_mla", 72, "blk.0."), ("rope.scaling.type", "yarn", "rope.scaling.factor")):
+                             ("attention.key_length_mla", 72, "blk.0."), ("rope.scaling.type", "yarn", "rope.scaling.factor"),
+                             ("rope.scaling.factor", 2.0, "none and yarn"), ("expert_weights_scale", 0.0, "expert_weights_scale"),
+                             ("expert_weights_scale", -1.0, "expert_weights_scale")):
         out = ctl(daemon, "load", write("bad.gguf", {**metadata, "deepseek2." + key: value}, tensors), "--name", "bad", rc=1)
         assert says in out.stderr, (key, out)
     yarn = {"type": "yarn", "factor": 4.0, "original_context_length": 16}

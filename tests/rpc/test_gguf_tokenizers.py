@@ -61,6 +61,16 @@ def pre_tokenizers():
         assert out.returncode == refused and ("make no token" in out.stderr) == refused, (name, out)
 
 
+@test("spaces without end are split in a time that grows with their number")
+def spaces():
+    made = json.loads((GOLDEN / "gguf_pre.json").read_text())
+    metadata = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": made["tokens"], "tokenizer.ggml.merges": made["merges"],
+                "tokenizer.ggml.add_bos_token": False}
+    for name in made["ids"] | {"deepseek-llm": None}:
+        ids = tokenize(write("pre.gguf", {**metadata, "tokenizer.ggml.pre": name}, []), " " * 40000 + "1").strip().split(",")
+        assert made["tokens"][int(ids[-1])] == "1", name
+
+
 @test("a llama tokenizer makes its merges of the scores, with the ids of transformers' conversion")
 def sentencepiece(daemon):
     made = MADE["sentencepiece"]

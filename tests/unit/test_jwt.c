@@ -9,6 +9,7 @@
 #include "daemon/tokens.h"
 #include "tests/unit/jwt_golden.h"
 #include "tests/unit/unit.h"
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -384,7 +385,7 @@ START_TEST(paths_of_claims_are_names_with_dots_between)
                                         "a\\\\.b",
                                         "1.2.3.4.5.6.7.8",
                                         "https://a.b.c.d.e.f.g.h.i.j/groups",
-                                        "a.urn://b.c.d"};
+                                        "https://auth/groups.a"};
     static const char *const not_right[] = {
         "", ".", "a.", ".a", "a..b", "a\\", "a.b\\", "1.2.3.4.5.6.7.8.9", "https://a\\.b.c.d.e.f.g.h.i.j/groups"};
     char name[NGD_JWT_NAME_MAX + 2];
@@ -398,6 +399,22 @@ START_TEST(paths_of_claims_are_names_with_dots_between)
     ck_assert(!ngd_jwt_path_ok(name));
     name[NGD_JWT_NAME_MAX] = '\0';
     ck_assert(ngd_jwt_path_ok(name));
+}
+END_TEST
+
+START_TEST(a_url_is_one_name_where_its_host_has_a_dot)
+{
+    json_t *claims = json_pack("{s:i, s:{s:i}, s:{s:i}}", "https://x.org/a.b", 1, "https://auth/a", "b", 2,
+                               "https://y.org/a", "b", 3);
+    static const struct {
+        const char *path;
+        json_int_t value;
+    } cases[] = {{"https://x.org/a.b", 1}, {"https://auth/a.b", 2}, {"https://y\\.org/a.b", 3}};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        ck_assert_int_eq(json_integer_value(ngd_jwt_find_claim(claims, cases[i].path)), cases[i].value);
+    ck_assert_ptr_null(ngd_jwt_find_claim(claims, "https://y.org/a.b"));
+    json_decref(claims);
 }
 END_TEST
 
@@ -428,4 +445,5 @@ UNIT_MAIN("daemon/jwt", tokens_of_pyjwt_are_believed_until_they_expire, a_flippe
           groups_of_a_withdrawn_key_count_no_longer, a_set_of_the_largest_keys_is_read_at_once,
           without_memory_nothing_is_believed_and_nothing_is_lost,
           a_sender_of_wrong_tokens_is_bounded_and_others_are_not, the_audit_log_bounds_all_refusals_of_tokens,
-          paths_of_claims_are_names_with_dots_between, base64url_has_one_text_for_each_bytes)
+          paths_of_claims_are_names_with_dots_between, a_url_is_one_name_where_its_host_has_a_dot,
+          base64url_has_one_text_for_each_bytes)
