@@ -37,7 +37,8 @@ struct generation {
     struct npugraph_generate_params params; /* with the tokens that are left */
     int32_t stop_tokens[STOP_TOKENS];
     uint32_t from;                      /* position of the next token; 0: not known */
-    unsigned moves, renewals, restores; /* of npugraph__follow */
+    unsigned moves, renewals, restores; /* of npugraph__follow, as the next */
+    time_t until;
 };
 
 /* The thread that follows the generations of one link. */
@@ -124,6 +125,19 @@ static void add_tokens(struct generation *g, const Npugraph__V1__GenerateRespons
     }
 }
 
+/* Notes what has come, for the case that the generation is repeated. */
+static void note_progress(struct generation *g, const Npugraph__V1__GenerateResponse *r)
+{
+    npugraph__kept_tokens(npugraph__sequence_kept(g->seq), r);
+    g->finish = (enum npugraph_finish)r->finish;
+    g->params.max_tokens -= (uint32_t)r->n_tokens;
+    if (r->n_tokens == 0)
+        return;
+    g->from = r->position + 1;
+    g->renewals = 0;
+    g->until = 0;
+}
+
 static int take_generated(void *user, ProtobufCMessage *message, struct npugraph_error *err)
 {
     struct generation *g = user;
@@ -138,13 +152,8 @@ static int take_generated(void *user, ProtobufCMessage *message, struct npugraph
     if (ok)
         add_tokens(g, r, list);
     pthread_mutex_unlock(&g->all->lock);
-    npugraph__kept_tokens(npugraph__sequence_kept(g->seq), r);
-    g->finish = (enum npugraph_finish)r->finish;
-    g->params.max_tokens -= (uint32_t)r->n_tokens;
-    if (r->n_tokens != 0) {
-        g->from = r->position + 1;
-        g->renewals = 0;
-    }
+    if (ok)
+        note_progress(g, r);
     npugraph__free_message(message);
     if (ok)
         return 0;
@@ -255,7 +264,12 @@ static int start_kept(struct generation *g, uint32_t from, struct npugraph_error
 /* Starts it again, unless nobody wants it any more. The lock is held. */
 static bool start_again(struct generation *g)
 {
-    return !g->cancelled && !g->all->stopping && g->params.max_tokens != 0 && start_kept(g, g->from, NULL) == 0;
+    if (g->cancelled || g->all->stopping || g->params.max_tokens == 0)
+        return false;
+    if (start_kept(g, g->from, NULL) == 0)
+        return true;
+    g->call = NULL; /* a cancellation finds none */
+    return false;
 }
 
 static bool generation_is_wanted(const void *user)
@@ -275,6 +289,7 @@ static bool repeat_generation(struct generation *g, struct npugraph_error *err)
 {
     struct npugraph__follow f = {.link = npugraph__sequence_link(g->seq),
                                  .why = *err,
+                                 .until = g->until,
                                  .moves = g->moves,
                                  .renewals = g->renewals,
                                  .restores = g->restores,
@@ -286,6 +301,7 @@ static bool repeat_generation(struct generation *g, struct npugraph_error *err)
     g->call = NULL; /* it ends with this callback */
     pthread_mutex_unlock(&g->all->lock);
     again = generation_is_wanted(g) && npugraph__sequence_follow(g->seq, &f, g->from != 0);
+    g->until = f.until;
     g->moves = f.moves;
     g->renewals = f.renewals;
     g->restores = f.restores;

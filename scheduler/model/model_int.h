@@ -62,7 +62,7 @@ struct ngd_seq {
     struct ngd_seq_waiter *waiter; /* for that end; or NULL */
     bool closed;
     bool broken;       /* its prompt failed, so it can only be closed; it has no blocks */
-    bool as_steps;     /* rows behind the prompt are computed again as steps compute them: ngd_seq_rows_behind */
+    uint32_t stepped;  /* rows in [n_prompt, stepped) are computed again as steps compute them: ngd_seq_rows_behind */
     uint32_t position; /* tokens whose keys and values are in the blocks */
     uint32_t fill;     /* tokens that must be in the blocks before the next one is chosen */
     uint32_t shared;   /* tokens of the prompt that were found in blocks of other sequences */
@@ -393,8 +393,10 @@ void ngd_seq_choose(struct ngd_seq *seq, int32_t token, uint64_t draws, const fl
  */
 static inline uint32_t ngd_seq_rows_behind(const struct ngd_seq *seq)
 {
-    return seq->as_steps && seq->model->drafts && seq->op != NGD_SEQ_OPEN && seq->position >= seq->n_prompt
-               ? seq->fill - seq->position
+    const uint32_t end = seq->stepped < seq->fill ? seq->stepped : seq->fill;
+
+    return seq->model->drafts && seq->op != NGD_SEQ_OPEN && seq->position >= seq->n_prompt && seq->position < end
+               ? end - seq->position
                : 0;
 }
 

@@ -322,19 +322,20 @@ void ngd_seq_unready_locked(struct ngd_model *model, struct ngd_seq *seq)
 bool ngd_seq_grow(struct ngd_seq *seq)
 {
     struct ngd_model *model = seq->model;
+    const uint32_t tokens = ngd_seq_tokens_wanted(seq); /* a full context is only computed again */
     struct ngd_diag diag = {0};
     ngd_status_t status;
     bool waits = false, stopped;
 
     ngd_mutex_lock(&model->lock);
     stopped = seq->cancelled || seq->closed;
-    status = ngd_seq_count_locked(model, seq, seq->fill + 1, &diag);
+    status = ngd_seq_count_locked(model, seq, tokens, &diag);
     if (!status && !stopped && model->params.preempt && !ngd_seq_asks_too_much(seq)) {
         waits = !ngd_seq_get_blocks_locked(model, seq);
         if (waits)
             ngd_seq_starve_locked(model, seq);
     } else if (!status) {
-        status = ngd_seq_reserve_locked(model, seq, seq->fill + 1, &diag);
+        status = ngd_seq_reserve_locked(model, seq, tokens, &diag);
     }
     ngd_mutex_unlock(&model->lock);
     if (status)

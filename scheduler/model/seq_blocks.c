@@ -112,6 +112,9 @@ ngd_status_t ngd_seq_reserve_locked(struct ngd_model *model, struct ngd_seq *seq
 
     if (!ngd_seq_lacks(seq, tokens))
         return NGD_OK;
+    if (tokens > model->params.max_context) /* the tables of blocks have no room for more */
+        return ngd_diag_set(diag, NGD_ERR_INTERNAL, "a context of %" PRIu32 " tokens in a model of %" PRIu32, tokens,
+                            model->params.max_context);
     status = check_fits(model, tokens, diag);
     if (status)
         return status;

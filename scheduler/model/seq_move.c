@@ -195,7 +195,7 @@ static ngd_status_t set_image(struct ngd_seq *seq, const struct ngd_seq_image *i
         memcpy(seq->root.b, &owner->key, sizeof(owner->key));
     seq->tail_way = NGD_WAY_MIXED; /* nobody knows here how the blocks were computed: they get no names */
     seq->op = NGD_SEQ_NONE;
-    seq->as_steps = true;
+    seq->stepped = image->fill;
     seq->n_prompt = image->n_prompt;
     seq->n_given = image->n_given;
     seq->shared = image->shared;

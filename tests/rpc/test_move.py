@@ -215,7 +215,7 @@ def texts_of():
             wrong.append(told)
         texts += 1
 
-threads = [threading.Thread(target=texts_of) for _ in range(2)]
+threads = [threading.Thread(target=texts_of, daemon=True) for _ in range(2)]
 for t in threads:
     t.start()
 print("ready", flush=True)
@@ -223,6 +223,7 @@ stream = c.replay_stream()
 for line in sys.stdin:
     before = texts
     while texts < before + 4:
+        assert all(t.is_alive() for t in threads), "a generation has failed"
         time.sleep(0.01)
     tokens.append(s.step().token)
     replays += 1

@@ -9,7 +9,7 @@ import sys
 import threading
 
 from replacing import *
-from sequences import listed
+from sequences import close, listed
 
 if SANITIZER:
     skip_all("a program without the sanitizer, as Python is, cannot load a libnpugraph with it")
@@ -231,12 +231,27 @@ def other_models():
     data = bytearray(weights.read_bytes())
     data[-2] ^= 1
     weights.write_bytes(data)
+    configs = []
+    for field, value in (("rope_theta", 30000.0), ("rms_norm_eps", 0.05)):
+        configs.append(SCRATCH / field)
+        shutil.copytree(MODEL, configs[-1])
+        config = json.loads((MODEL / "config.json").read_text())
+        assert field in config
+        (configs[-1] / "config.json").write_text(json.dumps({**config, field: value}))
     copy = SCRATCH / "copy"
     shutil.copytree(MODEL, copy)  # with the times of the files
     with Line(f"--models-dir={SCRATCH}") as line, connect(line) as c:
         s, t, u = (c.open("m", PROMPT, restore=1.5) for _ in range(3))
         assert 1 < fails(s, lambda: restart(line, load=None), "MODEL_NOT_FOUND") < 10
         fails(t, lambda: line.ctl("load", str(other), "--name", "m"), "MODEL_CHANGED")
+        ids = set()
+        with Client(line.now) as raw:
+            for at, path in enumerate((other, *configs)):
+                line.ctl("load", str(path), "--name", f"m{at}", "--max-context", "256")
+                ids.add(raw.call("Sequences/Open", pb.OpenRequest(model=f"m{at}", prompt=PROMPT)).model_id)
+            line.ctl("load", str(other), "--name", "short", "--max-context", "128")
+            assert raw.call("Sequences/Open", pb.OpenRequest(model="short", prompt=PROMPT)).model_id in ids, "its room is not the model"
+            assert len(ids) == 3, "the same weights with another config.json are another model"
         restart(line, load=copy)
         assert u.step().token == undisturbed(line, None)[1], "the same files at another place are the same model"
 
@@ -288,6 +303,38 @@ def checks():
                 ("MODEL_NOT_FOUND", "NOT_FOUND", {"model": "n"})):
             refused(reason, code, restore, **changes)
         assert listed(c, "m").sequences == 3 and "\nnpugraphd_sequences_restored_total 2\n" in line.now.http("/metrics")[1]
+
+
+@test("a full context is computed again within its blocks, whether others give up theirs or not, and its generation ends")
+def full():
+    for policy in ("refuse", "preempt"):
+        with Line() as line, Client(line.now) as c:
+            line.ctl("load", str(MODEL), "--name", "full", "--max-context", "96", "--block-size", "16", "--kv-policy", policy)
+            o = c.call("Sequences/Open", pb.OpenRequest(model="full", prompt=PROMPT))
+            restore = pb.RestoredSequence(model_id=o.model_id, prompt_tokens=4, given_tokens=4, draws=3, chosen=9)
+            for _ in range(8):
+                r = c.call("Sequences/Open", pb.OpenRequest(model="full", prompt=[5 + i % 40 for i in range(96)], restore=restore))
+                end = list(c.call("Sequences/Generate", pb.GenerateRequest(sequence=r.sequence, max_tokens=5, ignore_stop=True)))[-1]
+                assert end.finish == pb.FINISH_REASON_CONTEXT, end
+                assert [s.blocks for s in c.call("Sequences/List", pb.ListSequencesRequest()).sequences if s.sequence == r.sequence] == [6]
+                close(c, r.sequence)
+            assert listed(c, "full").blocks_used == 1
+
+
+@test("what is appended to a restored sequence is computed as a prompt is, with the bits that it would have had")
+def appended():
+    tokens = [11 + i % 900 for i in range(300)]
+    with Line() as line, Client(line.now) as c:
+        s = c.call("Sequences/Open", pb.OpenRequest(model="m", prompt=PROMPT))
+        text = [s.token, *(c.call("Sequences/Step", pb.StepRequest(sequence=s.sequence)).token for _ in range(2))]
+        kept = pb.RestoredSequence(model_id=s.model_id, prompt_tokens=4, given_tokens=4, draws=3, chosen=text[2])
+        r = c.call("Sequences/Open", pb.OpenRequest(model="m", prompt=[*PROMPT, *text[:2]], restore=kept))
+        answers, replays = [], []
+        for sequence in (s.sequence, r.sequence):
+            before = listed(c, "m").batches
+            answers.append(c.call("Sequences/Step", pb.StepRequest(sequence=sequence, append=tokens, want_logits=True)).logits)
+            replays.append(listed(c, "m").batches - before)
+        assert answers[0] == answers[1] and replays[0] == 1 and replays[1] <= 2, replays
 
 
 if __name__ == "__main__":
