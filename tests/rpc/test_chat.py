@@ -154,7 +154,7 @@ def terminal(daemon):
             os.write(master, b"half a line\x03")
             read_until("\n> ")
         os.write(master, b"\x04")
-        assert child.wait(PATIENCE) == 0
+        assert child.wait(PATIENCE) == 0, child.returncode
     finally:
         child.kill()
         child.wait()
