@@ -55,15 +55,11 @@ int npugraph__gguf_latent_heads(struct npugraph__gguf *g, json_t *config)
     if (rc != 0)
         return rc;
     if (turned >= key_length)
-        return npugraph__corrupt(&g->from,
-                                 "metadata " KEY("rope.dimension_count") ": is %" PRId64 "; a head of keys has %" PRId64
-                                                                         " dimensions",
-                                 turned, key_length);
+        return npugraph__corrupt(&g->from, "metadata %s: is %" PRId64 "; a head of keys has %" PRId64 " dimensions",
+                                 KEY("rope.dimension_count"), turned, key_length);
     if (kv_heads != (today ? 1 : heads))
-        return npugraph__unsupported(&g->from,
-                                     "metadata " KEY("attention.head_count_kv") ": is %" PRId64 "; all heads share a "
-                                                                                "latent",
-                                     kv_heads);
+        return npugraph__unsupported(&g->from, "metadata %s: is %" PRId64 "; all heads share a latent",
+                                     KEY("attention.head_count_kv"), kv_heads);
     set_latent_int(g, config, "qk_rope_head_dim", turned);
     set_latent_int(g, config, "head_dim", turned);
     set_latent_int(g, config, "qk_nope_head_dim", key_length - turned);
@@ -82,9 +78,10 @@ static int take_expert_groups(struct npugraph__gguf *g, bool sigmoid, json_t *co
     int rc;
 
     if (!said && (sigmoid || !lite))
-        return npugraph__unsupported(
-            &g->from, "metadata " KEY("expert_group_count") ": is missing, and models of this form differ in it; "
-                                                            "convert the checkpoint with a converter of today");
+        return npugraph__unsupported(&g->from,
+                                     "metadata %s: is missing, and models of this form differ in it; convert the "
+                                     "checkpoint with a converter of today",
+                                     KEY("expert_group_count"));
     rc = latent_int(g, KEY("expert_group_count"), 1, 1, &groups);
     if (rc == 0)
         rc = latent_int(g, KEY("expert_group_used_count"), 1, said ? 0 : 1, &chosen);
@@ -108,10 +105,8 @@ int npugraph__gguf_latent_experts(struct npugraph__gguf *g, json_t *config)
     int rc = latent_int(g, KEY("expert_gating_func"), SOFTMAX, SOFTMAX, &gating);
 
     if (rc == 0 && gating > SIGMOID)
-        rc = npugraph__unsupported(&g->from,
-                                   "metadata " KEY("expert_gating_func") ": is %" PRId64 "; 1 (softmax) and 2 "
-                                                                         "(sigmoid) are supported",
-                                   gating);
+        rc = npugraph__unsupported(&g->from, "metadata %s: is %" PRId64 "; 1 (softmax) and 2 (sigmoid) are supported",
+                                   KEY("expert_gating_func"), gating);
     if (rc == 0)
         rc = npugraph__gguf_bool(g, KEY("expert_weights_norm"), &normed);
     if (rc == 0)
@@ -128,7 +123,7 @@ int npugraph__gguf_latent_experts(struct npugraph__gguf *g, json_t *config)
     if (scale == NULL)
         npugraph__gguf_set(g, config, "routed_scaling_factor", json_real(1));
     else if (!(json_number_value(scale) > 0))
-        return npugraph__corrupt(&g->from, "metadata " KEY("expert_weights_scale") ": must be a positive number");
+        return npugraph__corrupt(&g->from, "metadata %s: must be a positive number", KEY("expert_weights_scale"));
     return take_expert_groups(g, sigmoid, config);
 }
 
