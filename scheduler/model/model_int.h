@@ -389,7 +389,8 @@ void ngd_seq_choose(struct ngd_seq *seq, int32_t token, uint64_t draws, const fl
 /*
  * Returns how many rows of its context a sequence computes again by the decode graph, several in a replay, as those of
  * a draft. They get the bits that steps gave them. So a sequence that comes from elsewhere without keys and values goes
- * on as if it had been here. After a preemption its context is computed as a prompt is, which takes fewer replays.
+ * on as if it had been here. What is appended to it later is computed as a prompt is. So are all rows of other
+ * sequences after a preemption, which takes fewer replays.
  */
 static inline uint32_t ngd_seq_rows_behind(const struct ngd_seq *seq)
 {
