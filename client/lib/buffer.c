@@ -180,7 +180,7 @@ int npugraph_buffer_write(struct npugraph_client *client, uint64_t buffer, uint6
         return copy_shared(client, buffer, offset, at.buffer, at.offset, bytes, err);
     do {
         rc = write_by_stream(link, buffer, offset, data, bytes, &f.why);
-    } while (rc != 0 && (link = npugraph__client_follow(client, link, &f, true)) != NULL);
+    } while (rc != 0 && (link = npugraph__client_follow_home(client, link, &f, true)) != NULL);
     if (rc != 0 && err != NULL)
         *err = f.why;
     return rc;
@@ -228,7 +228,7 @@ int npugraph_buffer_read(struct npugraph_client *client, uint64_t buffer, uint64
         return copy_shared(client, at.buffer, at.offset, buffer, offset, bytes, err);
     do {
         rc = read_by_stream(link, buffer, offset, data, bytes, &f.why);
-    } while (rc != 0 && (link = npugraph__client_follow(client, link, &f, true)) != NULL);
+    } while (rc != 0 && (link = npugraph__client_follow_home(client, link, &f, true)) != NULL);
     if (rc != 0 && err != NULL)
         *err = f.why;
     return rc;
@@ -386,7 +386,7 @@ int npugraph_load_safetensors(struct npugraph_client *client, const struct npugr
     f.link = link = npugraph__client_home(client);
     do {
         rc = load_by_stream(link, &req, progress, user, &done, &f.why);
-    } while (rc != 0 && (link = npugraph__client_follow(client, link, &f, false)) != NULL);
+    } while (rc != 0 && (link = npugraph__client_follow_home(client, link, &f, false)) != NULL);
     if (rc != 0 && err != NULL)
         *err = f.why;
     free(req.slices);

@@ -288,11 +288,10 @@ void npugraph__client_leave(struct npugraph_client *client, struct npugraph__lin
 
 void npugraph__client_change(struct npugraph_client *client, struct npugraph__link **link_p, struct npugraph__link *to)
 {
-    if (*link_p == to)
-        return;
-    npugraph__client_keep(client, to);
-    npugraph__client_leave(client, *link_p);
+    struct npugraph__link *from = *link_p;
+
     *link_p = to;
+    npugraph__client_leave(client, from);
 }
 
 void npugraph__client_hold(struct npugraph_client *client, bool models)
@@ -344,11 +343,23 @@ static bool may_follow_longer(struct npugraph__follow *f)
     return now.tv_sec < f->until;
 }
 
+/* Decides whether the call is repeated on the link `to`, where the session of its last try is now. wait: the daemon
+ * that will have the session does not answer yet. */
+static bool repeats_on(struct npugraph__link *to, struct npugraph__follow *f, bool wait, bool may_move)
+{
+    if (to != f->link) {
+        f->link = to;
+        return may_move && f->moves++ < FOLLOW_MOVES;
+    }
+    return wait && may_follow_longer(f);
+}
+
 struct npugraph__link *npugraph__client_follow(struct npugraph_client *client, struct npugraph__link *link,
                                                struct npugraph__follow *f, bool again)
 {
     const bool refused = is_reason(&f->why, "SESSION_MOVED"), lost = is_reason(&f->why, "UNREACHABLE");
-    bool wait = false;
+    const struct npugraph__link *before = f->link;
+    bool wait = false, repeats;
     unsigned unresumed;
 
     if (client->params.no_session || (!refused && !lost && !is_reason(&f->why, "SESSION_GONE")))
@@ -363,15 +374,22 @@ struct npugraph__link *npugraph__client_follow(struct npugraph_client *client, s
     wait = wait && link->moved == NULL;
     while (link->moved != NULL)
         link = link->moved;
+    repeats = repeats_on(link, f, wait, refused || again || !lost);
+    link->users += repeats;
     pthread_mutex_unlock(&client->lock);
-    if (link != f->link) {
-        f->link = link;
-        return (refused || again || !lost) && f->moves++ < FOLLOW_MOVES ? link : NULL;
-    }
-    if (!wait || !may_follow_longer(f))
-        return NULL;
-    nanosleep(&(struct timespec){.tv_nsec = FOLLOW_PAUSE_NS}, NULL);
-    return link;
+    if (repeats && link == before)
+        nanosleep(&(struct timespec){.tv_nsec = FOLLOW_PAUSE_NS}, NULL);
+    return repeats ? link : NULL;
+}
+
+struct npugraph__link *npugraph__client_follow_home(struct npugraph_client *client, struct npugraph__link *link,
+                                                    struct npugraph__follow *f, bool again)
+{
+    struct npugraph__link *next = npugraph__client_follow(client, link, f, again);
+
+    if (next != NULL)
+        npugraph__client_leave(client, next); /* it is home now, and stays open without users */
+    return next;
 }
 
 static int64_t monotonic_ms(void)
@@ -434,6 +452,8 @@ struct npugraph__link *npugraph__client_leave_lost(struct npugraph_client *clien
             open_newest(client);
         unopened = client->unopened;
         next = client->newest != link ? client->newest : NULL; /* of this call, or another one has opened it */
+        if (next != NULL)
+            next->users++;
         pthread_mutex_unlock(&client->lock);
     } while (next == NULL && !stays && npugraph__client_pause(client, f, &pause_ms));
     if (next != NULL)

@@ -26,11 +26,12 @@ int npugraph__unary(struct npugraph_client *client, const char *method, const Pr
                     struct npugraph_error *err);
 int npugraph__stream_open(struct npugraph_client *client, const char *method, struct npugraph__stream **stream_p,
                           struct npugraph_error *err);
-/* The link of the session's objects, which stays open. It may be another one after npugraph__client_follow. */
+/* The link of the session's objects, which stays open. It may be another one after npugraph__client_follow_home. */
 struct npugraph__link *npugraph__client_home(struct npugraph_client *client);
 /*
- * After a call on the link has failed with f->why: returns the link on which to repeat it, because the session moves to
- * another daemon, or has moved. It may wait and connect. NULL: the failure is another one.
+ * After a call on the link has failed with f->why: enters the link on which to repeat it, and returns it, because the
+ * session moves to another daemon, or has moved. It may wait and connect. NULL: the failure is another one. The link of
+ * the failed call is not left.
  * again: the call may be repeated even if the daemon may have served it, and the answer was lost with it.
  */
 struct npugraph__follow {
@@ -48,10 +49,13 @@ struct npugraph__follow {
 };
 struct npugraph__link *npugraph__client_follow(struct npugraph_client *client, struct npugraph__link *link,
                                                struct npugraph__follow *f, bool again);
+/* The same for the link of the session's objects, which needs no users. */
+struct npugraph__link *npugraph__client_follow_home(struct npugraph_client *client, struct npugraph__link *link,
+                                                    struct npugraph__follow *f, bool again);
 /*
- * After a call on the link has failed with f->why because its session is lost: returns the link of another session, in
- * which nothing of the lost one is. It waits at most f->wait_ms from the loss on, whatever call notices it, and returns
- * at most twice for one call, so that a call that kills its daemons ends. NULL: it is not lost, or no daemon comes.
+ * After a call on the link has failed with f->why because its session is lost: enters that of another session, in which
+ * nothing of the lost one is. It waits at most f->wait_ms from the loss on, whatever call notices it, and returns at
+ * most twice for one call, so that a call that kills its daemons ends. NULL: it is not lost, or no daemon comes.
  */
 struct npugraph__link *npugraph__client_leave_lost(struct npugraph_client *client, struct npugraph__link *link,
                                                    struct npugraph__follow *f);
@@ -76,7 +80,7 @@ int npugraph__entered_unary(struct npugraph_client *client, struct npugraph__lin
                             const char *method, const ProtobufCMessage *request,
                             const ProtobufCMessageDescriptor *response_type, ProtobufCMessage **response_p,
                             struct npugraph_error *err);
-/* Enters another link in place of *link_p. */
+/* Leaves *link_p, and puts an entered link in its place. */
 void npugraph__client_change(struct npugraph_client *client, struct npugraph__link **link_p, struct npugraph__link *to);
 void npugraph__client_keep(struct npugraph_client *client, struct npugraph__link *link);
 void npugraph__client_leave(struct npugraph_client *client, struct npugraph__link *link);

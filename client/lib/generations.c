@@ -32,6 +32,7 @@ struct generation {
     uint64_t tag;
     enum npugraph_finish finish;
     bool cancelled;
+    bool complete; /* all tokens have come */
     /* To repeat it. */
     struct npugraph_sequence *seq;
     struct npugraph_generate_params params; /* with the tokens that are left */
@@ -133,6 +134,7 @@ static void note_progress(struct generation *g, const Npugraph__V1__GenerateResp
     g->params.max_tokens -= (uint32_t)r->n_tokens;
     if (r->n_tokens == 0)
         return;
+    g->complete = g->params.max_tokens == 0;
     g->from = r->position + 1;
     g->renewals = 0;
     g->until = 0;
@@ -205,12 +207,12 @@ static void end_generation(void *user, int rc, const struct npugraph_error *err)
 
     if (rc != 0)
         why = *err;
-    if (rc != 0 && repeat_generation(g, &why))
-        return;
-    if (rc != 0 && g->params.max_tokens == 0) { /* all tokens are here: only the end was missing */
+    if (rc != 0 && g->complete) { /* only the end is missing */
         g->finish = NPUGRAPH_FINISH_LENGTH;
         rc = 0;
     }
+    if (rc != 0 && repeat_generation(g, &why))
+        return;
     finish_generation(g, rc, &why);
 }
 
@@ -264,7 +266,7 @@ static int start_kept(struct generation *g, uint32_t from, struct npugraph_error
 /* Starts it again, unless nobody wants it any more. The lock is held. */
 static bool start_again(struct generation *g)
 {
-    if (g->cancelled || g->all->stopping || g->params.max_tokens == 0)
+    if (g->cancelled || g->all->stopping)
         return false;
     if (start_kept(g, g->from, NULL) == 0)
         return true;

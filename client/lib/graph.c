@@ -377,13 +377,13 @@ static bool is_repeatable(struct npugraph__link *link, uint64_t graph)
     return is;
 }
 
-/* npugraph__client_follow for a replay. *link_p: where the session is now. False: the replay is not to be repeated; in
- * another daemon f->why says so if its answer was lost. */
+/* npugraph__client_follow_home for a replay. *link_p: where the session is now. False: the replay is not to be
+ * repeated; in another daemon f->why says so if its answer was lost. */
 static bool follow_replay(struct npugraph_client *client, struct npugraph__link **link_p, struct npugraph__follow *f,
                           uint64_t graph)
 {
     const bool lost = strcmp(f->why.reason, "UNREACHABLE") == 0;
-    struct npugraph__link *next = npugraph__client_follow(client, *link_p, f, true);
+    struct npugraph__link *next = npugraph__client_follow_home(client, *link_p, f, true);
 
     if (next == NULL)
         return false;

@@ -246,7 +246,8 @@ static int reopen(struct npugraph_sequence *seq, struct npugraph__link **link_p,
 
 static void move_sequence(struct npugraph_sequence *seq, struct npugraph__link *to);
 
-/* Takes the place of the lost sequence. False: the daemon is too old, and has opened another one. */
+/* Takes the place of the lost sequence, on the entered link. False: the daemon is too old, and has opened another one.
+ */
 static bool take_reopened(struct npugraph_sequence *seq, struct npugraph__link *link,
                           const Npugraph__V1__OpenResponse *answer, struct npugraph__follow *f)
 {
@@ -281,9 +282,9 @@ static bool restore_sequence(struct npugraph_sequence *seq, struct npugraph__fol
     if (link == NULL)
         return false;
     f->restores++;
-    npugraph__client_keep(seq->client, link);
     ok = reopen(seq, &link, f, &answer) == 0 && take_reopened(seq, link, (const Npugraph__V1__OpenResponse *)answer, f);
-    npugraph__client_leave(seq->client, link);
+    if (!ok)
+        npugraph__client_leave(seq->client, link);
     npugraph__free_message(answer);
     return ok;
 }
@@ -388,15 +389,15 @@ static int exchange(struct npugraph_sequence *seq, const Npugraph__V1__StepReque
     return 0;
 }
 
-/* Goes on with the sequence on another link. */
+/* Goes on with the sequence on an entered link, which may be the one that it has. */
 static void move_sequence(struct npugraph_sequence *seq, struct npugraph__link *to)
 {
-    if (to == seq->link)
-        return;
-    npugraph__lane_give(seq->lane);
-    npugraph__stream_close(seq->steps);
-    seq->lane = NULL;
-    seq->steps = NULL;
+    if (to != seq->link) {
+        npugraph__lane_give(seq->lane);
+        npugraph__stream_close(seq->steps);
+        seq->lane = NULL;
+        seq->steps = NULL;
+    }
     npugraph__client_change(seq->client, &seq->link, to);
 }
 
@@ -616,15 +617,17 @@ static int generate_tokens(struct npugraph_sequence *seq, const struct npugraph_
     npugraph__put_generation(&req, &logprobs, seq, params);
     if (params->timing != NULL)
         memset(params->timing, 0, sizeof(*params->timing));
-    while ((rc = generate_stream(seq, &req, l, &finish, &f.why)) != 0 && follow_generation_on(seq, &f, l, &told)) {
-        req.sequence = seq->id;
-        req.from = l->from;
-        req.max_tokens = params->max_tokens - l->told;
-        if (req.max_tokens == 0) { /* only the end was missing */
+    while ((rc = generate_stream(seq, &req, l, &finish, &f.why)) != 0) {
+        if (l->told != 0 && l->told == params->max_tokens) { /* only the end is missing */
             finish = NPUGRAPH_FINISH_LENGTH;
             rc = 0;
             break;
         }
+        if (!follow_generation_on(seq, &f, l, &told))
+            break;
+        req.sequence = seq->id;
+        req.from = l->from;
+        req.max_tokens = params->max_tokens - l->told;
     }
     if (rc == 0 && finish != NPUGRAPH_FINISH_CANCELLED && l->told != 0) {
         seq->position = l->from - 1;
