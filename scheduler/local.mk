@@ -105,6 +105,8 @@ libngdscheduler_model_la_SOURCES = \
 	scheduler/model/prompt.c \
 	scheduler/model/prompt_pace.c \
 	scheduler/model/prompt_pack.c \
+	scheduler/model/go_on.c \
+	scheduler/model/again.c \
 	scheduler/model/prompt_pace.h \
 	scheduler/model/hidden.c \
 	scheduler/model/sample.c \

@@ -12,6 +12,8 @@ struct npugraph__kept {
     int32_t *tokens; /* [0, fill] are known: the context, and the token chosen behind it */
     uint32_t fill, room;
     uint32_t n_prompt, n_given;
+    uint32_t *appended; /* RestoredSequence.appended */
+    size_t n_appended;
     uint64_t draws;
     bool delivered; /* a generation has delivered the token behind the context */
     bool broken;    /* something is not known */
@@ -51,6 +53,22 @@ static void extend_kept(struct npugraph__kept *k, const int32_t *tokens, size_t 
         memcpy(k->tokens + k->fill, tokens, n * sizeof(*tokens));
     k->fill = position;
     k->tokens[position] = chosen;
+}
+
+/* Notes that tokens [begin, end) were computed as a prompt is. */
+static void add_appended(struct npugraph__kept *k, uint32_t begin, uint32_t end)
+{
+    uint32_t *more = begin < end ? realloc(k->appended, (k->n_appended + 2) * sizeof(*more)) : k->appended;
+
+    if (begin >= end)
+        return;
+    if (more == NULL) {
+        k->broken = true;
+        return;
+    }
+    k->appended = more;
+    k->appended[k->n_appended++] = begin;
+    k->appended[k->n_appended++] = end;
 }
 
 static void set_mask(struct npugraph__kept *k, const ProtobufCBinaryData *mask)
@@ -125,6 +143,8 @@ struct npugraph__kept *npugraph__kept_fork(const struct npugraph__kept *from, co
     k->n_given = from->n_given;
     k->draws = from->draws;
     extend_kept(k, from->tokens, from->fill, answer->token, answer->position);
+    for (size_t i = 0; i < from->n_appended; i += 2)
+        add_appended(k, from->appended[i], from->appended[i + 1]);
     set_mask(k, &(ProtobufCBinaryData){.data = from->mask, .len = from->mask_bytes});
     return k;
 }
@@ -135,6 +155,7 @@ void npugraph__kept_free(struct npugraph__kept *k)
         return;
     free(k->open);
     free(k->tokens);
+    free(k->appended);
     free(k->mask);
     free(k);
 }
@@ -168,6 +189,7 @@ void npugraph__kept_step(struct npugraph__kept *k, const Npugraph__V1__StepReque
         return;
     }
     if (req->n_append != 0) {
+        add_appended(k, k->fill, k->fill + (uint32_t)req->n_append - 1);
         extend_kept(k, req->append, req->n_append, answer->token, answer->position);
         k->n_given = k->fill;
         k->draws++;
@@ -224,6 +246,8 @@ bool npugraph__kept_request_init(struct npugraph__kept_request *r, const struct 
     r->restore.draws = k->draws;
     r->restore.chosen = k->tokens[k->fill];
     r->restore.delivered = k->delivered;
+    r->restore.appended = k->appended;
+    r->restore.n_appended = k->n_appended;
     if (logprobs != NULL && logprobs->token == r->restore.chosen && !k->delivered)
         r->restore.logprobs = logprobs;
     r->open->prompt = k->tokens;

@@ -7,7 +7,8 @@
  * all of its tokens. It follows the answers of the sequence's operations; if one does not continue what is kept (a
  * cancelled generation went further than was told), or there is no memory for it, the sequence is not restored.
  *
- * Memory: 4 bytes a token of the context, the request, and the last mask. Threads: those of the sequence.
+ * Memory: 4 bytes a token of the context, 8 for each part that was appended, the request, and the last mask. Threads:
+ * those of the sequence.
  */
 #include "client/lib/npugraph.h"
 #include "proto/npugraph.pb-c.h"

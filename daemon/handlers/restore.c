@@ -30,10 +30,26 @@ static ngd_status_t check_model_id(struct ngd_model *model, const Npugraph__V1__
         q->model);
 }
 
-static ngd_status_t read_lost(struct ngd_call *call, const Npugraph__V1__OpenRequest *q, struct ngd_seq_image *image)
+/* Finds how the parts were computed that steps appended. */
+static ngd_status_t read_appended(struct ngd_call *call, const struct ngd_model *model,
+                                  const Npugraph__V1__OpenRequest *q, struct ngd_seq_image *image,
+                                  struct ngd_diag *diag)
+{
+    const Npugraph__V1__RestoredSequence *r = q->restore;
+    uint8_t *ways = ngd_arena_calloc(&call->life, image->fill / 8 + 1, 1);
+
+    image->ways = ways;
+    image->ways_bytes = image->fill / 8 + 1;
+    return ways ? ngd_model_ways_of_parts(model, r->appended, r->n_appended, image->n_prompt, image->fill, ways, diag)
+                : NGD_ERR_NO_MEMORY;
+}
+
+static ngd_status_t read_lost(struct ngd_call *call, const struct ngd_model *model, const Npugraph__V1__OpenRequest *q,
+                              struct ngd_seq_image *image, struct ngd_diag *diag)
 {
     const Npugraph__V1__RestoredSequence *r = q->restore;
     struct ngd_logprobs *lp = NULL;
+    ngd_status_t status;
 
     *image = (struct ngd_seq_image){.tokens = q->prompt,
                                     .fill = (uint32_t)q->n_prompt,
@@ -50,7 +66,8 @@ static ngd_status_t read_lost(struct ngd_call *call, const Npugraph__V1__OpenReq
     if (lp)
         ngd_logprobs_of_message(r->logprobs, lp);
     image->logprobs = lp;
-    return ngd_sampling_of_message(&call->life, q->sampling, &image->sampling);
+    status = ngd_sampling_of_message(&call->life, q->sampling, &image->sampling);
+    return status ? status : read_appended(call, model, q, image, diag);
 }
 
 /* Makes the sequence, whose opener is the call's object. */
@@ -65,7 +82,7 @@ static ngd_status_t import_lost(struct ngd_call *call, struct ngd_model *model, 
     ngd_status_t status = check_model_id(model, q, diag);
 
     if (status == NGD_OK)
-        status = read_lost(call, q, &image);
+        status = read_lost(call, model, q, &image, diag);
     return status ? status : ngd_seq_import(model, &image, NULL, &owner, &o->seq, diag);
 }
 

@@ -207,6 +207,8 @@ static bool pack_seq_parts(struct ngd_arena *arena, const struct ngd_seq_image *
         q->allowed.len = (size_t)image->allowed_bytes;
         q->allowed.data = (uint8_t *)(uintptr_t)image->allowed;
     }
+    q->ways.len = (size_t)image->ways_bytes;
+    q->ways.data = (uint8_t *)(uintptr_t)image->ways;
     return pack_words(arena, (const uint32_t *)image->tokens, image->fill, &q->tokens) &&
            pack_words(arena, tables, 2 * (size_t)image->n_tables, &q->tables) &&
            ngd_sampling_to_message(arena, &image->sampling, &sampling) &&

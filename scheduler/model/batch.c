@@ -102,8 +102,7 @@ void ngd_seq_ready_locked(struct ngd_model *model, struct ngd_seq *seq)
     int kind = NGD_DECODE;
 
     /* A step that needs more blocks than the model has is refused where steps run, and needs no context before that. */
-    if (seq->op == NGD_SEQ_OPEN ||
-        (seq->position < seq->fill && !ngd_seq_asks_too_much(seq) && !ngd_seq_rows_behind(seq)))
+    if (seq->op == NGD_SEQ_OPEN || (seq->position < seq->fill && !ngd_seq_asks_too_much(seq)))
         kind = NGD_PREFILL;
     seq->ready = ngd_now();
     if (ngd_cap_open_at(seq_account(seq)) > seq->ready && !ngd_seq_is_in_the_way_locked(model, seq))
@@ -455,7 +454,8 @@ void ngd_seq_choose(struct ngd_seq *seq, int32_t token, uint64_t draws, const fl
 
 /* What a worker runs in its turn. */
 struct turn {
-    int kind;
+    int kind;        /* rows of contexts (NGD_PREFILL), or a step */
+    int graph;       /* that computes them: rows of contexts may be computed again by the decode graph */
     bool goes_on;    /* continues the chunk that is under way */
     bool steps_wait; /* sequences wait for a decode step */
     bool held;       /* all sequences with work are held */
@@ -482,20 +482,25 @@ static uint32_t rows_wanted_locked(struct ngd_model *model) NGD_REQUIRES(model->
 }
 
 /*
- * Returns the rows to plan for the first prompt that has its blocks or gets them now; 0: there is none. Prompts before
- * it that get none wait aside. The rows are counted after that, since they depend on which blocks others have computed.
+ * Chooses the graph and the rows to plan for the first prompt that has its blocks or gets them now; no rows: there is
+ * none. Prompts before it that get none wait aside. The rows are counted after that, since they depend on which blocks
+ * others have computed.
  */
-static uint32_t rows_of_prompt_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
+static void plan_prompt_locked(struct ngd_model *model, struct turn *turn) NGD_REQUIRES(model->lock)
 {
+    turn->rows = 0;
     while (model->n_ready[NGD_PREFILL] > 0) {
         struct ngd_seq *seq = first_of_turn_locked(model, NGD_PREFILL);
 
-        if (ngd_seq_get_blocks_locked(model, seq))
-            return ngd_prompt_rows_locked(model, seq);
+        if (ngd_seq_get_blocks_locked(model, seq)) {
+            turn->graph = ngd_seq_chunk(seq).kind;
+            turn->rows =
+                turn->graph == NGD_PREFILL ? ngd_prompt_rows_locked(model, seq) : ngd_again_rows_locked(model, seq);
+            return;
+        }
         ngd_seq_unready_locked(model, seq);
         ngd_seq_starve_locked(model, seq);
     }
-    return 0;
 }
 
 /* Makes held sequences ready that may run now. False: there is none. */
@@ -526,12 +531,14 @@ static bool choose_turn_locked(struct ngd_model *model, struct turn *turn) NGD_R
     if (ngd_pace_may_run(&model->pace, decode) && prefill && (!decode || model->last_kind == NGD_DECODE))
         turn->kind = NGD_PREFILL;
     if (turn->kind == NGD_PREFILL && !turn->goes_on) {
-        turn->rows = rows_of_prompt_locked(model);
+        plan_prompt_locked(model, turn);
         turn->kind = turn->rows ? NGD_PREFILL : NGD_DECODE;
     }
     turn->steps_wait = model->n_ready[NGD_DECODE] > 0; /* prompts may have taken their blocks */
-    if (turn->kind == NGD_DECODE)
+    if (turn->kind == NGD_DECODE) {
+        turn->graph = NGD_DECODE;
         turn->rows = rows_wanted_locked(model);
+    }
     return turn->kind == NGD_PREFILL || turn->steps_wait;
 }
 
@@ -553,20 +560,20 @@ static bool choose_turn(struct ngd_model *model, struct turn *turn)
     return something;
 }
 
-/* Pins the executable for so many rows. NULL: its capture was started, and the item comes back after it. */
-static struct ngd_gcache_entry *pin_or_capture(struct ngd_model *model, int kind, uint32_t rows)
+/* Pins the executable for the turn. NULL: its capture was started, and the item comes back after it. */
+static struct ngd_gcache_entry *pin_or_capture(struct ngd_model *model, const struct turn *turn)
 {
-    struct ngd_program *prog = ngd_binding_program(model->graphs[kind].binding);
+    struct ngd_program *prog = ngd_binding_program(model->graphs[turn->graph].binding);
     struct ngd_gcache_entry *entry;
     struct ngd_diag diag = {0};
-    const struct ngd_roles *roles = &model->graphs[kind].roles;
-    const int64_t sizes[2] = {rows, roles->max_seqs};
+    const struct ngd_roles *roles = &model->graphs[turn->graph].roles;
+    const int64_t sizes[2] = {turn->rows, roles->max_seqs};
     int reason;
     ngd_status_t status = ngd_program_key(prog, sizes, roles->n_symbols, &model->capture_key, &diag);
 
     if (status) {
         /* The check of the contract excludes this: a graph that takes 1 and max_rows rows takes all numbers between. */
-        fail_ready(model, kind, status, &diag);
+        fail_ready(model, turn->kind, status, &diag);
         push_item(model);
         return NULL;
     }
@@ -579,7 +586,8 @@ static struct ngd_gcache_entry *pin_or_capture(struct ngd_model *model, int kind
     ngd_program_note(prog, ngd_miss_events[reason], &model->capture_key, 0, "%s",
                      ngd_event_infos[ngd_miss_events[reason]].help);
     ngd_metric_row_add(prog->sched->miss_rows[reason], 1);
-    model->capture_kind = kind;
+    model->capture_kind = turn->graph;
+    model->capture_for = turn->kind;
     if (!ngd_captures_push(&model->sched->captures, &model->capture, ngd_program_share(prog)))
         abort_all(model);
     return NULL;
@@ -594,7 +602,7 @@ void ngd_model_capture_run(struct ngd_capture_job *job)
     ngd_status_t status = ngd_program_capture(prog, &model->capture_key, &entry, NULL, &diag);
 
     if (status)
-        fail_ready(model, model->capture_kind, status, &diag);
+        fail_ready(model, model->capture_for, status, &diag);
     else
         ngd_gcache_put(entry);
     push_item(model);
@@ -629,15 +637,18 @@ static bool take_turn(struct ngd_model *model, struct ngd_slot *slot, const stru
         ngd_model_prefill_on(model, slot, turn->steps_wait);
         return true;
     }
-    entry = pin_or_capture(model, turn->kind, turn->rows);
+    entry = pin_or_capture(model, turn);
     if (!entry)
         return false;
-    if (turn->kind == NGD_PREFILL) {
+    if (turn->graph == NGD_PREFILL) {
         ngd_model_prefill(model, slot, entry, turn->rows, turn->steps_wait);
-    } else {
-        ngd_model_decode(model, slot, entry, turn->rows);
-        ngd_gcache_put(entry);
+        return true;
     }
+    if (turn->kind == NGD_PREFILL)
+        ngd_model_compute_again(model, slot, entry, turn->rows);
+    else
+        ngd_model_decode(model, slot, entry, turn->rows);
+    ngd_gcache_put(entry);
     return true;
 }
 

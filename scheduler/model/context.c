@@ -8,8 +8,9 @@
  * Names: each full block gets a name (kv.h), so that sequences with the same beginning share blocks. A block's bits
  * depend on its tokens and on the kernels that computed it, which a device may choose by the planned number of rows.
  * Blocks of different choices have different names, so the output of a sequence does not depend on whether another one
- * has computed its beginning. Names begin with the sequence's owner: a client that found blocks of others could learn
- * from the time of a prompt what they asked.
+ * has computed its beginning. A sequence that has lost its blocks computes each row again in the way in which it was
+ * computed, so its output does not depend on that either. Names begin with the sequence's owner: a client that found
+ * blocks of others could learn from the time of a prompt what they asked.
  */
 #include "base/fault.h"
 #include "base/mem.h"
@@ -22,32 +23,7 @@ static const struct ngd_symbol *row_symbol(const struct ngd_model *model, int ki
     return &ngd_program_graph(ngd_binding_program(model->graphs[kind].binding))->symbols[0];
 }
 
-/* ---- chunks ------------------------------------------------------------------------------------------- */
-
-/*
- * Where the chunks of a prompt end depends on the prompt alone. If the first rows of a chunk were found in shared
- * blocks, or if it runs in pieces because steps wait, it is still planned as a whole, so that each row is computed in
- * the same way.
- */
-struct ngd_chunk ngd_seq_chunk(const struct ngd_seq *seq)
-{
-    const uint32_t max = seq->model->graphs[NGD_PREFILL].roles.max_rows;
-    uint32_t begin = seq->position, end, rows;
-
-    if (begin < seq->n_prompt)
-        begin -= begin % max;
-    end = seq->fill - begin < max ? seq->fill : begin + max;
-    if (seq->position < seq->n_prompt && end > seq->n_prompt)
-        end = seq->n_prompt;
-    rows = end - seq->position;
-    if (row_symbol(seq->model, NGD_PREFILL)->policy == NGD_SYMBOL_EXACT)
-        begin = seq->position; /* such an executable computes exactly this number of rows */
-    else if (rows > seq->model->pace.rows)
-        rows = seq->model->pace.rows;
-    return (struct ngd_chunk){.rows = rows, .planned = end - begin};
-}
-
-/* ---- names -------------------------------------------------------------------------------------------- */
+/* ---- ways --------------------------------------------------------------------------------------------- */
 
 static uint32_t planned_rows(const struct ngd_model *model, int kind, uint32_t rows)
 {
@@ -65,6 +41,108 @@ uint32_t ngd_model_way(const struct ngd_model *model, int kind, uint32_t rows)
 
     return wide && planned_rows(model, kind, rows) >= wide;
 }
+
+/* Returns the most rows that an executable of a graph computes in way 0; 0: none does. */
+static uint32_t most_rows_in_way_0(const struct ngd_model *model, int kind)
+{
+    uint32_t rows = model->graphs[kind].roles.max_rows;
+
+    while (rows && ngd_model_way(model, kind, rows) != 0)
+        rows--;
+    return rows;
+}
+
+void ngd_model_find_again(struct ngd_model *model)
+{
+    model->again_kind = NGD_PREFILL;
+    model->again_rows = most_rows_in_way_0(model, NGD_PREFILL);
+    if (model->again_rows || model->params.no_generation)
+        return;
+    model->again_kind = NGD_DECODE;
+    model->again_rows = most_rows_in_way_0(model, NGD_DECODE);
+    if (model->again_rows && !model->drafts)
+        model->again_rows = 1;
+}
+
+static uint32_t way_of_row(const struct ngd_seq *seq, uint32_t row)
+{
+    return seq->ways[row / 8] >> row % 8 & 1;
+}
+
+static void set_ways(uint8_t *ways, uint32_t from, uint32_t end, uint32_t way)
+{
+    for (uint32_t row = from; row < end; row++) {
+        ways[row / 8] &= (uint8_t) ~(1u << row % 8);
+        ways[row / 8] |= (uint8_t)(way << row % 8);
+    }
+}
+
+void ngd_model_part_ways(const struct ngd_model *model, uint32_t begin, uint32_t end, uint8_t *ways)
+{
+    const uint32_t max = model->graphs[NGD_PREFILL].roles.max_rows;
+
+    for (uint32_t rows; begin < end; begin += rows) {
+        rows = end - begin < max ? end - begin : max;
+        set_ways(ways, begin, begin + rows, ngd_model_way(model, NGD_PREFILL, rows));
+    }
+}
+
+/* Returns how many rows, at most `most` from a row on, were computed in its way. */
+static uint32_t count_same_way(const struct ngd_seq *seq, uint32_t row, uint32_t most)
+{
+    uint32_t n = 1;
+
+    while (n < most && way_of_row(seq, row + n) == way_of_row(seq, row))
+        n++;
+    return n;
+}
+
+/* ---- chunks ------------------------------------------------------------------------------------------- */
+
+/*
+ * Returns the next chunk behind the prompt of a sequence that has lost its blocks. Its rows were computed before, by
+ * steps and for appended parts, and are computed again in the same way. If the prefill graph has only executables of
+ * way 1, as on `host`, what steps computed is for the decode graph.
+ */
+static struct ngd_chunk chunk_again(const struct ngd_seq *seq)
+{
+    const struct ngd_model *model = seq->model;
+    const uint32_t max = model->graphs[NGD_PREFILL].roles.max_rows, left = seq->computed - seq->position;
+    const bool as_step = way_of_row(seq, seq->position) == 0 && model->again_rows;
+    const uint32_t most = as_step ? model->again_rows : max;
+    const uint32_t rows = count_same_way(seq, seq->position, left < most ? left : most);
+
+    return (struct ngd_chunk){
+        .kind = as_step ? model->again_kind : NGD_PREFILL, .rows = rows, .planned = as_step ? rows : max};
+}
+
+/*
+ * Returns the next chunk of a prompt, or of a part that was appended behind it. Where its chunks end depends on the
+ * prompt or the part alone. If the first rows of a chunk were found in shared blocks, or if it runs in pieces because
+ * steps wait, it is still planned as a whole, so that each row is computed in the same way.
+ */
+static struct ngd_chunk chunk_of_part(const struct ngd_seq *seq)
+{
+    const uint32_t max = seq->model->graphs[NGD_PREFILL].roles.max_rows, at = seq->position;
+    const uint32_t part = at < seq->n_prompt ? 0 : seq->part, part_end = at < seq->n_prompt ? seq->n_prompt : seq->fill;
+    const uint32_t begin = at - (at - part) % max, end = part_end - begin < max ? part_end : begin + max;
+
+    return (struct ngd_chunk){.kind = NGD_PREFILL, .rows = end - at, .planned = end - begin};
+}
+
+struct ngd_chunk ngd_seq_chunk(const struct ngd_seq *seq)
+{
+    const bool again = seq->position >= seq->n_prompt && seq->position < seq->computed;
+    struct ngd_chunk chunk = again ? chunk_again(seq) : chunk_of_part(seq);
+
+    if (row_symbol(seq->model, chunk.kind)->policy == NGD_SYMBOL_EXACT)
+        chunk.planned = chunk.rows; /* such an executable computes exactly this number of rows */
+    else if (chunk.kind == NGD_PREFILL && chunk.rows > seq->model->pace.rows)
+        chunk.rows = seq->model->pace.rows;
+    return chunk;
+}
+
+/* ---- names -------------------------------------------------------------------------------------------- */
 
 /* Returns the name of a group's block. Blocks of one place in a context have other layers' keys in each group. */
 static struct ngd_digest name_in_group(const struct ngd_digest *name, uint32_t group)
@@ -87,39 +165,35 @@ static void publish_block_locked(struct ngd_model *model, struct ngd_seq *seq, c
     }
 }
 
-/* Names blocks that have become full. way: how the tokens from `from` on were computed. */
-static void name_blocks_locked(struct ngd_model *model, struct ngd_seq *seq, uint32_t from, uint32_t way)
-    NGD_REQUIRES(model->lock)
+/* Names blocks that have become full. Blocks after one without a name cannot be found, so they get none. */
+static void name_blocks_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock)
 {
     const uint32_t size = model->params.block_size;
 
-    if (model->params.no_prefix_sharing)
+    if (model->params.no_prefix_sharing || seq->nameless)
         return;
-    if (from == seq->n_named * size)
-        seq->tail_way = way;
-    else if (seq->tail_way != way)
-        seq->tail_way = NGD_WAY_MIXED;
-    /* Blocks after one without a name cannot be found. */
-    while (seq->n_named < seq->position / size && seq->tail_way != NGD_WAY_MIXED) {
-        const int32_t *tokens = seq->tokens + (size_t)seq->n_named * size;
+    while (seq->n_named < seq->position / size && count_same_way(seq, seq->n_named * size, size) == size) {
+        const uint32_t from = seq->n_named * size;
 
-        ngd_kv_name(model->kv, seq->n_named ? &seq->name : &seq->root, tokens, seq->tail_way, &seq->name);
-        publish_block_locked(model, seq, tokens);
+        ngd_kv_name(model->kv, seq->n_named ? &seq->name : &seq->root, seq->tokens + from, way_of_row(seq, from),
+                    &seq->name);
+        publish_block_locked(model, seq, seq->tokens + from);
         seq->n_named++;
-        seq->tail_way = way;
     }
 }
 
 void ngd_seq_advance(struct ngd_seq *seq, uint32_t rows, uint32_t way)
 {
     struct ngd_model *model = seq->model;
-    const uint32_t from = seq->position;
 
     ngd_mutex_lock(&model->lock);
+    set_ways(seq->ways, seq->position, seq->position + rows, way);
     seq->position += rows;
     if (seq->fill < seq->position)
         seq->fill = seq->position;
-    name_blocks_locked(model, seq, from, way);
+    if (seq->computed < seq->position)
+        seq->computed = seq->position;
+    name_blocks_locked(model, seq);
     if (seq->position == seq->fill)
         ngd_seq_slide_locked(model, seq, 1);
     ngd_mutex_unlock(&model->lock);

@@ -8,8 +8,6 @@
  */
 static bool may_step(struct ngd_seq *seq)
 {
-    if (ngd_seq_rows_behind(seq))
-        return true;
     if (seq->op != NGD_SEQ_GENERATE ||
         (seq->delivered && seq->from == NGD_FROM_CHOSEN && seq->position < seq->model->params.max_context))
         return true;
@@ -71,11 +69,8 @@ static bool fill_batch(struct ngd_model *model, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         struct ngd_seq *seq = model->batch[i];
 
-        seq->samples = false;
-        if (!ngd_seq_rows_behind(seq)) {
-            seq->tokens[seq->position] = seq->forced >= 0 ? seq->forced : seq->chosen;
-            logits |= ngd_seq_plan_sampling(seq, seq->position + 1) || seq->want_logits || seq->want_logprobs;
-        }
+        seq->tokens[seq->position] = seq->forced >= 0 ? seq->forced : seq->chosen;
+        logits |= ngd_seq_plan_sampling(seq, seq->position + 1) || seq->want_logits || seq->want_logprobs;
         for (uint32_t k = 0; k < seq->rows; k++, row++) {
             ngd_rows_put(mg, row, seq, seq->position + k, seq->tokens[seq->position + k]);
             ngd_rows_put_seq(mg, row, seq, row, seq->position + k + 1);
@@ -133,13 +128,6 @@ static void finish_step(struct ngd_model *model, struct ngd_seq *seq, uint32_t r
     ngd_seq_finish_step(seq, result);
 }
 
-/* Finishes rows that were computed again. Nothing is chosen: what is behind them is known. */
-static void finish_behind(struct ngd_seq *seq, uint32_t way)
-{
-    ngd_seq_advance(seq, seq->rows, way);
-    ngd_seq_requeue(seq);
-}
-
 /* Finishes the rows of batch[i], which begin at `row`. */
 static void finish_rows(struct ngd_model *model, uint32_t i, uint32_t row, uint32_t way, struct ngd_step_result *result)
 {
@@ -147,13 +135,8 @@ static void finish_rows(struct ngd_model *model, uint32_t i, uint32_t row, uint3
     struct ngd_seq *seq = model->batch[i];
     struct ngd_diag diag;
     uint32_t right;
-    ngd_status_t status;
+    ngd_status_t status = count_right(model, seq, row, chosen, &right, &diag);
 
-    if (ngd_seq_rows_behind(seq)) {
-        finish_behind(seq, way);
-        return;
-    }
-    status = count_right(model, seq, row, chosen, &right, &diag);
     if (status) {
         if (seq->rows > 1)
             ngd_seq_trim(seq, seq->position); /* the draft's blocks */
@@ -176,8 +159,6 @@ static void finish_rows(struct ngd_model *model, uint32_t i, uint32_t row, uint3
 
 static void count_batch(struct ngd_model *model, uint32_t n)
 {
-    for (uint32_t i = n; i-- > 0;)
-        n -= ngd_seq_rows_behind(model->batch[i]) != 0;
     atomic_fetch_add_explicit(&model->batches, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&model->tokens_decode, n, memory_order_relaxed);
     ngd_metric_inc(NGD_M_BATCHES);

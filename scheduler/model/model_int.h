@@ -62,14 +62,16 @@ struct ngd_seq {
     struct ngd_seq_waiter *waiter; /* for that end; or NULL */
     bool closed;
     bool broken;       /* its prompt failed, so it can only be closed; it has no blocks */
-    uint32_t stepped;  /* rows in [n_prompt, stepped) are computed again as steps compute them: ngd_seq_rows_behind */
+    bool nameless;     /* blocks that become full get no names: the one before them has none that is known here */
+    uint8_t *ways;     /* a bit for each token: how its row was computed, and is again (context.c) */
+    uint32_t computed; /* the first so many tokens have been in the blocks, and have their bits in `ways` */
+    uint32_t part;     /* where what a step appended begins, of which those behind `computed` are the rest */
     uint32_t position; /* tokens whose keys and values are in the blocks */
     uint32_t fill;     /* tokens that must be in the blocks before the next one is chosen */
     uint32_t shared;   /* tokens of the prompt that were found in blocks of other sequences */
     struct ngd_seq_table tables[NGD_KV_GROUPS_MAX];
     uint32_t n_counted;                    /* blocks charged to its share: those of its context, allocated or not */
     uint32_t n_named;                      /* the first so many blocks of its context have names */
-    uint32_t tail_way;                     /* how the tokens behind the named blocks were computed: context.c */
     struct ngd_digest root;                /* name before the first block: of its owner, so owners share no names */
     struct ngd_digest name;                /* of the last named block */
     int32_t chosen;                        /* token chosen by the last step; not in the context yet */
@@ -127,8 +129,10 @@ struct ngd_staging {
 };
 #define NGD_STAGED(mg, role, type) ((type *)(mg)->staging.data[NGD_ROLE_##role])
 
+/* Rows of a context that are to be computed next. */
 struct ngd_chunk {
-    uint32_t rows;    /* to compute next */
+    int kind; /* the graph: NGD_PREFILL; NGD_DECODE for rows that steps had computed (again.c) */
+    uint32_t rows;
     uint32_t planned; /* rows of the executable that computes them */
 };
 
@@ -161,7 +165,7 @@ struct ngd_model {
     struct ngd_sched_item item;
     struct ngd_share *item_share; /* a reference: pays for the item. Written only by the thread that queues the item */
     struct ngd_capture_job capture; /* queued while an executable is missing */
-    int capture_kind;
+    int capture_kind, capture_for;  /* the graph, and the ready list that waits */
     struct ngd_key capture_key;
     struct ngd_sched *sched;
     struct ngd_queue *queue;
@@ -174,6 +178,8 @@ struct ngd_model {
     uint32_t windows[NGD_KV_GROUPS_MAX]; /* keys that a row sees in the group's layers; 0: all */
     uint32_t spans[NGD_KV_GROUPS_MAX]; /* blocks that a replay's rows of one sequence and a window before them touch */
     uint32_t most_rows;                /* that a replay has of one sequence */
+    int again_kind;                    /* the graph that computes again what steps computed, in way 0, and how many */
+    uint32_t again_rows;               /* rows it computes so at most; 0: none */
     bool slides;                       /* a group has a window */
     int32_t passed;                    /* what a table has for a block that a window has passed */
     uint32_t max_batch;
@@ -208,12 +214,19 @@ extern const struct ngd_sched_item_ops ngd_model_item_ops;
 
 /* ---- context.c ---- */
 
-#define NGD_WAY_MIXED UINT32_MAX /* a block that was computed in more than one way gets no name */
-
 /* Returns the next chunk of a sequence with position < fill. */
 struct ngd_chunk ngd_seq_chunk(const struct ngd_seq *seq);
-/* Returns a number for how a replay of so many rows computes; numbers differ where result bits may. */
+/* Returns how a replay of so many rows computes, as 0 or 1: they differ where result bits may. Single steps: 0. */
 uint32_t ngd_model_way(const struct ngd_model *model, int kind, uint32_t rows);
+/* Finds again_kind and again_rows. */
+void ngd_model_find_again(struct ngd_model *model);
+/* Returns how many bytes `ways` has. */
+static inline uint64_t ngd_model_ways_bytes(const struct ngd_model *model)
+{
+    return ((uint64_t)model->params.max_context + 7) / 8;
+}
+/* Sets the bits of tokens [begin, end) as those of a part that is appended to a context. */
+void ngd_model_part_ways(const struct ngd_model *model, uint32_t begin, uint32_t end, uint8_t *ways);
 /* Notes that the tokens [position, position + rows) are in the blocks now. */
 void ngd_seq_advance(struct ngd_seq *seq, uint32_t rows, uint32_t way);
 /* Returns true if the beginning of the prompt need not be computed if its blocks are there: a mean needs all rows. */
@@ -352,13 +365,35 @@ void ngd_seq_pool(struct ngd_seq *seq, uint32_t first);
 /* Answers an open that embeds. at: the row of the prompt's hidden state if it is not pooled. */
 void ngd_seq_finish_embedding(struct ngd_seq *seq, uint32_t at, struct ngd_step_result *result);
 
-/* ---- decode.c, prompt.c, prompt_pack.c: by the item's worker ---- */
+/* ---- go_on.c: of rows of contexts, before and after the replay that computes them ---- */
+
+/* Returns true if the sequence may compute rows of its context in a replay that begins with another one's. */
+static inline bool ngd_seq_may_join(const struct ngd_seq *seq, const struct ngd_seq *first)
+{
+    return seq != first && seq->priority <= first->priority && seq->position < seq->fill;
+}
+/* Adds which outputs the sequence wants of the replay that computes its next seq->rows rows. */
+void ngd_seq_want(struct ngd_seq *seq, struct ngd_rows_want *want);
+/*
+ * Goes on behind rows that were computed; `at`: the row of results of the last one. Answers an open whose context is
+ * complete, with what *result has of the replay; queue: when it began. Otherwise makes the sequence ready for its next
+ * chunk, or for the step that needed the context again.
+ */
+void ngd_seq_go_on(struct ngd_seq *seq, const struct ngd_model_graph *mg, uint32_t at, struct ngd_step_result *result);
+
+/* ---- decode.c, again.c, prompt.c, prompt_pack.c: by the item's worker ---- */
 
 /* Runs one decode step of up to max ready sequences, with an executable for max rows. */
 void ngd_model_decode(struct ngd_model *model, struct ngd_slot *slot, struct ngd_gcache_entry *entry, uint32_t max);
+/* Returns the rows to plan for what `first` and others like it compute again by the decode graph. */
+uint32_t ngd_again_rows_locked(struct ngd_model *model, const struct ngd_seq *first) NGD_REQUIRES(model->lock);
+/* Computes rows again that steps had computed, with an executable for max rows. */
+void ngd_model_compute_again(struct ngd_model *model, struct ngd_slot *slot, struct ngd_gcache_entry *entry,
+                             uint32_t max);
 /* Returns the rows for which to plan the replay of the first prompt's chunk and of what others have beside it. */
 uint32_t ngd_prompt_rows_locked(struct ngd_model *model, const struct ngd_seq *first) NGD_REQUIRES(model->lock);
-/* Returns true if an executable of `planned` rows computes the chunk with the bits that it has alone. */
+/* Returns true if the prefill graph computes the chunk, and an executable of `planned` rows does so with the bits that
+ * it has alone. */
 bool ngd_prompt_fits(const struct ngd_model *model, const struct ngd_chunk *chunk, uint32_t planned);
 /* Takes prompts beside the first one, model->prompt.seqs[0]. Returns how many. */
 uint32_t ngd_prompt_take_others(struct ngd_model *model, uint32_t planned);
@@ -386,26 +421,9 @@ void ngd_model_charge(struct ngd_model *model, struct ngd_seq *const *seqs, uint
 void ngd_seq_note_split(struct ngd_seq *seq, ngd_nsec_t began, const struct ngd_split *parts);
 /* Sets the next token of a RUNNING sequence; draws: number of the draw; logits it was chosen from, or NULL. */
 void ngd_seq_choose(struct ngd_seq *seq, int32_t token, uint64_t draws, const float *logits);
-/*
- * Returns how many rows of its context a sequence computes again by the decode graph, several in a replay, as those of
- * a draft. They get the bits that steps gave them. So a sequence that comes from elsewhere without keys and values goes
- * on as if it had been here. What is appended to it later is computed as a prompt is. So are all rows of other
- * sequences after a preemption, which takes fewer replays.
- */
-static inline uint32_t ngd_seq_rows_behind(const struct ngd_seq *seq)
-{
-    const uint32_t end = seq->stepped < seq->fill ? seq->stepped : seq->fill;
-
-    return seq->model->drafts && seq->op != NGD_SEQ_OPEN && seq->position >= seq->n_prompt && seq->position < end
-               ? end - seq->position
-               : 0;
-}
-
 /* Returns the rows that it has in a decode step: the appended token and its draft. */
 static inline uint32_t ngd_seq_rows_wanted(const struct ngd_seq *seq)
 {
-    if (ngd_seq_rows_behind(seq))
-        return ngd_seq_rows_behind(seq);
     return seq->op == NGD_SEQ_STEP && seq->model->drafts ? 1 + seq->n_draft : 1;
 }
 

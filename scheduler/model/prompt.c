@@ -60,11 +60,6 @@ void ngd_prompt_fini(struct ngd_prompt *p)
 
 /* ---- the chunks of a replay ----------------------------------------------------------------------------- */
 
-static bool is_last_chunk(const struct ngd_seq *seq)
-{
-    return seq->position + seq->rows == seq->fill;
-}
-
 /* Fills in the rows of sequence i of the replay, from row `first` on. */
 static void fill_chunk(struct ngd_model_graph *mg, uint32_t i, const struct ngd_seq *seq, uint32_t first)
 {
@@ -87,45 +82,11 @@ static void fill_chunks(struct ngd_model *model)
 
     for (uint32_t i = 0; i < p->n; row += p->seqs[i++]->rows) {
         struct ngd_seq *seq = p->seqs[i];
-        const bool last = is_last_chunk(seq), chooses = last && seq->op == NGD_SEQ_OPEN && !seq->embed;
 
-        seq->samples = false;
-        want.logits |= chooses && (ngd_seq_plan_sampling(seq, seq->fill) || seq->want_logits || seq->want_logprobs);
-        want.token |= last && !seq->embed;
-        want.hidden |= ngd_seq_wants_hidden(seq, last);
+        ngd_seq_want(seq, &want);
         fill_chunk(mg, i, seq, row);
     }
     ngd_rows_size(model, mg, row, p->n, want);
-}
-
-/* Answers a prompt, n: of so many; at: its row of results. */
-static void finish_prompt(struct ngd_model *model, struct ngd_seq *seq, uint32_t n, uint32_t at)
-{
-    const struct ngd_model_graph *mg = &model->graphs[NGD_PREFILL];
-    const struct ngd_prompt *p = &model->prompt;
-    const float *logits =
-        mg->staging.data[NGD_ROLE_LOGITS] ? NGD_STAGED(mg, LOGITS, float) + (size_t)at * model->params.vocab : NULL;
-    struct ngd_step_result result = {.batch = n, .queue = p->begin - seq->asked, .device = p->time, .logits = logits};
-    struct ngd_diag diag;
-    ngd_status_t status;
-    int32_t token;
-
-    if (seq->embed) {
-        ngd_seq_finish_embedding(seq, at, &result);
-        return;
-    }
-    token = NGD_STAGED(mg, TOKEN, int32_t)[at];
-    status = ngd_seq_sample(seq, seq->fill, seq->draws, logits, false, &token, &diag);
-    if (status) {
-        ngd_seq_fail(seq, status, &diag);
-        return;
-    }
-    ngd_seq_choose(seq, token, seq->draws, logits);
-    if (seq->has_logprobs)
-        result.logprobs = &seq->logprobs;
-    atomic_fetch_add_explicit(&model->tokens_decode, 1, memory_order_relaxed);
-    ngd_metric_inc(NGD_M_TOKENS_DECODE);
-    ngd_seq_finish_step(seq, &result);
 }
 
 /*
@@ -166,28 +127,10 @@ static void learn_row_time(struct ngd_model *model, ngd_nsec_t t)
     atomic_store_explicit(&model->row_time, old ? old + (t - old) / 8 : t, memory_order_relaxed);
 }
 
-/*
- * Gets what the next chunk needs in place of the blocks that windows have passed; with preemption, a sequence gets it
- * in its turn. False: there is none, and the operation has failed and is answered.
- */
-static bool pass_on(struct ngd_model *model, struct ngd_seq *seq)
-{
-    struct ngd_diag diag;
-    ngd_status_t status;
-
-    if (!model->slides || model->params.preempt)
-        return true;
-    ngd_mutex_lock(&model->lock);
-    status = ngd_seq_reserve_locked(model, seq, ngd_seq_tokens_wanted(seq), &diag);
-    ngd_mutex_unlock(&model->lock);
-    if (status)
-        ngd_seq_fail(seq, status, &diag);
-    return !status;
-}
-
 /* Finishes the chunks, whose rows are in the blocks. */
 static void finish_chunks(struct ngd_model *model)
 {
+    const struct ngd_model_graph *mg = &model->graphs[NGD_PREFILL];
     struct ngd_prompt *p = &model->prompt;
     const uint32_t n = end_chunks(model), way = ngd_model_way(model, NGD_PREFILL, p->chunk.planned);
     uint32_t row = 0;
@@ -197,17 +140,14 @@ static void finish_chunks(struct ngd_model *model)
     atomic_fetch_add_explicit(&model->tokens_prefill, p->chunk.rows, memory_order_relaxed);
     ngd_metric_add(NGD_M_TOKENS_PREFILL, p->chunk.rows);
     for (uint32_t i = 0; i < n; i++) {
+        struct ngd_step_result result = {.batch = n, .queue = p->begin, .device = p->time};
         struct ngd_seq *seq = p->seqs[i];
-        const bool answer = is_last_chunk(seq) && seq->op == NGD_SEQ_OPEN;
 
         if (seq->pool)
             ngd_seq_pool(seq, row);
         row += seq->rows;
         ngd_seq_advance(seq, seq->rows, way);
-        if (answer)
-            finish_prompt(model, seq, n, model->graphs[NGD_PREFILL].roles.result_per_row ? row - 1 : i);
-        else if (pass_on(model, seq))
-            ngd_seq_requeue(seq); /* for its next chunk, or for the step that needed the context again */
+        ngd_seq_go_on(seq, mg, mg->roles.result_per_row ? row - 1 : i, &result);
     }
 }
 

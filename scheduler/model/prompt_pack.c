@@ -14,7 +14,7 @@
 
 bool ngd_prompt_fits(const struct ngd_model *model, const struct ngd_chunk *chunk, uint32_t planned)
 {
-    return chunk->planned <= planned &&
+    return chunk->kind == NGD_PREFILL && chunk->planned <= planned &&
            ngd_model_way(model, NGD_PREFILL, chunk->planned) == ngd_model_way(model, NGD_PREFILL, planned);
 }
 
@@ -26,11 +26,6 @@ static uint32_t most_prompt_rows(const struct ngd_model *model)
     const struct ngd_roles *roles = &model->graphs[NGD_PREFILL].roles;
 
     return roles->max_rows < model->pace.rows ? roles->max_rows : model->pace.rows;
-}
-
-static bool may_join(const struct ngd_seq *seq, const struct ngd_seq *first)
-{
-    return seq != first && seq->priority <= first->priority && seq->position < seq->fill;
 }
 
 uint32_t ngd_prompt_rows_locked(struct ngd_model *model, const struct ngd_seq *first)
@@ -46,7 +41,8 @@ uint32_t ngd_prompt_rows_locked(struct ngd_model *model, const struct ngd_seq *f
 
         if (n == model->graphs[NGD_PREFILL].roles.max_seqs || rows >= most)
             break;
-        if (!may_join(seq, first) || rows + other.rows > most || !ngd_prompt_fits(model, &chunk, wanted) ||
+        if (!ngd_seq_may_join(seq, first) || rows + other.rows > most || !ngd_prompt_fits(model, &chunk, wanted) ||
+            other.kind != NGD_PREFILL ||
             ngd_model_way(model, NGD_PREFILL, other.planned) != ngd_model_way(model, NGD_PREFILL, wanted))
             continue;
         rows += other.rows;
@@ -90,7 +86,7 @@ uint32_t ngd_prompt_take_others(struct ngd_model *model, uint32_t planned)
 
         if (n == model->graphs[NGD_PREFILL].roles.max_seqs || rows >= most)
             break;
-        if (!may_join(seq, first) || rows + chunk.rows > most || !ngd_prompt_fits(model, &chunk, planned) ||
+        if (!ngd_seq_may_join(seq, first) || rows + chunk.rows > most || !ngd_prompt_fits(model, &chunk, planned) ||
             waits_for_beginning(p, n, seq))
             continue;
         if (!ngd_seq_get_spare_blocks_locked(model, seq))

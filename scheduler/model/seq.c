@@ -24,6 +24,7 @@ void ngd_seq_discard(struct ngd_seq *seq)
     ngd_seq_move_mask(&seq->allowed, NULL);
     ngd_sampling_free(&seq->sampling);
     ngd_free(seq->tokens);
+    ngd_free(seq->ways);
     ngd_free(seq->pool);
     ngd_free(seq->tables[0].blocks); /* of all groups */
     ngd_free(seq);
@@ -58,9 +59,10 @@ static ngd_status_t seq_allocate(struct ngd_model *model, const struct ngd_sampl
     const uint64_t n_tokens = model->params.max_context, size = model->params.block_size,
                    each = n_tokens / size + (n_tokens % size != 0), n_blocks = each * model->n_groups;
     struct ngd_charge charge;
-    ngd_status_t status = ngd_charge_begin(
-        &charge, payer, sizeof(struct ngd_seq) + (n_tokens + n_blocks) * sizeof(int32_t) + ngd_sampling_bytes(sampling),
-        diag);
+    ngd_status_t status = ngd_charge_begin(&charge, payer,
+                                           sizeof(struct ngd_seq) + (n_tokens + n_blocks) * sizeof(int32_t) +
+                                               ngd_model_ways_bytes(model) + ngd_sampling_bytes(sampling),
+                                           diag);
     struct ngd_seq *seq;
 
     if (status)
@@ -73,8 +75,9 @@ static ngd_status_t seq_allocate(struct ngd_model *model, const struct ngd_sampl
     seq->model = model;
     seq->charge = ngd_charge_move(&charge);
     seq->tokens = NGD_NEW_N(int32_t, n_tokens);
+    seq->ways = NGD_NEW_N(uint8_t, ngd_model_ways_bytes(model));
     seq->tables[0].blocks = NGD_NEW_N(int32_t, n_blocks);
-    if (!seq->tokens || !seq->tables[0].blocks || !ngd_sampling_copy(sampling, &seq->sampling)) {
+    if (!seq->tokens || !seq->ways || !seq->tables[0].blocks || !ngd_sampling_copy(sampling, &seq->sampling)) {
         ngd_seq_discard(seq);
         return no_seq_memory(diag);
     }
@@ -322,20 +325,19 @@ void ngd_seq_unready_locked(struct ngd_model *model, struct ngd_seq *seq)
 bool ngd_seq_grow(struct ngd_seq *seq)
 {
     struct ngd_model *model = seq->model;
-    const uint32_t tokens = ngd_seq_tokens_wanted(seq); /* a full context is only computed again */
     struct ngd_diag diag = {0};
     ngd_status_t status;
     bool waits = false, stopped;
 
     ngd_mutex_lock(&model->lock);
     stopped = seq->cancelled || seq->closed;
-    status = ngd_seq_count_locked(model, seq, tokens, &diag);
+    status = ngd_seq_count_locked(model, seq, seq->fill + 1, &diag);
     if (!status && !stopped && model->params.preempt && !ngd_seq_asks_too_much(seq)) {
         waits = !ngd_seq_get_blocks_locked(model, seq);
         if (waits)
             ngd_seq_starve_locked(model, seq);
     } else if (!status) {
-        status = ngd_seq_reserve_locked(model, seq, tokens, &diag);
+        status = ngd_seq_reserve_locked(model, seq, seq->fill + 1, &diag);
     }
     ngd_mutex_unlock(&model->lock);
     if (status)
@@ -552,12 +554,12 @@ void ngd_step_params_init(struct ngd_step_params *params)
     *params = (struct ngd_step_params){.forced = -1, .priority = NGD_PRIORITY_OWN};
 }
 
-/* Appends tokens to the context but for the last one, which the step appends. They are computed as after a preemption.
- */
+/* Appends tokens to the context but for the last one, which the step appends. They are computed as a prompt is. */
 static void extend_context(struct ngd_seq *seq, const int32_t *tokens, uint32_t n)
 {
     ngd_mutex_lock(&seq->model->lock);
     memcpy(seq->tokens + seq->fill, tokens, (n - 1) * sizeof(*tokens));
+    seq->part = seq->computed;
     seq->fill += n - 1;
     seq->n_given = seq->fill + 1;
     ngd_mutex_unlock(&seq->model->lock);
@@ -699,8 +701,11 @@ static ngd_status_t take_context(struct ngd_seq *child, const struct ngd_seq *pa
     child->name = parent->name;
     child->n_named =
         parent->n_named <= whole ? parent->n_named : 0; /* if more are named, the name is not the child's */
-    child->tail_way = parent->n_named == whole ? parent->tail_way : NGD_WAY_MIXED;
+    child->nameless = parent->nameless || (have && parent->n_named > whole);
+    child->computed = parent->computed;
+    child->part = parent->part;
     memcpy(child->tokens, parent->tokens, n * sizeof(*child->tokens));
+    memcpy(child->ways, parent->ways, ngd_model_ways_bytes(model));
     ngd_mutex_lock(&model->lock);
     status = ngd_model_check_count_locked(model, diag);
     if (!status)

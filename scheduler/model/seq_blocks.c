@@ -197,6 +197,7 @@ void ngd_seq_release_blocks_locked(struct ngd_model *model, struct ngd_seq *seq)
         t->first = t->n = 0;
     }
     seq->n_named = 0;
+    seq->nameless = false;
     seq->position = 0;
     ngd_model_show_blocks(model);
 }

@@ -50,6 +50,8 @@ ngd_status_t ngd_seq_export(struct ngd_seq *seq, struct ngd_seq_image *image_p, 
                                       .sampling = seq->sampling,
                                       .allowed = seq->allowed.bits,
                                       .allowed_bytes = ngd_mask_bytes(seq->model->params.vocab),
+                                      .ways = seq->ways,
+                                      .ways_bytes = ((uint64_t)seq->fill + 7) / 8,
                                       .priority = seq->own_priority,
                                       .logprobs = seq->has_logprobs ? &seq->logprobs : NULL};
     if (seq->position)
@@ -65,6 +67,21 @@ static ngd_status_t bad_image(const struct ngd_model *model, const char *what, s
 {
     return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "a sequence of model \"%.64s\" comes with %s", model->name,
                         what);
+}
+
+ngd_status_t ngd_model_ways_of_parts(const struct ngd_model *model, const uint32_t *parts, size_t n, uint32_t n_prompt,
+                                     uint32_t fill, uint8_t *ways, struct ngd_diag *diag)
+{
+    uint32_t end = n_prompt;
+    bool ok = n % 2 == 0;
+
+    for (size_t i = 0; ok && i < n; i += 2) {
+        ok = parts[i] >= end && parts[i + 1] > parts[i] && parts[i + 1] <= fill;
+        end = parts[i + 1];
+        if (ok)
+            ngd_model_part_ways(model, parts[i], end, ways);
+    }
+    return ok ? NGD_OK : bad_image(model, "appended parts outside its context", diag);
 }
 
 static bool is_token(const struct ngd_model *model, int32_t token)
@@ -98,6 +115,8 @@ static ngd_status_t check_image(const struct ngd_model *model, const struct ngd_
             return bad_image(model, "a token outside the vocabulary", diag);
     if (!is_token(model, image->chosen) || !are_logprobs(model, image->logprobs))
         return bad_image(model, "a token outside the vocabulary", diag);
+    if (image->ways && image->ways_bytes < ((uint64_t)image->fill + 7) / 8)
+        return bad_image(model, "too few bits of how it was computed", diag);
     if (image->priority >= NGD_PRIORITIES)
         return bad_image(model, "an unknown priority", diag);
     return ngd_model_check_sampling(model, &image->sampling, image->allowed, image->allowed ? image->allowed_bytes : 0,
@@ -143,6 +162,7 @@ static ngd_status_t take_tables_locked(struct ngd_model *model, struct ngd_seq *
         if (status == NGD_OK)
             t->n = image->tables[g].n;
     }
+    seq->nameless = true; /* other sequences share only blocks that were computed here */
     if (status != NGD_OK)
         ngd_seq_release_blocks_locked(model, seq);
     else
@@ -193,9 +213,10 @@ static ngd_status_t set_image(struct ngd_seq *seq, const struct ngd_seq_image *i
     ngd_seq_move_mask(&seq->allowed, &mask);
     if (!seq->model->params.share_all_prefixes)
         memcpy(seq->root.b, &owner->key, sizeof(owner->key));
-    seq->tail_way = NGD_WAY_MIXED; /* nobody knows here how the blocks were computed: they get no names */
     seq->op = NGD_SEQ_NONE;
-    seq->stepped = image->fill;
+    if (image->ways)
+        memcpy(seq->ways, image->ways, ((size_t)image->fill + 7) / 8);
+    seq->computed = image->fill;
     seq->n_prompt = image->n_prompt;
     seq->n_given = image->n_given;
     seq->shared = image->shared;

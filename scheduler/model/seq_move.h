@@ -27,6 +27,8 @@ struct ngd_seq_image {
     ngd_priority_t priority;
     const struct ngd_logprobs *logprobs; /* of `chosen`; NULL: there are none */
     uint32_t n_tables;                   /* 0: keys and values are left out */
+    const uint8_t *ways;                 /* a bit for each token: how it was computed; NULL: all as by steps */
+    uint64_t ways_bytes;
     struct {
         uint32_t first, n;
     } tables[NGD_KV_GROUPS_MAX];
@@ -53,6 +55,13 @@ struct ngd_seq_owner {
  */
 ngd_status_t ngd_seq_import(struct ngd_model *model, const struct ngd_seq_image *image, const uint8_t *kv,
                             const struct ngd_seq_owner *owner, struct ngd_seq **seq_p, struct ngd_diag *diag);
+/*
+ * Sets the bits in `ways`, for an image of `fill` tokens, of parts that steps appended to the context and that were
+ * computed as prompts are: n numbers, the begin and the end of each. INVALID_ARGUMENT: they are not parts of a context
+ * behind n_prompt tokens.
+ */
+ngd_status_t ngd_model_ways_of_parts(const struct ngd_model *model, const uint32_t *parts, size_t n, uint32_t n_prompt,
+                                     uint32_t fill, uint8_t *ways, struct ngd_diag *diag);
 
 /*
  * Looks whether a step that a client sends is one that was done before, and whose answer was lost: the client says that

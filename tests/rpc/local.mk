@@ -50,6 +50,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_reload.py \
 	tests/rpc/test_repeats.py \
 	tests/rpc/test_restored.py \
+	tests/rpc/test_lost_blocks.py \
 	tests/rpc/test_ring.py \
 	tests/rpc/test_roles.py \
 	tests/rpc/test_sequences.py \

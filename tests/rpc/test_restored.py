@@ -332,9 +332,21 @@ def appended():
         answers, replays = [], []
         for sequence in (s.sequence, r.sequence):
             before = listed(c, "m").batches
-            answers.append(c.call("Sequences/Step", pb.StepRequest(sequence=sequence, append=tokens, want_logits=True)).logits)
+            answer = c.call("Sequences/Step", pb.StepRequest(sequence=sequence, append=tokens, want_logits=True))
+            answers.append(answer.logits)
+            after = answer.token
             replays.append(listed(c, "m").batches - before)
-        assert answers[0] == answers[1] and replays[0] == 1 and replays[1] <= 2, replays
+        assert answers[0] == answers[1] and replays[0] == replays[1] == 1, replays
+        last = c.call("Sequences/Step", pb.StepRequest(sequence=s.sequence, want_logits=True))
+        for n, parts in ((2, [6, 305]), (1, [])):  # without the parts it goes on as well, but may have other bits
+            kept = pb.RestoredSequence(model_id=s.model_id, prompt_tokens=4, given_tokens=306, draws=4, chosen=0, appended=parts)
+            r = c.call("Sequences/Open", pb.OpenRequest(model="m", prompt=[*PROMPT, *text[:2], *tokens], restore=kept))
+            got = c.call("Sequences/Step", pb.StepRequest(sequence=r.sequence, forced=pb.TokenChoice(token=after), want_logits=True))
+            assert n == 1 or got.logits == last.logits
+        for wrong in ([6], [3, 9], [6, 6], [7, 6], [6, 307], [6, 20, 19, 30]):
+            kept = pb.RestoredSequence(model_id=s.model_id, prompt_tokens=4, given_tokens=306, draws=4, chosen=0, appended=wrong)
+            refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, "Sequences/Open",
+                    pb.OpenRequest(model="m", prompt=[*PROMPT, *text[:2], *tokens], restore=kept))
 
 
 if __name__ == "__main__":

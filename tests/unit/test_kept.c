@@ -164,6 +164,40 @@ START_TEST(a_copy_has_the_context_and_its_own_sampling)
 }
 END_TEST
 
+static void check_appended(const struct npugraph__kept *k, const uint32_t *parts, size_t n)
+{
+    struct npugraph__kept_request r;
+
+    ck_assert(npugraph__kept_request_init(&r, k, NULL));
+    ck_assert_uint_eq(r.open->restore->n_appended, n);
+    ck_assert_mem_eq(r.open->restore->appended, parts, n * sizeof(*parts));
+    npugraph__kept_request_fini(&r);
+}
+
+START_TEST(parts_that_were_computed_as_prompts_are_told)
+{
+    struct npugraph__kept *k = keep(), *copy;
+    Npugraph__V1__ForkRequest fork = NPUGRAPH__V1__FORK_REQUEST__INIT;
+    Npugraph__V1__StepRequest req = NPUGRAPH__V1__STEP_REQUEST__INIT;
+    int32_t append[] = {30, 31, 32, 33};
+    const Npugraph__V1__OpenResponse answer = opened(40, PROMPT + 5);
+
+    req.append = append;
+    req.n_append = 4;
+    step(k, &req, 12, PROMPT + 4, 0); /* the step itself computes the last one */
+    req.n_append = 1;
+    step(k, &req, 13, PROMPT + 5, 0);
+    check_appended(k, (const uint32_t[]){PROMPT, PROMPT + 3}, 2);
+    copy = npugraph__kept_fork(k, &fork, &answer);
+    req.n_append = 2;
+    step(k, &req, 14, PROMPT + 7, 0);
+    check_appended(k, (const uint32_t[]){PROMPT, PROMPT + 3, PROMPT + 5, PROMPT + 6}, 4);
+    check_appended(copy, (const uint32_t[]){PROMPT, PROMPT + 3}, 2);
+    npugraph__kept_free(k);
+    npugraph__kept_free(copy);
+}
+END_TEST
+
 START_TEST(log_probabilities_are_those_of_the_token_behind_the_context)
 {
     struct npugraph__kept *k = keep();
@@ -263,6 +297,7 @@ START_TEST(a_failed_step_changes_nothing)
 }
 END_TEST
 
-UNIT_MAIN("client/kept", log_probabilities_are_those_of_the_token_behind_the_context,
+UNIT_MAIN("client/kept", parts_that_were_computed_as_prompts_are_told,
+          log_probabilities_are_those_of_the_token_behind_the_context,
           all_operations_leave_the_tokens_that_the_daemon_has, a_copy_has_the_context_and_its_own_sampling,
           long_sequences_are_kept, what_does_not_continue_is_not_restored, a_failed_step_changes_nothing)

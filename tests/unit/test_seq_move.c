@@ -47,6 +47,7 @@ static void move_seq(struct toy *to, struct toy_seq *s, bool with_kv)
     }
     if (ngd_seq_import(to->model, &image, kv.data, &(struct ngd_seq_owner){0}, &moved, &diag))
         ck_abort_msg("%s", diag.text);
+    ck_assert_mem_eq(moved->ways, s->seq->ways, ngd_model_ways_bytes(to->model));
     ngd_seq_close(s->seq);
     s->seq = moved;
 }
@@ -188,6 +189,8 @@ static void spoil(struct ngd_seq_image *image, uint32_t *seed)
         image->chosen = (int32_t)value;
     else if ((r >> 16) % 16 < 14)
         image->kv_bytes += value;
+    else if ((r >> 16) % 16 < 15)
+        image->ways_bytes = value;
     else
         image->priority = (ngd_priority_t)value;
 }
