@@ -5,6 +5,7 @@ import importlib.util
 import random
 import re
 import struct
+import threading
 
 from replacing import *
 from sequences import close, generate, start, step
@@ -131,6 +132,44 @@ def stay():
             assert old.alive() and "more" in old.log()
             for x in (d, *movers):
                 x.close()
+
+
+def products(n):
+    """A graph that multiplies a matrix by itself n times, one product after another."""
+    lines = [f"  %y{i + 1} = aten.mm(%y{i}, %y0)" for i in range(n)]
+    return "\n".join(["npugraph 1", 'graph "products" {', '  state %y0 : f32[1024,1024] = "m"', *lines, f'  return "y" = %y{n}', "}", ""])
+
+
+@test("a session whose calls take longer than the 100 ms that they have to end stays, and they are served; others move")
+def busy():
+    done, over = [], threading.Event()
+
+    def keep_busy(c, graph):
+        while not over.is_set():
+            if refused(c, c.call, "Graphs/Replay", pb.ReplayRequest(graph=graph)) == "":
+                done.append(1)
+            else:
+                time.sleep(0.01)  # until it is known that the session stays
+
+    with Line("--drain-grace=60s") as line:
+        c, other, old = Mover(line.now), Mover(line.now), line.now
+        graph = c.register(products(8), {"m": c.allocate(4 << 20)}).graph
+        s = start(other, "m", PROMPT)
+        threads = [threading.Thread(target=keep_busy, args=(c, graph)) for _ in range(5)]  # the last of them waits for four products
+        for t in threads:
+            t.start()
+        try:
+            fresh = line.replace()
+            assert not next(c.stream).draining.moved and next(other.stream).draining.moved
+            n = len(done)
+            until("calls of the session that stays are served", lambda: len(done) > n + 5)
+        finally:
+            over.set()
+            for t in threads:
+                t.join()
+        step(other.follow(fresh), s.sequence)
+        c.close()
+        assert old.wait() == 0
 
 
 @test("if the new daemon dies when it has taken over, sessions whose clients have not come there are served again by the old one")
