@@ -247,6 +247,8 @@ bool ngd_ascend_scatters_by_rows(const struct ascend_device *dev, const struct n
                                  const struct ngd_plan_call *call);
 
 /* check.c */
+/* A copy in that dtype has each number that can be an index, as it was. */
+bool ngd_ascend_keeps_indices(ngd_dtype_t from, ngd_dtype_t to);
 /* Mixtures of experts: no number that CANN follows may be wrong, and padding may not show (routing.c). */
 bool ngd_ascend_is_chosen(const struct ngd_plan *plan, uint32_t tensor, int64_t experts);
 ngd_status_t ngd_ascend_check_routing(struct ascend_exec *exec, struct ngd_diag *diag);

@@ -112,6 +112,10 @@ static const char *needs_parts(const struct ngd_plan_call *call)
         return "CANN's operator caps no scores";
     if (ngd_call_int(call, "sparse_mode") == 4)
         return "windows (sparse mode 4) of a paged cache were not tried on a chip";
+    if (call->n_in > 6 && call->in[6] != NGD_PLAN_NONE)
+        return "latent caches (query_rope) were not tried on a chip";
+    if (call->n_in > 8 && call->in[8] != NGD_PLAN_NONE)
+        return "sinks of a paged cache were not tried on a chip";
     return NULL;
 }
 

@@ -3,6 +3,8 @@
  * Indices are read on the host. A device that meets one outside its tensor raises an exception which spoils the whole
  * context, or reads what lies there; `host` ends the request with INDEX_RANGE, and so must this backend.
  *
+ * Numbers that aten.topk chooses of no more elements than there are to index need no look (routing.c).
+ *
  * Indices of decoders arrive with the request: they are views of user inputs, perhaps copied, and are read before the
  * launch. Those that count from the end are folded there, in the staging memory, where nothing else reads them.
  *
@@ -31,7 +33,7 @@ static const struct ngd_plan_call *producer_of(const struct ngd_plan *plan, uint
  * A copy has each number that the input may have, or (i32 of i64) each that can be an index: what is read before it is
  * what the device reads behind it.
  */
-static bool keeps_indices(ngd_dtype_t from, ngd_dtype_t to)
+bool ngd_ascend_keeps_indices(ngd_dtype_t from, ngd_dtype_t to)
 {
     if (from == to || (from == NGD_I64 && to == NGD_I32))
         return true;
@@ -63,7 +65,7 @@ static bool find_input(const struct ngd_plan *plan, uint32_t *tensor_p, uint32_t
         }
         p = producer_of(plan, root);
         if (!p || !(p->op->flags & NGD_OPF_IDENTITY) || p->out[0] != *tensor_p ||
-            !keeps_indices(plan->tensors[p->in[0]].dtype, plan->tensors[*tensor_p].dtype))
+            !ngd_ascend_keeps_indices(plan->tensors[p->in[0]].dtype, plan->tensors[*tensor_p].dtype))
             return false;
         *tensor_p = p->in[0];
     }
@@ -99,7 +101,7 @@ static bool describe_check(const struct ngd_plan *plan, const struct ngd_plan_ca
         return true;
     case NGD_INDEXES_DIM:
         limit_by(check, x, ngd_call_int(call, "dim"));
-        return true;
+        return check->limit_sym != NGD_NO_ROW_SYM || !ngd_ascend_is_chosen(plan, call->in[1], check->limit);
     case NGD_INDEXES_SLOTS:
         check->kind = ASCEND_CHECK_SLOT;
         check->limit = plan->tensors[call->in[3]].dims[0] * plan->tensors[call->in[3]].dims[1];

@@ -21,6 +21,10 @@
 
 struct attention {
     struct ascend_view q, k, v, table, y; /* of one dtype */
+    struct ascend_view q_rope, k_rope;    /* second parts of queries and keys, of rope_d numbers; only PARTS has them */
+    int64_t rope_d;                       /* 0: none */
+    struct ascend_view sink;              /* a score of no key for each head, if has_sink; only PARTS has it */
+    bool has_sink, latent;                /* latent: values are the keys */
     int64_t rows, sequences, width;       /* of the query; of the table */
     int64_t heads, kv_heads, d, block, blocks;
     double scale, cap;           /* cap 0: scores are taken as they are */
@@ -134,6 +138,8 @@ static struct ascend_view rows_of_view(const struct ascend_view *v, int64_t begi
 struct parts {
     int64_t chunk, keys;
     struct ascend_view seen, found, k, v, kept, scores, shares, out; /* temporaries */
+    struct ascend_view rope, q_rope; /* the second parts: of keys, a temporary; of queries, scaled */
+    struct ascend_view sink, with_sink, shares_with_sink; /* behind the scores of all keys */
     struct ascend_view positions, contexts, none, zero;
     struct ascend_view firsts, in_window; /* of a window: contexts without it; the keys behind these */
 };
@@ -141,7 +147,7 @@ struct parts {
 /* Of keys of one row, in f32. Refuses what cannot be counted, all temporaries together: each is of keys or scores. */
 static int64_t row_bytes(struct ascend_issue *c, const struct attention *a)
 {
-    const int64_t hidden = a->kv_heads * a->d;
+    const int64_t hidden = a->kv_heads * (a->d > a->rope_d ? a->d : a->rope_d);
     int64_t keys, bytes, all;
 
     if (__builtin_mul_overflow(a->width, a->block, &keys) ||
@@ -153,10 +159,25 @@ static int64_t row_bytes(struct ascend_issue *c, const struct attention *a)
     return keys * hidden * 4;
 }
 
+/* Room for scores and their shares with a sink behind them, and the sinks of all rows. */
+static void open_sink(struct ascend_issue *c, const struct attention *a, struct parts *p)
+{
+    const int64_t group = a->heads / a->kv_heads, dims[] = {p->chunk, a->kv_heads, group, p->keys + 1};
+    struct ascend_view sink = ngd_ascend_cast(c, &a->sink, NGD_F32);
+
+    sink = ngd_ascend_reshape(&sink, 4, (const int64_t[]){1, a->kv_heads, group, 1});
+    sink.dims[0] = p->chunk;
+    sink.strides[0] = 0;
+    p->sink = ngd_ascend_temp(c, NGD_F32, 4, sink.dims);
+    ngd_ascend_store(c, &sink, &p->sink);
+    p->with_sink = ngd_ascend_temp(c, NGD_F32, 4, dims);
+    p->shares_with_sink = ngd_ascend_temp(c, NGD_F32, 4, dims);
+}
+
 static void open_parts(struct ascend_issue *c, const struct attention *a, int64_t row, struct parts *p)
 {
-    const int64_t keys = a->width * a->block, hidden = a->kv_heads * a->d;
-    int64_t chunk = CHUNK_BYTES / row;
+    const int64_t keys = a->width * a->block;
+    int64_t chunk = CHUNK_BYTES / row, room;
 
     chunk = chunk < 1 ? 1 : chunk > a->rows ? a->rows : chunk;
     p->chunk = chunk;
@@ -171,31 +192,38 @@ static void open_parts(struct ascend_issue *c, const struct attention *a, int64_
         ASCEND_RUN(c, Subs, T(p->contexts), ngd_ascend_scalar(c, (double)a->window, NGD_I32),
                    ngd_ascend_scalar(c, 1, NGD_I32), T(p->firsts));
     }
-    p->found = ngd_ascend_temp(c, a->k.dtype, 2, (const int64_t[]){chunk * a->width, a->block * hidden});
+    room = chunk * (row / 4);
+    p->found = ngd_ascend_temp(c, a->k.dtype, 1, &room);
     p->k = ngd_ascend_temp(c, NGD_F32, 4, (const int64_t[]){chunk, a->kv_heads, keys, a->d});
-    p->v = ngd_ascend_temp(c, NGD_F32, 4, p->k.dims);
+    p->v = a->latent ? p->k : ngd_ascend_temp(c, NGD_F32, 4, p->k.dims);
+    if (a->rope_d)
+        p->rope = ngd_ascend_temp(c, NGD_F32, 4, (const int64_t[]){chunk, a->kv_heads, keys, a->rope_d});
     p->kept = ngd_ascend_temp(c, NGD_F32, 4, p->k.dims);
     p->scores = ngd_ascend_temp(c, NGD_F32, 4, (const int64_t[]){chunk, a->kv_heads, a->heads / a->kv_heads, keys});
     p->shares = ngd_ascend_temp(c, NGD_F32, 4, p->scores.dims);
+    if (a->has_sink)
+        open_sink(c, a, p);
     p->out = ngd_ascend_temp(c, NGD_F32, 3, (const int64_t[]){chunk, a->heads, a->d});
     ASCEND_RUN(c, Arange, ngd_ascend_scalar(c, 0, NGD_I64), ngd_ascend_scalar(c, (double)keys, NGD_I64),
                ngd_ascend_scalar(c, 1, NGD_I64), T(p->positions));
 }
 
-/* The blocks of n rows of the table, as [n, heads, keys, D] in f32. */
+/* The blocks of n rows of the table, as [n, heads, keys, D] in f32, with the D of the cache. */
 static void gather_blocks(struct ascend_issue *c, const struct attention *a, const struct parts *p,
                           const struct ascend_view *cache, const struct ascend_view *index,
                           const struct ascend_view *to)
 {
-    const int64_t n = to->dims[0], hidden = a->kv_heads * a->d;
+    const int64_t n = to->dims[0], d = to->dims[3], hidden = a->kv_heads * d;
     struct ascend_view flat = ngd_ascend_reshape(cache, 2, (const int64_t[]){a->blocks, a->block * hidden});
-    struct ascend_view found = rows_of_view(&p->found, 0, n * a->width);
-    struct ascend_view turned = found;
+    struct ascend_view found = rows_of_view(&p->found, 0, n * a->width * a->block * hidden), turned;
+
+    found = ngd_ascend_reshape(&found, 2, (const int64_t[]){n * a->width, a->block * hidden});
+    turned = found;
 
     ASCEND_RUN(c, IndexSelect, T(flat), 0, ngd_ascend_tensor(c, index), T(found));
     turned.rank = 4;
     memcpy(turned.dims, to->dims, sizeof(turned.dims));
-    memcpy(turned.strides, ((const int64_t[]){p->keys * hidden, a->d, hidden, 1}), 4 * sizeof(int64_t));
+    memcpy(turned.strides, ((const int64_t[]){p->keys * hidden, d, hidden, 1}), 4 * sizeof(int64_t));
     ngd_ascend_store(c, &turned, to);
 }
 
@@ -230,6 +258,48 @@ static void cap_scores(struct ascend_issue *c, double cap, const struct ascend_v
     ngd_ascend_store(c, other, scores);
 }
 
+/* scores = the products of n rows of queries, [n, heads, D], with their keys. */
+static void score_keys(struct ascend_issue *c, const struct attention *a, const struct ascend_view *q,
+                       const struct ascend_view *k, const struct ascend_view *scores)
+{
+    const int64_t matrices = k->dims[0] * a->kv_heads, keys = k->dims[2], d = k->dims[3];
+    const int64_t group = a->heads / a->kv_heads;
+    struct ascend_view x = ngd_ascend_reshape(q, 3, (const int64_t[]){matrices, group, d});
+    struct ascend_view m = ngd_ascend_reshape(k, 3, (const int64_t[]){matrices, keys, d});
+    struct ascend_view s = ngd_ascend_reshape(scores, 3, (const int64_t[]){matrices, group, keys});
+
+    m = ngd_ascend_transpose(&m);
+    ASCEND_RUN(c, BatchMatMul, T(x), T(m), T(s), NGD_ACL_CUBE_KEEP_DTYPE);
+}
+
+/* Adds the products of the second parts to the scores; other: a temporary of their shape. */
+static void add_ropes(struct ascend_issue *c, const struct attention *a, const struct parts *p,
+                      const struct ascend_view *index, int64_t begin, const struct ascend_view *scores,
+                      const struct ascend_view *other)
+{
+    const int64_t n = scores->dims[0];
+    struct ascend_view k = rows_of_view(&p->rope, 0, n), q = rows_of_view(&p->q_rope, begin, n);
+
+    gather_blocks(c, a, p, &a->k_rope, index, &k);
+    score_keys(c, a, &q, &k, other);
+    ASCEND_RUN(c, InplaceAdd, ngd_ascend_tensor(c, scores), ngd_ascend_tensor(c, other),
+               ngd_ascend_scalar(c, 1, NGD_F32));
+}
+
+/* shares = the softmax of scores with a sink behind them, but for the sink's own share. */
+static void share_with_sink(struct ascend_issue *c, const struct parts *p, const struct ascend_view *scores,
+                            const struct ascend_view *shares)
+{
+    const int64_t n = scores->dims[0];
+    struct ascend_view all = rows_of_view(&p->with_sink, 0, n), of_all = rows_of_view(&p->shares_with_sink, 0, n);
+    const struct ascend_view parts[] = {*scores, rows_of_view(&p->sink, 0, n)};
+
+    ASCEND_RUN(c, Cat, ngd_ascend_list(c, parts, 2), -1, T(all));
+    ASCEND_RUN(c, Softmax, T(all), -1, T(of_all));
+    of_all.dims[3] = p->keys;
+    ngd_ascend_store(c, &of_all, shares);
+}
+
 /* n rows from row `begin` on. q is scaled, in f32. */
 __attribute__((noinline)) /* its views are large */
 static void
@@ -248,22 +318,22 @@ attend_chunk(struct ascend_issue *c, const struct attention *a, const struct par
     by_key = ngd_ascend_reshape(&seen, 4, (const int64_t[]){n, 1, p->keys, 1});
     by_row = ngd_ascend_reshape(&seen, 4, (const int64_t[]){n, 1, 1, p->keys});
     gather_blocks(c, a, p, &a->k, &index, &k);
-    gather_blocks(c, a, p, &a->v, &index, &v);
+    if (!a->latent)
+        gather_blocks(c, a, p, &a->v, &index, &v);
     /* Behind the context lies anything, NaN too, which a share of 0 would not remove. */
     ASCEND_RUN(c, SWhere, T(by_key), T(v), T(p->zero), T(kept));
     x = rows_of_view(q, begin, n);
-    x = ngd_ascend_reshape(&x, 3, (const int64_t[]){matrices, group, a->d});
-    m = ngd_ascend_reshape(&k, 3, (const int64_t[]){matrices, p->keys, a->d});
-    m.dims[1] = a->d;
-    m.dims[2] = p->keys;
-    m.strides[1] = 1;
-    m.strides[2] = a->d;
-    s = ngd_ascend_reshape(&scores, 3, (const int64_t[]){matrices, group, p->keys});
-    ASCEND_RUN(c, BatchMatMul, T(x), T(m), T(s), NGD_ACL_CUBE_KEEP_DTYPE);
+    score_keys(c, a, &x, &k, &scores);
+    if (a->rope_d)
+        add_ropes(c, a, p, &index, begin, &scores, &shares);
     if (a->cap > 0)
         cap_scores(c, a->cap, &scores, &shares);
     ASCEND_RUN(c, SWhere, T(by_row), T(scores), T(p->none), T(shares));
-    ASCEND_RUN(c, Softmax, T(shares), -1, T(scores));
+    if (a->has_sink)
+        share_with_sink(c, p, &shares, &scores);
+    else
+        ASCEND_RUN(c, Softmax, T(shares), -1, T(scores));
+    s = ngd_ascend_reshape(&scores, 3, (const int64_t[]){matrices, group, p->keys});
     m = ngd_ascend_reshape(&kept, 3, (const int64_t[]){matrices, p->keys, a->d});
     x = ngd_ascend_reshape(&out, 3, (const int64_t[]){matrices, group, a->d});
     ASCEND_RUN(c, BatchMatMul, T(s), T(m), T(x), NGD_ACL_CUBE_KEEP_DTYPE);
@@ -275,19 +345,28 @@ static void fill_with_zeros(struct ascend_issue *c, const struct ascend_view *v)
     ASCEND_RUN(c, InplaceFillScalar, ngd_ascend_tensor(c, v), ngd_ascend_scalar(c, 0, v->dtype));
 }
 
+/* Queries times the scale, in f32. */
+static struct ascend_view scale_query(struct ascend_issue *c, const struct attention *a, const struct ascend_view *q)
+{
+    struct ascend_view wide = ngd_ascend_cast(c, q, NGD_F32), scaled = ngd_ascend_temp(c, NGD_F32, q->rank, q->dims);
+
+    ASCEND_RUN(c, Muls, T(wide), ngd_ascend_scalar(c, a->scale, NGD_F32), T(scaled));
+    return scaled;
+}
+
 static void run_parts(struct ascend_issue *c, struct attention *a)
 {
     const int64_t row = row_bytes(c, a);
-    struct ascend_view q, scaled;
+    struct ascend_view scaled;
     struct parts p = {0};
 
     if (c->status)
         return;
     a->table = ngd_ascend_row_tables(c, &a->table, a->rows);
-    q = ngd_ascend_cast(c, &a->q, NGD_F32);
-    scaled = ngd_ascend_temp(c, NGD_F32, q.rank, q.dims);
     p.contexts = ngd_ascend_row_contexts(c, a->rows);
-    ASCEND_RUN(c, Muls, T(q), ngd_ascend_scalar(c, a->scale, NGD_F32), T(scaled));
+    scaled = scale_query(c, a, &a->q);
+    if (a->rope_d)
+        p.q_rope = scale_query(c, a, &a->q_rope);
     open_parts(c, a, row, &p);
     for (int64_t begin = 0; begin < a->rows && !c->status; begin += p.chunk) {
         ngd_ascend_release_operands(c);
@@ -304,15 +383,6 @@ static bool is_taken(struct ascend_issue *c, const struct attention *a)
     if ((a->k.dtype != NGD_F16 && a->k.dtype != NGD_BF16) || a->k.dtype != a->v.dtype) {
         ngd_ascend_refuse(c, "the KV cache is %s, it must be f16 or bf16 (kv_dtype when a model is loaded)",
                           ngd_dtype_name(a->k.dtype));
-        return false;
-    }
-    if (c->call->n_in > 6 && c->call->in[6] != NGD_PLAN_NONE) {
-        ngd_ascend_refuse(c, "query_rope and key_rope, as of a latent KV cache, are not served on NPUs yet: run this "
-                             "model on host");
-        return false;
-    }
-    if (c->call->n_in > 8 && c->call->in[8] != NGD_PLAN_NONE) {
-        ngd_ascend_refuse(c, "learnable_sink is not served on NPUs yet: run this model on host");
         return false;
     }
     if (strcmp(ngd_call_str(c->call, "input_layout"), "TND") != 0) {
@@ -380,6 +450,15 @@ void ngd_ascend_build_attention(struct ascend_issue *c)
 
     if (c->status || !is_taken(c, &a))
         return;
+    a.latent = c->call->in[1] == c->call->in[2];
+    if (ngd_ascend_has(c, 6)) {
+        a.q_rope = ngd_ascend_in(c, 6);
+        a.k_rope = ngd_ascend_in(c, 7);
+        a.rope_d = a.k_rope.dims[3];
+    }
+    a.has_sink = ngd_ascend_has(c, 8);
+    if (a.has_sink)
+        a.sink = ngd_ascend_in(c, 8);
     if (ngd_call_int(c->call, "sparse_mode") == 4)
         a.window = ngd_call_int(c->call, "pre_tokens") + 1;
     if (last == 0 && is_issued_once(c)) { /* the operator takes no empty query */
@@ -400,6 +479,8 @@ void ngd_ascend_build_attention(struct ascend_issue *c)
     if (q.dtype != a.k.dtype)
         result = ngd_ascend_temp(c, a.k.dtype, y.rank, y.dims);
     a.q = ngd_ascend_cast(c, &q, a.k.dtype);
+    if (a.rope_d)
+        a.q_rope = ngd_ascend_cast(c, &a.q_rope, a.k.dtype);
     a.y = result;
     run_way(c, &a);
     ngd_free(a.queries);

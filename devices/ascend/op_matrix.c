@@ -72,6 +72,36 @@ void ngd_ascend_build_mm(struct ascend_issue *c)
     run_product(c, &a, &b, &y);
 }
 
+/* The view whose dimension i is dimension order[i] of v. No order: `otherwise`. */
+static struct ascend_view permute_view(struct ascend_issue *c, const struct ascend_view *v, const char *order,
+                                       const int64_t otherwise[3])
+{
+    const struct ngd_attr_value *a = ngd_call_ints(c->call, order);
+    struct ascend_view r = *v;
+
+    for (uint32_t i = 0; i < 3; i++) {
+        const int64_t from = a->n ? a->list[i] : otherwise[i];
+
+        r.dims[i] = v->dims[from];
+        r.strides[i] = v->strides[from];
+    }
+    return r;
+}
+
+/* The product of permuted operands, with batches in front. perm_y, which says where they go, is its own inverse: the
+ * last dimension stays. */
+void ngd_ascend_build_transpose_bmm(struct ascend_issue *c)
+{
+    static const int64_t as_is[] = {0, 1, 2}, swapped[] = {1, 0, 2};
+    const struct ascend_view x = ngd_ascend_in(c, 0), w = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0);
+    struct ascend_view a = permute_view(c, &x, "perm_x1", as_is), b = permute_view(c, &w, "perm_x2", as_is),
+                       z = permute_view(c, &y, "perm_y", swapped), product;
+
+    product = ngd_ascend_temp(c, y.dtype, 3, z.dims);
+    run_product(c, &a, &b, &product);
+    ngd_ascend_store(c, &product, &z);
+}
+
 void ngd_ascend_build_addmm(struct ascend_issue *c)
 {
     struct ascend_view bias = ngd_ascend_in(c, 0), a = ngd_ascend_in(c, 1), b = ngd_ascend_weight(c, 2),

@@ -12,7 +12,7 @@
 #include "devices/ascend/ascend.h"
 #include "devices/doctor_run.h"
 
-#define ASCEND_PROBE_VERSION 4   /* of the list of questions and of the file's form */
+#define ASCEND_PROBE_VERSION 5   /* of the list of questions and of the file's form */
 #define ASCEND_QUESTION_TEXT 112 /* characters of a question, with the terminator */
 #define ASCEND_REPLY_TEXT    200 /* of CANN's words, with the terminator */
 

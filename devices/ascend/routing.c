@@ -10,20 +10,34 @@
 #include "devices/ascend/ascend.h"
 #include "graphs/op_traits.h"
 
-/* What made a tensor, or what it is a copy of; NULL: nothing, as it is an input. *result_p: which result. */
+/* The only call that writes to the storage of a tensor; NULL: none, or several do. *result_p: by which result. */
+static const struct ngd_plan_call *find_only_writer(const struct ngd_plan *plan, uint32_t tensor, uint32_t *result_p)
+{
+    const struct ngd_plan_call *writer = NULL;
+
+    for (uint32_t i = 0; i < plan->n_calls; i++)
+        for (uint32_t j = 0; j < plan->calls[i].n_out; j++) {
+            if (plan->tensors[plan->calls[i].out[j]].root != plan->tensors[tensor].root)
+                continue;
+            if (writer)
+                return NULL;
+            writer = &plan->calls[i];
+            *result_p = j;
+        }
+    return writer;
+}
+
+/* What made a tensor, or the numbers of which it has a copy; NULL: nothing, as it is an input, or it is not known.
+ * *result_p: which result. */
 static const struct ngd_plan_call *find_maker(const struct ngd_plan *plan, uint32_t tensor, uint32_t *result_p)
 {
     for (int hops = 0; hops < 8; hops++) {
-        const struct ngd_plan_call *made = NULL;
+        const struct ngd_plan_call *made = find_only_writer(plan, tensor, result_p);
 
-        for (uint32_t i = 0; i < plan->n_calls && !made; i++)
-            for (uint32_t j = 0; j < plan->calls[i].n_out && !made; j++)
-                if (plan->tensors[plan->calls[i].out[j]].root == plan->tensors[tensor].root) {
-                    made = &plan->calls[i];
-                    *result_p = j;
-                }
         if (!made || !(made->op->flags & NGD_OPF_IDENTITY))
             return made;
+        if (!ngd_ascend_keeps_indices(plan->tensors[made->in[0]].dtype, plan->tensors[made->out[0]].dtype))
+            return NULL;
         tensor = made->in[0];
     }
     return NULL;

@@ -188,6 +188,11 @@ END_TEST
     " input %x : f32[4,2]\n input %a : i32[B]\n input %t : f32[B,1,16]\n input %v : f32[B,2]\n input %o : i32[1]\n" \
     " %i = aten.add.Tensor(%a, %o)\n" body "}\n"
 
+/* Scatters to columns of [4,2] whose numbers topk has chosen of the columns, or of the four rows. */
+#define TOPK(dim, dtype)                                                                      \
+    " %w, %n = aten.topk(%x) {k=1, dim=" dim "}\n %c = aten._to_copy(%n) {dtype=" dtype "}\n" \
+    " %l = aten._to_copy(%c) {dtype=i64}\n %y = aten.scatter.value(%x, %l) {dim=1, value=1}\n"
+
 /* `host` ends at a wrong index; a device goes on, and what comes of it must not be seen anywhere. */
 START_TEST(computed_indices_whose_mistakes_would_stay_are_refused_by_name)
 {
@@ -199,6 +204,9 @@ START_TEST(computed_indices_whose_mistakes_would_stay_are_refused_by_name)
         {COMPUTED(" %y = aten.index_put(%x, %i, %v)\n return \"y\" = %y\n"), "rows of padding have computed indices"},
         {COMPUTED(" %y = aten.index_copy(%x, %i, %v) {dim=0}\n return \"y\" = %y\n"),
          "rows of padding have computed indices"},
+        {COMPUTED(TOPK("-1", "i32") " aten.copy_(%s, %y)\n return \"x\" = %x\n"), NULL},
+        {COMPUTED(TOPK("0", "i32") " aten.copy_(%s, %y)\n return \"x\" = %x\n"), "stay in a state"},
+        {COMPUTED(TOPK("-1", "i8") " aten.copy_(%s, %y)\n return \"x\" = %x\n"), "stay in a state"},
         /* The state is written before the index is used, on both devices. */
         {COMPUTED(" aten.copy_(%s, %x)\n %y = aten.embedding(%x, %i)\n return \"y\" = %y\n"), NULL},
     };
