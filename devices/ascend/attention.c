@@ -56,11 +56,17 @@ static bool always_fits(const struct shape *s, enum ascend_way way)
     }
 }
 
+static bool has_ropes(const struct ngd_plan_call *call)
+{
+    return call->n_in > 6 && call->in[6] != NGD_PLAN_NONE;
+}
+
 /* The rules for the longest contexts. NULL: the way is taken. measured: as in struct ngd_attention_platform. */
 static const struct ngd_attention_rule *refusal_of(const struct ascend_device *dev, const struct ngd_plan *plan,
                                                    const struct ngd_plan_call *call, enum ascend_way way, bool measured)
 {
-    const struct ngd_plan_tensor *k = &plan->tensors[call->in[1]];
+    const struct ngd_plan_tensor *k = &plan->tensors[call->in[1]],
+                                 *rope = has_ropes(call) ? &plan->tensors[call->in[7]] : NULL;
     const struct shape s = shape_of(plan, call);
     const int64_t longest = (s.width < s.blocks ? s.width : s.blocks) * s.block;
     const bool tnd = way == ASCEND_WAY_RAGGED, rows = way == ASCEND_WAY_ROWS;
@@ -74,6 +80,9 @@ static const struct ngd_attention_rule *refusal_of(const struct ascend_device *d
         .heads = ngd_call_int(call, "num_heads"),
         .kv_heads = ngd_call_int(call, "num_key_value_heads"),
         .d = k->dims[3],
+        .rope = rope ? rope->dims[3] : 0,
+        .rope_block = rope ? rope->dims[1] : 0,
+        .rope_hidden = rope ? rope->dims[2] * rope->dims[3] : 0,
         .block = ngd_call_int(call, "block_size"),
         .blocks = rows ? INT64_MAX : s.blocks,
         .cache_block = s.block,
@@ -106,14 +115,14 @@ static int64_t queries_of(const struct ngd_plan_call *call)
 }
 
 /* What the fused operator has not, or what no rule and no probe says about it. NULL: it may be asked. */
-static const char *needs_parts(const struct ngd_plan_call *call)
+static const char *needs_parts(const struct ngd_plan_call *call, enum ascend_way way)
 {
     if (ngd_call_float(call, "soft_cap") > 0)
         return "CANN's operator caps no scores";
     if (ngd_call_int(call, "sparse_mode") == 4)
         return "windows (sparse mode 4) of a paged cache were not tried on a chip";
-    if (call->n_in > 6 && call->in[6] != NGD_PLAN_NONE)
-        return "latent caches (query_rope) were not tried on a chip";
+    if (has_ropes(call) && (way != ASCEND_WAY_ROWS || call->in[1] != call->in[2]))
+        return "second parts of queries (query_rope) are taken with a latent cache, one row for each sequence";
     if (call->n_in > 8 && call->in[8] != NGD_PLAN_NONE)
         return "sinks of a paged cache were not tried on a chip";
     return NULL;
@@ -124,9 +133,11 @@ static struct verdict judge_way(const struct ascend_device *dev, const struct ng
 {
     const struct ngd_plan_tensor *k = &plan->tensors[call->in[1]];
     const struct ngd_attention_rule *rule;
-    struct verdict v = {.rule = needs_parts(call)};
+    struct verdict v = {.rule = needs_parts(call, way)};
     const ascend_says_t says =
-        ngd_ascend_facts_attention(dev->facts, way, k->dims[3], k->dims[1], k->dtype, queries_of(call), &v.line);
+        has_ropes(call) /* no probe asks for these */
+            ? ASCEND_SAYS_NOTHING
+            : ngd_ascend_facts_attention(dev->facts, way, k->dims[3], k->dims[1], k->dtype, queries_of(call), &v.line);
 
     if (says == ASCEND_SAYS_NO || v.rule)
         return v;

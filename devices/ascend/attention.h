@@ -32,6 +32,7 @@ struct ngd_attention_case {
     int dtype;             /* NGD_ACL_FLOAT16, ... */
     int64_t rows, batches; /* of the query: T of TND, S of BSH; sequences */
     int64_t heads, kv_heads, d;
+    int64_t rope, rope_block, rope_hidden;     /* second parts (MLA): their dimension, 0: none; of their cache */
     int64_t block;                             /* the attribute */
     int64_t blocks, cache_block, cache_hidden; /* dimensions of the cache */
     int64_t table_rows, table_width;

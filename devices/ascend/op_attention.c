@@ -21,7 +21,7 @@
 
 struct attention {
     struct ascend_view q, k, v, table, y; /* of one dtype */
-    struct ascend_view q_rope, k_rope;    /* second parts of queries and keys, of rope_d numbers; only PARTS has them */
+    struct ascend_view q_rope, k_rope;    /* second parts of queries and keys, of rope_d numbers; of ROWS and PARTS */
     int64_t rope_d;                       /* 0: none */
     struct ascend_view sink;              /* a score of no key for each head, if has_sink; only PARTS has it */
     bool has_sink, latent;                /* latent: values are the keys */
@@ -90,12 +90,13 @@ static void run_fused(struct ascend_issue *c, struct attention *a, char *layout,
                                .storage = (int64_t)MASK_SIDE * MASK_SIDE,
                                .base = c->dev->mask};
 
-#define OPERANDS                                                                                                 \
-    T(a->q), ngd_ascend_list(c, &a->k, 1), ngd_ascend_list(c, &a->v, 1), NULL, causal ? T(mask) : NULL,          \
-        a->n_queries ? ngd_ascend_ints(c, a->queries, (uint64_t)a->n_queries) : NULL,                            \
-        ngd_ascend_ints(c, a->contexts, (uint64_t)a->n_contexts), NULL, NULL, NULL, NULL, NULL, NULL, NULL,      \
-        T(a->table), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, a->heads, a->scale, \
-        NO_LIMIT, NO_LIMIT, layout, a->kv_heads, causal ? 3 : 0, 0, a->block, 0, false, 0, 0, T(a->y), NULL
+#define OPERANDS                                                                                            \
+    T(a->q), ngd_ascend_list(c, &a->k, 1), ngd_ascend_list(c, &a->v, 1), NULL, causal ? T(mask) : NULL,     \
+        a->n_queries ? ngd_ascend_ints(c, a->queries, (uint64_t)a->n_queries) : NULL,                       \
+        ngd_ascend_ints(c, a->contexts, (uint64_t)a->n_contexts), NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
+        T(a->table), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, a->rope_d ? T(a->q_rope) : NULL, \
+        a->rope_d ? T(a->k_rope) : NULL, NULL, a->heads, a->scale, NO_LIMIT, NO_LIMIT, layout, a->kv_heads, \
+        causal ? 3 : 0, 0, a->block, 0, false, 0, 0, T(a->y), NULL
     ngd_ascend_task_group_begin(c);
     ASCEND_RUN(c, FusedInferAttentionScoreV3, OPERANDS);
     ngd_ascend_task_group_end(c);
@@ -412,6 +413,10 @@ static void run_way(struct ascend_issue *c, struct attention *a)
         put_row_lengths(c, a);
         a->q = as_bsh(&a->q, a->rows);
         a->y = as_bsh(&a->y, a->rows);
+        if (a->rope_d) {
+            a->q_rope = as_bsh(&a->q_rope, a->rows);
+            a->k_rope = ngd_ascend_reshape(&a->k_rope, 3, (const int64_t[]){a->blocks, a->block, a->rope_d});
+        }
         run_fused(c, a, bsh, false);
         break;
     case ASCEND_WAY_PREFILL:

@@ -16,6 +16,7 @@ struct call {
     int64_t batches, rows, heads, kv_heads, d, block, blocks, cache_block, table_rows, table_width, sparse_mode, mask;
     int64_t queries[LENGTHS_MOST], contexts[LENGTHS_MOST];
     uint64_t n_queries, n_contexts;
+    int64_t rope, rope_block; /* 0: none; of the block size of the cache */
 };
 
 static const struct call decode = {.dtype = NGD_ACL_FLOAT16,
@@ -90,12 +91,16 @@ static ngd_acl_error_t ask(const struct ngd_acl *acl, const struct call *c)
     struct aclTensorList *keys = acl->aclCreateTensorList(&k, 1), *values = acl->aclCreateTensorList(&v, 1);
     struct aclIntArray *queries = c->n_queries ? acl->aclCreateIntArray(c->queries, c->n_queries) : NULL,
                        *contexts = acl->aclCreateIntArray(c->contexts, c->n_contexts);
+    const int64_t q_rope[3] = {c->batches, c->rows, c->heads * c->rope};
+    const int64_t k_rope[3] = {c->blocks, c->rope_block ? c->rope_block : c->cache_block, c->kv_heads * c->rope};
+    struct aclTensor *qr = c->rope ? tensor(acl, c->dtype, 3, q_rope) : NULL,
+                     *kr = c->rope ? tensor(acl, c->dtype, 3, k_rope) : NULL;
     struct aclOpExecutor *executor = NULL;
     char layout[] = "BSH", ragged_layout[] = "TND";
     uint64_t workspace = 0;
     ngd_acl_error_t code = acl->aclnnFusedInferAttentionScoreV3GetWorkspaceSize(
         q, keys, values, NULL, m, queries, contexts, NULL, NULL, NULL, NULL, NULL, NULL, NULL, t, NULL, NULL, NULL,
-        NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, c->heads, 1, INT32_MAX, INT32_MAX,
+        NULL, NULL, NULL, NULL, NULL, NULL, qr, kr, NULL, c->heads, 1, INT32_MAX, INT32_MAX,
         c->tnd ? ragged_layout : layout, c->kv_heads, c->sparse_mode, 0, c->block, 0, false, 0, 0, y, NULL, &workspace,
         &executor);
 
@@ -108,6 +113,10 @@ static ngd_acl_error_t ask(const struct ngd_acl *acl, const struct call *c)
     acl->aclDestroyTensor(t);
     if (m)
         acl->aclDestroyTensor(m);
+    if (c->rope) {
+        acl->aclDestroyTensor(qr);
+        acl->aclDestroyTensor(kr);
+    }
     acl->aclDestroyTensorList(keys);
     acl->aclDestroyTensorList(values);
     if (queries)
@@ -176,6 +185,27 @@ static void break_rules_of_bsh(const struct ngd_acl *acl)
     REFUSED("PREFILL_QUERY_MOST", prefill, c.queries[0] = 6);
 }
 
+static void break_rules_of_latents(const struct ngd_acl *acl)
+{
+    struct call latent = decode;
+
+    latent.d = 512;
+    latent.kv_heads = 1;
+    latent.rope = 64;
+    ck_assert_int_eq(ask(acl, &latent), 0);
+    REFUSED("LATENT_HEAD", latent, c.rope = 32);
+    REFUSED("LATENT_HEAD", latent, c.d = 256);
+    REFUSED("LATENT_HEADS", latent, c.heads = 24);
+    REFUSED("LATENT_HEADS", latent, c.heads = 256);
+    REFUSED("LATENT_HEADS", latent, c.kv_heads = 2);
+    REFUSED("LATENT_CACHE", latent, c.rope_block = 64);
+    REFUSED("LATENT_BLOCK", latent, c.block = c.cache_block = 32, c.table_width = 8);
+    REFUSED("LATENT_MASK", latent, c.mask = 2048);
+    simulator_set("api", "8.1");
+    REFUSED("LATENT_8_1", latent, (void)0);
+    simulator_set("api", "9.1");
+}
+
 static void break_rules_of_tnd(const struct ngd_acl *acl)
 {
     REFUSED("PROMPT_BLOCK", ragged, c.block = c.cache_block = 16, c.table_width = 16);
@@ -224,6 +254,7 @@ START_TEST(each_rule_of_attention_is_refused_where_it_is_broken_and_only_there)
     ck_assert_int_eq(ask(acl, &narrow), 0);
     break_rules_of_all(acl);
     break_rules_of_bsh(acl);
+    break_rules_of_latents(acl);
     break_rules_of_tnd(acl);
     break_rules_of_versions(acl);
     for (size_t i = 0; i < RULES; i++)

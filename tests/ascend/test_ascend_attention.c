@@ -292,7 +292,7 @@ START_TEST(tables_and_caches_of_no_size_give_zeros)
 }
 END_TEST
 
-START_TEST(latent_caches_and_sinks_are_made_of_other_operators)
+START_TEST(latent_caches_and_sinks_are_served)
 {
     struct bench b = opened("Ascend910B4", "8.5");
     struct attention_shape s = steps;
@@ -301,6 +301,15 @@ START_TEST(latent_caches_and_sinks_are_made_of_other_operators)
     goes(&b, &s, NGD_BF16, NGD_BF16, PARTS);
     goes(&b, &s, NGD_F32, NGD_F16, PARTS);
     s = several;
+    s.sinks = true;
+    goes(&b, &s, NGD_BF16, NGD_BF16, PARTS);
+    s = steps; /* the sizes that CANN's operator takes */
+    s.heads = 4;
+    s.kv_heads = 1;
+    s.d = 512;
+    s.rope = 64;
+    goes(&b, &s, NGD_BF16, NGD_BF16, ROWS);
+    goes(&b, &s, NGD_F32, NGD_F16, ROWS);
     s.sinks = true;
     goes(&b, &s, NGD_BF16, NGD_BF16, PARTS);
     for (int i = 0; i < 3; i++) {
@@ -654,7 +663,7 @@ END_TEST
 UNIT_MAIN("ascend/attention", shapes_take_the_way_that_the_rules_allow, versions_without_a_kernel_take_another_way,
           composition_gives_any_lengths, windows_and_caps_are_made_of_other_operators,
           refused_way_is_followed_by_the_next_one, chip_without_paged_decoders_says_so_before_it_asks_cann,
-          tables_and_caches_of_no_size_give_zeros, latent_caches_and_sinks_are_made_of_other_operators,
+          tables_and_caches_of_no_size_give_zeros, latent_caches_and_sinks_are_served,
           table_may_be_a_copy_of_wider_numbers, attentions_of_other_block_sizes_have_rows_of_their_own,
           empty_attention_takes_no_update_from_the_others, rows_of_no_sequence_are_zeros,
           rows_of_each_query_are_those_of_the_launch, workspace_is_the_largest_that_updates_may_need,

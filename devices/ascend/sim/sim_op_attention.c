@@ -8,15 +8,16 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { QUERY, KEY, VALUE, MASK, TABLE, OUT };      /* operands */
-enum { HEADS, KV_HEADS, BLOCK, SPARSE_MODE, TND }; /* numbers */
-enum { QUERIES, CONTEXTS };                        /* lists */
+enum { QUERY, KEY, VALUE, MASK, TABLE, OUT, QUERY_ROPE, KEY_ROPE }; /* operands */
+enum { HEADS, KV_HEADS, BLOCK, SPARSE_MODE, TND };                  /* numbers */
+enum { QUERIES, CONTEXTS };                                         /* lists */
 
 #define MASK_SIDE 2048
 
 struct attention {
-    const struct sim_view *q, *k, *v, *table, *y;
+    const struct sim_view *q, *k, *v, *table, *y, *q_rope, *k_rope;
     int64_t heads, kv_heads, d, block;
+    int64_t rope; /* numbers of the second parts; 0: there are none */
     double scale;
     bool causal;
 };
@@ -37,6 +38,10 @@ static bool attend_keys(const struct attention *a, int64_t row, int64_t head, in
             return false;
         for (int64_t i = 0; i < a->d; i++)
             s += sim_load(q + i * size, a->q->dtype) * sim_load(k + i * size, a->k->dtype);
+        for (int64_t i = 0; i < a->rope; i++)
+            s += sim_load(sim_at(a->q_rope, (row * a->heads + head) * a->rope + i), a->q->dtype) *
+                 sim_load(sim_at(a->k_rope, ((b * a->block + j % a->block) * a->kv_heads + kv) * a->rope + i),
+                          a->k->dtype);
         score[j] = (float)(s * a->scale);
         max = fmax(max, (double)score[j]);
     }
@@ -102,6 +107,12 @@ static bool attend_all(const struct sim_op *op, const struct attention *a, float
     return true;
 }
 
+/* Numbers of the second part of a query of BSH; 0: there are none. */
+static int64_t rope_of(const struct sim_op *op)
+{
+    return op->t[QUERY_ROPE].present ? op->t[QUERY_ROPE].dims[2] / op->i[HEADS] : 0;
+}
+
 static void run_paged_attention(struct sim_op *op)
 {
     const struct attention a = {.q = &op->t[QUERY],
@@ -109,6 +120,9 @@ static void run_paged_attention(struct sim_op *op)
                                 .v = &op->t[VALUE],
                                 .table = &op->t[TABLE],
                                 .y = &op->t[OUT],
+                                .q_rope = &op->t[QUERY_ROPE],
+                                .k_rope = &op->t[KEY_ROPE],
+                                .rope = rope_of(op),
                                 .heads = op->i[HEADS],
                                 .kv_heads = op->i[KV_HEADS],
                                 .d = op->t[KEY].dims[2] / op->i[KV_HEADS],
@@ -138,6 +152,9 @@ static void check_rules(struct sim_op *op)
         .heads = op->i[HEADS],
         .kv_heads = op->i[KV_HEADS],
         .d = tnd ? q->dims[2] : q->dims[2] / op->i[HEADS],
+        .rope = rope_of(op),
+        .rope_block = op->t[KEY_ROPE].present ? op->t[KEY_ROPE].dims[1] : 0,
+        .rope_hidden = op->t[KEY_ROPE].present ? op->t[KEY_ROPE].dims[2] : 0,
         .block = op->i[BLOCK],
         .blocks = k->dims[0],
         .cache_block = k->dims[1],
@@ -157,6 +174,22 @@ static void check_rules(struct sim_op *op)
     if (rule)
         op->code = ngd_aclsim_fail(NGD_ACL_NN_INNER_TILING, "the same", "%s: tiling failed: %s (rule %s, %s)",
                                    op->kernel.name, rule->text, rule->name, rule->source);
+}
+
+/* Here second parts are computed of BSH with one row for each sequence. */
+static void check_ropes(struct sim_op *op)
+{
+    const struct sim_view *q = &op->t[QUERY_ROPE], *k = &op->t[KEY_ROPE];
+
+    ngd_aclsim_check(op, q->present == k->present, "query_rope and key_rope come together");
+    if (!q->present || op->code)
+        return;
+    ngd_aclsim_check(op,
+                     !op->i[TND] && op->t[QUERY].dims[1] == 1 && q->rank == 3 && q->dims[0] == op->t[QUERY].dims[0] &&
+                         q->dims[1] == 1 && q->dims[2] % op->i[HEADS] == 0 && k->rank == 3 &&
+                         k->dims[0] == op->t[KEY].dims[0] && q->dtype == op->t[QUERY].dtype &&
+                         k->dtype == op->t[KEY].dtype,
+                     "query_rope[B,1,H] and key_rope[blocks,size,H], of the dtypes of query and key");
 }
 
 static void check_operands(struct sim_op *op)
@@ -180,6 +213,7 @@ static void check_operands(struct sim_op *op)
     ngd_aclsim_check(op, !op->i[TND] || op->t[QUERY].dims[1] == op->i[HEADS], "the query's heads");
     ngd_aclsim_check(op, op->i[TND] || op->t[QUERY].dims[2] % op->i[HEADS] == 0, "the query's heads");
     ngd_aclsim_check(op, !op->i[TND] || op->n_list[QUERIES], "TND needs the lengths of the queries");
+    check_ropes(op);
 }
 
 /* A list that may be absent. */
@@ -207,7 +241,7 @@ static ngd_acl_error_t attention_phase1(
     const void *absent[] = {pse_shift,     deq_scale1,      quant_scale1,     deq_scale2,    quant_scale2,
                             quant_offset2, antiquant_scale, antiquant_offset, query_padding, kv_padding,
                             key_scale,     key_offset,      value_scale,      value_offset,  key_prefix,
-                            value_prefix,  prefix_len,      query_rope,       key_rope,      key_rope_scale};
+                            value_prefix,  prefix_len,      key_rope_scale};
     struct sim_op *op;
 
     (void)pre_tokens;
@@ -222,6 +256,8 @@ static ngd_acl_error_t attention_phase1(
     ngd_aclsim_optional(op, mask);
     ngd_aclsim_operand(op, block_table);
     ngd_aclsim_operand(op, out);
+    ngd_aclsim_optional(op, query_rope);
+    ngd_aclsim_optional(op, key_rope);
     take_list(op, QUERIES, lengths);
     ngd_aclsim_list(op, CONTEXTS, lengths_kv);
     op->i[HEADS] = heads;
