@@ -455,14 +455,22 @@ int npugraph_replay_stream_open(struct npugraph_client *client, struct npugraph_
     return 0;
 }
 
+static void tell_sent(const struct npugraph_replay *replay)
+{
+    if (replay->sent != NULL)
+        replay->sent(replay->sent_user);
+}
+
 /* Sends by the ring. If that cannot be, the stream uses gRPC from then on. */
-static int exchange_replay(struct npugraph_replay_stream *s, const ProtobufCMessage *message,
-                           ProtobufCMessage **reply_p, struct npugraph_error *err)
+static int exchange_replay(struct npugraph_replay_stream *s, const struct npugraph_replay *replay,
+                           const ProtobufCMessage *message, ProtobufCMessage **reply_p, struct npugraph_error *err)
 {
     const ProtobufCMessageDescriptor *type = &npugraph__v1__replay_response__descriptor;
-    int rc = s->lane != NULL ? npugraph__lane_exchange(s->lane, NGD_RING_REPLAY, message, type, reply_p, err)
-                             : NPUGRAPH__ELSEWHERE;
+    int rc = s->lane != NULL ? npugraph__lane_send(s->lane, NGD_RING_REPLAY, message) : NPUGRAPH__ELSEWHERE;
 
+    tell_sent(replay);
+    if (rc == 0)
+        rc = npugraph__lane_receive(s->lane, type, reply_p, err);
     if (rc != NPUGRAPH__ELSEWHERE)
         return rc;
     npugraph__lane_give(s->lane);
@@ -482,13 +490,14 @@ static void move_stream(struct npugraph_replay_stream *s, struct npugraph__link 
 }
 
 /* Sends; and again on another link, if the session moves. */
-static int exchange_and_follow(struct npugraph_replay_stream *s, const Npugraph__V1__ReplayRequest *req,
-                               ProtobufCMessage **reply_p, struct npugraph_error *err)
+static int exchange_and_follow(struct npugraph_replay_stream *s, const struct npugraph_replay *replay,
+                               const Npugraph__V1__ReplayRequest *req, ProtobufCMessage **reply_p,
+                               struct npugraph_error *err)
 {
     struct npugraph__follow f = {.link = s->link};
     int rc;
 
-    while ((rc = exchange_replay(s, &req->base, reply_p, &f.why)) != 0) {
+    while ((rc = exchange_replay(s, replay, &req->base, reply_p, &f.why)) != 0) {
         struct npugraph__link *link = s->link;
         const bool again = follow_replay(s->client, &link, &f, req->graph);
 
@@ -514,7 +523,7 @@ int npugraph_replay_stream_run(struct npugraph_replay_stream *stream, const stru
     if (rc != 0)
         return rc;
     m.req.trace_parent = npugraph__trace_field();
-    rc = exchange_and_follow(stream, &m.req, &reply, err);
+    rc = exchange_and_follow(stream, replay, &m.req, &reply, err);
     replay_message_fini(&m);
     if (rc != 0)
         return rc;
@@ -536,4 +545,11 @@ void npugraph_replay_stream_close(struct npugraph_replay_stream *stream)
         npugraph__stream_half_close(stream->st, NULL);
     npugraph__stream_close(stream->st);
     free(stream);
+}
+
+void npugraph_copy_pieces(size_t n, void *const *to, const void *const *from, const size_t *bytes)
+{
+    for (size_t i = 0; i < n; i++)
+        if (bytes[i] != 0)
+            memcpy(to[i], from[i], bytes[i]);
 }

@@ -275,6 +275,8 @@ struct npugraph_target {
     void *data;   /* NULL: the result is in npugraph_result.outputs */
     size_t bytes; /* room */
 };
+/* Called by the thread that replays when its request is sent, before it waits for the answer. */
+typedef void (*npugraph_sent_fn)(void *user);
 struct npugraph_replay {
     uint64_t graph;
     const int64_t *symbols;
@@ -295,6 +297,10 @@ struct npugraph_replay {
      * records wait_event, and that the daemon received before, has ended. It records record_event when it ends. */
     const char *wait_event, *record_event;
     uint64_t tag; /* finds its events in Explain; the daemons of a group that spans several compare it */
+    /* For npugraph_replay_stream_run: work of the caller while the daemon computes, at least once before an answer;
+     * NULL: none. It makes no call of the stream. Without shared memory it runs before the request is sent. */
+    npugraph_sent_fn sent;
+    void *sent_user;
 };
 struct npugraph_output {
     const void *data; /* the target's, if there is one */
@@ -334,6 +340,9 @@ NPUGRAPH_API int npugraph_replay_stream_open(struct npugraph_client *client, str
 NPUGRAPH_API int npugraph_replay_stream_run(struct npugraph_replay_stream *stream, const struct npugraph_replay *replay,
                                             struct npugraph_result **result_p, struct npugraph_error *err);
 NPUGRAPH_API void npugraph_replay_stream_close(struct npugraph_replay_stream *stream);
+/* Copies n pieces of memory, such as rows of results into tensors: bytes[i] bytes from `from[i]` to `to[i]`, which do
+ * not overlap. For languages in which a call takes longer than the copy. */
+NPUGRAPH_API void npugraph_copy_pieces(size_t n, void *const *to, const void *const *from, const size_t *bytes);
 
 /* ---- models and sequences ------------------------------------------------------------------------ */
 

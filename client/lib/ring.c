@@ -290,16 +290,21 @@ static int take_failure(const uint8_t *data, size_t n, struct npugraph_error *er
     return rc;
 }
 
-int npugraph__lane_exchange(struct npugraph__lane *lane, uint32_t method, const ProtobufCMessage *message,
-                            const ProtobufCMessageDescriptor *type, ProtobufCMessage **reply_p,
-                            struct npugraph_error *err)
+int npugraph__lane_send(struct npugraph__lane *lane, uint32_t method, const ProtobufCMessage *message)
+{
+    if (lane->lost || atomic_load(&lane->map->words->ended) != 0 ||
+        protobuf_c_message_get_packed_size(message) > NGD_RING_MESSAGE)
+        return NPUGRAPH__ELSEWHERE;
+    submit(lane, method, message);
+    return 0;
+}
+
+int npugraph__lane_receive(struct npugraph__lane *lane, const ProtobufCMessageDescriptor *type,
+                           ProtobufCMessage **reply_p, struct npugraph_error *err)
 {
     const struct ngd_ring_words *words = lane->map->words;
     const struct ngd_ring_lane_words *l = &words->lanes[lane->index];
 
-    if (lane->lost || atomic_load(&words->ended) != 0 || protobuf_c_message_get_packed_size(message) > NGD_RING_MESSAGE)
-        return NPUGRAPH__ELSEWHERE;
-    submit(lane, method, message);
     if (!await_answer(lane))
         return give_lane_up(lane, err);
     if (l->kind == NGD_RING_ELSEWHERE)
@@ -310,4 +315,13 @@ int npugraph__lane_exchange(struct npugraph__lane *lane, uint32_t method, const 
         return take_failure(words->answers[lane->index], l->n_answer, err);
     *reply_p = protobuf_c_message_unpack(type, NULL, l->n_answer, words->answers[lane->index]);
     return *reply_p != NULL ? 0 : npugraph__error(err, 13, "", "the daemon's answer is not valid");
+}
+
+int npugraph__lane_exchange(struct npugraph__lane *lane, uint32_t method, const ProtobufCMessage *message,
+                            const ProtobufCMessageDescriptor *type, ProtobufCMessage **reply_p,
+                            struct npugraph_error *err)
+{
+    const int rc = npugraph__lane_send(lane, method, message);
+
+    return rc != 0 ? rc : npugraph__lane_receive(lane, type, reply_p, err);
 }

@@ -39,5 +39,9 @@ void npugraph__lane_give(struct npugraph__lane *lane); /* NULL is fine */
 int npugraph__lane_exchange(struct npugraph__lane *lane, uint32_t method, const ProtobufCMessage *message,
                             const ProtobufCMessageDescriptor *type, ProtobufCMessage **reply_p,
                             struct npugraph_error *err);
+/* The same in two steps. Behind a request that was sent (0, not NPUGRAPH__ELSEWHERE), its answer must be taken. */
+int npugraph__lane_send(struct npugraph__lane *lane, uint32_t method, const ProtobufCMessage *message);
+int npugraph__lane_receive(struct npugraph__lane *lane, const ProtobufCMessageDescriptor *type,
+                           ProtobufCMessage **reply_p, struct npugraph_error *err);
 
 #endif

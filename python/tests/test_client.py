@@ -2,6 +2,8 @@
 """The client: memory, graphs, models, errors."""
 from __future__ import annotations
 
+import ctypes
+import functools
 import gc
 import os
 import pathlib
@@ -141,6 +143,23 @@ def test_rings(client: npugraph.Client) -> None:
                 s.close()
         assert client.has_ring and not plain.has_ring
         assert results[0] == results[1]
+
+
+def test_work_while_the_daemon_computes(client: npugraph.Client) -> None:
+    def refuse() -> None:
+        raise KeyError("meant")
+    with npugraph.connect(local_transport=False) as plain:
+        for c in (client, plain):
+            graph = c.graph(COUNTER, {"n": c.allocate(8)})
+            prepared = c.replay_stream().prepare(graph, 0, 0)
+            seen: list[int] = []
+            for n in range(1, 5):
+                outs = prepared.run(functools.partial(seen.append, n))
+                assert int.from_bytes(ctypes.string_at(outs[0].data, 8), "little") == n and len(seen) == n
+            with pytest.raises(KeyError, match="meant"):
+                prepared.run(refuse)
+            outs = prepared.run()  # the replay before was done
+            assert int.from_bytes(ctypes.string_at(outs[0].data, 8), "little") == 6 and len(seen) == 4
 
 
 def test_shared_memory_outlives_its_client(daemon: object) -> None:

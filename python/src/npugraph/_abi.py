@@ -5,6 +5,7 @@ from ctypes import c_size_t, c_uint, c_uint32, c_uint64, c_uint8, c_void_p
 from typing import Any
 
 npugraph_progress_fn = CFUNCTYPE(None, c_void_p, c_uint64, c_uint64)
+npugraph_sent_fn = CFUNCTYPE(None, c_void_p)
 npugraph_token_fn = CFUNCTYPE(c_bool, c_void_p, c_int32, c_void_p)
 
 
@@ -186,6 +187,8 @@ class npugraph_replay(Structure):
         ("wait_event", c_char_p),
         ("record_event", c_char_p),
         ("tag", c_uint64),
+        ("sent", npugraph_sent_fn),
+        ("sent_user", c_void_p),
     ]
 
 
@@ -523,6 +526,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "npugraph_replay_stream_open": (c_int, [c_void_p, c_void_p, c_void_p]),
     "npugraph_replay_stream_run": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p]),
     "npugraph_replay_stream_close": (None, [c_void_p]),
+    "npugraph_copy_pieces": (None, [c_size_t, c_void_p, c_void_p, c_void_p]),
     "npugraph_model_register": (c_int, [c_void_p, c_void_p, c_void_p]),
     "npugraph_model_share": (c_int, [c_void_p, c_char_p, c_void_p, c_size_t, c_bool, c_void_p]),
     "npugraph_model_unload": (c_int, [c_void_p, c_char_p, c_bool, c_void_p]),

@@ -64,6 +64,12 @@ def hf_library() -> Any:
 
 
 @functools.cache
+def quick_client_library() -> Any:
+    """Returns libnpugraph for calls that keep the interpreter's lock, as `quick_library` does."""
+    return _declare(ctypes.PyDLL(library()._name))
+
+
+@functools.cache
 def quick_library() -> Any:
     """Returns libnpugraph-hf for calls of about a microsecond, which keep the interpreter's lock: to let go of it and to
     get it again would take longer."""

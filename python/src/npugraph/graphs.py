@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _abi, tracing
@@ -162,6 +162,21 @@ def _close_stream(client: Client, handle: ctypes.c_void_p) -> None:
         library().npugraph_replay_stream_close(handle)
 
 
+class _Meanwhile:
+    """What the library calls when a request is sent. It knows nothing of the request, which would then be a cycle."""
+
+    def __init__(self) -> None:
+        self.work: Callable[[], None] | None = None
+        self.why: BaseException | None = None
+
+    def __call__(self, _user: object) -> None:
+        try:
+            if self.work is not None:
+                self.work()
+        except BaseException as why:  # an exception cannot pass through C
+            self.why = why
+
+
 class PreparedReplay:
     """A request whose C structs stay: only addresses and sizes are filled in before it is sent again."""
 
@@ -179,13 +194,30 @@ class PreparedReplay:
         self._arguments = (stream._handle, ctypes.byref(self._request), ctypes.byref(self._result),
                            ctypes.byref(self._error))
         self._free = finalize(self, _free_result, self._result)
+        self._meanwhile = _Meanwhile()
+        self._sent = _abi.npugraph_sent_fn(self._meanwhile)
 
-    def run(self) -> Any:
-        """Sends it and returns the outputs: an array of C structs with `data` and `bytes`, valid until the next run."""
+    def run(self, meanwhile: Callable[[], None] | None = None) -> Any:
+        """Sends it and returns the outputs: an array of C structs with `data` and `bytes`, valid until the next run.
+
+        `meanwhile` is called while the daemon computes; if the request is sent again, it is called again. What it raises is
+        raised when the answer is there.
+        """
         if not self.stream._close.alive:
             raise Error("SESSION_GONE", "the stream is closed")
         tracing.apply(self._library)
-        if self._run(*self._arguments) != 0:
+        if meanwhile is None:
+            failed = self._run(*self._arguments)
+        else:
+            self._meanwhile.work, self._request.sent = meanwhile, self._sent
+            try:
+                failed = self._run(*self._arguments)
+            finally:
+                self._request.sent = _abi.npugraph_sent_fn()
+                why, self._meanwhile.work, self._meanwhile.why = self._meanwhile.why, None, None
+            if why is not None:
+                raise why
+        if failed != 0:
             raise raised(self._error)
         return self._result.contents.outputs
 
