@@ -16,7 +16,7 @@ EXTRA_DIST += check-python python/README.md python/bench/guided.py python/bench/
 	python/src/npugraph/server/rules.py python/src/npugraph/server/texts.py python/src/npugraph/server/tools.py \
 	python/src/npugraph/tokenizer.py python/src/npugraph/torch/__init__.py python/src/npugraph/torch/answer.py python/src/npugraph/torch/backend.py \
 	python/src/npugraph/torch/cache.py python/src/npugraph/torch/connection.py \
-	python/src/npugraph/torch/digests.py python/src/npugraph/torch/entries.py \
+	python/src/npugraph/torch/digests.py python/src/npugraph/torch/direct.py python/src/npugraph/torch/entries.py \
 	python/src/npugraph/torch/export.py python/src/npugraph/torch/export_experts.py \
 	python/src/npugraph/torch/export_trace.py python/src/npugraph/torch/export_write.py \
 	python/src/npugraph/torch/extend.py python/src/npugraph/torch/files.py \
@@ -28,7 +28,8 @@ EXTRA_DIST += check-python python/README.md python/bench/guided.py python/bench/
 	python/src/npugraph/torch/translate.py python/src/npugraph/torch/values.py \
 	python/src/npugraph/torch/watch.py python/src/npugraph/tracing.py python/tests/conftest.py \
 	python/tests/core_operators.py python/tests/schemas.py python/tests/serving.py python/tests/test_aio.py \
-	python/tests/test_cache.py python/tests/test_cache_forged.py python/tests/test_client.py python/tests/test_compile.py \
+	python/tests/test_cache.py python/tests/test_cache_forged.py python/tests/test_calls.py \
+	python/tests/test_client.py python/tests/test_compile.py \
 	python/tests/test_core_operators.py python/tests/test_embeddings.py python/tests/test_export.py \
 	python/tests/test_extend.py python/tests/test_guided.py python/tests/test_images.py \
 	python/tests/test_notebook.py python/tests/test_oip.py python/tests/test_options.py \

@@ -21,7 +21,7 @@ from npugraph.torch import cache_compile  # noqa: E402
 from npugraph.torch.answer import Answer, Writer  # noqa: E402
 from npugraph.torch.entries import form_of  # noqa: E402
 from npugraph.torch.match import Entry  # noqa: E402
-from npugraph.torch.translate import Program, Update  # noqa: E402
+from npugraph.torch.translate import Update  # noqa: E402
 
 GUARD = 4096  # bytes before and behind a tensor
 FILLING = 0xA5
@@ -146,7 +146,7 @@ def answered(*outputs: bytes) -> Answer:
 
 
 def writer(update: Update) -> Writer:
-    return Writer(Program("", [], [], [], [], [], [0], [1], [], [], [update], [], [], [0, 1], []))
+    return Writer([update])
 
 
 WHOLE = Update(0, "whole", output=0)
@@ -176,7 +176,7 @@ def test_a_state_whose_memory_was_taken_away(update: Update) -> None:
     into.write([state, index], answer)
     assert state.any()
     state.untyped_storage().resize_(32)
-    with pytest.raises(Error, match="needs 64 bytes, and its storage has 32"):
+    with pytest.raises(ValueError, match="needs 64 bytes, and its storage has 32"):
         into.write([state, index], answer)
 
 

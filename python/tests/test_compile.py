@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import textwrap
-import types
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -164,6 +163,21 @@ def test_a_negated_view_is_written(write: Function) -> None:
             write(plain, row)
         fast(state, row)
     assert_same(got, want, 0)
+
+
+def test_a_tensor_whose_memory_was_taken_away() -> None:
+    """PyTorch reads behind the end of such a storage; uploads and calls refuse the tensor."""
+    fast, x, layer = compiled(lambda x: x * 2), f32(4, 3), nn.Linear(3, 3)
+    read = compiled(lambda x: layer(x))
+    assert_same(fast(x), x * 2, 0)
+    assert_same(read(x), layer(x), 1e-6)
+    given, buffer = x.t(), npugraph.connect().upload(x)
+    x.untyped_storage().resize_(8)
+    layer.weight.untyped_storage().resize_(8)
+    for act in (lambda: fast(x), lambda: fast(given), lambda: read(f32(4, 3)), lambda: npugraph.connect().upload(given),
+                lambda: buffer.read_into(x)):
+        with pytest.raises(ValueError, match="needs (48|36) bytes, and its storage has 8 for it"):
+            act()
 
 
 def test_parameters_may_change() -> None:
@@ -369,7 +383,7 @@ def test_a_buffer_that_another_graph_wrote() -> None:
 
 def written(updates: list[Update], *calls: tuple[list[Any], list[Any]]) -> None:
     """Writes outputs to tensors as after replays of one graph."""
-    writer = Writer(types.SimpleNamespace(updates=updates))
+    writer = Writer(updates)
     for tensors, outputs in calls:
         outs = (_abi.npugraph_output * len(outputs))(*((t.data_ptr(), t.nbytes) for t in outputs))
         pointer = ctypes.cast(outs, ctypes.POINTER(_abi.npugraph_output))

@@ -7,11 +7,29 @@ from typing import Any
 import numpy as np
 
 
+def check_stored(tensor: Any) -> None:
+    """ValueError: the storage of a torch tensor ends before its last element, as after a resize_ of the storage."""
+    size, needs = tensor.element_size(), tensor.nbytes
+    if needs and not tensor.is_contiguous():
+        needs = (1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))) * size
+    has = tensor.untyped_storage().nbytes() - tensor.storage_offset() * size
+    if has < needs:
+        raise ValueError(f"a tensor of shape {tuple(tensor.shape)} needs {needs} bytes, and its storage has {max(0, has)} for it: "
+                         "it was made smaller by resize_")
+
+
+def is_plain(tensor: Any) -> bool:
+    """Returns whether the memory of a torch tensor has its numbers in order: it is contiguous, and has no sign or conjugation
+    left to apply, as views of complex numbers have, nor zeros that are nowhere."""
+    return tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj() or tensor._is_zerotensor())
+
+
 def dense(tensor: Any) -> Any:
-    """Returns a torch tensor, or a copy, whose memory has its numbers in order: contiguous, with no sign or conjugation left to
-    apply, as views of complex numbers have, and no zeros that are nowhere."""
-    pending = tensor.is_neg() or tensor.is_conj() or tensor._is_zerotensor()
-    return (tensor.clone() if pending else tensor).contiguous()
+    """Returns a torch tensor, or a copy, for which `is_plain` holds. ValueError: its storage is too small."""
+    if tensor._is_zerotensor():
+        return tensor.clone().contiguous()
+    check_stored(tensor)
+    return (tensor.clone() if tensor.is_neg() or tensor.is_conj() else tensor).contiguous()
 
 
 def view_of(data: Any) -> tuple[int, int, Any]:
@@ -44,12 +62,10 @@ def _array(data: Any) -> Any:
 def writable_view_of(data: Any) -> tuple[int, int, Any]:
     """Returns address, bytes and keeper of memory that a result can be written to. It must be contiguous."""
     if type(data).__module__.startswith("torch") and hasattr(data, "data_ptr"):
-        if data.device.type != "cpu" or not data.is_contiguous() or data.is_neg() or data.is_conj():
-            raise ValueError("results can only be written to a contiguous tensor on the CPU")
-        nbytes = data.numel() * data.element_size()
-        if data._is_zerotensor() or data.untyped_storage().nbytes() - data.storage_offset() * data.element_size() < nbytes:
-            raise ValueError("results can only be written to a tensor that has memory for all of its elements")
-        return data.data_ptr(), nbytes, data
+        if data.device.type != "cpu" or not is_plain(data):
+            raise ValueError("results can only be written to a contiguous tensor on the CPU, with memory for its elements")
+        check_stored(data)
+        return data.data_ptr(), data.nbytes, data
     array = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
     if not array.flags.c_contiguous or not array.flags.writeable:
         raise ValueError("results can only be written to memory that is contiguous and writable")

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from .. import _abi
+from .._library import library, quick_client_library
 from ..client import Buffer
-from ..errors import Error, InvalidArgument
+from ..errors import Error
+from ..memory import check_stored, is_plain
 from .shapes import sizes_of
-from .translate import Program, Slot, Update
+from .translate import Slot, Update
 
 _WORDS = ctypes.sizeof(_abi.npugraph_output) // ctypes.sizeof(ctypes.c_size_t)
 _INDEX_BYTES = 8  # of an i64
@@ -23,8 +25,8 @@ _PROTOTYPE = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_
 _copy = _PROTOTYPE(ctypes.cast(ctypes.memmove, ctypes.c_void_p).value or 0)
 _PIECES = 8  # of memory; to copy more takes longer than a call of PyTorch
 _LARGE = 1 << 16  # bytes; copies of more release the lock
-_contiguous_now, _negated, _offset = torch.Tensor.is_contiguous, torch.Tensor.is_neg, torch.Tensor.storage_offset
-_storage = torch.Tensor.untyped_storage
+_pointer, _contiguous_now, _negated = torch.Tensor.data_ptr, torch.Tensor.is_contiguous, torch.Tensor.is_neg
+_offset, _storage = torch.Tensor.storage_offset, torch.Tensor.untyped_storage
 _nbytes = torch.Tensor.nbytes.__get__  # type: ignore[attr-defined]
 _stored = torch.UntypedStorage.nbytes
 
@@ -115,49 +117,37 @@ def _strided(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
 
 # ---- states ---------------------------------------------------------------------------------------------------------
 
-@dataclasses.dataclass
-class Row:
-    """One row along a dimension of a contiguous tensor: a piece for each index of the dimensions before it."""
+class Copies:
+    """Copies of pieces of memory, made by one call: of rows whose numbers come with an answer, and of whole tensors."""
 
-    place: int  # of the output in the answer
-    rows: int  # of the tensor along the dimension
-    pieces: int
-    nbytes: int  # of a piece
+    def __init__(self) -> None:
+        self.targets: list[tuple[int, int, int]] = []  # address, and bytes for each row of which index, -1: of none
+        self.sources: list[tuple[int, int]] = []  # place in the answer, and bytes behind its beginning
+        self.sizes: list[int] = []
+        self.arrays: Any = None
 
-    def start(self, index: torch.Tensor) -> int:
-        """Returns where the first piece is, in bytes."""
-        row = int(index)
-        if not 0 <= row < self.rows:
-            raise IndexError(f"row {row} of a state that has {self.rows}")
-        return row * self.nbytes
+    def add(self, to: int, index: int, step: int, place: int, offset: int, nbytes: int) -> None:
+        self.targets.append((to, step, index))
+        self.sources.append((place, offset))
+        self.sizes.append(nbytes)
 
-    def write(self, to: int, source: int) -> None:
-        for n in range(self.pieces):
-            copy(to + n * self.rows * self.nbytes, source + n * self.nbytes, self.nbytes)
-
-
-def _layout(tensors: Sequence[torch.Tensor]) -> list[list[Any]]:
-    """Returns what says which memory the tensors have from their addresses on."""
-    return [list(map(_contiguous_now, tensors)), list(map(_negated, tensors)), list(map(_nbytes, tensors)),
-            list(map(_offset, tensors)), list(map(_stored, map(_storage, tensors)))]
-
-
-def _is_plain(tensor: torch.Tensor) -> bool:
-    """Returns whether the tensor's numbers are in its memory in order. Those of a negated view have another sign there."""
-    return tensor.is_contiguous() and not tensor.is_neg()
-
-
-def _check_memory(tensor: torch.Tensor) -> None:
-    """InvalidArgument: the memory that a contiguous tensor is in is smaller than the tensor."""
-    held = tensor.untyped_storage().nbytes() - tensor.storage_offset() * tensor.element_size()
-    if held < tensor.nbytes:
-        raise InvalidArgument("INVALID_ARGUMENT", f"a tensor of shape {tuple(tensor.shape)} needs {tensor.nbytes} bytes, and its "
-                              f"storage has {max(0, held)} for it: it was made smaller by resize_")
+    def make(self, rows: Sequence[int], data: Sequence[int]) -> None:
+        """rows: the number of each index. data: where each output is."""
+        count = len(self.sizes)
+        if self.arrays is None:
+            self.arrays = [(ctypes.c_size_t * count)(*self.sizes), (ctypes.c_size_t * count)(), (ctypes.c_size_t * count)()]
+            # Copies of more let go of the interpreter's lock.
+            self.copy = (library if sum(self.sizes) > _LARGE else quick_client_library)().npugraph_copy_pieces
+        nbytes, to, source = self.arrays
+        numbers = (*rows, 0)  # that of no index
+        to[:] = [address + step * numbers[index] for address, step, index in self.targets]
+        source[:] = [data[place] + offset for place, offset in self.sources]
+        self.copy(count, to, source, nbytes)
 
 
 class Plan:
-    """How answers are written whose outputs have certain sizes, into states whose memory is laid out in a certain way. A plan is
-    used as long as `fits` says so: what it copies is bounded by the tensors that it was made for."""
+    """How answers are written whose outputs have certain sizes, into states that have certain memory. A plan is used as long as
+    sizes and memory are those: what it copies is bounded by the tensors that it was made for."""
 
     def __init__(self, updates: Sequence[Update], args: Sequence[Any], answer: Answer) -> None:
         self.answer = answer  # until all is planned
@@ -165,22 +155,29 @@ class Plan:
         self.landings: dict[int, torch.Tensor] = {}  # where outputs land at first
         self.copies: list[tuple[torch.Tensor, int]] = []  # of outputs: where they land, place in the answer
         self.downloads: list[tuple[int, torch.Tensor]] = []  # outputs in buffers
-        self.whole: list[tuple[int, int, int]] = []  # state, place in the answer, bytes
+        self.pieces = Copies()  # into states
         self.calls: list[tuple[int, Callable[..., Any], tuple[Any, ...]]] = []  # state, method, arguments
         self.indexed: list[tuple[int, int, int, torch.Tensor]] = []  # state, dim, argument with the index, rows
-        self.single: list[tuple[int, int, int, Row]] = []  # state, argument with the index or -1, its output, what is written
+        self.indices: dict[tuple[int, int], int] = {}  # numbers of indices: the argument or -1, place in the answer or -1
+        self.bounds: set[tuple[int, int]] = set()  # an index, and how many rows there are
+        self.copied: list[int] = []  # states that are written by their addresses, so that nothing else raises their versions
         for update in updates:
             if args[update.argument].numel():
                 self._plan(update, args)
-        self.copied = [n for n, _, _, _ in self.single] + [n for n, _, _ in self.whole]  # states whose versions nothing else raises
+        self.read = list(self.indices)
+        self.memory = operator.itemgetter(*self.copied) if len(self.copied) > 1 else lambda args: [args[n] for n in self.copied]
         self.layout = self._layout(args)
         del self.answer
 
-    def fits(self, args: Sequence[Any], answer: Answer) -> bool:
-        return self.sizes == answer.sizes and self.layout == self._layout(args)
+    def lies(self, args: Sequence[Any]) -> bool:
+        """Returns whether the states have the memory that the plan was made for."""
+        return self.layout == self._layout(args)
 
     def _layout(self, args: Sequence[Any]) -> list[list[Any]]:
-        return _layout([args[n] for n in self.copied])
+        """Returns what says which memory the states have."""
+        states = self.memory(args)
+        return [*(list(map(what, states)) for what in (_pointer, _contiguous_now, _negated, _nbytes, _offset)),
+                list(map(_stored, map(_storage, states)))]
 
     def write(self, args: Sequence[Any], answer: Answer) -> None:
         data = answer.data
@@ -188,51 +185,67 @@ class Plan:
             answer.fill(output, landing)
         for landing, place in self.copies:
             copy(landing.data_ptr(), data[place], landing.nbytes)
-        starts = [row.start(args[at] if at >= 0 else self.landings[output]) for _, at, output, row in self.single]
+        now = [int(args[n]) if n >= 0 else ctypes.c_int64.from_address(data[place]).value for n, place in self.read]
+        for index, rows in self.bounds:
+            if not 0 <= now[index] < rows:
+                raise IndexError(f"row {now[index]} of a state that has {rows}")
         for state, method, rest in self.calls:
             method(args[state], *rest)
-        for state, dim, index, rows in self.indexed:
-            args[state].index_copy_(dim, args[index], rows)
-        for (state, _, _, row), start in zip(self.single, starts, strict=True):
-            row.write(args[state].data_ptr() + start, data[row.place])
-        for state, place, nbytes in self.whole:
-            copy(args[state].data_ptr(), data[place], nbytes)
-        torch.autograd.graph.increment_version([args[n] for n in self.copied if not args[n].is_inference()])
+        for state, dim, at, new in self.indexed:
+            args[state].index_copy_(dim, args[at], new)
+        if self.copied:
+            self.pieces.make(now, data)
+        torch.autograd.graph.increment_version([state for state in self.memory(args) if not state.is_inference()])
 
     def _plan(self, update: Update, args: Sequence[Any]) -> None:
         n, output = update.argument, update.output
         state = args[n]
         shape = list(state.shape)
         if update.kind == "rows":
-            index = args[update.index] if update.index >= 0 else self._index(update.computed)
-            shape[update.dim] = index.numel()
-            if row := self._single(update, state, shape):
-                self.single.append((n, update.index, update.computed, row))
+            index = args[update.index] if update.index >= 0 else None
+            shape[update.dim] = self.answer.nbytes(update.computed) // _INDEX_BYTES if index is None else index.numel()
+            if self._single(update, state, shape):
                 return
             rows = self._land(output, shape, state.dtype)
-            if update.index >= 0:
+            if index is not None:
                 self.indexed.append((n, update.dim, update.index, rows))
             else:
-                self.calls.append((n, torch.Tensor.index_copy_, (update.dim, index, rows)))
+                self.calls.append((n, torch.Tensor.index_copy_, (update.dim, self._index(update.computed), rows)))
         elif update.kind == "part":
             shape[update.dim] = update.length
             self.calls.append((n, _write_part, (update, self._land(output, shape, state.dtype))))
-        elif self.answer.places[output] >= 0 and _is_plain(state):
-            self.answer.check(output, shape, state.dtype)
-            _check_memory(state)
-            self.whole.append((n, self.answer.places[output], state.nbytes))
+        elif self.answer.places[output] >= 0 and is_plain(state):
+            self._check(output, shape, state)
+            self.pieces.add(state.data_ptr(), -1, 0, self.answer.places[output], 0, state.nbytes)
+            self.copied.append(n)
         else:
             self.calls.append((n, torch.Tensor.copy_, (self._land(output, shape, state.dtype),)))
 
-    def _single(self, update: Update, state: torch.Tensor, shape: Sequence[int]) -> Row | None:
-        """Returns how the one row that a step writes is copied in few pieces; None: index_copy_ is quicker."""
+    def _check(self, output: int, shape: Sequence[int], state: torch.Tensor) -> None:
+        """Checks that an output has the size of what is written by address, and that the state has memory for all of it."""
+        self.answer.check(output, shape, state.dtype)
+        check_stored(state)
+
+    def _single(self, update: Update, state: torch.Tensor, shape: Sequence[int]) -> bool:
+        """Plans that the one row which a step writes is copied in few pieces, if that is quicker than index_copy_."""
         place, pieces = self.answer.places[update.output], math.prod(shape[:update.dim])
-        if shape[update.dim] != 1 or pieces > _PIECES or place < 0 or not _is_plain(state):
-            return None
-        self.answer.check(update.output, shape, state.dtype)
-        _check_memory(state)
+        if shape[update.dim] != 1 or pieces > _PIECES or place < 0 or not is_plain(state):
+            return False
+        source = (update.index, -1)
+        if update.index < 0:
+            self.answer.check(update.computed, [1], torch.int64)
+            source = (-1, self.answer.places[update.computed])
+            if source[1] < 0:
+                return False
+        self._check(update.output, shape, state)
+        number = self.indices.setdefault(source, len(self.indices))
         rows = state.shape[update.dim]
-        return Row(place, rows, pieces, state.nbytes // (pieces * rows))
+        nbytes = state.nbytes // (pieces * rows)
+        self.bounds.add((number, rows))
+        for n in range(pieces):
+            self.pieces.add(state.data_ptr() + n * rows * nbytes, number, nbytes, place, n * nbytes, nbytes)
+        self.copied.append(update.argument)
+        return True
 
     def _index(self, output: int) -> torch.Tensor:
         """Returns where an index lands that the graph computed."""
@@ -255,16 +268,22 @@ def _write_part(state: torch.Tensor, update: Update, new: torch.Tensor) -> None:
 
 
 class Writer:
-    """Makes the caller's tensors equal to the states again, by what changed. All that comes back is checked and fetched before
-    the first tensor changes."""
+    """Makes the tensors of one binding equal to the states again, by what changed. All that comes back is checked and fetched
+    before the first tensor changes."""
 
-    def __init__(self, program: Program) -> None:
-        self.updates = [u for u in program.updates if u.output >= 0]
+    def __init__(self, updates: Sequence[Update]) -> None:
+        self.updates = [u for u in updates if u.output >= 0]
         self.plan: Plan | None = None
 
-    def write(self, args: Sequence[Any], answer: Answer) -> None:
+    def fits(self, args: Sequence[Any]) -> bool:
+        """Returns whether the states have the memory that the plan is for: this can be asked before the answer is there."""
+        return self.plan is not None and self.plan.lies(args)
+
+    def write(self, args: Sequence[Any], answer: Answer, fits: bool = False) -> None:
+        """`fits`: the caller has asked, for this call."""
         if not self.updates:
             return
-        if self.plan is None or not self.plan.fits(args, answer):
-            self.plan = Plan(self.updates, args, answer)
-        self.plan.write(args, answer)
+        plan = self.plan
+        if plan is None or plan.sizes != answer.sizes or not (fits or plan.lies(args)):
+            plan = self.plan = Plan(self.updates, args, answer)
+        plan.write(args, answer)

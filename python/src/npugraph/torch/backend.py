@@ -18,6 +18,7 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 from ..errors import GraphRefused, Unsupported
+from .direct import direct, hands_on
 from .extend import decomposition_table, replace_patterns
 from .options import Options, parse_options
 from .recompiles import tell_recompilation
@@ -58,12 +59,16 @@ def compile_fx(gm: GraphModule, example_inputs: Sequence[Any], options: Options,
                decompositions: Mapping[Any, Any] | None = None,
                translated: Callable[[Translation], None] | None = None) -> Callable[..., Any]:
     """Compiles a graph of Dynamo's. `translated` is told what was translated as a whole."""
-    compile_graph = functools.partial(_compile, options=options, strict=strict, translated=translated)
+    made: list[tuple[_Compiled, Any]] = []  # what was translated as a whole, and AOTAutograd's metadata: one at most
+    compile_graph = functools.partial(_compile, options=options, strict=strict, translated=translated, made=made)
     refuse = functools.partial(_training, options=options, strict=strict)
     table = decomposition_table() | dict(decompositions or {})
     compiled: Callable[..., Any] = aot_autograd(
         fw_compiler=refuse, bw_compiler=refuse, inference_compiler=compile_graph, decompositions=table,
         keep_inference_input_mutations=True)(gm, example_inputs)
+    for graph, metadata in made:
+        if hands_on(metadata, len(graph.gm.graph.find_nodes(op="placeholder")), example_inputs):
+            return direct(graph, metadata)
     return compiled
 
 
@@ -99,7 +104,7 @@ def _calls(gm: GraphModule) -> int:
 
 
 def _compile(gm: GraphModule, example_inputs: Sequence[Any], *, options: Options, strict: bool,
-             translated: Callable[[Translation], None] | None = None) -> Callable[..., Any]:
+             translated: Callable[[Translation], None] | None = None, made: list[tuple[_Compiled, Any]]) -> Callable[..., Any]:
     for name in ("post_grad_custom_pre_pass", "post_grad_custom_post_pass"):
         if name in options.passes:
             options.passes[name](gm, example_inputs, options)
@@ -108,12 +113,15 @@ def _compile(gm: GraphModule, example_inputs: Sequence[Any], *, options: Options
             replace_patterns(gm)
     if not _calls(gm):
         return _boxed(gm)
-    static, bumped = _metadata()
+    metadata = _metadata()
+    static, bumped = _numbers_of(metadata)
     translator = Translator(gm, static, f"torch-{next(_numbers)}", options.resident_states)
     if translator.program is not None:
         if translated is not None:
-            translated(Translation(translator.program, torch._guards.TracingContext.get().fw_metadata))
-        return _Compiled(gm, Runner(translator.program, options, bumped), options, strict)
+            translated(Translation(translator.program, metadata))
+        compiled = _Compiled(gm, Runner(translator.program, options, bumped), options, strict)
+        made.append((compiled, metadata))
+        return compiled
     why = _reasons(translator.missing)
     _tell(f"a graph of {_calls(gm)} operators runs in PyTorch in part: {why}", options, strict)
     return _in_parts(gm, static, options)
@@ -124,10 +132,14 @@ def _boxed(gm: GraphModule) -> Callable[..., Any]:
     return function
 
 
-def _metadata() -> tuple[list[int], list[int]]:
-    """Returns the arguments that are parameters, buffers and marked static, and those whose version PyTorch raises."""
+def _metadata() -> Any:
+    """Returns what AOTAutograd knows of the arguments and results of the graph that it has compiled; or None."""
     context = torch._guards.TracingContext.try_get()
-    metadata = context.fw_metadata if context else None
+    return context.fw_metadata if context else None
+
+
+def _numbers_of(metadata: Any) -> tuple[list[int], list[int]]:
+    """Returns the arguments that are parameters, buffers and marked static, and those whose version PyTorch raises."""
     if metadata is None:
         return [], []
     return list(metadata.static_input_indices), list(metadata.mutated_graph_handled_indices_seen_by_autograd)
@@ -149,14 +161,15 @@ class _Compiled:
         self.options = options
         self.strict = strict
 
-    def __call__(self, args: list[Any]) -> Any:
+    def __call__(self, args: Sequence[Any]) -> Any:
         if self.runner is not None:
             try:
                 return self.runner(args)
             except (GraphRefused, Unsupported) as why:
                 self.runner = None
                 _tell(f"a graph of {_calls(self.gm)} operators runs in PyTorch: {why}", self.options, self.strict)
-        return self.gm.forward(*args)
+        with torch._C._DisableAutocast():  # its casts are in the graph already
+            return self.gm.forward(*args)
 
 
 # ---- parts ----------------------------------------------------------------------------------------------------------

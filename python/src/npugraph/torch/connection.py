@@ -79,6 +79,10 @@ class Connection:
             self.settle()
         self._noted = (mirrors, versions)
 
+    def was_last(self, mirrors: Sequence[Mirror]) -> bool:
+        """Returns whether these mirrors were noted last, and nobody has asked since."""
+        return self._noted[0] is mirrors
+
     def settle(self) -> None:
         """Gives mirrors the versions that were noted for them. Call it before looking at any."""
         for mirror, version in zip(*self._noted, strict=True):

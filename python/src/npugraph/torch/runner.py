@@ -22,6 +22,7 @@ from .shapes import computed
 from .translate import SYMBOL_MAX, Computed, Program, Slot
 
 log = logging.getLogger("npugraph")
+CALM = 2  # calls in a row without changes, after which contents are compared while the daemon computes
 _LOST = ("SESSION_GONE", "SESSION_REQUIRED", "UNKNOWN_ID", "STALE_ID", "UNREACHABLE")
 _pointer, _negated = torch.Tensor.data_ptr, torch.Tensor.is_neg
 _version = torch.Tensor._version.__get__  # type: ignore[attr-defined]
@@ -42,7 +43,9 @@ class Bound:
     uploads: list[Buffer]
     downloads: list[Buffer]
     states: list[TensorWeakRef]  # the tensors whose copies are bound; when one is gone, so is the use of this
+    writer: Writer  # to these
     moves: int = 0  # of the connection, when it was bound
+    calm: int = 0  # calls in a row before which nothing had changed
     stamp: Stamp | None = None  # None: it must be bound anew at each call
 
 
@@ -71,7 +74,6 @@ class Runner:
         self.gears = options.gears
         self.outputs = [self._output(s) for s in program.outputs]
         self.answered = sum(place >= 0 for place in program.places)
-        self.writer = Writer(program)
         self.connection: Connection | None = None
 
     def _output(self, slot: Any) -> Any:
@@ -79,7 +81,7 @@ class Runner:
             return computed(slot.size, self.program.symbols)
         return Output(slot, self.program.symbols) if isinstance(slot, Slot) and slot.argument < 0 else slot
 
-    def __call__(self, args: list[Any], same: bool = False) -> list[Any]:
+    def __call__(self, args: Sequence[Any], same: bool = False) -> list[Any]:
         """Runs the graph. `same`: parameters and states are the objects that the last call had, at the same places."""
         connection = self.connection
         if connection is None or connection.forgotten:
@@ -103,53 +105,97 @@ class Runner:
                                      "the device (option resident_states); begin again from the last pull") from why
         return True
 
-    def _call(self, args: list[Any], connection: Connection, same: bool = False) -> list[Any]:
+    def _call(self, args: Sequence[Any], connection: Connection, same: bool = False) -> list[Any]:
         try:
             return self._replay(args, connection, same)
         except BaseException:
             self._distrust(args, connection)
             raise
 
-    def _replay(self, args: list[Any], connection: Connection, same: bool) -> list[Any]:
+    def _replay(self, args: Sequence[Any], connection: Connection, same: bool) -> list[Any]:
         program = self.program
         values = {name: args[a] if dim < 0 else args[a].shape[dim]
                   for name, (a, dim) in zip(program.symbols, program.sources, strict=True)}
-        bound = self.last
+        bound, fits = self.last, False
         if (bound is None or bound.epoch != connection.epoch or bound.moves != connection.moves
-                or not self._still(bound, args, same) or (values and any(values[n] > m for n, m in bound.maxima.items()))):
+                or not (same or all(map(operator.is_, self.all_held(args), self.kept)))
+                or (values and any(values[n] > m for n, m in bound.maxima.items()))):
             bound = self._bind(args, values, connection)
-        prepared = bound.prepared
-        kept = []
+            outs = self._send(bound, args, values)
+        elif self._may_compare_later(bound, connection):
+            bound, outs, fits = self._run(bound, args, values, connection, same)
+        else:
+            bound = self._current(bound, args, values, connection, same)
+            outs = self._send(bound, args, values)
+        if bound.prepared.n_outputs != self.answered:
+            raise Error("INTERNAL", f"the daemon's answer has {bound.prepared.n_outputs} results, and not {self.answered}")
+        answer = Answer(outs, self.answered, program.places, bound.downloads)
+        results = [self._result(slot, answer, values, args) for slot in self.outputs]
+        if program.states:
+            self._write_back(args, answer, bound, connection, fits)
+        return results
+
+    def _may_compare_later(self, bound: Bound, connection: Connection) -> bool:
+        """Returns whether tensors may be compared while the daemon computes. If one has changed, all states are uploaded again:
+        the caller's tensors must have what the device has, so no other graph may have left something there alone."""
+        return bound.stamp is not None and bound.calm >= CALM and (
+            not self.program.states or (not self.options.resident_states and connection.was_last(bound.mirrors)))
+
+    def _current(self, bound: Bound, args: Sequence[Any], values: dict[str, int], connection: Connection, same: bool) -> Bound:
+        """Returns what is bound to the present contents of the arguments, which are the objects of the last call."""
+        if self._unchanged(bound, args, same):
+            bound.calm += 1
+            return bound
+        bound.calm = 0
+        return self._bind(args, values, connection)
+
+    def _run(self, bound: Bound, args: Sequence[Any], values: dict[str, int], connection: Connection, same: bool) -> Any:
+        """Sends a request, and compares what is bound while the daemon computes. If something has changed, the answer counts for
+        nothing, nor do states on the device: they are uploaded again. Returns what is bound then, the outputs, and whether
+        states have the memory that they had."""
+        unchanged: list[bool] = []
+
+        def compare() -> None:
+            unchanged[:] = [self._unchanged(bound, args, same), bound.writer.fits(args)]
+        try:
+            outs = self._send(bound, args, values, compare)
+            if not unchanged:  # the library knows of no such call
+                compare()
+            if unchanged[0]:
+                return bound, outs, unchanged[1]
+        except Error:
+            if not unchanged or unchanged[0]:
+                raise
+        self._distrust(args, connection)
+        bound.calm = 0
+        bound = self._bind(args, values, connection)
+        return bound, self._send(bound, args, values), False
+
+    def _send(self, bound: Bound, args: Sequence[Any], values: dict[str, int],
+              meanwhile: Callable[[], None] | None = None) -> Any:
+        program, prepared, kept = self.program, bound.prepared, []
         inputs = prepared.inputs
         for number, a in enumerate(program.inputs):
-            tensor = args[a]
-            if not tensor.is_contiguous() or tensor.is_neg() or tensor._is_zerotensor():
-                tensor = dense(tensor)
-                kept.append(tensor)
+            tensor = dense(args[a])
+            kept.append(tensor)
             place = inputs[number]
             place.data, place.bytes = tensor.data_ptr(), tensor.nbytes
         for number, name in enumerate(program.symbols):
             prepared.symbols[number] = values[name]
         for buffer, a in zip(bound.uploads, program.uploads, strict=True):
             buffer.write(args[a])
-        outs = prepared.run()
-        if prepared.n_outputs != self.answered:
-            raise Error("INTERNAL", f"the daemon's answer has {prepared.n_outputs} results, and not {self.answered}")
-        answer = Answer(outs, self.answered, program.places, bound.downloads)
-        results = [self._result(slot, answer, values, args) for slot in self.outputs]
-        if program.states:
-            self._write_back(args, answer, bound, connection)
-        return results
+        return prepared.run(meanwhile)
 
-    def _still(self, bound: Bound, args: list[Any], same: bool) -> bool:
-        """Returns whether what is bound is what the arguments are, with the same contents."""
+    def _unchanged(self, bound: Bound, args: Sequence[Any], same: bool) -> bool:
+        """Returns whether the contents of what is bound are those of the arguments, which are the same objects. `same`: their
+        memory was compared already."""
         if bound.stamp is None:
             return False
         if same:
             return list(map(_version, self.checked(args))) == bound.stamp[1]
-        return all(map(operator.is_, self.all_held(args), self.kept)) and bound.stamp == self._stamp(args)
+        return bound.stamp == self._stamp(args)
 
-    def _stamp(self, args: list[Any]) -> Stamp | None:
+    def _stamp(self, args: Sequence[Any]) -> Stamp | None:
         """Returns what tells whether the bound tensors are at the same place, and not written since."""
         held = self.checked(args)
         try:
@@ -157,7 +203,7 @@ class Runner:
         except RuntimeError:  # tensors of inference_mode have no version: states among them are uploaded each time
             return None
 
-    def _result(self, slot: Any, answer: Answer, values: dict[str, int], args: list[Any]) -> Any:
+    def _result(self, slot: Any, answer: Answer, values: dict[str, int], args: Sequence[Any]) -> Any:
         if isinstance(slot, Output):
             return slot.tensor(answer, values)
         if isinstance(slot, Slot):
@@ -166,7 +212,7 @@ class Runner:
 
     # ---- binding ----
 
-    def _bind(self, args: list[Any], values: dict[str, int], connection: Connection) -> Bound:
+    def _bind(self, args: Sequence[Any], values: dict[str, int], connection: Connection) -> Bound:
         for name, value in values.items():
             if self.gears and value > self.gears[-1]:
                 raise ValueError(f"a dynamic size is {value}, and the largest of the option gears {self.gears[-1]}")
@@ -210,7 +256,8 @@ class Runner:
         log.debug("npugraph: registered\n%s", text)
         prepared = connection.stream.prepare(graph, len(self.program.inputs), len(self.program.symbols))
         largest = {name: sizes[-1] for name, sizes in gears.items()} if gears else dict(self.maxima)
-        return Bound(graph, prepared, mirrors[len(self.program.params):], connection.epoch, largest, uploads, downloads, states)
+        return Bound(graph, prepared, mirrors[len(self.program.params):], connection.epoch, largest, uploads, downloads, states,
+                     Writer(self.program.updates))
 
     def _bulk(self, connection: Connection, bindings: dict[str, Buffer]) -> tuple[list[Buffer], list[Buffer]]:
         """Allocates buffers for what is too large for messages, and adds them to the bindings."""
@@ -223,21 +270,21 @@ class Runner:
 
     # ---- states ----
 
-    def _write_back(self, args: list[Any], answer: Answer, bound: Bound, connection: Connection) -> None:
+    def _write_back(self, args: Sequence[Any], answer: Answer, bound: Bound, connection: Connection, fits: bool) -> None:
         """Makes the caller's tensors equal to the states again, and notes their versions."""
         states, mirrors = self.states(args), bound.mirrors
-        self.writer.write(args, answer)
+        bound.writer.write(args, answer, fits)
         if bound.stamp is None:
             connection.note(mirrors, list(map(version_of, states)))
             return
         known = bound.stamp[1]
         first = len(known) - len(mirrors)
         # Without writes of our own the versions are those that were compared before the replay.
-        versions = list(map(_version, states)) if self.writer.updates else known[first:]
+        versions = list(map(_version, states)) if bound.writer.updates else known[first:]
         connection.note(mirrors, versions)
         known[first:] = map(operator.add, versions, self.bumps[len(self.program.params):])
 
-    def _distrust(self, args: list[Any], connection: Connection) -> None:
+    def _distrust(self, args: Sequence[Any], connection: Connection) -> None:
         """After a failure: states may have changed on the device, and the caller's tensors not. Versions are raised, so that each
         graph that shares them uploads them anew; states that are only on the device stay as they are."""
         states = self.states(args)
