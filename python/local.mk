@@ -17,7 +17,7 @@ EXTRA_DIST += check-python python/README.md python/bench/guided.py python/bench/
 	python/src/npugraph/tokenizer.py python/src/npugraph/torch/__init__.py python/src/npugraph/torch/answer.py python/src/npugraph/torch/backend.py \
 	python/src/npugraph/torch/cache.py python/src/npugraph/torch/connection.py \
 	python/src/npugraph/torch/digests.py python/src/npugraph/torch/direct.py python/src/npugraph/torch/entries.py \
-	python/src/npugraph/torch/export.py python/src/npugraph/torch/export_experts.py \
+	python/src/npugraph/torch/export.py python/src/npugraph/torch/export_complex.py python/src/npugraph/torch/export_experts.py \
 	python/src/npugraph/torch/export_trace.py python/src/npugraph/torch/export_write.py \
 	python/src/npugraph/torch/extend.py python/src/npugraph/torch/files.py \
 	python/src/npugraph/torch/formulas.py python/src/npugraph/torch/images.py \

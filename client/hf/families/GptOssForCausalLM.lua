@@ -18,16 +18,11 @@ o_bias = qkv_bias
 attention_sinks = true
 read_rope("rope", head_dim, 150000)
 
--- y = x * w_e + b_e for the rows of each expert e. Of MXFP4, rows of K are [K / 32, 16] bytes.
+-- y = x * w_e + b_e for the rows of each expert e.
 local function grouped(name, x, counts, from, out, features)
   local bias = tensor(from .. "_bias", {n, out})
-  if not has_mxfp4 then
-    return node(name, "npu.grouped_matmul", {x, counts, tensor(from, {n, features, out}), bias}, "group_list_type=1, bias=true")
-  end
-  local q = tensor(from .. "_blocks", {n, out, features // 32, 16}, "f4")
-  q = node(name .. "_w", "aten.view", {q}, format("size=[%d, %d, %d]", n, out, features // 2))
-  return node(name, "npu.grouped_matmul", {x, counts, q, bias, tensor(from .. "_scales", {n, out, features // 32}, "e8m0")},
-    "group_list_type=1, transpose_weight=true, bias=true, antiquant_scale=true, antiquant_group_size=32")
+  if has_mxfp4 then return mxfp4_experts(name, x, counts, n, from, out, features, bias) end
+  return node(name, "npu.grouped_matmul", {x, counts, tensor(from, {n, features, out}), bias}, "group_list_type=1, bias=true")
 end
 
 -- Gate and up are one product, whose even columns are the gate's. In GGUF files they are two.

@@ -270,6 +270,20 @@ function grouped(name, x, counts, n, from, out, features, split)
   return node(name, "npu.grouped_matmul", operands, attributes)
 end
 
+-- y = x * w_e^T for the rows of each expert e, plus b_e if there is a bias. MXFP4: a row of K is [K / 32, 16] bytes, and a
+-- power of two for each 32 columns; the weights of all experts are one tensor.
+function mxfp4_experts(name, x, counts, n, from, out, features, bias)
+  if features % 32 ~= 0 then
+    refuse("quantization_config.quant_method", format("is mxfp4: %s has rows of %d, no multiple of 32", from, features))
+  end
+  local q = tensor(from .. "_blocks", {n, out, features // 32, 16}, "f4")
+  local operands = {x, counts, node(name .. "_w", "aten.view", {q}, format("size=[%d, %d, %d]", n, out, features // 2))}
+  if bias then insert(operands, bias) end
+  insert(operands, tensor(from .. "_scales", {n, out, features // 32}, "e8m0"))
+  return node(name, "npu.grouped_matmul", operands, format("group_list_type=1, transpose_weight=true, bias=%s, " ..
+    "antiquant_scale=true, antiquant_group_size=32", tostring(bias ~= nil)))
+end
+
 -- The k experts to which the logits of a row give the largest shares: their shares and their numbers. normed: the k
 -- shares have the sum 1.
 function largest_shares(logits, k, normed)

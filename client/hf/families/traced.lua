@@ -5,6 +5,7 @@
 -- [rows, 1, features], and heads [rows, heads, 1, dim]. Files are kept, so what is here keeps its meaning.
 
 include "decoder"
+takes_mxfp4 = true
 
 -- Sizes of the model; positions: where contexts end.
 function begins(sizes)
@@ -46,10 +47,14 @@ function states(name, x)
   return pooling == "mean" and x or picked
 end
 
--- y = x * w_e^T, or x * w_e if they are turned, plus b_e, for the rows of each expert e. The weights of all are one tensor.
+-- y = x * w_e^T, or x * w_e if they are turned, plus b_e, for the rows of each expert e. The weights of all are one tensor,
+-- of floats or of MXFP4, which is never turned.
 function stacked(name, x, counts, from, shape, turned, bias)
+  local n, out, features = shape[1], shape[turned and 3 or 2], shape[turned and 2 or 3]
+  local biases = bias and tensor(bias, {n, out}) or nil
+  if has_mxfp4 then return mxfp4_experts(name, x, counts, n, from, out, features, biases) end
   local operands = {x, counts, tensor(from, shape)}
-  if bias then insert(operands, tensor(bias, {shape[1], turned and shape[3] or shape[2]})) end
+  if biases then insert(operands, biases) end
   return node(name, "npu.grouped_matmul", operands, format("group_list_type=1, transpose_weight=%s, bias=%s",
     tostring(not turned), tostring(bias ~= nil)))
 end

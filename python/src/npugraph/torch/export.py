@@ -20,7 +20,8 @@ FILE = "npugraph.lua"
 # What a checkpoint has besides its weights.
 _SMALL = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
           "chat_template.jinja", "model.safetensors.index.json")
-_QUANTISED = ("compressed-tensors", "fp8", "modelopt", "gptq", "awq")  # quant_method of what a load reads (docs/families.md)
+# The quant_method of what a load reads (docs/families.md).
+_QUANTISED = ("compressed-tensors", "fp8", "modelopt", "gptq", "awq", "mxfp4")
 _SCALES = (".scales", ".weight_scale", ".weight_scale_inv")
 
 
@@ -105,8 +106,6 @@ def _config(source: pathlib.Path) -> Any:
 
 def _refuse_quantisation(source: pathlib.Path, given: Any) -> None:
     method = str(given.get("quant_method") if isinstance(given, dict) else getattr(given, "quant_method", None))
-    if method == "mxfp4":
-        raise Refused(f"{source} has experts in MXFP4, which the daemon's file for gpt-oss reads: npugraphctl load {source}")
     if method not in _QUANTISED:
         raise Refused(f"{source} is quantised by {method}, which the daemon does not read: export a checkpoint of floats, and "
                       f"quantise it with npugraphctl quantize; or one quantised by {', '.join(_QUANTISED)}")
@@ -202,7 +201,8 @@ def _merges(converter: Any) -> bool:
 
 
 def _unquantised(name: str) -> str:
-    return re.sub(r"\.(weight_packed|qweight)$", ".weight", name)
+    """Returns the name of the weight that a quantised tensor is of. Experts in MXFP4 have blocks, and scales beside them."""
+    return re.sub(r"_proj_blocks$", "_proj", re.sub(r"\.(weight_packed|qweight)$", ".weight", name))
 
 
 def _link(source: pathlib.Path, target: pathlib.Path) -> None:

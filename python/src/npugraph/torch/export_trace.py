@@ -24,6 +24,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, GuardOnDataDependentSymNode, ShapeEnv, StatelessSymbolicContext
 from torch.utils._python_dispatch import _disable_current_modes
 
+from .export_complex import Parts, is_complex
 from .export_experts import NAME, Refused, experts_replaced
 from .extend import decomposition_table
 
@@ -257,6 +258,8 @@ def trace(model: torch.nn.Module, shape: tuple[int, int], dynamic: int) -> Trace
             raise Refused(_asked(model, why)) from why
         if any(_writes(n) for n in gm.graph.nodes):
             gm = _traced(torch.func.functionalize(gm), fakes, tokens, positions)
+        if is_complex(gm):
+            gm = _traced(Parts(gm).run, fakes, tokens, positions)
     if not attention.calls:
         raise Refused(f"{type(model).__name__} calls no attention of transformers' interface: models without attention, or "
                       "with one of their own, cannot be exported")
