@@ -140,10 +140,22 @@ def test_a_watch_that_holds_is_right(seed: int) -> None:
 
 def test_layouts() -> None:
     for act in (lambda t: t.transpose_(0, 1), lambda t: setattr(t, "data", t.data.t()), lambda t: t.resize_(1, 1),
-                lambda t: setattr(t, "data", t.data.clone()), lambda t: setattr(t, "data", t.data.double())):
+                lambda t: setattr(t, "data", t.data.clone()), lambda t: setattr(t, "data", t.data.double()),
+                lambda t: setattr(t, "data", t.data.reshape(3, 2)), lambda t: setattr(t, "data", t.data[:1]),
+                lambda t: setattr(t, "data", t.data.view(torch.int32)), lambda t: setattr(t, "data", torch._neg_view(t.data))):
         tensors = [torch.ones(2, 3), torch.ones(2, 3)]
-        layouts = Layouts(tensors)
+        layouts = Layouts([*tensors, tensors[0]])
         tensors[0] += 1
         assert layouts.hold()
         act(tensors[1])
         assert not layouts.hold()
+
+
+def test_layouts_in_each_mode() -> None:
+    for mode in (torch.no_grad, torch.enable_grad, torch.inference_mode):
+        with mode():
+            tensors = [torch.nn.Parameter(torch.ones(2, 3)), torch.ones(2)]
+            layouts = Layouts(tensors)
+            assert layouts.hold() and Layouts([]).hold()
+            tensors[0].data = torch.ones(3, 2)
+            assert not layouts.hold()
