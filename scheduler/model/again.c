@@ -19,9 +19,11 @@ static uint32_t rows_again(const struct ngd_seq *seq, uint32_t most)
     return chunk.rows < most ? chunk.rows : most;
 }
 
+/* For rows of one way only, since the prefill graph has executables of the other one. */
 uint32_t ngd_again_rows_locked(struct ngd_model *model, const struct ngd_seq *first)
 {
-    const uint32_t most = model->again_rows;
+    const struct ngd_chunk chunk = ngd_seq_chunk(first);
+    const uint32_t most = model->again[model->again[0].kind != NGD_DECODE].planned;
     uint32_t rows = rows_again(first, most);
 
     ngd_list_for_each (l, &model->ready[NGD_PREFILL]) {
@@ -30,7 +32,7 @@ uint32_t ngd_again_rows_locked(struct ngd_model *model, const struct ngd_seq *fi
         if (ngd_seq_may_join(seq, first))
             rows += rows_again(seq, most - rows);
     }
-    return rows;
+    return rows < chunk.planned ? chunk.planned : rows;
 }
 
 /* Takes those that join the first one, model->batch[0]. Returns how many there are then. */

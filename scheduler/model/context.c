@@ -42,26 +42,29 @@ uint32_t ngd_model_way(const struct ngd_model *model, int kind, uint32_t rows)
     return wide && planned_rows(model, kind, rows) >= wide;
 }
 
-/* Returns the most rows that an executable of a graph computes in way 0; 0: none does. */
-static uint32_t most_rows_in_way_0(const struct ngd_model *model, int kind)
+/* Finds the rows that a graph's executables compute in a way. False: none does. */
+static bool find_way(const struct ngd_model *model, int kind, uint32_t way, struct ngd_chunk *most_p)
 {
     uint32_t rows = model->graphs[kind].roles.max_rows;
 
-    while (rows && ngd_model_way(model, kind, rows) != 0)
+    while (rows && ngd_model_way(model, kind, rows) != way)
         rows--;
-    return rows;
+    *most_p = (struct ngd_chunk){.kind = kind, .rows = rows, .planned = rows};
+    return rows != 0;
 }
 
 void ngd_model_find_again(struct ngd_model *model)
 {
-    model->again_kind = NGD_PREFILL;
-    model->again_rows = most_rows_in_way_0(model, NGD_PREFILL);
-    if (model->again_rows || model->params.no_generation)
-        return;
-    model->again_kind = NGD_DECODE;
-    model->again_rows = most_rows_in_way_0(model, NGD_DECODE);
-    if (model->again_rows && !model->drafts)
-        model->again_rows = 1;
+    for (uint32_t way = 0; way < 2; way++) {
+        struct ngd_chunk *most = &model->again[way];
+
+        if (!find_way(model, NGD_PREFILL, way, most) && !model->params.no_generation &&
+            find_way(model, NGD_DECODE, way, most) && !model->drafts)
+            most->rows = 1;
+    }
+    for (uint32_t way = 0; way < 2; way++)
+        if (!model->again[way].rows) /* nothing was computed in it here, whatever a client says */
+            model->again[way] = model->again[1 - way];
 }
 
 static uint32_t way_of_row(const struct ngd_seq *seq, uint32_t row)
@@ -75,6 +78,11 @@ static void set_ways(uint8_t *ways, uint32_t from, uint32_t end, uint32_t way)
         ways[row / 8] &= (uint8_t) ~(1u << row % 8);
         ways[row / 8] |= (uint8_t)(way << row % 8);
     }
+}
+
+void ngd_model_step_ways(const struct ngd_model *model, uint32_t end, uint8_t *ways)
+{
+    set_ways(ways, 0, end, ngd_model_way(model, NGD_DECODE, 1));
 }
 
 void ngd_model_part_ways(const struct ngd_model *model, uint32_t begin, uint32_t end, uint8_t *ways)
@@ -102,18 +110,17 @@ static uint32_t count_same_way(const struct ngd_seq *seq, uint32_t row, uint32_t
 /*
  * Returns the next chunk behind the prompt of a sequence that has lost its blocks. Its rows were computed before, by
  * steps and for appended parts, and are computed again in the same way. If the prefill graph has only executables of
- * way 1, as on `host`, what steps computed is for the decode graph.
+ * the other way, as on `host` for what steps computed, it is for the decode graph.
  */
 static struct ngd_chunk chunk_again(const struct ngd_seq *seq)
 {
-    const struct ngd_model *model = seq->model;
-    const uint32_t max = model->graphs[NGD_PREFILL].roles.max_rows, left = seq->computed - seq->position;
-    const bool as_step = way_of_row(seq, seq->position) == 0 && model->again_rows;
-    const uint32_t most = as_step ? model->again_rows : max;
-    const uint32_t rows = count_same_way(seq, seq->position, left < most ? left : most);
+    const uint32_t way = way_of_row(seq, seq->position), left = seq->computed - seq->position;
+    struct ngd_chunk chunk = seq->model->again[way];
 
-    return (struct ngd_chunk){
-        .kind = as_step ? model->again_kind : NGD_PREFILL, .rows = rows, .planned = as_step ? rows : max};
+    chunk.rows = count_same_way(seq, seq->position, left < chunk.rows ? left : chunk.rows);
+    if (!way)
+        chunk.planned = chunk.rows; /* fewer rows are not wide either */
+    return chunk;
 }
 
 /*

@@ -131,7 +131,7 @@ struct ngd_staging {
 
 /* Rows of a context that are to be computed next. */
 struct ngd_chunk {
-    int kind; /* the graph: NGD_PREFILL; NGD_DECODE for rows that steps had computed (again.c) */
+    int kind; /* the graph: NGD_PREFILL; NGD_DECODE for rows that only steps compute in their way (again.c) */
     uint32_t rows;
     uint32_t planned; /* rows of the executable that computes them */
 };
@@ -178,8 +178,7 @@ struct ngd_model {
     uint32_t windows[NGD_KV_GROUPS_MAX]; /* keys that a row sees in the group's layers; 0: all */
     uint32_t spans[NGD_KV_GROUPS_MAX]; /* blocks that a replay's rows of one sequence and a window before them touch */
     uint32_t most_rows;                /* that a replay has of one sequence */
-    int again_kind;                    /* the graph that computes again what steps computed, in way 0, and how many */
-    uint32_t again_rows;               /* rows it computes so at most; 0: none */
+    struct ngd_chunk again[2];         /* how rows behind a prompt are computed again, in each way; rows: at most */
     bool slides;                       /* a group has a window */
     int32_t passed;                    /* what a table has for a block that a window has passed */
     uint32_t max_batch;
@@ -216,15 +215,17 @@ extern const struct ngd_sched_item_ops ngd_model_item_ops;
 
 /* Returns the next chunk of a sequence with position < fill. */
 struct ngd_chunk ngd_seq_chunk(const struct ngd_seq *seq);
-/* Returns how a replay of so many rows computes, as 0 or 1: they differ where result bits may. Single steps: 0. */
+/* Returns how a replay of so many rows computes, as 0 or 1: they differ where result bits may. */
 uint32_t ngd_model_way(const struct ngd_model *model, int kind, uint32_t rows);
-/* Finds again_kind and again_rows. */
+/* Finds `again`. */
 void ngd_model_find_again(struct ngd_model *model);
 /* Returns how many bytes `ways` has. */
 static inline uint64_t ngd_model_ways_bytes(const struct ngd_model *model)
 {
     return ((uint64_t)model->params.max_context + 7) / 8;
 }
+/* Sets the bits of the first `end` tokens as those that single steps compute. */
+void ngd_model_step_ways(const struct ngd_model *model, uint32_t end, uint8_t *ways);
 /* Sets the bits of tokens [begin, end) as those of a part that is appended to a context. */
 void ngd_model_part_ways(const struct ngd_model *model, uint32_t begin, uint32_t end, uint8_t *ways);
 /* Notes that the tokens [position, position + rows) are in the blocks now. */

@@ -75,6 +75,7 @@ ngd_status_t ngd_model_ways_of_parts(const struct ngd_model *model, const uint32
     uint32_t end = n_prompt;
     bool ok = n % 2 == 0;
 
+    ngd_model_step_ways(model, fill, ways);
     for (size_t i = 0; ok && i < n; i += 2) {
         ok = parts[i] >= end && parts[i + 1] > parts[i] && parts[i + 1] <= fill;
         end = parts[i + 1];
@@ -216,6 +217,8 @@ static ngd_status_t set_image(struct ngd_seq *seq, const struct ngd_seq_image *i
     seq->op = NGD_SEQ_NONE;
     if (image->ways)
         memcpy(seq->ways, image->ways, ((size_t)image->fill + 7) / 8);
+    else
+        ngd_model_step_ways(seq->model, image->fill, seq->ways);
     seq->computed = image->fill;
     seq->n_prompt = image->n_prompt;
     seq->n_given = image->n_given;

@@ -108,5 +108,31 @@ def lost_beside():
         at_once(daemon, 3, others)
 
 
+def restore(c):
+    """What a sequence says behind a prompt, a text, an appended part and a step, and what one says that is restored there."""
+    first = start(c, "m", WORDS[:50])
+    q, text = first.sequence, generate(c, first.sequence, 20)
+    part = c.call("Sequences/Step", pb.StepRequest(sequence=q, append=WORDS[:60]))
+    context = [*WORDS[:50], *text[:-1], *WORDS[:60], part.token]
+    known = pb.RestoredSequence(model_id=first.model_id, prompt_tokens=50, given_tokens=len(context) - 1, draws=22, chosen=step(c, q).token,
+                                appended=[69, len(context) - 2])
+    again = start(c, "m", context, restore=known).sequence
+    said = [step(c, s, want_logits=True).logits for s in (q, again)]
+    close(c, q)
+    close(c, again)
+    return said
+
+
+@test("whichever of the two graphs has only executables of a way, for lost blocks and for sequences that are restored")
+def ways():
+    with Daemon(f"--models-dir={MODEL}", "--device-memory=512M") as daemon, Client(daemon) as c:
+        for options in (), ("--chunk", "7", "--max-batch", "64"), ("--max-batch", "64"), ("--chunk", "7"):
+            load(daemon, "--kv-bytes", "1M", *options)
+            check_lives(daemon, 0.5, 2)
+            lived, restored = restore(c)
+            assert lived == restored, options
+            assert subprocess.run([CTL, "--address", daemon.address, "unload", "m"], capture_output=True, check=False).returncode == 0
+
+
 if __name__ == "__main__":
     main(shared=False)
