@@ -156,6 +156,8 @@ static ngd_status_t read_sequence(struct restoring *w, struct arriving *a, const
                                     .allowed_bytes = q->allowed.len,
                                     .ways = q->ways.len ? q->ways.data : NULL,
                                     .ways_bytes = q->ways.len,
+                                    .uncomputed = q->uncomputed,
+                                    .part = q->part,
                                     .priority = (ngd_priority_t)q->priority};
     status = image->tokens ? ngd_sampling_of_message(&a->r.arena, sampling, &image->sampling) : NGD_ERR_NO_MEMORY;
     if (status == NGD_OK)

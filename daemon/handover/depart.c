@@ -209,6 +209,8 @@ static bool pack_seq_parts(struct ngd_arena *arena, const struct ngd_seq_image *
     }
     q->ways.len = (size_t)image->ways_bytes;
     q->ways.data = (uint8_t *)(uintptr_t)image->ways;
+    q->uncomputed = image->uncomputed;
+    q->part = image->part;
     return pack_words(arena, (const uint32_t *)image->tokens, image->fill, &q->tokens) &&
            pack_words(arena, tables, 2 * (size_t)image->n_tables, &q->tables) &&
            ngd_sampling_to_message(arena, &image->sampling, &sampling) &&

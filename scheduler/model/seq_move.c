@@ -52,6 +52,8 @@ ngd_status_t ngd_seq_export(struct ngd_seq *seq, struct ngd_seq_image *image_p, 
                                       .allowed_bytes = ngd_mask_bytes(seq->model->params.vocab),
                                       .ways = seq->ways,
                                       .ways_bytes = ((uint64_t)seq->fill + 7) / 8,
+                                      .uncomputed = seq->fill - seq->computed,
+                                      .part = seq->part,
                                       .priority = seq->own_priority,
                                       .logprobs = seq->has_logprobs ? &seq->logprobs : NULL};
     if (seq->position)
@@ -99,6 +101,11 @@ static bool are_logprobs(const struct ngd_model *model, const struct ngd_logprob
     return ok;
 }
 
+static uint32_t most_of(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
 /* Checks what is there of the context, and how tokens are chosen. */
 static ngd_status_t check_image(const struct ngd_model *model, const struct ngd_seq_image *image, struct ngd_diag *diag)
 {
@@ -118,6 +125,9 @@ static ngd_status_t check_image(const struct ngd_model *model, const struct ngd_
         return bad_image(model, "a token outside the vocabulary", diag);
     if (image->ways && image->ways_bytes < ((uint64_t)image->fill + 7) / 8)
         return bad_image(model, "too few bits of how it was computed", diag);
+    if (image->uncomputed > image->fill - most_of(image->position, image->n_prompt) ||
+        image->part > image->fill - image->uncomputed)
+        return bad_image(model, "a part that it has not appended", diag);
     if (image->priority >= NGD_PRIORITIES)
         return bad_image(model, "an unknown priority", diag);
     return ngd_model_check_sampling(model, &image->sampling, image->allowed, image->allowed ? image->allowed_bytes : 0,
@@ -219,7 +229,8 @@ static ngd_status_t set_image(struct ngd_seq *seq, const struct ngd_seq_image *i
         memcpy(seq->ways, image->ways, ((size_t)image->fill + 7) / 8);
     else
         ngd_model_step_ways(seq->model, image->fill, seq->ways);
-    seq->computed = image->fill;
+    seq->computed = image->fill - image->uncomputed;
+    seq->part = image->part;
     seq->n_prompt = image->n_prompt;
     seq->n_given = image->n_given;
     seq->shared = image->shared;

@@ -29,6 +29,7 @@ struct ngd_seq_image {
     uint32_t n_tables;                   /* 0: keys and values are left out */
     const uint8_t *ways;                 /* a bit for each token: how it was computed; NULL: all as by steps */
     uint64_t ways_bytes;
+    uint32_t uncomputed, part; /* tokens of a part that a step appended which were never computed; where it begins */
     struct {
         uint32_t first, n;
     } tables[NGD_KV_GROUPS_MAX];

@@ -48,6 +48,8 @@ static void move_seq(struct toy *to, struct toy_seq *s, bool with_kv)
     if (ngd_seq_import(to->model, &image, kv.data, &(struct ngd_seq_owner){0}, &moved, &diag))
         ck_abort_msg("%s", diag.text);
     ck_assert_mem_eq(moved->ways, s->seq->ways, ngd_model_ways_bytes(to->model));
+    ck_assert_uint_eq(moved->computed, s->seq->computed);
+    ck_assert_uint_eq(moved->part, s->seq->part);
     ngd_seq_close(s->seq);
     s->seq = moved;
 }
@@ -173,23 +175,65 @@ START_TEST(lost_sequences_compute_their_contexts_again_with_few_blocks)
 }
 END_TEST
 
+/* A part of which a cancelled step has left rows that were never computed: they have no bits, and follow its chunks. */
+START_TEST(rest_of_a_cancelled_part_is_computed_as_such_behind_a_move)
+{
+    static struct toy t;
+    struct toy_seq plain, s;
+    const struct ngd_step_params step = {.append = (int32_t[300]){1}, .n_append = 300, .forced = -1};
+    uint32_t rest = 0;
+    int32_t text[PROMPT];
+
+    window_text(text, PROMPT, 5);
+    window_open(&t, 0, false, TOY_BLOCKS);
+    for (int i = 0; i < 100 && !rest; i++) { /* until the cancellation comes before the end */
+        toy_seq_open(&t, &s, text, PROMPT, NULL);
+        ck_assert_int_eq(ngd_seq_step(s.seq, &step, toy_done, &s, NULL), NGD_OK);
+        ngd_seq_cancel(s.seq);
+        toy_wait(&s);
+        rest = s.seq->fill - s.seq->computed;
+        if (!rest)
+            ngd_seq_close(s.seq);
+    }
+    ck_assert_uint_ne(rest, 0);
+    toy_seq_open(&t, &plain, text, PROMPT, NULL);
+    ck_assert_int_eq(ngd_seq_step(plain.seq, &step, toy_done, &plain, NULL), NGD_OK);
+    toy_wait(&plain);
+    move_seq(&t, &s, false);
+    toy_step(&s, step.append[299]);
+    ck_assert_int_eq(s.token, plain.token);
+    ngd_seq_close(s.seq);
+    ngd_seq_close(plain.seq);
+    window_close(&t);
+}
+END_TEST
+
 /* Changes some words of the image's numbers. */
 static void spoil(struct ngd_seq_image *image, uint32_t *seed)
 {
     static const uint32_t odd[] = {0, 1, 2, 15, 16, 17, 399, 400, 401, 65535, INT32_MAX, UINT32_MAX};
-    uint32_t *const words[] = {
-        &image->fill,     &image->n_prompt,        &image->n_given,     &image->position,        &image->shared,
-        &image->n_tables, &image->tables[0].first, &image->tables[0].n, &image->tables[1].first, &image->tables[1].n};
+    uint32_t *const words[] = {&image->fill,
+                               &image->n_prompt,
+                               &image->n_given,
+                               &image->position,
+                               &image->shared,
+                               &image->n_tables,
+                               &image->tables[0].first,
+                               &image->tables[0].n,
+                               &image->tables[1].first,
+                               &image->tables[1].n,
+                               &image->uncomputed,
+                               &image->part};
     const uint32_t r = *seed = *seed * 1664525u + 1013904223u;
     const uint32_t value = odd[(r >> 8) % 12];
 
-    if ((r >> 16) % 16 < 10)
-        *words[(r >> 16) % 16] = value;
-    else if ((r >> 16) % 16 < 12)
+    if ((r >> 16) % 18 < 12)
+        *words[(r >> 16) % 18] = value;
+    else if ((r >> 16) % 18 < 14)
         image->chosen = (int32_t)value;
-    else if ((r >> 16) % 16 < 14)
+    else if ((r >> 16) % 18 < 16)
         image->kv_bytes += value;
-    else if ((r >> 16) % 16 < 15)
+    else if ((r >> 16) % 18 < 17)
         image->ways_bytes = value;
     else
         image->priority = (ngd_priority_t)value;
@@ -236,4 +280,5 @@ END_TEST
 UNIT_MAIN("scheduler/seq_move", tokens_behind_a_move_are_those_without_one,
           generation_goes_on_behind_the_tokens_that_arrived,
           lost_sequences_compute_their_contexts_again_with_few_blocks,
+          rest_of_a_cancelled_part_is_computed_as_such_behind_a_move,
           images_that_fit_no_sequence_are_refused_and_leave_nothing)
