@@ -9,7 +9,7 @@
 static bool may_step(struct ngd_seq *seq)
 {
     if (seq->op != NGD_SEQ_GENERATE ||
-        (seq->delivered && seq->from == NGD_FROM_CHOSEN && seq->position < seq->model->params.max_context))
+        (seq->delivered && seq->from == NGD_FROM_CHOSEN && seq->fill < seq->model->params.max_context))
         return true;
     return ngd_seq_generate_on(seq);
 }

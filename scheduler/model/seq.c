@@ -262,7 +262,7 @@ static bool stops(const struct ngd_seq *seq, int32_t token)
  * NULL. */
 static const char *deliver_token(struct ngd_seq *seq, int32_t token, uint32_t position)
 {
-    seq->on_token(seq->user, seq, token, position, position == seq->position ? wanted_logprobs(seq) : NULL);
+    seq->on_token(seq->user, seq, token, position, position == seq->fill ? wanted_logprobs(seq) : NULL);
     seq->remaining--;
     if (stops(seq, token))
         return "stop";
@@ -302,9 +302,9 @@ bool ngd_seq_generate_on(struct ngd_seq *seq)
     finish = catch_up(seq);
     if (!finish && !seq->delivered) {
         seq->delivered = true;
-        finish = deliver_token(seq, seq->chosen, seq->position);
+        finish = deliver_token(seq, seq->chosen, seq->fill);
     }
-    if (!finish && seq->position >= model->params.max_context)
+    if (!finish && seq->fill >= model->params.max_context)
         finish = "context";
     if (!finish)
         return true;

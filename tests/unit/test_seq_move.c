@@ -208,6 +208,42 @@ START_TEST(rest_of_a_cancelled_part_is_computed_as_such_behind_a_move)
 }
 END_TEST
 
+/* A sequence whose context is full, and larger than the model that it has come to: there is nothing to compute. */
+START_TEST(generation_of_a_full_context_ends_without_its_blocks)
+{
+    static struct toy from, few;
+    static struct kv kv;
+    struct toy_seq plain, lost = {0};
+    struct ngd_seq_image image;
+    int32_t text[PROMPT];
+
+    window_text(text, PROMPT, 5);
+    window_open(&from, 0, false, TOY_BLOCKS);
+    window_bed(&few, 0, false, TOY_FEW);
+    few.preempt = true;
+    toy_create(&few);
+    toy_seq_open(&from, &plain, text, PROMPT, NULL);
+    toy_generate(&plain, TOY_CONTEXT, true);
+    ck_assert_str_eq(plain.finish, "context");
+    export_ok(&plain, &image, &kv);
+    image.n_tables = 0;
+    image.kv_bytes = 0;
+    image.delivered = false;
+    gate_init(&lost.answered);
+    ck_assert_int_eq(ngd_seq_import(few.model, &image, NULL, &(struct ngd_seq_owner){0}, &lost.seq, NULL), NGD_OK);
+    for (uint32_t n = 2; n-- > 0;) {
+        toy_generate(&lost, 5, true);
+        ck_assert_uint_eq(lost.n_tokens, n);
+        ck_assert_str_eq(lost.finish, "context");
+        ck_assert_uint_eq(lost.position, TOY_CONTEXT);
+    }
+    ngd_seq_close(lost.seq);
+    ngd_seq_close(plain.seq);
+    window_close(&few);
+    window_close(&from);
+}
+END_TEST
+
 /* Changes some words of the image's numbers. */
 static void spoil(struct ngd_seq_image *image, uint32_t *seed)
 {
@@ -281,4 +317,5 @@ UNIT_MAIN("scheduler/seq_move", tokens_behind_a_move_are_those_without_one,
           generation_goes_on_behind_the_tokens_that_arrived,
           lost_sequences_compute_their_contexts_again_with_few_blocks,
           rest_of_a_cancelled_part_is_computed_as_such_behind_a_move,
+          generation_of_a_full_context_ends_without_its_blocks,
           images_that_fit_no_sequence_are_refused_and_leave_nothing)
