@@ -19,20 +19,17 @@ static uint32_t rows_again(const struct ngd_seq *seq, uint32_t most)
     return chunk.rows < most ? chunk.rows : most;
 }
 
-/* For rows of one way only, since the prefill graph has executables of the other one. */
-uint32_t ngd_again_rows_locked(struct ngd_model *model, const struct ngd_seq *first)
+uint32_t ngd_again_rows_locked(struct ngd_model *model, const struct ngd_seq *first, const struct ngd_chunk *chunk)
 {
-    const struct ngd_chunk chunk = ngd_seq_chunk(first);
-    const uint32_t most = model->again[model->again[0].kind != NGD_DECODE].planned;
-    uint32_t rows = rows_again(first, most);
+    uint32_t rows = chunk->rows;
 
     ngd_list_for_each (l, &model->ready[NGD_PREFILL]) {
         const struct ngd_seq *seq = ngd_container_of(l, struct ngd_seq, link);
 
         if (ngd_seq_may_join(seq, first))
-            rows += rows_again(seq, most - rows);
+            rows += rows_again(seq, chunk->most - rows);
     }
-    return rows < chunk.planned ? chunk.planned : rows;
+    return rows < chunk->planned ? chunk->planned : rows;
 }
 
 /* Takes those that join the first one, model->batch[0]. Returns how many there are then. */
@@ -108,7 +105,7 @@ void ngd_model_compute_again(struct ngd_model *model, struct ngd_slot *slot, str
                              uint32_t max)
 {
     struct ngd_model_graph *mg = &model->graphs[NGD_DECODE];
-    const uint32_t n = take_sequences(model, max), way = ngd_model_way(model, NGD_DECODE, max);
+    const uint32_t n = take_sequences(model, max), way = ngd_model_way_of(model, entry);
     const ngd_nsec_t begin = ngd_now();
     struct ngd_split parts = {0};
     uint32_t row = 0;

@@ -493,9 +493,11 @@ static void plan_prompt_locked(struct ngd_model *model, struct turn *turn) NGD_R
         struct ngd_seq *seq = first_of_turn_locked(model, NGD_PREFILL);
 
         if (ngd_seq_get_blocks_locked(model, seq)) {
-            turn->graph = ngd_seq_chunk(seq).kind;
-            turn->rows =
-                turn->graph == NGD_PREFILL ? ngd_prompt_rows_locked(model, seq) : ngd_again_rows_locked(model, seq);
+            const struct ngd_chunk chunk = ngd_seq_chunk(seq);
+
+            turn->graph = chunk.kind;
+            turn->rows = chunk.kind == NGD_PREFILL ? ngd_prompt_rows_locked(model, seq)
+                                                   : ngd_again_rows_locked(model, seq, &chunk);
             return;
         }
         ngd_seq_unready_locked(model, seq);

@@ -14,6 +14,7 @@
  */
 #include "base/fault.h"
 #include "base/mem.h"
+#include "graphs/buckets.h"
 #include "scheduler/model/model_int.h"
 #include <assert.h>
 #include <string.h>
@@ -25,46 +26,70 @@ static const struct ngd_symbol *row_symbol(const struct ngd_model *model, int ki
 
 /* ---- ways --------------------------------------------------------------------------------------------- */
 
+static uint32_t wide_rows(const struct ngd_model *model)
+{
+    return ngd_device_info(model->queue->dev)->wide_rows;
+}
+
+/* Gets the buckets that a graph has now: others may be applied while it is used. */
+static void get_buckets(const struct ngd_model *model, int kind, struct ngd_bucket_set *set_p)
+{
+    ngd_program_buckets(ngd_binding_program(model->graphs[kind].binding), 0, set_p);
+}
+
 static uint32_t planned_rows(const struct ngd_model *model, int kind, uint32_t rows)
 {
-    const struct ngd_symbol *s = row_symbol(model, kind);
+    struct ngd_bucket_set set;
 
-    for (uint32_t i = 0; s->policy == NGD_SYMBOL_BUCKETS && i < s->n_buckets; i++)
-        if (s->buckets[i] >= rows)
-            return (uint32_t)s->buckets[i];
+    get_buckets(model, kind, &set);
+    for (uint32_t i = 0; i < set.n; i++)
+        if (set.sizes[i] >= rows)
+            return (uint32_t)set.sizes[i];
     return rows;
 }
 
 uint32_t ngd_model_way(const struct ngd_model *model, int kind, uint32_t rows)
 {
-    const uint32_t wide = ngd_device_info(model->queue->dev)->wide_rows;
+    const uint32_t wide = wide_rows(model);
 
     return wide && planned_rows(model, kind, rows) >= wide;
 }
 
-/* Finds the rows that a graph's executables compute in a way. False: none does. */
-static bool find_way(const struct ngd_model *model, int kind, uint32_t way, struct ngd_chunk *most_p)
+uint32_t ngd_model_way_of(const struct ngd_model *model, struct ngd_gcache_entry *entry)
 {
-    uint32_t rows = model->graphs[kind].roles.max_rows;
+    const uint32_t wide = wide_rows(model);
 
-    while (rows && ngd_model_way(model, kind, rows) != way)
-        rows--;
-    *most_p = (struct ngd_chunk){.kind = kind, .rows = rows, .planned = rows};
-    return rows != 0;
+    return wide && ngd_exec_plan(ngd_entry_executable(entry)->exec)->symbols[0] >= wide;
 }
 
-void ngd_model_find_again(struct ngd_model *model)
+/* Returns the most rows that a graph's executables compute in a way. 0: none does. */
+static uint32_t most_rows_in_way(const struct ngd_model *model, int kind, uint32_t way)
 {
-    for (uint32_t way = 0; way < 2; way++) {
-        struct ngd_chunk *most = &model->again[way];
+    const uint32_t max = model->graphs[kind].roles.max_rows;
+    struct ngd_bucket_set set;
+    uint32_t rows = 0;
 
-        if (!find_way(model, NGD_PREFILL, way, most) && !model->params.no_generation &&
-            find_way(model, NGD_DECODE, way, most) && !model->drafts)
-            most->rows = 1;
-    }
-    for (uint32_t way = 0; way < 2; way++)
-        if (!model->again[way].rows) /* nothing was computed in it here, whatever a client says */
-            model->again[way] = model->again[1 - way];
+    if (ngd_model_way(model, kind, max) == way)
+        return max;
+    get_buckets(model, kind, &set);
+    for (uint32_t i = 0; way == 0 && i < set.n && set.sizes[i] < wide_rows(model); i++)
+        rows = (uint32_t)set.sizes[i];
+    return rows;
+}
+
+/* Returns how rows behind a prompt are computed again in a way; rows: the most of one sequence. */
+static struct ngd_chunk again_in_way(const struct ngd_model *model, uint32_t way)
+{
+    struct ngd_chunk most = {.kind = NGD_PREFILL, .rows = most_rows_in_way(model, NGD_PREFILL, way)};
+
+    if (!most.rows && !model->params.no_generation)
+        most = (struct ngd_chunk){.kind = NGD_DECODE, .rows = most_rows_in_way(model, NGD_DECODE, way)};
+    if (!most.rows) /* nothing is computed in it here, whatever a client says */
+        most = (struct ngd_chunk){.kind = NGD_PREFILL, .rows = model->graphs[NGD_PREFILL].roles.max_rows};
+    most.planned = most.most = most.rows;
+    if (most.kind == NGD_DECODE && !model->drafts)
+        most.rows = 1;
+    return most;
 }
 
 static uint32_t way_of_row(const struct ngd_seq *seq, uint32_t row)
@@ -115,7 +140,7 @@ static uint32_t count_same_way(const struct ngd_seq *seq, uint32_t row, uint32_t
 static struct ngd_chunk chunk_again(const struct ngd_seq *seq)
 {
     const uint32_t way = way_of_row(seq, seq->position), left = seq->computed - seq->position;
-    struct ngd_chunk chunk = seq->model->again[way];
+    struct ngd_chunk chunk = again_in_way(seq->model, way);
 
     chunk.rows = count_same_way(seq, seq->position, left < chunk.rows ? left : chunk.rows);
     if (!way)

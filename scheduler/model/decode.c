@@ -169,7 +169,7 @@ static void count_batch(struct ngd_model *model, uint32_t n)
 void ngd_model_decode(struct ngd_model *model, struct ngd_slot *slot, struct ngd_gcache_entry *entry, uint32_t max)
 {
     struct ngd_model_graph *mg = &model->graphs[NGD_DECODE];
-    uint32_t n = form_batch(model, max), way = ngd_model_way(model, NGD_DECODE, max), rows, row = 0;
+    uint32_t n = form_batch(model, max), way = ngd_model_way_of(model, entry), rows, row = 0;
     ngd_nsec_t begin = ngd_now();
     struct ngd_split parts = {0};
     ngd_status_t status;

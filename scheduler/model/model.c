@@ -172,7 +172,6 @@ static ngd_status_t model_resolve(struct ngd_model *model, const struct ngd_mode
         return status;
     model->drafts = !p->no_generation && ngd_contract_writes_first(p);
     model->max_batch = model->graphs[NGD_DECODE].roles.max_rows;
-    ngd_model_find_again(model);
     status = resolve_groups(model, p, diag);
     ngd_pace_init(&model->pace, NGD_SCHED_PARAM(model->sched, prompt_share), model->graphs[NGD_PREFILL].roles.max_rows);
     return status;

@@ -134,6 +134,7 @@ struct ngd_chunk {
     int kind; /* the graph: NGD_PREFILL; NGD_DECODE for rows that only steps compute in their way (again.c) */
     uint32_t rows;
     uint32_t planned; /* rows of the executable that computes them */
+    uint32_t most;    /* likewise, if others that are computed again join them */
 };
 
 /* One of the two graphs and its launch. A prompt's launch may be paused while steps run. */
@@ -178,7 +179,6 @@ struct ngd_model {
     uint32_t windows[NGD_KV_GROUPS_MAX]; /* keys that a row sees in the group's layers; 0: all */
     uint32_t spans[NGD_KV_GROUPS_MAX]; /* blocks that a replay's rows of one sequence and a window before them touch */
     uint32_t most_rows;                /* that a replay has of one sequence */
-    struct ngd_chunk again[2];         /* how rows behind a prompt are computed again, in each way; rows: at most */
     bool slides;                       /* a group has a window */
     int32_t passed;                    /* what a table has for a block that a window has passed */
     uint32_t max_batch;
@@ -215,10 +215,10 @@ extern const struct ngd_sched_item_ops ngd_model_item_ops;
 
 /* Returns the next chunk of a sequence with position < fill. */
 struct ngd_chunk ngd_seq_chunk(const struct ngd_seq *seq);
-/* Returns how a replay of so many rows computes, as 0 or 1: they differ where result bits may. */
+/* Returns how a replay of so many rows computes now, as 0 or 1: they differ where result bits may. */
 uint32_t ngd_model_way(const struct ngd_model *model, int kind, uint32_t rows);
-/* Finds `again`. */
-void ngd_model_find_again(struct ngd_model *model);
+/* Returns how an executable computes. */
+uint32_t ngd_model_way_of(const struct ngd_model *model, struct ngd_gcache_entry *entry);
 /* Returns how many bytes `ways` has. */
 static inline uint64_t ngd_model_ways_bytes(const struct ngd_model *model)
 {
@@ -386,8 +386,9 @@ void ngd_seq_go_on(struct ngd_seq *seq, const struct ngd_model_graph *mg, uint32
 
 /* Runs one decode step of up to max ready sequences, with an executable for max rows. */
 void ngd_model_decode(struct ngd_model *model, struct ngd_slot *slot, struct ngd_gcache_entry *entry, uint32_t max);
-/* Returns the rows to plan for what `first` and others like it compute again by the decode graph. */
-uint32_t ngd_again_rows_locked(struct ngd_model *model, const struct ngd_seq *first) NGD_REQUIRES(model->lock);
+/* Returns the rows to plan for what `first` and others like it compute again by the decode graph. chunk: its own. */
+uint32_t ngd_again_rows_locked(struct ngd_model *model, const struct ngd_seq *first, const struct ngd_chunk *chunk)
+    NGD_REQUIRES(model->lock);
 /* Computes rows again that steps had computed, with an executable for max rows. */
 void ngd_model_compute_again(struct ngd_model *model, struct ngd_slot *slot, struct ngd_gcache_entry *entry,
                              uint32_t max);

@@ -132,7 +132,7 @@ static void finish_chunks(struct ngd_model *model)
 {
     const struct ngd_model_graph *mg = &model->graphs[NGD_PREFILL];
     struct ngd_prompt *p = &model->prompt;
-    const uint32_t n = end_chunks(model), way = ngd_model_way(model, NGD_PREFILL, p->chunk.planned);
+    const uint32_t way = ngd_model_way_of(model, p->entry), n = end_chunks(model);
     uint32_t row = 0;
 
     learn_row_time(model, p->time / p->chunk.rows);

@@ -134,5 +134,20 @@ def ways():
             assert subprocess.run([CTL, "--address", daemon.address, "unload", "m"], capture_output=True, check=False).returncode == 0
 
 
+@test("and with other buckets, which are applied to the graph of prompts later: neither lost nor shared blocks have other bits")
+def buckets():
+    with Daemon(f"--models-dir={MODEL}", "--device-memory=512M") as daemon, Client(daemon) as c:
+        load(daemon, "--kv-bytes", "1M")
+        prompt = [7 + i * i % 1700 for i in range(200)]
+        expected = [start(c, "m", prompt[i:100 + i], want_logits=True).logits for i in (0, 99)]
+        graph = listed(c, "m").prefill.digest
+        assert c.call("Graphs/Buckets", pb.BucketsRequest(digest=graph, set=[32, 256], apply=True)).applied
+        check_lives(daemon, 0.5, 2)
+        rob(c)
+        for i, logits in zip((0, 99), expected, strict=True):
+            close(c, start(c, "m", prompt[i:20 + i]).sequence)
+            assert start(c, "m", prompt[i:100 + i], want_logits=True).logits == logits, i
+
+
 if __name__ == "__main__":
     main(shared=False)
