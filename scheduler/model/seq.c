@@ -717,7 +717,7 @@ static ngd_status_t take_context(struct ngd_seq *child, const struct ngd_seq *pa
         if (status)
             ngd_seq_release_blocks_locked(model, child);
         child->shared = child->position;
-        if (model->params.preempt)
+        if (may_preempt_for(model, n))
             status = NGD_OK; /* it computes its context in its turn */
     }
     if (!status)

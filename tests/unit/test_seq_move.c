@@ -208,12 +208,13 @@ START_TEST(rest_of_a_cancelled_part_is_computed_as_such_behind_a_move)
 }
 END_TEST
 
-/* A sequence whose context is full, and larger than the model that it has come to: there is nothing to compute. */
-START_TEST(generation_of_a_full_context_ends_without_its_blocks)
+/* A sequence whose context is full, and larger than the model that it has come to: a generation has nothing to compute,
+ * and a copy would wait for blocks forever. */
+START_TEST(full_context_ends_generations_and_is_not_copied_where_it_has_too_few_blocks)
 {
     static struct toy from, few;
     static struct kv kv;
-    struct toy_seq plain, lost = {0};
+    struct toy_seq plain, lost = {0}, copy = {0};
     struct ngd_seq_image image;
     int32_t text[PROMPT];
 
@@ -237,6 +238,8 @@ START_TEST(generation_of_a_full_context_ends_without_its_blocks)
         ck_assert_str_eq(lost.finish, "context");
         ck_assert_uint_eq(lost.position, TOY_CONTEXT);
     }
+    ck_assert_int_eq(plain_fork(lost.seq, &image.sampling, false, toy_done, &copy, &copy.seq, NULL),
+                     NGD_ERR_KV_EXHAUSTED);
     ngd_seq_close(lost.seq);
     ngd_seq_close(plain.seq);
     window_close(&few);
@@ -317,5 +320,5 @@ UNIT_MAIN("scheduler/seq_move", tokens_behind_a_move_are_those_without_one,
           generation_goes_on_behind_the_tokens_that_arrived,
           lost_sequences_compute_their_contexts_again_with_few_blocks,
           rest_of_a_cancelled_part_is_computed_as_such_behind_a_move,
-          generation_of_a_full_context_ends_without_its_blocks,
+          full_context_ends_generations_and_is_not_copied_where_it_has_too_few_blocks,
           images_that_fit_no_sequence_are_refused_and_leave_nothing)
