@@ -177,6 +177,7 @@ static int begin_answer(struct chat *c, const struct turn *turn, struct npugraph
     forget_sequence(c);
     npugraph_open_params_init(&open);
     open.sampling = &c->sampling.how;
+    open.restore_ms = c->sampling.restore_ms;
     return npugraph_sequence_open(c->ctl->client, c->model, turn->ids, turn->n, &open, &c->seq, step, err);
 }
 

@@ -279,6 +279,7 @@ static int open_prompt(struct generation *g, struct npugraph_sequence **seq_p, s
     npugraph_open_params_init(&open);
     open.sampling = &g->sampling.how;
     open.priority = g->priority;
+    open.restore_ms = g->sampling.restore_ms;
     open.want_logprobs = g->want_logprobs;
     open.top = (uint32_t)g->top;
     open.timing = g->timing;

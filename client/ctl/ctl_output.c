@@ -456,6 +456,7 @@ void ctl_flush_line(struct ctl *ctl)
     if (ctl->json) {
         json_dumpf(ctl->root, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
         putchar('\n');
+        fflush(stdout); /* a program that reads lines waits for this one */
         json_object_clear(ctl->root);
     }
 }

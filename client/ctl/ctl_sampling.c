@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options of sampling. The daemon checks the values; here they only have to be numbers. */
+/* Options of sequences. The daemon checks how tokens are chosen; here values only have to be numbers. */
+#include "base/config.h"
 #include "client/ctl/ctl_tokens.h"
 
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define RESTORE_MOST (24 * 3600 * NGD_SEC)
 
 static const struct {
     const char *name;
@@ -55,6 +58,17 @@ static bool take_float(struct ctl_sampling *s, size_t i, const char *value)
     return true;
 }
 
+/* Takes how long a sequence waits for another daemon. 0: it is lost with its daemon. */
+static bool take_restore_timeout(struct ctl_sampling *s, const char *value)
+{
+    ngd_nsec_t t;
+
+    if (ngd_parse_time(value, &t) != NGD_OK || t > RESTORE_MOST)
+        return false;
+    s->restore_ms = (uint32_t)(t / NGD_MSEC);
+    return true;
+}
+
 bool ctl_sampling_option(struct ctl_sampling *s, const char *name, const char *value)
 {
     const bool seed = strcmp(name, "seed") == 0, top_k = strcmp(name, "top-k") == 0;
@@ -63,6 +77,8 @@ bool ctl_sampling_option(struct ctl_sampling *s, const char *name, const char *v
     for (size_t i = 0; i < sizeof(floats) / sizeof(floats[0]); i++)
         if (strcmp(name, floats[i].name) == 0)
             return take_float(s, i, value);
+    if (strcmp(name, "restore-timeout") == 0)
+        return take_restore_timeout(s, value);
     if (strcmp(name, "logit-bias") == 0)
         return add_bias(s, value);
     if (strcmp(name, "bad-word") == 0)

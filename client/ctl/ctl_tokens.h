@@ -15,17 +15,18 @@ struct npugraph_tokenizer *ctl_open_model_tokenizer(struct ctl *ctl, const char 
 /* Parses "1,2,3" to ids. The caller frees *ids_p with free(). */
 bool ctl_parse_ids(const char *text, int32_t **ids_p, size_t *n_p);
 
-/* ---- options of sampling ---- */
+/* ---- options of sequences: sampling, and what happens if the daemon is lost ---- */
 
 #define CTL_SAMPLING_OPTIONS                                                                                         \
     "temperature top-k top-p seed min-p typical-p repetition-penalty presence-penalty frequency-penalty min-tokens " \
-    "logit-bias bad-word"
+    "logit-bias bad-word restore-timeout"
 #define CTL_BAD_WORDS_MAX 256
 struct ctl_sampling {
     struct npugraph_sampling how; /* complete after ctl_sampling_words */
     struct npugraph_logit_bias *bias;
     const char *texts[CTL_BAD_WORDS_MAX];
     struct npugraph_token_word *words;
+    uint32_t restore_ms; /* of npugraph_open_params */
 };
 /* Takes the value of one of CTL_SAMPLING_OPTIONS. False: it cannot be, or the option is none of them. */
 bool ctl_sampling_option(struct ctl_sampling *s, const char *name, const char *value);

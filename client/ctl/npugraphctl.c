@@ -107,7 +107,7 @@ const struct ctl_command ctl_commands[] = {
      "MODEL [--tokenizer FILE] [--prompt TEXT | --ids N,N,...] [--tokens N] [--temperature F] [--top-k N] [--top-p F] "
      "[--min-p F] [--typical-p F] [--repetition-penalty F] [--presence-penalty F] [--frequency-penalty F] "
      "[--min-tokens N] [--logit-bias TOKEN=F]... [--bad-word TEXT]... [--seed N] [--n N] [--best-of N] "
-     "[--stop TEXT]... [--logprobs N] [--priority high|normal|low] [--timing]",
+     "[--stop TEXT]... [--logprobs N] [--priority high|normal|low] [--restore-timeout TIME] [--timing]",
      "Generate text, streamed as it is made",
      "--prompt uses the tokenizer of the model's own files, or --tokenizer: a tokenizer.json (or its directory), or a\n"
      "GGUF file. With --ids and without --tokenizer ids are printed.\n"
@@ -116,19 +116,21 @@ const struct ctl_command ctl_commands[] = {
      "shows those whose tokens are most probable. Without --tokenizer --bad-word takes ids.\n"
      "The text ends before the first --stop. --logprobs gives each token's log-probability, and with --json\n"
      "those of the N most probable ones, 0 to 20. --timing tells where the daemon's time for the prompt and for\n"
-     "the tokens went.",
+     "the tokens went. If the daemon is killed or restarted, the text goes on in the next one that has the model\n"
+     "within --restore-timeout (60s, 5m, ...); without it, it ends with an error.",
      true, ctl_cmd_generate},
     {"chat",
      "MODEL [--tokenizer DIR] [--system TEXT] [--template FILE | --plain] [--tokens N] [--stop TEXT]... [--temperature "
      "F] "
      "[--top-k N] [--top-p F] [--min-p F] [--typical-p F] [--repetition-penalty F] [--presence-penalty F] "
-     "[--frequency-penalty F] [--min-tokens N] [--logit-bias TOKEN=F]... [--bad-word TEXT]... [--seed N]",
+     "[--frequency-penalty F] [--min-tokens N] [--logit-bias TOKEN=F]... [--bad-word TEXT]... [--seed N] "
+     "[--restore-timeout TIME]",
      "Converse with a model, by its checkpoint's chat template",
      "The chat template of the model's own files is used (chat_template.jinja, or chat_template in\n"
      "tokenizer_config.json; it needs python3 with jinja2), or that of DIR, a directory or a GGUF file, or "
      "--template.\n"
      "With --plain what you type goes on where the text ended. ^C ends an answer, ^D the chat, /reset forgets the "
-     "conversation. An answer ends after --tokens (512).\n"
+     "conversation. An answer ends after --tokens (512). --restore-timeout is as for generate.\n"
      "With --json each answer is an object on a line.",
      true, ctl_cmd_chat},
     {"perplexity", "MODEL --text FILE | --ids N,N,... [--tokenizer FILE] [--tokens N] [--window N]",

@@ -126,6 +126,7 @@ complete -c npugraphctl -n '__fish_seen_subcommand_from generate' -l best-of -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from generate' -l stop -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from generate' -l logprobs -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from generate' -l priority -x -a 'high normal low'
+complete -c npugraphctl -n '__fish_seen_subcommand_from generate' -l restore-timeout -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from generate' -l timing
 complete -c npugraphctl -n '__fish_seen_subcommand_from chat' -a '(__npugraphctl_models)'
 complete -c npugraphctl -n '__fish_seen_subcommand_from chat' -l tokenizer -x -a '(__fish_complete_directories)'
@@ -146,6 +147,7 @@ complete -c npugraphctl -n '__fish_seen_subcommand_from chat' -l min-tokens -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from chat' -l logit-bias -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from chat' -l bad-word -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from chat' -l seed -x
+complete -c npugraphctl -n '__fish_seen_subcommand_from chat' -l restore-timeout -x
 complete -c npugraphctl -n '__fish_seen_subcommand_from perplexity' -a '(__npugraphctl_models)'
 complete -c npugraphctl -n '__fish_seen_subcommand_from perplexity' -l text -r -F
 complete -c npugraphctl -n '__fish_seen_subcommand_from perplexity' -l ids -x
