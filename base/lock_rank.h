@@ -55,6 +55,7 @@ typedef enum ngd_lock_rank {
     NGD_RANK_PATTERNS,      /* daemon: registered patterns */
     NGD_RANK_LISTENERS,     /* daemon: listening sockets and addresses, which a reload changes */
     NGD_RANK_RELOAD,        /* daemon: calls that wait for a reload */
+    NGD_RANK_PRELOAD,       /* daemon: models of the option load */
     NGD_RANK_JOBS,          /* daemon: queue of a job pool */
     NGD_RANK_HANDOVER,      /* daemon: sockets of the daemons before and behind this one */
     NGD_RANK_REACTOR,       /* daemon: posted messages */

@@ -36,6 +36,7 @@ struct ngd_patterns;
 struct ngd_listeners;
 struct ngd_oip_sequences;
 struct ngd_peers;
+struct ngd_preload;
 struct ngd_refused_device;
 struct ngd_reactor;
 struct ngd_reactor_watch;
@@ -115,6 +116,8 @@ struct ngd_daemon {
     struct ngd_local *local;
     struct ngd_listeners *listeners;
     struct ngd_reload *reload;
+    struct ngd_preload *preload;
+    _Atomic unsigned missing_models; /* of the option load */
     struct ngd_reflection *reflection;
     struct ngd_health *health;
     struct ngd_rpc_server *rpc;
@@ -130,6 +133,13 @@ struct ngd_daemon {
 static inline ngd_daemon_state_t ngd_daemon_state(const struct ngd_daemon *d)
 {
     return (ngd_daemon_state_t)atomic_load_explicit(&d->state, memory_order_acquire);
+}
+
+/* True while load balancers should send clients here: it takes work, nothing hangs, and the models that it shall have
+ * are there. */
+static inline bool ngd_daemon_ready(const struct ngd_daemon *d)
+{
+    return ngd_daemon_state(d) == NGD_DAEMON_SERVING && !atomic_load(&d->hangs) && atomic_load(&d->missing_models) == 0;
 }
 
 #endif

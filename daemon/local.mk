@@ -36,6 +36,8 @@ libngddaemon_la_SOURCES = \
 	daemon/answers.h \
 	daemon/blocks.c \
 	daemon/blocks.h \
+	daemon/child.c \
+	daemon/child.h \
 	daemon/client_stream.h \
 	daemon/daemon.h \
 	daemon/device_list.c \
@@ -71,6 +73,8 @@ libngddaemon_la_SOURCES = \
 	daemon/load.h \
 	daemon/load_change.c \
 	daemon/load_change.h \
+	daemon/load_line.c \
+	daemon/load_line.h \
 	daemon/load_order.c \
 	daemon/load_order.h \
 	daemon/load_origin.c \
@@ -199,6 +203,8 @@ libngdcontrol_la_SOURCES = \
 	daemon/control/listener.h \
 	daemon/control/local.c \
 	daemon/control/local.h \
+	daemon/control/preload.c \
+	daemon/control/preload.h \
 	daemon/control/reload.c \
 	daemon/control/reload.h \
 	daemon/control/settings.c \

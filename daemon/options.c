@@ -3,6 +3,7 @@
  * names are all made from the table. */
 #include "daemon/options.h"
 #include "daemon/jwt.h"
+#include "daemon/load_line.h"
 #include "daemon/roles.h"
 #include "daemon/trace/trace.h"
 #include "base/log.h"
@@ -82,6 +83,13 @@ const struct ngd_config_option ngd_options_table[] = {
      "Directory from which clients may load safetensors and GGUF files, subdirectories included. If none is given, no "
      "file can "
      "be loaded.",
+     RELOAD},
+    {"load", NGD_CONFIG_LIST, AT(load), "", 0, 0, NULL,
+     "NAME PATH [OPTION...]: a model that the daemon loads when it starts, from an absolute path below a models-dir, "
+     "with the options of npugraphctl load. A word with blanks is put in double quotes. The models belong to the "
+     "daemon's user, and are public unless the options say otherwise. The daemon is not ready while one is missing; "
+     "one that cannot be loaded is tried again. A reload loads those that are missing, and unloads nothing. Needs a "
+     "Unix socket in listen.",
      RELOAD},
     {"dump-dir", NGD_CONFIG_LIST, AT(dump_dir), "", 0, 0, NULL,
      "Directory in which diagnostics may write, subdirectories included: data dumps of clients' graphs, and the "
@@ -540,6 +548,8 @@ static ngd_status_t check_daemon_options(const struct ngd_options *options, stru
         status = check_groups(options, diag);
     if (status == NGD_OK)
         status = check_static(options, diag);
+    if (status == NGD_OK)
+        status = ngd_load_lines_check(&options->load, diag);
     if (status == NGD_OK)
         status = check_trace(options, diag);
     if (status == NGD_OK)

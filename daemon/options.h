@@ -29,7 +29,7 @@ struct ngd_options {
     struct ngd_config_list stats_hosts;
     bool stats_names;
     bool stats_graphs;
-    struct ngd_config_list models_dir;
+    struct ngd_config_list models_dir, load;
     struct ngd_config_list dump_dir;
     uint64_t dump_limit;
     struct ngd_config_list device;

@@ -70,6 +70,11 @@ void ngd_sdnotify_main(void)
     sd_notifyf(0, "MAINPID=%ld", (long)getpid());
 }
 
+void ngd_sdnotify_status(const char *status_text)
+{
+    sd_notifyf(0, "STATUS=%s", status_text);
+}
+
 void ngd_sdnotify_stopping(const char *status_text)
 {
     sd_notifyf(0, "STOPPING=1\nSTATUS=%s", status_text);
@@ -100,6 +105,10 @@ ngd_nsec_t ngd_sdnotify_watchdog(void)
 void ngd_sdnotify_prepare_main(void) {}
 void ngd_sdnotify_main(void) {}
 void ngd_sdnotify_ready(const char *status_text)
+{
+    (void)status_text;
+}
+void ngd_sdnotify_status(const char *status_text)
 {
     (void)status_text;
 }

@@ -23,6 +23,7 @@ ngd_nsec_t ngd_sdnotify_watchdog(void);
 void ngd_sdnotify_prepare_main(void);
 void ngd_sdnotify_main(void);
 void ngd_sdnotify_ready(const char *status_text);
+void ngd_sdnotify_status(const char *status_text);
 void ngd_sdnotify_stopping(const char *status_text);
 /* Returns the number of passed sockets; *first_p is the first descriptor. They are close-on-exec. */
 int ngd_sdnotify_listen_fds(int *first_p);

@@ -7,6 +7,7 @@
 #include "daemon/control/drain.h"
 #include "daemon/control/listener.h"
 #include "daemon/control/local.h"
+#include "daemon/control/preload.h"
 #include "daemon/control/reload.h"
 #include "daemon/control/settings.h"
 #include "daemon/control/stats.h"
@@ -638,8 +639,8 @@ static ngd_status_t start_serving(struct ngd_daemon *d, struct ngd_diag *diag)
     }
     ngd_gift_close(d->gift);
     d->gift = NULL;
-    ngd_metric_set(NGD_M_READY, 1);
-    ngd_sdnotify_ready("serving");
+    ngd_metric_set(NGD_M_READY, ngd_daemon_ready(d));
+    ngd_sdnotify_ready(atomic_load(&d->missing_models) ? "serving; models of the option load are missing" : "serving");
     ngd_notice("daemon", "ready");
     return NGD_OK;
 }
@@ -693,6 +694,7 @@ static const struct part parts[] = {
     {"watchdog", ngd_watchdog_start, ngd_watchdog_stop},
     {"systemd", start_systemd, ngd_sdnotify_stop},
     {"handed models", ngd_handover_restore, NULL},
+    {"models to load", ngd_preload_start, ngd_preload_stop},
     {"serving", start_serving, stop_serving},
 };
 #define N_PARTS (sizeof(parts) / sizeof(parts[0]))

@@ -8,12 +8,34 @@
 #include "client/ctl/ctl_readings.h"
 #include "proto/npugraph.pb-c.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-/* Asks for the status until the daemon serves, for as long as --timeout. Returns NULL after printing the error. */
-static Npugraph__V1__StatusResponse *wait_until_serving(struct ctl *ctl)
+/* Says why it is too early; false: it is not. */
+static bool is_too_early(const Npugraph__V1__StatusResponse *r, bool models, char *why, size_t room)
+{
+    if (r->state != NGD_PB(DAEMON_STATE, SERVING)) {
+        snprintf(why, room, "the daemon is %s", ngd_word_of(&npugraph__v1__daemon_state__descriptor, r->state).text);
+        return true;
+    }
+    if (!models || r->missing_models == 0)
+        return false;
+    snprintf(why, room, "%u of the models of the daemon's option load %s missing", r->missing_models,
+             r->missing_models == 1 ? "is" : "are");
+    for (size_t i = 0; i < r->n_wanted_models; i++)
+        if (r->wanted_models[i]->state == NGD_PB(WANTED_STATE, FAILED)) {
+            snprintf(why, room, "the daemon cannot load the model %s: %s", r->wanted_models[i]->name,
+                     r->wanted_models[i]->error);
+            break;
+        }
+    return true;
+}
+
+/* Asks for the status until the daemon serves, and has its models, for as long as --timeout. Returns NULL after
+ * printing the error. */
+static Npugraph__V1__StatusResponse *wait_until_serving(struct ctl *ctl, bool models)
 {
     Npugraph__V1__StatusRequest req = NPUGRAPH__V1__STATUS_REQUEST__INIT;
     const ngd_nsec_t end = ngd_now() + (ngd_nsec_t)ctl->connect.timeout_ms * NGD_MSEC;
@@ -28,10 +50,8 @@ static Npugraph__V1__StatusResponse *wait_until_serving(struct ctl *ctl)
                             &npugraph__v1__status_response__descriptor, &reply, &err) == 0) {
             Npugraph__V1__StatusResponse *r = (void *)reply;
 
-            if (r->state == NGD_PB(DAEMON_STATE, SERVING))
+            if (!is_too_early(r, models, err.message, sizeof(err.message)))
                 return r;
-            snprintf(err.message, sizeof(err.message), "the daemon is %s",
-                     ngd_word_of(&npugraph__v1__daemon_state__descriptor, r->state).text);
             npugraph__free_message(r);
         }
         if (ngd_now() >= end) {
@@ -45,6 +65,29 @@ static Npugraph__V1__StatusResponse *wait_until_serving(struct ctl *ctl)
     }
 }
 
+/* Models that the daemon shall load by itself: one that is there is among all others. */
+static void put_wanted_models(struct ctl_fields *f, const Npugraph__V1__StatusResponse *r)
+{
+    char text[640], key[80];
+
+    if (r->missing_models != 0)
+        ctl_field_int(f, "Missing models", "missing_models", r->missing_models);
+    for (size_t i = 0; i < r->n_wanted_models; i++) {
+        const Npugraph__V1__WantedModel *m = r->wanted_models[i];
+
+        if (m->state == NGD_PB(WANTED_STATE, LOADED))
+            continue;
+        snprintf(text, sizeof(text), "%s: %s%s%s", m->name,
+                 ngd_word_of(&npugraph__v1__wanted_state__descriptor, m->state).text, m->error[0] != '\0' ? ": " : "",
+                 m->error);
+        if (m->state == NGD_PB(WANTED_STATE, FAILED))
+            snprintf(text + strlen(text), sizeof(text) - strlen(text), "; next attempt in %" PRIu64 " s",
+                     (m->next_ms + 999) / 1000);
+        snprintf(key, sizeof(key), "load_%s", m->name);
+        ctl_field_str(f, "Load", key, text);
+    }
+}
+
 int ctl_cmd_status(struct ctl *ctl, int argc, char **argv)
 {
     Npugraph__V1__StatusRequest req = NPUGRAPH__V1__STATUS_REQUEST__INIT;
@@ -52,17 +95,20 @@ int ctl_cmd_status(struct ctl *ctl, int argc, char **argv)
     struct ctl_options o = {ctl_find_command(argv[0]), argc, 1, argv};
     const char *name, *value;
     struct ctl_fields *f;
-    bool wait = false;
+    bool wait = false, models = false;
 
-    while ((name = ctl_next_option(&o, "wait", "", &value)) != NULL) {
+    while ((name = ctl_next_option(&o, "wait models", "", &value)) != NULL) {
         if (strcmp(name, "?") == 0)
             return 2;
-        wait = true;
+        models |= strcmp(name, "models") == 0;
+        wait |= strcmp(name, "wait") == 0;
     }
     if (ctl_next_argument(&o) != NULL)
         return ctl_usage(o.command, "status takes no arguments");
+    if (models && !wait)
+        return ctl_usage(o.command, "--models says what --wait waits for; give both");
     r = wait
-            ? wait_until_serving(ctl)
+            ? wait_until_serving(ctl, models)
             : (void *)ctl_call(ctl, "/npugraph.v1.Admin/Status", &req.base, &npugraph__v1__status_response__descriptor);
     if (r == NULL)
         return 1;
@@ -80,6 +126,7 @@ int ctl_cmd_status(struct ctl *ctl, int argc, char **argv)
     ctl_field_int(f, "Sessions", "sessions", r->sessions);
     ctl_field_int(f, "Graphs", "graphs", r->graphs);
     ctl_field_int(f, "Models", "models", r->models);
+    put_wanted_models(f, r);
     ctl_field_int(f, "Sequences", "sequences", r->sequences);
     ctl_field_int(f, "Captures", "captures", r->captures);
     ctl_field_int(f, "Replays", "replays", r->replays);

@@ -22,9 +22,11 @@
 static bool errors_in_json;
 
 const struct ctl_command ctl_commands[] = {
-    {"status", "[--wait]", "What the daemon is doing",
-     "--wait returns when the daemon serves, for scripts that start one. It waits as long as --timeout says.", false,
-     ctl_cmd_status},
+    {"status", "[--wait [--models]]", "What the daemon is doing",
+     "--wait returns when the daemon serves, with --models when it also has the models of its option load, for "
+     "scripts\n"
+     "that start one. It waits as long as --timeout says.",
+     false, ctl_cmd_status},
     {"devices", "[--capabilities]", "Devices, their memory and queues",
      "--capabilities prints what the backend of each device found: libraries, functions, operators.", false,
      ctl_cmd_devices},

@@ -171,7 +171,7 @@ bool ngd_drain_resume(struct ngd_drain *drain)
     ngd_reactor_remove(drain->timer);
     drain->timer = NULL;
     atomic_store(&d->replaced, false);
-    ngd_metric_set(NGD_M_READY, 1);
+    ngd_metric_set(NGD_M_READY, ngd_daemon_ready(d));
     ngd_sessions_forget_drain(d->sessions);
     return true;
 }

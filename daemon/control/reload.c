@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "daemon/audit.h"
 #include "daemon/control/listener.h"
+#include "daemon/control/preload.h"
 #include "daemon/control/settings.h"
 #include "daemon/control/stats_http.h"
 #include "daemon/daemon.h"
@@ -128,6 +129,7 @@ static const struct reload_part reload_parts[] = {
     {true, prepare_tokens, commit_tokens},
     {true, ngd_stats_http_prepare, ngd_stats_http_commit},
     {true, prepare_listeners, commit_listeners},
+    {true, ngd_preload_prepare, ngd_preload_commit},
     {false, NULL, commit_identities},
     {false, NULL, commit_limits},
     {false, NULL, commit_trace},

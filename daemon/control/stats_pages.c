@@ -218,10 +218,15 @@ static int on_readyz(struct ngd_stats_pages *pages, const char *query, struct ng
 {
     const struct ngd_daemon *d = pages->daemon;
     const char *why = ngd_watchdog_why(d);
+    const unsigned missing = atomic_load(&d->missing_models);
 
     (void)query;
-    ngd_strbuf_printf(&answer->body, "%s%s%s\n", ngd_state_name(d), why ? "; " : "", why ? why : "");
-    return ngd_daemon_state(d) == NGD_DAEMON_SERVING && !why ? 200 : 503;
+    ngd_strbuf_printf(&answer->body, "%s%s%s", ngd_state_name(d), why ? "; " : "", why ? why : "");
+    if (missing)
+        ngd_strbuf_printf(&answer->body, "; %u of the models of the option load %s missing (npugraphctl status)",
+                          missing, missing == 1 ? "is" : "are");
+    ngd_strbuf_append(&answer->body, "\n");
+    return ngd_daemon_ready(d) && !why ? 200 : 503;
 }
 
 static int on_page(struct ngd_stats_pages *pages, const char *query, struct ngd_http_answer *answer)

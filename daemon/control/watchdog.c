@@ -106,16 +106,14 @@ static void look_at_slot(void *ctx, const struct ngd_sched_running *r)
 /* Logs one line when something hangs, and one when all answer again. */
 static void report_hangs(struct ngd_watchdog *w)
 {
-    const bool serving = ngd_daemon_state(w->daemon) == NGD_DAEMON_SERVING;
-
     if (w->why[0] && !w->told[0])
         ngd_error("daemon", "%s%s", w->why, w->threads_answer ? "" : "; systemd's watchdog is not told");
     else if (!w->why[0] && w->told[0])
         ngd_notice("daemon", "nothing hangs any more");
     memcpy(w->told, w->why, sizeof(w->told));
-    ngd_metric_set(NGD_M_READY, serving && !w->why[0]);
     if (atomic_exchange(&w->daemon->hangs, w->why[0] != '\0') != (w->why[0] != '\0'))
         ngd_health_changed(w->daemon->health);
+    ngd_metric_set(NGD_M_READY, ngd_daemon_ready(w->daemon));
 }
 
 static void ask_all(struct ngd_daemon *d)

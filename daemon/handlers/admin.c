@@ -4,6 +4,7 @@
 #include "daemon/access.h"
 #include "daemon/control/drain.h"
 #include "daemon/control/listener.h"
+#include "daemon/control/preload.h"
 #include "daemon/control/stats.h"
 #include "daemon/control/stats_http.h"
 #include "daemon/daemon.h"
@@ -11,6 +12,7 @@
 #include "daemon/handlers/methods.h"
 #include "daemon/handlers/timing.h"
 #include "daemon/identity.h"
+#include "daemon/load_line.h"
 #include "daemon/models.h"
 #include "daemon/rpc/rpc_server.h"
 #include "daemon/session.h"
@@ -50,6 +52,52 @@ static void take_address(void *ctx, const char *address)
         all->items[all->n++] = copy;
 }
 
+struct wanted_models {
+    struct ngd_arena *arena;
+    Npugraph__V1__WantedModel **items;
+    size_t n;
+    bool failed;
+};
+
+_Static_assert(NGD_PB(WANTED_STATE, FAILED) == NGD_PRELOAD_FAILED + 1, "WantedState has the states of preload.h");
+
+static void take_wanted_model(void *ctx, const struct ngd_preload_info *info)
+{
+    struct wanted_models *all = ctx;
+    Npugraph__V1__WantedModel *m = ngd_arena_alloc(all->arena, sizeof(*m));
+    const ngd_nsec_t now = ngd_now();
+
+    if (!m || all->n == NGD_LOAD_LINES_MAX) {
+        all->failed = true;
+        return;
+    }
+    npugraph__v1__wanted_model__init(m);
+    m->name = ngd_arena_strdup(all->arena, info->name);
+    m->state = (Npugraph__V1__WantedState)(info->state + 1);
+    m->error = ngd_arena_strdup(all->arena, info->error);
+    if (info->state == NGD_PRELOAD_FAILED && info->next > now)
+        m->next_ms = (uint64_t)((info->next - now) / NGD_MSEC);
+    all->failed |= !m->name || !m->error;
+    all->items[all->n++] = m;
+}
+
+/* Fills in the models of the option load. Paths are in the errors, so they are for those who may see options. */
+static bool fill_wanted(struct ngd_call *call, Npugraph__V1__StatusResponse *r)
+{
+    struct wanted_models all = {.arena = &call->arena};
+
+    r->missing_models = atomic_load(&call->daemon->missing_models);
+    if (atomic_load(&call->identity->role) < NGD_ROLE_OPERATOR)
+        return true;
+    all.items = ngd_arena_calloc(&call->arena, NGD_LOAD_LINES_MAX, sizeof(*all.items));
+    if (!all.items)
+        return false;
+    ngd_preload_for_each(call->daemon->preload, take_wanted_model, &all);
+    r->n_wanted_models = all.n;
+    r->wanted_models = all.items;
+    return !all.failed;
+}
+
 static void status(struct ngd_call *call, const void *msg)
 {
     struct ngd_daemon *d = call->daemon;
@@ -82,7 +130,10 @@ static void status(struct ngd_call *call, const void *msg)
         snprintf(handover, sizeof(handover), "%s process %" PRIu32, d->replaced ? "replaced by" : "hands over to",
                  next);
     r.handover = handover;
-    ngd_call_reply(call, &r.base);
+    if (fill_wanted(call, &r))
+        ngd_call_reply(call, &r.base);
+    else
+        fail_no_memory(call);
 }
 
 /* ---- Stats ----------------------------------------------------------------------------------------------- */

@@ -31,7 +31,7 @@ static bool is_known_service(const char *service)
 
 static serving_t serving(const struct ngd_daemon *d)
 {
-    return ngd_daemon_state(d) == NGD_DAEMON_SERVING && !atomic_load(&d->hangs) ? SERVING : NOT_SERVING;
+    return ngd_daemon_ready(d) ? SERVING : NOT_SERVING;
 }
 
 static void tell_health(struct ngd_health_watcher *watcher)

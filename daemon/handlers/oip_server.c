@@ -34,7 +34,7 @@ static void server_live(struct ngd_call *call, const void *msg)
 
 bool ngd_oip_is_ready(const struct ngd_daemon *d)
 {
-    return ngd_daemon_state(d) == NGD_DAEMON_SERVING && !atomic_load(&d->hangs);
+    return ngd_daemon_ready(d);
 }
 
 static void server_ready(struct ngd_call *call, const void *msg)

@@ -120,6 +120,12 @@ keeps_its_plans() {
         inside npugraphctl stats --prometheus >"$work/metrics" && grep '^npugraphd_store_hits_total [1-9]' "$work/metrics"
 }
 
+# With the option load, as an orchestrator starts it: nobody loads anything.
+has_its_models() {
+    pod rm --force --time 60 npugraphd && start npugraphd -- --device host --models-dir /models --load "bible /models/bible --kv-bytes 8M" &&
+        inside npugraphctl --timeout 60s status --wait --models && inside npugraphctl generate bible --prompt "In the beginning" --tokens 8
+}
+
 # As the chart runs it: the configuration of the plain manifests.
 serves_as_in_kubernetes() {
     mkdir "$work/etc" && sed -n '/npugraphd.conf: |/,/^---/s/^    //p' "$top/packaging/kubernetes/npugraphd.yaml" >"$work/etc/npugraphd.conf" &&
@@ -138,6 +144,7 @@ check it_has_no_rights has_no_rights
 check it_loads_a_model_and_generates generates
 check it_stops_in_order stops_in_order
 check the_next_container_finds_the_plans keeps_its_plans
+check it_loads_its_models_when_it_starts has_its_models
 check it_serves_with_the_configuration_of_the_manifests serves_as_in_kubernetes
 echo "the image has $(($(pod image inspect --format '{{.Size}}' localhost/npugraphd) / 1048576)) MiB, its base $(($(pod image inspect --format '{{.Size}}' localhost/base) / 1048576))"
 exit $status

@@ -119,6 +119,7 @@ inside() {
     check systemctl_reload_keeps_the_process reloads /etc/npugraphd/conf.d/models.conf
     check systemctl_restart_begins_again restarts
     check a_killed_daemon_comes_back comes_back
+    check it_loads_its_models_when_it_starts has_its_models /etc/npugraphd/conf.d/models.conf
     systemctl reset-failed npugraphd.service
     check stopped_and_disabled_nothing_of_it_runs stops
     check enable_now_serves_at_once enables

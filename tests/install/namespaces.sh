@@ -150,6 +150,13 @@ comes_back() {
     return 1
 }
 
+# The option load, in the sandbox of the unit: killed and started again, the daemon has the model by itself.
+has_its_models() { # conf
+    systemctl reset-failed npugraphd.service
+    echo 'load = atstart "/srv/npugraphd-test/model" --kv-bytes 8M' >>"$1" && comes_back && npugraphctl --timeout 60s status --wait --models &&
+        npugraphctl generate atstart --prompt "In the beginning" --tokens 8 && ! systemctl show -P StatusText npugraphd.service | grep missing
+}
+
 stops() {
     systemctl disable --now npugraphd.service npugraphd.socket && [ "$(state Result)" = success ] &&
         [ -z "$(find /proc -maxdepth 1 -user npugraphd)" ] &&

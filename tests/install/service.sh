@@ -134,6 +134,7 @@ inside() {
     check the_service_loads_a_model_and_generates generates
     check systemctl_reload_keeps_the_process reloads "$(installed npugraphd/npugraphd.conf)"
     check a_killed_daemon_comes_back comes_back
+    check it_loads_its_models_when_it_starts has_its_models "$(installed npugraphd/npugraphd.conf)"
     check the_socket_starts_the_daemon starts_by_its_socket
     check it_stops_and_leaves_nothing stops
     # Ends systemd, whose status this is.

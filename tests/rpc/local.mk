@@ -45,6 +45,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_packed.py \
 	tests/rpc/test_page.py \
 	tests/rpc/test_patterns.py \
+	tests/rpc/test_preload.py \
 	tests/rpc/test_prefix.py \
 	tests/rpc/test_readme.py \
 	tests/rpc/test_reload.py \

@@ -157,6 +157,13 @@ def models_dir(d):
         refused("PATH_NOT_ALLOWED", "PERMISSION_DENIED", c.load, str(model))
 
 
+def load(d):
+    model = SOURCE / "examples/model"
+    d.change({"models-dir": str(model), "load": f"bible {model} --kv-bytes 8M"})
+    with Client(d.daemon) as c:
+        until("the model is loaded", lambda: [m.name for m in c.call("Sequences/ListModels", pb.ListModelsRequest()).models] == ["bible"])
+
+
 def dump_dir(d):
     options = {"dump_tensor_data": "true", "data_dump_dir": str(SCRATCH)}
     with Client(d.daemon) as c:
@@ -354,7 +361,7 @@ def oip_shared_memory(d):
 
 EFFECTS = {
     "listen": listen, "socket-mode": socket_mode, "stats-listen": stats_listen, "stats-hosts": stats_hosts, "stats-names": stats_names, "stats-graphs": stats_graphs,
-    "models-dir": models_dir, "dump-dir": dump_dir, "max-capture-time": max_capture_time, "capture-limit": capture_limit, "weight": weight,
+    "models-dir": models_dir, "load": load, "dump-dir": dump_dir, "max-capture-time": max_capture_time, "capture-limit": capture_limit, "weight": weight,
     "max-device-share-per-identity": device_share, "admin-identities": admin_identities, "allow-plaintext": allow_plaintext,
     "oip-shared-memory": oip_shared_memory,
     **dict.fromkeys(("tls-cert", "tls-key", "tls-client-ca", "tls-crl", "tls-allow-cn"), tls),
@@ -403,7 +410,7 @@ def another_value(name, default, allowed):
     special = {"listen": f"unix:{SCRATCH}/all", "device": "host:1", "weight": "uid:7=3", "group": "team=uid:7", "role": "uid:7=viewer", "socket-mode": "600",
                "static-compiler": "off", "static-dir": "/tmp", "stats-listen": "off", "nz-weights": "auto", "isa": "scalar", "log-level": "debug",
                "jwt-issuer": "kc=https://issuer.example.org", "jwt-keys": f"kc={key_set()}", "trace-endpoint": f"unix:{SCRATCH}/none",
-               "local-spin": "1us", "local-socket": str(SCRATCH / "other.local"), "guard-poll": "1ms", "trace-sample": "0"}
+               "load": f"x {SCRATCH}/none", "local-spin": "1us", "local-socket": str(SCRATCH / "other.local"), "guard-poll": "1ms", "trace-sample": "0"}
     if name.startswith("tls-") and name not in ("tls-allow-cn", "tls-client-certificate"):
         return f"{CERTS}/" + {"tls-cert": "server.pem", "tls-key": "server.key", "tls-client-ca": "ca.pem", "tls-crl": "ca.crl"}[name]
     if name == "token-file":
@@ -452,7 +459,7 @@ def all_options():
 
 @test("a value that is not allowed changes nothing, whichever option has it, and is told with its line")
 def bad_values():
-    bad = {"listen": "nonsense", "stats-listen": "unix:/x", "stats-hosts": "a:b", "weight": "x", "group": "x", "static-compiler": "cc", "static-dir": "x",
+    bad = {"listen": "nonsense", "stats-listen": "unix:/x", "stats-hosts": "a:b", "weight": "x", "group": "x", "load": "x", "static-compiler": "cc", "static-dir": "x",
            "admin-identities": "tls:x", "socket-mode": "999", "trace-endpoint": "x", "trace-sample": "x", **{f"tls-{n}": f"{SCRATCH}/none" for n in ("cert", "key", "client-ca", "crl")}}
     with Live() as d:
         before = d.shown()

@@ -61,6 +61,7 @@ complete -c npugraphctl -l watch -x
 complete -c npugraphctl -l help
 complete -c npugraphctl -l version
 complete -c npugraphctl -n '__fish_seen_subcommand_from status' -l wait
+complete -c npugraphctl -n '__fish_seen_subcommand_from status' -l models
 complete -c npugraphctl -n '__fish_seen_subcommand_from devices' -l capabilities
 complete -c npugraphctl -n '__fish_seen_subcommand_from graphs' -a list
 complete -c npugraphctl -n '__fish_seen_subcommand_from graphs' -a show

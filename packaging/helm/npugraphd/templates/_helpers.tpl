@@ -35,6 +35,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if or .Values.models.hostPath .Values.models.claimName }}
   {{- $_ := set $options "models-dir" "/models" }}
 {{- end }}
+{{- with .Values.models.load }}
+  {{- $_ := set $options "load" . }}
+{{- end }}
 {{- if .Values.tls.secretName }}
   {{- $listen = append $listen (printf "tcp:0.0.0.0:%d" (int .Values.tls.port)) }}
   {{- $_ := set $options "tls-cert" "/etc/npugraphd/tls/tls.crt" }}
