@@ -62,12 +62,12 @@ static uint32_t take_sequences(struct ngd_model *model, uint32_t max)
 
     if (!seq)
         return 0;
-    model->oldest_prompt_next = !model->oldest_prompt_next;
     seq->rows = rows_again(seq, max);
     if (!seq->rows || !ngd_seq_has_blocks(seq, seq->position + seq->rows)) {
         ngd_seq_requeue(seq);
         return 0;
     }
+    model->oldest_prompt_next = !model->oldest_prompt_next;
     model->batch[0] = seq;
     return take_joining(model, max);
 }
