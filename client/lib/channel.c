@@ -3,11 +3,12 @@
  * The client's use of gRPC C-core. Messages, chunks and credentials have files of their own.
  *
  * A call owns a completion queue, which its caller's thread polls. So calls of several threads share only the channel.
- * Followed calls share a queue, which a thread of ours polls. A call keeps its status batch outstanding from the start.
- * Events may come in any order; their tags sort them into flags.
+ * A call keeps its status batch outstanding from the start. Events may come in any order; their tags sort them into
+ * flags. Followed calls are in follower.c.
  */
 #include "client/lib/channel.h"
 #include "client/lib/address.h"
+#include "client/lib/channel_int.h"
 #include "client/lib/credentials.h"
 #include "client/lib/error.h"
 #include "client/lib/message.h"
@@ -20,39 +21,9 @@
 #include <grpc/support/alloc.h>
 #include <grpc/support/time.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define METADATA_MAX 6
-
-struct npugraph__channel {
-    grpc_channel *grpc;
-    char *address;
-    bool tls;
-    uint32_t timeout_ms;
-    char session_text[24]; /* "": calls carry no session */
-    /* Secret: if the transport proves no identity, id and token alone give access to the session. */
-    uint8_t token[NPUGRAPH__TOKEN_BYTES];
-    pthread_mutex_t bearer_lock;
-    struct npugraph__token bearer; /* by the lock */
-};
-
-enum { EV_INITIAL = 1, EV_SEND, EV_RECV, EV_STATUS, EV_HALF_CLOSE, EV_MAX };
-
-struct npugraph__stream {
-    grpc_call *call;
-    const struct npugraph__channel *channel;
-    grpc_completion_queue *cq;
-    uint32_t timeout_ms;
-    bool pending[EV_MAX]; /* a batch with this tag is outstanding */
-    bool ok[EV_MAX];      /* its outcome */
-    grpc_metadata_array initial_md, trailing_md;
-    grpc_byte_buffer *received;
-    grpc_status_code code;
-    grpc_slice details;
-};
 
 /* ---- errors -------------------------------------------------------------------------------------------- */
 
@@ -65,7 +36,7 @@ static void copy_slice_text(grpc_slice slice, char *to, size_t room)
 }
 
 /* Returns the call's final status. The daemon puts the reason into the trailing metadata. */
-static int final_status(struct npugraph__stream *st, struct npugraph_error *err)
+int npugraph__final_status(struct npugraph__stream *st, struct npugraph_error *err)
 {
     if (st->code == GRPC_STATUS_OK)
         return 0;
@@ -84,7 +55,7 @@ static int final_status(struct npugraph__stream *st, struct npugraph_error *err)
 
 /* ---- one call ------------------------------------------------------------------------------------------ */
 
-static gpr_timespec deadline_in(uint32_t timeout_ms)
+gpr_timespec npugraph__deadline_in(uint32_t timeout_ms)
 {
     if (timeout_ms == 0)
         return gpr_inf_future(GPR_CLOCK_MONOTONIC);
@@ -105,7 +76,7 @@ static int start_ops(struct npugraph__stream *st, const grpc_op *ops, size_t n, 
  * arrives. */
 static void wait_for_event(struct npugraph__stream *st, int tag)
 {
-    gpr_timespec until = deadline_in(st->timeout_ms);
+    gpr_timespec until = npugraph__deadline_in(st->timeout_ms);
 
     while (st->pending[tag]) {
         grpc_event ev = grpc_completion_queue_next(st->cq, until, NULL);
@@ -137,18 +108,13 @@ static size_t put_bearer(struct npugraph__channel *channel, grpc_metadata *md)
     return n;
 }
 
-/* What a call carries beside its message. */
-struct call_head {
-    bool alone;             /* without the session */
-    const char *request_id; /* NULL: none */
-};
-
 /* Fills the metadata that calls carry. Returns their number. The caller drops them when their batch has started. */
-static size_t put_metadata(struct npugraph__channel *channel, struct call_head head, grpc_metadata md[METADATA_MAX])
+size_t npugraph__put_metadata(struct npugraph__channel *channel, struct npugraph__call_head head,
+                              grpc_metadata md[NPUGRAPH__METADATA_MAX])
 {
     size_t n = 0;
 
-    memset(md, 0, METADATA_MAX * sizeof(md[0]));
+    memset(md, 0, NPUGRAPH__METADATA_MAX * sizeof(md[0]));
     if (head.request_id != NULL) {
         md[n].key = grpc_slice_from_static_string("npugraph-request-id");
         md[n++].value = grpc_slice_from_copied_string(head.request_id);
@@ -163,7 +129,7 @@ static size_t put_metadata(struct npugraph__channel *channel, struct call_head h
     return n + npugraph__put_trace(md + n);
 }
 
-static grpc_op status_op(struct npugraph__stream *st)
+grpc_op npugraph__status_op(struct npugraph__stream *st)
 {
     grpc_op status;
 
@@ -175,16 +141,16 @@ static grpc_op status_op(struct npugraph__stream *st)
     return status;
 }
 
-static int stream_start(struct npugraph__channel *channel, struct npugraph__stream *st, struct call_head head,
+static int stream_start(struct npugraph__channel *channel, struct npugraph__stream *st, struct npugraph__call_head head,
                         struct npugraph_error *err)
 {
-    grpc_metadata md[METADATA_MAX];
-    grpc_op first[2], status = status_op(st);
+    grpc_metadata md[NPUGRAPH__METADATA_MAX];
+    grpc_op first[2], status = npugraph__status_op(st);
     int rc;
 
     memset(first, 0, sizeof(first));
     first[0].op = GRPC_OP_SEND_INITIAL_METADATA;
-    first[0].data.send_initial_metadata.count = put_metadata(channel, head, md);
+    first[0].data.send_initial_metadata.count = npugraph__put_metadata(channel, head, md);
     first[0].data.send_initial_metadata.metadata = md;
     first[1].op = GRPC_OP_RECV_INITIAL_METADATA;
     first[1].data.recv_initial_metadata.recv_initial_metadata = &st->initial_md;
@@ -195,8 +161,8 @@ static int stream_start(struct npugraph__channel *channel, struct npugraph__stre
     return rc;
 }
 
-static void stream_init(struct npugraph__stream *st, struct npugraph__channel *channel, const char *method,
-                        grpc_completion_queue *cq)
+void npugraph__stream_init(struct npugraph__stream *st, struct npugraph__channel *channel, const char *method,
+                           grpc_completion_queue *cq)
 {
     st->timeout_ms = channel->timeout_ms;
     st->channel = channel;
@@ -209,7 +175,7 @@ static void stream_init(struct npugraph__stream *st, struct npugraph__channel *c
                                         gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
 }
 
-static int start_call(struct npugraph__channel *channel, const char *method, struct call_head head,
+static int start_call(struct npugraph__channel *channel, const char *method, struct npugraph__call_head head,
                       struct npugraph__stream **stream_p, struct npugraph_error *err)
 {
     struct npugraph__stream *st = calloc(1, sizeof(*st));
@@ -217,7 +183,7 @@ static int start_call(struct npugraph__channel *channel, const char *method, str
 
     if (st == NULL)
         return npugraph__error(err, GRPC_STATUS_RESOURCE_EXHAUSTED, "NO_MEMORY", "out of memory");
-    stream_init(st, channel, method, grpc_completion_queue_create_for_next(NULL));
+    npugraph__stream_init(st, channel, method, grpc_completion_queue_create_for_next(NULL));
     rc = stream_start(channel, st, head, err);
     if (rc != 0) {
         npugraph__stream_close(st);
@@ -230,13 +196,13 @@ static int start_call(struct npugraph__channel *channel, const char *method, str
 int npugraph__channel_call(struct npugraph__channel *channel, const char *method, struct npugraph__stream **stream_p,
                            struct npugraph_error *err)
 {
-    return start_call(channel, method, (struct call_head){0}, stream_p, err);
+    return start_call(channel, method, (struct npugraph__call_head){0}, stream_p, err);
 }
 
 int npugraph__channel_call_alone(struct npugraph__channel *channel, const char *method,
                                  struct npugraph__stream **stream_p, struct npugraph_error *err)
 {
-    return start_call(channel, method, (struct call_head){.alone = true}, stream_p, err);
+    return start_call(channel, method, (struct npugraph__call_head){.alone = true}, stream_p, err);
 }
 
 void npugraph__stream_set_timeout(struct npugraph__stream *st, uint32_t timeout_ms)
@@ -282,7 +248,7 @@ static int transfer(struct npugraph__stream *st, const ProtobufCMessage *message
 static int take_final_status(struct npugraph__stream *st, struct npugraph_error *err)
 {
     wait_for_event(st, EV_STATUS);
-    return final_status(st, err);
+    return npugraph__final_status(st, err);
 }
 
 int npugraph__stream_send(struct npugraph__stream *st, const ProtobufCMessage *message, struct npugraph_error *err)
@@ -387,7 +353,7 @@ void npugraph__stream_cancel(struct npugraph__stream *st)
     grpc_call_cancel(st->call, NULL);
 }
 
-static void release_stream(struct npugraph__stream *st)
+void npugraph__stream_release(struct npugraph__stream *st)
 {
     if (st->received != NULL)
         grpc_byte_buffer_destroy(st->received);
@@ -410,11 +376,11 @@ void npugraph__stream_close(struct npugraph__stream *st)
     while (grpc_completion_queue_next(st->cq, gpr_inf_future(GPR_CLOCK_REALTIME), NULL).type != GRPC_QUEUE_SHUTDOWN)
         ;
     grpc_completion_queue_destroy(st->cq);
-    release_stream(st);
+    npugraph__stream_release(st);
     free(st);
 }
 
-static int ask(struct npugraph__channel *channel, const char *method, struct call_head head,
+static int ask(struct npugraph__channel *channel, const char *method, struct npugraph__call_head head,
                const ProtobufCMessage *request, struct npugraph__stream **stream_p, struct npugraph_error *err)
 {
     int rc = start_call(channel, method, head, stream_p, err);
@@ -432,10 +398,10 @@ static int ask(struct npugraph__channel *channel, const char *method, struct cal
 int npugraph__channel_ask(struct npugraph__channel *channel, const char *method, const ProtobufCMessage *request,
                           struct npugraph__stream **stream_p, struct npugraph_error *err)
 {
-    return ask(channel, method, (struct call_head){0}, request, stream_p, err);
+    return ask(channel, method, (struct npugraph__call_head){0}, request, stream_p, err);
 }
 
-static int unary_once(struct npugraph__channel *channel, const char *method, struct call_head head,
+static int unary_once(struct npugraph__channel *channel, const char *method, struct npugraph__call_head head,
                       const ProtobufCMessage *request, const ProtobufCMessageDescriptor *type,
                       ProtobufCMessage **response_p, struct npugraph_error *err)
 {
@@ -474,7 +440,7 @@ int npugraph__channel_unary(struct npugraph__channel *channel, const char *metho
                             const ProtobufCMessage *request, const ProtobufCMessageDescriptor *type,
                             ProtobufCMessage **response_p, struct npugraph_error *err)
 {
-    const struct call_head head = {.request_id = request_id};
+    const struct npugraph__call_head head = {.request_id = request_id};
     const uint64_t number = npugraph__channel_token(channel);
     int rc = unary_once(channel, method, head, request, type, response_p, err);
 
@@ -487,275 +453,6 @@ void npugraph__free_message(void *message)
 {
     if (message != NULL)
         protobuf_c_message_free_unpacked(message, NULL);
-}
-
-/* ---- followed calls: one thread for many --------------------------------------------------------------- */
-
-struct followed_tag {
-    struct npugraph__followed *call;
-    int event;
-};
-
-struct npugraph__followed {
-    struct npugraph__stream st;
-    struct npugraph__follower *follower;
-    struct npugraph__followed *next;
-    const ProtobufCMessageDescriptor *type;
-    const struct npugraph__follow_ops *ops;
-    void *user;
-    struct followed_tag tags[EV_MAX];
-    gpr_timespec until; /* when the next message must have come */
-    int outstanding;    /* batches */
-    int rc;             /* an error of ours, which counts more than the call's status */
-    struct npugraph_error err;
-};
-
-/* The lock is held while a batch starts, so that none starts behind the queue's shutdown. */
-struct npugraph__follower {
-    struct npugraph__channel *channel;
-    grpc_completion_queue *cq;
-    pthread_t thread;
-    pthread_mutex_t lock;
-    struct npugraph__followed *calls;
-    bool stopping;
-};
-
-#define FOLLOW_TICK_MS 1000 /* how exactly timeouts are kept */
-
-static int start_followed(struct npugraph__followed *f, const grpc_op *ops, size_t n, int event)
-{
-    grpc_call_error e;
-
-    f->tags[event] = (struct followed_tag){f, event};
-    e = grpc_call_start_batch(f->st.call, ops, n, &f->tags[event], NULL);
-    if (e != GRPC_CALL_OK)
-        return npugraph__error(&f->err, GRPC_STATUS_INTERNAL, "", "gRPC refused a batch: %s",
-                               grpc_call_error_to_string(e));
-    f->outstanding++;
-    return 0;
-}
-
-static int start_followed_recv(struct npugraph__followed *f)
-{
-    grpc_op recv;
-
-    memset(&recv, 0, sizeof(recv));
-    recv.op = GRPC_OP_RECV_MESSAGE;
-    recv.data.recv_message.recv_message = &f->st.received;
-    f->st.received = NULL;
-    f->until = deadline_in(f->st.timeout_ms);
-    return start_followed(f, &recv, 1, EV_RECV);
-}
-
-/* Sends the request and starts to receive. The status batch is started first: it completes in any case. */
-static int start_followed_call(struct npugraph__followed *f, const ProtobufCMessage *request)
-{
-    grpc_byte_buffer *out = NULL;
-    grpc_metadata md[METADATA_MAX];
-    grpc_op first[4], status = status_op(&f->st);
-    int rc = npugraph__pack(request, &out, &f->err);
-
-    if (rc != 0)
-        return rc;
-    memset(first, 0, sizeof(first));
-    first[0].op = GRPC_OP_SEND_INITIAL_METADATA;
-    first[0].data.send_initial_metadata.count = put_metadata(f->follower->channel, (struct call_head){0}, md);
-    first[0].data.send_initial_metadata.metadata = md;
-    first[1].op = GRPC_OP_SEND_MESSAGE;
-    first[1].data.send_message.send_message = out;
-    first[2].op = GRPC_OP_SEND_CLOSE_FROM_CLIENT;
-    first[3].op = GRPC_OP_RECV_INITIAL_METADATA;
-    first[3].data.recv_initial_metadata.recv_initial_metadata = &f->st.initial_md;
-    rc = start_followed(f, &status, 1, EV_STATUS);
-    if (rc == 0)
-        rc = start_followed(f, first, 4, EV_INITIAL);
-    if (rc == 0)
-        rc = start_followed_recv(f);
-    npugraph__drop_metadata(md, first[0].data.send_initial_metadata.count);
-    grpc_byte_buffer_destroy(out);
-    return rc;
-}
-
-static void cancel_followed(struct npugraph__followed *f, int rc)
-{
-    if (f->rc == 0)
-        f->rc = rc;
-    grpc_call_cancel(f->st.call, NULL);
-}
-
-/* Takes a message, and asks for the next one. */
-static void take_followed(struct npugraph__followed *f)
-{
-    ProtobufCMessage *message = NULL;
-    int rc;
-
-    if (f->st.received == NULL) /* the end; its status follows */
-        return;
-    rc = npugraph__unpack(f->st.received, f->type, &message, &f->err);
-    grpc_byte_buffer_destroy(f->st.received);
-    f->st.received = NULL;
-    if (rc == 0)
-        rc = f->ops->message(f->user, message, &f->err);
-    pthread_mutex_lock(&f->follower->lock);
-    if (rc == 0 && !f->follower->stopping)
-        rc = start_followed_recv(f);
-    if (rc != 0)
-        cancel_followed(f, rc);
-    pthread_mutex_unlock(&f->follower->lock);
-}
-
-/* Counts a batch as complete. The lock makes it wait for a start that is still starting batches. */
-static bool is_followed_over(struct npugraph__followed *f)
-{
-    bool over;
-
-    pthread_mutex_lock(&f->follower->lock);
-    over = --f->outstanding == 0;
-    pthread_mutex_unlock(&f->follower->lock);
-    return over;
-}
-
-static void forget_followed(struct npugraph__followed *f)
-{
-    struct npugraph__followed **at = &f->follower->calls;
-
-    while (*at != f)
-        at = &(*at)->next;
-    *at = f->next;
-}
-
-static void end_followed(struct npugraph__followed *f)
-{
-    const int rc = f->rc != 0 ? f->rc : final_status(&f->st, &f->err);
-
-    f->ops->end(f->user, rc, &f->err); /* from here on nobody cancels it */
-    pthread_mutex_lock(&f->follower->lock);
-    forget_followed(f);
-    if (f->follower->stopping && f->follower->calls == NULL)
-        grpc_completion_queue_shutdown(f->follower->cq);
-    pthread_mutex_unlock(&f->follower->lock);
-    release_stream(&f->st);
-    free(f);
-}
-
-static void expire_followed(struct npugraph__follower *follower)
-{
-    const gpr_timespec now = gpr_now(GPR_CLOCK_MONOTONIC);
-
-    pthread_mutex_lock(&follower->lock);
-    for (struct npugraph__followed *f = follower->calls; f != NULL; f = f->next)
-        if (f->rc == 0 && gpr_time_cmp(f->until, now) < 0)
-            cancel_followed(f, npugraph__error(&f->err, GRPC_STATUS_DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED",
-                                               "no answer from the daemon within the client's timeout"));
-    pthread_mutex_unlock(&follower->lock);
-}
-
-static void *follow_calls(void *user)
-{
-    struct npugraph__follower *follower = user;
-    gpr_timespec tick = deadline_in(FOLLOW_TICK_MS);
-
-    for (;;) {
-        const grpc_event ev = grpc_completion_queue_next(follower->cq, tick, NULL);
-
-        if (ev.type == GRPC_QUEUE_SHUTDOWN)
-            return NULL;
-        if (ev.type == GRPC_OP_COMPLETE) {
-            struct followed_tag *tag = ev.tag;
-            struct npugraph__followed *f = tag->call;
-
-            if (tag->event == EV_RECV)
-                take_followed(f);
-            if (is_followed_over(f))
-                end_followed(f);
-        }
-        if (gpr_time_cmp(gpr_now(GPR_CLOCK_MONOTONIC), tick) >= 0) {
-            expire_followed(follower);
-            tick = deadline_in(FOLLOW_TICK_MS);
-        }
-    }
-}
-
-int npugraph__follower_start(struct npugraph__channel *channel, struct npugraph__follower **follower_p,
-                             struct npugraph_error *err)
-{
-    struct npugraph__follower *follower = calloc(1, sizeof(*follower));
-    sigset_t all, old;
-    int failed;
-
-    if (follower == NULL)
-        return npugraph__error(err, GRPC_STATUS_RESOURCE_EXHAUSTED, "NO_MEMORY", "out of memory");
-    follower->channel = channel;
-    follower->cq = grpc_completion_queue_create_for_next(NULL);
-    pthread_mutex_init(&follower->lock, NULL);
-    sigfillset(&all); /* signals are for the program's threads */
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    failed = pthread_create(&follower->thread, NULL, follow_calls, follower);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (failed == 0) {
-        *follower_p = follower;
-        return 0;
-    }
-    grpc_completion_queue_shutdown(follower->cq);
-    grpc_completion_queue_destroy(follower->cq);
-    pthread_mutex_destroy(&follower->lock);
-    free(follower);
-    return npugraph__error(err, GRPC_STATUS_RESOURCE_EXHAUSTED, "NO_MEMORY", "no thread: %s", strerror(failed));
-}
-
-void npugraph__follower_stop(struct npugraph__follower *follower)
-{
-    pthread_mutex_lock(&follower->lock);
-    follower->stopping = true;
-    for (struct npugraph__followed *f = follower->calls; f != NULL; f = f->next)
-        grpc_call_cancel(f->st.call, NULL);
-    if (follower->calls == NULL)
-        grpc_completion_queue_shutdown(follower->cq);
-    pthread_mutex_unlock(&follower->lock);
-    pthread_join(follower->thread, NULL);
-    grpc_completion_queue_destroy(follower->cq);
-    pthread_mutex_destroy(&follower->lock);
-    free(follower);
-}
-
-int npugraph__follow(struct npugraph__follower *follower, const char *method, const ProtobufCMessage *request,
-                     const ProtobufCMessageDescriptor *type, const struct npugraph__follow_ops *ops, void *user,
-                     struct npugraph__followed **call_p, struct npugraph_error *err)
-{
-    struct npugraph__followed *f = calloc(1, sizeof(*f));
-    int rc;
-
-    if (f == NULL)
-        return npugraph__error(err, GRPC_STATUS_RESOURCE_EXHAUSTED, "NO_MEMORY", "out of memory");
-    stream_init(&f->st, follower->channel, method, follower->cq);
-    f->follower = follower;
-    f->type = type;
-    f->ops = ops;
-    f->user = user;
-    pthread_mutex_lock(&follower->lock);
-    *call_p = f; /* before its first message */
-    rc = start_followed_call(f, request);
-    if (rc != 0 && f->outstanding != 0) { /* it ends by the batches that started, and says so */
-        cancel_followed(f, rc);
-        rc = 0;
-    }
-    if (rc == 0) {
-        f->next = follower->calls;
-        follower->calls = f;
-    }
-    pthread_mutex_unlock(&follower->lock);
-    if (rc == 0)
-        return 0;
-    if (err != NULL)
-        *err = f->err;
-    release_stream(&f->st);
-    free(f);
-    return rc;
-}
-
-void npugraph__followed_cancel(struct npugraph__followed *call)
-{
-    grpc_call_cancel(call->st.call, NULL);
 }
 
 /* ---- the channel --------------------------------------------------------------------------------------- */

@@ -71,7 +71,8 @@ void npugraph__stream_close(struct npugraph__stream *stream); /* cancels what is
 void npugraph__stream_set_timeout(struct npugraph__stream *stream, uint32_t timeout_ms);
 
 /*
- * Calls that are followed by one thread, instead of a thread that waits in each: a request, and any number of answers.
+ * Calls that are followed by one thread, instead of a thread that waits in each: a request, and any number of answers;
+ * or, with `more`, an answer to each request, where the client's timeout is one for each answer.
  * The thread calls `message` for each answer, which owns it; not 0 ends the call with that error. It calls `end` once,
  * behind the last message. Both may run before npugraph__follow returns, but after *call_p is set.
  */
@@ -84,9 +85,20 @@ struct npugraph__follow_ops {
 int npugraph__follower_start(struct npugraph__channel *channel, struct npugraph__follower **follower_p,
                              struct npugraph_error *err);
 void npugraph__follower_stop(struct npugraph__follower *follower); /* cancels its calls and waits for their ends */
-int npugraph__follow(struct npugraph__follower *follower, const char *method, const ProtobufCMessage *request,
-                     const ProtobufCMessageDescriptor *type, const struct npugraph__follow_ops *ops, void *user,
-                     struct npugraph__followed **call_p, struct npugraph_error *err);
+struct npugraph__followed_call {
+    const char *method;
+    const ProtobufCMessageDescriptor *type; /* of answers */
+    const struct npugraph__follow_ops *ops;
+    bool more;
+};
+int npugraph__follow(struct npugraph__follower *follower, const struct npugraph__followed_call *what,
+                     const ProtobufCMessage *request, void *user, struct npugraph__followed **call_p,
+                     struct npugraph_error *err);
+/* Sends the next request of a call with `more`, whose last one was answered. If that fails, the call's end says so. Any
+ * thread, before `end` returns, as for the next two. */
+void npugraph__followed_send(struct npugraph__followed *call, const ProtobufCMessage *message);
+/* Ends the call with an error of the caller's, unless it is over. */
+void npugraph__followed_fail(struct npugraph__followed *call, int rc, const struct npugraph_error *err);
 void npugraph__followed_cancel(struct npugraph__followed *call);
 
 #endif

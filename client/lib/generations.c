@@ -9,6 +9,7 @@
 #include "client/lib/client_int.h"
 #include "client/lib/kept.h"
 #include "client/lib/sequence.h"
+#include "client/lib/trace.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -40,6 +41,13 @@ struct generation {
     uint32_t from;                      /* position of the next token; 0: not known */
     unsigned moves, renewals, restores; /* of npugraph__follow, as the next */
     time_t until;
+    /* One whose steps the caller begins. */
+    bool stepped, refused;                /* refused: the daemon's answer to a step is an error */
+    bool underway;                        /* a step is; by the lock */
+    struct npugraph_generation_step step; /* the last; its mask is owned */
+    uint32_t position;                    /* that it began at; 0: not known */
+    uint8_t trace[NPUGRAPH__TRACE_PACKED];
+    size_t trace_bytes;
 };
 
 /* The thread that follows the generations of one link. */
@@ -126,6 +134,65 @@ static void add_tokens(struct generation *g, const Npugraph__V1__GenerateRespons
     }
 }
 
+/* Fills the request of the step that is under way. */
+static void put_kept_step(const struct generation *g, Npugraph__V1__StepRequest *req,
+                          Npugraph__V1__LogprobsRequest *logprobs)
+{
+    npugraph__put_step(req, logprobs, g->seq, &g->step);
+    req->position = g->position;
+    req->trace_parent = (ProtobufCBinaryData){g->trace_bytes, (uint8_t *)(uintptr_t)g->trace};
+}
+
+/* Queues the token of a step, from where on the next may begin. */
+static int add_step(struct generation *g, const Npugraph__V1__StepResponse *r, struct npugraph_error *err)
+{
+    struct npugraph_logprobs *list = NULL;
+    struct event *event;
+    bool ok;
+
+    if (r->n_logprobs != 0 && (list = npugraph__take_logprobs(r->logprobs, r->n_logprobs)) == NULL)
+        return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+    pthread_mutex_lock(&g->all->lock);
+    ok = reserve_events(g->all, 1);
+    if (ok) {
+        g->underway = false;
+        event = queue_event(g->all, g->tag);
+        event->e.token = r->token;
+        event->e.finish = r->stop ? NPUGRAPH_FINISH_STOP : NPUGRAPH_FINISH_CANCELLED;
+        event->e.logprobs = list != NULL ? &list[r->n_logprobs - 1] : NULL;
+        event->logprobs = list;
+    }
+    pthread_mutex_unlock(&g->all->lock);
+    if (ok)
+        return 0;
+    free(list);
+    return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+}
+
+static int take_step(void *user, ProtobufCMessage *message, struct npugraph_error *err)
+{
+    struct generation *g = user;
+    const Npugraph__V1__StepResponse *r = (const Npugraph__V1__StepResponse *)message;
+    Npugraph__V1__StepRequest req;
+    Npugraph__V1__LogprobsRequest logprobs;
+    int rc;
+
+    if (r->error != NULL) {
+        pthread_mutex_lock(&g->all->lock);
+        g->refused = true;
+        pthread_mutex_unlock(&g->all->lock);
+        rc = npugraph__error(err, r->error->code != 0 ? r->error->code : 13, r->error->reason, "%s", r->error->message);
+    } else {
+        put_kept_step(g, &req, &logprobs);
+        npugraph__sequence_end_step(g->seq, &req, r);
+        g->renewals = 0;
+        g->until = 0;
+        rc = add_step(g, r, err);
+    }
+    npugraph__free_message(message);
+    return rc;
+}
+
 /* Notes what has come, for the case that the generation is repeated. */
 static void note_progress(struct generation *g, const Npugraph__V1__GenerateResponse *r)
 {
@@ -173,7 +240,14 @@ static void forget_generation(struct generation *g)
     g->all->n_running--;
 }
 
-static void finish_generation(struct generation *g, int rc, const struct npugraph_error *err)
+static void free_generation(struct generation *g)
+{
+    free((uint8_t *)(uintptr_t)g->step.allowed);
+    free(g);
+}
+
+/* Queues the end. The lock is held. */
+static void finish_locked(struct generation *g, int rc, const struct npugraph_error *err)
 {
     struct npugraph_generations *all = g->all;
     struct npugraph_error *kept = rc != 0 ? malloc(sizeof(*kept)) : NULL;
@@ -182,7 +256,6 @@ static void finish_generation(struct generation *g, int rc, const struct npugrap
 
     if (kept != NULL)
         *kept = *err;
-    pthread_mutex_lock(&all->lock);
     forget_generation(g); /* its room is used now */
     event = queue_event(all, g->tag);
     event->e.end = true;
@@ -194,8 +267,16 @@ static void finish_generation(struct generation *g, int rc, const struct npugrap
         event->e.error = kept != NULL ? kept : &no_memory;
         event->error = kept;
     }
+    free_generation(g);
+}
+
+static void finish_generation(struct generation *g, int rc, const struct npugraph_error *err)
+{
+    struct npugraph_generations *all = g->all;
+
+    pthread_mutex_lock(&all->lock);
+    finish_locked(g, rc, err);
     pthread_mutex_unlock(&all->lock);
-    free(g);
 }
 
 static bool repeat_generation(struct generation *g, struct npugraph_error *err);
@@ -216,7 +297,8 @@ static void end_generation(void *user, int rc, const struct npugraph_error *err)
     finish_generation(g, rc, &why);
 }
 
-static const struct npugraph__follow_ops follow_ops = {take_generated, end_generation};
+static const struct npugraph__follow_ops follow_ops = {take_generated, end_generation},
+                                         step_ops = {take_step, end_generation};
 
 /* ---- the calls ---- */
 
@@ -250,17 +332,25 @@ static int find_follower(struct npugraph_generations *all, const struct npugraph
 /* Starts a generation on the link of its sequence, and goes on at `from`. The lock is held. */
 static int start_kept(struct generation *g, uint32_t from, struct npugraph_error *err)
 {
+    const struct npugraph__followed_call what = {
+        "/npugraph.v1.Sequences/Generate", &npugraph__v1__generate_response__descriptor, &follow_ops, .more = false};
+    const struct npugraph__followed_call steps = {"/npugraph.v1.Sequences/StepStream",
+                                                  &npugraph__v1__step_response__descriptor, &step_ops, .more = true};
     Npugraph__V1__GenerateRequest req;
+    Npugraph__V1__StepRequest step;
     Npugraph__V1__LogprobsRequest logprobs;
     struct npugraph__follower *follower;
     int rc = find_follower(g->all, npugraph__sequence_link(g->seq), &follower, err);
 
     if (rc != 0)
         return rc;
+    if (g->stepped) {
+        put_kept_step(g, &step, &logprobs);
+        return npugraph__follow(follower, &steps, &step.base, g, &g->call, err);
+    }
     npugraph__put_generation(&req, &logprobs, g->seq, &g->params);
     req.from = from;
-    return npugraph__follow(follower, "/npugraph.v1.Sequences/Generate", &req.base,
-                            &npugraph__v1__generate_response__descriptor, &follow_ops, g, &g->call, err);
+    return npugraph__follow(follower, &what, &req.base, g, &g->call, err);
 }
 
 /* Starts it again, unless nobody wants it any more. The lock is held. */
@@ -285,8 +375,8 @@ static bool generation_is_wanted(const void *user)
     return wanted;
 }
 
-/* Goes on with a generation whose session moves or whose sequence is restored. True: it will end once more. False: *err
- * says why not. */
+/* Goes on with a generation whose session moves or whose sequence is restored; one without a step under way, with its
+ * next step. True: it will end once more. False: *err says why not. */
 static bool repeat_generation(struct generation *g, struct npugraph_error *err)
 {
     struct npugraph__follow f = {.link = npugraph__sequence_link(g->seq),
@@ -297,12 +387,17 @@ static bool repeat_generation(struct generation *g, struct npugraph_error *err)
                                  .restores = g->restores,
                                  .is_wanted = generation_is_wanted,
                                  .user = g};
-    bool again;
+    bool again, refused;
 
     pthread_mutex_lock(&g->all->lock);
     g->call = NULL; /* it ends with this callback */
+    refused = g->refused;
+    again = g->stepped && !g->underway && !g->cancelled && !g->all->stopping;
     pthread_mutex_unlock(&g->all->lock);
-    again = generation_is_wanted(g) && npugraph__sequence_follow(g->seq, &f, g->from != 0);
+    if (again) /* from here on, its step or who cancels it may end it */
+        return true;
+    again = !refused && generation_is_wanted(g) &&
+            npugraph__sequence_follow(g->seq, &f, (g->stepped ? g->position : g->from) != 0);
     g->until = f.until;
     g->moves = f.moves;
     g->renewals = f.renewals;
@@ -399,6 +494,89 @@ int npugraph_generations_start(struct npugraph_generations *all, uint64_t tag, c
     return rc;
 }
 
+/* ---- generations whose steps the caller begins ---- */
+
+int npugraph_generations_start_steps(struct npugraph_generations *all, uint64_t tag,
+                                     const struct npugraph_sequence *seq, struct npugraph_error *err)
+{
+    const ProtobufCBinaryData trace = npugraph__trace_field();
+    struct npugraph_generate_params params;
+    struct generation *g;
+
+    npugraph_generate_params_init(&params);
+    pthread_mutex_lock(&all->lock);
+    g = enter_generation(all, tag);
+    if (g != NULL) {
+        keep_request(g, (struct npugraph_sequence *)(uintptr_t)seq, &params);
+        g->stepped = true;
+        g->trace_bytes = trace.len;
+        if (trace.len != 0)
+            memcpy(g->trace, trace.data, trace.len);
+    }
+    pthread_mutex_unlock(&all->lock);
+    return g != NULL ? 0 : npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+}
+
+/* Keeps what is needed to repeat a step. */
+static int keep_step(struct generation *g, const struct npugraph_generation_step *step, struct npugraph_error *err)
+{
+    uint8_t *mask = NULL;
+
+    if (step->allowed != NULL && step->allowed_bytes != 0) {
+        mask = realloc((uint8_t *)(uintptr_t)g->step.allowed, step->allowed_bytes);
+        if (mask == NULL)
+            return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+        memcpy(mask, step->allowed, step->allowed_bytes);
+    } else {
+        free((uint8_t *)(uintptr_t)g->step.allowed);
+    }
+    g->step = *step;
+    g->step.allowed = mask;
+    g->position = npugraph__sequence_begin_step(g->seq);
+    return 0;
+}
+
+/* Begins a step; if that fails, the generation ends. The lock is held. */
+static void begin_next_step(struct generation *g, const struct npugraph_generation_step *step)
+{
+    Npugraph__V1__StepRequest req;
+    Npugraph__V1__LogprobsRequest logprobs;
+    struct npugraph_error err = {0};
+    int rc = keep_step(g, step, &err);
+
+    g->underway = true;
+    g->refused = rc != 0; /* without its mask it must not be repeated */
+    if (rc == 0 && g->call != NULL) {
+        put_kept_step(g, &req, &logprobs);
+        npugraph__followed_send(g->call, &req.base);
+        return;
+    }
+    if (rc != 0 && g->call != NULL) {
+        npugraph__followed_fail(g->call, rc, &err);
+        return;
+    }
+    if (rc == 0)
+        rc = start_kept(g, 0, &err);
+    if (rc != 0)
+        finish_locked(g, rc, &err);
+}
+
+void npugraph_generations_step(struct npugraph_generations *all, const struct npugraph_generation_step *steps, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct generation *g;
+
+        pthread_mutex_lock(&all->lock); /* for each anew: answers come meanwhile */
+        for (g = all->running; g != NULL && g->tag != steps[i].tag;)
+            g = g->next;
+        if (g != NULL && g->stepped && !g->underway && !g->cancelled)
+            begin_next_step(g, &steps[i]);
+        pthread_mutex_unlock(&all->lock);
+    }
+}
+
+/* ---- the end ---- */
+
 void npugraph_generations_cancel(struct npugraph_generations *all, uint64_t tag)
 {
     struct generation *g;
@@ -410,6 +588,8 @@ void npugraph_generations_cancel(struct npugraph_generations *all, uint64_t tag)
         g->cancelled = true;
         if (g->call != NULL)
             npugraph__followed_cancel(g->call); /* it is there: its end takes this lock first */
+        else if (g->stepped && !g->underway)
+            finish_locked(g, 0, NULL); /* nothing of it runs */
     }
     pthread_mutex_unlock(&all->lock);
 }
@@ -443,6 +623,12 @@ void npugraph_generations_destroy(struct npugraph_generations *all)
         all->links = f->next;
         npugraph__follower_stop(f->follower);
         free(f);
+    }
+    while (all->running != NULL) { /* those whose steps the caller begins, and of which nothing runs */
+        struct generation *g = all->running;
+
+        forget_generation(g);
+        free_generation(g);
     }
     all->taken = all->n;
     free_taken(all);

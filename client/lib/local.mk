@@ -6,13 +6,14 @@ pkgconfig_DATA += client/lib/npugraph.pc
 noinst_LTLIBRARIES += libngdclient.la
 libngdclient_la_SOURCES = \
 	client/lib/buffer.c \
-	client/lib/channel.c client/lib/channel.h \
+	client/lib/channel.c client/lib/channel.h client/lib/channel_int.h \
 	client/lib/credentials.c client/lib/credentials.h \
 	client/lib/chunk.c client/lib/chunk.h \
 	client/lib/copier.c client/lib/copier.h \
 	client/lib/client.c \
 	client/lib/client_int.h client/lib/timing.h \
 	client/lib/embed.c client/lib/error.c client/lib/error.h \
+	client/lib/follower.c \
 	client/lib/generations.c \
 	client/lib/graph.c \
 	client/lib/daemon_link.c client/lib/daemon_link.h \

@@ -625,7 +625,8 @@ struct npugraph_generation_event {
                    * cancellation it is SEQUENCE_BUSY until the daemon has noticed */
     int32_t token;
     const struct npugraph_logprobs *logprobs; /* of the token, as for npugraph_token_fn */
-    enum npugraph_finish finish;              /* of the end, unless `error` is set */
+    enum npugraph_finish finish;              /* of the end, unless `error` is set. Beside the token of a step:
+                                               * NPUGRAPH_FINISH_STOP if it is a stop token of the model */
     const struct npugraph_error *error;       /* why the generation failed; NULL: it did not */
 };
 /* *fd_p is readable while there are events. It belongs to the object: do not read or close it. */
@@ -636,6 +637,23 @@ NPUGRAPH_API int npugraph_generations_create(struct npugraph_client *client, str
 NPUGRAPH_API int npugraph_generations_start(struct npugraph_generations *all, uint64_t tag,
                                             const struct npugraph_sequence *seq,
                                             const struct npugraph_generate_params *params, struct npugraph_error *err);
+/*
+ * The same for a generation whose steps the caller begins, because each needs something of it: the tokens that may
+ * follow. It begins with npugraph_generations_step. A token is an event, and the next step may be begun then. The
+ * generation ends when it is cancelled, or with the error of a step.
+ */
+NPUGRAPH_API int npugraph_generations_start_steps(struct npugraph_generations *all, uint64_t tag,
+                                                  const struct npugraph_sequence *seq, struct npugraph_error *err);
+struct npugraph_generation_step {
+    uint64_t tag;           /* of a generation without a step under way. One that has ended is passed over */
+    const uint8_t *allowed; /* as in npugraph_step_params; it is copied */
+    size_t allowed_bytes;
+    bool want_logprobs;
+    uint32_t top;
+};
+/* Begins steps of n generations. Each has an event: its token, or the end of its generation. */
+NPUGRAPH_API void npugraph_generations_step(struct npugraph_generations *all,
+                                            const struct npugraph_generation_step *steps, size_t n);
 /* Ends a generation that was started. Its end follows: NPUGRAPH_FINISH_CANCELLED, unless it was on its way. */
 NPUGRAPH_API void npugraph_generations_cancel(struct npugraph_generations *all, uint64_t tag);
 /* Takes at most n events, in order. What they point to lives until the next call. */

@@ -476,6 +476,33 @@ int npugraph_sequence_step(struct npugraph_sequence *seq, const struct npugraph_
     return keep_logprobs(seq, step_p, r->logprobs, r->n_logprobs, err);
 }
 
+/* ---- steps of many sequences, made in generations.c ---- */
+
+void npugraph__put_step(Npugraph__V1__StepRequest *req, Npugraph__V1__LogprobsRequest *logprobs,
+                        const struct npugraph_sequence *seq, const struct npugraph_generation_step *step)
+{
+    npugraph__v1__step_request__init(req);
+    req->sequence = seq->id;
+    req->logprobs = put_logprobs(logprobs, step->want_logprobs, step->top);
+    req->allowed = put_mask(step->allowed, step->allowed_bytes);
+}
+
+uint32_t npugraph__sequence_begin_step(struct npugraph_sequence *seq)
+{
+    const uint32_t position = seq->position;
+
+    seq->position = 0;
+    return position;
+}
+
+void npugraph__sequence_end_step(struct npugraph_sequence *seq, const Npugraph__V1__StepRequest *req,
+                                 const Npugraph__V1__StepResponse *answer)
+{
+    npugraph__kept_step(seq->kept, req, answer);
+    seq->position = answer->position;
+    seq->told = false;
+}
+
 /* ---- generations ---- */
 
 _Static_assert((int)NPUGRAPH_PRIORITY_HIGH == (int)NGD_PB(PRIORITY, HIGH) &&

@@ -11,6 +11,14 @@ void npugraph__put_generation(Npugraph__V1__GenerateRequest *req, Npugraph__V1__
                               const struct npugraph_sequence *seq, const struct npugraph_generate_params *params);
 /* Position of the next token of a generation, to repeat it from there; 0: not known. Before put_generation. */
 uint32_t npugraph__sequence_next(const struct npugraph_sequence *seq);
+/* Fills the request of a step that is one of many. It points into *logprobs and *step. */
+void npugraph__put_step(Npugraph__V1__StepRequest *req, Npugraph__V1__LogprobsRequest *logprobs,
+                        const struct npugraph_sequence *seq, const struct npugraph_generation_step *step);
+/* Takes the position that a step begins at, and leaves it unknown; 0: it was not known. */
+uint32_t npugraph__sequence_begin_step(struct npugraph_sequence *seq);
+/* Notes that a step was answered, not with an error. */
+void npugraph__sequence_end_step(struct npugraph_sequence *seq, const Npugraph__V1__StepRequest *req,
+                                 const Npugraph__V1__StepResponse *answer);
 struct npugraph__link;
 struct npugraph__link *npugraph__sequence_link(const struct npugraph_sequence *seq);
 struct npugraph__follow;

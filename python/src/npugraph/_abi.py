@@ -433,6 +433,16 @@ class npugraph_generation_event(Structure):
     ]
 
 
+class npugraph_generation_step(Structure):
+    _fields_ = [
+        ("tag", c_uint64),
+        ("allowed", POINTER(c_uint8)),
+        ("allowed_bytes", c_size_t),
+        ("want_logprobs", c_bool),
+        ("top", c_uint32),
+    ]
+
+
 class npugraph_model_params(Structure):
     _fields_ = [
         ("name", c_char_p),
@@ -545,6 +555,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "npugraph_sequence_close": (None, [c_void_p]),
     "npugraph_generations_create": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p]),
     "npugraph_generations_start": (c_int, [c_void_p, c_uint64, c_void_p, c_void_p, c_void_p]),
+    "npugraph_generations_start_steps": (c_int, [c_void_p, c_uint64, c_void_p, c_void_p]),
+    "npugraph_generations_step": (None, [c_void_p, c_void_p, c_size_t]),
     "npugraph_generations_cancel": (None, [c_void_p, c_uint64]),
     "npugraph_generations_take": (c_size_t, [c_void_p, c_void_p, c_size_t]),
     "npugraph_generations_destroy": (None, [c_void_p]),
