@@ -15,7 +15,7 @@ import time
 
 import npugraph
 from npugraph.client import Model
-from npugraph.server.guided import Compiled, Ended, _compile, _Environment
+from npugraph.server.guided import Compiled, Ended, Environment, _compile
 from npugraph.server.problems import Problem
 from npugraph.server.rules import Rule
 
@@ -45,7 +45,7 @@ def main() -> None:
     stop = next((i for i in range(len(tokenizer)) if tokenizer.is_added(i)), 0)
     model = Model("", "", "", "", 0, 0, len(tokenizer), 0, (stop,))
     begin = time.thread_time()
-    environment = _Environment(tokenizer, model)
+    environment = Environment(tokenizer, model)
     print(f"{len(tokenizer)} tokens: {time.thread_time() - begin:.2f} s to make a trie of them")
     chance = random.Random(1)
     for name, schema in SCHEMAS.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -201,47 +201,59 @@ def test_steps_keep_to_masks(daemon: Daemon, client: npugraph.Client) -> None:
     asyncio.run(main())
 
 
-def test_threads_drive_generations(daemon: Daemon, client: npugraph.Client) -> None:
+def test_driven_generations(daemon: Daemon, client: npugraph.Client) -> None:
     with client.open("bible", PROMPT) as sequence:
         want = list(sequence.generate(30, ignore_stop=True))
+    nbytes = (client.models("bible")[0].vocab + 7) // 8
+    every, sizes = np.full(nbytes, 255, np.uint8), []
 
-    def steps(most: int) -> Callable[[npugraph.Sequence, npugraph.aio.Hand], str]:
-        def work(sequence: npugraph.Sequence, hand: npugraph.aio.Hand) -> str:
-            last, left = sequence.last, most
-            while hand(npugraph.aio.Token(last.token)):
-                left -= 1
-                if left == 0:
-                    return "enough"
-                last = sequence.step()
-            return "unwanted"
-        return work
+    def go_on(taken: list[tuple[Any, npugraph.aio.Token]]) -> tuple[list[Any], np.ndarray[Any, np.dtype[np.uint8]]]:
+        """An item is a list: how many tokens are wanted still, and the mask for them."""
+        sizes.append(len(taken))
+        for item, token in taken:
+            item[0] -= 1
+            assert (token.logprobs is not None) == (len(item) > 2 and token.id != want[0])
+        return ["enough" if item[0] == 0 else None for item, _ in taken], np.array([item[1] for item, _ in taken])
 
-    def fail(sequence: npugraph.Sequence, hand: npugraph.aio.Hand) -> str:
-        hand(npugraph.aio.Token(7))
+    def fail(taken: list[tuple[Any, npugraph.aio.Token]]) -> tuple[list[Any], np.ndarray[Any, np.dtype[np.uint8]]]:
         raise LookupError("no step")
 
     async def main() -> None:
         async with await npugraph.aio.connect(daemon.address) as aclient:
             async def one() -> tuple[list[int], str | None]:
                 async with await aclient.open("bible", PROMPT) as sequence:
-                    generation = sequence.drive(steps(30))
+                    generation = sequence.drive(go_on, [30, every])
                     with pytest.raises(npugraph.Error, match="another"):
                         sequence.generate()
                     return [token.id async for token in generation], generation.finish
 
             assert await asyncio.gather(*[one() for _ in range(40)]) == [(want, "enough")] * 40
+            assert max(sizes) > 1, sizes
             endless = await aclient.open("bible", PROMPT)
-            generation = endless.drive(steps(1 << 30))
-            assert (await anext(generation)).id == want[0]
+            generation = endless.drive(go_on, [-1, every, "logprobs"], logprobs=2)
+            assert (await anext(generation)).id == want[0] and len((await anext(generation)).logprobs.top) == 2
             generation.cancel()
             await generation.ended()
-            assert generation.finish == "unwanted"
-            failing = endless.drive(fail)
-            assert (await anext(failing)).id == 7
+            assert generation.finish == "cancelled"
+            few = np.frombuffer(mask(7, 8), np.uint8)
+            assert {token.id async for token in endless.drive(go_on, [9, few])} - {endless.last.token} <= {7, 8}
+            none = endless.drive(go_on, [-1, np.zeros(nbytes, np.uint8)])
+            await anext(none)
+            with pytest.raises(npugraph.Error) as caught:
+                await anext(none)
+            assert caught.value.reason == "SAMPLING"
+            failing = endless.drive(fail, None)
+            await anext(failing)
             with pytest.raises(LookupError):
                 await anext(failing)
-            left = await aclient.open("bible", PROMPT)  # while a thread drives it, the client closes
-            left.drive(steps(1 << 30))
+            full = await aclient.open("bible", PROMPT)
+            generation = full.drive(go_on, [-1, every])
+            assert len([token async for token in generation]) > 30 and generation.finish == "context"
+            begun = await aclient.open("bible", PROMPT)  # cancelled before a step was begun, or beside it
+            begun.drive(go_on, [-1, every]).cancel()
+            await begun.close()
+            left = await aclient.open("bible", PROMPT)  # while it is driven, the client closes
+            left.drive(go_on, [-1, every])
     asyncio.run(main())
     asyncio.run(_none_are_left(daemon))
 

@@ -18,7 +18,11 @@ import contextlib
 import contextvars
 import ctypes
 import itertools
+import os
+import select
+import threading
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Sequence as Sequence_
 from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -46,8 +50,13 @@ class Client:
         self._steps = concurrent.futures.ThreadPoolExecutor(threads, "npugraph-step")  # not behind prompts that take long
         self._sequences: set[Sequence] = set()
         self._generations = _Generations(client)
-        self._driven = _Driven()
+        self._driven: _Driven | None = None  # started with the first generation that is driven
         self._closing = False
+
+    def driven(self) -> _Driven:
+        if self._driven is None:
+            self._driven = _Driven(self._client)
+        return self._driven
 
     def check_open(self) -> None:
         """Raises if the client is closed or about to be: nothing that begins now would end."""
@@ -161,7 +170,8 @@ class Client:
     def _shut(self) -> None:
         self._pool.shutdown()
         self._steps.shutdown()
-        self._driven.pool.shutdown()
+        if self._driven is not None:
+            self._driven.destroy()
         self._generations.destroy()
         self._client.close()
 
@@ -177,9 +187,13 @@ class Token(NamedTuple):
 
     id: int
     logprobs: Logprobs | None = None  # if wanted
+    stop: bool = False  # a stop token of the model; only of `drive`
 
 
-Hand = Callable[[Token], bool]
+# Gets items and the tokens that came for them. Returns for each why its generation ends, a word or an exception, or None: then a
+# step is made, whose token may be those of the row of the masks; a bit for each token, as `allowed` of a step.
+Follow = Callable[[list[tuple[Any, Token]]], tuple[Sequence_[str | Exception | None], np.ndarray[Any, np.dtype[np.uint8]]]]
+_STOP = FINISH.index("stop")
 
 
 class Sequence:
@@ -206,14 +220,14 @@ class Sequence:
         self._generation = self.client._generations.start(self._sequence, params)
         return self._generation
 
-    def drive(self, work: Callable[[SyncSequence, Hand], str]) -> Generation:
-        """Generates tokens by steps that `work` makes, in a thread of its own: it need not wait for those who read.
+    def drive(self, follow: Follow, item: Any, *, logprobs: int | None = None) -> Generation:
+        """Generates tokens whose choice `follow` bounds, the one that was chosen last first. `logprobs`: as in Client.open.
 
-        `work` gets the sequence and a function that hands a token over; that returns False once nobody wants more. It
-        returns why it ended, and what it raises is raised where tokens are awaited.
+        One thread of the client calls `follow`, with all items of generations whose tokens have come, so that work for many is
+        done at once. While it runs, none of them goes on.
         """
         self._check_idle()
-        self._generation = self.client._driven.start(self._sequence, work)
+        self._generation = self.client.driven().start(self._sequence, follow, item, logprobs)
         return self._generation
 
     def _check_idle(self) -> None:
@@ -402,66 +416,148 @@ def _on_loop(progress: Progress | None) -> Progress | None:
     return in_thread
 
 
+class _Drive(NamedTuple):
+    """A generation that is driven."""
+
+    generation: Generation
+    follow: Follow
+    item: Any
+    logprobs: int | None
+
+
 class _Driven:
-    """The generations of a client that threads drive. Tokens that come together wake the loop once."""
+    """The generations of a client whose steps a thread begins. It takes all tokens that are there, lets their `follow` say how
+    to go on, begins the steps, and then hands the tokens over: the loop makes text of them while the daemon computes."""
 
-    MOST = 1024  # threads; they are made when they are needed, and kept
+    BATCH = 1024
 
-    def __init__(self) -> None:
-        self.pool = concurrent.futures.ThreadPoolExecutor(self.MOST, "npugraph-driven")
+    def __init__(self, client: sync.Client) -> None:
+        self._handle, fd = ctypes.c_void_p(), ctypes.c_int()
+        call(library().npugraph_generations_create, client._handle, ctypes.byref(self._handle), ctypes.byref(fd))
+        self._destroy = finalize(self, _destroy, client, self._handle)
+        self._events, self._events_c = _array(_abi.npugraph_generation_event, self.BATCH)
+        self._steps, self._steps_c = _array(_abi.npugraph_generation_step, self.BATCH)
         self._tags = itertools.count()
-        self._wanted: set[int] = set()
-        self._loop = asyncio.get_running_loop()
-        self._events: collections.deque[tuple[Generation, Token | str | Exception]] = collections.deque()
-        self._waking = False
+        self._running: dict[int, _Drive] = {}
+        self._finishes: dict[int, str | Exception] = {}  # of those that `follow` ended
+        self._begun: collections.deque[tuple[int, Token]] = collections.deque()
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._poll = select.poll()
+        self._poll.register(fd.value, select.POLLIN)
+        self._poll.register(self._wake, select.POLLIN)
+        self._loop, self._closing = asyncio.get_running_loop(), False
+        self._thread = threading.Thread(target=self._work, name="npugraph-driven", daemon=True)
+        self._thread.start()
 
-    def start(self, sequence: SyncSequence, work: Callable[[SyncSequence, Hand], str]) -> Generation:
+    def start(self, sequence: SyncSequence, follow: Follow, item: Any, logprobs: int | None) -> Generation:
         tag = next(self._tags)
         generation = Generation(self, tag)
-        self._wanted.add(tag)
-
-        def hand(token: Token) -> bool:
-            if tag in self._wanted:
-                self._tell(generation, token)
-            return tag in self._wanted
-
-        def run() -> None:
-            try:
-                finish = work(sequence, hand)
-            except Exception as error:
-                self._tell(generation, error)
-            else:
-                self._tell(generation, finish)
-
+        self._running[tag] = _Drive(generation, follow, item, logprobs)
         try:
-            self.pool.submit(contextvars.copy_context().run, run)
-        except RuntimeError:
-            raise Error("SESSION_GONE", "the client is closed") from None
+            call(library().npugraph_generations_start_steps, self._handle, tag, sequence._handle)
+        except Exception:
+            del self._running[tag]
+            raise
+        last = sequence.last
+        self._begun.append((tag, Token(last.token, last.logprobs, last.stop)))
+        os.eventfd_write(self._wake, 1)
         return generation
 
     def cancel(self, tag: int) -> None:
-        self._wanted.discard(tag)
+        if self._destroy.alive:
+            library().npugraph_generations_cancel(self._handle, tag)
 
-    def _tell(self, generation: Generation, event: Token | str | Exception) -> None:
-        self._events.append((generation, event))
-        if not self._waking:  # else _take will find it; two threads may both wake it
-            self._waking = True
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits any more
-                self._loop.call_soon_threadsafe(self._take)
+    def destroy(self) -> None:
+        """Ends the thread, when no generation runs any more or the loop is gone."""
+        self._closing = True
+        os.eventfd_write(self._wake, 1)
+        self._thread.join()
+        os.close(self._wake)
+        self._destroy()
 
-    def _take(self) -> None:
-        self._waking = False  # first: what comes from here on wakes it again
-        while self._events:
-            generation, event = self._events.popleft()
+    def _work(self) -> None:
+        while True:
+            if any(fd == self._wake for fd, _ in self._poll.poll()):
+                os.eventfd_read(self._wake)
+            if self._closing:
+                return
+            told: list[tuple[Generation, Token | str | Exception]] = []
+            by_follow: dict[Follow, list[tuple[int, Token]]] = {}
+            for tag, token in self._taken(told):
+                by_follow.setdefault(self._running[tag].follow, []).append((tag, token))
+            for follow, taken in by_follow.items():
+                self._go_on(follow, taken)
+                told += [(self._running[tag].generation, token) for tag, token in taken]
+            if told:
+                with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits any more
+                    self._loop.call_soon_threadsafe(self._tell, sorted(told, key=_is_end))
+
+    def _taken(self, told: list[tuple[Generation, Token | str | Exception]]) -> list[tuple[int, Token]]:
+        """Returns the tokens that have come, and adds the ends that have to what is told."""
+        tokens = []
+        while self._begun:
+            tokens.append(self._begun.popleft())
+        n = library().npugraph_generations_take(self._handle, self._events_c, self.BATCH)
+        for tag, is_end, token, logprobs, finish, error in self._events[:n].tolist():
+            if not is_end:
+                found = logprobs_of(_abi.npugraph_logprobs.from_address(logprobs)) if logprobs else None
+                tokens.append((tag, Token(token, found, finish == _STOP)))
+                continue
+            tokens = [one for one in tokens if one[0] != tag]  # of one that was cancelled as it began
+            told.append((self._running.pop(tag).generation, self._end_of(tag, finish, error)))
+        return tokens
+
+    def _end_of(self, tag: int, finish: int, error: int) -> str | Exception:
+        """Returns why a generation has ended."""
+        why = self._finishes.pop(tag, FINISH[finish])
+        if not error:
+            return why
+        found = raised(_abi.npugraph_error.from_address(error))
+        return "context" if isinstance(found, Error) and found.reason == "CONTEXT_FULL" else found
+
+    def _go_on(self, follow: Follow, taken: list[tuple[int, Token]]) -> None:
+        """Begins the steps behind tokens, or ends their generations."""
+        try:
+            ways, masks = follow([(self._running[tag].item, token) for tag, token in taken])
+        except Exception as error:
+            ways, masks = [error] * len(taken), np.empty((0, 0), np.uint8)
+        rows = [at for at, way in enumerate(ways) if way is None]
+        steps = self._steps[:len(rows)]
+        steps["tag"] = [taken[at][0] for at in rows]
+        steps["allowed"] = masks.ctypes.data + np.array(rows, np.uint64) * masks.strides[0]
+        steps["allowed_bytes"] = masks.shape[1]
+        tops = [self._running[taken[at][0]].logprobs for at in rows]
+        steps["want_logprobs"] = [top is not None for top in tops]
+        steps["top"] = [top or 0 for top in tops]
+        library().npugraph_generations_step(self._handle, self._steps_c, len(rows))
+        for (tag, _), way in zip(taken, ways, strict=True):
+            if way is not None:
+                self._finishes[tag] = way
+                library().npugraph_generations_cancel(self._handle, tag)
+
+    def _tell(self, told: list[tuple[Generation, Token | str | Exception]]) -> None:
+        for generation, event in told:
             if isinstance(event, Token):
                 generation._ready.append(event)
                 generation._wake()
-                continue
-            self._wanted.discard(generation._tag)
-            if isinstance(event, str):
+            elif isinstance(event, str):
                 generation._end(event, None)
             else:
                 generation._end(None, event)
+
+
+def _array(kind: Any, n: int) -> tuple[np.ndarray[Any, Any], Any]:
+    """Returns an array of n structures of C, twice: for numpy, where pointers are integers, and for calls."""
+    c = (kind * n)()
+    formats = [np.dtype(f"u{ctypes.sizeof(type_)}") if issubclass(type_, ctypes._Pointer) else np.dtype(type_)
+               for _, type_ in kind._fields_]
+    names = [name for name, _ in kind._fields_]
+    return np.frombuffer(c, np.dtype({"names": names, "formats": formats, "offsets": [getattr(kind, name).offset for name in names],
+                                      "itemsize": ctypes.sizeof(kind)})), c
+
+
+def _is_end(told: tuple[Generation, Token | str | Exception]) -> bool:
+    return not isinstance(told[1], Token)
 
 
 def _destroy(_client: sync.Client, handle: ctypes.c_void_p) -> None:

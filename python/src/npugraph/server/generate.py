@@ -14,7 +14,7 @@ from ..errors import Error
 from .calls import ToolForm
 from .fields import read
 from .forms import ChatForm, CompletionForm, Form
-from .guided import Compiled, Guides, guided
+from .guided import Compiled, Guides
 from .link import Gate, Link
 from .metrics import Metrics, Watch
 from .models import ServedModel
@@ -99,7 +99,7 @@ class Generator:
 
 def _start(sequence: aio.Sequence, ask: Ask, grammar: Compiled | None) -> aio.Generation:
     if grammar is not None:
-        return guided(sequence, grammar.guide(), ask)
+        return grammar.start(sequence, ask)
     return sequence.generate(ask.max_tokens, stop_tokens=ask.stop_tokens, ignore_stop=ask.ignore_eos, logprobs=ask.logprobs)
 
 

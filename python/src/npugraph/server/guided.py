@@ -2,7 +2,7 @@
 """Constrained answers: llguidance turns a rule into a grammar, and the grammar into the mask of tokens for each step.
 
 A grammar is compiled in one of a few threads, within limits of the library on size and work, and kept for the next
-request. Each answer has a copy of its state. Masks are computed in the threads that make the steps.
+request. Each answer has a copy of its state. Masks are computed for all answers whose tokens came together.
 """
 from __future__ import annotations
 
@@ -10,26 +10,29 @@ import asyncio
 import collections
 import concurrent.futures
 import dataclasses
+import os
 import re
 from typing import Any
 
+import numpy as np
+
 from .. import Model, Tokenizer
-from ..aio import Generation, Hand, Sequence, Token
-from ..errors import Error
-from ..sequences import Sequence as SyncSequence
+from ..aio import Generation, Sequence, Token
 from .models import ServedModel
 from .problems import Problem
 from .rules import JSON_SPACE, Rule
 from .texts import Ask
 
 try:
-    from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper, grammar_from
+    from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper, grammar_from
     from llguidance.gbnf_to_lark import gbnf_to_lark
     MISSING = False
 except ImportError:
     MISSING = True
 
 THREADS = 2
+MASK_THREADS = min(4, os.cpu_count() or 1)  # for the answers whose tokens come together
+MANY = 8  # from so many masks on, threads compute them: to wake these takes as long as a few masks
 WAITING_MAX = 32  # compilations that wait or run; more are refused
 KEPT = 16  # compiled grammars, of which a hostile one may take 50 MB
 COMPILE_SECONDS = 10.0  # that a request waits for one
@@ -56,7 +59,7 @@ class _Vocabulary:
         return self._tokenizer.encode(text, special=False, template=False)
 
 
-class _Environment:
+class Environment:
     """The tokens of a model as a trie."""
 
     def __init__(self, tokenizer: Tokenizer, model: Model) -> None:
@@ -65,6 +68,26 @@ class _Environment:
         stops = [token for token in model.stop_tokens if token < model.vocab] or [8 * self.mask_bytes]
         vocabulary = _Vocabulary(tokenizer, model.vocab, stops)
         self.tokens = LLTokenizer(TokenizerWrapper(vocabulary), n_vocab=len(vocabulary.tokens), eos_token=stops)
+        self._words = (len(vocabulary.tokens) + 31) // 32
+        self._executor = LLExecutor(MASK_THREADS)
+
+    def follow(self, taken: list[tuple[_Answer, Token]]) -> tuple[list[str | Problem | None], np.ndarray[Any, np.dtype[np.uint8]]]:
+        """Takes tokens of answers, and computes what may follow those that go on. For Sequence.drive."""
+        ways = [answer.take(token) for answer, token in taken]
+        masks = np.zeros((len(taken), self._words), np.uint32)
+        wanted = [(answer.guide.matcher, at) for at, (answer, _) in enumerate(taken) if ways[at] is None]
+        first, row_bytes = masks.ctypes.data, masks.strides[0]
+        if len(wanted) >= MANY:
+            self._executor.unsafe_compute_mask_ptr(wanted, first, row_bytes, len(taken))
+        else:
+            for matcher, at in wanted:
+                matcher.unsafe_compute_mask_ptr(first + at * row_bytes, row_bytes)
+        rows = masks.view(np.uint8)[:, :self.mask_bytes]
+        some: Any = rows.any(axis=1)
+        for at, (answer, _) in enumerate(taken):
+            if ways[at] is None:
+                ways[at] = answer.guide.refusal(some[at])
+        return ways, rows
 
 
 # llguidance's own look for a Lark grammar takes quadratic time on empty lines, and holds the interpreter's lock meanwhile.
@@ -101,43 +124,48 @@ class Guide:
     """The state of one answer: what may follow. One thread at a time."""
 
     def __init__(self, rule: Rule, matcher: Any, mask_bytes: int) -> None:
-        self._rule, self._matcher, self._mask_bytes = rule, matcher, mask_bytes
+        self._rule, self.matcher, self._mask_bytes = rule, matcher, mask_bytes
 
     def copy(self) -> Guide:
-        return Guide(self._rule, self._matcher.deep_copy(), self._mask_bytes)
+        return Guide(self._rule, self.matcher.deep_copy(), self._mask_bytes)
 
     def mask(self) -> bytes:
         """Returns the tokens that may follow, stop tokens where the answer may end."""
-        mask = bytes(self._matcher.compute_bitmask()[:self._mask_bytes])
-        if self._matcher.is_error():
-            raise _refused(self._rule, self._matcher.get_error())
-        if not any(mask):
-            raise _refused(self._rule, "no token of the model can follow what it has said")
+        mask = bytes(self.matcher.compute_bitmask()[:self._mask_bytes])
+        problem = self.refusal(any(mask))
+        if problem is not None:
+            raise problem
         return mask
 
     def take(self, token: int) -> None:
         """Takes the token that was chosen. Raises Ended if none can follow."""
-        self._matcher.consume_token(token)
-        if self._matcher.is_error():
-            raise _refused(self._rule, self._matcher.get_error())
-        if self._matcher.is_stopped():
+        self.matcher.consume_token(token)
+        if self.matcher.is_error():
+            raise _refused(self._rule, self.matcher.get_error())
+        if self.matcher.is_stopped():
             raise Ended
 
-    def follow(self, token: int) -> bytes:
-        """Takes a token and returns what may follow it."""
-        self.take(token)
-        return self.mask()
+    def refusal(self, allows: bool) -> Problem | None:
+        """Returns what is wrong with the mask that was computed last. allows: it allows some token."""
+        if self.matcher.is_error():
+            return _refused(self._rule, self.matcher.get_error())
+        return None if allows else _refused(self._rule, "no token of the model can follow what it has said")
 
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
     """A grammar with what an answer begins with."""
 
+    environment: Environment
     _guide: Guide
     mask: bytes
 
     def guide(self) -> Guide:
         return self._guide.copy()
+
+    def start(self, sequence: Sequence, ask: Ask) -> Generation:
+        """Starts a generation whose tokens the grammar chooses from; it also ends with `complete`, where nothing can follow."""
+        return sequence.drive(self.environment.follow, _Answer(self.guide(), ask, ask.max_tokens), logprobs=ask.logprobs)
 
 
 class Guides:
@@ -146,7 +174,7 @@ class Guides:
     def __init__(self) -> None:
         self._pool = concurrent.futures.ThreadPoolExecutor(THREADS, "npugraph-grammar")
         self._kept: collections.OrderedDict[tuple[Any, ...], asyncio.Future[Compiled | Problem]] = collections.OrderedDict()
-        self._environments: dict[str, tuple[tuple[Any, ...], asyncio.Future[_Environment]]] = {}
+        self._environments: dict[str, tuple[tuple[Any, ...], asyncio.Future[Environment]]] = {}
 
     async def compiled(self, served: ServedModel, model: Model, rule: Rule) -> Compiled:
         """Returns the grammar of a rule for the tokens of a model."""
@@ -179,12 +207,12 @@ class Guides:
         future.add_done_callback(lambda done: done.cancelled() or done.exception())  # who asked may be gone
         return future
 
-    async def _environment(self, served: ServedModel, model: Model) -> _Environment:
+    async def _environment(self, served: ServedModel, model: Model) -> Environment:
         """Returns the model's tokens. They are made again if the model was loaded with others."""
         key = (model.vocab, model.stop_tokens)
         kept = self._environments.get(served.name)
         if kept is None or kept[0] != key or (kept[1].done() and kept[1].exception() is not None):
-            made = asyncio.get_running_loop().run_in_executor(self._pool, _Environment, served.tokenizer, model)
+            made = asyncio.get_running_loop().run_in_executor(self._pool, Environment, served.tokenizer, model)
             self._environments[served.name] = key, made
         return await self._environments[served.name][1]
 
@@ -193,50 +221,39 @@ class Guides:
         return await asyncio.get_running_loop().run_in_executor(self._pool, _compile, environment, rule)
 
 
-def _compile(environment: _Environment, rule: Rule) -> Compiled | Problem:
+def _compile(environment: Environment, rule: Rule) -> Compiled | Problem:
     try:
         limits = LLParserLimits(max_lexer_states=LEXER_STATES_MAX, max_grammar_size=SYMBOLS_MAX, verbose_errors=False)
         matcher = LLMatcher(environment.tokens, _grammar(rule), log_level=0, limits=limits)
         if matcher.is_error():
             return _refused(rule, matcher.get_error())
         guide = Guide(rule, matcher, environment.mask_bytes)
-        return Compiled(guide, guide.mask())
+        return Compiled(environment, guide, guide.mask())
     except Problem as problem:
         return problem
     except (ValueError, RecursionError) as error:
         return _refused(rule, str(error))
 
 
-def guided(sequence: Sequence, guide: Guide, ask: Ask) -> Generation:
-    """Starts a generation whose tokens a guide chooses from; it also ends with `complete`, where nothing can follow.
+@dataclasses.dataclass
+class _Answer:
+    """An answer that is made."""
 
-    Each mask is computed and its step begun as soon as the last token is there, while others still make text of that.
-    """
-    def finish_at(token: int) -> str:
-        """Returns why an answer ends that may have no more tokens: it may be complete."""
+    guide: Guide
+    ask: Ask
+    left: int | None  # tokens that it may still have
+
+    def take(self, token: Token) -> str | Problem | None:
+        """Takes a token. Returns why the answer ends with it; None: it goes on, and a mask is needed."""
+        if token.stop or token.id in self.ask.stop_tokens:
+            return "stop"
         try:
-            guide.take(token)
+            self.guide.take(token.id)
         except Ended:
             return "complete"
-        return "length"
-
-    def work(steps: SyncSequence, hand: Hand) -> str:
-        last, left = steps.last, ask.max_tokens
-        while hand(Token(last.token, last.logprobs)):
-            if last.stop or last.token in ask.stop_tokens:
-                return "stop"
-            if left is not None:
-                left -= 1
-                if left == 0:
-                    return finish_at(last.token)
-            try:
-                last = steps.step(logprobs=ask.logprobs, allowed=guide.follow(last.token))
-            except Ended:
-                return "complete"
-            except Error as error:
-                if error.reason != "CONTEXT_FULL":
-                    raise
-                return "context"
-        return "cancelled"
-
-    return sequence.drive(work)
+        except Problem as problem:
+            return problem
+        if self.left is None:
+            return None
+        self.left -= 1
+        return None if self.left else "length"
