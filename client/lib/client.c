@@ -414,7 +414,7 @@ bool npugraph__client_pause(struct npugraph_client *client, const struct npugrap
 
     *pause_ms = *pause_ms == 0 ? PAUSE_LEAST_MS : *pause_ms < PAUSE_MOST_MS / 2 ? 2 * *pause_ms : PAUSE_MOST_MS;
     pthread_mutex_lock(&client->lock);
-    left = client->lost_ms + f->wait_ms - monotonic_ms();
+    left = client->lost_ms != 0 ? client->lost_ms + f->wait_ms - monotonic_ms() : 0;
     pthread_mutex_unlock(&client->lock);
     if (left <= 0 || (f->is_wanted != NULL && !f->is_wanted(f->user)))
         return false;

@@ -150,6 +150,13 @@ void npugraph_open_params_init(struct npugraph_open_params *params)
     memset(params, 0, sizeof(*params));
 }
 
+/* Waits a while if the model is not there, and may come: daemons serve while their models are loaded. False: it has
+ * waited long enough since the client lost a session, or something else has failed. */
+static bool may_come(struct npugraph_client *client, const struct npugraph__follow *f, uint32_t *pause_ms)
+{
+    return strcmp(f->why.reason, "MODEL_NOT_FOUND") == 0 && npugraph__client_pause(client, f, pause_ms);
+}
+
 int npugraph_sequence_open(struct npugraph_client *client, const char *model, const int32_t *prompt, size_t n,
                            const struct npugraph_open_params *params, struct npugraph_sequence **seq_p,
                            struct npugraph_step *first_p, struct npugraph_error *err)
@@ -159,6 +166,7 @@ int npugraph_sequence_open(struct npugraph_client *client, const char *model, co
     struct npugraph__sampling how;
     struct npugraph_open_params defaults;
     struct npugraph__follow f = {0};
+    uint32_t pause_ms = 0;
     int rc;
 
     if (params == NULL) {
@@ -178,8 +186,10 @@ int npugraph_sequence_open(struct npugraph_client *client, const char *model, co
         return rc;
     req.sampling = how.message_or_null;
     f.wait_ms = params->restore_ms;
-    rc = begin_sequence(client, npugraph__client_enter(client), true, "/npugraph.v1.Sequences/Open", &req.base, &f,
-                        seq_p, first_p);
+    do {
+        rc = begin_sequence(client, npugraph__client_enter(client), true, "/npugraph.v1.Sequences/Open", &req.base, &f,
+                            seq_p, first_p);
+    } while (rc != 0 && may_come(client, &f, &pause_ms));
     if (rc == 0 && params->restore_ms != 0)
         (*seq_p)->kept = npugraph__kept_open(&req, params->restore_ms, (Npugraph__V1__OpenResponse *)(*seq_p)->last);
     npugraph__sampling_fini(&how);
@@ -223,8 +233,7 @@ static Npugraph__V1__Logprobs *put_known_logprobs(struct known_logprobs *to, con
     return &to->message;
 }
 
-/* Opens the kept sequence in the session of *link_p. A model that is not there yet may come: daemons serve while their
- * models are loaded. */
+/* Opens the kept sequence in the session of *link_p. */
 static int reopen(struct npugraph_sequence *seq, struct npugraph__link **link_p, struct npugraph__follow *f,
                   ProtobufCMessage **answer_p)
 {
@@ -238,8 +247,7 @@ static int reopen(struct npugraph_sequence *seq, struct npugraph__link **link_p,
     do {
         rc = npugraph__entered_call(seq->client, link_p, true, f, "/npugraph.v1.Sequences/Open", &request.open->base,
                                     &npugraph__v1__open_response__descriptor, answer_p);
-    } while (rc != 0 && strcmp(f->why.reason, "MODEL_NOT_FOUND") == 0 &&
-             npugraph__client_pause(seq->client, f, &pause_ms));
+    } while (rc != 0 && may_come(seq->client, f, &pause_ms));
     npugraph__kept_request_fini(&request);
     return rc;
 }

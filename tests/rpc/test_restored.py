@@ -197,7 +197,7 @@ def restarts_in_order():
                 assert running.result() == expected, (local, after)
 
 
-@test("opening waits for a daemon too; without `restore` a loss is an error, as before")
+@test("opening waits for a daemon too, and for its model; without `restore` a loss is an error, as before")
 def opening():
     with Line() as line:
         with connect(line) as c:
@@ -205,11 +205,17 @@ def opening():
             line.now.kill()
             opening = Meanwhile(lambda: c.open("m", PROMPT, restore=30))
             time.sleep(0.5)
-            restart(line)
+            restart(line, load=None)
+            time.sleep(0.5)  # the daemon serves before its model is loaded
+            later = Meanwhile(lambda: c.open("m", PROMPT, restore=30))
+            time.sleep(0.1)
+            line.ctl("load", str(MODEL), "--name", "m")
+            assert opening.result().step().token == later.result().step().token
+            begin = time.monotonic()
             try:
-                opening.result()
-            except npugraph.Error as error:  # the daemon serves before its model is loaded
-                assert error.reason == "MODEL_NOT_FOUND", error
+                c.open("other", PROMPT, restore=0.1)
+            except npugraph.Error as error:
+                assert error.reason == "MODEL_NOT_FOUND" and time.monotonic() - begin < 10, error
 
 
 def fails(sequence, disturb, *reasons):
