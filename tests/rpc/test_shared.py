@@ -411,9 +411,9 @@ def other_users():
         os.chmod(daemon.dir.parent, 0o755)
         code = f"""
 import os, sys
-os.setgid(65534), os.setuid(65534)
 sys.path.insert(0, {os.path.dirname(__file__)!r})
 import shared
+os.setgid(65534), os.setuid(65534)  # who may not read these sources if they lie in /root
 class C:
     id, token = {c.id}, {bytes(c.token)!r}
     class opened: local_socket = {c.opened.local_socket!r}
