@@ -15,7 +15,7 @@ def openssl(*arguments):
 
 def authority(name):
     openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-keyout", f"{name}.key",
-            "-out", f"{name}.pem", "-subj", f"/CN={name}")
+            "-out", f"{name}.pem", "-subj", f"/CN={name}", "-addext", "keyUsage=critical,keyCertSign,cRLSign")  # Python 3.13 demands it
 
 
 def certificate(name, ca, alternative=None, subject=None, days=2, until=None):
