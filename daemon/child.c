@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/child.h"
 
+#include "base/utf8.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -120,6 +121,28 @@ void ngd_child_fini(struct ngd_child *child)
     child->pid = 0;
 }
 
+/* Copies what fits of a text. Bytes that are not UTF-8 become '?', since gRPC refuses answers that have them, and so do
+ * control characters. */
+static void copy_shown(const char *text, size_t n, char *to, size_t room)
+{
+    size_t len = 0;
+
+    for (size_t at = 0, step; at < n; at += step) {
+        const char *from = text + at;
+
+        step = ngd_utf8_step(from, n - at);
+        if (step == 0 || (unsigned char)*from < 0x20 || *from == 0x7f) {
+            from = "?";
+            step = 1;
+        }
+        if (len + step >= room)
+            break;
+        memcpy(to + len, from, step);
+        len += step;
+    }
+    to[len] = '\0';
+}
+
 void ngd_child_last_line(const struct ngd_child *child, char *line, size_t room)
 {
     size_t end = child->n, begin;
@@ -128,8 +151,5 @@ void ngd_child_last_line(const struct ngd_child *child, char *line, size_t room)
         end--;
     for (begin = end; begin > 0 && child->tail[begin - 1] != '\n' && child->tail[begin - 1] != '\r';)
         begin--;
-    snprintf(line, room, "%.*s", (int)(end - begin), child->tail + begin);
-    for (char *c = line; *c; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            *c = '?';
+    copy_shown(child->tail + begin, end - begin, line, room);
 }

@@ -31,7 +31,7 @@ bool ngd_child_ended(struct ngd_child *child, int *status_p);
 void ngd_child_kill(struct ngd_child *child);
 /* Kills it, and forgets it. */
 void ngd_child_fini(struct ngd_child *child);
-/* Copies the last line that it wrote; empty if there is none. */
+/* Copies the last line that it wrote, as printable UTF-8; empty if there is none. */
 void ngd_child_last_line(const struct ngd_child *child, char *line, size_t room);
 
 #endif

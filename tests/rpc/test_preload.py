@@ -84,6 +84,17 @@ def stuck(name):
     return path
 
 
+def alone(name, npugraphctl=None):
+    """Makes a directory with npugraphd and, beside it, a script in place of npugraphctl. Returns what starts that daemon."""
+    path = SCRATCH / name
+    path.mkdir()
+    shutil.copy(DAEMON, path / "npugraphd")
+    if npugraphctl:
+        (path / "npugraphctl").write_text("#!/bin/sh\n" + npugraphctl)
+        (path / "npugraphctl").chmod(0o700)
+    return ["sh", "-c", f'shift; exec {path}/npugraphd "$@"', "sh"]
+
+
 @test("models are there after a start, in the order of the file; the daemon is ready when all are")
 def starts():
     with daemon_of(conf("two", f"one {MODEL} {SMALL}", f'"two" "{MODEL}" {SMALL} --max-context 64 --private')) as d:
@@ -256,12 +267,24 @@ def no_way():
     with daemon_of(path, listen="tcp:127.0.0.1:0") as d:
         until("it has failed", lambda: "load: model one cannot be loaded: the daemon listens on no Unix socket" in d.log())
         assert d.http("/readyz")[0] == 503
-    alone = SCRATCH / "alone"
-    alone.mkdir()
-    shutil.copy(DAEMON, alone / "npugraphd")
-    d = Daemon(f"--config={conf('alone.conf', f'one {MODEL}')}", bare=True, through=["sh", "-c", f'shift; exec {alone}/npugraphd "$@"', "sh"])
-    with d:
+    with daemon_of(conf("alone.conf", f"one {MODEL}"), through=alone("alone")) as d:
         until("it has failed", lambda: "npugraphctl is not installed beside npugraphd" in d.log())
+
+
+@test("whatever a load writes, its last line is told as UTF-8 without control characters")
+def words():
+    said = {"latin1": (r"printf 'first\ncaf\351 \033[31m\n'", "caf? ?[31m"), "much": ("yes | head -c 300000; echo the end", "the end"), "nothing": ("true", "npugraphctl failed without a word")}
+    # A character of three bytes is cut at one of the three, wherever the room ends.
+    said |= {f"long{n}": (f"echo {'x' * n}{'模' * 250}", f"{'x' * n}模") for n in range(3)}
+    script = 'case $6 in\n' + "".join(f"{name}) {{ {command}; }} >&2 ;;\n" for name, (command, _) in said.items()) + "esac\nexit 1\n"
+    with daemon_of(conf("words.conf", *(f"{name} {MODEL}" for name in said)), through=alone("words", script)) as d:
+        until("all have failed", lambda: all(word(m, "state") == "failed" for m in wanted(d).values()))
+        for name, m in wanted(d).items():
+            assert m.error.startswith(said[name][1]) and "\ufffd" not in m.error, (name, m.error)
+
+
+
+
 
 
 @test("a daemon that is killed has its models again after the next start")
