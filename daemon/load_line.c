@@ -76,10 +76,18 @@ static bool is_one_word_of(const char *words, const char *word)
     return false;
 }
 
+/* npugraphctl takes such a word for one of its options, wherever it stands. */
+static bool is_like_option(const char *word)
+{
+    return word[0] == '-';
+}
+
 static bool is_list(const char *value)
 {
     size_t part = 0;
 
+    if (is_like_option(value))
+        return false;
     for (; *value; value++) {
         if (*value == ',' && part == 0)
             return false;
@@ -170,10 +178,11 @@ static ngd_status_t check_line(const struct ngd_load_line *line, const char *ent
             diag, NGD_ERR_CONFIG,
             "load: \"%.*s\" is not NAME PATH [OPTION...], as in: qwen3 /srv/models/qwen3 --max-batch 32", ENTRY_SHOWN,
             entry);
-    if (n == 0 || n > NAME_MAX_BYTES || strspn(name, NAME_CHARACTERS) != n)
-        return ngd_diag_set(diag, NGD_ERR_CONFIG,
-                            "load: \"%.80s\" is no name of a model, which has 1 to %d of A-Z a-z 0-9 . _ -", name,
-                            NAME_MAX_BYTES);
+    if (n == 0 || n > NAME_MAX_BYTES || strspn(name, NAME_CHARACTERS) != n || is_like_option(name))
+        return ngd_diag_set(
+            diag, NGD_ERR_CONFIG,
+            "load: \"%.80s\" is no name of a model, which has 1 to %d of A-Z a-z 0-9 . _ - and here no - in front",
+            name, NAME_MAX_BYTES);
     if (line->words[1][0] != '/')
         return ngd_diag_set(diag, NGD_ERR_CONFIG,
                             "load: \"%.*s\" is not an absolute path of a directory or a GGUF file", ENTRY_SHOWN,

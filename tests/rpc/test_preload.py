@@ -231,7 +231,8 @@ def mistakes():
         f"one {m} --max-context": "needs a value", f"one {m} --max-context 0": "allowed: 1 to", f"one {m} --max-context -1": "allowed: 1 to", f"one {m} --max-batch 1e9": "allowed: 1 to",
         f"one {m} --chunk 99999999999999999999": "allowed: 1 to", f"one {m} --kv-bytes lots": "a size such as 64M", f"one {m} --kv-dtype f64": "one of: auto int8",
         f'one {m} --kv-dtype ""': "one of: auto", f'one {m} --kv-dtype "f32 f16"': "one of: auto", f"one {m} --kv-policy default": "one of: refuse preempt", f"one {m} --devices host:0,,host:1": "a list",
-        f"one {m} --share-with ,": "a list", f"one {m} --public --private": "one of --share-with", f'one "{m}': "an open quote", "one " + m + " --public" * 60: "more than 48 words",
+        f"one {m} --share-with ,": "a list", f"one {m} --share-with --quiet": "a list", f"one {m} --devices --address=unix:/x --public": "a list",
+        f"--quiet {m}": "no name of a model", f"-one {m}": "no name of a model", f"one {m} --public --private": "one of --share-with", f'one "{m}': "an open quote", "one " + m + " --public" * 60: "more than 48 words",
         "one /" + "x" * 9000: "longer than 8192 bytes", f"one {m} --public=yes": "none of the options",
     }
     for entry, says in bad.items():
