@@ -90,6 +90,7 @@ static int open_signals(void)
     signal(SIGXFSZ, SIG_IGN); /* a log that cannot grow is no reason to die */
     signal(SIGIO, SIG_IGN);   /* sent when a process opens a file while ngd_file_is_written checks it */
     signal(SIGPIPE, SIG_IGN); /* a vanished client is an error of its call only */
+    signal(SIGCHLD, SIG_DFL); /* ignored, as some parents leave it, it would lose how our processes end */
     return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 

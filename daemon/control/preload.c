@@ -319,10 +319,10 @@ static void look_at_loads(void *arg)
     struct wanted *next;
     int status;
 
+    if (p->running && (ngd_daemon_state(d) != NGD_DAEMON_SERVING || atomic_load(&d->replaced)))
+        give_up_loader(p); /* first: what stops us may have ended the load as well, which is no failure then */
     if (p->child.pid && ngd_child_ended(&p->child, &status) && p->running)
         end_wanted(p, status);
-    if (p->running && (ngd_daemon_state(d) != NGD_DAEMON_SERVING || atomic_load(&d->replaced)))
-        give_up_loader(p);
     if (p->child.pid || ngd_daemon_state(d) != NGD_DAEMON_SERVING || atomic_load(&d->next_pid))
         return;
     next = next_wanted(p);

@@ -284,6 +284,20 @@ def words():
             assert m.error.startswith(said[name][1]) and "\ufffd" not in m.error, (name, m.error)
 
 
+@test("a daemon whose parent ignores the ends of processes knows how a load ended; one that drains takes no end for a failure")
+def ends():
+    ignore = ["sh", "-c", 'trap "" CHLD; exec "$@"', "sh"]
+    with daemon_of(conf("ignored", f"one {MODEL} {SMALL}"), through=ignore) as d:
+        wait_for_models(d)
+        assert "model one is loaded, after" in d.log() and "cannot be loaded" not in d.log(), d.log()
+    never = stuck("never4")
+    with daemon_of(conf("drained", f"never {never}", models=(MODEL, never))) as d:
+        loader = loader_of(d)
+        with Client(d, session=False) as c:
+            c.call("Admin/Drain", pb.DrainRequest(stay=True))
+            os.kill(loader, signal.SIGTERM)  # as systemd does to all processes of a service
+        until("the load ends", lambda: state(d, "never") != "loading")
+        assert state(d, "never") == "waiting" and "cannot be loaded" not in d.log(), d.log()
 
 
 
