@@ -209,8 +209,8 @@ static void take_unix_address(void *ctx, const char *address)
 /* The environment of a load: nothing of ours that says where a daemon is or who calls it. */
 static void make_environment(char **env, size_t room)
 {
-    static const char *const kept[] = {
-        "LD_LIBRARY_PATH=", "TMPDIR=", "ASAN_OPTIONS=", "LSAN_OPTIONS=", "TSAN_OPTIONS=", "UBSAN_OPTIONS="};
+    static const char *const kept[] = {"LD_LIBRARY_PATH=", "NPUGRAPH_FAMILIES=", "TMPDIR=",       "ASAN_OPTIONS=",
+                                       "LSAN_OPTIONS=",    "TSAN_OPTIONS=",      "UBSAN_OPTIONS="};
     size_t n = 0;
 
     env[n++] = (char *)(uintptr_t) "PATH=/usr/bin:/bin";

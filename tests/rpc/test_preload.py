@@ -300,6 +300,14 @@ def ends():
         assert state(d, "never") == "waiting" and "cannot be loaded" not in d.log(), d.log()
 
 
+@test("a load looks for families of models where the daemon's environment says")
+def families():
+    own = SCRATCH / "families"
+    own.mkdir()
+    (own / "decoder.lua").write_text((SOURCE / "client/hf/families/decoder.lua").read_text().replace('"aten.silu"', '"aten.sila"'))
+    with daemon_of(conf("families.conf", f"one {MODEL} {SMALL}"), env={"NPUGRAPH_FAMILIES": str(own)}) as d:
+        until("it has failed", lambda: state(d, "one") == "failed")
+        assert "aten.sila" in wanted(d)["one"].error
 
 
 @test("a daemon that is killed has its models again after the next start")
