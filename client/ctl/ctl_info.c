@@ -45,22 +45,23 @@ static Npugraph__V1__StatusResponse *wait_until_serving(struct ctl *ctl, bool mo
     if (!ctl_context_use(ctl))
         return NULL;
     for (;;) {
-        if (npugraph_connect(&ctl->connect, &ctl->client, &err) == 0 &&
+        if ((ctl->client != NULL || npugraph_connect(&ctl->connect, &ctl->client, &err) == 0) &&
             npugraph__unary(ctl->client, "/npugraph.v1.Admin/Status", &req.base,
                             &npugraph__v1__status_response__descriptor, &reply, &err) == 0) {
             Npugraph__V1__StatusResponse *r = (void *)reply;
 
             if (!is_too_early(r, models, err.message, sizeof(err.message)))
                 return r;
+            err.reason[0] = '\0'; /* of an earlier failure */
             npugraph__free_message(r);
+        } else { /* A channel waits longer after each failure; a new one tries at once. */
+            npugraph_disconnect(ctl->client);
+            ctl->client = NULL;
         }
         if (ngd_now() >= end) {
             ctl_fail(&err);
             return NULL;
         }
-        /* A channel waits longer after each failure; a new one tries at once. */
-        npugraph_disconnect(ctl->client);
-        ctl->client = NULL;
         nanosleep(&(struct timespec){.tv_nsec = 50 * NGD_MSEC}, NULL);
     }
 }

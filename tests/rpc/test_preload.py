@@ -158,6 +158,30 @@ def failing():
         assert is_serving(d) and d.http("/readyz")[0] == 200 and text(d, "late") == text(d, "one")
 
 
+@test("who waits for models asks over one connection, and is told why they are missing, not that the daemon was not there at first")
+def waiting():
+    home = SCRATCH / "waiting"
+    home.mkdir()
+    ctl_waits = subprocess.Popen([*END_WITH_US, CTL, "--address", f"unix:{home}/s", "--timeout", f"{PATIENCE / 8:.0f}s", "status", "--wait", "--models"], stderr=subprocess.PIPE, text=True)
+    sockets = set()
+
+    def look():
+        for fd in pathlib.Path(f"/proc/{ctl_waits.pid}/fd").glob("*"):
+            with contextlib.suppress(OSError):
+                sockets.add(os.readlink(fd))
+        return ctl_waits.poll() is not None
+
+    time.sleep(0.2)
+    with daemon_of(conf("waiting.conf", f"absent {SCRATCH}/absent", models=(SCRATCH,)), dir=home) as d:
+        until("it has failed", lambda: state(d, "absent") == "failed")
+        time.sleep(0.2)
+        sockets.clear()
+        until("it gives up", look)
+        told = ctl_waits.communicate()[1]
+        assert ctl_waits.returncode == 1 and "cannot load the model absent: " in told and "UNREACHABLE" not in told, told
+        assert len([s for s in sockets if s.startswith("socket:")]) == 1, sockets
+
+
 @test("who may not see options sees how many are missing, and not which")
 def roles():
     bearer, tokens = "npugraph_" + "v" * 43, SCRATCH / "viewers"
