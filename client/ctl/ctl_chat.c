@@ -42,15 +42,19 @@ struct answer {
     const char *finish;
 };
 
-static volatile sig_atomic_t interrupted;
-static int interrupt_fd = -1; /* readable since ^C: a wait that begins behind the signal ends too */
+#define INTERRUPTS_MOST 3
+
+static volatile sig_atomic_t interrupted; /* ^C since the last one was obeyed */
+static int interrupt_fd = -1;             /* readable since ^C: a wait that begins behind the signal ends too */
 
 static void interrupt(int number)
 {
     const int saved = errno;
 
-    (void)number;
-    interrupted = 1;
+    if (++interrupted == INTERRUPTS_MOST) {
+        signal(number, SIG_DFL);
+        raise(number);
+    }
     eventfd_write(interrupt_fd, 1);
     errno = saved;
 }
@@ -64,7 +68,8 @@ static void forget_interrupts(void)
     interrupted = 0; /* the descriptor knows of a ^C between the two */
 }
 
-/* ^C ends an answer or a line, and never the chat: calls of the terminal return EINTR. */
+/* ^C ends an answer or a line, and not the chat: calls of the terminal return EINTR. Where nothing obeys it, as while a
+ * call waits for a daemon (--restore-timeout), the third one ends the program. */
 static bool catch_interrupts(void)
 {
     struct sigaction action = {.sa_handler = interrupt};

@@ -379,9 +379,16 @@ def conversation():
         undisturbed.process.communicate()
     first = daemon_of(path)
     wait_for_models(first)
-    lasting, fragile = Chat(first, "--restore-timeout", "100s"), Chat(first)
-    assert [lasting.ask(says[0]), fragile.ask(says[0])] == 2 * [expected[0]]
+    lasting, left, fragile = Chat(first, "--restore-timeout", "100s"), Chat(first, "--restore-timeout", "100s"), Chat(first)
+    assert [chat.ask(says[0]) for chat in (lasting, left, fragile)] == 3 * [expected[0]]
     first.kill()
+    left.say(says[1])
+    time.sleep(0.5)
+    for _ in range(3):
+        assert left.process.poll() is None
+        left.process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+    assert left.process.wait(PATIENCE) == -signal.SIGINT, "the third ^C ends what waits for a daemon"
     lasting.say(says[1])
     with daemon_of(path, dir=first.dir) as d:
         assert lasting.hear() == expected[1], "its context was restored"
