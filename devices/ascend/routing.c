@@ -10,11 +10,14 @@
 #include "devices/ascend/ascend.h"
 #include "graphs/op_traits.h"
 
-/* The only call that writes to the storage of a tensor; NULL: none, or several do. *result_p: by which result. */
+/* The only call that writes to the storage of a tensor; NULL: none, several do, or something was in it before, as in a
+ * state, where the planner places what is copied into it later. *result_p: by which result. */
 static const struct ngd_plan_call *find_only_writer(const struct ngd_plan *plan, uint32_t tensor, uint32_t *result_p)
 {
     const struct ngd_plan_call *writer = NULL;
 
+    if (plan->tensors[tensor].space == NGD_SPACE_BOUND)
+        return NULL;
     for (uint32_t i = 0; i < plan->n_calls; i++)
         for (uint32_t j = 0; j < plan->calls[i].n_out; j++) {
             if (plan->tensors[plan->calls[i].out[j]].root != plan->tensors[tensor].root)

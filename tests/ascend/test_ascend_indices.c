@@ -230,6 +230,27 @@ START_TEST(computed_indices_whose_mistakes_would_stay_are_refused_by_name)
 }
 END_TEST
 
+/* A copy of topk's result is placed in the state. Until then the state has what its client wrote. */
+START_TEST(a_state_that_topk_writes_later_is_no_index_before)
+{
+    static const char text[] =
+        "npugraph 1\ngraph \"t\" {\n state %s : i32[4,1]\n input %x : f32[4,2]\n %i = aten._to_copy(%s) {dtype=i64}\n"
+        " %y = aten.scatter.value(%x, %i) {dim=1, value=1}\n %w, %n = aten.topk(%x) {k=1, dim=-1}\n"
+        " %c = aten._to_copy(%n) {dtype=i32}\n aten.copy_(%s, %c)\n return \"y\" = %y\n}\n";
+    struct ngd_graph_options options;
+    struct ngd_diag diag = {0};
+    struct bench b;
+    struct ready r;
+
+    ngd_graph_options_init(&options);
+    must(open_device(&b, 0, &diag), &diag);
+    b.options = &options;
+    ck_assert_int_eq(ready_open(&r, &b, text, NULL, &diag), NGD_ERR_OP_UNSUPPORTED);
+    ck_assert_msg(strstr(diag.text, "stay in a state") != NULL, "%s", diag.text);
+    close_device(&b);
+}
+END_TEST
+
 /* One copy more, before the operator, and two operators that keep the device from a fault. */
 START_TEST(computed_indices_come_back_with_the_outputs_and_cost_others_nothing)
 {
@@ -527,6 +548,7 @@ UNIT_MAIN("ascend/indices", indices_outside_their_tensor_never_reach_the_device,
           copied_indices_are_read_in_their_own_width, scattered_indices_are_read_before_the_device_does,
           index_put_writes_the_rows_that_there_are_and_no_padding, writes_whose_padding_would_show_are_refused_by_name,
           computed_indices_whose_mistakes_would_stay_are_refused_by_name,
+          a_state_that_topk_writes_later_is_no_index_before,
           computed_indices_come_back_with_the_outputs_and_cost_others_nothing,
           rows_of_padding_write_nothing_to_the_cache, scalars_beside_integers_have_all_their_bits,
           comparisons_with_scalars_have_all_their_bits, indices_that_a_copy_makes_smaller_are_those_of_the_host,
