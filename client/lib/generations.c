@@ -584,7 +584,7 @@ void npugraph_generations_cancel(struct npugraph_generations *all, uint64_t tag)
     pthread_mutex_lock(&all->lock);
     for (g = all->running; g != NULL && g->tag != tag;)
         g = g->next;
-    if (g != NULL) {
+    if (g != NULL && !g->cancelled) { /* else its end is on its way, and may have left this lock for a moment */
         g->cancelled = true;
         if (g->call != NULL)
             npugraph__followed_cancel(g->call); /* it is there: its end takes this lock first */

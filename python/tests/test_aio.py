@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -256,6 +257,39 @@ def test_driven_generations(daemon: Daemon, client: npugraph.Client) -> None:
             left.drive(go_on, [-1, every])
     asyncio.run(main())
     asyncio.run(_none_are_left(daemon))
+
+
+def test_a_driven_generation_is_cancelled_by_several(daemon: Daemon) -> None:
+    """While no step is under way, so that each of them might end it."""
+    held, waits = threading.Event(), threading.Event()
+
+    def follow(taken: list[tuple[Any, npugraph.aio.Token]]) -> Any:
+        for item, _ in taken:
+            item[0] += 1
+            if item[0] == 2:
+                waits.set()
+                assert held.wait(PATIENCE)
+        return [None] * len(taken), np.full((len(taken), 256), 255, np.uint8)
+
+    async def main() -> None:
+        async with await npugraph.aio.connect(daemon.address) as aclient:
+            for _ in range(400):
+                held.clear()
+                waits.clear()
+                sequence = await aclient.open("bible", PROMPT[:1])
+                generation = sequence.drive(follow, [0])
+
+                def cancel(tag: int = generation._tag) -> None:
+                    for _ in range(200):
+                        aclient.driven().cancel(tag)
+
+                assert await asyncio.to_thread(waits.wait, PATIENCE)
+                await asyncio.gather(*[asyncio.to_thread(cancel) for _ in range(3)])
+                held.set()
+                async with asyncio.timeout(PATIENCE):
+                    await sequence.close()
+                assert generation.finish == "cancelled"
+    asyncio.run(main())
 
 
 async def _none_are_left(daemon: Daemon) -> None:
