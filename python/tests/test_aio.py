@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import collections
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -259,6 +263,99 @@ def test_driven_generations(daemon: Daemon, client: npugraph.Client) -> None:
     asyncio.run(_none_are_left(daemon))
 
 
+def test_what_one_follow_does_wrong_ends_no_others(daemon: Daemon, client: npugraph.Client) -> None:
+    every = np.full((1, 256), 255, np.uint8)
+
+    class Panic(BaseException):
+        pass
+
+    def panics(taken: list[tuple[Any, npugraph.aio.Token]]) -> Any:
+        raise Panic("unreachable")
+
+    def stops(taken: list[tuple[Any, npugraph.aio.Token]]) -> Any:
+        raise StopIteration
+
+    def few(taken: list[tuple[Any, npugraph.aio.Token]]) -> Any:
+        return [], every
+
+    def wide(taken: list[tuple[Any, npugraph.aio.Token]]) -> Any:
+        return [None] * len(taken), every.astype(np.int64)
+
+    def short(taken: list[tuple[Any, npugraph.aio.Token]]) -> Any:
+        return [None] * len(taken), every[:0]
+
+    async def main() -> None:
+        async with await npugraph.aio.connect(daemon.address) as aclient:
+            other = await aclient.open("bible", PROMPT)
+            with pytest.raises(TypeError):
+                other.drive([], None)  # type: ignore[arg-type]
+            goes_on = other.drive(lambda taken: ([None] * len(taken), every), None)
+            await anext(goes_on)
+            wrong = ((panics, "unreachable"), (stops, "StopIteration"), (few, "rows"), (wide, "rows"), (short, "rows"))
+            for follow, error in wrong:
+                async with await aclient.open("bible", PROMPT) as sequence:
+                    with pytest.raises((RuntimeError, ValueError), match=error):
+                        async with asyncio.timeout(PATIENCE):
+                            assert len([token async for token in sequence.drive(follow, None)]) > 9
+            async with asyncio.timeout(PATIENCE):
+                assert await anext(goes_on) and (await goes_on.batch())
+    asyncio.run(main())
+
+
+def test_more_tokens_come_at_once_than_are_taken(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(npugraph.aio._Driven, "BATCH", 2)
+    held, sizes = threading.Event(), []
+
+    def follow(taken: list[tuple[Any, npugraph.aio.Token]]) -> Any:
+        assert held.wait(PATIENCE)
+        sizes.append(len(taken))
+        for item, _ in taken:
+            item[0] -= 1
+        return [None if item[0] else "enough" for item, _ in taken], np.full((len(taken), 256), 255, np.uint8)
+
+    async def main() -> None:
+        async with await npugraph.aio.connect(daemon.address) as aclient:
+            sequences = [await aclient.open("bible", PROMPT) for _ in range(7)]
+            generations = [sequence.drive(follow, [4]) for sequence in sequences]
+            held.set()
+            async with asyncio.timeout(PATIENCE):
+                assert [len([token async for token in generation]) for generation in generations] == [4] * 7
+            assert max(sizes) == 2
+        await aclient.close()  # once more
+    asyncio.run(main())
+
+
+def test_a_driven_generation_ends_as_it_begins(daemon: Daemon) -> None:
+    """Cancelled after the thread has looked for those that begin, and before it takes events."""
+    looks, cancelled = threading.Event(), threading.Event()
+
+    class Begun(collections.deque[Any]):
+        def __bool__(self) -> bool:
+            if looks.is_set() or threading.current_thread().name != "npugraph-driven":
+                return len(self) > 0
+            looks.set()
+            assert cancelled.wait(PATIENCE)
+            return False
+
+    def follow(taken: list[tuple[Any, npugraph.aio.Token]]) -> Any:
+        return [None] * len(taken), np.full((len(taken), 256), 255, np.uint8)
+
+    async def main() -> None:
+        async with await npugraph.aio.connect(daemon.address) as aclient:
+            first, second = await aclient.open("bible", PROMPT), await aclient.open("bible", PROMPT)
+            driven = aclient.driven()
+            driven._begun = Begun()
+            kept = first.drive(follow, None)
+            await asyncio.to_thread(looks.wait, PATIENCE)
+            second.drive(follow, None).cancel()
+            cancelled.set()
+            async with asyncio.timeout(PATIENCE):
+                await second.close()
+                assert await anext(kept) and await anext(kept)
+                await first.close()
+    asyncio.run(main())
+
+
 def test_a_driven_generation_is_cancelled_by_several(daemon: Daemon) -> None:
     """While no step is under way, so that each of them might end it."""
     held, waits = threading.Event(), threading.Event()
@@ -290,6 +387,23 @@ def test_a_driven_generation_is_cancelled_by_several(daemon: Daemon) -> None:
                     await sequence.close()
                 assert generation.finish == "cancelled"
     asyncio.run(main())
+
+
+def test_a_program_that_ends_with_a_driven_generation(daemon: Daemon) -> None:
+    program = f"""if True:
+        import asyncio, numpy, npugraph.aio
+        async def main():
+            client = await npugraph.aio.connect({daemon.address!r})
+            sequences = [await client.open("bible", {PROMPT!r}) for _ in range(16)]
+            follow = lambda taken: ([None] * len(taken), numpy.full((len(taken), 256), 255, numpy.uint8))
+            generations = [sequence.drive(follow, None) for sequence in sequences]
+            for generation in generations:
+                await anext(generation)
+        asyncio.run(main())"""
+    environment = dict(os.environ, MALLOC_PERTURB_="165")  # what is freed is overwritten
+    for _ in range(8):
+        done = subprocess.run([sys.executable, "-c", program], timeout=PATIENCE, capture_output=True, text=True, env=environment)
+        assert done.returncode == 0 and "Traceback" not in done.stderr, (done.returncode, done.stderr)
 
 
 async def _none_are_left(daemon: Daemon) -> None:

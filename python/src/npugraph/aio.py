@@ -434,7 +434,7 @@ class _Driven:
     def __init__(self, client: sync.Client) -> None:
         self._handle, fd = ctypes.c_void_p(), ctypes.c_int()
         call(library().npugraph_generations_create, client._handle, ctypes.byref(self._handle), ctypes.byref(fd))
-        self._destroy = finalize(self, _destroy, client, self._handle)
+        self.destroy = finalize(self, self._stop, client)  # also when the interpreter ends; the thread keeps this object until then
         self._events, self._events_c = _array(_abi.npugraph_generation_event, self.BATCH)
         self._steps, self._steps_c = _array(_abi.npugraph_generation_step, self.BATCH)
         self._tags = itertools.count()
@@ -450,6 +450,7 @@ class _Driven:
         self._thread.start()
 
     def start(self, sequence: SyncSequence, follow: Follow, item: Any, logprobs: int | None) -> Generation:
+        hash(follow)  # TypeError here, and not in the thread
         tag = next(self._tags)
         generation = Generation(self, tag)
         self._running[tag] = _Drive(generation, follow, item, logprobs)
@@ -464,16 +465,16 @@ class _Driven:
         return generation
 
     def cancel(self, tag: int) -> None:
-        if self._destroy.alive:
+        if self.destroy.alive:
             library().npugraph_generations_cancel(self._handle, tag)
 
-    def destroy(self) -> None:
+    def _stop(self, client: sync.Client) -> None:
         """Ends the thread, when no generation runs any more or the loop is gone."""
         self._closing = True
         os.eventfd_write(self._wake, 1)
         self._thread.join()
         os.close(self._wake)
-        self._destroy()
+        _destroy(client, self._handle)
 
     def _work(self) -> None:
         while True:
@@ -486,7 +487,8 @@ class _Driven:
             for tag, token in self._taken(told):
                 by_follow.setdefault(self._running[tag].follow, []).append((tag, token))
             for follow, taken in by_follow.items():
-                self._go_on(follow, taken)
+                for at in range(0, len(taken), self.BATCH):
+                    self._go_on(follow, taken[at:at + self.BATCH])
                 told += [(self._running[tag].generation, token) for tag, token in taken]
             if told:
                 with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits any more
@@ -495,17 +497,16 @@ class _Driven:
     def _taken(self, told: list[tuple[Generation, Token | str | Exception]]) -> list[tuple[int, Token]]:
         """Returns the tokens that have come, and adds the ends that have to what is told."""
         tokens = []
-        while self._begun:
-            tokens.append(self._begun.popleft())
         n = library().npugraph_generations_take(self._handle, self._events_c, self.BATCH)
         for tag, is_end, token, logprobs, finish, error in self._events[:n].tolist():
             if not is_end:
                 found = logprobs_of(_abi.npugraph_logprobs.from_address(logprobs)) if logprobs else None
                 tokens.append((tag, Token(token, found, finish == _STOP)))
-                continue
-            tokens = [one for one in tokens if one[0] != tag]  # of one that was cancelled as it began
-            told.append((self._running.pop(tag).generation, self._end_of(tag, finish, error)))
-        return tokens
+            else:
+                told.append((self._running.pop(tag).generation, self._end_of(tag, finish, error)))
+        while self._begun:  # behind the events: one that was cancelled as it began has not ended before it is here
+            tokens.append(self._begun.popleft())
+        return [one for one in tokens if one[0] in self._running]
 
     def _end_of(self, tag: int, finish: int, error: int) -> str | Exception:
         """Returns why a generation has ended."""
@@ -516,24 +517,34 @@ class _Driven:
         return "context" if isinstance(found, Error) and found.reason == "CONTEXT_FULL" else found
 
     def _go_on(self, follow: Follow, taken: list[tuple[int, Token]]) -> None:
-        """Begins the steps behind tokens, or ends their generations."""
+        """Begins the steps behind tokens, or ends their generations. Whatever `follow` does, the thread serves the others."""
         try:
             ways, masks = follow([(self._running[tag].item, token) for tag, token in taken])
-        except Exception as error:
-            ways, masks = [error] * len(taken), np.empty((0, 0), np.uint8)
-        rows = [at for at, way in enumerate(ways) if way is None]
-        steps = self._steps[:len(rows)]
-        steps["tag"] = [taken[at][0] for at in rows]
-        steps["allowed"] = masks.ctypes.data + np.array(rows, np.uint64) * masks.strides[0]
-        steps["allowed_bytes"] = masks.shape[1]
-        tops = [self._running[taken[at][0]].logprobs for at in rows]
-        steps["want_logprobs"] = [top is not None for top in tops]
-        steps["top"] = [top or 0 for top in tops]
-        library().npugraph_generations_step(self._handle, self._steps_c, len(rows))
+            count = self._put_steps(taken, ways, masks)
+        except BaseException as error:  # a panic of Rust is no Exception
+            ways, count = [_for_future(error)] * len(taken), 0
+        library().npugraph_generations_step(self._handle, self._steps_c, count)
         for (tag, _), way in zip(taken, ways, strict=True):
             if way is not None:
                 self._finishes[tag] = way
                 library().npugraph_generations_cancel(self._handle, tag)
+
+    def _put_steps(self, taken: list[tuple[int, Token]], ways: Sequence_[str | Exception | None],
+                   masks: np.ndarray[Any, np.dtype[np.uint8]]) -> int:
+        """Fills the steps of those that go on; they point to the masks. Returns how many."""
+        rows = [at for at, way in enumerate(ways) if way is None]
+        if len(ways) != len(taken) or (rows and (masks.dtype != np.uint8 or masks.ndim != 2 or len(masks) != len(taken)
+                                                 or masks.strides[0] < 0 or masks.strides[1] != 1)):
+            raise ValueError(f"what follows {len(taken)} tokens must be as many ways, and rows of bytes")
+        if rows:
+            steps = self._steps[:len(rows)]
+            steps["tag"] = [taken[at][0] for at in rows]
+            steps["allowed"] = masks.ctypes.data + np.array(rows, np.uint64) * masks.strides[0]
+            steps["allowed_bytes"] = masks.shape[1]
+            tops = [self._running[taken[at][0]].logprobs for at in rows]
+            steps["want_logprobs"] = [top is not None for top in tops]
+            steps["top"] = [top or 0 for top in tops]
+        return len(rows)
 
     def _tell(self, told: list[tuple[Generation, Token | str | Exception]]) -> None:
         for generation, event in told:
@@ -544,6 +555,15 @@ class _Driven:
                 generation._end(event, None)
             else:
                 generation._end(None, event)
+
+
+def _for_future(error: BaseException) -> Exception:
+    """Returns an exception that a future takes, and a program's `except Exception` catches."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    found = RuntimeError(repr(error))
+    found.__cause__ = error
+    return found
 
 
 def _array(kind: Any, n: int) -> tuple[np.ndarray[Any, Any], Any]:
