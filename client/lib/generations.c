@@ -169,6 +169,17 @@ static int add_step(struct generation *g, const Npugraph__V1__StepResponse *r, s
     return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
 }
 
+/* Until its answer is taken, the step is not changed by the caller. */
+static bool is_step_underway(const struct generation *g)
+{
+    bool underway;
+
+    pthread_mutex_lock(&g->all->lock);
+    underway = g->underway;
+    pthread_mutex_unlock(&g->all->lock);
+    return underway;
+}
+
 static int take_step(void *user, ProtobufCMessage *message, struct npugraph_error *err)
 {
     struct generation *g = user;
@@ -177,7 +188,9 @@ static int take_step(void *user, ProtobufCMessage *message, struct npugraph_erro
     Npugraph__V1__LogprobsRequest logprobs;
     int rc;
 
-    if (r->error != NULL) {
+    if (!is_step_underway(g)) {
+        rc = npugraph__error(err, 13, "MALFORMED_MESSAGE", "the daemon answers a step that it was not asked");
+    } else if (r->error != NULL) {
         pthread_mutex_lock(&g->all->lock);
         g->refused = true;
         pthread_mutex_unlock(&g->all->lock);
