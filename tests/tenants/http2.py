@@ -67,6 +67,22 @@ class Raw:
             self.ended = True
         return not self.ended
 
+    def _answer(self, data):
+        """Sends; and reads meanwhile, since the other side may read nothing before what it has sent is read."""
+        while data and not self.ended:
+            readable, writable, _ = select.select([self.socket], [self.socket], [], self.socket.gettimeout())
+            if not readable and not writable:
+                raise TimeoutError("the other side neither reads nor writes")
+            try:
+                if writable:
+                    data = data[self.socket.send(data, socket.MSG_DONTWAIT):]
+                else:
+                    got = self.socket.recv(1 << 16)
+                    self.ended = not got
+                    self.got += got
+            except (BrokenPipeError, ConnectionResetError):
+                self.ended = True
+
     def read(self, seconds=0.0):
         """Returns the received frames (kind, flags, stream, payload). Answers SETTINGS and pings."""
         with contextlib.suppress(BlockingIOError):
@@ -85,9 +101,9 @@ class Raw:
             payload, self.got = self.got[9:9 + n], self.got[9 + n:]
             frames.append((kind, flags, stream, payload))
             if kind == SETTINGS and not flags & ACK:
-                self.send(frame(SETTINGS, ACK))
+                self._answer(frame(SETTINGS, ACK))
             if kind == PING and not flags & ACK:
-                self.send(frame(PING, ACK, 0, payload))
+                self._answer(frame(PING, ACK, 0, payload))
         return frames
 
     def until(self, condition, seconds=30):
