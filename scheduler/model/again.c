@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows that steps had computed, and that sequences which have lost their blocks compute again, by the decode graph: to
- * it each row is a sequence, as those of a draft are. So they get the bits that they had, where the prefill graph would
- * compute others (context.c).
+ * Sequences that have lost their blocks compute again what steps had computed. If the prefill graph would give these
+ * rows other bits (context.c), the decode graph computes them: to it each row is a sequence, as the rows of a draft
+ * are.
  *
  * Such a replay takes a prompt's turn, since steps wait for it: prompts and it share what the pace allows. It runs in
  * one piece, which takes no longer than a step of a full batch.

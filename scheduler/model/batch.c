@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Batches: a model as an item of the run queue. When a worker takes the item, it makes one replay of what is ready: a
- * slice of a chunk of prompts (prompt.c), or one decode step of as many sequences as the decode graph takes (decode.c).
- * If both wait they alternate, as far as the pace (prompt_pace.h) lets prompts run. If more is ready afterwards, the
- * model goes to the back of the queue, so that other work of the device gets its turn.
+ * slice of a chunk of prompts (prompt.c), rows that steps had computed and that are computed again (again.c), or one
+ * decode step of as many sequences as the decode graph takes (decode.c). Steps and the other two alternate if both
+ * wait, as far as the pace (prompt_pace.h) lets prompts run. If more is ready afterwards, the model goes to the back of
+ * the queue, so that other work of the device gets its turn.
  *
  * The item is in the queue at most once (`scheduled`). So two workers never run a model's sequences at the same time,
  * which the shared KV states do not allow. A chunk that is paused during a step writes only to blocks of its own
