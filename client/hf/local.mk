@@ -61,34 +61,48 @@ libnpugraph_hf_la_LDFLAGS = $(NGD_EXPORT_LDFLAGS)
 # Families of models: built in, and installed for whoever writes one of his own.
 familiesdir = $(pkgdatadir)/families
 dist_families_DATA = \
+	client/hf/families/ArceeForCausalLM.lua \
 	client/hf/families/Cohere2ForCausalLM.lua \
 	client/hf/families/CohereForCausalLM.lua \
 	client/hf/families/DeepseekV2ForCausalLM.lua \
 	client/hf/families/DeepseekV3ForCausalLM.lua \
+	client/hf/families/Dots1ForCausalLM.lua \
+	client/hf/families/Ernie4_5ForCausalLM.lua \
+	client/hf/families/Ernie4_5_MoeForCausalLM.lua \
+	client/hf/families/Exaone4ForCausalLM.lua \
 	client/hf/families/Gemma2ForCausalLM.lua \
 	client/hf/families/Gemma3ForCausalLM.lua \
 	client/hf/families/GemmaForCausalLM.lua \
 	client/hf/families/Glm4ForCausalLM.lua \
+	client/hf/families/Glm4MoeForCausalLM.lua \
+	client/hf/families/GlmForCausalLM.lua \
 	client/hf/families/GptOssForCausalLM.lua \
 	client/hf/families/GraniteForCausalLM.lua \
+	client/hf/families/GraniteMoeForCausalLM.lua \
+	client/hf/families/HunYuanDenseV1ForCausalLM.lua \
 	client/hf/families/LlamaForCausalLM.lua \
+	client/hf/families/MinistralForCausalLM.lua \
 	client/hf/families/MistralForCausalLM.lua \
 	client/hf/families/MixtralForCausalLM.lua \
 	client/hf/families/Olmo2ForCausalLM.lua \
+	client/hf/families/Olmo3ForCausalLM.lua \
+	client/hf/families/OlmoeForCausalLM.lua \
 	client/hf/families/Phi3ForCausalLM.lua \
 	client/hf/families/Qwen2ForCausalLM.lua \
+	client/hf/families/Qwen2MoeForCausalLM.lua \
 	client/hf/families/Qwen3ForCausalLM.lua \
 	client/hf/families/Qwen3MoeForCausalLM.lua \
-	client/hf/families/OlmoeForCausalLM.lua \
-	client/hf/families/Qwen2MoeForCausalLM.lua \
+	client/hf/families/SeedOssForCausalLM.lua \
 	client/hf/families/SmolLM3ForCausalLM.lua \
+	client/hf/families/Starcoder2ForCausalLM.lua \
 	client/hf/families/decoder.lua \
 	client/hf/families/deepseek.lua \
-	client/hf/families/gguf.lua \
 	client/hf/families/fp8.lua \
+	client/hf/families/gguf.lua \
 	client/hf/families/gptq.lua \
 	client/hf/families/patterns.lua \
 	client/hf/families/quantised.lua \
+	client/hf/families/routed.lua \
 	client/hf/families/traced.lua
 CLEANFILES += client/hf/families_text.inc
 client/hf/families_text.inc: $(dist_families_DATA)

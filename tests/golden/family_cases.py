@@ -32,6 +32,19 @@ CLASSES = {
     "gemma3_text": (t.Gemma3TextConfig, t.Gemma3ForCausalLM),
     "deepseek_v2": (t.DeepseekV2Config, t.DeepseekV2ForCausalLM),
     "deepseek_v3": (t.DeepseekV3Config, t.DeepseekV3ForCausalLM),
+    "olmo3": (t.Olmo3Config, t.Olmo3ForCausalLM),
+    "ministral": (t.MinistralConfig, t.MinistralForCausalLM),
+    "seed_oss": (t.SeedOssConfig, t.SeedOssForCausalLM),
+    "exaone4": (t.Exaone4Config, t.Exaone4ForCausalLM),
+    "ernie4_5": (t.Ernie4_5Config, t.Ernie4_5ForCausalLM),
+    "ernie4_5_moe": (t.Ernie4_5_MoeConfig, t.Ernie4_5_MoeForCausalLM),
+    "hunyuan_v1_dense": (t.HunYuanDenseV1Config, t.HunYuanDenseV1ForCausalLM),
+    "glm": (t.GlmConfig, t.GlmForCausalLM),
+    "glm4_moe": (t.Glm4MoeConfig, t.Glm4MoeForCausalLM),
+    "dots1": (t.Dots1Config, t.Dots1ForCausalLM),
+    "arcee": (t.ArceeConfig, t.ArceeForCausalLM),
+    "starcoder2": (t.Starcoder2Config, t.Starcoder2ForCausalLM),
+    "granitemoe": (t.GraniteMoeConfig, t.GraniteMoeForCausalLM),
 }
 
 MISTAKES = {
@@ -52,6 +65,17 @@ MISTAKES = {
     "deepseek_v3": {
         "routed_scaling_factor": 1.3, "num_experts_per_tok": 2, "norm_topk_prob": False, "topk_group": 4,
         "rope_interleave": False},
+    "olmo3": {"layer_types": ["full_attention"] * 4},
+    "exaone4": {"layer_types": ["sliding_attention"] * 4},
+    "ernie4_5_moe": {"moe_k": 2},
+    "glm": {"partial_rotary_factor": 1.0},
+    "glm4_moe": {
+        "partial_rotary_factor": 1.0, "routed_scaling_factor": 1.3, "num_experts_per_tok": 2, "norm_topk_prob": False,
+        "topk_group": 4},
+    "dots1": {"routed_scaling_factor": 1.3, "num_experts_per_tok": 2, "norm_topk_prob": True},
+    "granitemoe": {
+        "attention_multiplier": 0.3, "embedding_multiplier": 2.0, "residual_multiplier": 0.5, "logits_scaling": 3.0,
+        "num_experts_per_tok": 1},
 }
 
 
@@ -69,18 +93,20 @@ def mended(model):
 
 
 def doubled(model):
-    """The model in f64, whose gates of DeepSeek V3 give f32 shares, which it cannot add to."""
+    """The model in f64. Gates of DeepSeek V3's form give f32 shares, which it cannot add to; ERNIE's take f32 rows."""
     for layer in model.double().model.layers:
-        if model.config.model_type == "deepseek_v3" and hasattr(layer.mlp, "gate"):
+        if model.config.model_type in ("deepseek_v3", "glm4_moe", "dots1") and hasattr(layer.mlp, "gate"):
             layer.mlp.gate.register_forward_hook(lambda gate, given, made: (made[0], made[1].double()))
+        if model.config.model_type == "ernie4_5_moe" and hasattr(layer.mlp, "gate"):
+            layer.mlp.gate.float()
     return model
 
 
 # Fields that config.json leaves out where they have the default of the family.
 DEFAULTED = (
     "attention_bias", "attn_logit_softcapping", "final_logit_softcapping", "hidden_act", "hidden_activation", "layer_norm_eps", "logit_scale", "mlp_bias",
-    "original_max_position_embeddings", "partial_rotary_factor", "rms_norm_eps", "rope_local_base_freq", "rope_scaling",
-    "rope_theta", "tie_word_embeddings", "use_qk_norm", "use_sliding_window",
+    "norm_epsilon", "original_max_position_embeddings", "partial_rotary_factor", "rms_norm_eps", "rope_local_base_freq",
+    "rope_scaling", "rope_theta", "tie_word_embeddings", "use_qk_norm", "use_sliding_window",
 )
 
 # Sizes are odd on purpose: no power of two, heads * head_dim is not hidden_size.
@@ -240,4 +266,53 @@ LATER = [
         hidden_size=48, num_attention_heads=4, num_key_value_heads=2, intermediate_size=52, vocab_size=120,
         num_hidden_layers=4, sliding_window=12, logit_scale=0.25, tie_word_embeddings=True, rope_theta=10000.0,
         layer_norm_eps=1e-5)),
+    ("olmo3_windows", "olmo3", "f32", "three of four layers have a window and positions that yarn does not scale", dict(
+        hidden_size=48, num_attention_heads=4, num_key_value_heads=2, intermediate_size=52, vocab_size=120,
+        num_hidden_layers=4, sliding_window=11, tie_word_embeddings=False, rope_theta=10000.0, rope_scaling=YARN,
+        rms_norm_eps=1e-5)),
+    ("ministral_mixed", "ministral", "f32", "the second of three layers has no window", dict(
+        SIZES, num_hidden_layers=3, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        sliding_window=13, tie_word_embeddings=False, rope_theta=10000.0, rms_norm_eps=1e-5)),
+    ("seed_oss", "seed_oss", "f32", "biases of q, k and v", dict(
+        SIZES, tie_word_embeddings=False, rope_theta=10000.0, rms_norm_eps=1e-6)),
+    ("exaone4_windows", "exaone4", "f32", "norms of heads, norms behind attention and MLP, the fourth layer knows no positions", dict(
+        hidden_size=48, num_attention_heads=4, num_key_value_heads=2, intermediate_size=52, vocab_size=120,
+        num_hidden_layers=4, sliding_window=12, tie_word_embeddings=True, rope_theta=10000.0, rms_norm_eps=1e-5)),
+    ("exaone4_whole", "exaone4", "f32", "EXAONE 4 without windows, all of whose layers know positions", dict(
+        hidden_size=48, num_attention_heads=4, num_key_value_heads=2, intermediate_size=52, vocab_size=120,
+        sliding_window=None, layer_types=["full_attention"] * 2, tie_word_embeddings=True, rope_theta=10000.0,
+        rms_norm_eps=1e-5)),
+    ("ernie_bias", "ernie4_5", "f32", "neighbours turn, biases of all linears", dict(
+        SIZES, use_bias=True, tie_word_embeddings=True, rope_theta=10000.0, rms_norm_eps=1e-5)),
+    ("ernie_moe", "ernie4_5_moe", "f32", "3 of 8 experts that a bias moves, beside an MLP for all rows; the last layer is dense", dict(
+        hidden_size=48, num_attention_heads=4, num_key_value_heads=2, intermediate_size=52, vocab_size=120,
+        num_hidden_layers=3, moe_intermediate_size=20, moe_k=3, moe_num_experts=8, moe_num_shared_experts=2,
+        moe_layer_start_index=0, moe_layer_end_index=1, tie_word_embeddings=True, rope_theta=10000.0, rms_norm_eps=1e-5)),
+    ("ernie_moe_alone", "ernie4_5_moe", "f32", "experts in every other layer, without an MLP for all rows", dict(
+        hidden_size=48, num_attention_heads=4, num_key_value_heads=2, intermediate_size=52, vocab_size=120,
+        num_hidden_layers=3, moe_intermediate_size=20, moe_k=3, moe_num_experts=6, moe_num_shared_experts=0,
+        moe_layer_interval=2, tie_word_embeddings=False, rope_theta=10000.0, rms_norm_eps=1e-5)),
+    ("hunyuan_alpha", "hunyuan_v1_dense", "f32", "norms of heads behind their rotation, alpha", dict(
+        SIZES, tie_word_embeddings=True, rope_theta=10000.0, rms_norm_eps=1e-5,
+        rope_scaling=dict(type="dynamic", alpha=50.0))),
+    ("glm_partial", "glm", "f32", "half of a head turns, biases of q, k and v", dict(
+        SIZES, partial_rotary_factor=0.5, tie_word_embeddings=False, rope_theta=10000.0, rms_norm_eps=1e-5)),
+    ("glm4_moe", "glm4_moe", "f32", "3 of 8 experts of two of four groups beside an MLP for all rows, norms of heads, biases", dict(
+        SIZES, num_hidden_layers=3, partial_rotary_factor=0.5, use_qk_norm=True, attention_bias=True,
+        moe_intermediate_size=20, n_routed_experts=8, num_experts_per_tok=3, n_shared_experts=2, n_group=4, topk_group=2,
+        routed_scaling_factor=1.7, tie_word_embeddings=False, rope_theta=10000.0, rms_norm_eps=1e-5)),
+    ("dots1_window", "dots1", "f32", "3 of 7 experts in one group beside an MLP for all rows, the last layer has a window", dict(
+        SIZES, num_hidden_layers=3, moe_intermediate_size=20, n_routed_experts=7, num_experts_per_tok=3, n_shared_experts=1,
+        first_k_dense_replace=1, routed_scaling_factor=1.7, sliding_window=10, max_window_layers=2, tie_word_embeddings=False,
+        rope_theta=10000.0, rms_norm_eps=1e-6)),
+    ("arcee_squares", "arcee", "f32", "an MLP without a gate that squares, biases, yarn", dict(
+        SIZES, mlp_bias=True, attention_bias=True, tie_word_embeddings=False, rope_theta=10000.0, rope_scaling=YARN,
+        rms_norm_eps=1e-5)),
+    ("starcoder2_window", "starcoder2", "f32", "layer norms and linears with biases, an MLP without a gate, a window", dict(
+        hidden_size=48, num_attention_heads=4, num_key_value_heads=2, intermediate_size=52, vocab_size=120,
+        sliding_window=15, rope_theta=10000.0, norm_epsilon=1e-5)),
+    ("granite_moe", "granitemoe", "f32", "2 of 5 experts in one tensor, four factors", dict(
+        hidden_size=48, num_attention_heads=4, num_key_value_heads=2, intermediate_size=28, vocab_size=120,
+        num_local_experts=5, num_experts_per_tok=2, attention_multiplier=0.2, embedding_multiplier=1.5,
+        residual_multiplier=0.7, logits_scaling=2.0, tie_word_embeddings=False, rope_theta=10000.0, rms_norm_eps=1e-5)),
 ]

@@ -325,7 +325,7 @@ def mistakes(config, state):
     heads, kv = config.num_attention_heads, config.num_key_value_heads
     dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     yield "rope_theta", changed(rope_theta=config.rope_theta * 2)
-    eps = "layer_norm_eps" if config.model_type.startswith("cohere") else "rms_norm_eps"
+    eps = next(key for key in ("rms_norm_eps", "layer_norm_eps", "norm_epsilon") if hasattr(config, key))
     yield "rms_norm_eps", changed(**{eps: getattr(config, eps) * 10})
     act = "hidden_activation" if config.model_type in ("gemma2", "gemma3_text") else "hidden_act"
     if config.model_type != "gpt_oss":  # its gate has no name
@@ -334,7 +334,7 @@ def mistakes(config, state):
     if getattr(config, "sliding_window", None) and (kinds is None or "sliding_attention" in kinds):
         yield "sliding_window", changed(sliding_window=config.sliding_window + 1)
     for key, value in family_cases.MISTAKES.get(config.model_type, {}).items():
-        if getattr(config, key) == value:
+        if getattr(config, key) == value or (key == "layer_types" and not config.sliding_window):
             continue
         yield key, changed(**{key: value})
     if getattr(config, "rope_scaling", None) and "short_factor" in config.rope_scaling:
@@ -346,13 +346,13 @@ def mistakes(config, state):
             if key not in config.rope_scaling:
                 continue
             yield key, changed(rope_scaling=dict(config.rope_scaling, **{key: config.rope_scaling[key] + 1}))
-    if any("q_norm" in key for key in state):
-        yield "no q_norm", edited("q_norm", torch.ones_like)
-        yield "no k_norm", edited("k_norm", torch.ones_like)
+    for part in ("q_norm", "k_norm", "query_layernorm", "key_layernorm"):
+        if any(part in key for key in state):
+            yield "no " + part, edited(part, torch.ones_like)
     if any(key.endswith("bias") for key in state):
         for part in (
             "q_proj.bias", "v_proj.bias", "o_proj.bias", "gate_proj.bias", "down_proj.bias", "q_a_proj.bias",
-            "kv_a_proj_with_mqa.bias", "correction_bias", "router.bias",
+            "kv_a_proj_with_mqa.bias", "correction_bias", "router.bias", "input_layernorm.bias", "c_fc.bias", "c_proj.bias",
         ):
             if any(part in key for key in state):
                 yield "no " + part, edited(part, torch.zeros_like)

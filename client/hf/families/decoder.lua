@@ -70,14 +70,16 @@ end
 
 -- ---- norms ----
 
-norm_kind = "rms"   -- "rms"; "gemma": an RMS norm times 1 + gamma; "layer": without bias
+norm_kind = "rms"   -- "rms"; "gemma": an RMS norm times 1 + gamma; "layer"
+norm_bias = false   -- of "layer"
 norm_eps = 1e-6
 
 -- A norm of x by itself, over its last dimension.
 function norm_of(name, x, from, size)
   local gamma = weight(from .. ".weight", size)
   if norm_kind == "layer" then
-    return node(name, "aten.layer_norm", {x, gamma}, format("normalized_shape=[%d], eps=%.17g", size, norm_eps))
+    return node(name, "aten.layer_norm", {x, gamma, norm_bias and weight(from .. ".bias", size) or nil},
+      format("normalized_shape=[%d], eps=%.17g", size, norm_eps))
   end
   local operator = norm_kind == "gemma" and "npu.gemma_rms_norm" or "npu.rms_norm"
   return (node({name, name .. "_rstd"}, operator, {x, gamma}, format("epsilon=%.17g", norm_eps)))
@@ -115,7 +117,9 @@ end
 -- ---- attention ----
 
 qkv_bias, o_bias = false, false
-qk_norm = false       -- true: heads of q and k have norms of their own; "all": one norm over all heads of a row
+qk_norm = false       -- true: heads of q and k have norms of their own; "all": one norm over all heads of a row;
+                      -- "turned": norms of heads, behind their rotation
+q_norm_name, k_norm_name = "q_norm", "k_norm"
 qkv_fused = false     -- q, k and v are one weight, qkv_proj
 rotary_dim = false    -- how many of a head's dimensions turn; false: all
 rotary_pairs = false  -- true: a pair is two dimensions side by side, not one in each half
@@ -153,7 +157,8 @@ local function heads_of(name, x, n, from, rope)
   if qk_norm == "all" then x = norm_of(name .. "n", x, from, n * head_dim) end
   x = reshape(name .. "h", x, n, head_dim)
   if qk_norm == true then x = norm_of(name .. "n", x, from, head_dim) end
-  return rotated(name, x, n, rope)
+  x = rotated(name, x, n, rope)
+  return qk_norm == "turned" and norm_of(name .. "n", x, from, head_dim) or x
 end
 
 -- q, k and v of rows [rows, heads * head_dim].
@@ -191,8 +196,8 @@ end
 function attention(i, n, rope)
   local prefix = format("model.layers.%d.self_attn.", i)
   local q, k, v = project(n, prefix)
-  q = heads_of("q", q, heads, prefix .. "q_norm", rope)
-  k = heads_of("k", k, kv_heads, prefix .. "k_norm", rope)
+  q = heads_of("q", q, heads, prefix .. q_norm_name, rope)
+  k = heads_of("k", k, kv_heads, prefix .. k_norm_name, rope)
   v = reshape("vh", v, kv_heads, head_dim)
   local att = attend("att", q, k, v, {heads = heads, kv_heads = kv_heads, dim = head_dim, window = window_of(i),
     cap = attention_cap, scale = attention_scale, sinks = attention_sinks and weight(prefix .. "sinks", heads, nil, "rows")})
@@ -204,13 +209,20 @@ end
 
 mlp_bias = false
 gate_fused = false  -- gate and up are one weight, gate_up_proj
-activation = "silu" -- or "gelu", "gelu_tanh"
+activation = "silu" -- or "gelu", "gelu_tanh", "relu2"
+
+local function activated(x, tag)
+  if activation == "silu" then return node(tag .. "act", "aten.silu", {x}) end
+  if activation == "relu2" then
+    local positive = node(tag .. "relu", "aten.relu", {x})
+    return node(tag .. "act", "aten.mul.Tensor", {positive, positive})
+  end
+  return node(tag .. "act", "aten.gelu", {x}, activation == "gelu_tanh" and 'approximate="tanh"' or nil)
+end
 
 -- activation(gate) * up
-local function gated(gate, up, tag)
-  local act = activation == "silu" and node(tag .. "act", "aten.silu", {gate}) or
-    node(tag .. "act", "aten.gelu", {gate}, activation == "gelu_tanh" and 'approximate="tanh"' or nil)
-  return node(tag .. "prod", "aten.mul.Tensor", {act, up})
+function gated(gate, up, tag)
+  return node(tag .. "prod", "aten.mul.Tensor", {activated(gate, tag), up})
 end
 
 -- The MLP with so many features whose tensors' names begin with prefix. tag: what the names of its nodes begin with.
@@ -228,6 +240,12 @@ function mlp_of(m, prefix, features, tag)
 end
 
 function mlp(i, m) return mlp_of(m, format("model.layers.%d.mlp.", i), ffn, "") end
+
+-- An MLP without a gate: down(activation(up(m))), by the names of its two modules.
+function plain_mlp(m, prefix, up, down)
+  local act = activated(linear("up", m, prefix .. up, ffn, hidden, mlp_bias), "")
+  return summed_linear("down", act, prefix .. down, hidden, ffn, mlp_bias)
+end
 
 -- ---- mixture of experts ----
 
@@ -352,10 +370,10 @@ function expect(key, value, what)
   if read(key, value) ~= value then refuse(key, what or format("must be %s", tostring(value))) end
 end
 
-local ACTIVATIONS = {silu = "silu", swish = "silu", gelu = "gelu", gelu_pytorch_tanh = "gelu_tanh"}
+local ACTIVATIONS = {silu = "silu", swish = "silu", gelu = "gelu", gelu_pytorch_tanh = "gelu_tanh", relu2 = "relu2"}
 
 local function read_activation(key, default)
-  activation = ACTIVATIONS[text(key, default)] or refuse(key, "must be silu, gelu or gelu_pytorch_tanh")
+  activation = ACTIVATIONS[text(key, default)] or refuse(key, "must be silu, gelu, gelu_pytorch_tanh or relu2")
 end
 
 -- Gives layers a sliding window of so many keys: those that layer_types names so, or without that field those for which
@@ -405,7 +423,7 @@ function read_decoder(defaults)
   ffn = int "intermediate_size"
   max_positions = int("max_position_embeddings", d.max_position_embeddings or 2048)
   positions = max_positions
-  local eps = d.layer_norm_eps and "layer_norm_eps" or "rms_norm_eps"
+  local eps = d.layer_norm_eps and "layer_norm_eps" or d.norm_epsilon and "norm_epsilon" or "rms_norm_eps"
   norm_eps = number(eps, d[eps] or 1e-6)
   rotary_pairs = rotary_pairs or bool("gguf.rotary_pairs", false)
   tied = bool("tie_word_embeddings", d.tie_word_embeddings or false)
@@ -472,7 +490,8 @@ end
 local ropes = {}
 
 -- Declares rotary tables. Older files have rope_theta and rope_scaling; newer ones have both in rope_parameters. theta:
--- of a file that names none. where: the object that has all fields, if it is another one; "": none has them.
+-- of a file that names none. where: the object that has all fields, if it is another one; "": none has them. Returns their
+-- settings, which the family may change.
 function read_rope(name, dim, theta, where)
   local whole = where == nil
   if whole then where = object "rope_parameters" and "rope_parameters" or object "rope_scaling" and "rope_scaling" or "" end
@@ -496,6 +515,7 @@ function read_rope(name, dim, theta, where)
   r.theta = number(field "rope_theta", whole and number("rope_theta", theta) or theta)
   if not (r.theta > 0) then corrupt("rope_theta", "must be a positive number") end
   insert(ropes, {name = name, dim = dim, settings = r})
+  return r
 end
 
 -- Cosines and sines of the rows' positions, by the name of the tables.

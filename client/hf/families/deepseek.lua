@@ -1,14 +1,13 @@
 -- SPDX-License-Identifier: Apache-2.0
 --
 -- What DeepSeek V2 and V3 have in common (models/deepseek_v2 and models/deepseek_v3 of transformers): attention over a
--- latent (MLA), and layers with a mixture of experts beside an MLP for all rows. A family includes this file, and defines
--- gate(x, m), which gives the shares and the numbers of the experts of a row.
+-- latent (MLA), and the experts of routed.lua. A family includes this file, and defines gate(x, m, prefix).
 --
 -- Attention has the absorbed form (docs/decisions/0044). The keys W_UK c and the values W_UV c of a token's latent c are
 -- not made: a query is multiplied by W_UK, reads latents as keys and as values, and the result is multiplied by W_UV. Both
 -- are floats, also where the checkpoint has them quantised (docs/decisions/0048).
 
-include "decoder"
+include "routed"
 
 local DIM_MAX = 2^31 - 1 -- of a tensor
 local latent      -- numbers of a latent
@@ -16,7 +15,6 @@ local latent_q    -- the same of queries; false: they have none
 local plain       -- dimensions of a head that do not turn
 local turned      -- those that do
 local value_dim   -- of a head's values
-local features, shared_features, first_sparse, routed_scale
 
 -- ---- config.json ----
 
@@ -43,27 +41,6 @@ local function read_latent()
   read_rope("rope", turned)
 end
 
--- A count of layers or groups that may be 0.
-local function count(key, default)
-  local v = number(key, default)
-  if v < 0 or v % 1 ~= 0 then corrupt(key, "must be an integer, 0 or more") end
-  return v
-end
-
-local function read_mixture(d)
-  if given "n_routed_experts" and not has "n_routed_experts" then refuse("n_routed_experts", "is null") end
-  if given "n_shared_experts" and not has "n_shared_experts" then refuse("n_shared_experts", "is null") end
-  routed_experts, chosen_experts = read_experts("n_routed_experts", d.n_routed_experts, "num_experts_per_tok", d.num_experts_per_tok)
-  local size = int("moe_intermediate_size", d.moe_intermediate_size)
-  features = divide("moe_intermediate_size", size)
-  local shared = int("n_shared_experts", d.n_shared_experts)
-  if features > DIM_MAX // shared then refuse("n_shared_experts", "is too large") end
-  shared_features = features * shared
-  first_sparse = count("first_k_dense_replace", d.first_k_dense_replace)
-  routed_scale = number("routed_scaling_factor", d.routed_scaling_factor)
-  if number("moe_layer_freq", 1) ~= 1 then refuse("moe_layer_freq", "must be 1") end
-end
-
 -- The fields of both. defaults: what a config without a field means.
 function read_deepseek(d)
   d.head_dim = int("qk_rope_head_dim", 64)
@@ -72,18 +49,8 @@ function read_deepseek(d)
   head_dim = d.head_dim
   read_latent()
   expect("mlp_bias", false)
-  read_mixture(d)
-end
-
--- The number of groups of experts, and of those that a row may choose from.
-function read_groups(groups_default, chosen_default)
-  local groups, chosen = int("n_group", groups_default), int("topk_group", chosen_default)
-  if routed_experts % groups ~= 0 then corrupt("n_group", "must divide n_routed_experts") end
-  if chosen > groups then corrupt("topk_group", "is larger than n_group") end
-  if chosen_experts > chosen * (routed_experts // groups) then
-    corrupt("num_experts_per_tok", "is larger than the experts of topk_group groups")
-  end
-  return groups, chosen
+  if number("moe_layer_freq", 1) ~= 1 then refuse("moe_layer_freq", "must be 1") end
+  read_routed(d)
 end
 
 -- ---- attention ----
@@ -148,30 +115,4 @@ function attention(i, x, rope)
     format("num_heads=%d, num_key_value_heads=1, scale=%.17g, block_size=%d", heads, attention_scale, block_size))
   att = reshape("flat", by_head("att_v", att, up_v, "0, 2, 1"), heads * value_dim)
   return summed_linear("o", att, prefix .. "o_proj", hidden, heads * value_dim, o_bias)
-end
-
--- ---- experts ----
-
--- Sets the scores of experts to 0 whose group is not among the `chosen` with the largest sums of their `best` scores.
-function within_groups(scores, groups, chosen, best)
-  local each = routed_experts // groups
-  local by_group = reshape("by_group", scores, groups, each)
-  local tops = node({"tops", "tops_at"}, "aten.topk", {by_group}, format("k=%d", best))
-  local sums = node("group_scores", "aten.sum.dim_IntList", {tops}, "dim=[-1]")
-  local _, at = node({"groups", "groups_at"}, "aten.topk", {sums}, format("k=%d", chosen))
-  local none = node("no_groups", "aten.zeros_like", {sums})
-  local mask = node("group_mask", "aten.scatter.value", {none, at}, "dim=1, value=1")
-  local kept = node("kept", "aten.mul.Tensor", {by_group, reshape("group_mask_e", mask, groups, 1)})
-  return reshape("kept_scores", kept, routed_experts)
-end
-
-local dense_mlp = mlp
-function mlp(i, x)
-  if i < first_sparse then return dense_mlp(i, x) end
-  local prefix = format("model.layers.%d.mlp.", i)
-  local m = experts_of(prefix)
-  local scales, chosen = gate(x, m, prefix)
-  local routed = mixture(x, m, routed_experts, features, scaled("scales_routed", scales, routed_scale), chosen)
-  local shared = mlp_of(x, prefix .. "shared_experts.", shared_features, "shared_")
-  return node("mlp", "aten.add.Tensor", {routed, shared})
 end
