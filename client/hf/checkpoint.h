@@ -42,7 +42,7 @@ const struct npugraph__kind *npugraph__kind_find(const char *name);
 /* A weight of the model, as a rank of a tensor-parallel group has it. A single device has all of it. */
 struct npugraph__weight {
     char name[96];
-    char stored[96];               /* its name in the file */
+    char stored[128];              /* its name in the file */
     uint32_t rank;                 /* dimensions */
     int64_t full[NPUGRAPH__DIMS];  /* shape of all ranks' together */
     int64_t shape[NPUGRAPH__DIMS]; /* shape on this rank */
@@ -122,6 +122,15 @@ void npugraph__rope_table(const struct npugraph__rope *rope, uint32_t max_contex
 
 /* ---- the checkpoint ---- */
 
+/* How a file names tensors that families call "model.layers.0..." and "lm_head.weight". The last two are those of
+ * models that read images too: before 2025's transformers 4.52, and since. */
+enum npugraph__names {
+    NAMES_WHOLE,  /* so */
+    NAMES_BARE,   /* without "model." in front */
+    NAMES_BEHIND, /* with "language_model." in front */
+    NAMES_INSIDE, /* with "model.language_model." for "model." */
+};
+
 struct npugraph__checkpoint {
     char architecture[64];
     int64_t vocab, hidden, layers, positions;
@@ -136,12 +145,14 @@ struct npugraph__checkpoint {
     uint32_t n_stop;
     uint32_t ranks;
     json_t *config;
-    char *own_source; /* of the family that lies beside the weights, DIR/npugraph.lua; NULL: there is none */
+    const json_t *fields; /* of config, or of its text_config */
+    char *own_source;     /* of the family that lies beside the weights, DIR/npugraph.lua; NULL: there is none */
     size_t own_len;
     struct npugraph__gguf *gguf; /* NULL: safetensors */
     bool headless;               /* for embeddings alone: no weights choose tokens, and there is no graph of steps */
     bool unit;                   /* embeddings have the length 1 */
-    bool bare;                   /* names in the file have no "model." in front, or so the architecture says */
+    enum npugraph__names names;  /* of the file; of a file without an index those that are tried now */
+    bool parts;                  /* the file has parts for images or sound, too */
     enum npugraph_pooling pooling;
 };
 
@@ -185,8 +196,9 @@ int npugraph__checkpoint_parse(const char *config, size_t len, uint32_t ranks, s
 int npugraph__embedding_read(const char *dir, struct npugraph__checkpoint *ck, struct npugraph_error *err);
 /* DIR/FILE as a JSON value; NULL: it is not there, or *err says what is wrong with it. */
 json_t *npugraph__read_json(const char *dir, const char *file, struct npugraph_error *err);
-/* Has all weights be found by their other names: with "model." in front, or without. */
-void npugraph__weights_rename(struct npugraph__checkpoint *ck);
+/* Has all weights be found by other names, the next ones of enum npugraph__names. tries: how many have been tried.
+ * Returns false if those were all. */
+bool npugraph__weights_rename(struct npugraph__checkpoint *ck, int tries);
 /* What errors call the file that has the fields. */
 const char *npugraph__config_name(const struct npugraph__checkpoint *ck);
 void npugraph__checkpoint_free(struct npugraph__checkpoint *ck);

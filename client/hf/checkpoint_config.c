@@ -46,11 +46,19 @@ static json_t *read_json(const char *dir, const char *file, bool required, struc
 
 /* ---- the architecture ------------------------------------------------------------------------------------ */
 
-/* The first architecture, which may be no name: the family's run refuses it then. */
+static const char *first_architecture(const json_t *config)
+{
+    return json_string_value(json_array_get(json_object_get(config, "architectures"), 0));
+}
+
+/* The first architecture, which may be no name: the family's run refuses it then. transformers 4.57 wrote that of
+ * Qwen2.5-VL into its text_config. */
 static void read_architecture(struct npugraph__checkpoint *ck)
 {
-    const char *name = json_string_value(json_array_get(json_object_get(ck->config, "architectures"), 0));
+    const char *name = first_architecture(ck->config);
 
+    if (name == NULL)
+        name = first_architecture(json_object_get(ck->config, "text_config"));
     snprintf(ck->architecture, sizeof(ck->architecture), "%s", name != NULL ? name : "");
 }
 
@@ -83,8 +91,12 @@ static void read_stop(const json_t *root, struct npugraph__checkpoint *c)
 static void read_stops(const char *dir, struct npugraph__checkpoint *ck)
 {
     json_t *generation = read_json(dir, "generation_config.json", false, NULL);
+    const json_t *const files[] = {generation, ck->config, ck->fields};
+    size_t i = 0;
 
-    read_stop(generation != NULL && json_object_get(generation, "eos_token_id") != NULL ? generation : ck->config, ck);
+    while (i < 2 && json_object_get(files[i], "eos_token_id") == NULL)
+        i++;
+    read_stop(files[i], ck);
     json_decref(generation);
 }
 
@@ -126,38 +138,43 @@ static char *intern_file(struct npugraph__weights *w, const char *name)
 
 /* ---- names ---- */
 
-static const char prefix[] = "model.";
-#define N_PREFIX (sizeof(prefix) - 1)
-
-/* The name of a tensor in a file of the other kind: without "model." in front. */
-static const char *bare_name(const char *name)
+static void name_stored(struct npugraph__weight *w, enum npugraph__names names)
 {
-    return strncmp(name, prefix, N_PREFIX) == 0 ? name + N_PREFIX : name;
+    static const char prefix[] = "model.";
+    const char *const bare = strncmp(w->name, prefix, strlen(prefix)) == 0 ? w->name + strlen(prefix) : NULL;
+
+    if (names == NAMES_BEHIND)
+        snprintf(w->stored, sizeof(w->stored), "language_model.%s", w->name);
+    else if (names == NAMES_INSIDE && bare != NULL)
+        snprintf(w->stored, sizeof(w->stored), "%slanguage_model.%s", prefix, bare);
+    else
+        snprintf(w->stored, sizeof(w->stored), "%s", names == NAMES_BARE && bare != NULL ? bare : w->name);
 }
 
-static void name_stored(struct npugraph__weight *w, bool bare)
+/* How many ways of naming are tried. */
+static int ways_of_naming(const struct npugraph__checkpoint *ck)
 {
-    const char *name = bare ? bare_name(w->name) : w->name;
-
-    memmove(w->stored, name, strlen(name) + 1);
+    return ck->parts ? NAMES_INSIDE + 1 : NAMES_BARE + 1;
 }
 
-void npugraph__weights_rename(struct npugraph__checkpoint *ck)
+bool npugraph__weights_rename(struct npugraph__checkpoint *ck, int tries)
 {
-    ck->bare = !ck->bare;
+    const int ways = ways_of_naming(ck);
+
+    ck->names = (enum npugraph__names)((ck->names + 1) % ways);
     for (size_t i = 0; i < ck->weights.n; i++)
-        name_stored(&ck->weights.items[i], ck->bare);
+        name_stored(&ck->weights.items[i], ck->names);
+    return tries < ways;
 }
 
 /* The file of a weight by the index of shards, which tells its name too; NULL: the index does not have it. */
-static const char *find_shard(const json_t *map, struct npugraph__weight *w, bool bare)
+static const char *find_shard(const json_t *map, struct npugraph__weight *w, const struct npugraph__checkpoint *ck)
 {
-    const char *file;
+    const int ways = ways_of_naming(ck);
+    const char *file = NULL;
 
-    name_stored(w, bare);
-    file = json_string_value(json_object_get(map, w->stored));
-    if (file == NULL) {
-        name_stored(w, !bare);
+    for (int i = 0; file == NULL && i < ways; i++) {
+        name_stored(w, (enum npugraph__names)((ck->names + i) % ways));
         file = json_string_value(json_object_get(map, w->stored));
     }
     return file;
@@ -179,7 +196,7 @@ static int find_shards(const char *dir, struct npugraph__checkpoint *ck, struct 
         return npugraph__error(err, e.code, e.reason, "%s", e.message);
     map = json_object_get(index, "weight_map");
     for (size_t i = 0; rc == 0 && i < w->n; i++) {
-        const char *file = index == NULL ? "model.safetensors" : find_shard(map, &w->items[i], ck->bare);
+        const char *file = index == NULL ? "model.safetensors" : find_shard(map, &w->items[i], ck);
 
         if (file == NULL)
             rc = npugraph__error(err, 5, "TENSOR_MISSING", "model.safetensors.index.json lacks %s", w->items[i].name);
@@ -189,7 +206,7 @@ static int find_shards(const char *dir, struct npugraph__checkpoint *ck, struct 
         else if ((w->items[i].file = intern_file(w, file)) == NULL)
             rc = npugraph__error(err, 8, "NO_MEMORY", "out of memory");
         else if (index == NULL)
-            name_stored(&w->items[i], ck->bare);
+            name_stored(&w->items[i], ck->names);
     }
     json_decref(index);
     return rc;
@@ -264,6 +281,7 @@ static struct npugraph__checkpoint *checkpoint_new(json_t *config, uint32_t rank
         return NULL;
     }
     ck->config = config;
+    ck->fields = config;
     ck->ranks = ranks;
     ck->pooling = NPUGRAPH_POOLING_LAST;
     return ck;
@@ -271,7 +289,9 @@ static struct npugraph__checkpoint *checkpoint_new(json_t *config, uint32_t rank
 
 const char *npugraph__config_name(const struct npugraph__checkpoint *ck)
 {
-    return ck->gguf != NULL ? "the GGUF metadata, with names of config.json" : "config.json";
+    return ck->gguf != NULL           ? "the GGUF metadata, with names of config.json"
+           : ck->fields != ck->config ? "config.json, text_config"
+                                      : "config.json";
 }
 
 /* What the metadata say of embeddings. */

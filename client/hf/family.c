@@ -292,7 +292,8 @@ static bool push_family(lua_State *lua, struct npugraph__family_run *run)
     if (stem == 0 || strcmp(architecture + stem, bare) != 0)
         return false;
     snprintf(name, sizeof(name), "%.*s%s", (int)stem, architecture, whole);
-    ck->bare = ck->headless = true;
+    ck->names = NAMES_BARE;
+    ck->headless = true;
     return push_chunk(lua, name);
 }
 

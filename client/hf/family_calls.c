@@ -49,24 +49,38 @@ static int corrupt_field(lua_State *lua, const char *key, const char *what)
                          npugraph__config_name(npugraph__family_of(lua)->ck), key, what);
 }
 
-/* Finds a field, which may be null; dots lead into objects. */
-static json_t *find_given_field(lua_State *lua, const char *path)
+/* Finds a field of an object, which may be null; dots lead into objects. */
+static json_t *find_field_of(lua_State *lua, const json_t *object, const char *path)
 {
-    json_t *at = npugraph__family_of(lua)->ck->config;
     char key[64];
 
     for (;;) {
         size_t n = strcspn(path, ".");
+        json_t *at;
 
         if (n >= sizeof(key))
             luaL_error(lua, "the name of a field is longer than %d bytes", (int)sizeof(key) - 1);
         memcpy(key, path, n);
         key[n] = '\0';
-        at = json_object_get(at, key);
+        at = json_object_get(object, key);
         if (path[n] == '\0' || at == NULL)
             return at;
+        object = at;
         path += n + 1;
     }
+}
+
+/* Finds a field of config.json, or of its text_config, beside which stands what is said of the whole file. */
+static json_t *find_given_field(lua_State *lua, const char *path)
+{
+    const struct npugraph__checkpoint *const ck = npugraph__family_of(lua)->ck;
+    static const char *const beside[] = {"tie_word_embeddings", "quantization_config"};
+    json_t *v = find_field_of(lua, ck->fields, path);
+
+    for (size_t i = 0; v == NULL && ck->fields != ck->config && i < 2; i++)
+        if (strncmp(path, beside[i], strlen(beside[i])) == 0)
+            v = find_field_of(lua, ck->config, path);
+    return v;
 }
 
 /* The same; returns NULL if the field is null, too. */
@@ -288,6 +302,20 @@ static int call_one_device(lua_State *lua)
     if (ck->ranks > 1)
         return refuse_family(lua, 3, "INVALID_ARGUMENT", "%s: %.100s, which %u devices cannot divide among them",
                              ck->architecture, luaL_checkstring(lua, 1), ck->ranks);
+    return 0;
+}
+
+/* text_part(): the checkpoint has parts for images or sound, which are not read. From here on, fields are those of
+ * text_config; older files have them beside the other parts' objects. */
+static int call_text_part(lua_State *lua)
+{
+    struct npugraph__checkpoint *ck = npugraph__family_of(lua)->ck;
+    const json_t *text = json_object_get(ck->config, "text_config");
+
+    if (text != NULL && !json_is_object(text))
+        return corrupt_field(lua, "text_config", "must be an object");
+    ck->parts = true;
+    ck->fields = text != NULL ? text : ck->config;
     return 0;
 }
 
@@ -763,14 +791,31 @@ static int call_made(lua_State *lua)
 void npugraph__family_calls(lua_State *lua)
 {
     static const luaL_Reg calls[] = {
-        {"int", call_int},         {"number", call_number}, {"bool", call_bool},
-        {"text", call_text},       {"has", call_has},       {"given", call_given},
-        {"object", call_object},   {"list", call_list},     {"refuse", call_refuse},
-        {"corrupt", call_corrupt}, {"divide", call_divide}, {"one_device", call_one_device},
-        {"weight", call_weight},   {"tensor", call_tensor}, {"dtype", call_dtype},
-        {"cache", call_cache},     {"rope", call_rope},     {"emit", call_emit},
-        {"stored", call_stored},   {"keys", call_keys},     {"contains", call_contains},
-        {"like", call_like},       {"made", call_made},     {"columns_order", call_columns_order},
+        {"int", call_int},
+        {"number", call_number},
+        {"bool", call_bool},
+        {"text", call_text},
+        {"has", call_has},
+        {"given", call_given},
+        {"object", call_object},
+        {"list", call_list},
+        {"refuse", call_refuse},
+        {"corrupt", call_corrupt},
+        {"divide", call_divide},
+        {"one_device", call_one_device},
+        {"weight", call_weight},
+        {"tensor", call_tensor},
+        {"dtype", call_dtype},
+        {"cache", call_cache},
+        {"rope", call_rope},
+        {"emit", call_emit},
+        {"stored", call_stored},
+        {"keys", call_keys},
+        {"contains", call_contains},
+        {"like", call_like},
+        {"made", call_made},
+        {"columns_order", call_columns_order},
+        {"text_part", call_text_part},
     };
     struct npugraph__family_run *run = npugraph__family_of(lua);
 

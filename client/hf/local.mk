@@ -72,6 +72,7 @@ dist_families_DATA = \
 	client/hf/families/Exaone4ForCausalLM.lua \
 	client/hf/families/Gemma2ForCausalLM.lua \
 	client/hf/families/Gemma3ForCausalLM.lua \
+	client/hf/families/Gemma3ForConditionalGeneration.lua \
 	client/hf/families/GemmaForCausalLM.lua \
 	client/hf/families/Glm4ForCausalLM.lua \
 	client/hf/families/Glm4MoeForCausalLM.lua \
@@ -82,6 +83,7 @@ dist_families_DATA = \
 	client/hf/families/HunYuanDenseV1ForCausalLM.lua \
 	client/hf/families/LlamaForCausalLM.lua \
 	client/hf/families/MinistralForCausalLM.lua \
+	client/hf/families/Mistral3ForConditionalGeneration.lua \
 	client/hf/families/MistralForCausalLM.lua \
 	client/hf/families/MixtralForCausalLM.lua \
 	client/hf/families/Olmo2ForCausalLM.lua \
@@ -90,8 +92,11 @@ dist_families_DATA = \
 	client/hf/families/Phi3ForCausalLM.lua \
 	client/hf/families/Qwen2ForCausalLM.lua \
 	client/hf/families/Qwen2MoeForCausalLM.lua \
+	client/hf/families/Qwen2VLForConditionalGeneration.lua \
+	client/hf/families/Qwen2_5_VLForConditionalGeneration.lua \
 	client/hf/families/Qwen3ForCausalLM.lua \
 	client/hf/families/Qwen3MoeForCausalLM.lua \
+	client/hf/families/Qwen3VLForConditionalGeneration.lua \
 	client/hf/families/SeedOssForCausalLM.lua \
 	client/hf/families/SmolLM3ForCausalLM.lua \
 	client/hf/families/Starcoder2ForCausalLM.lua \

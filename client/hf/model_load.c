@@ -410,21 +410,26 @@ static int load_files(struct load *l)
     return rc;
 }
 
-/* Loads the files. Without an index of shards only the daemon, which reads the file, knows whether names of tensors
- * begin with "model."; those of checkpoints for embeddings often do not. If the first request lacks one, the other
- * names are tried. */
+/* Loads the files. Without an index of shards only the daemon, which reads the file, knows how it names tensors
+ * (enum npugraph__names). If the first request lacks one, other names are tried. Of the refusals, one that does not
+ * lack the first weight is of the file's own names. */
 static int load_files_by_name(struct load *l)
 {
     const bool first = l->n_buffers == 0;
     int rc = load_files(l);
     struct npugraph_error refusal = *l->err;
 
-    if (rc == 0 || !first || l->n_buffers != 0 || l->ck->gguf != NULL || strcmp(l->err->reason, "TENSOR_MISSING") != 0)
-        return rc;
-    npugraph__weights_rename(l->ck);
-    rc = load_files(l);
-    if (rc != 0 && strcmp(l->err->reason, "TENSOR_MISSING") == 0)
-        *l->err = refusal;
+    for (int tries = 1; rc != 0 && strcmp(l->err->reason, "TENSOR_MISSING") == 0; tries++) {
+        if (!first || l->n_buffers != 0 || l->ck->gguf != NULL)
+            return rc;
+        if (strstr(l->err->message, l->ck->weights.items[0].stored) == NULL)
+            refusal = *l->err;
+        if (!npugraph__weights_rename(l->ck, tries)) {
+            *l->err = refusal;
+            return rc;
+        }
+        rc = load_files(l);
+    }
     return rc;
 }
 

@@ -12,10 +12,4 @@ read_rope("rope", head_dim)
 
 function positions_of(i) return (has_window(i) or not window) and "rope" or nil end
 
-function layer(i, s, rope)
-  local prefix = format("model.layers.%d.", i)
-  local y = attention(i, sum(s, "x_att"), rope)
-  add(s, norm_of("y", y, prefix .. "post_attention_layernorm", hidden))
-  y = mlp(i, sum(s, "x_mlp"))
-  add(s, norm_of("z", y, prefix .. "post_feedforward_layernorm", hidden))
-end
+layer = layer_of_norms_behind

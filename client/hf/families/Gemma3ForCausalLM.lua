@@ -3,8 +3,11 @@
 -- window have other positions (models/gemma3/modeling_gemma3.py of transformers).
 include "decoder"
 expect("use_bidirectional_attention", false, "is set: tokens would see those behind them")
-read_decoder {head_dim = 256, hidden_activation = "gelu_pytorch_tanh", tie_word_embeddings = true,
-  max_position_embeddings = 131072}
+read_decoder {
+  vocab_size = 262208, hidden_size = 2304, intermediate_size = 9216, num_hidden_layers = 26, num_attention_heads = 8,
+  num_key_value_heads = 4, head_dim = 256, hidden_activation = "gelu_pytorch_tanh", tie_word_embeddings = true,
+  max_position_embeddings = 131072,
+}
 norm_kind = bool("gguf.whole_norms", false) and "rms" or "gemma"
 qk_norm = true
 qkv_bias = bool("attention_bias", false)
@@ -16,12 +19,7 @@ attention_cap, logits_cap = read_cap "attn_logit_softcapping", read_cap "final_l
 local pattern = int("sliding_window_pattern", 6)
 local has_window = read_windows(int("sliding_window", 4096), function(i) return (i + 1) % pattern ~= 0 end)
 
--- Newer files have rope_parameters.full_attention and .sliding_attention.
-local per_kind = has "rope_parameters.full_attention"
-if per_kind then read_rope("rope", head_dim, 1000000, "rope_parameters.full_attention")
-else read_rope("rope", head_dim, 1000000) end
-read_rope("rope_window", head_dim, number("rope_local_base_freq", 10000),
-  per_kind and "rope_parameters.sliding_attention" or "")
+read_ropes_by_window(1000000, function() return number("rope_local_base_freq", 10000) end)
 
 function positions_of(i) return has_window(i) and "rope_window" or "rope" end
 

@@ -9,10 +9,4 @@ o_bias = qkv_bias
 qk_norm = "all"
 read_rope("rope", head_dim)
 
-function layer(i, s, rope)
-  local prefix = format("model.layers.%d.", i)
-  local y = attention(i, sum(s, "x_att"), rope)
-  add(s, norm_of("y", y, prefix .. "post_attention_layernorm", hidden))
-  y = mlp(i, sum(s, "x_mlp"))
-  add(s, norm_of("z", y, prefix .. "post_feedforward_layernorm", hidden))
-end
+layer = layer_of_norms_behind

@@ -416,11 +416,12 @@ end
 -- The fields that all decoders have. defaults: by the name of the field, what a config without it means in this family.
 function read_decoder(defaults)
   local d = defaults or {}
-  vocab, hidden, layers = int "vocab_size", int "hidden_size", int "num_hidden_layers"
-  heads = int "num_attention_heads"
-  kv_heads = int("num_key_value_heads", heads)
+  vocab, hidden, layers = int("vocab_size", d.vocab_size), int("hidden_size", d.hidden_size),
+    int("num_hidden_layers", d.num_hidden_layers)
+  heads = int("num_attention_heads", d.num_attention_heads)
+  kv_heads = int("num_key_value_heads", d.num_key_value_heads or heads)
   head_dim = int("head_dim", d.head_dim or max(hidden // heads, 1))
-  ffn = int "intermediate_size"
+  ffn = int("intermediate_size", d.intermediate_size)
   max_positions = int("max_position_embeddings", d.max_position_embeddings or 2048)
   positions = max_positions
   local eps = d.layer_norm_eps and "layer_norm_eps" or d.norm_epsilon and "norm_epsilon" or "rms_norm_eps"
@@ -496,7 +497,11 @@ function read_rope(name, dim, theta, where)
   local whole = where == nil
   if whole then where = object "rope_parameters" and "rope_parameters" or object "rope_scaling" and "rope_scaling" or "" end
   local function field(key) return where .. "." .. key end
+  if whole and (has(field "full_attention") or has(field "sliding_attention")) then
+    refuse(where, "has tables for kinds of layers: this family has one for all")
+  end
   local kind = text(field "rope_type", text(field "type", "default"))
+  if kind == "mrope" then kind = "default" end -- the three positions of a text's token are one
   if kind == "su" or kind == "yarn" and yarn_is_longrope then kind = "longrope" end
   local factor = 1
   if kind == "linear" or kind == "yarn" or kind == "llama3" then factor = number(field "factor") end
@@ -516,6 +521,19 @@ function read_rope(name, dim, theta, where)
   if not (r.theta > 0) then corrupt("rope_theta", "must be a positive number") end
   insert(ropes, {name = name, dim = dim, settings = r})
   return r
+end
+
+-- Declares the tables "rope", of layers that see all keys, and "rope_window", of those with a window. Newer files have
+-- both in rope_parameters.full_attention and .sliding_attention; in older ones the second ones have a theta and no scaling.
+-- window_theta(): that one.
+function read_ropes_by_window(theta, window_theta)
+  if object "rope_parameters" and (has "rope_parameters.full_attention" or has "rope_parameters.sliding_attention") then
+    read_rope("rope", head_dim, theta, "rope_parameters.full_attention")
+    read_rope("rope_window", head_dim, window_theta(), "rope_parameters.sliding_attention")
+  else
+    read_rope("rope", head_dim, theta)
+    read_rope("rope_window", head_dim, window_theta(), "")
+  end
 end
 
 -- Cosines and sines of the rows' positions, by the name of the tables.
@@ -596,6 +614,15 @@ function layer_of_four_norms(before_attention, behind_attention, before_mlp, beh
     y = mlp(i, norm(s, "m", prefix .. before_mlp))
     add(s, norm_of("z", y, prefix .. behind_mlp, hidden))
   end
+end
+
+-- A layer with norms behind attention and behind the MLP.
+function layer_of_norms_behind(i, s, rope)
+  local prefix = format("model.layers.%d.", i)
+  local y = attention(i, sum(s, "x_att"), rope)
+  add(s, norm_of("y", y, prefix .. "post_attention_layernorm", hidden))
+  y = mlp(i, sum(s, "x_mlp"))
+  add(s, norm_of("z", y, prefix .. "post_feedforward_layernorm", hidden))
 end
 
 -- The usual layer: a norm before attention, and one before the MLP.
