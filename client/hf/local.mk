@@ -82,6 +82,8 @@ dist_families_DATA = \
 	client/hf/families/GraniteMoeForCausalLM.lua \
 	client/hf/families/HunYuanDenseV1ForCausalLM.lua \
 	client/hf/families/LlamaForCausalLM.lua \
+	client/hf/families/MiniMaxM2ForCausalLM.lua \
+	client/hf/families/Ministral3ForCausalLM.lua \
 	client/hf/families/MinistralForCausalLM.lua \
 	client/hf/families/Mistral3ForConditionalGeneration.lua \
 	client/hf/families/MistralForCausalLM.lua \

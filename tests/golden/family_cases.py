@@ -47,7 +47,12 @@ CLASSES = {
     "granitemoe": (t.GraniteMoeConfig, t.GraniteMoeForCausalLM),
 }
 
+# Of transformers 5.
+NEWER = {"minimax_m2": ("MiniMaxM2Config", "MiniMaxM2ForCausalLM"), "ministral3": ("Ministral3Config", "Ministral3ForCausalLM")}
+CLASSES.update((arch, tuple(getattr(t, name) for name in names)) for arch, names in NEWER.items() if hasattr(t, names[0]))
+
 MISTAKES = {
+    "minimax_m2": {"num_experts_per_tok": 2},
     "smollm3": {"no_rope_layers": [1] * 4},
     "granite": {"attention_multiplier": 0.3, "embedding_multiplier": 2.0, "residual_multiplier": 0.5, "logits_scaling": 3.0},
     "cohere": {"logit_scale": 0.1},
@@ -94,6 +99,7 @@ def mended(model):
 
 def doubled(model):
     """The model in f64. Gates of DeepSeek V3's form give f32 shares, which it cannot add to; ERNIE's take f32 rows."""
+    model.config._experts_implementation = "eager"  # of transformers 5: others take no f64
     for layer in model.double().model.layers:
         if model.config.model_type in ("deepseek_v3", "glm4_moe", "dots1") and hasattr(layer.mlp, "gate"):
             layer.mlp.gate.register_forward_hook(lambda gate, given, made: (made[0], made[1].double()))
@@ -315,4 +321,11 @@ LATER = [
         hidden_size=48, num_attention_heads=4, num_key_value_heads=2, intermediate_size=28, vocab_size=120,
         num_local_experts=5, num_experts_per_tok=2, attention_multiplier=0.2, embedding_multiplier=1.5,
         residual_multiplier=0.7, logits_scaling=2.0, tie_word_embeddings=False, rope_theta=10000.0, rms_norm_eps=1e-5)),
+    ("minimax_m2", "minimax_m2", "f32", "3 of 6 experts that a bias moves, norms over all heads, half of a head turns", dict(
+        SIZES, num_local_experts=6, num_experts_per_tok=3, rotary_dim=6, tie_word_embeddings=False, rope_theta=10000.0,
+        rms_norm_eps=1e-6)),
+    ("ministral3_grown", "ministral3", "f32", "queries grow behind the positions of training, yarn", dict(
+        SIZES, tie_word_embeddings=False, rms_norm_eps=1e-5, rope_parameters=dict(
+            YARN, rope_theta=10000.0, original_max_position_embeddings=16, mscale=1.0, mscale_all_dim=1.0,
+            llama_4_scaling_beta=0.3))),
 ]

@@ -324,7 +324,11 @@ def mistakes(config, state):
 
     heads, kv = config.num_attention_heads, config.num_key_value_heads
     dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-    yield "rope_theta", changed(rope_theta=config.rope_theta * 2)
+    if hasattr(config, "rope_theta"):
+        yield "rope_theta", changed(rope_theta=config.rope_theta * 2)
+    else:  # transformers 5
+        for key in set(config.rope_parameters) & {"rope_theta", "factor", "llama_4_scaling_beta", "partial_rotary_factor"}:
+            yield key, changed(rope_parameters=dict(config.rope_parameters, **{key: config.rope_parameters[key] * 2}))
     eps = next(key for key in ("rms_norm_eps", "layer_norm_eps", "norm_epsilon") if hasattr(config, key))
     yield "rms_norm_eps", changed(**{eps: getattr(config, eps) * 10})
     act = "hidden_activation" if config.model_type in ("gemma2", "gemma3_text") else "hidden_act"
@@ -337,7 +341,9 @@ def mistakes(config, state):
         if getattr(config, key) == value or (key == "layer_types" and not config.sliding_window):
             continue
         yield key, changed(**{key: value})
-    if getattr(config, "rope_scaling", None) and "short_factor" in config.rope_scaling:
+    if not hasattr(config, "rope_theta"):
+        pass
+    elif getattr(config, "rope_scaling", None) and "short_factor" in config.rope_scaling:
         yield "rope scaling's factors", changed(rope_scaling=dict(config.rope_scaling, short_factor=[1.0] * 6))
         yield "rope scaling's scale", changed(original_max_position_embeddings=500)
     elif getattr(config, "rope_scaling", None):
@@ -411,6 +417,10 @@ def rewrite_config(path, name, arch, quantise):
     with open(os.path.join(path, "config.json"), "w") as f:
         json.dump(config, f, indent=2, sort_keys=True)
         f.write("\n")
+
+
+def made_with():
+    return {"torch": torch.__version__.split("+")[0], "transformers": transformers.__version__}
 
 
 def make_tiny(index, name, arch, dtype, about, kw):
@@ -493,6 +503,7 @@ def make_tiny(index, name, arch, dtype, about, kw):
         "steps": STEPS,
         "vocab_size": config.vocab_size,
         "seed": seed,
+        "made_with": made_with(),
         "smallest_margin_over_range": round(float(decided.min()), 5),
         "rule": "w8a8" if rows_too else dtype,
     }
@@ -541,6 +552,7 @@ def make_bundled():
         "steps": STEPS,
         "vocab_size": model.config.vocab_size,
         "text": tok.decode(tokens),
+        "made_with": made_with(),
         "smallest_margin_over_range": round(float(decided.min()), 5),
         "rule": "bf16",
     }
@@ -664,7 +676,6 @@ def main():
             "step_logits": "f32 [32, vocab]; row k is the output for input tokens[k] at position P+k",
         },
         "rules": RULES,
-        "made_with": {"torch": torch.__version__.split("+")[0], "transformers": transformers.__version__},
         "models": [row for row in old.values() if row],
     }
     with open(path, "w") as f:

@@ -106,6 +106,9 @@ REFUSED = (
     ("dots1_window", {"n_shared_experts": None}, "n_shared_experts is null"),
     ("arcee_squares", {"hidden_act": "relu"}, "hidden_act must be silu, gelu, gelu_pytorch_tanh or relu2"),
     ("exaone4_windows", {"layer_types": None, "sliding_window_pattern": "LLLG"}, "sliding_window_pattern must be an integer"),
+    ("minimax_m2", {"rotary_dim": 14}, "rotary_dim is larger than head_dim"),
+    ("minimax_m2", {"use_qk_norm": False}, "use_qk_norm must be true"),
+    ("ministral3_grown", {"rope_parameters": None}, "rope_parameters is missing"),
     ("starcoder2_window", {"norm_epsilon": -1.0}, "norm_epsilon must not be negative"),
 )
 

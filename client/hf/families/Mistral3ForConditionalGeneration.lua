@@ -1,5 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Mistral Small 3.1 and later, which reads images too: its text.
+-- Mistral Small 3.1 and later, and Ministral 3, which read images too: their text.
 text_part()
-if text("model_type", "mistral") ~= "mistral" then refuse("model_type", "must be mistral") end
-include "MistralForCausalLM"
+local kind = text("model_type", "mistral")
+if kind == "mistral" then include "MistralForCausalLM"
+elseif kind == "ministral3" then include "Ministral3ForCausalLM"
+else refuse("model_type", "must be mistral or ministral3") end

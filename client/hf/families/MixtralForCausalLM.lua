@@ -8,7 +8,5 @@ function window_of(i) return window end
 read_rope("rope", head_dim, 1000000)
 
 function mlp(i, x)
-  local prefix = format("model.layers.%d.block_sparse_moe.", i)
-  return experts(x, {gate = prefix .. "gate", w1 = prefix .. "experts.%d.w1",
-    w2 = prefix .. "experts.%d.w2", w3 = prefix .. "experts.%d.w3"}, n, k, ffn, true)
+  return experts(x, mixtral_experts_of(format("model.layers.%d.block_sparse_moe.", i)), n, k, ffn, true)
 end

@@ -130,6 +130,9 @@ attention_cap = false -- scores s become cap * tanh(s / cap); false: they stay
 -- How many keys a row of layer i sees, itself among them; nil: all.
 function window_of(i) return nil end
 
+-- Turned queries as attention takes them.
+function grown_queries(q) return q end
+
 -- Moves the even dimensions of each head into its first half and the odd ones into its second, since npu.rotary_mul pairs
 -- the halves. q and k are ordered alike, so their products stay the same.
 local function halves(name, x, heads, dim)
@@ -196,7 +199,7 @@ end
 function attention(i, n, rope)
   local prefix = format("model.layers.%d.self_attn.", i)
   local q, k, v = project(n, prefix)
-  q = heads_of("q", q, heads, prefix .. q_norm_name, rope)
+  q = grown_queries(heads_of("q", q, heads, prefix .. q_norm_name, rope))
   k = heads_of("k", k, kv_heads, prefix .. k_norm_name, rope)
   v = reshape("vh", v, kv_heads, head_dim)
   local att = attend("att", q, k, v, {heads = heads, kv_heads = kv_heads, dim = head_dim, window = window_of(i),
@@ -344,6 +347,11 @@ end
 function experts_of(prefix)
   return {gate = prefix .. "gate", w1 = prefix .. "experts.%d.gate_proj", w2 = prefix .. "experts.%d.down_proj",
     w3 = prefix .. "experts.%d.up_proj"}
+end
+
+-- The same of Mixtral.
+function mixtral_experts_of(prefix)
+  return {gate = prefix .. "gate", w1 = prefix .. "experts.%d.w1", w2 = prefix .. "experts.%d.w2", w3 = prefix .. "experts.%d.w3"}
 end
 
 -- Reads which layers have experts: each decoder_sparse_step-th one that mlp_only_layers does not name. Returns the
