@@ -76,6 +76,7 @@ dist_families_DATA = \
 	client/hf/families/GemmaForCausalLM.lua \
 	client/hf/families/Glm4ForCausalLM.lua \
 	client/hf/families/Glm4MoeForCausalLM.lua \
+	client/hf/families/Glm4MoeLiteForCausalLM.lua \
 	client/hf/families/GlmForCausalLM.lua \
 	client/hf/families/GptOssForCausalLM.lua \
 	client/hf/families/GraniteForCausalLM.lua \
@@ -99,6 +100,7 @@ dist_families_DATA = \
 	client/hf/families/Qwen3ForCausalLM.lua \
 	client/hf/families/Qwen3MoeForCausalLM.lua \
 	client/hf/families/Qwen3VLForConditionalGeneration.lua \
+	client/hf/families/Qwen3VLMoeForConditionalGeneration.lua \
 	client/hf/families/SeedOssForCausalLM.lua \
 	client/hf/families/SmolLM3ForCausalLM.lua \
 	client/hf/families/Starcoder2ForCausalLM.lua \

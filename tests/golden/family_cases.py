@@ -48,11 +48,16 @@ CLASSES = {
 }
 
 # Of transformers 5.
-NEWER = {"minimax_m2": ("MiniMaxM2Config", "MiniMaxM2ForCausalLM"), "ministral3": ("Ministral3Config", "Ministral3ForCausalLM")}
+NEWER = {
+    "minimax_m2": ("MiniMaxM2Config", "MiniMaxM2ForCausalLM"),
+    "ministral3": ("Ministral3Config", "Ministral3ForCausalLM"),
+    "glm4_moe_lite": ("Glm4MoeLiteConfig", "Glm4MoeLiteForCausalLM"),
+}
 CLASSES.update((arch, tuple(getattr(t, name) for name in names)) for arch, names in NEWER.items() if hasattr(t, names[0]))
 
 MISTAKES = {
     "minimax_m2": {"num_experts_per_tok": 2},
+    "glm4_moe_lite": {"routed_scaling_factor": 1.3, "num_experts_per_tok": 2, "norm_topk_prob": False, "rope_interleave": False},
     "smollm3": {"no_rope_layers": [1] * 4},
     "granite": {"attention_multiplier": 0.3, "embedding_multiplier": 2.0, "residual_multiplier": 0.5, "logits_scaling": 3.0},
     "cohere": {"logit_scale": 0.1},
@@ -101,8 +106,9 @@ def doubled(model):
     """The model in f64. Gates of DeepSeek V3's form give f32 shares, which it cannot add to; ERNIE's take f32 rows."""
     model.config._experts_implementation = "eager"  # of transformers 5: others take no f64
     for layer in model.double().model.layers:
-        if model.config.model_type in ("deepseek_v3", "glm4_moe", "dots1") and hasattr(layer.mlp, "gate"):
-            layer.mlp.gate.register_forward_hook(lambda gate, given, made: (made[0], made[1].double()))
+        if model.config.model_type in ("deepseek_v3", "glm4_moe", "glm4_moe_lite", "dots1") and hasattr(layer.mlp, "gate"):
+            layer.mlp.gate.register_forward_hook(
+                lambda gate, given, made: tuple(x.double() if x.is_floating_point() else x for x in made))
         if model.config.model_type == "ernie4_5_moe" and hasattr(layer.mlp, "gate"):
             layer.mlp.gate.float()
     return model
@@ -328,4 +334,8 @@ LATER = [
         SIZES, tie_word_embeddings=False, rms_norm_eps=1e-5, rope_parameters=dict(
             YARN, rope_theta=10000.0, original_max_position_embeddings=16, mscale=1.0, mscale_all_dim=1.0,
             llama_4_scaling_beta=0.3))),
+    ("glm4_moe_lite", "glm4_moe_lite", "f32", "a latent, 3 of 9 experts in two of three groups that a bias makes negative, the second of three layers is dense", dict(
+        {k: v for k, v in LATENT.items() if k != "rope_theta"}, num_hidden_layers=3, q_lora_rank=26, n_routed_experts=9,
+        num_experts_per_tok=3, n_group=3, topk_group=2, mlp_layer_types=["sparse", "dense", "sparse"],
+        routed_scaling_factor=1.7, rms_norm_eps=1e-5, rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
 ]

@@ -27,10 +27,11 @@ local function read_scale()
   return mscale * mscale / sqrt(plain + turned)
 end
 
-local function read_latent()
+local function read_latent(d)
   latent = int("kv_lora_rank", 512)
-  latent_q = not given "q_lora_rank" and 1536 or has "q_lora_rank" and int "q_lora_rank"
-  plain, turned, value_dim = int("qk_nope_head_dim", 128), head_dim, int("v_head_dim", 128)
+  latent_q = not given "q_lora_rank" and (d.q_lora_rank or 1536) or has "q_lora_rank" and int "q_lora_rank"
+  plain, turned = int("qk_nope_head_dim", d.qk_nope_head_dim or 128), head_dim
+  value_dim = int("v_head_dim", d.v_head_dim or 128)
   if kv_heads ~= heads then refuse("num_key_value_heads", "must be num_attention_heads: all heads share a latent") end
   if latent > DIM_MAX - turned then refuse("kv_lora_rank", "is too large") end
   if plain + value_dim > DIM_MAX // heads then refuse("v_head_dim", "is too large for so many heads") end
@@ -47,7 +48,7 @@ function read_deepseek(d)
   if d.head_dim % 2 ~= 0 then refuse("qk_rope_head_dim", "must be even") end
   read_decoder(d)
   head_dim = d.head_dim
-  read_latent()
+  read_latent(d)
   expect("mlp_bias", false)
   if number("moe_layer_freq", 1) ~= 1 then refuse("moe_layer_freq", "must be 1") end
   read_routed(d)

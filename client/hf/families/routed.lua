@@ -30,10 +30,14 @@ function read_routed(d)
   if given "n_shared_experts" and not has "n_shared_experts" then refuse("n_shared_experts", "is null") end
   local n, k = read_experts("n_routed_experts", d.n_routed_experts, "num_experts_per_tok", d.num_experts_per_tok)
   local size = int("moe_intermediate_size", d.moe_intermediate_size)
-  local first = count("first_k_dense_replace", d.first_k_dense_replace)
+  local first, kinds = count("first_k_dense_replace", d.first_k_dense_replace), list "mlp_layer_types"
+  if kinds and #kinds ~= layers then corrupt("mlp_layer_types", "must have a name for each layer") end
+  for _, kind in ipairs(kinds or {}) do
+    if kind ~= "sparse" and kind ~= "dense" then refuse("mlp_layer_types", "names layers that are neither sparse nor dense") end
+  end
   set_routed({experts = n, chosen = k, features = divide("moe_intermediate_size", size),
     shared = int("n_shared_experts", d.n_shared_experts), scale = number("routed_scaling_factor", d.routed_scaling_factor),
-    sparse = function(i) return i >= first end}, "n_shared_experts")
+    sparse = function(i) if kinds then return kinds[i + 1] == "sparse" end return i >= first end}, "n_shared_experts")
 end
 
 -- The number of groups of experts, and of those that a row may choose from.
@@ -47,7 +51,9 @@ function read_groups(groups_default, chosen_default)
   return groups, chosen
 end
 
--- Sets the scores of experts to 0 whose group is not among the `chosen` with the largest sums of their `best` scores.
+-- Lowers the scores of experts below all others whose group is not among the `chosen` with the largest sums of their `best`
+-- scores: as DeepSeek's authors and transformers 5. transformers 4.57 sets them to 0, which may be more than a score that a
+-- bias has made negative.
 function within_groups(scores, groups, chosen, best)
   if chosen == groups then return scores end
   local each = routed_experts // groups
@@ -57,7 +63,9 @@ function within_groups(scores, groups, chosen, best)
   local _, at = node({"groups", "groups_at"}, "aten.topk", {sums}, format("k=%d", chosen))
   local none = node("no_groups", "aten.zeros_like", {sums})
   local mask = node("group_mask", "aten.scatter.value", {none, at}, "dim=1, value=1")
-  local kept = node("kept", "aten.mul.Tensor", {by_group, reshape("group_mask_e", mask, groups, 1)})
+  mask = reshape("group_mask_e", mask, groups, 1)
+  local low = node("low", "aten.mul.Scalar", {node("others", "aten.sub.Scalar", {mask}, "other=1")}, "other=1e30")
+  local kept = node("kept", "aten.add.Tensor", {node("own", "aten.mul.Tensor", {by_group, mask}), low})
   return reshape("kept_scores", kept, routed_experts)
 end
 
