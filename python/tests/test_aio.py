@@ -429,6 +429,42 @@ def test_cancelled_coroutines_leave_nothing(daemon: Daemon) -> None:
     asyncio.run(main())
 
 
+def test_a_copy_under_way_ends_before_its_sequence_is_closed(daemon: Daemon) -> None:
+    begun, go_on, order = threading.Event(), threading.Event(), []
+
+    async def main() -> None:
+        async with await npugraph.aio.connect(daemon.address) as client:
+            sequence = await client.open("bible", PROMPT)
+            fork, close = sequence._sequence.fork, sequence._sequence.close
+
+            def slow_fork(*args: Any, **kwargs: Any) -> npugraph.Sequence:
+                begun.set()
+                assert go_on.wait(PATIENCE)
+                order.append("copied")
+                return fork(*args, **kwargs)
+
+            def noted_close() -> None:
+                order.append("closed")
+                close()
+
+            sequence._sequence.fork, sequence._sequence.close = slow_fork, noted_close  # type: ignore[method-assign]
+            task = asyncio.ensure_future(sequence.fork())
+            await asyncio.to_thread(begun.wait, PATIENCE)
+            with pytest.raises(npugraph.Error, match="BUSY"):
+                await sequence.fork()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            closing = sequence.release()
+            await asyncio.sleep(0.1)
+            go_on.set()
+            await closing
+            assert order == ["copied", "closed"]
+            await until_no_sequences(client)
+
+    asyncio.run(main())
+
+
 def test_closing_ends_what_runs(daemon: Daemon) -> None:
     async def main() -> None:
         client = await npugraph.aio.connect(daemon.address)

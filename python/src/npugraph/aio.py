@@ -65,11 +65,18 @@ class Client:
 
     async def _run(self, function: Callable[..., _T], *args: Any, undo: Callable[[_T], object] | None = None) -> _T:
         """Runs a blocking call in a thread. If the coroutine is cancelled, `undo` gets the call's result there."""
+        return await self._result(self._submit(self._pool, function, *args), undo)
+
+    def _submit(self, pool: concurrent.futures.ThreadPoolExecutor, function: Callable[..., _T],
+                *args: Any) -> concurrent.futures.Future[_T]:
+        """Begins a blocking call in a thread, with the trace."""
         try:
-            future = self._pool.submit(contextvars.copy_context().run, function, *args)  # with the trace
+            return pool.submit(contextvars.copy_context().run, function, *args)
         except RuntimeError:
             raise Error("SESSION_GONE", "the client is closed") from None
 
+    async def _result(self, future: concurrent.futures.Future[_T], undo: Callable[[_T], object] | None) -> _T:
+        """Waits for a call. If the coroutine is cancelled, `undo` gets the call's result."""
         def take_back(done: concurrent.futures.Future[_T]) -> None:
             if undo is not None and not done.cancelled() and done.exception() is None:
                 with contextlib.suppress(RuntimeError):  # the client is closed, and with it what was opened
@@ -203,7 +210,7 @@ class Sequence:
         self.client = client
         self._sequence = opened
         self._generation: Generation | None = None
-        self._step: asyncio.Future[Step] | None = None
+        self._call: concurrent.futures.Future[Any] | None = None  # a step or copy; it runs on if its coroutine is cancelled
         self._closed: asyncio.Future[None] | None = None
         client._sequences.add(self)
 
@@ -233,8 +240,8 @@ class Sequence:
     def _check_idle(self) -> None:
         self.client.check_open()
         if self._closed is not None or (self._generation is not None and self._generation.running) \
-                or (self._step is not None and not self._step.done()):
-            raise Error("BUSY", "the sequence is closed, or another generation or step of it runs")
+                or (self._call is not None and not self._call.done()):
+            raise Error("BUSY", "the sequence is closed, or another generation, step or copy of it runs")
 
     async def step(self, token: int | None = None, *, logprobs: int | None = None,
                    allowed: bytes | Callable[[], bytes | None] | None = None) -> Step:
@@ -249,18 +256,14 @@ class Sequence:
             mask = allowed() if callable(allowed) else allowed
             return self._sequence.step(token, logprobs=logprobs, allowed=mask)
 
-        try:
-            self._step = asyncio.wrap_future(self.client._steps.submit(contextvars.copy_context().run, work))
-        except RuntimeError:
-            raise Error("SESSION_GONE", "the client is closed") from None
-        self._step.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may have gone
-        return await asyncio.shield(self._step)
+        self._call = call = self.client._submit(self.client._steps, work)
+        return await asyncio.wrap_future(call)
 
     async def fork(self, sampling: Sampling | None = None, *, logprobs: int | None = None) -> Sequence:
         """Copies an idle sequence; full blocks of its context are shared. The next token is drawn again."""
-        self.client.check_open()
-        copy = await self.client._run(lambda: self._sequence.fork(sampling, logprobs=logprobs), undo=SyncSequence.close)
-        return Sequence(self.client, copy)
+        self._check_idle()
+        self._call = call = self.client._submit(self.client._pool, lambda: self._sequence.fork(sampling, logprobs=logprobs))
+        return Sequence(self.client, await self.client._result(call, SyncSequence.close))
 
     def release(self) -> asyncio.Future[None]:
         """Ends the generation that runs, if any, and frees the daemon's memory, without waiting for either."""
@@ -274,8 +277,10 @@ class Sequence:
     async def _close(self) -> None:
         if self._generation is not None:
             await self._generation.ended()
-        if self._step is not None:
-            await asyncio.wait([self._step])
+        if self._call is not None:  # it uses what a close frees
+            call = asyncio.wrap_future(self._call)
+            call.add_done_callback(lambda done: done.cancelled() or done.exception())  # its caller is told
+            await asyncio.wait([call])
         self.client._sequences.discard(self)
         await self.client._run(self._sequence.close)
 
