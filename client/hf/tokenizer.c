@@ -79,6 +79,9 @@ int npugraph__token_add(const struct npugraph__source *from, struct npugraph_tok
 
     if (id < 0 || (uint64_t)id >= tok->n_tokens || tok->tokens[id].text != NULL)
         return npugraph__corrupt(from, "model.vocab has id %lld twice or outside its range", (long long)id);
+    if (n > NPUGRAPH__MAX_TOKEN)
+        return npugraph__unsupported(from, "token %lld has %zu bytes; the limit is %d", (long long)id, n,
+                                     NPUGRAPH__MAX_TOKEN);
     t = &tok->tokens[id];
     t->text = malloc(n + 1);
     if (t->text == NULL)
@@ -278,10 +281,25 @@ void npugraph_tokenizer_close(struct npugraph_tokenizer *tok)
 
 /* ---- encoding ------------------------------------------------------------------------------------------------ */
 
+size_t npugraph__most_grown(size_t n)
+{
+    return n < (SIZE_MAX - NPUGRAPH__MIN_GROWN) / NPUGRAPH__MAX_GROWTH ? n * NPUGRAPH__MAX_GROWTH + NPUGRAPH__MIN_GROWN
+                                                                       : SIZE_MAX;
+}
+
+int npugraph__overgrown(struct npugraph_error *err)
+{
+    return npugraph__error(err, 3, "FILE_UNSUPPORTED",
+                           "the tokenizer's stages make more than %d bytes of each byte of a text, which is not "
+                           "supported",
+                           NPUGRAPH__MAX_GROWTH);
+}
+
 int npugraph_tokenizer_encode(const struct npugraph_tokenizer *tok, const char *text, size_t n, unsigned flags,
                               int32_t **ids_p, size_t *n_ids_p, struct npugraph_error *err)
 {
-    struct npugraph__encoding e = {.tok = tok, .err = err, .special = (flags & NPUGRAPH_ENCODE_SPECIAL) != 0};
+    struct npugraph__encoding e = {
+        .tok = tok, .err = err, .special = (flags & NPUGRAPH_ENCODE_SPECIAL) != 0, .left = npugraph__most_grown(n)};
     bool whole = (flags & NPUGRAPH_ENCODE_TEMPLATE) != 0;
     int rc = 0;
 

@@ -147,7 +147,8 @@ int npugraph__added_read(const struct npugraph__source *from, const json_t *root
 /* ---- cutting ------------------------------------------------------------------------------------------------- */
 
 /* Returns the longest pattern that s begins with, NULL if there is none. */
-static const struct npugraph__added *longest_at(const struct npugraph__added_set *set, const char *s, size_t n)
+static const struct npugraph__added *longest_at(const struct npugraph__added_set *set, const char *s, size_t n,
+                                                size_t *steps_p)
 {
     struct npugraph__words range = {set->words, set->words + set->n, 0};
     const struct npugraph__word *best = NULL;
@@ -156,6 +157,7 @@ static const struct npugraph__added *longest_at(const struct npugraph__added_set
         const struct npugraph__word *w = npugraph__words_whole(&range);
 
         best = w != NULL ? w : best;
+        (*steps_p)++;
     }
     return best != NULL ? &set->items[best->value] : NULL;
 }
@@ -233,9 +235,12 @@ int npugraph__added_encode(struct npugraph__encoding *e, const char *s, size_t n
     int rc = 0;
 
     while (rc == 0 && set->n != 0 && at < n) {
-        const struct npugraph__added *a = longest_at(set, s + at, n - at);
-        size_t begin = at, end;
+        size_t begin = at, end, steps = 1;
+        const struct npugraph__added *a = longest_at(set, s + at, n - at, &steps);
 
+        rc = npugraph__deadline_count(&e->deadline, steps, e->err);
+        if (rc != 0)
+            return rc;
         if (a == NULL) {
             at++;
             continue;

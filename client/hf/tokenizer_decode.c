@@ -222,11 +222,28 @@ static bool put_token(struct npugraph__text *out, const struct npugraph__decode 
     return npugraph__text_add(out, s, n);
 }
 
-#define MAX_TOKEN_BYTES (1 << 20) /* Replace decoders multiply; each adds at most a thousandfold to this */
+#define MAX_VOCAB_BYTES (256 << 20) /* that all tokens stand for */
 
-/* Gives the bytes that a token stands for behind others. */
-static int set_token_bytes(const struct npugraph_tokenizer *tok, struct npugraph__token *t,
-                           struct npugraph__text text[2])
+/* Refuses Replace decoders that multiply a text. Each may do so by the length of its replacement. */
+static int check_replaces(const struct npugraph__source *from, const struct npugraph_tokenizer *tok)
+{
+    size_t growth = 1;
+
+    for (size_t i = 0; i < tok->n_decodes; i++) {
+        const struct npugraph__decode *d = &tok->decodes[i];
+
+        if (d->kind == NPUGRAPH__DECODE_REPLACE && strlen(d->content) > strlen(d->pattern))
+            growth *= (strlen(d->content) + strlen(d->pattern) - 1) / strlen(d->pattern);
+        if (growth > NPUGRAPH__MAX_ADDED)
+            return npugraph__unsupported(from, "the Replace decoders make more than %d bytes of a byte",
+                                         NPUGRAPH__MAX_ADDED);
+    }
+    return 0;
+}
+
+/* Gives the bytes that a token stands for behind others. *left_p: bytes that this and all later tokens may have. */
+static int set_token_bytes(const struct npugraph__source *from, const struct npugraph_tokenizer *tok,
+                           struct npugraph__token *t, struct npugraph__text text[2], size_t *left_p)
 {
     const char *s = t->text;
     size_t n = t->n;
@@ -241,18 +258,24 @@ static int set_token_bytes(const struct npugraph_tokenizer *tok, struct npugraph
         }
         if (tok->decodes[i].kind == NPUGRAPH__DECODE_FUSE)
             break;
-        if (n > MAX_TOKEN_BYTES || !put_token(&text[i % 2], &tok->decodes[i], s, n, 1))
-            return 8;
+        if (n > NPUGRAPH__MAX_TOKEN)
+            return npugraph__unsupported(from, "the decoders make more than %d bytes of token %zu", NPUGRAPH__MAX_TOKEN,
+                                         (size_t)(t - tok->tokens));
+        if (!put_token(&text[i % 2], &tok->decodes[i], s, n, 1))
+            return npugraph__no_memory(from->err);
         s = text[i % 2].s;
         n = text[i % 2].n;
         if (tok->decodes[i].kind == NPUGRAPH__DECODE_BYTE_LEVEL)
             break;
     }
+    if (n > *left_p)
+        return npugraph__unsupported(from, "the decoders make more than %d bytes of the vocabulary", MAX_VOCAB_BYTES);
+    *left_p -= n;
     t->bytes = t->text;
     if (n != t->n || memcmp(s, t->text, n) != 0) {
         t->bytes = malloc(n + 1);
         if (t->bytes == NULL)
-            return 8;
+            return npugraph__no_memory(from->err);
         memcpy(t->bytes, s, n);
     }
     t->n_bytes = (uint32_t)n;
@@ -262,13 +285,16 @@ static int set_token_bytes(const struct npugraph_tokenizer *tok, struct npugraph
 int npugraph__decode_read(const struct npugraph__source *from, const json_t *root, struct npugraph_tokenizer *tok)
 {
     struct npugraph__text text[2] = {{0}};
+    size_t left = MAX_VOCAB_BYTES;
     int rc = npugraph__read_stages(from, json_object_get(root, "decoder"), "decoder", "decoders", read_decode, tok);
 
     if (rc == 0 && tok->n_decodes == 0)
         tok->decodes[tok->n_decodes++].kind = NPUGRAPH__DECODE_SPACES;
+    if (rc == 0)
+        rc = check_replaces(from, tok);
     for (size_t i = 0; rc == 0 && i < tok->n_tokens; i++)
-        if (tok->tokens[i].text != NULL && set_token_bytes(tok, &tok->tokens[i], text) != 0)
-            rc = npugraph__no_memory(from->err);
+        if (tok->tokens[i].text != NULL)
+            rc = set_token_bytes(from, tok, &tok->tokens[i], text, &left);
     npugraph__text_fini(&text[0]);
     npugraph__text_fini(&text[1]);
     return rc;

@@ -24,7 +24,9 @@
 #define NPUGRAPH__MAX_VOCAB  (1 << 22)
 #define NPUGRAPH__MAX_STAGES 32        /* normalizers, pre-tokenizers or decoders of one file */
 #define NPUGRAPH__MAX_ADDED  1024      /* bytes of an added token, an affix, a replacement */
-#define NPUGRAPH__MAX_NORMAL (1 << 28) /* bytes of normalised text */
+#define NPUGRAPH__MAX_TOKEN  65536     /* bytes of a token, and of what it stands for before the last decoder */
+#define NPUGRAPH__MAX_GROWTH 64        /* bytes that each byte of a text may become, beside NPUGRAPH__MIN_GROWN */
+#define NPUGRAPH__MIN_GROWN  (1 << 20) /* bytes that any text may become */
 
 /* ---- reading ------------------------------------------------------------------------------------------------- */
 
@@ -216,8 +218,13 @@ struct npugraph__encoding {
     struct npugraph__id_list out;
     struct npugraph__text normal;
     struct npugraph__scratch scratch[NPUGRAPH__MAX_STAGES];
+    size_t left; /* bytes that pieces may still have, in all stages together */
     struct npugraph__deadline deadline;
 };
+
+/* Bytes that stages may make of a text of n bytes. Stages can multiply, so without this a file decides about memory. */
+size_t npugraph__most_grown(size_t n);
+int npugraph__overgrown(struct npugraph_error *err); /* returns a status code, never 0 */
 
 int npugraph__emit(struct npugraph__encoding *e, int32_t id);
 bool npugraph__id_add(struct npugraph__id_list *list, int32_t id);

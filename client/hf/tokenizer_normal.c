@@ -111,8 +111,8 @@ static int put_form(int options, const char *s, size_t n, struct npugraph__text 
     return rc == 0 && from < n ? put_formed(options, s + from, n - from, out, err) : rc;
 }
 
-static int put_replaced(const struct npugraph__normal *rule, const char *s, size_t n, struct npugraph__text *out,
-                        struct npugraph__deadline *deadline, struct npugraph_error *err)
+static int put_replaced(const struct npugraph__normal *rule, const char *s, size_t n, size_t most,
+                        struct npugraph__text *out, struct npugraph__deadline *deadline, struct npugraph_error *err)
 {
     struct npugraph__spans spans = {0};
     int rc = npugraph__pattern_find(&rule->pattern, s, n, &spans, deadline, err);
@@ -123,6 +123,8 @@ static int put_replaced(const struct npugraph__normal *rule, const char *s, size
         if (span->match && span->begin == span->end)
             rc = npugraph__error(err, 3, "FILE_UNSUPPORTED",
                                  "a pattern of the tokenizer's normalizer matches nothing, which is not supported");
+        else if (out->n > most)
+            rc = npugraph__overgrown(err);
         else if (!(span->match ? npugraph__text_add(out, rule->content, strlen(rule->content))
                                : npugraph__text_add(out, s + span->begin, span->end - span->begin)))
             rc = npugraph__no_memory(err);
@@ -150,14 +152,15 @@ static int put_stripped(const struct npugraph__normal *rule, const char *s, size
     return npugraph__text_add(out, s + begin, end - begin) ? 0 : npugraph__no_memory(err);
 }
 
-static int put_normal(const struct npugraph__normal *rule, const char *s, size_t n, struct npugraph__text *out,
-                      struct npugraph__deadline *deadline, struct npugraph_error *err)
+/* most: bytes that the text may become. */
+static int put_normal(const struct npugraph__normal *rule, const char *s, size_t n, size_t most,
+                      struct npugraph__text *out, struct npugraph__deadline *deadline, struct npugraph_error *err)
 {
     switch (rule->kind) {
     case NPUGRAPH__NORMAL_FORM:
         return put_form(rule->form, s, n, out, err);
     case NPUGRAPH__NORMAL_REPLACE:
-        return put_replaced(rule, s, n, out, deadline, err);
+        return put_replaced(rule, s, n, most, out, deadline, err);
     case NPUGRAPH__NORMAL_STRIP:
         return put_stripped(rule, s, n, out, err);
     case NPUGRAPH__NORMAL_PREPEND:
@@ -171,6 +174,7 @@ static int put_normal(const struct npugraph__normal *rule, const char *s, size_t
 int npugraph__normalize(const struct npugraph_tokenizer *tok, const char *s, size_t n, struct npugraph__text *out,
                         struct npugraph__deadline *deadline, struct npugraph_error *err)
 {
+    const size_t most = npugraph__most_grown(n);
     struct npugraph__text next = {0};
     int rc = 0;
 
@@ -181,13 +185,9 @@ int npugraph__normalize(const struct npugraph_tokenizer *tok, const char *s, siz
         struct npugraph__text was = *out;
 
         next.n = 0;
-        if (was.n > NPUGRAPH__MAX_NORMAL)
-            rc = npugraph__error(err, 3, "INVALID_ARGUMENT",
-                                 "the normalised text is longer than %d bytes; give a "
-                                 "shorter text",
-                                 NPUGRAPH__MAX_NORMAL);
-        else
-            rc = put_normal(&tok->normals[i], was.s, was.n, &next, deadline, err);
+        rc = put_normal(&tok->normals[i], was.s, was.n, most, &next, deadline, err);
+        if (rc == 0 && next.n > most)
+            rc = npugraph__overgrown(err);
         *out = next;
         next = was;
     }

@@ -304,6 +304,12 @@ int npugraph__split_encode(struct npugraph__encoding *e, size_t stage, const cha
 
     if (n == 0)
         return 0;
+    if (n > e->left)
+        return npugraph__overgrown(e->err);
+    e->left -= n;
+    rc = npugraph__deadline_count(&e->deadline, n, e->err);
+    if (rc != 0)
+        return rc;
     if (stage == e->tok->n_splits)
         return e->tok->encode_piece(e, s, n);
     spans = &e->scratch[stage].spans;

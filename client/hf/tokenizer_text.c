@@ -16,7 +16,8 @@
 #define SEARCH_STEPS 10000000ul
 #define SEARCH_BYTES 16384                 /* that one call may search */
 #define SEARCH_STACK (1u << 22)            /* entries */
-#define ENCODE_NS    UINT64_C(20000000000) /* of all searches in one text */
+#define ENCODE_NS    UINT64_C(20000000000) /* of one text */
+#define CLOCK_STEPS  65536                 /* after which the clock is read */
 
 /* ---- buffers ------------------------------------------------------------------------------------------------- */
 
@@ -316,6 +317,17 @@ static bool is_late(struct npugraph__deadline *d)
     if (d->end_ns == 0)
         d->end_ns = now + ENCODE_NS;
     return now > d->end_ns;
+}
+
+int npugraph__deadline_count(struct npugraph__deadline *d, size_t steps, struct npugraph_error *err)
+{
+    d->steps += steps;
+    if (d->steps < CLOCK_STEPS)
+        return 0;
+    d->steps = 0;
+    return !is_late(d) ? 0
+                       : npugraph__error(err, 3, "INVALID_ARGUMENT",
+                                         "the tokenizer takes too long on this text; give a shorter text");
 }
 
 struct search {

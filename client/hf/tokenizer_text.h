@@ -5,7 +5,8 @@
 /*
  * Text for the tokenizer: growing buffers, characters and their classes, and patterns. Patterns are Oniguruma's, since
  * that is what Hugging Face tokenizers runs; the classes are those of the Unicode version that it has.
- * Threads: functions keep no state. Bounds: a search stops at a number of steps and at the deadline.
+ * Threads: functions keep no state. Bounds: a search stops at a number of steps and at the deadline, and so does all
+ * other work whose cost depends on the file.
  */
 #include "client/hf/npugraph_hf.h"
 
@@ -81,7 +82,11 @@ struct npugraph__spans {
 
 struct npugraph__deadline {
     uint64_t end_ns; /* of CLOCK_MONOTONIC; 0 = not started */
+    size_t steps;    /* since the clock was read */
 };
+
+/* Counts steps, and reads the clock after many of them. Returns 0, or a status code when the time is over. */
+int npugraph__deadline_count(struct npugraph__deadline *deadline, size_t steps, struct npugraph_error *err);
 
 /* Compiles an expression. Returns false and writes why to `why`. */
 bool npugraph__regex_compile(struct npugraph__pattern *pattern, const char *expression, char *why, size_t room);

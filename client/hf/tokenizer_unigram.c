@@ -82,18 +82,20 @@ static void offer_node(struct node *node, double score, int32_t id, size_t from)
         *node = (struct node){score, id, (int32_t)from};
 }
 
-static void fill_nodes(const struct npugraph__unigram *u, const char *s, size_t n, struct node *nodes)
+static int fill_nodes(struct npugraph__encoding *e, const char *s, size_t n, struct node *nodes)
 {
-    size_t len;
+    const struct npugraph__unigram *u = &e->tok->unigram;
+    size_t len, k;
+    int rc = 0;
     int32_t c;
 
-    for (size_t i = 0; i < n; i += len) {
+    for (size_t i = 0; rc == 0 && i < n; i += len) {
         struct npugraph__words range = {u->words, u->words + u->n, 0};
         double score = nodes[i].score;
         bool single = false;
 
         len = npugraph__character(s + i, n - i, &c);
-        for (size_t k = i; k < n && npugraph__words_narrow(&range, (unsigned char)s[k]); k++) {
+        for (k = i; k < n && npugraph__words_narrow(&range, (unsigned char)s[k]); k++) {
             const struct npugraph__word *w = npugraph__words_whole(&range);
 
             if (w == NULL)
@@ -103,7 +105,9 @@ static void fill_nodes(const struct npugraph__unigram *u, const char *s, size_t 
         }
         if (!single)
             offer_node(&nodes[i + len], u->unk_score + score, u->unk, i);
+        rc = npugraph__deadline_count(&e->deadline, 1 + k - i, e->err);
     }
+    return rc;
 }
 
 /* Emits the token that a part of the text is; or a token for each of its bytes; or the unknown token. */
@@ -160,7 +164,7 @@ int npugraph__unigram_encode(struct npugraph__encoding *e, const char *s, size_t
         return npugraph__no_memory(e->err);
     for (size_t i = 1; i <= n; i++)
         nodes[i].from = -1;
-    fill_nodes(u, s, n, nodes);
+    rc = fill_nodes(e, s, n, nodes);
     for (size_t at = n; rc == 0 && u->unk < 0 && at > 0; at = (size_t)nodes[at].from)
         if (nodes[at].id < 0)
             rc = npugraph__error(e->err, 3, "INVALID_ARGUMENT",

@@ -195,7 +195,11 @@ static struct npugraph_tokenizer *open_text(const char *json, struct npugraph_er
 /* A small BPE, with fields added to its model and to the whole. */
 #define BPE(model, whole) \
     "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]" model "}" whole "}"
-#define BYTE_LEVEL "\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true"
+#define BYTE_LEVEL                   "\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true"
+#define TIMES_4(x)                   x "," x "," x "," x
+#define REPLACE(content)             "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"" content "\"}"
+#define A_16                         "aaaaaaaaaaaaaaaa"
+#define SEQUENCE(part, list, stages) ",\"" part "\":{\"type\":\"Sequence\",\"" list "\":[" stages "]}"
 
 START_TEST(what_would_not_give_the_same_ids_is_refused_by_name)
 {
@@ -239,6 +243,7 @@ START_TEST(what_would_not_give_the_same_ids_is_refused_by_name)
         {BPE("", ",\"decoder\":{\"type\":\"CTC\"}"), "FILE_UNSUPPORTED", "decoder.type"},
         {BPE("", ",\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":\"ByteFallback\"}]}"),
          "FILE_UNSUPPORTED", "decoder.decoders[1]"},
+        {BPE("", SEQUENCE("decoder", "decoders", TIMES_4(REPLACE(A_16)))), "FILE_UNSUPPORTED", "Replace decoders"},
     };
 
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
@@ -271,8 +276,44 @@ START_TEST(expressions_without_end_are_refused_when_they_meet_the_text)
 }
 END_TEST
 
+/* U+00E9 becomes two characters of two bytes each, and so on. */
+#define DOUBLING "{" BYTE_LEVEL ",\"use_regex\":false}"
+/* A mark before each character, and then before each of those. */
+#define MARKING(mark)                                                               \
+    "{\"type\":\"Split\",\"pattern\":{\"Regex\":\".\"},\"behavior\":\"Isolated\"}," \
+    "{\"type\":\"Metaspace\",\"replacement\":\"" mark "\",\"prepend_scheme\":\"always\",\"split\":false}"
+
+/* Each would give more than a million times as many bytes. */
+START_TEST(stages_that_multiply_a_text_are_refused_when_they_meet_it)
+{
+    static const char *const files[] = {
+        BPE("", SEQUENCE("normalizer", "normalizers", TIMES_4(REPLACE(A_16 A_16 A_16 A_16)))),
+        BPE("", SEQUENCE("pre_tokenizer", "pretokenizers", TIMES_4(TIMES_4(DOUBLING)) "," TIMES_4(DOUBLING))),
+        BPE("", SEQUENCE("pre_tokenizer", "pretokenizers",
+                         MARKING("0") "," MARKING("1") "," MARKING("2") "," MARKING("3") "," MARKING("4") "," MARKING(
+                             "5") "," MARKING("6") "," MARKING("7") "," MARKING("8") "," MARKING("9"))),
+    };
+    char text[2048];
+
+    for (size_t i = 0; i < sizeof(text); i += 4)
+        memcpy(text + i, "aa\xc3\xa9", 4);
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        struct npugraph_error err = {0};
+        struct npugraph_tokenizer *tok = open_text(files[i], &err);
+        int32_t *ids = NULL;
+        size_t n;
+
+        ck_assert_msg(tok != NULL, "%s", err.message);
+        ck_assert_int_ne(npugraph_tokenizer_encode(tok, text, sizeof(text), 0, &ids, &n, &err), 0);
+        ck_assert_msg(strstr(err.message, "of each byte of a text") != NULL, "%zu: %s", i, err.message);
+        npugraph_tokenizer_close(tok);
+    }
+}
+END_TEST
+
 UNIT_MAIN("client/tokenizer", encode_gives_the_ids_of_hugging_face_tokenizers, decoding_the_ids_gives_the_text_back,
           special_tokens_are_recognised_only_when_asked_for, a_piece_of_a_megabyte_is_encoded_in_reasonable_time,
           a_long_text_has_the_ids_of_its_lines, text_that_is_not_utf8_is_refused,
           what_would_not_give_the_same_ids_is_refused_by_name,
-          expressions_without_end_are_refused_when_they_meet_the_text)
+          expressions_without_end_are_refused_when_they_meet_the_text,
+          stages_that_multiply_a_text_are_refused_when_they_meet_it)
