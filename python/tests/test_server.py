@@ -303,6 +303,17 @@ def test_failures_of_the_daemon_have_a_status(code: int, reason: str, status: in
 
 # ---- keys, limits, the life of the program ----
 
+def test_log_probabilities_are_bounded(daemon: Daemon, folder: pathlib.Path) -> None:
+    server = Server(daemon.address, folder, "--max-sequences=400")
+    for limit in (1000, 1 << 30):  # the context has 1024 tokens
+        status, answer, _ = server.post("/v1/completions", prompt=["a", "b"], n=128, logprobs=20, max_tokens=limit)
+        assert status == 400 and answer["error"]["param"] == "max_tokens", answer
+        assert "log-probabilities" in answer["error"]["message"], answer
+    status, answer, _ = server.post("/v1/completions", prompt=["a", "b"], n=2, logprobs=20, max_tokens=1 << 30, stop=["e", " "])
+    assert status == 200 and len(answer["choices"]) == 4, answer
+    server.stop()
+
+
 def test_keys_and_limits(daemon: Daemon, folder: pathlib.Path) -> None:
     (folder / "keys").write_text("# keys\nfirst-key\nsecond-key\n")
     server = Server(daemon.address, folder, f"--api-keys={folder / 'keys'}", "--max-sequences=2", "--max-body=1000",

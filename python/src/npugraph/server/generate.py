@@ -23,6 +23,8 @@ from .rules import Rule, rule_of
 from .texts import Answer, Ask, Piece, sampling_of
 from .tools import Offer, offer_of
 
+LOGPROBS_MAX = 1 << 22  # numbers that are kept for clients at the same time; about 900 MB as Python objects
+
 
 @dataclasses.dataclass
 class Prompt:
@@ -37,6 +39,7 @@ class Generator:
         self.link, self.gate, self.models, self.metrics = link, gate, models, metrics
         self._restore_seconds = restore_seconds
         self._guides = Guides()
+        self._logprobs = Gate(LOGPROBS_MAX, "log-probabilities (choices x max_tokens x (most probable tokens + 1))", "max_tokens")
 
     def model(self, name: str) -> ServedModel:
         if name not in self.models:
@@ -57,13 +60,23 @@ class Generator:
             raise bad("ignore_eos", f"cannot be true with {rule.param}: the answer ends where the constraint ends")
         watch = Watch(self.metrics, model.name)
         choices = values["n"] * len(values.get("prompt", [""]))
-        with self.gate.pass_with(choices), self.metrics.running.labels(model.name).track_inprogress():
+        numbers = await self._count_logprobs(model, values, choices)
+        with self.gate.pass_with(choices), self._logprobs.pass_with(numbers), \
+                self.metrics.running.labels(model.name).track_inprogress():
             prompts = await _prompts(model, values, offer)
             grammar = await self._compiled(model, rule) if rule is not None else None
             async with contextlib.AsyncExitStack() as stack:
                 ask = Ask.of(values, offer.marks if offer else {})
                 answers = await self._open(model, values, prompts, ask, grammar, stack)
                 yield Request(model, values, prompts, answers, watch, _form(model, values, kind, offer))
+
+    async def _count_logprobs(self, model: ServedModel, values: dict[str, Any], choices: int) -> int:
+        """Returns how many log-probabilities the answers may have. An answer may be kept whole, for a client that reads late."""
+        ask = Ask.of(values, {})
+        if ask.logprobs is None:
+            return 0
+        context = (await self.link.call(lambda client: client.models(model.name)))[0].max_context
+        return choices * min(ask.max_tokens or context, context) * (ask.logprobs + 1)
 
     async def _compiled(self, model: ServedModel, rule: Rule) -> Compiled:
         found = await self.link.call(lambda client: client.models(model.name))

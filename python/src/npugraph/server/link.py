@@ -107,18 +107,18 @@ class Pulse:
 class Gate:
     """Bounds what requests have at the same time. What does not fit is refused, not queued."""
 
-    def __init__(self, most: int, what: str = "sequences") -> None:
-        self.most, self.taken, self._what = most, 0, what
+    def __init__(self, most: int, what: str = "sequences", param: str = "n") -> None:
+        self.most, self.taken, self._what, self._param = most, 0, what, param
 
     @contextlib.contextmanager
-    def pass_with(self, sequences: int) -> Iterator[None]:
-        if sequences > self.most:
-            raise Problem(400, f"the request needs {sequences} sequences; this server serves at most {self.most}",
-                          param="n", code="invalid_value")
-        if self.taken + sequences > self.most:
+    def pass_with(self, count: int) -> Iterator[None]:
+        if count > self.most:
+            raise Problem(400, f"the request needs {count} {self._what}; this server serves at most {self.most}",
+                          param=self._param, code="invalid_value")
+        if self.taken + count > self.most:
             raise Problem(429, f"the server has {self.taken} of {self.most} {self._what}; try again later", code="server_busy")
-        self.taken += sequences
+        self.taken += count
         try:
             yield
         finally:
-            self.taken -= sequences
+            self.taken -= count
