@@ -2,6 +2,7 @@
 /* config.json, generation_config.json and the shard index of a Hugging Face checkpoint. */
 #include "client/hf/family.h"
 #include "client/hf/gguf.h"
+#include "client/hf/source.h"
 #include "client/lib/error.h"
 
 #include <inttypes.h>
@@ -18,7 +19,7 @@ json_t *npugraph__read_json(const char *dir, const char *file, struct npugraph_e
     json_t *root;
 
     snprintf(path, sizeof(path), "%s/%s", dir, file);
-    root = json_load_file(path, 0, &e);
+    root = npugraph__load_json(path, 0, &e);
     if (root == NULL && json_error_code(&e) != json_error_cannot_open_file)
         npugraph__error(err, 3, "FILE_CORRUPT", "%s: %s", path, e.text);
     return root;
@@ -32,7 +33,7 @@ static json_t *read_json(const char *dir, const char *file, bool required, struc
     json_t *root;
 
     snprintf(path, sizeof(path), "%s/%s", dir, file);
-    root = json_load_file(path, 0, &e);
+    root = npugraph__load_json(path, 0, &e);
     if (root != NULL && json_is_object(root))
         return root;
     missing =

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The directory of a checkpoint that is quantised: which files it has, the index of shards, and config.json. */
 #include "client/hf/quantize_file.h"
+#include "client/hf/source.h"
 #include "client/lib/error.h"
 
 #include <dirent.h>
@@ -32,7 +33,7 @@ static int read_configs(struct quantising *z)
     json_error_t e;
 
     set_paths(z, "config.json");
-    z->config = json_load_file(z->from, 0, &e);
+    z->config = npugraph__load_json(z->from, 0, &e);
     if (!json_is_object(z->config))
         return npugraph__error(z->run.err, 3, "FILE_CORRUPT", "%s: %s", z->from,
                                z->config != NULL ? "is not a JSON object" : e.text);
@@ -45,7 +46,7 @@ static int read_configs(struct quantising *z)
     set_paths(z, INDEX);
     if (stat(z->from, &sb) != 0)
         return 0;
-    z->index = json_load_file(z->from, 0, &e);
+    z->index = npugraph__load_json(z->from, 0, &e);
     if (!json_is_object(json_object_get(z->index, "weight_map")))
         return npugraph__error(z->run.err, 3, "FILE_CORRUPT", "%s: %s", z->from,
                                z->index != NULL ? "has no weight_map" : e.text);

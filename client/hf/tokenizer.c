@@ -4,15 +4,9 @@
 #include "client/hf/tokenizer_int.h"
 #include "client/lib/error.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#define FILE_BYTES_MAX ((off_t)256 << 20) /* ten times that of the largest vocabularies */
 
 /* ---- ids ----------------------------------------------------------------------------------------------------- */
 
@@ -183,25 +177,14 @@ static int read_parts(const struct npugraph__source *from, const json_t *root, s
 
 static int read_tokenizer_json(const struct npugraph__source *from, json_t **root_p)
 {
-    int fd = open(from->path, O_RDONLY | O_CLOEXEC);
     json_error_t e;
-    struct stat sb;
 
-    if (fd < 0 || fstat(fd, &sb) != 0) {
-        int saved = errno;
-
-        if (fd >= 0)
-            close(fd);
-        return npugraph__error(from->err, 3, "FILE_NOT_FOUND", "%s: %s", from->path, strerror(saved));
-    }
-    if (sb.st_size > FILE_BYTES_MAX) {
-        close(fd);
-        return npugraph__unsupported(from, "the file has %lld bytes; the limit is %lld", (long long)sb.st_size,
-                                     (long long)FILE_BYTES_MAX);
-    }
-    *root_p = json_loadfd(fd, JSON_ALLOW_NUL, &e);
-    close(fd);
-    return *root_p != NULL ? 0 : npugraph__corrupt(from, "%s (line %d)", e.text, e.line);
+    *root_p = npugraph__load_json(from->path, JSON_ALLOW_NUL, &e);
+    if (*root_p != NULL)
+        return 0;
+    if (json_error_code(&e) == json_error_cannot_open_file)
+        return npugraph__error(from->err, 3, "FILE_NOT_FOUND", "%s", e.text);
+    return npugraph__corrupt(from, "%s (line %d)", e.text, e.line);
 }
 
 /* *make_all_p: merges must make each token. */

@@ -76,14 +76,6 @@ def is_gone(pid):
     return not pathlib.Path("/proc", str(pid)).exists()
 
 
-def stuck(name):
-    """Makes a checkpoint whose configuration is never read to its end."""
-    path = SCRATCH / name
-    path.mkdir()
-    os.mkfifo(path / "config.json")
-    return path
-
-
 def alone(name, npugraphctl=None):
     """Makes a directory with npugraphd and, beside it, a script in place of npugraphctl. Returns what starts that daemon."""
     path = SCRATCH / name
@@ -93,6 +85,11 @@ def alone(name, npugraphctl=None):
         (path / "npugraphctl").write_text("#!/bin/sh\n" + npugraphctl)
         (path / "npugraphctl").chmod(0o700)
     return ["sh", "-c", f'shift; exec {path}/npugraphd "$@"', "sh"]
+
+
+def stuck(name):
+    """Returns what starts a daemon whose load of the model `never` never ends."""
+    return alone(name, f'[ "$6" != never ] || {{ sleep 1000; exit 1; }}\nexec {CTL} "$@"\n')
 
 
 @test("models are there after a start, in the order of the file; the daemon is ready when all are")
@@ -113,8 +110,7 @@ def starts():
 
 @test("it is not ready while a model is being loaded, and says so on every way; the loop and other calls go on")
 def loading():
-    never = stuck("never")
-    with daemon_of(conf("stuck", f"never {never}", f"one {MODEL} {SMALL}", models=(MODEL, never))) as d:
+    with daemon_of(conf("stuck.conf", f"never {MODEL}", f"one {MODEL} {SMALL}"), through=stuck("never")) as d:
         loader = loader_of(d)
         assert state(d, "never") == "loading" and state(d, "one") == "waiting"
         status, body = d.http("/readyz")
@@ -195,6 +191,19 @@ def roles():
         assert "secret" not in d.http("/readyz")[1] + d.http("/metrics")[1]
 
 
+@test("a pipe in a checkpoint keeps no load waiting")
+def pipes():
+    for file in ("config.json", "generation_config.json", "model.safetensors.index.json"):
+        path = SCRATCH / f"pipe-{file}"
+        shutil.copytree(MODEL, path)
+        (path / file).unlink(missing_ok=True)
+        os.mkfifo(path / file)
+    paths = sorted(SCRATCH.glob("pipe-*"))
+    with daemon_of(conf("pipes.conf", *(f"m{i} {path} {SMALL}" for i, path in enumerate(paths)), models=(*paths, MODEL))) as d:
+        until("all loads have ended", lambda: all(word(m, "state") in ("failed", "loaded") for m in wanted(d).values()))
+        assert "config.json: is not a regular file" in wanted(d)["m0"].error, wanted(d)
+
+
 @test("quotas of the daemon's user count, if they are set")
 def quota():
     with daemon_of(conf("quota", f"one {MODEL} {SMALL}", f"two {MODEL} {SMALL}", more="max-models-per-identity = 1\n")) as d:
@@ -233,14 +242,12 @@ def reload():
 
 @test("an entry that a reload removes ends its load; one that stays goes on")
 def reload_while_loading():
-    never = stuck("never2")
-    conf("while", f"never {never}", f"one {MODEL} {SMALL}", models=(MODEL, never))
-    with daemon_of(SCRATCH / "while") as d:
+    with daemon_of(conf("while", f"never {MODEL}", f"one {MODEL} {SMALL}"), through=stuck("never2")) as d:
         loader = loader_of(d)
-        conf("while", f"one {MODEL} {SMALL}", f"never {never}", models=(MODEL, never))
+        conf("while", f"one {MODEL} {SMALL}", f"never {MODEL}")
         ctl(d, "reload")
         assert not is_gone(loader) and state(d, "never") == "loading"
-        conf("while", f"one {MODEL} {SMALL}", models=(MODEL, never))
+        conf("while", f"one {MODEL} {SMALL}")
         ctl(d, "reload")
         until("its load ends", lambda: is_gone(loader))
         wait_for_models(d)
@@ -314,8 +321,7 @@ def ends():
     with daemon_of(conf("ignored", f"one {MODEL} {SMALL}"), through=ignore) as d:
         wait_for_models(d)
         assert "model one is loaded, after" in d.log() and "cannot be loaded" not in d.log(), d.log()
-    never = stuck("never4")
-    with daemon_of(conf("drained", f"never {never}", models=(MODEL, never))) as d:
+    with daemon_of(conf("drained", f"never {MODEL}"), through=stuck("never4")) as d:
         loader = loader_of(d)
         with Client(d, session=False) as c:
             c.call("Admin/Drain", pb.DrainRequest(stay=True))
@@ -422,12 +428,11 @@ def replaced():
 
 @test("a load that runs while another daemon takes over is that one's")
 def replaced_while_loading():
-    never = stuck("never3")
-    path = conf("replaced2", f"one {MODEL} {SMALL}", f"never {never}", models=(MODEL, never))
-    old = daemon_of(path)
+    path, through = conf("replaced2", f"one {MODEL} {SMALL}", f"never {MODEL}"), stuck("never3")
+    old = daemon_of(path, through=through)
     until("the first one is loaded", lambda: state(old, "one") == "loaded")
     loader = loader_of(old)
-    with Daemon(f"--config={path}", "--replace", bare=True, dir=old.dir) as d:
+    with Daemon(f"--config={path}", "--replace", bare=True, dir=old.dir, through=through) as d:
         assert old.wait() == 0, old.log()[-2000:]
         until("its load ends", lambda: is_gone(loader))
         assert state(d, "one") == "loaded" and loader_of(d) != loader and state(d, "never") == "loading"
