@@ -2,7 +2,7 @@
 # Long searches for defects, run by scripts/campaign and not by make check.
 EXTRA_DIST += scripts/campaign scripts/coverage tests/campaign/local.mk tests/campaign/part.py tests/campaign/parts tests/campaign/alloc.py \
 	tests/campaign/failing.c tests/campaign/failing.py tests/campaign/fuzz.py tests/campaign/guided.sh tests/campaign/http2.py tests/campaign/kills.py \
-	tests/campaign/metamorphic.py tests/campaign/mutants.py tests/campaign/reference.py tests/campaign/local_socket.py tests/campaign/replace.py tests/campaign/soak.py \
+	tests/campaign/metamorphic.py tests/campaign/models.py tests/campaign/mutants.py tests/campaign/reference.py tests/campaign/local_socket.py tests/campaign/replace.py tests/campaign/soak.py \
 	tests/campaign/syscalls.py tests/campaign/tenants.py tests/browser/chromium.py tests/browser/page.py
 
 # The simulation: the scheduler on fibers and virtual time instead of threads and the clock. The linker takes what
