@@ -69,7 +69,7 @@ static char *checkpoint_text(const char *dir)
                                     .kv_dtype = "bf16"};
     struct ngd_strbuf sb;
 
-    if (npugraph__checkpoint_read(dir, 1, false, &ck, &err) != 0)
+    if (npugraph__checkpoint_read(dir, &(struct npugraph__purpose){.ranks = 1}, &ck, &err) != 0)
         bench_fail("%s", err.message);
     for (size_t i = 0; i < ck->weights.n; i++)
         snprintf(ck->weights.items[i].dtype, sizeof(ck->weights.items[i].dtype), "bf16");

@@ -80,7 +80,7 @@ static void open_graph(struct bed *b, const char *dir)
     struct npugraph_error err = {0};
     struct ngd_strbuf sb;
 
-    must(npugraph__checkpoint_read(dir, 1, false, &b->ck, &err), &err);
+    must(npugraph__checkpoint_read(dir, &(struct npugraph__purpose){.ranks = 1}, &b->ck, &err), &err);
     b->shape = (struct npugraph__shape){.max_context = CONTEXT,
                                         .block_size = BLOCK,
                                         .num_blocks = CONTEXT / BLOCK,

@@ -142,7 +142,7 @@ void bench_checkpoint_write(const char *dir, const struct bench_shape *shape)
         bench_fail("%s: %s", dir, strerror(errno));
     write_config(dir, shape);
     /* The list that the client library itself has of the weights of this architecture. */
-    if (npugraph__checkpoint_read(dir, 1, false, &ck, &err) != 0)
+    if (npugraph__checkpoint_read(dir, &(struct npugraph__purpose){.ranks = 1}, &ck, &err) != 0)
         bench_fail("%s", err.message);
     f = create_file(dir, "model.safetensors");
     write_header(f, &ck->weights);

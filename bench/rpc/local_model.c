@@ -37,7 +37,7 @@ static void choose_shape(struct local_model *m, const char *dir, const struct np
 {
     struct npugraph_error err = {0};
 
-    if (npugraph__checkpoint_read(dir, 1, false, &m->ck, &err) != 0)
+    if (npugraph__checkpoint_read(dir, &(struct npugraph__purpose){.ranks = 1}, &m->ck, &err) != 0)
         bench_fail("%s", err.message);
     for (size_t i = 0; i < m->ck->weights.n; i++)
         snprintf(m->ck->weights.items[i].dtype, sizeof(m->ck->weights.items[i].dtype), "bf16");

@@ -144,6 +144,7 @@ struct npugraph__checkpoint {
     int32_t stop[NPUGRAPH__MAX_STOP];
     uint32_t n_stop;
     uint32_t ranks;
+    char backend[32]; /* of the device, "ascend"; empty: not known */
     json_t *config;
     const json_t *fields; /* of config, or of its text_config */
     char *own_source;     /* of the family that lies beside the weights, DIR/npugraph.lua; NULL: there is none */
@@ -178,14 +179,20 @@ struct npugraph__shape {
 /* States of a layer's cache: 2 of floats, 4 with scales. */
 size_t npugraph__cache_states(const struct npugraph__shape *shape);
 
+/* What a checkpoint is read for. */
+struct npugraph__purpose {
+    uint32_t ranks;      /* devices that divide it */
+    bool embedding;      /* without its head, as a checkpoint that has none or is for embeddings is read in any case */
+    const char *backend; /* of these devices; NULL: not known */
+};
+
 /*
- * Reads a GGUF file, or DIR/config.json, and has the model's family describe it, for `ranks` devices that divide it.
- * embedding: without its head, as a checkpoint that has none or says that it is for embeddings is read in any case.
+ * Reads a GGUF file, or DIR/config.json, and has the model's family describe it.
  * Reads the stop tokens (generation_config.json has them first) and the index of shards. The caller frees *ck_p. Fails
  * with the field of config.json that is wrong or not supported, or with the line of the family's file.
  */
-int npugraph__checkpoint_read(const char *path, uint32_t ranks, bool embedding, struct npugraph__checkpoint **ck_p,
-                              struct npugraph_error *err);
+int npugraph__checkpoint_read(const char *path, const struct npugraph__purpose *purpose,
+                              struct npugraph__checkpoint **ck_p, struct npugraph_error *err);
 /* The same for the text of a config.json alone; weights have no shards then. */
 int npugraph__checkpoint_parse(const char *config, size_t len, uint32_t ranks, struct npugraph__checkpoint **ck_p,
                                struct npugraph_error *err);

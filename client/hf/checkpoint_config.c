@@ -272,7 +272,8 @@ static int find_gguf_tensors(const struct npugraph__gguf *g, struct npugraph__we
 
 /* ---- public ---------------------------------------------------------------------------------------------- */
 
-static struct npugraph__checkpoint *checkpoint_new(json_t *config, uint32_t ranks, struct npugraph_error *err)
+static struct npugraph__checkpoint *checkpoint_new(json_t *config, const struct npugraph__purpose *purpose,
+                                                   struct npugraph_error *err)
 {
     struct npugraph__checkpoint *ck = calloc(1, sizeof(*ck));
 
@@ -283,7 +284,9 @@ static struct npugraph__checkpoint *checkpoint_new(json_t *config, uint32_t rank
     }
     ck->config = config;
     ck->fields = config;
-    ck->ranks = ranks;
+    ck->ranks = purpose->ranks;
+    ck->headless = purpose->embedding;
+    snprintf(ck->backend, sizeof(ck->backend), "%s", purpose->backend != NULL ? purpose->backend : "");
     ck->pooling = NPUGRAPH_POOLING_LAST;
     return ck;
 }
@@ -308,7 +311,7 @@ static void take_gguf_embedding(struct npugraph__checkpoint *ck)
 }
 
 /* The same as npugraph__checkpoint_read, of a GGUF file. The checkpoint owns g. */
-static int read_gguf_checkpoint(struct npugraph__gguf *g, uint32_t ranks, bool embedding,
+static int read_gguf_checkpoint(struct npugraph__gguf *g, const struct npugraph__purpose *purpose,
                                 struct npugraph__checkpoint **ck_p, struct npugraph_error *err)
 {
     struct npugraph__checkpoint *ck = NULL;
@@ -316,13 +319,12 @@ static int read_gguf_checkpoint(struct npugraph__gguf *g, uint32_t ranks, bool e
     bool *used = calloc(g->header.n_tensors + 1, sizeof(*used));
     int rc = used != NULL ? npugraph__gguf_config(g, &config) : npugraph__error(err, 8, "NO_MEMORY", "out of memory");
 
-    if (rc == 0 && (ck = checkpoint_new(config, ranks, err)) == NULL)
+    if (rc == 0 && (ck = checkpoint_new(config, purpose, err)) == NULL)
         rc = 8;
     if (ck == NULL) {
         npugraph__gguf_close(g);
     } else {
         ck->gguf = g;
-        ck->headless = embedding;
         take_gguf_embedding(ck);
         rc = describe_checkpoint(ck, NULL, err);
     }
@@ -338,7 +340,7 @@ static int read_gguf_checkpoint(struct npugraph__gguf *g, uint32_t ranks, bool e
     return 0;
 }
 
-static int read_directory(const char *dir, uint32_t ranks, bool embedding, struct npugraph__checkpoint **ck_p,
+static int read_directory(const char *dir, const struct npugraph__purpose *purpose, struct npugraph__checkpoint **ck_p,
                           struct npugraph_error *err)
 {
     json_t *config = read_json(dir, "config.json", true, err);
@@ -347,10 +349,9 @@ static int read_directory(const char *dir, uint32_t ranks, bool embedding, struc
 
     if (config == NULL)
         return 3;
-    ck = checkpoint_new(config, ranks, err);
+    ck = checkpoint_new(config, purpose, err);
     if (ck == NULL)
         return 8;
-    ck->headless = embedding;
     rc = npugraph__embedding_read(dir, ck, err);
     if (rc == 0)
         rc = describe_checkpoint(ck, dir, err);
@@ -365,16 +366,16 @@ static int read_directory(const char *dir, uint32_t ranks, bool embedding, struc
     return 0;
 }
 
-int npugraph__checkpoint_read(const char *path, uint32_t ranks, bool embedding, struct npugraph__checkpoint **ck_p,
-                              struct npugraph_error *err)
+int npugraph__checkpoint_read(const char *path, const struct npugraph__purpose *purpose,
+                              struct npugraph__checkpoint **ck_p, struct npugraph_error *err)
 {
     struct npugraph__gguf *g = NULL;
     int rc;
 
     if (!npugraph__gguf_is(path))
-        return read_directory(path, ranks, embedding, ck_p, err);
+        return read_directory(path, purpose, ck_p, err);
     rc = npugraph__gguf_open(path, &g, err);
-    return rc == 0 ? read_gguf_checkpoint(g, ranks, embedding, ck_p, err) : rc;
+    return rc == 0 ? read_gguf_checkpoint(g, purpose, ck_p, err) : rc;
 }
 
 int npugraph__checkpoint_parse(const char *config, size_t len, uint32_t ranks, struct npugraph__checkpoint **ck_p,
@@ -382,6 +383,7 @@ int npugraph__checkpoint_parse(const char *config, size_t len, uint32_t ranks, s
 {
     json_error_t e;
     json_t *root = json_loadb(config, len, 0, &e);
+    const struct npugraph__purpose purpose = {.ranks = ranks};
     struct npugraph__checkpoint *ck;
     int rc;
 
@@ -390,7 +392,7 @@ int npugraph__checkpoint_parse(const char *config, size_t len, uint32_t ranks, s
         return npugraph__error(err, 3, "FILE_CORRUPT", "config.json: %s",
                                root == NULL ? e.text : "is not a JSON object");
     }
-    ck = checkpoint_new(root, ranks, err);
+    ck = checkpoint_new(root, &purpose, err);
     if (ck == NULL)
         return 8;
     rc = describe_checkpoint(ck, NULL, err);

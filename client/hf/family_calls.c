@@ -823,6 +823,8 @@ void npugraph__family_calls(lua_State *lua)
         lua_register(lua, calls[i].name, calls[i].func);
     lua_pushinteger(lua, run->ck->ranks);
     lua_setglobal(lua, "ranks");
+    lua_pushstring(lua, run->ck->backend);
+    lua_setglobal(lua, "backend");
     lua_pushboolean(lua, run->prefill);
     lua_setglobal(lua, "prefill");
     lua_pushboolean(lua, run->ck->headless);

@@ -57,6 +57,11 @@ void npugraph_model_params_init(struct npugraph_model_params *params)
     params->keep = true;
 }
 
+static const char *device_of_rank(const struct load *l, uint32_t rank)
+{
+    return l->params->n_devices != 0 ? l->params->devices[rank] : NULL;
+}
+
 /* ---- sizes ----------------------------------------------------------------------------------------------- */
 
 /* Finds the checkpoint here, or through the daemon. */
@@ -96,8 +101,12 @@ static void name_copied_source(struct load *l)
 
 static int read_checkpoint(struct load *l)
 {
-    int rc = npugraph__checkpoint_read(l->dir, l->ranks, l->params->embedding, &l->ck, l->err);
+    struct npugraph_device device;
+    int rc = npugraph_device_find(l->client, device_of_rank(l, 0), &device, l->err);
+    const struct npugraph__purpose purpose = {l->ranks, l->params->embedding, rc == 0 ? device.backend : NULL};
 
+    if (rc == 0)
+        rc = npugraph__checkpoint_read(l->dir, &purpose, &l->ck, l->err);
     if (rc != 0 && l->copy != NULL)
         name_copied_source(l);
     if (l->copy != NULL)
@@ -125,11 +134,6 @@ static const char *float_dtype(const struct load *l)
     const struct npugraph__weight *w = &l->ck->weights.items[0];
 
     return w->kind->dtype == NULL ? w->dtype : "f16";
-}
-
-static const char *device_of_rank(const struct load *l, uint32_t rank)
-{
-    return l->params->n_devices != 0 ? l->params->devices[rank] : NULL;
 }
 
 /* Memory of the device that has the least left for its KV cache. The weights of rank 0 are there, those of the other

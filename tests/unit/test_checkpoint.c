@@ -50,7 +50,7 @@ static struct npugraph__checkpoint *read_config(const char *text, struct npugrap
     struct npugraph__checkpoint *ck = NULL;
 
     put_file("config.json", text);
-    (void)npugraph__checkpoint_read(dir, 1, false, &ck, err);
+    (void)npugraph__checkpoint_read(dir, &(struct npugraph__purpose){.ranks = 1}, &ck, err);
     clean();
     return ck;
 }
@@ -611,7 +611,7 @@ START_TEST(a_directory_without_a_config_says_which_file_is_missing)
     struct npugraph__checkpoint *ck = NULL;
     struct npugraph_error err = {0};
 
-    ck_assert_int_ne(npugraph__checkpoint_read("/nonexistent", 1, false, &ck, &err), 0);
+    ck_assert_int_ne(npugraph__checkpoint_read("/nonexistent", &(struct npugraph__purpose){.ranks = 1}, &ck, &err), 0);
     ck_assert_str_eq(err.reason, "FILE_NOT_FOUND");
     ck_assert_ptr_nonnull(strstr(err.message, "/nonexistent/config.json"));
 }
@@ -634,7 +634,7 @@ static int read_own(const char *family, const char *config, struct npugraph__che
     put_file("OwnModel.lua", family);
     setenv("NPUGRAPH_FAMILIES", dir, 1);
     if (config == NULL)
-        rc = npugraph__checkpoint_read(dir, 1, false, ck_p, err);
+        rc = npugraph__checkpoint_read(dir, &(struct npugraph__purpose){.ranks = 1}, ck_p, err);
     else
         rc = npugraph__checkpoint_parse(config, strlen(config), 1, ck_p, err);
     unsetenv("NPUGRAPH_FAMILIES");

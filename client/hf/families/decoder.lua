@@ -297,10 +297,15 @@ function mxfp4_experts(name, x, counts, n, from, out, features, bias)
   if features % 32 ~= 0 then
     refuse("quantization_config.quant_method", format("is mxfp4: %s has rows of %d, no multiple of 32", from, features))
   end
-  local q = tensor(from .. "_blocks", {n, out, features // 32, 16}, "f4")
-  local operands = {x, counts, node(name .. "_w", "aten.view", {q}, format("size=[%d, %d, %d]", n, out, features // 2))}
+  local function numbers() return tensor(from .. "_blocks", {n, out, features // 32, 16}, "f4") end
+  local function scales() return tensor(from .. "_scales", {n, out, features // 32}, "e8m0") end
+  if widens_mxfp4 then
+    local w = mxfp4_floats(name, from, n, out, features, bias and dtype(from .. "_bias"), function() return numbers(), scales() end)
+    return node(name, "npu.grouped_matmul", {x, counts, w, bias}, format("%s, bias=%s", GROUPED, tostring(bias ~= nil)))
+  end
+  local operands = {x, counts, node(name .. "_w", "aten.view", {numbers()}, format("size=[%d, %d, %d]", n, out, features // 2))}
   if bias then insert(operands, bias) end
-  insert(operands, tensor(from .. "_scales", {n, out, features // 32}, "e8m0"))
+  insert(operands, scales())
   return node(name, "npu.grouped_matmul", operands, format("group_list_type=1, transpose_weight=true, bias=%s, " ..
     "antiquant_scale=true, antiquant_group_size=32", tostring(bias ~= nil)))
 end

@@ -106,6 +106,12 @@ function block_experts(name, x, counts, n, from, out, features, biases)
   local options = biases and STACKED .. ", bias=true" or STACKED
   if not form then return node(name, "npu.grouped_matmul", {x, counts, tensor(w, {n, out, features}), biases}, options) end
   check_block_columns(from, form, features)
+  if form.kind == "f4" and widens_mxfp4 then
+    local floats = mxfp4_floats(name, w, n, out, features, nil, function()
+      return expert_numbers(form, w, n, out, features), tensor(w .. ".scales", {n, out, features // 32}, "e8m0")
+    end)
+    return node(name, "npu.grouped_matmul", {x, counts, floats, biases}, options)
+  end
   local operands = {x, counts, expert_numbers(form, w, n, out, features), biases}
   for _, p in ipairs(planes_of(form, features)) do
     insert(operands, tensor(w .. p.plane, {n, out, p.columns}, p.kind))

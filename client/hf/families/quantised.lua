@@ -274,3 +274,46 @@ function quantised_linear(name, x, from, out, features, bias, split)
   if with_rows and bits then return i8_linear(name, x, from, out, w, bias) end
   return antiquant_linear(name, x, w, bias)
 end
+
+-- ---- MXFP4 as floats, for devices that have no product with it ----
+
+-- CANN has none on A2 and A3.
+widens_mxfp4 = backend == "ascend"
+
+-- The values of codes 0..15 of f4_e2m1: the eight sizes are 0, 1, 2, 3, 4, 6, 8, 12 halves, and codes from 8 on are
+-- negative. All of these, and their products with powers of two, are exact in bf16.
+local function mxfp4_codes(name, codes, floats)
+  local function step(as, operator, operands, attributes) return node(name .. "_" .. as, operator, operands, attributes) end
+  local negative = step("neg", "aten._to_copy", {step("is_neg", "aten.ge.Scalar", {codes}, "other=8")}, "dtype=" .. floats)
+  local size = step("size", "aten.sub.Tensor", {codes, step("neg8", "aten.mul.Scalar", {negative}, "other=8")})
+  local above4 = step("above4", "aten.relu", {step("less4", "aten.sub.Scalar", {size}, "other=4")})
+  local above6 = step("above6", "aten.relu", {step("less6", "aten.sub.Scalar", {size}, "other=6")})
+  local halves = step("halves", "aten.add.Tensor", {step("to8", "aten.add.Tensor", {size, above4}), above6}, "alpha=2")
+  return step("values", "aten.mul.Tensor", {halves, step("sign", "aten.rsub.Scalar", {negative}, "other=0.5")})
+end
+
+-- Weights [n, out, features] in MXFP4 as floats, bf16 or f32, which are made once, when the model is loaded. parts()
+-- declares their numbers (u8, two in a byte, the low half first) and their scales (u8, 2^(s - 127) for 32 numbers).
+function mxfp4_floats(name, from, n, out, features, floats, parts)
+  local rows, groups = n * out, features // 32
+  floats = floats == "f32" and "f32" or "bf16"
+  local function step(as, operator, operands, attributes) return node(name .. "_" .. as, operator, operands, attributes) end
+  local all = made(from .. ".floats", rows, features, floats, function()
+    local q, s = parts()
+    q = step("flat", "aten.view", {q}, format("size=[%d, %d]", rows, features // 2))
+    q = step("bytes", "aten._to_copy", {q}, "dtype=" .. floats)
+    local high = step("high", "aten.floor", {step("by16", "aten.mul.Scalar", {q}, "other=0.0625")})
+    local low = step("low", "aten.sub.Tensor", {q, step("high16", "aten.mul.Scalar", {high}, "other=16")})
+    local codes = step("pairs", "aten.stack", {low, high}, "dim=2")
+    codes = step("codes", "aten.view", {codes}, format("size=[%d, %d, 32]", rows, groups))
+    local powers = step("exp", "aten._to_copy", {s}, "dtype=f32")
+    powers = step("exp0", "aten.sub.Scalar", {powers}, "other=127")
+    powers = step("exp2", "aten.exp", {step("expe", "aten.mul.Scalar", {powers}, format("other=%.17g", log(2)))})
+    powers = step("power", "aten._to_copy", {powers}, "dtype=bf16") -- rounds to the power of two that is meant
+    if floats == "f32" then powers = step("wide", "aten._to_copy", {powers}, "dtype=f32") end
+    powers = step("powers", "aten.view", {powers}, format("size=[%d, %d, 1]", rows, groups))
+    local values = step("scaled", "aten.mul.Tensor", {mxfp4_codes(name, codes, floats), powers})
+    return step("rows", "aten.view", {values}, format("size=[%d, %d]", rows, features))
+  end)
+  return node(name .. "_w", "aten.view", {all}, format("size=[%d, %d, %d]", n, out, features))
+end
