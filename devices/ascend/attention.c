@@ -128,16 +128,25 @@ static const char *needs_parts(const struct ngd_plan_call *call, enum ascend_way
     return NULL;
 }
 
+/* What a probe found out about the kind of attention that the call is. */
+static ascend_says_t facts_of(const struct ascend_device *dev, const struct ngd_plan *plan,
+                              const struct ngd_plan_call *call, enum ascend_way way, uint32_t *line_p)
+{
+    const struct ngd_plan_tensor *k = &plan->tensors[call->in[1]];
+
+    if (!has_ropes(call))
+        return ngd_ascend_facts_attention(dev->facts, way, k->dims[3], k->dims[1], k->dtype, queries_of(call), line_p);
+    if (way != ASCEND_WAY_ROWS || k->dims[3] != 512 || plan->tensors[call->in[7]].dims[3] != 64)
+        return ASCEND_SAYS_NOTHING;
+    return ngd_ascend_facts_latent(dev->facts, k->dims[1], k->dtype, ngd_call_int(call, "num_heads"), line_p);
+}
+
 static struct verdict judge_way(const struct ascend_device *dev, const struct ngd_plan *plan,
                                 const struct ngd_plan_call *call, enum ascend_way way)
 {
-    const struct ngd_plan_tensor *k = &plan->tensors[call->in[1]];
     const struct ngd_attention_rule *rule;
     struct verdict v = {.rule = needs_parts(call, way)};
-    const ascend_says_t says =
-        has_ropes(call) /* no probe asks for these */
-            ? ASCEND_SAYS_NOTHING
-            : ngd_ascend_facts_attention(dev->facts, way, k->dims[3], k->dims[1], k->dtype, queries_of(call), &v.line);
+    const ascend_says_t says = facts_of(dev, plan, call, way, &v.line);
 
     if (says == ASCEND_SAYS_NO || v.rule)
         return v;

@@ -55,6 +55,9 @@ typedef enum ascend_says { ASCEND_SAYS_NOTHING, ASCEND_SAYS_YES, ASCEND_SAYS_NO 
 /* Whether one way of attention serves. *line_p: the line that decides. */
 ascend_says_t ngd_ascend_facts_attention(const struct ascend_facts *facts, enum ascend_way way, int64_t d,
                                          int64_t block, ngd_dtype_t dtype, int64_t queries, uint32_t *line_p);
+/* The same of a cache of latents of 512 numbers, with second parts of 64, one row for each sequence. */
+ascend_says_t ngd_ascend_facts_latent(const struct ascend_facts *facts, int64_t block, ngd_dtype_t dtype, int64_t heads,
+                                      uint32_t *line_p);
 /* Refuses a call whose operator gave wrong results, failed, or worse, in that dtype. */
 ngd_status_t ngd_ascend_facts_check(const struct ascend_device *dev, const struct ngd_plan *plan,
                                     const struct ngd_plan_call *call, struct ngd_diag *diag);

@@ -3,6 +3,7 @@
 #include "devices/ascend/facts.h"
 #include "base/log.h"
 #include "graphs/op.h"
+#include "graphs/op_traits.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,19 +40,16 @@ static const struct ascend_fact *find_fact(const struct ascend_facts *facts, asc
     return NULL;
 }
 
-ascend_says_t ngd_ascend_facts_attention(const struct ascend_facts *facts, enum ascend_way way, int64_t d,
-                                         int64_t block, ngd_dtype_t dtype, int64_t queries, uint32_t *line_p)
+/* What two questions say, with few keys and with full blocks; UINT32_MAX: it is not asked. */
+static ascend_says_t both_say(const struct ascend_facts *facts, const uint32_t asked[2], uint32_t *line_p)
 {
     const struct ascend_fact *found[2];
 
     *line_p = 0;
     for (int full = 0; full < 2; full++) {
-        const uint32_t i =
-            facts ? ngd_ascend_question_of_attention(way, d, block, dtype, queries, full != 0) : UINT32_MAX;
-
-        if (i == UINT32_MAX)
+        if (!facts || asked[full] == UINT32_MAX)
             return ASCEND_SAYS_NOTHING;
-        found[full] = &facts->facts[i];
+        found[full] = &facts->facts[asked[full]];
     }
     for (int full = 0; full < 2; full++)
         if (!serves(found[full]->answer) && found[full]->answer != ASCEND_ANSWER_SKIPPED) {
@@ -62,6 +60,24 @@ ascend_says_t ngd_ascend_facts_attention(const struct ascend_facts *facts, enum 
         return ASCEND_SAYS_NOTHING;
     *line_p = found[1]->line;
     return ASCEND_SAYS_YES;
+}
+
+ascend_says_t ngd_ascend_facts_attention(const struct ascend_facts *facts, enum ascend_way way, int64_t d,
+                                         int64_t block, ngd_dtype_t dtype, int64_t queries, uint32_t *line_p)
+{
+    const uint32_t asked[2] = {ngd_ascend_question_of_attention(way, d, block, dtype, queries, false),
+                               ngd_ascend_question_of_attention(way, d, block, dtype, queries, true)};
+
+    return both_say(facts, asked, line_p);
+}
+
+ascend_says_t ngd_ascend_facts_latent(const struct ascend_facts *facts, int64_t block, ngd_dtype_t dtype, int64_t heads,
+                                      uint32_t *line_p)
+{
+    const uint32_t asked[2] = {ngd_ascend_question_of_latent(block, dtype, heads, false),
+                               ngd_ascend_question_of_latent(block, dtype, heads, true)};
+
+    return both_say(facts, asked, line_p);
 }
 
 /* The tensor in whose dtype the operator runs: a product's narrower operand (op_matrix.c), else the first one. */
@@ -85,7 +101,10 @@ ngd_status_t ngd_ascend_facts_check(const struct ascend_device *dev, const struc
 
     if (!dev->facts || tensor == NGD_PLAN_NONE)
         return NGD_OK;
-    i = ngd_ascend_question_of_operator(call->op->id, plan->tensors[tensor].dtype);
+    i = ngd_op_traits[call->op->id].mixture == NGD_MIXTURE_MULTIPLIES ? ngd_ascend_question_of_experts(plan, call)
+                                                                      : UINT32_MAX;
+    if (i == UINT32_MAX)
+        i = ngd_ascend_question_of_operator(call->op->id, plan->tensors[tensor].dtype);
     if (i == UINT32_MAX || !harms(dev->facts->facts[i].answer))
         return NGD_OK;
     fact = &dev->facts->facts[i];

@@ -335,12 +335,12 @@ struct aclTensorList *ngd_ascend_list(struct ascend_issue *c, const struct ascen
     return list_of_held(c, before);
 }
 
-struct aclTensorList *ngd_ascend_list_by(struct ascend_issue *c, ngd_ascend_view_fn *view, uint32_t n)
+struct aclTensorList *ngd_ascend_list_by(struct ascend_issue *c, ngd_ascend_view_fn *view, const void *of, uint32_t n)
 {
     const uint32_t before = c->n_held;
 
     for (uint32_t i = 0; is_room_for(c, n - i) && i < n; i++) {
-        const struct ascend_view v = view(c, i);
+        const struct ascend_view v = view(c, of, i);
 
         ngd_ascend_tensor(c, &v);
     }

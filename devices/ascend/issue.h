@@ -110,9 +110,9 @@ struct aclScalar *ngd_ascend_number(struct ascend_issue *c, struct ngd_scalar va
 struct aclScalar *ngd_ascend_attr(struct ascend_issue *c, const char *name, ngd_dtype_t dtype);
 struct aclIntArray *ngd_ascend_ints(struct ascend_issue *c, const int64_t *values, uint64_t n);
 struct aclTensorList *ngd_ascend_list(struct ascend_issue *c, const struct ascend_view *views, uint32_t n);
-/* The same of so many views that they have no room on a stack: view(c, 0), view(c, 1), ... */
-typedef struct ascend_view ngd_ascend_view_fn(struct ascend_issue *c, uint32_t i);
-struct aclTensorList *ngd_ascend_list_by(struct ascend_issue *c, ngd_ascend_view_fn *view, uint32_t n);
+/* The same of so many views that they have no room on a stack: view(c, of, 0), view(c, of, 1), ... */
+typedef struct ascend_view ngd_ascend_view_fn(struct ascend_issue *c, const void *of, uint32_t i);
+struct aclTensorList *ngd_ascend_list_by(struct ascend_issue *c, ngd_ascend_view_fn *view, const void *of, uint32_t n);
 int ngd_ascend_dtype(ngd_dtype_t dtype);
 
 /* v in that dtype: itself, or a temporary that a cast fills. */

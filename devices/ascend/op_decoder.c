@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Builders of the fused operators of decoders; that of attention is in op_attention.c. */
 #include "devices/ascend/issue.h"
+#include <math.h>
 #include <string.h>
 
 #define T(v) ngd_ascend_tensor(c, &(v))
@@ -13,6 +14,58 @@ void ngd_ascend_build_swiglu(struct ascend_issue *c)
     if (dim != -1 && dim != (int64_t)x.rank - 1)
         ngd_ascend_refuse(c, "only the last dimension is split");
     ASCEND_RUN(c, SwiGlu, T(x), -1, T(y));
+}
+
+/* Half of the columns: the even or the odd ones, or the first or the second half. */
+static struct ascend_view glu_part(const struct ascend_view *x, int which, bool interleaved)
+{
+    const uint32_t last = x->rank - 1;
+    struct ascend_view v = *x;
+
+    if (!interleaved)
+        return ngd_ascend_half(x, which);
+    v.dims[last] /= 2;
+    v.offset += which * v.strides[last];
+    v.strides[last] *= 2;
+    return v;
+}
+
+/* The same without the fused operator: in f32, rounded once. */
+static void clip_by_parts(struct ascend_issue *c, const struct ascend_view *x, double alpha, double limit, double bias,
+                          bool interleaved, const struct ascend_view *y)
+{
+    const struct ascend_view g = glu_part(x, 0, interleaved), u = glu_part(x, 1, interleaved);
+    struct ascend_view gate, up, t, s;
+
+    gate = ngd_ascend_temp(c, NGD_F32, g.rank, g.dims);
+    up = ngd_ascend_temp(c, NGD_F32, g.rank, g.dims);
+    t = ngd_ascend_temp(c, NGD_F32, g.rank, g.dims);
+    s = ngd_ascend_temp(c, NGD_F32, g.rank, g.dims);
+    ngd_ascend_store(c, &g, &t);
+    ASCEND_RUN(c, Clamp, T(t), ngd_ascend_scalar(c, -HUGE_VAL, NGD_F32), ngd_ascend_scalar(c, limit, NGD_F32), T(gate));
+    ngd_ascend_store(c, &u, &t);
+    ASCEND_RUN(c, Clamp, T(t), ngd_ascend_scalar(c, -limit, NGD_F32), ngd_ascend_scalar(c, limit, NGD_F32), T(up));
+    ASCEND_RUN(c, Muls, T(gate), ngd_ascend_scalar(c, alpha, NGD_F32), T(t));
+    ASCEND_RUN(c, Sigmoid, T(t), T(s));
+    ASCEND_RUN(c, Mul, T(gate), T(s), T(t));
+    ASCEND_RUN(c, Adds, T(up), ngd_ascend_scalar(c, bias, NGD_F32), ngd_ascend_scalar(c, 1, NGD_F32), T(s));
+    ASCEND_RUN(c, Mul, T(t), T(s), T(gate));
+    ngd_ascend_store(c, &gate, y);
+}
+
+void ngd_ascend_build_clipped_swiglu(struct ascend_issue *c)
+{
+    const struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
+    const double alpha = ngd_call_float(c->call, "alpha"), limit = ngd_call_float(c->call, "limit"),
+                 bias = ngd_call_float(c->call, "bias");
+    const bool interleaved = ngd_call_int(c->call, "interleaved") != 0;
+    char text[ASCEND_RULE_ROOM];
+
+    if (c->acl->aclnnClippedSwiglu &&
+        !ngd_ascend_refuses(c->dev, "ClippedSwiglu", (const struct ascend_view *const[]){&x, NULL, &y}, 3, text))
+        ASCEND_RUN(c, ClippedSwiglu, T(x), NULL, -1, alpha, limit, bias, interleaved, T(y));
+    else
+        clip_by_parts(c, &x, alpha, limit, bias, interleaved, &y);
 }
 
 /* ---- rotation ------------------------------------------------------------------------------------ */

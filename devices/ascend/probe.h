@@ -12,7 +12,7 @@
 #include "devices/ascend/ascend.h"
 #include "devices/doctor_run.h"
 
-#define ASCEND_PROBE_VERSION 5   /* of the list of questions and of the file's form */
+#define ASCEND_PROBE_VERSION 6   /* of the list of questions and of the file's form */
 #define ASCEND_QUESTION_TEXT 112 /* characters of a question, with the terminator */
 #define ASCEND_REPLY_TEXT    200 /* of CANN's words, with the terminator */
 
@@ -40,9 +40,10 @@ struct ascend_question {
     ngd_dtype_t dtype;
     enum ascend_way way;
     int64_t d, block;
-    int64_t queries; /* query heads of one head of the cache */
-    bool full;       /* contexts fill the rows of the block table, and are longer than those of the capture */
-    int64_t columns; /* of a weight */
+    int64_t queries;  /* query heads of one head of the cache */
+    bool full;        /* contexts fill the rows of the block table, and are longer than those of the capture */
+    int64_t columns;  /* of a weight */
+    const char *form; /* of experts */
 };
 
 struct ascend_reply {
@@ -78,6 +79,11 @@ uint32_t ngd_ascend_question_first(ascend_topic_t topic);
 uint32_t ngd_ascend_question_of_attention(enum ascend_way way, int64_t d, int64_t block, ngd_dtype_t dtype,
                                           int64_t queries, bool full);
 uint32_t ngd_ascend_question_of_operator(ngd_op_id_t op, ngd_dtype_t dtype);
+/* The one about as many heads, or the next number of them that is asked about. */
+uint32_t ngd_ascend_question_of_latent(int64_t block, ngd_dtype_t dtype, int64_t heads, bool full);
+/* The one about a call of npu.grouped_matmul, by the form of its experts; UINT32_MAX: floats, as an operator is asked
+ * about, or a form that CANN has not. */
+uint32_t ngd_ascend_question_of_experts(const struct ngd_plan *plan, const struct ngd_plan_call *call);
 
 /* probe_ask.c: answers one question, in the child. The reply's `took` is the caller's. */
 void ngd_ascend_ask(struct ascend_asker *a, const struct ascend_question *q, struct ascend_reply *reply);

@@ -168,6 +168,11 @@ void ngd_ascend_ask_operator(struct ascend_asker *a, const struct ascend_questio
     ngd_ascend_ask_graph(a, body, NULL, NULL, reply);
 }
 
+void ngd_ascend_ask_experts(struct ascend_asker *a, const struct ascend_question *q, struct ascend_reply *reply)
+{
+    ngd_ascend_ask_operator(a, q, reply);
+}
+
 void ngd_ascend_ask_slot(struct ascend_asker *a, const struct ascend_question *q, struct ascend_reply *reply)
 {
     const char *name = ngd_dtype_name(q->dtype);
@@ -277,17 +282,50 @@ static void print_attention(const struct ascend_question *q, const struct length
              4 / sqrt((double)q->d), (long long)q->block);
 }
 
-void ngd_ascend_ask_attention(struct ascend_asker *a, const struct ascend_question *q, struct ascend_reply *reply)
+/* The latents are keys and values at once, of one head, with second parts in a cache of their own. */
+static void print_latent(const struct ascend_question *q, const struct lengths *l, char body[BODY_ROOM])
 {
-    const struct lengths l = lengths_of(q);
-    const struct ngd_host_value few[] = {{l.ends, (uint32_t)l.n}, {l.few, (uint32_t)l.n}};
-    const struct ngd_host_value full[] = {{l.ends, (uint32_t)l.n}, {l.full, (uint32_t)l.n}};
-    char body[BODY_ROOM];
+    const char *name = ngd_dtype_name(q->dtype);
+    const long long n = l->n, blocks = n * WIDTH, heads = q->queries, block = q->block, d = q->d;
 
-    print_attention(q, &l, body);
+    snprintf(body, BODY_ROOM,
+             " state %%k : %s[%lld,%lld,1,%lld]\n state %%r : %s[%lld,%lld,1,64]\n input %%q : %s[%lld,%lld,%lld]\n"
+             " input %%p : %s[%lld,%lld,64]\n input %%last : i32[%lld,%d]\n host %%ql : i64[%lld]\n"
+             " host %%kl : i64[%lld]\n"
+             " %%y = npu.fused_infer_attention_score(%%q, %%k, %%k, %%last, %%ql, %%kl, %%p, %%r) {num_heads=%lld, "
+             "num_key_value_heads=1, scale=%.9g, block_size=%lld}\n return \"y\" = %%y\n",
+             name, blocks, block, d, name, blocks, block, name, n, heads, d, name, n, heads, n, WIDTH, n, n, heads,
+             4 / sqrt((double)(d + 64)), block);
+}
+
+/* Asks about the way with few keys, and about full blocks after an update. */
+static void ask_way(struct ascend_asker *a, const struct ascend_question *q, const struct lengths *l, const char *body,
+                    struct ascend_reply *reply)
+{
+    const struct ngd_host_value few[] = {{l->ends, (uint32_t)l->n}, {l->few, (uint32_t)l->n}};
+    const struct ngd_host_value full[] = {{l->ends, (uint32_t)l->n}, {l->full, (uint32_t)l->n}};
+
     a->hold.only_way = q->way;
     ngd_ascend_ask_graph(a, body, few, q->full ? full : NULL, reply);
     a->hold.only_way = ASCEND_WAY_MAX;
+}
+
+void ngd_ascend_ask_latent(struct ascend_asker *a, const struct ascend_question *q, struct ascend_reply *reply)
+{
+    const struct lengths l = lengths_of(q);
+    char body[BODY_ROOM];
+
+    print_latent(q, &l, body);
+    ask_way(a, q, &l, body, reply);
+}
+
+void ngd_ascend_ask_attention(struct ascend_asker *a, const struct ascend_question *q, struct ascend_reply *reply)
+{
+    const struct lengths l = lengths_of(q);
+    char body[BODY_ROOM];
+
+    print_attention(q, &l, body);
+    ask_way(a, q, &l, body, reply);
 }
 
 /* ---- any question ---------------------------------------------------------------------------------- */

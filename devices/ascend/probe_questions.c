@@ -2,6 +2,7 @@
 /* The list of the probe's questions. See probe.h. */
 #include "devices/ascend/issue.h"
 #include "devices/ascend/probe.h"
+#include "graphs/experts.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -142,6 +143,129 @@ uint32_t ngd_ascend_question_of_attention(enum ascend_way way, int64_t d, int64_
     return UINT32_MAX;
 }
 
+/* ---- latents ------------------------------------------------------------------------------------- */
+
+#define LATENT_D 512
+
+static const int64_t latent_blocks[] = {16, 128}, latent_heads[] = {16, 128};
+
+uint32_t ngd_ascend_number_of_latent(void)
+{
+    return LENGTH(latent_blocks) * LENGTH(attention_dtypes) * LENGTH(latent_heads) * 2;
+}
+
+void ngd_ascend_fill_latent(uint32_t i, struct ascend_question *q)
+{
+    q->op = NGD_OP_NPU_FUSED_INFER_ATTENTION_SCORE;
+    q->way = ASCEND_WAY_ROWS;
+    q->d = LATENT_D;
+    q->full = take_digit(&i, 2);
+    q->queries = latent_heads[take_digit(&i, LENGTH(latent_heads))];
+    q->dtype = attention_dtypes[take_digit(&i, LENGTH(attention_dtypes))];
+    q->block = latent_blocks[i];
+}
+
+uint32_t ngd_ascend_question_of_latent(int64_t block, ngd_dtype_t dtype, int64_t heads, bool full)
+{
+    const uint32_t first = ngd_ascend_question_first(ASCEND_TOPIC_LATENT), n = ngd_ascend_number_of_latent();
+
+    for (uint32_t i = 0; i < n; i++) {
+        struct ascend_question q = {0};
+
+        ngd_ascend_fill_latent(i, &q);
+        if (q.block == block && q.dtype == dtype && (q.queries > 16) == (heads > 16) && q.full == full)
+            return first + i;
+    }
+    return UINT32_MAX;
+}
+
+/* ---- experts ------------------------------------------------------------------------------------- */
+
+/* Eight experts of [16,64]; the list has the same one eight times. */
+#define EIGHT(x) x ", " x ", " x ", " x ", " x ", " x ", " x ", " x
+#define ROUTED                                                              \
+    " input %x : @[4,64]\n input %i : i64[4,2]\n input %pos.c : f32[4,2]\n" \
+    " %r, %to, %n = npu.moe_init_routing_v2(%x, %i) {expert_num=8}\n"
+#define SUMMED                                                                                \
+    " %z = npu.moe_finalize_routing(%p, %pos.c, %to)\n %y = aten._to_copy(%z) {dtype=bf16}\n" \
+    " return \"y\" = %y\n"
+#define PRODUCT(operands, attributes) \
+    ROUTED " %p = $(%r, %n, " operands ") {group_list_type=1, transpose_weight=true" attributes "}\n" SUMMED
+#define SCALED    ", antiquant_scale=true"
+#define OF_GROUPS ", antiquant_scale=true, antiquant_offset=true, antiquant_group_size=32"
+
+static const struct expert_form {
+    const char *name;
+    bool one;           /* one tensor has all experts */
+    ngd_dtype_t weight; /* NGD_F32: floats */
+    bool bias, groups;
+    const char *body;
+} expert_forms[] = {
+    {"list.bias", false, NGD_F32, true, false,
+     " param %g : @[16,64]\n param %b : @[16]\n" PRODUCT(EIGHT("%g") ", " EIGHT("%b"), ", bias=true")},
+    {"one.bias", true, NGD_F32, true, false,
+     " param %g : @[8,16,64]\n param %b : @[8,16]\n" PRODUCT("%g, %b", ", bias=true")},
+    {"list.i8", false, NGD_I8, false, false,
+     " param %g : i8[16,64]\n param %s : @[16,1]\n" PRODUCT(EIGHT("%g") ", " EIGHT("%s"), SCALED)},
+    {"one.i8", true, NGD_I8, false, false,
+     " param %g : i8[8,16,64]\n param %s : @[8,16,1]\n" PRODUCT("%g, %s", SCALED)},
+    {"list.int4", false, NGD_I32, false, false,
+     " param %g : i32[16,8]\n param %s : @[16,1]\n" PRODUCT(EIGHT("%g") ", " EIGHT("%s"), SCALED)},
+    {"one.int4", true, NGD_I32, false, false,
+     " param %g : i32[8,16,8]\n param %s : @[8,16,1]\n" PRODUCT("%g, %s", SCALED)},
+    {"list.int4.groups", false, NGD_I32, false, true,
+     " param %g : i32[16,8]\n param %s : @[16,2]\n param %o : @[16,2]\n" PRODUCT(
+         EIGHT("%g") ", " EIGHT("%s") ", " EIGHT("%o"), OF_GROUPS)},
+    {"one.int4.groups", true, NGD_I32, false, true,
+     " param %g : i32[8,16,8]\n param %s : @[8,16,2]\n param %o : @[8,16,2]\n" PRODUCT("%g, %s, %o", OF_GROUPS)},
+};
+
+uint32_t ngd_ascend_number_of_experts(void)
+{
+    return LENGTH(expert_forms) * LENGTH(attention_dtypes);
+}
+
+void ngd_ascend_fill_experts(uint32_t i, struct ascend_question *q)
+{
+    q->op = NGD_OP_NPU_GROUPED_MATMUL;
+    q->dtype = attention_dtypes[take_digit(&i, LENGTH(attention_dtypes))];
+    q->form = expert_forms[i].name;
+    q->body = expert_forms[i].body;
+}
+
+/* The dtype in which the product runs: op_experts.c has the same. */
+static ngd_dtype_t dtype_of_form(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t scale)
+{
+    const ngd_dtype_t x = plan->tensors[call->in[0]].dtype;
+
+    if (!scale)
+        return plan->tensors[call->in[NGD_EXPERTS_FIRST]].dtype;
+    return x != NGD_F32 ? x : plan->tensors[call->in[scale]].dtype == NGD_BF16 ? NGD_BF16 : NGD_F16;
+}
+
+uint32_t ngd_ascend_question_of_experts(const struct ngd_plan *plan, const struct ngd_plan_call *call)
+{
+    const bool bias = ngd_call_int(call, "bias") != 0, scaled = ngd_call_int(call, "antiquant_scale") != 0;
+    const bool offset = ngd_call_int(call, "antiquant_offset") != 0;
+    const struct ngd_expert_lists l = ngd_expert_lists(call->n_in, bias,
+                                                       (scaled ? NGD_ANTIQUANT_BIT(NGD_ANTIQUANT_SCALE) : 0) |
+                                                           (offset ? NGD_ANTIQUANT_BIT(NGD_ANTIQUANT_OFFSET) : 0));
+    const struct ngd_plan_tensor *w = &plan->tensors[call->in[NGD_EXPERTS_FIRST]];
+    const ngd_dtype_t dtype = dtype_of_form(plan, call, l.antiquant[NGD_ANTIQUANT_SCALE]);
+
+    for (uint32_t f = 0; f < LENGTH(expert_forms); f++) {
+        const struct expert_form *form = &expert_forms[f];
+
+        if (form->one != (l.n == 1) || form->weight != (scaled ? w->dtype : NGD_F32) || (!scaled && !bias) ||
+            form->groups != (ngd_call_int(call, "antiquant_group_size") > 0))
+            continue;
+        for (uint32_t d = 0; d < LENGTH(attention_dtypes); d++)
+            if (attention_dtypes[d] == dtype)
+                return ngd_ascend_question_first(ASCEND_TOPIC_EXPERTS) + f * LENGTH(attention_dtypes) + d;
+    }
+    return UINT32_MAX;
+}
+
 /* ---- the other topics ---------------------------------------------------------------------------- */
 
 static const ngd_dtype_t halves[] = {NGD_F16, NGD_BF16};
@@ -262,6 +386,11 @@ void ngd_ascend_question_print(const struct ascend_question *q, char text[ASCEND
                  "%s layout=%s dtype=%s d=%" PRId64 " block=%" PRId64 " queries=%" PRId64 " keys=%s", name,
                  attention_layout_of(q->way), ngd_dtype_name(q->dtype), q->d, q->block, q->queries,
                  q->full ? "full" : "few");
+    else if (q->topic == ASCEND_TOPIC_LATENT)
+        snprintf(text, ASCEND_QUESTION_TEXT, "%s layout=%s dtype=%s block=%" PRId64 " heads=%" PRId64 " keys=%s", name,
+                 attention_layout_of(q->way), ngd_dtype_name(q->dtype), q->block, q->queries, q->full ? "full" : "few");
+    else if (q->form)
+        snprintf(text, ASCEND_QUESTION_TEXT, "%s form=%s dtype=%s", name, q->form, ngd_dtype_name(q->dtype));
     else if (q->columns)
         snprintf(text, ASCEND_QUESTION_TEXT, "%s name=%s dtype=%s columns=%" PRId64, name, ngd_op_by_id(q->op)->name,
                  ngd_dtype_name(q->dtype), q->columns);

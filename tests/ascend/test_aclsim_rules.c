@@ -252,6 +252,36 @@ static const struct call grouped = {
     .t = {{H, 2, {6, 32}}, {H, 2, {32, 8}}, {NGD_ACL_INT64, 1, {3}}, {H, 2, {6, 8}}, NONE, NONE},
     .lengths = {1, 3, 0, 1},
     .attributes = {3, 0, 1, 0}};
+static const struct call biased = {
+    .function = "GroupedMatmulV4",
+    .t = {{H, 2, {6, 32}}, {H, 2, {32, 8}}, {NGD_ACL_INT64, 1, {3}}, {H, 2, {6, 8}}, {H, 1, {8}}, NONE, NONE},
+    .n = 7,
+    .lengths = {1, 3, 0, 1, 3},
+    .attributes = {3, 0, 1, 0}};
+static const struct call antiquant = {.function = "GroupedMatmulV4",
+                                      .t = {{H, 2, {6, 64}},
+                                            {NGD_ACL_INT8, 2, {64, 8}},
+                                            {NGD_ACL_INT64, 1, {3}},
+                                            {H, 2, {6, 8}},
+                                            NONE,
+                                            {H, 1, {8}},
+                                            {H, 1, {8}}},
+                                      .n = 7,
+                                      .lengths = {1, 3, 0, 1, 0, 3, 3},
+                                      .attributes = {3, 0, 1, 0}};
+static const struct call of_groups = {.function = "GroupedMatmulV4",
+                                      .t = {{H, 2, {6, 64}},
+                                            {NGD_ACL_INT4, 3, {3, 64, 8}},
+                                            {NGD_ACL_INT64, 1, {3}},
+                                            {H, 2, {6, 8}},
+                                            {H, 2, {3, 8}},
+                                            {H, 3, {3, 2, 8}},
+                                            {H, 3, {3, 2, 8}}},
+                                      .n = 7,
+                                      .lengths = {1, 1, 0, 1, 1, 1, 1},
+                                      .attributes = {3, 0, 1, 0}};
+static const struct call clipped = {.function = "ClippedSwiglu",
+                                    .t = {{H, 2, {3, 64}}, NONE, {H, 2, {3, 32}}, NONE, NONE, NONE}};
 static const struct call gating = {.function = "MoeGatingTopKSoftmax",
                                    .t = {{H, 2, {3, 40}},
                                          {NGD_ACL_BOOL, 1, {3}},
@@ -300,23 +330,24 @@ static struct aclTensor *tensor_of(const struct call *c, int i, bool second)
 static ngd_acl_error_t grouped_phase1(const struct call *c, struct aclTensor *groups, uint64_t *bytes,
                                       struct aclOpExecutor **executor)
 {
-    static const int operands[] = {0, 1, 3};
-    struct aclTensorList *lists[4] = {NULL};
+    struct aclTensorList *lists[7] = {NULL};
     const int64_t *a = c->attributes;
     ngd_acl_error_t code;
 
-    for (size_t k = 0; k < 3; k++) {
+    for (int k = 0; k < 7; k++) {
         struct aclTensor *t[160];
 
-        for (uint32_t i = 0; i < c->lengths[operands[k]]; i++)
-            t[i] = tensor_of(c, operands[k], i == 1);
-        lists[operands[k]] = acl->aclCreateTensorList((const struct aclTensor *const *)t, c->lengths[operands[k]]);
+        for (uint32_t i = 0; i < c->lengths[k]; i++)
+            t[i] = tensor_of(c, k, i == 1);
+        if (c->lengths[k])
+            lists[k] = acl->aclCreateTensorList((const struct aclTensor *const *)t, c->lengths[k]);
     }
-    code = acl->aclnnGroupedMatmulV4GetWorkspaceSize(lists[0], lists[1], NULL, NULL, NULL, NULL, NULL, NULL, groups,
-                                                     NULL, NULL, NULL, a[0], a[1], a[2], a[3], lists[3], NULL, NULL,
-                                                     bytes, executor);
-    for (size_t k = 0; k < 3; k++)
-        acl->aclDestroyTensorList(lists[operands[k]]);
+    code = acl->aclnnGroupedMatmulV4GetWorkspaceSize(lists[0], lists[1], lists[4], NULL, NULL, lists[5], lists[6], NULL,
+                                                     groups, NULL, NULL, NULL, a[0], a[1], a[2], a[3], lists[3], NULL,
+                                                     NULL, bytes, executor);
+    for (int k = 0; k < 7; k++)
+        if (lists[k])
+            acl->aclDestroyTensorList(lists[k]);
     return code;
 }
 
@@ -361,6 +392,8 @@ static ngd_acl_error_t phase1_of(const struct call *c, struct aclTensor *const t
                                                        executor);
     else if (strcmp(c->function, "GroupedMatmulV4") == 0)
         code = grouped_phase1(c, t[2], bytes, executor);
+    else if (strcmp(c->function, "ClippedSwiglu") == 0)
+        code = acl->aclnnClippedSwigluGetWorkspaceSize(t[0], t[1], -1, 1.702, 7, 1, true, t[2], bytes, executor);
     else if (strcmp(c->function, "MoeGatingTopKSoftmax") == 0)
         code = acl->aclnnMoeGatingTopKSoftmaxGetWorkspaceSize(t[0], t[1], a[0], t[2], t[3], t[4], bytes, executor);
     else if (strcmp(c->function, "MoeInitRoutingV2") == 0)
@@ -565,6 +598,23 @@ static void break_mixtures(void)
     REFUSED(grouped, "GROUPS", c.t[2].dims[0] = 2);
     REFUSED(grouped, "GROUPS", c.t[2].rank = 9);
     REFUSED(grouped, "GROUP_RANK", c.t[2] = (struct shape){NGD_ACL_INT64, 2, {3, 1}});
+    REFUSED(antiquant, "FORMS", c.t[0].dtype = F);
+    REFUSED(antiquant, "RESULT", c.t[3].dtype = B);
+    REFUSED(biased, "BIAS", c.t[4].dtype = F);
+    REFUSED(antiquant, "ANTIQUANT", c.lengths[6] = 0, c.t[6] = (struct shape)NONE);
+    REFUSED(grouped, "ANTIQUANT", c.n = 7, c.lengths[5] = 3, c.t[5] = antiquant.t[5]);
+    REFUSED(antiquant, "ANTIQUANT_DTYPES", c.t[5].dtype = c.t[6].dtype = B);
+    REFUSED(biased, "LISTS", c.lengths[4] = 2);
+    REFUSED(biased, "BIASES", c.t[4].dims[0] = 7);
+    REFUSED(of_groups, "BIASES", c.t[4].dims[0] = 2);
+    REFUSED(antiquant, "SCALES", c.t[5].dims[0] = c.t[6].dims[0] = 7);
+    REFUSED(antiquant, "SCALES", c.t[5] = c.t[6] = (struct shape){H, 2, {2, 8}});
+    REFUSED(of_groups, "SCALES", c.t[5].dims[0] = c.t[6].dims[0] = 2);
+    REFUSED(of_groups, "OFFSETS", c.t[6].dims[1] = 4);
+    REFUSED(of_groups, "GROUPS_OF_K", c.t[5].dims[1] = c.t[6].dims[1] = 3);
+    REFUSED(of_groups, "GROUPS_OF_K", c.turned[1] = true, c.t[5].dims[1] = c.t[6].dims[1] = 64);
+    REFUSED(of_groups, "INT4", c.t[1].dims[2] = c.t[3].dims[1] = c.t[4].dims[1] = c.t[5].dims[2] = c.t[6].dims[2] = 7);
+    REFUSED(biased, "ALIKE", c.bf[4] = true);
     REFUSED(gating, "SAME", c.t[2].dtype = F);
     REFUSED(gating, "RANK", c.t[0] = (struct shape){H, 1, {40}});
     REFUSED(gating, "RANK", c.t[0] = (struct shape){H, 4, {1, 1, 3, 40}});
@@ -604,9 +654,13 @@ static void break_chips_of_products(void)
     REFUSED(quant_matmul, "BIAS_950", c.t[6].dtype = F);
     REFUSED(quant_matmul, "X_950", c.turned[0] = true);
     REFUSED(quant_matmul, "SCALE_ORDER_950", c.turned[1] = true);
+    REFUSED(antiquant, "ANTIQUANT_950", (void)0);
+    REFUSED(of_groups, "GROUPS_OF_K_950", c.t[5].dims[1] = c.t[6].dims[1] = 4);
+    REFUSED(clipped, "CHIP", (void)0);
     simulator_set("soc", "Ascend310P3");
     REFUSED(quant_matmul, "RANK_310P", c.t[7].rank = 1);
     REFUSED(grouped, "SEPARATE_310P", (void)0);
+    REFUSED(clipped, "CHIP", (void)0);
     REFUSED(routing, "DROP_310P", c.attributes[3] = 1);
     REFUSED(finalize, "CHIP_310P", (void)0);
     REFUSED(gating, "CHIP", (void)0);
@@ -637,9 +691,10 @@ static void break_chips(void)
 
 START_TEST(each_rule_refuses_a_call_that_breaks_it_and_none_that_keeps_all)
 {
-    static const struct call *const kept[] = {&rms,      &gemma,        &add_rms,  &layer,     &rotary, &scatter,
-                                              &quantize, &ascend_quant, &dynamic,  &gate,      &update, &quant_matmul,
-                                              &grouped,  &routing,      &finalize, &i8_matmul, &gating};
+    static const struct call *const kept[] = {&rms,       &gemma,        &add_rms,  &layer,     &rotary, &scatter,
+                                              &quantize,  &ascend_quant, &dynamic,  &gate,      &update, &quant_matmul,
+                                              &grouped,   &routing,      &finalize, &i8_matmul, &gating, &biased,
+                                              &antiquant, &of_groups,    &clipped};
 
     open_acl();
     for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++)

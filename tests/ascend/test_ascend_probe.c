@@ -125,10 +125,12 @@ START_TEST(list_of_questions_is_that_of_its_version)
         ngd_strbuf_printf(&all, "%s\n", text);
         if (q.topic == ASCEND_TOPIC_ATTENTION)
             ck_assert_uint_eq(ngd_ascend_question_of_attention(q.way, q.d, q.block, q.dtype, q.queries, q.full), i);
+        if (q.topic == ASCEND_TOPIC_LATENT)
+            ck_assert_uint_eq(ngd_ascend_question_of_latent(q.block, q.dtype, q.queries, q.full), i);
         if (q.topic == ASCEND_TOPIC_OPERATOR)
             ck_assert_uint_eq(ngd_ascend_question_of_operator(q.op, q.dtype), i);
     }
-    ck_assert_msg(sum == 2827904871u && ASCEND_PROBE_VERSION == 5,
+    ck_assert_msg(sum == 3628824913u && ASCEND_PROBE_VERSION == 6,
                   "the list has changed (%u): raise ASCEND_PROBE_VERSION, and change this test", sum);
     /* No operator is left out but attention, which has a topic, and collectives. */
     for (uint32_t op = 0; op < NGD_OP_MAX; op++) {
@@ -397,8 +399,8 @@ START_TEST(file_that_is_cut_or_lies_is_refused_with_its_line)
     static const struct {
         const char *old, *new, *line, *words;
     } lies[] = {
-        {"npugraphd device facts 5", "npugraphd device facts 6", "1", "this program reads version 5"},
-        {"npugraphd device facts 5", "[daemon]", "1", "this is no file of facts"},
+        {"npugraphd device facts 6", "npugraphd device facts 7", "1", "this program reads version 6"},
+        {"npugraphd device facts 6", "[daemon]", "1", "this is no file of facts"},
         {"\nchip Ascend910B4", "\nchip unknown", "4", "did not open"},
         {"\nchip Ascend910B4", "\nchip /home/me", "4", "no value"},
         {"\nchip Ascend910B4", "", "4", "is not \"chip ...\""},
@@ -413,9 +415,9 @@ START_TEST(file_that_is_cut_or_lies_is_refused_with_its_line)
         {"open : ok us=0", "open : ok us=0\t", "8", "printable"},
         {"open : ok us=0\n", "", "8", "question 1, \"open\""},
         {"open : ok us=0\n", "open : ok us=0\nopen : ok us=0\n", "9", "question 2, \"streams\""},
-        {"\nend 1024", "\nend 1023", "1032", "is not \"end 1024\""},
-        {"\nend 1024\n", "\nend 1024\nend 1024\n", "1033", "follows the end"},
-        {"\nopen ", "\nmissing aclnnFusedInferAttentionScoreV3\nopen ", "673", "line 8 that CANN has no function"},
+        {"\nend 1059", "\nend 1058", "1067", "is not \"end 1059\""},
+        {"\nend 1059\n", "\nend 1059\nend 1059\n", "1068", "follows the end"},
+        {"\nopen ", "\nmissing aclnnFusedInferAttentionScoreV3\nopen ", "692", "line 8 that CANN has no function"},
     };
     char *text = made("Ascend910B4", NULL), *cut;
     const size_t n = strlen(text);
@@ -470,7 +472,7 @@ static const char *all_but_limits(const struct ascend_question *q)
 static ngd_status_t planned_body(struct bench *b, const char *body, struct ngd_diag *diag)
 {
     struct ready r = {0};
-    char text[300];
+    char text[700];
     ngd_status_t status;
 
     snprintf(text, sizeof(text), "npugraph 1\ngraph \"g\" {\n%s return \"y\" = %%y\n}\n", body);
@@ -555,6 +557,58 @@ START_TEST(fact_about_a_product_is_that_of_the_dtype_in_which_it_runs)
 }
 END_TEST
 
+static const char *int4_in_one_and_latents_are_wrong(const struct ascend_question *q)
+{
+    const bool experts = q->form && strcmp(q->form, "one.int4") == 0 && q->dtype == NGD_BF16;
+
+    return experts || (q->topic == ASCEND_TOPIC_LATENT && q->block == 16) ? "wrong" : "ok";
+}
+
+/* Of the same operators, other forms are planned as before. */
+START_TEST(facts_about_experts_and_latents_are_of_one_form)
+{
+    static const struct {
+        const char *weight, *scale;
+        bool refused;
+    } forms[] = {{"i32[8,16,8]", "bf16[8,16,1]", true},
+                 {"i32[8,16,8]", "f16[8,16,1]", false},
+                 {"i8[8,16,64]", "bf16[8,16,1]", false}};
+    char *text = made("Ascend910B4", int4_in_one_and_latents_are_wrong);
+    struct ngd_diag diag = {0};
+    struct bench b;
+
+    must(opened_with(text, "Ascend910B4", &b, &diag), &diag);
+    for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
+        char body[500];
+
+        snprintf(body, sizeof(body),
+                 " input %%w : %s\n input %%s : %s\n input %%x : f32[4,64]\n input %%e : i32[4,2]\n"
+                 " %%r, %%to, %%n = npu.moe_init_routing_v2(%%x, %%e) {expert_num=8}\n"
+                 " %%y = npu.grouped_matmul(%%r, %%n, %%w, %%s) {group_list_type=1, transpose_weight=true, "
+                 "antiquant_scale=true}\n",
+                 forms[i].weight, forms[i].scale);
+        diag = (struct ngd_diag){0};
+        ck_assert_msg(planned_body(&b, body, &diag) == (forms[i].refused ? NGD_ERR_OP_UNSUPPORTED : NGD_OK), "%s%s",
+                      body, diag.text);
+        ck_assert_msg(!forms[i].refused || strstr(diag.text, "its probe was answered \"wrong\", line "), "%s",
+                      diag.text);
+    }
+    for (int block = 16; block <= 128; block += 112) {
+        struct ascend_facts *facts = NULL;
+        uint32_t line = 0;
+
+        must(ngd_ascend_facts_parse(text, strlen(text), "test", &facts, &diag), &diag);
+        ck_assert_int_eq(ngd_ascend_facts_latent(facts, block, NGD_BF16, 128, &line),
+                         block == 16 ? ASCEND_SAYS_NO : ASCEND_SAYS_YES);
+        ck_assert_uint_gt(line, 0);
+        ngd_free(facts);
+    }
+    close_device(&b);
+    ngd_free(text);
+    forget_files();
+}
+END_TEST
+
 START_TEST(facts_outrank_the_table_of_chips_and_are_not_used_for_another_chip)
 {
     char *text = made("Ascend310P3", NULL);
@@ -586,4 +640,5 @@ UNIT_MAIN("ascend/probe", list_of_questions_is_that_of_its_version, probe_tells_
           library_that_is_wrong_hangs_and_crashes_costs_its_questions_and_a_device_avoids_what_is_known,
           memory_that_is_short_is_no_answer_about_the_device, words_that_name_a_machine_or_person_are_not_in_the_file,
           fact_about_a_product_is_that_of_the_dtype_in_which_it_runs, file_that_is_cut_or_lies_is_refused_with_its_line,
-          limits_are_those_of_the_facts, facts_outrank_the_table_of_chips_and_are_not_used_for_another_chip)
+          limits_are_those_of_the_facts, facts_about_experts_and_latents_are_of_one_form,
+          facts_outrank_the_table_of_chips_and_are_not_used_for_another_chip)

@@ -189,5 +189,21 @@ def gpt_oss(daemon):
         assert key.split(".")[-1] in out.stderr and says in out.stderr, (key, out)
 
 
+@test("experts in MXFP4 become bf16 on an NPU, from safetensors and from GGUF files, and give transformers' logits")
+def mxfp4_on_npu(_):
+    libs, name = BUILD / "devices" / "ascend" / "sim" / ".libs", "gpt_oss_mxfp4"
+    if not (libs / "libascendcl.so").exists():
+        raise Skip("the simulator of CANN was not built")
+    config = json.loads((GOLDEN / name / "config.json").read_text())
+    tensors = [(name_in_gguf(n, "GptOssForCausalLM"), s, k, d) for n, s, k, d in experts_apart(read_directory(GOLDEN / name))]
+    path = write("npu.gguf", {**metadata_of(config), "tokenizer.ggml.eos_token_id": config["eos_token_id"]}, tensors)
+    prompt, last = golden_logits(name)
+    with Daemon(*FOLDERS, "--device=ascend:0", f"--ascend-libs={libs}", env={"NGD_ASCEND_LIMIT_MS": "600000"}) as npu:
+        for checkpoint in (GOLDEN / name, path):
+            ctl(npu, "load", checkpoint, "--name", "a", "--max-batch", 2, "--chunk", 16, "--kv-dtype", "f16")
+            near(logits_of(npu, "a", prompt), last, 0.03)
+            ctl(npu, "unload", "a")
+
+
 if __name__ == "__main__":
     main(*FOLDERS, "--device=host:0", "--device=host:1")

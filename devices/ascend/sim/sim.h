@@ -192,7 +192,7 @@ struct sim_kernel {
     struct {
         const void *addr;
         uint64_t bytes;
-    } spans[160]; /* a list has 128 tensors */
+    } spans[544]; /* four lists have 128 tensors each */
 };
 /* Of a kernel that runs: it ends with an exception. */
 SIM_EXPORT void ngd_aclsim_raise(void);

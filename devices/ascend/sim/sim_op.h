@@ -52,6 +52,7 @@ struct sim_view {
     int64_t rows;  /* in NZ: of the matrix that lies there, of which the view may be the transpose; 0: in ND */
     bool transposed;
     uint32_t length; /* it is the first tensor of a list of so many; 0: of none */
+    uint32_t others; /* where the list's second tensor is in `others` of the operator */
     bool mixed;      /* whose tensors differ in dtype, shape or strides */
     char *p;         /* first element; a device address until the kernel runs */
 };
@@ -62,7 +63,7 @@ struct sim_op {
     int code; /* first complaint of the checks */
     uint32_t n;
     struct sim_view t[SIM_MAX_OPERANDS];
-    char **others; /* where the other tensors of a list begin, device addresses */
+    char **others; /* where the other tensors of lists begin, device addresses */
     uint32_t n_others;
     int64_t i[8]; /* the first ones are the attributes of operator_rules.def, where there are rows about them */
     double f[4];
@@ -79,9 +80,11 @@ SIM_EXPORT struct sim_view *ngd_aclsim_packed(struct sim_op *op, const struct ac
 SIM_EXPORT struct sim_view *ngd_aclsim_optional(struct sim_op *op, const struct aclTensor *tensor);
 /* Required, and a matrix in NZ; all others take ND only. */
 SIM_EXPORT struct sim_view *ngd_aclsim_weight(struct sim_op *op, const struct aclTensor *tensor);
-/* A list of tensors, as one operand. The second and the following ones become `others`, of an operator's first list
- * that has several; operators check that no other one has. */
-SIM_EXPORT struct sim_view *ngd_aclsim_tensors(struct sim_op *op, const struct aclTensorList *list);
+/* A list of tensors, perhaps of i4, as one operand. */
+SIM_EXPORT struct sim_view *ngd_aclsim_tensors(struct sim_op *op, const struct aclTensorList *list); /* required */
+SIM_EXPORT struct sim_view *ngd_aclsim_optional_tensors(struct sim_op *op, const struct aclTensorList *list);
+/* Of a kernel that runs: where tensor i of the list begins. */
+SIM_EXPORT char *ngd_aclsim_of_list(const struct sim_op *op, const struct sim_view *v, int64_t i);
 SIM_EXPORT void ngd_aclsim_list(struct sim_op *op, int which, const struct aclIntArray *array);
 /* A bound of the simulator, or a rule that no source proves; rules of public sources are in operator_rules.def. */
 SIM_EXPORT void ngd_aclsim_check(struct sim_op *op, bool ok, const char *what);

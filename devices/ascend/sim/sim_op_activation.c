@@ -99,3 +99,55 @@ ngd_acl_error_t aclnnPowScalarTensorGetWorkspaceSize(const struct aclScalar *sel
     return plan_activation("aclnnPowScalarTensor", SCALAR_POW, exponent, SCALARS(self), 1, out, workspace_p,
                            executor_p);
 }
+
+/* ---- aclnnClippedSwiglu -------------------------------------------------------------------------- */
+
+enum { CLIPPED, CLIPPED_ROWS, CLIPPED_OUT };
+
+/* f: alpha, limit, bias. variant 1: the gate has the even columns, the other operand the odd ones. */
+static void run_clipped_swiglu(struct sim_op *op)
+{
+    const struct sim_view *x = &op->t[CLIPPED], *y = &op->t[CLIPPED_OUT];
+    const int64_t n = y->dims[y->rank - 1], rows = n ? sim_elements(y) / n : 0;
+    const float alpha = (float)op->f[0], limit = (float)op->f[1], bias = (float)op->f[2];
+
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t gate = op->variant ? 2 * i : i, other = op->variant ? 2 * i + 1 : n + i;
+            float a = (float)sim_load(sim_at(x, r * 2 * n + gate), x->dtype);
+            float b = (float)sim_load(sim_at(x, r * 2 * n + other), x->dtype);
+
+            a = a > limit ? limit : a;
+            b = b > limit ? limit : b < -limit ? -limit : b;
+            sim_store(sim_at(y, r * n + i), y->dtype, (double)(a / (1 + expf(-alpha * a)) * (b + bias)));
+        }
+}
+
+ngd_acl_error_t aclnnClippedSwigluGetWorkspaceSize(const struct aclTensor *x, const struct aclTensor *groups,
+                                                   int64_t dim, double alpha, double limit, double bias,
+                                                   bool interleaved, const struct aclTensor *out, NGD_ACL_PHASE1)
+{
+    struct sim_op *op;
+    struct sim_view *a, *y;
+
+    SIM_CALL("aclnnClippedSwigluGetWorkspaceSize");
+    op = ngd_aclsim_op("aclnnClippedSwiglu", run_clipped_swiglu);
+    a = ngd_aclsim_operand(op, x);
+    ngd_aclsim_optional(op, groups);
+    y = ngd_aclsim_operand(op, out);
+    op->f[0] = alpha;
+    op->f[1] = limit;
+    op->f[2] = bias;
+    op->variant = interleaved;
+    ngd_aclsim_rules(op);
+    ngd_aclsim_check(op, !groups, "a part of the rows is not computed here");
+    ngd_aclsim_check(op, op->code || (a->rank > 0 && (dim == -1 || dim == (int64_t)a->rank - 1)),
+                     "only the last dimension is split here");
+    ngd_aclsim_check(op, limit > 0, "limit is positive");
+    ngd_aclsim_check(op,
+                     op->code ||
+                         (y->dtype == a->dtype && y->rank == a->rank &&
+                          2 * y->dims[y->rank - 1] == a->dims[a->rank - 1] && 2 * sim_elements(y) == sim_elements(a)),
+                     "the result is of the dtype of x, and half as wide");
+    return ngd_aclsim_finish(op, workspace_p, executor_p);
+}

@@ -181,22 +181,68 @@ ngd_acl_error_t aclnnMoeInitRoutingV2GetWorkspaceSize(const struct aclTensor *x,
 
 /* ---- aclnnGroupedMatmulV4 ------------------------------------------------------------------------ */
 
-enum { GROUPED, WEIGHTS, GROUPS, PRODUCT };
+enum { GROUPED, WEIGHTS, GROUPS, PRODUCT, GROUPED_BIAS, ANTIQUANT_SCALE, ANTIQUANT_OFFSET };
 
-/* Rows [begin, end) times a weight [K,N] that begins at p. */
-static void multiply_group(const struct sim_op *op, const char *p, int64_t begin, int64_t end)
+/* Where group g begins in an operand: in a tensor of its own, or in the one of all. */
+static char *of_group(const struct sim_op *op, const struct sim_view *v, int64_t g)
 {
-    const struct sim_view *x = &op->t[GROUPED], *w = &op->t[WEIGHTS], *y = &op->t[PRODUCT];
-    const int64_t k = x->dims[1], n = y->dims[1], size = (int64_t)sim_size(w->dtype);
-    const int64_t step_k = w->strides[w->rank - 2], step_n = w->strides[w->rank - 1];
+    if (!v->present)
+        return NULL;
+    if (v->length > 1)
+        return ngd_aclsim_of_list(op, v, g);
+    return v->p + sim_bytes(v->dtype, g * v->strides[0]);
+}
 
-    for (int64_t i = begin; i < end; i++) {
-        for (int64_t j = 0; j < n; j++) {
+/* Element (row, column) of a matrix, or of a vector by columns, that begins at p. Of int4, the first one of a byte is
+ * its lower half. */
+static double element_of(const struct sim_view *v, const char *p, int64_t row, int64_t column, bool is_matrix)
+{
+    const int64_t at = (is_matrix ? row * v->strides[v->rank - 2] : 0) + column * v->strides[v->rank - 1];
+    int nibble;
+
+    if (v->dtype != NGD_ACL_INT4)
+        return sim_load(p + at * (int64_t)sim_size(v->dtype), v->dtype);
+    nibble = (uint8_t)p[at / 2] >> (at % 2 ? 4 : 0) & 15;
+    return nibble >= 8 ? nibble - 16 : nibble;
+}
+
+/* Column j of group g's weight, as numbers of the dtype of x: (weight + offset) * scale, if it is quantised. A scale
+ * with a dimension more has a row for each group of K. */
+static void load_expert_column(const struct sim_op *op, int64_t g, int64_t j, float *to)
+{
+    const struct sim_view *w = &op->t[WEIGHTS], *s = &op->t[ANTIQUANT_SCALE], *z = &op->t[ANTIQUANT_OFFSET];
+    const char *weight = of_group(op, w, g), *scale = of_group(op, s, g), *offset = of_group(op, z, g);
+    const int64_t k = op->t[GROUPED].dims[1];
+    const bool by_rows = s->present && s->rank == w->rank;
+    const int64_t group = by_rows ? k / s->dims[s->rank - 2] : k;
+
+    for (int64_t i = 0; i < k; i++) {
+        double v = element_of(w, weight, i, j, true);
+
+        if (offset)
+            v += element_of(z, offset, i / group, j, by_rows);
+        if (scale)
+            v = sim_round(v * element_of(s, scale, i / group, j, by_rows), op->t[GROUPED].dtype);
+        to[i] = (float)v;
+    }
+}
+
+/* Rows [begin, end) times the weight of group g. */
+static void multiply_group(const struct sim_op *op, int64_t g, int64_t begin, int64_t end, float *column)
+{
+    const struct sim_view *x = &op->t[GROUPED], *y = &op->t[PRODUCT], *b = &op->t[GROUPED_BIAS];
+    const char *bias = of_group(op, b, g);
+    const int64_t k = x->dims[1], n = y->dims[1];
+
+    for (int64_t j = 0; j < n && begin < end; j++) {
+        load_expert_column(op, g, j, column);
+        for (int64_t i = begin; i < end; i++) {
             float sum = 0;
 
             for (int64_t l = 0; l < k; l++)
-                sum += (float)sim_load(sim_at(x, i * k + l), x->dtype) *
-                       (float)sim_load(p + (l * step_k + j * step_n) * size, w->dtype);
+                sum += (float)sim_load(sim_at(x, i * k + l), x->dtype) * column[l];
+            if (bias)
+                sum += (float)element_of(b, bias, 0, j, false);
             sim_store(sim_at(y, i * n + j), y->dtype, (double)sum);
         }
     }
@@ -205,8 +251,9 @@ static void multiply_group(const struct sim_op *op, const char *p, int64_t begin
 /* i[2] 0: the list has the ends of groups, 1: their rows. Rows behind the last group are left as they are. */
 static void run_grouped_matmul(struct sim_op *op)
 {
-    const struct sim_view *list = &op->t[GROUPS], *w = &op->t[WEIGHTS];
-    const int64_t m = op->t[GROUPED].dims[0], stacked = w->rank == 3 ? w->strides[0] * (int64_t)sim_size(w->dtype) : 0;
+    const struct sim_view *list = &op->t[GROUPS];
+    const int64_t m = op->t[GROUPED].dims[0];
+    float *column = new_room(op->t[GROUPED].dims[1], sizeof(*column));
     int64_t begin = 0;
 
     for (int64_t g = 0; g < list->dims[0]; g++) {
@@ -214,11 +261,17 @@ static void run_grouped_matmul(struct sim_op *op)
 
         if (given < 0 || end < begin || end > m) {
             ngd_aclsim_raise();
-            return;
+            break;
         }
-        multiply_group(op, stacked || g == 0 ? w->p + g * stacked : ngd_aclsim_host(op->others[g - 1]), begin, end);
+        multiply_group(op, g, begin, end, column);
         begin = end;
     }
+    free(column);
+}
+
+static bool is_grouped_form(int x, int weight)
+{
+    return (sim_is_float(x) && weight == x) || (sim_is_half(x) && (weight == NGD_ACL_INT8 || weight == NGD_ACL_INT4));
 }
 
 ngd_acl_error_t aclnnGroupedMatmulV4GetWorkspaceSize(
@@ -239,21 +292,24 @@ ngd_acl_error_t aclnnGroupedMatmulV4GetWorkspaceSize(
     ngd_aclsim_tensors(op, weight);
     ngd_aclsim_optional(op, groups);
     ngd_aclsim_tensors(op, out);
+    ngd_aclsim_optional_tensors(op, bias);
+    ngd_aclsim_optional_tensors(op, antiquant_scale);
+    ngd_aclsim_optional_tensors(op, antiquant_offset);
     memcpy(op->i, attributes, sizeof(attributes));
     op->workspace = WORKSPACE;
     ngd_aclsim_rules(op);
     ngd_aclsim_check(op,
-                     !bias && !scale && !offset && !antiquant_scale && !antiquant_offset && !per_token_scale &&
-                         !activation_input && !activation_scale && !activation_offset && !activation_feature &&
-                         !dynamic_scale && activation == 0,
-                     "biases, quantisation and activations are not computed here");
+                     !scale && !offset && !per_token_scale && !activation_input && !activation_scale &&
+                         !activation_offset && !activation_feature && !dynamic_scale && activation == 0,
+                     "rows in i8 and activations are not computed here");
     ngd_aclsim_check(op, group_type == 0 && group_list_type <= 1 && groups,
                      "only groups of rows that a list has are computed here");
     ngd_aclsim_check(op, op->code || (op->t[GROUPED].length == 1 && op->t[PRODUCT].length == 1),
                      "one x and one result are computed here");
-    ngd_aclsim_check(op,
-                     op->code || (sim_is_float(op->t[GROUPED].dtype) && op->t[WEIGHTS].dtype == op->t[GROUPED].dtype),
-                     "floats of one dtype are computed here");
+    ngd_aclsim_check(op, op->code || is_grouped_form(op->t[GROUPED].dtype, op->t[WEIGHTS].dtype),
+                     "floats of one dtype, and halves by i8 and int4, are computed here");
+    ngd_aclsim_check(op, op->code || (op->t[WEIGHTS].dtype == op->t[GROUPED].dtype) == !op->t[ANTIQUANT_SCALE].present,
+                     "quantised weights have scales");
     return ngd_aclsim_finish(op, workspace_p, executor_p);
 }
 

@@ -149,15 +149,18 @@ ngd_acl_error_t aclDestroyTensorList(const struct aclTensorList *list)
 static void run_op(struct sim_kernel *kernel)
 {
     struct sim_op *op = (struct sim_op *)(void *)kernel;
-    struct sim_op local = {0}; /* a replay must not change what the next one gets */
+    struct sim_op *local = calloc(1, sizeof(*local)); /* a replay must not change what the next one gets */
 
+    if (!local)
+        abort();
     /* All but the kernel, whose references others count meanwhile. */
-    memcpy((char *)&local + sizeof(local.kernel), (char *)op + sizeof(op->kernel),
-           sizeof(local) - sizeof(local.kernel));
-    for (uint32_t i = 0; i < local.n; i++)
-        if (local.t[i].present)
-            local.t[i].p = ngd_aclsim_host(local.t[i].p);
-    local.run(&local);
+    memcpy((char *)local + sizeof(local->kernel), (char *)op + sizeof(op->kernel),
+           sizeof(*local) - sizeof(local->kernel));
+    for (uint32_t i = 0; i < local->n; i++)
+        if (local->t[i].present)
+            local->t[i].p = ngd_aclsim_host(local->t[i].p);
+    local->run(local);
+    free(local);
 }
 
 static void release_op(struct sim_kernel *kernel)
@@ -283,19 +286,16 @@ static bool is_like(const struct aclTensor *a, const struct aclTensor *b)
            memcmp(a->strides, b->strides, a->rank * sizeof(a->strides[0])) == 0;
 }
 
-struct sim_view *ngd_aclsim_tensors(struct sim_op *op, const struct aclTensorList *list)
+/* Adds the tensors behind the first one. */
+static void add_others(struct sim_op *op, struct sim_view *v, const struct aclTensorList *list)
 {
-    const uint64_t n = list ? list->n : 0;
-    struct sim_view *v = ngd_aclsim_operand(op, n ? list->t[0] : NULL);
+    char **others = realloc(op->others, (op->n_others + list->n) * sizeof(*others));
 
-    v->length = (uint32_t)n;
-    ngd_aclsim_check(op, n <= SIM_MAX_TENSORS, "lists have 1024 tensors at most here");
-    if (op->code || n < 2 || op->others)
-        return v;
-    op->others = calloc(n, sizeof(*op->others));
-    if (!op->others)
+    if (!others)
         abort();
-    for (uint64_t i = 1; i < n && !op->code; i++) {
+    op->others = others;
+    v->others = op->n_others;
+    for (uint64_t i = 1; i < list->n && !op->code; i++) {
         const struct aclTensor *t = list->t[i];
 
         if (!t) {
@@ -308,7 +308,33 @@ struct sim_view *ngd_aclsim_tensors(struct sim_op *op, const struct aclTensorLis
         v->mixed |= !is_like(list->t[0], t);
         op->others[op->n_others++] = (char *)t->data + sim_bytes(t->dtype, t->offset);
     }
+}
+
+static struct sim_view *add_list(struct sim_op *op, const struct aclTensorList *list, bool required)
+{
+    const uint64_t n = list ? list->n : 0;
+    struct sim_view *v = add_operand(op, n ? list->t[0] : NULL, required, NGD_ACL_FORMAT_ND);
+
+    v->length = (uint32_t)n;
+    ngd_aclsim_check(op, n <= SIM_MAX_TENSORS, "lists have 1024 tensors at most here");
+    if (!op->code && n > 1)
+        add_others(op, v, list);
     return v;
+}
+
+struct sim_view *ngd_aclsim_tensors(struct sim_op *op, const struct aclTensorList *list)
+{
+    return add_list(op, list, true);
+}
+
+struct sim_view *ngd_aclsim_optional_tensors(struct sim_op *op, const struct aclTensorList *list)
+{
+    return add_list(op, list, false);
+}
+
+char *ngd_aclsim_of_list(const struct sim_op *op, const struct sim_view *v, int64_t i)
+{
+    return i == 0 ? v->p : ngd_aclsim_host(op->others[v->others + (uint32_t)i - 1]);
 }
 
 void ngd_aclsim_list(struct sim_op *op, int which, const struct aclIntArray *array)
@@ -379,9 +405,9 @@ int ngd_aclsim_finish(struct sim_op *op, uint64_t *workspace_p, struct aclOpExec
     for (uint32_t i = 0; i < op->n; i++)
         if (op->t[i].present)
             add_kernel_span(&op->kernel, op->t[i].p, operand_extent(&op->t[i]));
-    for (uint32_t i = 0; i < op->n && op->n_others; i++)
-        for (uint32_t k = 0; k < op->n_others && op->t[i].length > 1; k++)
-            add_kernel_span(&op->kernel, op->others[k], operand_extent(&op->t[i]));
+    for (uint32_t i = 0; i < op->n; i++)
+        for (uint32_t k = 1; k < op->t[i].length; k++)
+            add_kernel_span(&op->kernel, op->others[op->t[i].others + k - 1], operand_extent(&op->t[i]));
     e->op = op;
     pthread_mutex_lock(&lock);
     e->next = executors;
