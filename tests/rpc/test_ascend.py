@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A daemon whose devices are NPUs, on the simulator of CANN: which of them it starts with, and what it reports about them."""
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -443,6 +444,61 @@ def lost_sequences():
         else:
             raise AssertionError("the device was lost, and the sequence went on")
         served(d, "ascend:0", "ascend:1")
+
+
+def quantised_experts(name, rows_too):
+    """Writes a golden checkpoint of floats with all linears of its layers in i8, a scale for each row, as compressed-tensors does."""
+    folder, out = SOURCE / "tests" / "golden" / name, SCRATCH / f"{name}{'_w8a8' if rows_too else ''}"
+    out.mkdir()
+    raw = (folder / "model.safetensors").read_bytes()
+    size, = struct.unpack("<Q", raw[:8])
+    header, data, made, body = json.loads(raw[8:8 + size]), raw[8 + size:], {}, b""
+
+    def put(tensor, dtype, shape, part):
+        nonlocal body
+        made[tensor] = {"dtype": dtype, "shape": shape, "data_offsets": [len(body), len(body) + len(part)]}
+        body += part
+
+    for tensor, t in header.items():
+        if tensor == "__metadata__":
+            continue
+        part, shape = data[slice(*t["data_offsets"])], t["shape"]
+        if not re.search(r"(_proj|\.w[123])\.weight$", tensor):
+            put(tensor, t["dtype"], shape, part)
+            continue
+        values, columns = unfloats(part), shape[1]
+        rows = [values[i:i + columns] for i in range(0, len(values), columns)]
+        scales = [max(map(abs, row)) / 127 or 1 for row in rows]
+        numbers = [max(-128, min(127, round(v / s))) for row, s in zip(rows, scales) for v in row]
+        put(tensor, "I8", shape, struct.pack(f"{len(numbers)}b", *numbers))
+        put(tensor + "_scale", "F32", [shape[0], 1], floats(*scales))
+    config = json.loads((folder / "config.json").read_text())
+    form = {"num_bits": 8, "type": "int", "symmetric": True}
+    config["quantization_config"] = {
+        "quant_method": "compressed-tensors", "format": "int-quantized", "ignore": ["lm_head", "re:.*gate$"],
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": {**form, "strategy": "channel", "dynamic": False},
+                                      "input_activations": {**form, "strategy": "token", "dynamic": True} if rows_too else None}}}
+    (out / "config.json").write_text(json.dumps(config))
+    text = json.dumps(made).encode()
+    (out / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + body)
+    return out
+
+
+@test("mixtures with experts in i8, of rows of floats and W8A8, say on an NPU what they say on the CPU")
+def experts_in_i8():
+    for name in ("qwen3_moe", "mixtral_window"):
+        for rows_too in (False, True):
+            model, told = quantised_experts(name, rows_too), []
+            for options in (["--device=host:0"], ["--device=ascend:0", f"--ascend-libs={LIBS}"]):
+                with Daemon(*options, f"--models-dir={SCRATCH}", env={"NGD_ASCEND_LIMIT_MS": "600000"}) as d:
+                    subprocess.run([CTL, f"--address={d.address}", "load", model, "--name", "m", "--kv-dtype", "f16", "--chunk", "16"], check=True,
+                                   capture_output=True, timeout=PATIENCE)
+                    run = subprocess.run([CTL, f"--address={d.address}", "--json", "generate", "m", "--ids", "5,17,3,44,8,21,2", "--tokens", "12"],
+                                         check=True, capture_output=True, text=True, timeout=PATIENCE)
+                    told.append(json.loads(run.stdout)["tokens"])
+            # The linears of W8A8 that are no experts' are computed in bf16 there, where a later token may be nearly another one.
+            same = 8 if rows_too else 12
+            assert told[0][:same] == told[1][:same] and len(set(told[0])) > 1, (name, rows_too, told)
 
 
 if __name__ == "__main__":
