@@ -164,6 +164,7 @@ static int stream_start(struct npugraph__channel *channel, struct npugraph__stre
 void npugraph__stream_init(struct npugraph__stream *st, struct npugraph__channel *channel, const char *method,
                            grpc_completion_queue *cq)
 {
+    atomic_fetch_add(&channel->refs, 1);
     st->timeout_ms = channel->timeout_ms;
     st->channel = channel;
     st->details = grpc_empty_slice();
@@ -361,6 +362,7 @@ void npugraph__stream_release(struct npugraph__stream *st)
     grpc_metadata_array_destroy(&st->initial_md);
     grpc_metadata_array_destroy(&st->trailing_md);
     grpc_slice_unref(st->details);
+    npugraph__channel_close(st->channel);
 }
 
 void npugraph__stream_close(struct npugraph__stream *st)
@@ -516,6 +518,7 @@ int npugraph__channel_open(const struct npugraph_connect_params *params, struct 
     if (c == NULL)
         return npugraph__error(err, GRPC_STATUS_RESOURCE_EXHAUSTED, "NO_MEMORY", "out of memory");
     grpc_init();
+    atomic_init(&c->refs, 1);
     pthread_mutex_init(&c->bearer_lock, NULL);
     rc = open_channel(c, params, err);
     if (rc != 0) {
@@ -528,7 +531,7 @@ int npugraph__channel_open(const struct npugraph_connect_params *params, struct 
 
 void npugraph__channel_close(struct npugraph__channel *channel)
 {
-    if (channel == NULL)
+    if (channel == NULL || atomic_fetch_sub(&channel->refs, 1) != 1)
         return;
     if (channel->grpc != NULL)
         grpc_channel_destroy(channel->grpc);

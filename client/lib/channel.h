@@ -16,7 +16,8 @@
 struct npugraph__channel;
 int npugraph__channel_open(const struct npugraph_connect_params *params, struct npugraph__channel **channel_p,
                            struct npugraph_error *err);
-void npugraph__channel_close(struct npugraph__channel *channel); /* after its streams; NULL is fine */
+/* Closes it, at the end of its last call. NULL is fine. */
+void npugraph__channel_close(struct npugraph__channel *channel);
 /* Sets the metadata that every later call carries. token: NPUGRAPH__TOKEN_BYTES bytes, copied. */
 void npugraph__channel_set_session(struct npugraph__channel *channel, uint64_t id, const uint8_t *token);
 /* Returns the number of the channel's bearer token, which is another one when the token file has another token; 0:
@@ -71,10 +72,11 @@ void npugraph__stream_close(struct npugraph__stream *stream); /* cancels what is
 void npugraph__stream_set_timeout(struct npugraph__stream *stream, uint32_t timeout_ms);
 
 /*
- * Calls that are followed by one thread, instead of a thread that waits in each: a request, and any number of answers;
- * or, with `more`, an answer to each request, where the client's timeout is one for each answer.
+ * Calls of any channels that are followed by one thread, instead of a thread that waits in each: a request, and any
+ * number of answers; or, with `more`, an answer to each request, where the client's timeout is one for each answer.
  * The thread calls `message` for each answer, which owns it; not 0 ends the call with that error. It calls `end` once,
- * behind the last message. Both may run before npugraph__follow returns, but after *call_p is set.
+ * behind the last message. Both may run before npugraph__follow returns, but after *call_p is set. While they run, all
+ * other calls wait.
  */
 struct npugraph__follower;
 struct npugraph__followed; /* a call, until its `end` has returned */
@@ -82,8 +84,7 @@ struct npugraph__follow_ops {
     int (*message)(void *user, ProtobufCMessage *message, struct npugraph_error *err);
     void (*end)(void *user, int rc, const struct npugraph_error *err);
 };
-int npugraph__follower_start(struct npugraph__channel *channel, struct npugraph__follower **follower_p,
-                             struct npugraph_error *err);
+int npugraph__follower_start(struct npugraph__follower **follower_p, struct npugraph_error *err);
 void npugraph__follower_stop(struct npugraph__follower *follower); /* cancels its calls and waits for their ends */
 struct npugraph__followed_call {
     const char *method;
@@ -91,9 +92,9 @@ struct npugraph__followed_call {
     const struct npugraph__follow_ops *ops;
     bool more;
 };
-int npugraph__follow(struct npugraph__follower *follower, const struct npugraph__followed_call *what,
-                     const ProtobufCMessage *request, void *user, struct npugraph__followed **call_p,
-                     struct npugraph_error *err);
+int npugraph__follow(struct npugraph__follower *follower, struct npugraph__channel *channel,
+                     const struct npugraph__followed_call *what, const ProtobufCMessage *request, void *user,
+                     struct npugraph__followed **call_p, struct npugraph_error *err);
 /* Sends the next request of a call with `more`, whose last one was answered. If that fails, the call's end says so. Any
  * thread, before `end` returns, as for the next two. */
 void npugraph__followed_send(struct npugraph__followed *call, const ProtobufCMessage *message);

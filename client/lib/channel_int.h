@@ -8,10 +8,12 @@
 
 #include <grpc/grpc.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 #define NPUGRAPH__METADATA_MAX 6
 
 struct npugraph__channel {
+    _Atomic unsigned refs; /* of its link, and of each call */
     grpc_channel *grpc;
     char *address;
     bool tls;
@@ -27,7 +29,7 @@ enum { EV_INITIAL = 1, EV_SEND, EV_RECV, EV_STATUS, EV_HALF_CLOSE, EV_MAX };
 
 struct npugraph__stream {
     grpc_call *call;
-    const struct npugraph__channel *channel;
+    struct npugraph__channel *channel; /* with a reference */
     grpc_completion_queue *cq;
     uint32_t timeout_ms;
     bool pending[EV_MAX]; /* a batch with this tag is outstanding */

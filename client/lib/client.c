@@ -31,6 +31,8 @@
 #define PAUSE_MOST_MS  500
 #define RENEWALS       2
 
+#define MODELS_KNOWN 64
+
 #define REQUEST_ID 17
 
 #define DEADLINE_EXCEEDED 4
@@ -45,7 +47,10 @@ struct npugraph_client {
     bool changing;                 /* by `lock`; a thread connects or renews, and it alone changes newest and home */
     unsigned unresumed, unopened;  /* by `lock`; changes that reached no daemon */
     pthread_cond_t changed;        /* it has ended that */
-    int64_t lost_ms;               /* by `lock`; when the last session was found lost, by the monotonic clock */
+    int64_t lost_ms;  /* by `lock`, as the next; when the last session was found lost, by the monotonic clock */
+    int64_t tried_ms; /* when it was last tried to open another one */
+    uint64_t models[MODELS_KNOWN]; /* by `lock`; digests of names */
+    size_t n_models;               /* that it has known, also if there are more */
     _Atomic uint64_t requests;     /* for request ids */
 };
 
@@ -129,13 +134,36 @@ void npugraph_disconnect(struct npugraph_client *client)
 
 /* ---- links -------------------------------------------------------------------------------------------------- */
 
-/* True if nothing needs the link's session any more; its caller closes it then. */
+static int64_t monotonic_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* True if nothing needs the link any more; its caller shuts it then. */
 static bool is_done(const struct npugraph_client *client, struct npugraph__link *link)
 {
-    if (link == client->newest || link == client->home || link->users > 0 || link->ended)
+    if (link == client->newest || link->home || link->users > 0 || link->closed)
         return false;
-    link->ended = true;
+    link->closed = true;
     return true;
+}
+
+static void shut_link(struct npugraph_client *client, struct npugraph__link *link)
+{
+    npugraph__link_shut(link);
+    if (link->moved != NULL)
+        npugraph__client_leave(client, link->moved);
+}
+
+/* The objects of the session are of the newest link, if there are none yet. */
+static void make_home(struct npugraph_client *client)
+{
+    if (client->home == NULL)
+        client->home = client->newest;
+    client->home->home = true;
 }
 
 /*
@@ -184,7 +212,9 @@ static int resume_link(struct npugraph_client *client, struct npugraph__link *fr
     client->newest = next;
     if (client->home == from)
         client->home = next;
+    next->home = from->home;
     from->moved = next;
+    next->users++;
     from->ended = true;
     npugraph__session_abandon(&from->session);
     return 0;
@@ -200,6 +230,7 @@ static void open_newest(struct npugraph_client *client)
     begin_change(client);
     rc = npugraph__link_open(&client->params, &next, NULL);
     end_connecting(client, rc, &client->unopened);
+    client->tried_ms = monotonic_ms();
     if (rc != 0)
         return;
     next->older = client->newest;
@@ -251,14 +282,14 @@ static struct npugraph__link *choose_link(struct npugraph_client *client, link_u
         follow_daemon(client);
     else if (!client->changing)
         renew_link(client, client->home);
-    if (use == HOME && client->home == NULL)
-        client->home = client->newest;
+    if (use == HOME)
+        make_home(client);
     link = use == NEWEST_USER || client->home == NULL ? client->newest : client->home;
     link->users += use != HOME;
     done = is_done(client, before);
     pthread_mutex_unlock(&client->lock);
     if (done)
-        npugraph__session_close(&before->session);
+        shut_link(client, before);
     return link;
 }
 
@@ -283,7 +314,7 @@ void npugraph__client_leave(struct npugraph_client *client, struct npugraph__lin
     done = is_done(client, link);
     pthread_mutex_unlock(&client->lock);
     if (done)
-        npugraph__session_close(&link->session);
+        shut_link(client, link);
 }
 
 void npugraph__client_change(struct npugraph_client *client, struct npugraph__link **link_p, struct npugraph__link *to)
@@ -299,12 +330,12 @@ void npugraph__client_hold(struct npugraph_client *client, bool models)
     pthread_mutex_lock(&client->lock);
     if (models)
         await_change(client); /* it would open another session for sequences */
-    if (client->home == NULL)
-        client->home = client->newest;
+    make_home(client);
     client->stays = client->stays || models;
     pthread_mutex_unlock(&client->lock);
 }
 
+/* What needs the link open enters it. */
 static struct npugraph__link *newest_link_of(const struct npugraph_client *client)
 {
     struct npugraph_client *c = (struct npugraph_client *)(uintptr_t)client;
@@ -392,14 +423,6 @@ struct npugraph__link *npugraph__client_follow_home(struct npugraph_client *clie
     return next;
 }
 
-static int64_t monotonic_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* Notes when a session was found lost. */
 static void note_loss_locked(struct npugraph_client *client, struct npugraph__link *link)
 {
@@ -408,7 +431,7 @@ static void note_loss_locked(struct npugraph_client *client, struct npugraph__li
     link->lost = true;
 }
 
-bool npugraph__client_pause(struct npugraph_client *client, const struct npugraph__follow *f, uint32_t *pause_ms)
+bool npugraph__client_pause(struct npugraph_client *client, struct npugraph__follow *f, uint32_t *pause_ms)
 {
     int64_t left;
 
@@ -416,7 +439,8 @@ bool npugraph__client_pause(struct npugraph_client *client, const struct npugrap
     pthread_mutex_lock(&client->lock);
     left = client->lost_ms != 0 ? client->lost_ms + f->wait_ms - monotonic_ms() : 0;
     pthread_mutex_unlock(&client->lock);
-    if (left <= 0 || (f->is_wanted != NULL && !f->is_wanted(f->user)))
+    f->not_yet = f->later && left > 0;
+    if (left <= 0 || f->later)
         return false;
     if (left > *pause_ms)
         left = *pause_ms;
@@ -432,6 +456,12 @@ static bool is_lost(const struct npugraph_client *client, const struct npugraph_
            (f->wait_ms != 0 && is_reason(&f->why, "DRAINING")); /* it stops, and another one may come */
 }
 
+/* False: another call has just tried to open a session. unopened: tries before. */
+static bool may_try(const struct npugraph_client *client, const struct npugraph__follow *f, unsigned unopened)
+{
+    return f->later ? monotonic_ms() - client->tried_ms >= PAUSE_LEAST_MS : client->unopened == unopened;
+}
+
 struct npugraph__link *npugraph__client_leave_lost(struct npugraph_client *client, struct npugraph__link *link,
                                                    struct npugraph__follow *f)
 {
@@ -442,23 +472,70 @@ struct npugraph__link *npugraph__client_leave_lost(struct npugraph_client *clien
 
     if (!is_lost(client, f) || f->renewals >= (f->wait_ms != 0 ? RENEWALS : 1))
         return NULL;
-    f->renewals++;
     do {
         pthread_mutex_lock(&client->lock);
         note_loss_locked(client, link);
         await_change(client);
         stays = client->stays;
-        if (client->newest == link && !stays && client->unopened == unopened) /* otherwise another call has tried */
+        if (client->newest->lost && !stays && may_try(client, f, unopened))
             open_newest(client);
         unopened = client->unopened;
-        next = client->newest != link ? client->newest : NULL; /* of this call, or another one has opened it */
+        next = !client->newest->lost ? client->newest : NULL; /* of this call, or another one has opened it */
         if (next != NULL)
             next->users++;
         pthread_mutex_unlock(&client->lock);
     } while (next == NULL && !stays && npugraph__client_pause(client, f, &pause_ms));
-    if (next != NULL)
+    if (next != NULL) {
         f->link = next;
+        f->renewals++;
+    }
     return next;
+}
+
+bool npugraph__client_may_go_on(const struct npugraph_client *client, const struct npugraph_error *why)
+{
+    static const char *const reasons[] = {"SESSION_MOVED", "UNREACHABLE", "SESSION_GONE", "DRAINING"};
+
+    for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
+        if (is_reason(why, reasons[i]))
+            return !client->params.no_session;
+    return false;
+}
+
+/* Looks for a model by a digest (FNV-1a) of its name. The lock is held. */
+static bool find_known_model(const struct npugraph_client *client, const char *name, uint64_t *digest_p)
+{
+    const size_t n = client->n_models < MODELS_KNOWN ? client->n_models : MODELS_KNOWN;
+    uint64_t digest = 14695981039346656037u;
+
+    while (*name != '\0')
+        digest = (digest ^ (uint8_t)*name++) * 1099511628211u;
+    *digest_p = digest;
+    for (size_t i = 0; i < n; i++)
+        if (client->models[i] == digest)
+            return true;
+    return false;
+}
+
+void npugraph__client_note_model(struct npugraph_client *client, const char *name)
+{
+    uint64_t digest;
+
+    pthread_mutex_lock(&client->lock);
+    if (!find_known_model(client, name, &digest))
+        client->models[client->n_models++ % MODELS_KNOWN] = digest;
+    pthread_mutex_unlock(&client->lock);
+}
+
+bool npugraph__client_knows_model(struct npugraph_client *client, const char *name)
+{
+    uint64_t digest;
+    bool known;
+
+    pthread_mutex_lock(&client->lock);
+    known = find_known_model(client, name, &digest);
+    pthread_mutex_unlock(&client->lock);
+    return known;
 }
 
 /* Makes an id that no other call of the session has: links of one client may have one session. */
@@ -557,12 +634,21 @@ int npugraph__stream_open(struct npugraph_client *client, const char *method, st
 
 uint32_t npugraph__client_timeout(const struct npugraph_client *client)
 {
-    return npugraph__channel_timeout(newest_link_of(client)->channel);
+    return client->params.timeout_ms;
 }
 
 bool npugraph_has_ring(struct npugraph_client *client)
 {
-    return npugraph__ring_is_open(&newest_link_of(client)->ring);
+    struct npugraph__link *link;
+    bool open;
+
+    pthread_mutex_lock(&client->lock);
+    link = client->newest;
+    link->users++;
+    pthread_mutex_unlock(&client->lock);
+    open = npugraph__ring_is_open(&link->ring);
+    npugraph__client_leave(client, link);
+    return open;
 }
 
 struct npugraph__link *npugraph__client_home(struct npugraph_client *client)

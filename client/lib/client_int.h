@@ -43,9 +43,8 @@ struct npugraph__follow {
     unsigned renewals; /* the call was sent to so many new sessions, since it made progress */
     unsigned restores; /* of its sequence */
     uint32_t wait_ms;  /* for another daemon, if the one that has the session is lost; 0: it must be there */
-    /* Asked while it waits for that; false: the caller does not want the call any more. NULL: it does. */
-    bool (*is_wanted)(const void *user);
-    const void *user;
+    bool later;        /* the caller cannot wait: it tries again later */
+    bool not_yet;      /* with `later`: it should, since a daemon, or the model there, may come in time */
 };
 struct npugraph__link *npugraph__client_follow(struct npugraph_client *client, struct npugraph__link *link,
                                                struct npugraph__follow *f, bool again);
@@ -55,16 +54,22 @@ struct npugraph__link *npugraph__client_follow_home(struct npugraph_client *clie
 /*
  * After a call on the link has failed with f->why because its session is lost: enters that of another session, in which
  * nothing of the lost one is. It waits at most f->wait_ms from the loss on, whatever call notices it, and returns at
- * most twice for one call, so that a call that kills its daemons ends. NULL: it is not lost, or no daemon comes.
+ * most twice for one call, so that a call that kills its daemons ends. NULL: it is not lost, or no daemon comes, or has
+ * come yet.
  */
 struct npugraph__link *npugraph__client_leave_lost(struct npugraph_client *client, struct npugraph__link *link,
                                                    struct npugraph__follow *f);
 /* Waits a while for a daemon, or for what one will have. False: f->wait_ms since the client's last loss are over, or
- * nobody wants the call any more. *pause_ms grows; the first one is 0. */
-bool npugraph__client_pause(struct npugraph_client *client, const struct npugraph__follow *f, uint32_t *pause_ms);
+ * the caller cannot wait. *pause_ms grows; the first one is 0. */
+bool npugraph__client_pause(struct npugraph_client *client, struct npugraph__follow *f, uint32_t *pause_ms);
+/* True if a call that has failed so may go on: its session moves, or is lost. */
+bool npugraph__client_may_go_on(const struct npugraph_client *client, const struct npugraph_error *why);
+/* The names of models that sequences were opened of. The oldest of many is forgotten. */
+void npugraph__client_note_model(struct npugraph_client *client, const char *name);
+bool npugraph__client_knows_model(struct npugraph_client *client, const char *name);
 /*
  * Returns the link for work that needs no object of the session: that of the daemon that serves now. It may connect.
- * Its session stays open until each enter and keep has a leave.
+ * It stays open until each enter and keep has a leave.
  */
 struct npugraph__link *npugraph__client_enter(struct npugraph_client *client);
 /*

@@ -61,13 +61,20 @@ int npugraph__link_follow(const struct npugraph_connect_params *params, const st
     return try_link(params, from, link_p, err);
 }
 
+void npugraph__link_shut(struct npugraph__link *link)
+{
+    npugraph__session_close(&link->session);
+    npugraph__channel_close(link->channel);
+    link->channel = NULL;
+    npugraph__ring_close(&link->ring);
+}
+
 void npugraph__link_close(struct npugraph__link *link)
 {
     if (link == NULL)
         return;
-    npugraph__session_close(&link->session);
-    npugraph__channel_close(link->channel);
-    npugraph__ring_close(&link->ring);
+    if (!link->closed)
+        npugraph__link_shut(link);
     npugraph__shared_fini(&link->shared);
     free(link);
 }

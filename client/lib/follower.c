@@ -35,7 +35,6 @@ struct npugraph__followed {
 
 /* The lock is held while a batch starts, so that none starts behind the queue's shutdown. */
 struct npugraph__follower {
-    struct npugraph__channel *channel;
     grpc_completion_queue *cq;
     pthread_t thread;
     pthread_mutex_t lock;
@@ -98,7 +97,7 @@ static int start_followed_call(struct npugraph__followed *f, const ProtobufCMess
     memset(first, 0, sizeof(first));
     first[0].op = GRPC_OP_SEND_INITIAL_METADATA;
     first[0].data.send_initial_metadata.count =
-        npugraph__put_metadata(f->follower->channel, (struct npugraph__call_head){0}, md);
+        npugraph__put_metadata(f->st.channel, (struct npugraph__call_head){0}, md);
     first[0].data.send_initial_metadata.metadata = md;
     first[1].op = GRPC_OP_SEND_MESSAGE;
     first[1].data.send_message.send_message = out;
@@ -238,8 +237,15 @@ static void *follow_calls(void *user)
     }
 }
 
-int npugraph__follower_start(struct npugraph__channel *channel, struct npugraph__follower **follower_p,
-                             struct npugraph_error *err)
+static void free_follower(struct npugraph__follower *follower)
+{
+    grpc_completion_queue_destroy(follower->cq);
+    grpc_shutdown();
+    pthread_mutex_destroy(&follower->lock);
+    free(follower);
+}
+
+int npugraph__follower_start(struct npugraph__follower **follower_p, struct npugraph_error *err)
 {
     struct npugraph__follower *follower = calloc(1, sizeof(*follower));
     sigset_t all, old;
@@ -247,7 +253,7 @@ int npugraph__follower_start(struct npugraph__channel *channel, struct npugraph_
 
     if (follower == NULL)
         return npugraph__error(err, GRPC_STATUS_RESOURCE_EXHAUSTED, "NO_MEMORY", "out of memory");
-    follower->channel = channel;
+    grpc_init(); /* channels come and go */
     follower->cq = grpc_completion_queue_create_for_next(NULL);
     pthread_mutex_init(&follower->lock, NULL);
     sigfillset(&all); /* signals are for the program's threads */
@@ -259,9 +265,7 @@ int npugraph__follower_start(struct npugraph__channel *channel, struct npugraph_
         return 0;
     }
     grpc_completion_queue_shutdown(follower->cq);
-    grpc_completion_queue_destroy(follower->cq);
-    pthread_mutex_destroy(&follower->lock);
-    free(follower);
+    free_follower(follower);
     return npugraph__error(err, GRPC_STATUS_RESOURCE_EXHAUSTED, "NO_MEMORY", "no thread: %s", strerror(failed));
 }
 
@@ -275,21 +279,19 @@ void npugraph__follower_stop(struct npugraph__follower *follower)
         grpc_completion_queue_shutdown(follower->cq);
     pthread_mutex_unlock(&follower->lock);
     pthread_join(follower->thread, NULL);
-    grpc_completion_queue_destroy(follower->cq);
-    pthread_mutex_destroy(&follower->lock);
-    free(follower);
+    free_follower(follower);
 }
 
-int npugraph__follow(struct npugraph__follower *follower, const struct npugraph__followed_call *what,
-                     const ProtobufCMessage *request, void *user, struct npugraph__followed **call_p,
-                     struct npugraph_error *err)
+int npugraph__follow(struct npugraph__follower *follower, struct npugraph__channel *channel,
+                     const struct npugraph__followed_call *what, const ProtobufCMessage *request, void *user,
+                     struct npugraph__followed **call_p, struct npugraph_error *err)
 {
     struct npugraph__followed *f = calloc(1, sizeof(*f));
     int rc;
 
     if (f == NULL)
         return npugraph__error(err, GRPC_STATUS_RESOURCE_EXHAUSTED, "NO_MEMORY", "out of memory");
-    npugraph__stream_init(&f->st, follower->channel, what->method, follower->cq);
+    npugraph__stream_init(&f->st, channel, what->method, follower->cq);
     f->follower = follower;
     f->type = what->type;
     f->ops = what->ops;

@@ -3,6 +3,10 @@
  * Generations of many sequences, followed by one thread. It puts events into a queue, whose descriptor wakes the
  * program's loop: one write of an eventfd when the queue was empty, whatever comes until the loop takes the events.
  *
+ * Those whose session moves or is lost wait in a list for another thread, which finds out how they go on, and starts
+ * them again. It goes through the list in turns and waits for none of them: a daemon may have the model of one, and be
+ * about to load that of another.
+ *
  * The queue has room for the ends of all generations that run, so that an end is never lost for want of memory. What is
  * in it is bounded by what the sequences' contexts can hold.
  */
@@ -13,6 +17,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -29,11 +34,16 @@ struct event {
 struct generation {
     struct npugraph_generations *all;
     struct generation *next;
-    struct npugraph__followed *call; /* NULL: it is being repeated, as its session moves */
+    struct npugraph__followed *call; /* NULL: it is broken, or has no step under way */
     uint64_t tag;
     enum npugraph_finish finish;
     bool cancelled;
     bool complete; /* all tokens have come */
+    struct broken_entry {
+        bool listed, tried; /* tried: only a restored sequence goes on */
+        struct generation *next;
+        struct npugraph_error why;
+    } broken; /* by the lock */
     /* To repeat it. */
     struct npugraph_sequence *seq;
     struct npugraph_generate_params params; /* with the tokens that are left */
@@ -42,7 +52,7 @@ struct generation {
     unsigned moves, renewals, restores; /* of npugraph__follow, as the next */
     time_t until;
     /* One whose steps the caller begins. */
-    bool stepped, refused;                /* refused: the daemon's answer to a step is an error */
+    bool stepped, refused;                /* refused: it ends with its call, whose last answer is an error, or wrong */
     bool underway;                        /* a step is; by the lock */
     struct npugraph_generation_step step; /* the last; its mask is owned */
     uint32_t position;                    /* that it began at; 0: not known */
@@ -50,19 +60,17 @@ struct generation {
     size_t trace_bytes;
 };
 
-/* The thread that follows the generations of one link. */
-struct followed_link {
-    struct followed_link *next;
-    const struct npugraph__link *link;
-    struct npugraph__follower *follower;
-};
-
 struct npugraph_generations {
     struct npugraph_client *client;
-    bool stopping;               /* by `lock` */
-    struct followed_link *links; /* by `lock` */
+    struct npugraph__follower *follower;
     int fd;
     pthread_mutex_t lock;
+    bool stopping; /* by `lock`, as all that follows */
+    /* Broken generations, and the thread that they wait for. */
+    struct generation *broken, **last_broken;
+    pthread_t repeater;
+    bool has_repeater;
+    pthread_cond_t woken;
     struct generation *running;
     size_t n_running;
     struct event *events; /* [0, taken): given by the last take; [taken, n): to be taken */
@@ -180,6 +188,13 @@ static bool is_step_underway(const struct generation *g)
     return underway;
 }
 
+static void refuse_to_repeat(struct generation *g)
+{
+    pthread_mutex_lock(&g->all->lock);
+    g->refused = true;
+    pthread_mutex_unlock(&g->all->lock);
+}
+
 static int take_step(void *user, ProtobufCMessage *message, struct npugraph_error *err)
 {
     struct generation *g = user;
@@ -189,11 +204,10 @@ static int take_step(void *user, ProtobufCMessage *message, struct npugraph_erro
     int rc;
 
     if (!is_step_underway(g)) {
+        refuse_to_repeat(g);
         rc = npugraph__error(err, 13, "MALFORMED_MESSAGE", "the daemon answers a step that it was not asked");
     } else if (r->error != NULL) {
-        pthread_mutex_lock(&g->all->lock);
-        g->refused = true;
-        pthread_mutex_unlock(&g->all->lock);
+        refuse_to_repeat(g);
         rc = npugraph__error(err, r->error->code != 0 ? r->error->code : 13, r->error->reason, "%s", r->error->message);
     } else {
         put_kept_step(g, &req, &logprobs);
@@ -259,6 +273,29 @@ static void free_generation(struct generation *g)
     free(g);
 }
 
+/* Puts a generation behind the broken ones. The lock is held. */
+static void list_broken(struct generation *g)
+{
+    g->broken.listed = true;
+    g->broken.next = NULL;
+    *g->all->last_broken = g;
+    g->all->last_broken = &g->broken.next;
+    pthread_cond_signal(&g->all->woken);
+}
+
+/* Takes a generation from the broken ones. The lock is held. */
+static void unlist_broken(struct generation *g)
+{
+    struct generation **at = &g->all->broken;
+
+    while (*at != g)
+        at = &(*at)->broken.next;
+    *at = g->broken.next;
+    if (*at == NULL)
+        g->all->last_broken = at;
+    g->broken.listed = false;
+}
+
 /* Queues the end. The lock is held. */
 static void finish_locked(struct generation *g, int rc, const struct npugraph_error *err)
 {
@@ -283,64 +320,44 @@ static void finish_locked(struct generation *g, int rc, const struct npugraph_er
     free_generation(g);
 }
 
-static void finish_generation(struct generation *g, int rc, const struct npugraph_error *err)
+static bool start_repeater(struct npugraph_generations *all);
+
+/* Leaves a generation whose call has ended to the thread that may start it again. One without a step under way goes on
+ * with its next step. The lock is held. False: it has ended. */
+static bool break_off(struct generation *g, const struct npugraph_error *why)
 {
-    struct npugraph_generations *all = g->all;
-
-    pthread_mutex_lock(&all->lock);
-    finish_locked(g, rc, err);
-    pthread_mutex_unlock(&all->lock);
+    g->call = NULL;
+    if (g->cancelled || g->all->stopping || g->refused)
+        return false;
+    if (g->stepped && !g->underway) /* from here on, its step or who cancels it may end it */
+        return true;
+    if (!npugraph__client_may_go_on(g->all->client, why) || !start_repeater(g->all))
+        return false;
+    g->broken.why = *why;
+    g->broken.tried = false;
+    list_broken(g);
+    return true;
 }
-
-static bool repeat_generation(struct generation *g, struct npugraph_error *err);
 
 static void end_generation(void *user, int rc, const struct npugraph_error *err)
 {
     struct generation *g = user;
-    struct npugraph_error why = {0};
+    struct npugraph_generations *all = g->all;
 
-    if (rc != 0)
-        why = *err;
     if (rc != 0 && g->complete) { /* only the end is missing */
         g->finish = NPUGRAPH_FINISH_LENGTH;
         rc = 0;
     }
-    if (rc != 0 && repeat_generation(g, &why))
-        return;
-    finish_generation(g, rc, &why);
+    pthread_mutex_lock(&all->lock);
+    if (rc == 0 || !break_off(g, err))
+        finish_locked(g, rc, err);
+    pthread_mutex_unlock(&all->lock);
 }
 
 static const struct npugraph__follow_ops follow_ops = {take_generated, end_generation},
                                          step_ops = {take_step, end_generation};
 
 /* ---- the calls ---- */
-
-/* Finds or starts the thread of a link. The lock is held. */
-static int find_follower(struct npugraph_generations *all, const struct npugraph__link *link,
-                         struct npugraph__follower **follower_p, struct npugraph_error *err)
-{
-    struct followed_link *f;
-    int rc;
-
-    for (f = all->links; f != NULL; f = f->next)
-        if (f->link == link) {
-            *follower_p = f->follower;
-            return 0;
-        }
-    f = calloc(1, sizeof(*f));
-    if (f == NULL)
-        return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
-    rc = npugraph__follower_start(link->channel, &f->follower, err);
-    if (rc != 0) {
-        free(f);
-        return rc;
-    }
-    f->link = link;
-    f->next = all->links;
-    all->links = f;
-    *follower_p = f->follower;
-    return 0;
-}
 
 /* Starts a generation on the link of its sequence, and goes on at `from`. The lock is held. */
 static int start_kept(struct generation *g, uint32_t from, struct npugraph_error *err)
@@ -352,84 +369,149 @@ static int start_kept(struct generation *g, uint32_t from, struct npugraph_error
     Npugraph__V1__GenerateRequest req;
     Npugraph__V1__StepRequest step;
     Npugraph__V1__LogprobsRequest logprobs;
-    struct npugraph__follower *follower;
-    int rc = find_follower(g->all, npugraph__sequence_link(g->seq), &follower, err);
+    struct npugraph__channel *channel = npugraph__sequence_link(g->seq)->channel;
 
-    if (rc != 0)
-        return rc;
     if (g->stepped) {
         put_kept_step(g, &step, &logprobs);
-        return npugraph__follow(follower, &steps, &step.base, g, &g->call, err);
+        return npugraph__follow(g->all->follower, channel, &steps, &step.base, g, &g->call, err);
     }
     npugraph__put_generation(&req, &logprobs, g->seq, &g->params);
     req.from = from;
-    return npugraph__follow(follower, &what, &req.base, g, &g->call, err);
+    return npugraph__follow(g->all->follower, channel, &what, &req.base, g, &g->call, err);
 }
 
-/* Starts it again, unless nobody wants it any more. The lock is held. */
-static bool start_again(struct generation *g)
-{
-    if (g->cancelled || g->all->stopping)
-        return false;
-    if (start_kept(g, g->from, NULL) == 0)
-        return true;
-    g->call = NULL; /* a cancellation finds none */
-    return false;
-}
+/* ---- broken generations ---- */
 
-static bool generation_is_wanted(const void *user)
-{
-    const struct generation *g = user;
-    bool wanted;
+#define TURN_LEAST_MS 20
+#define TURN_MOST_MS  500
 
-    pthread_mutex_lock(&g->all->lock);
-    wanted = !g->cancelled && !g->all->stopping;
-    pthread_mutex_unlock(&g->all->lock);
-    return wanted;
-}
+typedef enum outcome { GOES_ON, NOT_YET, ENDS } outcome_t;
 
-/* Goes on with a generation whose session moves or whose sequence is restored; one without a step under way, with its
- * next step. True: it will end once more. False: *err says why not. */
-static bool repeat_generation(struct generation *g, struct npugraph_error *err)
+/* Finds out how a generation goes on: its session has moved, or its sequence is restored. *why: of its end. */
+static outcome_t try_to_go_on(struct generation *g, struct npugraph_error *why)
 {
     struct npugraph__follow f = {.link = npugraph__sequence_link(g->seq),
-                                 .why = *err,
+                                 .why = g->broken.why,
                                  .until = g->until,
                                  .moves = g->moves,
                                  .renewals = g->renewals,
                                  .restores = g->restores,
-                                 .is_wanted = generation_is_wanted,
-                                 .user = g};
-    bool again, refused;
+                                 .later = true};
+    const bool again = (g->stepped ? g->position : g->from) != 0;
+    const bool ok =
+        g->broken.tried ? npugraph__sequence_restore(g->seq, &f) : npugraph__sequence_follow(g->seq, &f, again);
 
-    pthread_mutex_lock(&g->all->lock);
-    g->call = NULL; /* it ends with this callback */
-    refused = g->refused;
-    again = g->stepped && !g->underway && !g->cancelled && !g->all->stopping;
-    pthread_mutex_unlock(&g->all->lock);
-    if (again) /* from here on, its step or who cancels it may end it */
-        return true;
-    again = !refused && generation_is_wanted(g) &&
-            npugraph__sequence_follow(g->seq, &f, (g->stepped ? g->position : g->from) != 0);
+    *why = f.why;
+    g->broken.tried = true;
+    if (f.not_yet &&
+        strcmp(f.why.reason, "MODEL_NOT_FOUND") == 0) /* said by a daemon that the sequence does not kill */
+        return NOT_YET;
     g->until = f.until;
     g->moves = f.moves;
     g->renewals = f.renewals;
     g->restores = f.restores;
-    *err = f.why;
-    if (!again)
+    return ok ? GOES_ON : f.not_yet ? NOT_YET : ENDS;
+}
+
+/* Lets the first broken generation go on, or end, or puts it behind the others: false. The lock is held; not while this
+ * asks daemons. */
+static bool repeat_first(struct npugraph_generations *all)
+{
+    struct generation *g = all->broken;
+    struct npugraph_error why;
+    outcome_t outcome;
+
+    unlist_broken(g);
+    pthread_mutex_unlock(&all->lock);
+    outcome = try_to_go_on(g, &why);
+    pthread_mutex_lock(&all->lock);
+    if (g->cancelled || all->stopping)
+        outcome = ENDS;
+    if (outcome == NOT_YET) {
+        list_broken(g);
         return false;
-    pthread_mutex_lock(&g->all->lock);
-    again = start_again(g);
-    pthread_mutex_unlock(&g->all->lock);
-    return again;
+    }
+    if (outcome == ENDS || start_kept(g, g->from, &why) != 0) {
+        g->call = NULL;
+        finish_locked(g, why.code != 0 ? why.code : 13, &why);
+    }
+    return true;
+}
+
+/* Waits for broken generations; if some wait for daemons, for a while. The lock is held. */
+static void await_turn(struct npugraph_generations *all, unsigned pause_ms)
+{
+    struct timespec until;
+
+    if (pause_ms == 0 && all->broken == NULL) {
+        pthread_cond_wait(&all->woken, &all->lock);
+    } else if (pause_ms != 0) {
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += (long)pause_ms * 1000000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&all->woken, &all->lock, &until);
+    }
+}
+
+/* The thread. In a turn it tries all that are broken. */
+static void *repeat_generations(void *user)
+{
+    struct npugraph_generations *all = user;
+    unsigned pause_ms = 0;
+
+    pthread_mutex_lock(&all->lock);
+    while (!all->stopping) {
+        const struct generation *g;
+        bool some = true;
+        size_t n = 0;
+
+        for (g = all->broken; g != NULL; g = g->broken.next)
+            n++;
+        for (; n > 0 && all->broken != NULL && !all->stopping; n--)
+            some = repeat_first(all) && some;
+        if (some)
+            pause_ms = 0;
+        else
+            pause_ms = pause_ms == 0 ? TURN_LEAST_MS : pause_ms < TURN_MOST_MS / 2 ? 2 * pause_ms : TURN_MOST_MS;
+        if (!all->stopping)
+            await_turn(all, pause_ms);
+    }
+    pthread_mutex_unlock(&all->lock);
+    return NULL;
+}
+
+/* Starts the thread that broken generations wait for, if it does not run. The lock is held. */
+static bool start_repeater(struct npugraph_generations *all)
+{
+    sigset_t signals, old;
+
+    if (all->has_repeater)
+        return true;
+    sigfillset(&signals); /* they are for the program's threads */
+    pthread_sigmask(SIG_SETMASK, &signals, &old);
+    all->has_repeater = pthread_create(&all->repeater, NULL, repeat_generations, all) == 0;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return all->has_repeater;
+}
+
+/* ---- what the caller calls ---- */
+
+static void init_broken(struct npugraph_generations *all)
+{
+    pthread_condattr_t monotonic;
+
+    all->last_broken = &all->broken;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&all->woken, &monotonic);
+    pthread_condattr_destroy(&monotonic);
 }
 
 int npugraph_generations_create(struct npugraph_client *client, struct npugraph_generations **all_p, int *fd_p,
                                 struct npugraph_error *err)
 {
     struct npugraph_generations *all = calloc(1, sizeof(*all));
-    struct npugraph__follower *follower;
-    struct npugraph__link *link;
     int rc;
 
     if (all == NULL)
@@ -441,11 +523,8 @@ int npugraph_generations_create(struct npugraph_client *client, struct npugraph_
         return npugraph__error(err, 8, "NO_MEMORY", "no descriptor for events: %s", strerror(errno));
     }
     pthread_mutex_init(&all->lock, NULL);
-    link = npugraph__client_enter(client);
-    pthread_mutex_lock(&all->lock);
-    rc = find_follower(all, link, &follower, err);
-    pthread_mutex_unlock(&all->lock);
-    npugraph__client_leave(client, link);
+    init_broken(all);
+    rc = npugraph__follower_start(&all->follower, err);
     if (rc != 0) {
         npugraph_generations_destroy(all);
         return rc;
@@ -590,6 +669,15 @@ void npugraph_generations_step(struct npugraph_generations *all, const struct np
 
 /* ---- the end ---- */
 
+/* Ends one that waits for a daemon. The lock is held. */
+static void finish_broken(struct generation *g)
+{
+    const struct npugraph_error why = g->broken.why;
+
+    unlist_broken(g);
+    finish_locked(g, why.code, &why);
+}
+
 void npugraph_generations_cancel(struct npugraph_generations *all, uint64_t tag)
 {
     struct generation *g;
@@ -603,6 +691,8 @@ void npugraph_generations_cancel(struct npugraph_generations *all, uint64_t tag)
             npugraph__followed_cancel(g->call); /* it is there: its end takes this lock first */
         else if (g->stepped && !g->underway)
             finish_locked(g, 0, NULL); /* nothing of it runs */
+        else if (g->broken.listed)
+            finish_broken(g);
     }
     pthread_mutex_unlock(&all->lock);
 }
@@ -629,15 +719,13 @@ void npugraph_generations_destroy(struct npugraph_generations *all)
         return;
     pthread_mutex_lock(&all->lock);
     all->stopping = true;
+    pthread_cond_signal(&all->woken);
     pthread_mutex_unlock(&all->lock);
-    while (all->links != NULL) {
-        struct followed_link *f = all->links;
-
-        all->links = f->next;
-        npugraph__follower_stop(f->follower);
-        free(f);
-    }
-    while (all->running != NULL) { /* those whose steps the caller begins, and of which nothing runs */
+    if (all->has_repeater)
+        pthread_join(all->repeater, NULL);
+    if (all->follower != NULL)
+        npugraph__follower_stop(all->follower);
+    while (all->running != NULL) { /* those of which nothing runs */
         struct generation *g = all->running;
 
         forget_generation(g);
@@ -647,6 +735,7 @@ void npugraph_generations_destroy(struct npugraph_generations *all)
     free_taken(all);
     free(all->events);
     close(all->fd);
+    pthread_cond_destroy(&all->woken);
     pthread_mutex_destroy(&all->lock);
     free(all);
 }

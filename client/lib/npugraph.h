@@ -503,8 +503,9 @@ struct npugraph_open_params {
      * session is lost, the call under way (a step, a generation, a fork, or this one) waits at most so many ms for a
      * daemon that has the same model by the same name, restores the sequence there in another session, and goes on. The
      * daemon computes the context again: the tokens are those that would have come anyway, as after a preemption.
-     * MODEL_CHANGED, MODEL_NOT_FOUND: the model is another one, or did not come in time. Otherwise, and if a call meets
-     * its third loss in a row without a token in between, it fails as without this option.
+     * MODEL_CHANGED, MODEL_NOT_FOUND: the model is another one, or did not come in time; this call waits only for a
+     * model that the client has opened a sequence of. Otherwise, and if a call meets its third loss in a row without a
+     * token in between, it fails as without this option.
      */
     uint32_t restore_ms;
 };

@@ -150,9 +150,9 @@ void npugraph_open_params_init(struct npugraph_open_params *params)
     memset(params, 0, sizeof(*params));
 }
 
-/* Waits a while if the model is not there, and may come: daemons serve while their models are loaded. False: it has
- * waited long enough since the client lost a session, or something else has failed. */
-static bool may_come(struct npugraph_client *client, const struct npugraph__follow *f, uint32_t *pause_ms)
+/* Waits a while if a model that was there is not, and may come: daemons serve while their models are loaded. False: it
+ * has waited long enough since the client lost a session, or something else has failed. */
+static bool may_come(struct npugraph_client *client, struct npugraph__follow *f, uint32_t *pause_ms)
 {
     return strcmp(f->why.reason, "MODEL_NOT_FOUND") == 0 && npugraph__client_pause(client, f, pause_ms);
 }
@@ -189,7 +189,9 @@ int npugraph_sequence_open(struct npugraph_client *client, const char *model, co
     do {
         rc = begin_sequence(client, npugraph__client_enter(client), true, "/npugraph.v1.Sequences/Open", &req.base, &f,
                             seq_p, first_p);
-    } while (rc != 0 && may_come(client, &f, &pause_ms));
+    } while (rc != 0 && npugraph__client_knows_model(client, model) && may_come(client, &f, &pause_ms));
+    if (rc == 0)
+        npugraph__client_note_model(client, model);
     if (rc == 0 && params->restore_ms != 0)
         (*seq_p)->kept = npugraph__kept_open(&req, params->restore_ms, (Npugraph__V1__OpenResponse *)(*seq_p)->last);
     npugraph__sampling_fini(&how);
@@ -276,8 +278,7 @@ static bool take_reopened(struct npugraph_sequence *seq, struct npugraph__link *
     return false;
 }
 
-/* Restores a sequence whose session is lost. */
-static bool restore_sequence(struct npugraph_sequence *seq, struct npugraph__follow *f)
+bool npugraph__sequence_restore(struct npugraph_sequence *seq, struct npugraph__follow *f)
 {
     struct npugraph__link *link;
     ProtobufCMessage *answer = NULL;
@@ -320,7 +321,7 @@ int npugraph_sequence_fork(struct npugraph_sequence *seq, const struct npugraph_
         npugraph__client_keep(seq->client, seq->link);
         rc = begin_sequence(seq->client, seq->link, false, "/npugraph.v1.Sequences/Fork", &req.base, &f, copy_p,
                             first_p);
-    } while (rc != 0 && restore_sequence(seq, &f));
+    } while (rc != 0 && npugraph__sequence_restore(seq, &f));
     if (rc == 0)
         (*copy_p)->kept = npugraph__kept_fork(seq->kept, &req, (Npugraph__V1__OpenResponse *)(*copy_p)->last);
     npugraph__sampling_fini(&how);
@@ -414,7 +415,7 @@ bool npugraph__sequence_follow(struct npugraph_sequence *seq, struct npugraph__f
     struct npugraph__link *link = npugraph__client_follow(seq->client, seq->link, f, again);
 
     if (link == NULL)
-        return restore_sequence(seq, f);
+        return npugraph__sequence_restore(seq, f);
     move_sequence(seq, link);
     return true;
 }

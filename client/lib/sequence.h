@@ -27,6 +27,8 @@ struct npugraph__follow;
  * another id, if its session is lost and it is kept. False: the failure is another one.
  */
 bool npugraph__sequence_follow(struct npugraph_sequence *seq, struct npugraph__follow *f, bool again);
+/* The second part alone, when the first has been tried. */
+bool npugraph__sequence_restore(struct npugraph_sequence *seq, struct npugraph__follow *f);
 struct npugraph__kept *npugraph__sequence_kept(const struct npugraph_sequence *seq); /* NULL: it is not restored */
 /* Copies log-probabilities into one allocation, which the caller frees. NULL: out of memory. */
 struct npugraph_logprobs *npugraph__take_logprobs(Npugraph__V1__Logprobs *const *from, size_t n);

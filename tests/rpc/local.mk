@@ -21,6 +21,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_examples.py \
 	tests/rpc/test_failing.py \
 	tests/rpc/test_families.py \
+	tests/rpc/test_false_daemon.py \
 	tests/rpc/test_files.py \
 	tests/rpc/test_full_disk.py \
 	tests/rpc/test_gdb.py \

@@ -213,9 +213,76 @@ def opening():
             assert opening.result().step().token == later.result().step().token
             begin = time.monotonic()
             try:
-                c.open("other", PROMPT, restore=0.1)
+                c.open("other", PROMPT, restore=PATIENCE)
+                raise AssertionError("there is no such model")
             except npugraph.Error as error:
-                assert error.reason == "MODEL_NOT_FOUND" and time.monotonic() - begin < 10, error
+                assert error.reason == "MODEL_NOT_FOUND" and time.monotonic() - begin < PATIENCE / 2, "it was never there, and is not awaited"
+
+
+@test("generations whose model is not there yet hold up none whose model is, and one that is cancelled ends at once")
+def held_up():
+    async def tokens_of(sequence):
+        return [token.id async for token in sequence.generate(400, ignore_stop=True)]
+
+    async def run(line, expected, restarted):
+        async with await npugraph.aio.connect(line.now.address, timeout=30) as c:
+            late = [await c.open("n", PROMPT, restore=PATIENCE) for _ in range(6)]
+            slow = [s.generate(900, ignore_stop=True) for s in late]
+            opened = [await c.open("m", PROMPT, npugraph.Sampling(temperature=0.9, seed=seed), restore=PATIENCE) for seed in range(3)]
+            texts = [asyncio.ensure_future(tokens_of(s)) for s in opened]
+            await asyncio.to_thread(restarted.wait)
+            assert await asyncio.gather(*texts) == expected
+            assert all(generation.running for generation in slow)
+            slow[2].cancel()
+            await asyncio.wait_for(slow[2].ended(), PATIENCE / 3)
+            assert slow[2].finish == "cancelled" and slow[1].running
+            back.set()
+            for generation in slow[:2] + slow[3:]:
+                await generation.ended()
+                assert generation.finish == "length", generation.finish
+
+    back = threading.Event()
+    with Line() as line:
+        expected = [undisturbed(line, npugraph.Sampling(temperature=0.9, seed=seed), 400) for seed in range(3)]
+        line.ctl("load", str(MODEL), "--name", "n")
+        restarted = threading.Event()
+        running = Meanwhile(lambda: asyncio.run(run(line, expected, restarted)))
+        with Client(line.now) as watch:
+            until("all generate", lambda: listed(watch, "n").sequences == 6 and listed(watch, "m").sequences == 3)
+        restart(line)
+        restarted.set()
+        until("those of the other model wait", lambda: back.is_set() or not running.thread.is_alive())
+        if running.thread.is_alive():
+            line.ctl("load", str(MODEL), "--name", "n")
+        running.result()
+
+
+@test("a daemon that was lost leaves no thread behind in its clients")
+def leaves_no_thread():
+    async def run(line, turn):
+        async with await npugraph.aio.connect(line.now.address, timeout=30) as c:
+            s = await c.open("m", PROMPT, restore=PATIENCE)
+            threads = []
+            for n in range(8):
+                generation = s.generate(3, ignore_stop=True)
+                assert [token.id async for token in generation] and generation.finish == "length"
+                threads.append(len(os.listdir("/proc/self/task")))
+                turn.put(n)
+                await asyncio.to_thread(turn.join)
+            assert max(threads[5:]) <= max(threads[:3]) + 2, threads
+
+    turn = queue.Queue()
+    with Line() as line:
+        running = Meanwhile(lambda: asyncio.run(run(line, turn)))
+        for n in range(8):
+            until("it has generated", lambda: not turn.empty() or not running.thread.is_alive())
+            if not running.thread.is_alive():
+                break
+            if n < 7:
+                restart(line)
+            turn.get()
+            turn.task_done()
+        running.result()
 
 
 def fails(sequence, disturb, *reasons):

@@ -20,8 +20,9 @@ struct fake_stream {
 
 static struct {
     _Atomic bool dead;                    /* no daemon answers */
+    _Atomic bool gone;                    /* no daemon has the session of another one */
     _Atomic uint64_t n_links, n_replaced; /* the daemons of the first n_replaced links say that another one serves */
-    _Atomic int opens, follows, closing, closed, calls;
+    _Atomic int opens, follows, closing, closed, shut, calls;
     int (*call)(struct npugraph__link *link, struct npugraph_error *err); /* what a call does */
 } fake;
 
@@ -76,7 +77,7 @@ int npugraph__link_follow(const struct npugraph_connect_params *params, const st
     (void)params;
     (void)from;
     fake.follows++;
-    return fake_link(link_p, err);
+    return fake.gone ? npugraph__error(err, 5, "SESSION_GONE", "it is nowhere") : fake_link(link_p, err);
 }
 
 void npugraph__link_listen(struct npugraph__link *link)
@@ -93,19 +94,23 @@ void npugraph__session_abandon(struct npugraph__session *session)
     session->stream = NULL;
 }
 
-void npugraph__session_close(struct npugraph__session *session)
+void npugraph__link_shut(struct npugraph__link *link)
 {
-    if (session->stream == NULL)
+    ck_assert_msg(link->channel != NULL, "a link is shut twice");
+    link->channel = NULL;
+    fake.shut++;
+    if (link->session.stream == NULL)
         return;
     fake.closing++;
     pass_time(CLOSE_NS);
-    npugraph__session_abandon(session);
+    npugraph__session_abandon(&link->session);
     fake.closed++;
 }
 
 void npugraph__link_close(struct npugraph__link *link)
 {
-    npugraph__session_close(&link->session);
+    if (!link->closed)
+        npugraph__link_shut(link);
     free(link);
 }
 
@@ -245,6 +250,60 @@ START_TEST(session_is_not_resumed_elsewhere_while_another_thread_closes_it)
 }
 END_TEST
 
+static int call_that_the_first_daemon_loses(struct npugraph__link *link, struct npugraph_error *err)
+{
+    return link->session.id > 1 ? 0 : npugraph__error(err, UNAVAILABLE, "UNREACHABLE", "the connection broke");
+}
+
+START_TEST(link_of_a_lost_daemon_is_shut_when_its_last_user_leaves)
+{
+    struct npugraph__link *calls, *waits;
+
+    the_client = connected(call_that_the_first_daemon_loses);
+    fake.gone = true;
+    waits = npugraph__client_enter(the_client);
+    calls = npugraph__client_enter(the_client);
+    ck_assert_int_eq(npugraph__entered_unary(the_client, &calls, true, "Open", NULL, NULL, NULL, NULL), 0);
+    ck_assert_uint_eq(calls->session.id, 2);
+    ck_assert_int_eq(fake.shut, 0);
+    npugraph__client_leave(the_client, waits);
+    ck_assert_int_eq(fake.shut, 1);
+    npugraph__client_leave(the_client, calls);
+    ck_assert_int_eq(fake.shut, 1);
+    npugraph_disconnect(the_client);
+    ck_assert_int_eq(fake.shut, 2);
+}
+END_TEST
+
+static int call_that_is_refused_by_the_first_daemon(struct npugraph__link *link, struct npugraph_error *err)
+{
+    return link->session.id > 1 ? 0 : npugraph__error(err, UNAVAILABLE, "SESSION_MOVED", "it is elsewhere");
+}
+
+/* The session has moved to the second daemon, which a third one replaces. What has not noticed needs the second. */
+START_TEST(link_that_a_session_has_moved_to_stays_for_those_that_have_not_noticed)
+{
+    struct npugraph__link *calls, *waits;
+
+    the_client = connected(call_that_is_refused_by_the_first_daemon);
+    waits = npugraph__client_enter(the_client);
+    calls = npugraph__client_enter(the_client);
+    ck_assert_int_eq(npugraph__entered_unary(the_client, &calls, false, "Step", NULL, NULL, NULL, NULL), 0);
+    npugraph__client_leave(the_client, calls);
+    fake.n_replaced = 2;
+    npugraph__client_leave(the_client, npugraph__client_enter(the_client));
+    ck_assert_uint_eq(fake.n_links, 3);
+    ck_assert_int_eq(fake.shut, 0);
+    ck_assert_int_eq(npugraph__entered_unary(the_client, &waits, false, "Step", NULL, NULL, NULL, NULL), 0);
+    ck_assert_uint_eq(waits->session.id, 2);
+    ck_assert_int_eq(fake.shut, 1); /* the first one */
+    npugraph__client_leave(the_client, waits);
+    ck_assert_int_eq(fake.shut, 2);
+    npugraph_disconnect(the_client);
+    ck_assert_int_eq(fake.shut, 3);
+}
+END_TEST
+
 static int call_that_is_lost(struct npugraph__link *link, struct npugraph_error *err)
 {
     (void)link;
@@ -282,4 +341,6 @@ END_TEST
 
 UNIT_MAIN("client/lib/client", session_of_a_call_that_is_under_way_stays_open_until_the_call_ends,
           session_is_not_resumed_elsewhere_while_another_thread_closes_it,
+          link_of_a_lost_daemon_is_shut_when_its_last_user_leaves,
+          link_that_a_session_has_moved_to_stays_for_those_that_have_not_noticed,
           calls_that_are_lost_together_do_not_try_to_connect_one_behind_the_other)

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What a daemon says that it must not: its clients end the call, and take nothing of it."""
+import asyncio
+import concurrent.futures
+import importlib.util
+import sys
+import threading
+
+from harness import *
+
+if SANITIZER:
+    skip_all("a program without the sanitizer, as Python is, cannot load a libnpugraph with it")
+if importlib.util.find_spec("numpy") is None:
+    skip_all("Python's package needs numpy")
+os.environ["NPUGRAPH_LIBRARY_PATH"] = str(BUILD / ".libs")
+sys.path.insert(0, str(SOURCE / "python" / "src"))
+import npugraph.aio  # noqa: E402
+import numpy  # noqa: E402
+
+PROMPT = [5, 6, 7, 8]
+
+
+class FalseDaemon(grpc.GenericRpcHandler):
+    """Opens sessions and sequences, and answers the n-th step with `answers[n]` messages."""
+
+    def __init__(self, answers):
+        self.address = f"unix:{SCRATCH}/false"
+        self.answers = answers
+        self.told = [threading.Event() for _ in answers]
+        self.pool = concurrent.futures.ThreadPoolExecutor(8)
+
+    def service(self, call):
+        name = call.method.rpartition("/")[2] if "Sessions" not in call.method else "Session"
+        request, kind, work = {"Session": (pb.SessionRequest, "stream_stream", self._session), "StepStream": (pb.StepRequest, "stream_stream", self._step),
+                               "Open": (pb.OpenRequest, "unary_unary", self._open),
+                               "Close": (pb.CloseRequest, "unary_unary", lambda *_: pb.CloseResponse())}[name]
+        handler = getattr(grpc, f"{kind}_rpc_method_handler")
+        return handler(work, request.FromString, lambda message: message.SerializeToString())
+
+    def _session(self, requests, _):
+        yield pb.SessionEvent(opened=pb.SessionOpened(session=1, token=bytes(16)))
+        for _ in requests:
+            pass
+
+    def _open(self, request, _):
+        return pb.OpenResponse(sequence=1, token=9, position=len(request.prompt))
+
+    def _step(self, requests, _):
+        position = len(PROMPT)
+        for n, _ in enumerate(requests):
+            for i in range(self.answers[n]):
+                position += 1
+                if i + 1 == self.answers[n]:
+                    self.told[n].set()
+                yield pb.StepResponse(token=10 * (n + 1) + i, position=position)
+
+    def __enter__(self):
+        self.server = grpc.server(self.pool, handlers=[self])
+        self.server.add_insecure_port(self.address)
+        self.server.start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.stop(0).wait()
+        self.pool.shutdown()
+
+
+@test("an answer to a step that was not begun ends its generation, and its token is not taken")
+def answers_too_often():
+    async def run(daemon):
+        seen = []
+
+        def follow(taken):
+            seen.extend(token.id for _, token in taken)
+            if len(seen) == 3:
+                assert daemon.told[1].wait(PATIENCE)
+                time.sleep(0.5)  # no step is under way when the second answer comes
+            return [None] * len(taken), numpy.full((len(taken), 4), 255, numpy.uint8)
+
+        async with await npugraph.aio.connect(daemon.address, timeout=PATIENCE) as client:
+            sequence = await client.open("m", PROMPT)
+            generation, tokens = sequence.drive(follow, None), []
+            try:
+                async for token in generation:
+                    tokens.append(token.id)
+                raise AssertionError(f"it ended with {generation.finish} and {tokens}")
+            except npugraph.Error as error:
+                assert error.reason == "MALFORMED_MESSAGE", error
+            assert tokens == seen[:len(tokens)] and seen in ([9, 10], [9, 10, 20]), (seen, tokens)
+
+    with FalseDaemon([1, 2, 1, 1, 1]) as daemon:
+        asyncio.run(run(daemon))
+
+
+if __name__ == "__main__":
+    main(shared=False)
