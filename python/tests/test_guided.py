@@ -18,17 +18,18 @@ import openai
 import pydantic
 import pytest
 from conftest import Daemon
-from schemas import Schemas
+from schemas import FORMATS, Schemas
 from serving import CHAT, PROMPT, TOKENIZER, Server, await_no_sequences
 
 SCHEMAS, RUNS = int(os.environ.get("NPUGRAPH_SCHEMAS", "50")), int(os.environ.get("NPUGRAPH_RUNS", "2"))
 SEED = int(os.environ.get("NPUGRAPH_SEED", "1"))
+CHECKER = jsonschema.Draft202012Validator.FORMAT_CHECKER
 PERSON = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer", "minimum": 0,
           "maximum": 150}}, "required": ["name", "age"], "additionalProperties": False}
 
 
 def check(value: Any, schema: Any) -> None:
-    jsonschema.Draft202012Validator(schema, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER).validate(value)
+    jsonschema.Draft202012Validator(schema, format_checker=CHECKER).validate(value)
 
 
 def as_format(schema: Any, strict: bool = True) -> dict[str, Any]:
@@ -38,8 +39,10 @@ def as_format(schema: Any, strict: bool = True) -> dict[str, Any]:
 # ---- answers ----
 
 def test_random_schemas_are_kept_to(server: Server, daemon: Daemon) -> None:
+    assert {*FORMATS} <= CHECKER.checkers.keys(), "jsonschema checks time and date-time with rfc3339-validator only"
     schemas = Schemas(SEED)
     made = [schemas.schema() for _ in range(SCHEMAS)]
+    broken: list[str] = []
 
     def ask(schema: dict[str, Any]) -> list[str]:
         status, answer, _ = server.post("/v1/chat/completions", messages=CHAT, n=RUNS, temperature=1, max_tokens=250,
@@ -51,15 +54,33 @@ def test_random_schemas_are_kept_to(server: Server, daemon: Daemon) -> None:
         assert status == 200, answer
         for choice in answer["choices"]:
             if choice["finish_reason"] == "stop":
-                check(json.loads(choice["message"]["content"]), schema)
+                text = choice["message"]["content"]
+                try:
+                    check(json.loads(text), schema)
+                except (ValueError, jsonschema.ValidationError) as error:
+                    broken.append(f"{error.args[0]}: {json.dumps(schema)}: {text!r}")
         return [choice["finish_reason"] for choice in answer["choices"]]
 
-    with concurrent.futures.ThreadPoolExecutor(max(1, 48 // RUNS)) as pool:
+    with concurrent.futures.ThreadPoolExecutor(max(1, 96 // RUNS)) as pool:
         ends = [end for ends in pool.map(ask, made) for end in ends]
     counts = {end: ends.count(end) for end in ("stop", "length", "refused")}
-    print(f"seed {SEED}: {SCHEMAS} schemas, {len(ends)} answers: {counts}")
+    print(f"seed {SEED}: {SCHEMAS} schemas, {len(ends)} answers: {counts}, {len(broken)} of them broken")
+    assert not broken, "\n".join(broken)
     assert counts["stop"] > len(ends) // 4 and counts["refused"] <= len(ends) // 5, counts
     await_no_sequences(daemon)
+
+
+@pytest.mark.parametrize(("form", "pattern", "real"), [
+    ("date", "^((1900|2023|0000)-02-29|0000-01-01|2000-02-29)$", "2000-02-29"), ("date", "^2023-02-2[89]$", "2023-02-28"),
+    ("time", "^(23:59:60Z|22:24:60.5[+]01:00|22:24:59z)$", "22:24:59z"),
+    ("date-time", "^(2023-02-29T00:00:00Z|1990-12-31T23:59:60Z|1996-02-29t23:59:59Z)$", "1996-02-29t23:59:59Z")])
+def test_dates_are_in_the_calendar(server: Server, form: str, pattern: str, real: str) -> None:
+    names = {"type": "object", "properties": {"format": {"type": "string", "format": form, "pattern": pattern},
+             "const": {"const": {"format": form}}}, "required": ["format", "const"], "additionalProperties": False}
+    status, answer, _ = server.post("/v1/completions", prompt=PROMPT, n=4, max_tokens=200, guided_json=names)
+    assert status == 200, answer
+    for choice in answer["choices"]:
+        assert json.loads(choice["text"]) == {"format": real, "const": {"format": form}}
 
 
 def test_streams_say_the_same_and_choices_differ(server: Server) -> None:

@@ -113,6 +113,17 @@ def test_forced_calls_keep_to_their_schemas(served: Server, daemon: Daemon) -> N
     await_no_sequences(daemon)
 
 
+def test_dates_of_arguments_are_in_the_calendar(served: Server) -> None:
+    day = {"type": "object", "properties": {"day": {"type": "string", "format": "date", "pattern": "^202[34]-02-29$"}},
+           "required": ["day"], "additionalProperties": False}
+    tool = {"type": "function", "function": {"name": "diary", "parameters": day, "strict": True}}
+    status, answer, _ = served.post("/v1/chat/completions", messages=CHAT, tools=[tool], max_tokens=900,
+                                    tool_choice={"type": "function", "function": {"name": "diary"}})
+    assert status == 200, answer
+    [call] = answer["choices"][0]["message"]["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == {"day": "2024-02-29"}
+
+
 def test_the_conversation_goes_on(served: Server) -> None:
     client = served.client()
     first = client.chat.completions.create(model="bible", messages=CHAT, tools=TOOLS, tool_choice="required", seed=2,

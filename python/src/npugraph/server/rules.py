@@ -14,6 +14,13 @@ CHOICES_MAX = 1024
 # At most one space or one new line with its indentation between two tokens of JSON: no answer is endless white space.
 JSON_SPACE = r"[ ]|\n[ \t]{0,32}"
 ANY_OBJECT = {"type": "object"}
+# What llguidance's formats lack: 29 February is in leap years only, the year 0 is not, and hardly any minute has 61 seconds.
+_DAY = ("(?:(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])-(?:(?:0[13-9]|1[0-2])-[0-9]{2}|02-(?:[01][0-9]|2[0-8]))"
+        "|(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)-02-29)")
+_TIME = "[0-9]{2}:[0-9]{2}:[0-5]"
+_REAL = {"date": f"^{_DAY}$", "time": f"^{_TIME}", "date-time": f"^{_DAY}.{_TIME}"}
+_NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")  # schemas by names
+_DATA = ("const", "enum", "default", "examples")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +39,28 @@ def _rule(kind: str, text: str, param: str, lenient: bool = False) -> Rule:
     return Rule(kind, text, param, lenient)
 
 
+def with_real_dates(schema: Any) -> Any:
+    """Returns the schema, or a part of one, with patterns beside formats of dates and times."""
+    if isinstance(schema, list):
+        return [with_real_dates(inner) for inner in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in _NAMED and isinstance(value, dict):
+            made[key] = {name: with_real_dates(inner) for name, inner in value.items()}
+        else:
+            made[key] = value if key in _DATA else with_real_dates(value)
+    form = schema.get("format")
+    pattern = _REAL.get(form) if isinstance(form, str) else None
+    every = schema.get("allOf", [])
+    if pattern is not None and "pattern" not in schema:
+        made["pattern"] = pattern
+    elif pattern is not None and isinstance(every, list):
+        made["allOf"] = [*made.get("allOf", []), {"pattern": pattern}]
+    return made
+
+
 def json_rule(param: str, value: Any, lenient: bool = False) -> Rule:
     """For a schema: an object, a boolean, or its text."""
     if isinstance(value, str):
@@ -43,7 +72,8 @@ def json_rule(param: str, value: Any, lenient: bool = False) -> Rule:
             raise bad(param, f"is no JSON: {problem.message}") from None
     if not isinstance(value, dict):
         raise bad(param, "must be a JSON schema: an object")
-    return _rule("json", json.dumps(value), param, lenient)
+    rule = _rule("json", json.dumps(value), param, lenient)
+    return dataclasses.replace(rule, text=json.dumps(with_real_dates(value)))
 
 
 def _json_object(param: str, value: Any) -> Rule | None:

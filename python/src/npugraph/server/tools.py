@@ -11,7 +11,7 @@ from typing import Any
 from .. import Tokenizer
 from ..errors import Error
 from .problems import Problem, bad
-from .rules import JSON_SPACE, SOURCE_BYTES_MAX, Rule
+from .rules import JSON_SPACE, SOURCE_BYTES_MAX, Rule, with_real_dates
 
 TOOLS_MAX = 128
 CALLS_MAX = 16  # of an answer that must have calls
@@ -127,7 +127,8 @@ class Offer:
         if beside is not None and (self.forced or beside.kind != "json"):
             raise bad(beside.param, "cannot be used beside tools, unless it is a JSON schema and tool_choice is auto")
         rules = [f"call_{i}: {json.dumps(self._head(tool))} arguments_{i} \"}}\"\n"
-                 f"arguments_{i}: %json {_schema(tool.parameters, not tool.strict)}\n" for i, tool in enumerate(self.tools)]
+                 f"arguments_{i}: %json {_schema(with_real_dates(tool.parameters), not tool.strict)}\n"
+                 for i, tool in enumerate(self.tools)]
         one = " | ".join(f"call_{i}" for i in range(len(self.tools)))
         f = self.format
         more = f" ({self._literals(f.between)} call){{0,{CALLS_MAX - 1}}}" if self.parallel and f.between else ""
