@@ -176,15 +176,26 @@ void npugraph__stream_init(struct npugraph__stream *st, struct npugraph__channel
                                         gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
 }
 
-static int start_call(struct npugraph__channel *channel, const char *method, struct npugraph__call_head head,
-                      struct npugraph__stream **stream_p, struct npugraph_error *err)
+static int create_call(struct npugraph__channel *channel, const char *method, struct npugraph__stream **stream_p,
+                       struct npugraph_error *err)
 {
     struct npugraph__stream *st = calloc(1, sizeof(*st));
-    int rc;
 
     if (st == NULL)
         return npugraph__error(err, GRPC_STATUS_RESOURCE_EXHAUSTED, "NO_MEMORY", "out of memory");
     npugraph__stream_init(st, channel, method, grpc_completion_queue_create_for_next(NULL));
+    *stream_p = st;
+    return 0;
+}
+
+static int start_call(struct npugraph__channel *channel, const char *method, struct npugraph__call_head head,
+                      struct npugraph__stream **stream_p, struct npugraph_error *err)
+{
+    struct npugraph__stream *st = NULL;
+    int rc = create_call(channel, method, &st, err);
+
+    if (rc != 0)
+        return rc;
     rc = stream_start(channel, st, head, err);
     if (rc != 0) {
         npugraph__stream_close(st);
@@ -382,10 +393,10 @@ void npugraph__stream_close(struct npugraph__stream *st)
     free(st);
 }
 
-static int ask(struct npugraph__channel *channel, const char *method, struct npugraph__call_head head,
-               const ProtobufCMessage *request, struct npugraph__stream **stream_p, struct npugraph_error *err)
+int npugraph__channel_ask(struct npugraph__channel *channel, const char *method, const ProtobufCMessage *request,
+                          struct npugraph__stream **stream_p, struct npugraph_error *err)
 {
-    int rc = start_call(channel, method, head, stream_p, err);
+    int rc = npugraph__channel_call(channel, method, stream_p, err);
 
     if (rc != 0)
         return rc;
@@ -397,25 +408,50 @@ static int ask(struct npugraph__channel *channel, const char *method, struct npu
     return rc;
 }
 
-int npugraph__channel_ask(struct npugraph__channel *channel, const char *method, const ProtobufCMessage *request,
-                          struct npugraph__stream **stream_p, struct npugraph_error *err)
+/* Starts all of a call as one batch: its thread is woken once. */
+static int start_unary(struct npugraph__stream *st, struct npugraph__call_head head, const ProtobufCMessage *request,
+                       struct npugraph_error *err)
 {
-    return ask(channel, method, (struct npugraph__call_head){0}, request, stream_p, err);
+    grpc_metadata md[NPUGRAPH__METADATA_MAX];
+    grpc_byte_buffer *out = NULL;
+    grpc_op ops[6];
+    int rc = npugraph__pack(request, &out, err);
+
+    if (rc != 0)
+        return rc;
+    memset(ops, 0, sizeof(ops));
+    ops[0].op = GRPC_OP_SEND_INITIAL_METADATA;
+    ops[0].data.send_initial_metadata.count = npugraph__put_metadata(st->channel, head, md);
+    ops[0].data.send_initial_metadata.metadata = md;
+    ops[1].op = GRPC_OP_SEND_MESSAGE;
+    ops[1].data.send_message.send_message = out;
+    ops[2].op = GRPC_OP_SEND_CLOSE_FROM_CLIENT;
+    ops[3].op = GRPC_OP_RECV_INITIAL_METADATA;
+    ops[3].data.recv_initial_metadata.recv_initial_metadata = &st->initial_md;
+    ops[4].op = GRPC_OP_RECV_MESSAGE;
+    ops[4].data.recv_message.recv_message = &st->received;
+    ops[5] = npugraph__status_op(st);
+    rc = start_ops(st, ops, 6, EV_STATUS, err);
+    npugraph__drop_metadata(md, ops[0].data.send_initial_metadata.count);
+    grpc_byte_buffer_destroy(out);
+    return rc;
 }
 
 static int unary_once(struct npugraph__channel *channel, const char *method, struct npugraph__call_head head,
                       const ProtobufCMessage *request, const ProtobufCMessageDescriptor *type,
                       ProtobufCMessage **response_p, struct npugraph_error *err)
 {
-    struct npugraph__stream *st;
+    struct npugraph__stream *st = NULL;
     ProtobufCMessage *reply = NULL;
-    int rc = ask(channel, method, head, request, &st, err);
+    int rc = create_call(channel, method, &st, err);
 
     if (rc != 0)
         return rc;
-    rc = npugraph__stream_recv(st, type, &reply, err);
+    rc = start_unary(st, head, request, err);
     if (rc == 0)
         rc = take_final_status(st, err);
+    if (rc == 0 && st->received != NULL)
+        rc = take_received(st, type, &reply, err);
     if (rc == 0 && reply == NULL)
         rc = npugraph__error(err, GRPC_STATUS_INTERNAL, "", "the daemon answered %s without a message", method);
     npugraph__stream_close(st);

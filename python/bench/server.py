@@ -155,8 +155,8 @@ def run(options: argparse.Namespace, work: pathlib.Path) -> None:
     os.environ.setdefault("NPUGRAPH_LIBRARY_PATH", str(build / ".libs"))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    daemon = [str(build / "npugraphd"), f"--listen={address}", f"--models-dir={checkpoint}", "--device-memory=8G",
-              f"--threads={options.threads}"]
+    daemon = [str(build / "npugraphd"), f"--listen={address}", "--stats-listen=127.0.0.1:0", f"--models-dir={checkpoint}",
+              "--device-memory=8G", f"--threads={options.threads}"]
     load = [str(build / "npugraphctl"), "load", str(checkpoint), "--name", "m", "--max-context", "512", "--max-batch",
             str(max(options.clients))]
     serve = [sys.executable, "-m", "npugraph.server", f"--model=m={tokenizer}", f"--listen=127.0.0.1:{port}"]

@@ -20,7 +20,7 @@ import npugraph
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 MODEL = SOURCE / "examples" / "model"
-PATIENCE = 60.0
+PATIENCE = float(os.environ.get("NGD_TEST_PATIENCE", "60"))
 
 
 class Daemon:

@@ -141,7 +141,7 @@ def test_stop_strings_are_found_across_tokens(server: Server, daemon: Daemon) ->
 
 def test_the_first_piece_comes_before_the_generation_begins(server: Server, daemon: Daemon) -> None:
     """The daemon may need all CPUs for the next token; who waits for the first one should not."""
-    ids, happened = TOKENIZER.encode(PROMPT), []
+    ids, happened, tokens = TOKENIZER.encode(PROMPT), [], []
     model = types.SimpleNamespace(tokenizer=TOKENIZER)
     ask = Ask(max_tokens=3, stops=[], stop_tokens=[], ignore_eos=True, marks={}, logprobs=None)
 
@@ -151,14 +151,19 @@ def test_the_first_piece_comes_before_the_generation_begins(server: Server, daem
                 happened.append("begins")
                 return sequence.generate(ask.max_tokens, ignore_stop=True)
             finishes = []
-            async for piece in Answer(model, ids, sequence, ask, start).pieces():  # type: ignore[arg-type]
+            async for piece in Answer(model, ids, sequence, ask, False, start).pieces():  # type: ignore[arg-type]
                 happened.append(piece.text)
                 finishes.append(piece.finish or "")
+            tokens.append(sequence.last.token)
             return finishes
 
     assert asyncio.run(follow(ask))[-1] == "length" and happened.index("begins") == 1, happened
     first, happened[:] = happened[0], []
     assert asyncio.run(follow(dataclasses.replace(ask, stops=[first]))) == ["stop"] and happened == [""]  # nothing to compute
+    happened.clear()
+    assert asyncio.run(follow(dataclasses.replace(ask, max_tokens=1))) == ["", "length"] and happened == [first, ""]
+    happened.clear()
+    assert asyncio.run(follow(dataclasses.replace(ask, stop_tokens=tokens[:1]))) == ["stop"] and happened == [""]
 
 
 def test_characters_are_whole_in_streams(server: Server) -> None:

@@ -11,5 +11,6 @@ while [ $# -gt 1 ]; do
     shift 2
 done
 cd "$top_srcdir" || exit 1
+export NGD_TEST_PATIENCE=${NGD_TEST_PATIENCE:-600}  # some answers wait for others
 export NPUGRAPH_SCHEMAS=$((seconds * 10 / 9 + 1)) NPUGRAPH_RUNS=10 NPUGRAPH_SEED=$seed
 CHECK_BUILD=$top_builddir exec ./check-python tests/test_guided.py -k random

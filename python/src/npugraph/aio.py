@@ -275,7 +275,7 @@ class Sequence:
         return self._closed
 
     async def _close(self) -> None:
-        if self._generation is not None:
+        if self._generation is not None and self._generation.running:
             await self._generation.ended()
         if self._call is not None:  # it uses what a close frees
             call = asyncio.wrap_future(self._call)

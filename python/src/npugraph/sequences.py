@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _abi
-from ._library import call, finalize, library, text
+from ._library import call, finalize, library, quick_client_library, text
 from .errors import Error
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def generate_params(max_tokens: int | None, stop_tokens: Iterable[int], ignore_s
                     logprobs: int | None = None) -> _abi.npugraph_generate_params:
     """Returns the parameters of a generation."""
     params, stop = _abi.npugraph_generate_params(), list(stop_tokens)
-    library().npugraph_generate_params_init(ctypes.byref(params))
+    quick_client_library().npugraph_generate_params_init(ctypes.byref(params))
     if max_tokens is not None:
         params.max_tokens = max_tokens
     params.ignore_stop = ignore_stop
@@ -235,7 +235,7 @@ def open_sequence(client: Client, model: str, prompt: Iterable[int], sampling: S
         raise ValueError(f"restore is {restore}; it is 0 (off) or how many seconds to wait for another daemon")
     tokens = tokens_of(prompt)
     params = _abi.npugraph_open_params()
-    library().npugraph_open_params_init(ctypes.byref(params))
+    quick_client_library().npugraph_open_params_init(ctypes.byref(params))
     chosen = sampling._c() if sampling else None
     if chosen is not None:
         params.sampling = ctypes.pointer(chosen)

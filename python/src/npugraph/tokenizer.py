@@ -13,6 +13,8 @@ import numpy as np
 from . import _abi
 from ._library import call, finalize, hf_library, quick_library, raised, text
 
+_SHORT = 4096  # tokens, whose text is made in less than a millisecond
+
 
 class Tokenizer:
     """Reads tokenizer.json, or that of a checkpoint's directory."""
@@ -65,7 +67,8 @@ class TextStream:
         self._tokenizer = tokenizer
         self._handle = ctypes.c_void_p()
         ids = np.ascontiguousarray(list(prompt), np.int32)
-        call(hf_library().npugraph_detokenizer_create, tokenizer._handle, ids.ctypes.data, len(ids), special,
+        from_library = quick_library if len(ids) < _SHORT else hf_library
+        call(from_library().npugraph_detokenizer_create, tokenizer._handle, ids.ctypes.data, len(ids), special,
              ctypes.byref(self._handle))
         self._close = finalize(self, hf_library().npugraph_detokenizer_destroy, self._handle)
         # What each call needs is made once: a stream has a call for each token.
@@ -100,10 +103,15 @@ def _added_function() -> Any:
     return hf_library()["npugraph_tokenizer_is_added"]
 
 
+@functools.cache
+def _free_function() -> Any:
+    function = ctypes.PyDLL(None)["free"]
+    function.restype, function.argtypes = None, [ctypes.c_void_p]
+    return function
+
+
 def _free(memory: ctypes.c_void_p) -> None:
-    libc = ctypes.CDLL(None)
-    libc.free.argtypes, libc.free.restype = [ctypes.c_void_p], None
-    libc.free(memory)
+    _free_function()(memory)
 
 
 __all__ = ["TextStream", "Tokenizer"]

@@ -88,16 +88,25 @@ class _Started:
 
 async def _unless_gone(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
     """Runs the work; cancels it and raises Gone if the client goes."""
-    task, watch = asyncio.ensure_future(work), asyncio.ensure_future(gone(receive))
-    try:
-        await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise Gone
-        task.result()
-    finally:
-        watch.cancel()
+    task, watch = asyncio.current_task(), asyncio.ensure_future(gone(receive))
+    assert task is not None
+    has_left = False
+
+    def leave(_: object) -> None:
+        nonlocal has_left
+        has_left = True
         task.cancel()
-        await asyncio.wait({task})
+
+    watch.add_done_callback(leave)
+    try:
+        await work
+    except asyncio.CancelledError:
+        if has_left and task.uncancel() == 0:
+            raise Gone from None
+        raise
+    finally:
+        watch.remove_done_callback(leave)
+        watch.cancel()
 
 
 async def _send_json(send: Send, body: bytes) -> None:

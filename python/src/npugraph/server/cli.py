@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import inspect
 import sys
 from typing import Any
@@ -114,5 +115,8 @@ def main() -> None:
     more: dict[str, Any] = {}
     if "timeout_graceful_shutdown" in inspect.signature(uvicorn.Config.__init__).parameters:  # since 0.22
         more["timeout_graceful_shutdown"] = options.drain_timeout
+    gc.collect()
+    gc.freeze()  # what is here stays, and need not be looked at again and again
     uvicorn.run(Guard(server.app(), keys), http=http_with(options.header_timeout), log_level="info", access_log=False,
-                server_header=False, ws="none", ssl_certfile=options.tls_cert, ssl_keyfile=options.tls_key, **listener, **more)
+                server_header=False, proxy_headers=False, ws="none", ssl_certfile=options.tls_cert,
+                ssl_keyfile=options.tls_key, **listener, **more)

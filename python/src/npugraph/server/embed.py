@@ -60,9 +60,9 @@ class Embedder:
     async def answer(self, body: Any) -> bytes:
         values = read(body, "embeddings")
         model = self._generator.model(values["model"])
-        watch = Watch(self._generator.metrics, model.name)
+        watch = Watch(self._generator.metrics.of(model.name))
         weight = units(len(values["input"]), await self._size(model, values["dimensions"] or 0))
-        with self._gate.pass_with(weight), self._generator.metrics.running.labels(model.name).track_inprogress():
+        with self._gate.pass_with(weight), watch.running():
             prompts = await asyncio.to_thread(_encode, model, values["input"])
             rows = [await self._embed(model, prompts[at:at + BATCH], values["dimensions"] or 0)
                     for at in range(0, len(prompts), BATCH)]

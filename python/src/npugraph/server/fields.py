@@ -6,6 +6,7 @@ What is not in the table is refused, and so are values that ask for what there i
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -248,11 +249,16 @@ FIELDS: dict[str, tuple[Field, ...]] = {
 }
 
 
+@functools.cache
+def _rows(kind: str) -> dict[str, Field]:
+    return {name: field for name, fields in FIELDS.items() for field in fields if kind in field.kinds}
+
+
 def read(body: Any, kind: str) -> dict[str, Any]:
     """Checks a request and returns the value of each field of its kind. null is as if left out."""
     if not isinstance(body, dict):
         raise Problem(400, "the body must be a JSON object", code="invalid_value")
-    rows = {name: field for name, fields in FIELDS.items() for field in fields if kind in field.kinds}
+    rows = _rows(kind)
     for name in body:
         if name not in rows and body[name] is not None:
             raise Problem(400, f"{name[:100]} is not a field that this server knows", param=name[:100], code="unsupported")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import secrets
+import random
 import time
 from typing import Any
 
@@ -13,6 +13,7 @@ from .texts import Piece
 
 encode_json = json.JSONEncoder(separators=(",", ":")).encode
 _quoted = json.encoder.encode_basestring_ascii
+_CHANCE = random.Random()
 
 
 def _shown(data: bytes) -> str:
@@ -33,7 +34,7 @@ class Form:
 
     def __init__(self, model: ServedModel, wants_logprobs: bool, wants_usage: bool) -> None:
         self.model, self.wants_logprobs, self.wants_usage = model, wants_logprobs, wants_usage
-        self.head = {"id": f"{self.prefix}-{secrets.token_hex(12)}", "object": self.object, "created": int(time.time()),
+        self.head = {"id": f"{self.prefix}-{_CHANCE.getrandbits(96):024x}", "object": self.object, "created": int(time.time()),
                      "model": model.name}
         self._chunk_head = encode_json(self.head | {"object": self.chunk_object})[:-1]
 

@@ -58,11 +58,10 @@ class Generator:
             rule = offer.rule(rule)
         if rule is not None and values["ignore_eos"]:
             raise bad("ignore_eos", f"cannot be true with {rule.param}: the answer ends where the constraint ends")
-        watch = Watch(self.metrics, model.name)
+        watch = Watch(self.metrics.of(model.name))
         choices = values["n"] * len(values.get("prompt", [""]))
         numbers = await self._count_logprobs(model, values, choices)
-        with self.gate.pass_with(choices), self._logprobs.pass_with(numbers), \
-                self.metrics.running.labels(model.name).track_inprogress():
+        with self.gate.pass_with(choices), self._logprobs.pass_with(numbers), watch.running():
             prompts = await _prompts(model, values, offer)
             grammar = await self._compiled(model, rule) if rule is not None else None
             async with contextlib.AsyncExitStack() as stack:
@@ -96,9 +95,12 @@ class Generator:
                 lambda client: client.open(model.name, prompt.tokens, how[0], logprobs=ask.logprobs,
                                            allowed=grammar.mask if grammar else None, restore=self._restore_seconds)))
             sequences = [first, *[await keep(await first.fork(one, logprobs=ask.logprobs)) for one in how[1:]]]
-            return [Answer(model, prompt.tokens, sequence, ask, functools.partial(_start, sequence, ask, grammar))
+            return [Answer(model, prompt.tokens, sequence, ask, grammar is not None,
+                           functools.partial(_start, sequence, ask, grammar))
                     for sequence in sequences]
 
+        if len(prompts) == 1:
+            return await open_prompt(0)
         tasks = [asyncio.ensure_future(open_prompt(at)) for at in range(len(prompts))]
         try:
             opened = await asyncio.gather(*tasks)
@@ -166,7 +168,8 @@ class Request:
                 finish = piece.finish or finish
             return self._form.choice(index, self._echoes[index], text, logprobs, finish), finish
 
-        made = await asyncio.gather(*[choice(index) for index in range(len(self._answers))])
+        choices = [choice(index) for index in range(len(self._answers))]
+        made = await asyncio.gather(*choices) if len(choices) > 1 else [await choices[0]]
         self._end([finish for _, finish in made])
         return self._form.whole([one for one, _ in made], self._usage())
 

@@ -2,7 +2,12 @@
 """What the server counts, for Prometheus. The names are vLLM's behind another prefix; an option adds vLLM's own."""
 from __future__ import annotations
 
+import dataclasses
+import functools
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -35,34 +40,56 @@ class Metrics:
                               registry=self.registry)
         self.abandoned = Counter(_PREFIX + "requests_abandoned", "Requests whose client went away.", registry=self.registry)
 
+    @functools.cache  # noqa: B019  # they live as long as the server
+    def of(self, model: str) -> ModelMetrics:
+        return ModelMetrics(
+            self.running.labels(model), self.prompt_tokens.labels(model), self.generation_tokens.labels(model),
+            self.first_token.labels(model), self.between_tokens.labels(model), self.whole.labels(model),
+            functools.cache(lambda finish: self.succeeded.labels(model, finish)))
+
     def text(self) -> bytes:
         """Returns the metrics in the text format, with vLLM's names too if that was asked for."""
         text = generate_latest(self.registry)
         return text + text.replace(_PREFIX.encode(), b"vllm:") if self._vllm_names else text
 
 
+@dataclasses.dataclass(frozen=True)
+class ModelMetrics:
+    """Those of one model, looked up once."""
+
+    running: Gauge
+    prompt_tokens: Counter
+    generation_tokens: Counter
+    first_token: Histogram
+    between_tokens: Histogram
+    whole: Histogram
+    succeeded: Callable[[str], Counter]  # by the reason of the end
+
+
 class Watch:
     """Measures one request."""
 
-    def __init__(self, metrics: Metrics, model: str) -> None:
-        self._metrics, self._model = metrics, model
+    def __init__(self, metrics: ModelMetrics) -> None:
+        self._metrics = metrics
         self._begin = time.perf_counter()
-        self._between = metrics.between_tokens.labels(model)
         self._last: dict[int, float] = {}  # by choice
+
+    def running(self) -> AbstractContextManager[Any]:
+        return self._metrics.running.track_inprogress()
 
     def tokens(self, index: int) -> None:
         """Notes that tokens of a choice came."""
         now = time.perf_counter()
         if index in self._last:
-            self._between.observe(now - self._last[index])
+            self._metrics.between_tokens.observe(now - self._last[index])
         elif not self._last:
-            self._metrics.first_token.labels(self._model).observe(now - self._begin)
+            self._metrics.first_token.observe(now - self._begin)
         self._last[index] = now
 
     def end(self, prompt_tokens: int, tokens: int, finishes: list[str]) -> None:
         """Notes that the request was answered."""
-        self._metrics.prompt_tokens.labels(self._model).inc(prompt_tokens)
-        self._metrics.generation_tokens.labels(self._model).inc(tokens)
+        self._metrics.prompt_tokens.inc(prompt_tokens)
+        self._metrics.generation_tokens.inc(tokens)
         for finish in finishes:
-            self._metrics.succeeded.labels(self._model, finish).inc()
-        self._metrics.whole.labels(self._model).observe(time.perf_counter() - self._begin)
+            self._metrics.succeeded(finish).inc()
+        self._metrics.whole.observe(time.perf_counter() - self._begin)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import secrets
+import random
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -13,6 +13,7 @@ from ..errors import Error
 from .models import ServedModel
 
 SEED_BITS = 64
+_CHANCE = random.Random()  # seeds are no secrets
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Ask:
 
 def sampling_of(values: dict[str, Any], index: int) -> Sampling:
     """Returns the sampling of the index-th answer. Equal requests with a seed have equal answers, which differ by index."""
-    seed = secrets.randbits(SEED_BITS) if values["seed"] is None else values["seed"] + index
+    seed = _CHANCE.getrandbits(SEED_BITS) if values["seed"] is None else values["seed"] + index
     return Sampling(
         temperature=values["temperature"], top_k=max(values["top_k"], 0), top_p=values["top_p"], seed=seed % (1 << SEED_BITS),
         min_p=values["min_p"], typical_p=values["typical_p"], repetition_penalty=values["repetition_penalty"],
@@ -57,9 +58,10 @@ class Piece:
 class Answer:
     """An answer while it is made."""
 
-    def __init__(self, model: ServedModel, prompt: list[int], sequence: Sequence, ask: Ask,
+    def __init__(self, model: ServedModel, prompt: list[int], sequence: Sequence, ask: Ask, constrained: bool,
                  start: Callable[[], Generation]) -> None:
         self.tokens = 0
+        self._constrained = constrained
         self._ask = ask
         self._sequence = sequence
         self._start = start
@@ -74,6 +76,9 @@ class Answer:
             yield piece  # before the daemon computes the next token: it may need all CPUs for that
         if piece.finish:
             return
+        if not self._constrained and (finish := self._finish_of_first()):
+            yield self._end(finish == "stop", False)
+            return
         generation, told = self._start(), 1
         while tokens := await generation.batch():
             piece, told = self._piece(tokens[told:]), 0
@@ -86,6 +91,13 @@ class Answer:
         if generation.finish == "cancelled":
             raise Error("CANCELLED", "the answer was ended before its time: the server closed its session")
         yield self._end(generation.finish == "stop", generation.finish == "complete")
+
+    def _finish_of_first(self) -> str | None:
+        """Returns why the answer ends with its first token, if it does. A constraint may end it too."""
+        last = self._sequence.last
+        if (last.stop and not self._ask.ignore_eos) or last.token in self._ask.stop_tokens:
+            return "stop"
+        return "length" if self._ask.max_tokens == 1 else None
 
     def _piece(self, tokens: list[Token]) -> Piece:
         """Returns the text that tokens complete. It ends with `stop` if a stop string ends the answer."""
