@@ -23,6 +23,11 @@ MODEL = SOURCE / "examples" / "model"
 PATIENCE = float(os.environ.get("NGD_TEST_PATIENCE", "60"))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--programs", type=int, default=100, help="number of random functions in test_programs.py")
+    parser.addoption("--first-program", type=int, default=0, help="seed of the first of them")
+
+
 class Daemon:
     """A daemon's process. It ends with the tests: setpriv ties it to them."""
 

@@ -10,7 +10,9 @@ import numpy as np
 def check_stored(tensor: Any) -> None:
     """ValueError: the storage of a torch tensor ends before its last element, as after a resize_ of the storage."""
     size, needs = tensor.element_size(), tensor.nbytes
-    if needs and not tensor.is_contiguous():
+    if not needs:
+        return
+    if not tensor.is_contiguous():
         needs = (1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))) * size
     has = tensor.untyped_storage().nbytes() - tensor.storage_offset() * size
     if has < needs:

@@ -23,6 +23,7 @@ from .extend import decomposition_table, replace_patterns
 from .options import Options, parse_options
 from .recompiles import tell_recompilation
 from .runner import Runner
+from .share import Unplaced, sharing_of
 from .translate import Missing, Program, Translator, is_copy_back
 
 SMALLEST_PART = 4  # operators; fewer are not worth a call
@@ -43,6 +44,7 @@ class Translation:
 
     program: Program
     metadata: Any
+    shares: bool  # results share memory, which is restored behind the graph
 
 
 def backend(gm: GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None,
@@ -60,16 +62,22 @@ def compile_fx(gm: GraphModule, example_inputs: Sequence[Any], options: Options,
                translated: Callable[[Translation], None] | None = None) -> Callable[..., Any]:
     """Compiles a graph of Dynamo's. `translated` is told what was translated as a whole."""
     made: list[tuple[_Compiled, Any]] = []  # what was translated as a whole, and AOTAutograd's metadata: one at most
-    compile_graph = functools.partial(_compile, options=options, strict=strict, translated=translated, made=made)
     refuse = functools.partial(_training, options=options, strict=strict)
+    sharing = None
+    try:
+        sharing = sharing_of(gm)
+        compile_graph = functools.partial(_compile, options=options, strict=strict, translated=translated, made=made,
+                                          shares=sharing is not None, given=len(gm.graph.find_nodes(op="placeholder")))
+    except Unplaced as why:
+        compile_graph = functools.partial(_left, why=str(why), options=options, strict=strict)
     table = decomposition_table() | dict(decompositions or {})
     compiled: Callable[..., Any] = aot_autograd(
         fw_compiler=refuse, bw_compiler=refuse, inference_compiler=compile_graph, decompositions=table,
         keep_inference_input_mutations=True)(gm, example_inputs)
     for graph, metadata in made:
         if hands_on(metadata, len(graph.gm.graph.find_nodes(op="placeholder")), example_inputs):
-            return direct(graph, metadata)
-    return compiled
+            compiled = direct(graph, metadata)
+    return sharing.over(compiled) if sharing is not None else compiled
 
 
 def _fullgraph() -> bool:
@@ -92,6 +100,10 @@ def _left_to_pytorch(gm: GraphModule, why: str, options: Options, strict: bool) 
     return function
 
 
+def _left(gm: GraphModule, example_inputs: Sequence[Any], *, why: str, options: Options, strict: bool) -> Callable[..., Any]:
+    return _left_to_pytorch(gm, why, options, strict)
+
+
 def _tell(what: str, options: Options, strict: bool) -> None:
     if strict:
         raise NotCapturable(what)
@@ -104,7 +116,8 @@ def _calls(gm: GraphModule) -> int:
 
 
 def _compile(gm: GraphModule, example_inputs: Sequence[Any], *, options: Options, strict: bool,
-             translated: Callable[[Translation], None] | None = None, made: list[tuple[_Compiled, Any]]) -> Callable[..., Any]:
+             translated: Callable[[Translation], None] | None = None, made: list[tuple[_Compiled, Any]],
+             shares: bool, given: int) -> Callable[..., Any]:
     for name in ("post_grad_custom_pre_pass", "post_grad_custom_post_pass"):
         if name in options.passes:
             options.passes[name](gm, example_inputs, options)
@@ -113,12 +126,14 @@ def _compile(gm: GraphModule, example_inputs: Sequence[Any], *, options: Options
             replace_patterns(gm)
     if not _calls(gm):
         return _boxed(gm)
+    if len(gm.graph.find_nodes(op="placeholder")) < given:  # one tensor for several: nothing guards its sizes
+        return _left_to_pytorch(gm, "arguments share memory, and one of them is written", options, strict)
     metadata = _metadata()
     static, bumped = _numbers_of(metadata)
     translator = Translator(gm, static, f"torch-{next(_numbers)}", options.resident_states)
     if translator.program is not None:
         if translated is not None:
-            translated(Translation(translator.program, metadata))
+            translated(Translation(translator.program, metadata, shares))
         compiled = _Compiled(gm, Runner(translator.program, options, bumped), options, strict)
         made.append((compiled, metadata))
         return compiled
@@ -185,7 +200,8 @@ class _Supported(OperatorSupportBase):
 def _in_parts(gm: GraphModule, static: Sequence[int], options: Options) -> Callable[..., Any]:
     """Runs what the daemon can run there, in parts that are large enough, and the rest in PyTorch."""
     arguments = [n for n in gm.graph.nodes if n.op == "placeholder"]
-    fixed = {arguments[a].name for a in static}
+    written = {n.args[0] for n in gm.graph.nodes if is_copy_back(n)}  # not the daemon's, so that their contents change
+    fixed = {arguments[a].name for a in static if arguments[a] not in written}
     missing = Translator(gm, static, "", mutate=False).missing
     parts = CapabilityBasedPartitioner(gm, _Supported(missing), allows_single_node_partition=False)
     whole = parts.partition_and_fuse()

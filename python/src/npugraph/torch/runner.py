@@ -65,7 +65,7 @@ class Runner:
         self.held = [*program.params, *program.states]
         self.bumps = [0] * len(program.params) + [int(a in set(bumped)) for a in program.states]
         self.all_held = _getter(self.held)
-        self.checked = _getter(program.states if options.frozen else self.held)  # whose contents may change
+        self.checked = _getter(self.held)  # whose contents may change
         self.states = _getter(program.states)
         self.bounds: dict[tuple[Any, ...], Bound] = {}
         self.last: Bound | None = None
@@ -230,6 +230,9 @@ class Runner:
             states = [TensorWeakRef(args[a]) for a in self.program.states]
             bound = self.bounds[key] = self._register(connection, mirrors, states)
         self.last, self.kept = bound, [args[a] for a in self.held]
+        if self.options.frozen:
+            fixed = {a for a in self.program.params if isinstance(args[a], torch.nn.Parameter)}
+            self.checked = _getter([a for a in self.held if a not in fixed])
         bound.moves, bound.stamp = connection.moves, self._stamp(args)
         return bound
 

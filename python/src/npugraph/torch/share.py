@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results that share memory, with an argument or with one another: behind a graph that computes each alone, they do so again."""
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from .shapes import Size, Unsupported, expression, plain_sizes, sizes_of
+
+
+class Unplaced(Exception):
+    """What results share cannot be given back to them; the message says why."""
+
+
+@dataclasses.dataclass
+class Place:
+    """Where a result lies in memory that it shares. Sizes, strides and the offset are counted in elements."""
+
+    result: int
+    dtype: torch.dtype
+    shape: tuple[Size, ...]
+    stride: tuple[Size, ...]
+    offset: Size  # from the argument's first element, or from the memory's
+
+
+@dataclasses.dataclass
+class Group:
+    """Results that lie in one memory: that of an argument, or of their own."""
+
+    argument: int  # -1: none
+    places: list[Place]
+
+
+def sharing_of(gm: GraphModule) -> Sharing | None:
+    """Returns what gives results of a graph of Dynamo's the memory that they share in eager PyTorch, by the fake tensors of its
+    trace; None: they share none. Unplaced: that cannot be computed from the sizes of a call.
+
+    Results that are arguments themselves, and those that overlap with nothing, are in no group.
+    """
+    try:
+        groups = _groups(gm)
+        return Sharing(gm, groups) if groups else None
+    except Unsupported as why:
+        raise Unplaced(f"a result that shares memory with another, or with an argument: {why}") from None
+
+
+def _groups(gm: GraphModule) -> list[Group]:
+    arguments = gm.graph.find_nodes(op="placeholder")
+    given = [node.meta.get("example_value") for node in arguments]
+    members: dict[int, list[tuple[int, Any, Any]]] = {}  # by storage: number, node and fake tensor of each result
+    for number, node in enumerate(_results(gm)):
+        fake = node.meta.get("example_value") if isinstance(node, torch.fx.Node) else None
+        if isinstance(fake, torch.Tensor) and fake.layout == torch.strided and not any(fake is value for value in given):
+            members.setdefault(_storage(fake), []).append((number, node, fake))
+    owners: dict[int, list[int]] = {}
+    for number, value in enumerate(given):
+        if isinstance(value, torch.Tensor) and value.layout == torch.strided:
+            owners.setdefault(_storage(value), []).append(number)
+    if any(fake.requires_grad for found in members.values() for _, _, fake in found):
+        return []  # AOTAutograd keeps this with gradients
+    groups = []
+    for storage, found in members.items():
+        if storage in owners:
+            for number, node, fake in found:
+                owner = _owner(node, owners[storage], arguments)
+                if _is_plain(given[owner], fake):
+                    groups.append(Group(owner, [_place(number, fake, fake.storage_offset() - given[owner].storage_offset())]))
+        elif len({id(fake) for _, _, fake in found}) > 1 and not _apart([fake for _, _, fake in found]):
+            groups.append(Group(-1, [_place(number, fake, fake.storage_offset()) for number, _, fake in found]))
+    return groups
+
+
+def _results(gm: GraphModule) -> Sequence[Any]:
+    output = next(iter(gm.graph.find_nodes(op="output"))).args[0]
+    return output if isinstance(output, (tuple, list)) else [output]
+
+
+def _storage(tensor: Any) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _owner(node: Any, owners: Sequence[int], arguments: Sequence[Any]) -> int:
+    """Returns the argument that a result is a view of. If several share their memory, they may do so in this call alone."""
+    while isinstance(node, torch.fx.Node):
+        if node in arguments and arguments.index(node) in owners:
+            return arguments.index(node)
+        node = next(iter(node.args), None)
+    return owners[0]
+
+
+def _is_plain(owner: Any, fake: Any) -> bool:
+    """Returns whether a view has the argument's dtype. PyTorch makes others itself, which it does wrong with symbols."""
+    if owner.dtype == fake.dtype and owner.is_neg() == fake.is_neg() and owner.is_conj() == fake.is_conj():
+        return True
+    if not all(type(n) is int for n in (*fake.shape, *fake.stride(), fake.storage_offset())):
+        raise Unsupported("a view of another dtype, with sizes that change")
+    return False
+
+
+def _place(number: int, fake: Any, offset: Any) -> Place:
+    return Place(number, fake.dtype, plain_sizes(fake.shape), plain_sizes(fake.stride()), plain_sizes([offset])[0])
+
+
+def _apart(fakes: Sequence[Any]) -> bool:
+    """Returns whether results are known to lie behind one another."""
+    ends = []
+    for fake in fakes:
+        numbers = [*fake.shape, *fake.stride(), fake.storage_offset()]
+        if not all(type(n) is int for n in numbers):
+            return False
+        if fake.numel():
+            first = fake.storage_offset() * fake.element_size()
+            ends.append((first, first + _span(fake.shape, fake.stride()) * fake.element_size()))
+    ends.sort()
+    return all(one[1] <= other[0] for one, other in zip(ends, ends[1:], strict=False))
+
+
+def _span(shape: Sequence[int], stride: Sequence[int]) -> int:
+    """Returns how many elements lie from the first of a tensor to its last."""
+    return 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True)) if all(shape) else 0
+
+
+# ---- calls ----------------------------------------------------------------------------------------------------------
+
+class Sharing:
+    """Gives the results of a compiled graph the memory that they share."""
+
+    def __init__(self, gm: GraphModule, groups: Sequence[Group]) -> None:
+        self.sources = _sources(gm)
+        self.groups = [(group.argument, [_Part(place, list(self.sources)) for place in group.places]) for group in groups]
+
+    def over(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns what calls a compiled graph so."""
+        return lambda *args: self._tied(args, list(compiled(*args)))
+
+    def _tied(self, args: Sequence[Any], results: list[Any]) -> list[Any]:
+        values = {name: args[a] if dim < 0 else args[a].shape[dim] for name, (a, dim) in self.sources.items()}
+        for argument, parts in self.groups:
+            if argument >= 0:
+                owner = args[argument]
+                for part in parts:
+                    results[part.place.result] = _view(owner, part.at(values), owner.storage_offset())
+            else:
+                _join(results, parts, values)
+        return results
+
+
+def _sources(gm: GraphModule) -> dict[str, tuple[int, int]]:
+    """Returns the argument, and its dimension or -1, that has each symbol."""
+    found: dict[str, tuple[int, int]] = {}
+    for number, node in enumerate(gm.graph.find_nodes(op="placeholder")):
+        value = node.meta.get("example_value")
+        sizes = enumerate(value.shape) if isinstance(value, torch.Tensor) else [(-1, value)]
+        for dim, size in sizes:
+            if isinstance(size, torch.SymInt) and expression(size).is_Symbol:
+                found.setdefault(str(expression(size)), (number, dim))
+    return found
+
+
+class _Part:
+    def __init__(self, place: Place, symbols: Sequence[str]) -> None:
+        self.place = place
+        try:
+            self.shape, self.stride = sizes_of(place.shape, symbols), sizes_of(place.stride, symbols)
+            self.offset = sizes_of([place.offset], symbols)
+        except ValueError as why:
+            raise Unsupported(f"a result in memory that it shares: {why}") from None
+
+    def at(self, values: Mapping[str, int]) -> Any:
+        """Returns the place in a call, as numbers."""
+        return dataclasses.replace(self.place, shape=self.shape(values), stride=self.stride(values), offset=self.offset(values)[0])
+
+
+def _join(results: list[Any], parts: Sequence[_Part], values: Mapping[str, int]) -> None:
+    """Puts results into one memory: that of the result that has all of it, or new memory."""
+    places = [place for place in (part.at(values) for part in parts) if all(place.shape)]
+    if not places:
+        return
+    begin = min(place.offset * place.dtype.itemsize for place in places)
+    end = max((place.offset + _span(place.shape, place.stride)) * place.dtype.itemsize for place in places)
+    same = len({place.dtype for place in places}) == 1
+    for place in places if same else []:
+        whole = results[place.result]
+        if whole.nbytes == end - begin and whole.stride() == place.stride and place.offset * whole.itemsize == begin:
+            first = whole.storage_offset() - place.offset
+            for other in places:
+                if other is not place:
+                    results[other.result] = _view(whole, other, first)
+            return
+    end = -(-end // 8) * 8  # for views of any dtype
+    memory = torch.empty(end if not same else end // places[0].dtype.itemsize, dtype=places[0].dtype if same else torch.uint8)
+    for place in places:
+        results[place.result] = _view(memory if same else memory.view(place.dtype), place, 0).copy_(results[place.result])
+
+
+def _view(memory: Any, place: Any, first: int) -> Any:
+    return memory.as_strided(place.shape, place.stride, first + place.offset)
