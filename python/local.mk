@@ -25,13 +25,14 @@ EXTRA_DIST += check-python python/README.md python/bench/guided.py python/bench/
 	python/src/npugraph/torch/options.py python/src/npugraph/torch/paths.py python/src/npugraph/torch/plain.py \
 	python/src/npugraph/torch/readable.py python/src/npugraph/torch/recompiles.py \
 	python/src/npugraph/torch/record.py python/src/npugraph/torch/runner.py python/src/npugraph/torch/shapes.py \
+	python/src/npugraph/torch/share.py \
 	python/src/npugraph/torch/translate.py python/src/npugraph/torch/values.py \
 	python/src/npugraph/torch/watch.py python/src/npugraph/tracing.py python/tests/conftest.py \
-	python/tests/core_operators.py python/tests/schemas.py python/tests/serving.py python/tests/test_aio.py \
+	python/tests/core_operators.py python/tests/programs.py python/tests/schemas.py python/tests/serving.py python/tests/test_aio.py \
 	python/tests/test_cache.py python/tests/test_cache_forged.py python/tests/test_calls.py \
 	python/tests/test_client.py python/tests/test_compile.py \
 	python/tests/test_core_operators.py python/tests/test_embeddings.py python/tests/test_export.py \
 	python/tests/test_extend.py python/tests/test_guided.py python/tests/test_images.py \
-	python/tests/test_notebook.py python/tests/test_oip.py python/tests/test_options.py \
-	python/tests/test_server.py python/tests/test_server_fuzz.py python/tests/test_tools.py \
+	python/tests/test_notebook.py python/tests/test_oip.py python/tests/test_options.py python/tests/test_programs.py \
+	python/tests/test_server.py python/tests/test_server_fuzz.py python/tests/test_sharing.py python/tests/test_tools.py \
 	python/tests/test_tracing.py python/tests/test_watch.py

@@ -54,6 +54,7 @@ RESULTS: dict[str, Function] = {
     "every second column": lambda x: ((y := x * 2)[:, ::2], y[:, 1:]),
     "a view that was written": _written_view,
     "a tensor that is not contiguous": _turned,
+    "one tensor, twice": lambda x: ((y := (x + 1)[0]), y.flatten(), x * 2),
     "three": lambda x: ((y := x.relu()).flatten(), y.t(), y[0]),
     "two memories": lambda x: ((y := x + 1)[0], (z := x + 2)[1:], y, z.t()),
     "another dtype": lambda x: ((y := x + 1)[0], y.view(torch.int32)[:, 1:]),

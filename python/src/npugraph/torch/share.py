@@ -42,26 +42,32 @@ def sharing_of(gm: GraphModule) -> Sharing | None:
     Results that are arguments themselves, and those that overlap with nothing, are in no group.
     """
     try:
-        groups = _groups(gm)
-        return Sharing(gm, groups) if groups else None
+        groups, again = _groups(gm)
+        return Sharing(gm, groups, again) if groups or again else None
     except Unsupported as why:
         raise Unplaced(f"a result that shares memory with another, or with an argument: {why}") from None
 
 
-def _groups(gm: GraphModule) -> list[Group]:
+def _groups(gm: GraphModule) -> tuple[list[Group], list[tuple[int, int]]]:
+    """Returns groups, and the numbers of results that are an earlier result once more, with its number."""
     arguments = gm.graph.find_nodes(op="placeholder")
     given = [node.meta.get("example_value") for node in arguments]
     members: dict[int, list[tuple[int, Any, Any]]] = {}  # by storage: number, node and fake tensor of each result
+    first: dict[int, int] = {}  # number of the first result that is a fake tensor
+    again = []
     for number, node in enumerate(_results(gm)):
         fake = node.meta.get("example_value") if isinstance(node, torch.fx.Node) else None
         if isinstance(fake, torch.Tensor) and fake.layout == torch.strided and not any(fake is value for value in given):
-            members.setdefault(_storage(fake), []).append((number, node, fake))
+            if first.setdefault(id(fake), number) == number:
+                members.setdefault(_storage(fake), []).append((number, node, fake))
+            else:
+                again.append((number, first[id(fake)]))
     owners: dict[int, list[int]] = {}
     for number, value in enumerate(given):
         if isinstance(value, torch.Tensor) and value.layout == torch.strided:
             owners.setdefault(_storage(value), []).append(number)
     if any(fake.requires_grad for found in members.values() for _, _, fake in found):
-        return []  # AOTAutograd keeps this with gradients
+        return [], []  # AOTAutograd keeps this with gradients
     groups = []
     for storage, found in members.items():
         if storage in owners:
@@ -69,9 +75,9 @@ def _groups(gm: GraphModule) -> list[Group]:
                 owner = _owner(node, owners[storage], arguments)
                 if _is_plain(given[owner], fake):
                     groups.append(Group(owner, [_place(number, fake, fake.storage_offset() - given[owner].storage_offset())]))
-        elif len({id(fake) for _, _, fake in found}) > 1 and not _apart([fake for _, _, fake in found]):
+        elif len(found) > 1 and not _apart([fake for _, _, fake in found]):
             groups.append(Group(-1, [_place(number, fake, fake.storage_offset()) for number, _, fake in found]))
-    return groups
+    return groups, again
 
 
 def _results(gm: GraphModule) -> Sequence[Any]:
@@ -129,8 +135,8 @@ def _span(shape: Sequence[int], stride: Sequence[int]) -> int:
 class Sharing:
     """Gives the results of a compiled graph the memory that they share."""
 
-    def __init__(self, gm: GraphModule, groups: Sequence[Group]) -> None:
-        self.sources = _sources(gm)
+    def __init__(self, gm: GraphModule, groups: Sequence[Group], again: Sequence[tuple[int, int]]) -> None:
+        self.sources, self.again = _sources(gm), again
         self.groups = [(group.argument, [_Part(place, list(self.sources)) for place in group.places]) for group in groups]
 
     def over(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
@@ -146,6 +152,8 @@ class Sharing:
                     results[part.place.result] = _view(owner, part.at(values), owner.storage_offset())
             else:
                 _join(results, parts, values)
+        for number, first in self.again:
+            results[number] = results[first]
         return results
 
 
