@@ -70,6 +70,17 @@ def test_results_share_memory(name: str, dynamic: bool) -> None:
     assert_like_eager(RESULTS[name], (f32(4, 6),), (f32(5, 3),), (f32(8, 8)[2:, 1:7],), (f32(3, 5).t(),), dynamic=dynamic)
 
 
+def test_as_strided_sees_the_whole_storage() -> None:
+    def step(x: Any) -> Any:
+        moved = x.movedim(0, -1)
+        before = moved.as_strided((1,), (1,), 1)
+        moved.copy_((moved * 2 + 1).flip(0))
+        return (before * 3,)
+    assert_like_eager(step, (f32(4),), (f32(8)[2:6],), (f32(8)[1:5],), (f32(4),))
+    torch._dynamo.reset()
+    assert_like_eager(step, (f32(8)[2:6],), (f32(4),), (f32(8)[1:5],))
+
+
 def test_states_with_two_dynamic_sizes() -> None:
     """The memory and the number of bytes are the same, and the shape is not."""
     def step(x: Any, new: Any) -> Any:

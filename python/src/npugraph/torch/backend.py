@@ -44,7 +44,7 @@ class Translation:
 
     program: Program
     metadata: Any
-    shares: bool  # results share memory, which is restored behind the graph
+    unkept: str  # why it is not enough for another process, or ""
 
 
 def backend(gm: GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None,
@@ -131,15 +131,34 @@ def _compile(gm: GraphModule, example_inputs: Sequence[Any], *, options: Options
     metadata = _metadata()
     static, bumped = _numbers_of(metadata)
     translator = Translator(gm, static, f"torch-{next(_numbers)}", options.resident_states)
+    if _anchored(gm) and any(not _at_beginning(n.meta.get("val")) for n in gm.graph.find_nodes(op="placeholder")):
+        return _left_to_pytorch(gm, "as_strided of an input that is not at the beginning of its storage", options, strict)
     if translator.program is not None:
         if translated is not None:
-            translated(Translation(translator.program, metadata, shares))
+            unkept = "results that share memory" if shares else "as_strided" if _anchored(gm) else ""
+            translated(Translation(translator.program, metadata, unkept))
         compiled = _Compiled(gm, Runner(translator.program, options, bumped), options, strict)
         made.append((compiled, metadata))
         return compiled
     why = _reasons(translator.missing)
+    if _anchored(gm):  # what a part returns has a storage of its own
+        return _left_to_pytorch(gm, why, options, strict)
     _tell(f"a graph of {_calls(gm)} operators runs in PyTorch in part: {why}", options, strict)
     return _in_parts(gm, static, options)
+
+
+def _anchored(gm: GraphModule) -> bool:
+    """Returns whether a graph has operators that see where in its storage a tensor is. Nothing guards that of an input."""
+    return any("as_strided" in str(n.target) for n in gm.graph.nodes)
+
+
+def _at_beginning(value: Any) -> bool:
+    offset = _offset(value)
+    return type(offset) is int and offset == 0
+
+
+def _offset(value: Any) -> Any:
+    return value.storage_offset() if isinstance(value, torch.Tensor) else 0
 
 
 def _boxed(gm: GraphModule) -> Callable[..., Any]:
@@ -175,9 +194,10 @@ class _Compiled:
         self.runner: Runner | None = runner
         self.options = options
         self.strict = strict
+        self.anchored = _anchored(gm)  # then the graph is for inputs at the beginning of their storages
 
     def __call__(self, args: Sequence[Any]) -> Any:
-        if self.runner is not None:
+        if self.runner is not None and not (self.anchored and any(map(_offset, args))):
             try:
                 return self.runner(args)
             except (GraphRefused, Unsupported) as why:

@@ -108,8 +108,8 @@ class Recorder:
             raise NotKept("the graph has no operators")
         program, metadata = seen.translations[0].program, seen.translations[0].metadata
         kinds = {str(info.output_type).split(".")[-1] for info in metadata.output_info}
-        if seen.translations[0].shares:
-            raise NotKept("results that share memory")
+        if seen.translations[0].unkept:
+            raise NotKept(seen.translations[0].unkept)
         if not kinds <= {"non_alias", "unsafe_view_alias", "is_input"} or len(metadata.output_info) != len(program.outputs):
             raise NotKept("a result that is a view of an input, or an input whose shape changes")
         try:
