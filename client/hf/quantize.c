@@ -40,9 +40,6 @@ static int read_configs(struct quantising *z)
     if (json_object_get(z->config, "quantization_config") != NULL)
         return npugraph__error(z->run.err, 3, "FILE_UNSUPPORTED",
                                "%s: quantization_config is set: the checkpoint is quantised already", z->from);
-    if (json_object_get(z->config, "num_experts") != NULL || json_object_get(z->config, "num_local_experts") != NULL)
-        return npugraph__error(z->run.err, 3, "FILE_UNSUPPORTED",
-                               "%s: has experts: quantised mixtures of experts are not supported", z->from);
     set_paths(z, INDEX);
     if (stat(z->from, &sb) != 0)
         return 0;

@@ -37,6 +37,7 @@ struct source {
     const char *name;
     ngd_dtype_t dtype;
     int64_t rows, columns; /* 0 columns: not a matrix */
+    bool stacked;          /* it has three dimensions: the weights of several experts */
     uint64_t begin, bytes;
 };
 
@@ -127,6 +128,7 @@ static bool read_shape(const json_t *shape, struct source *s, uint64_t *n_p)
         s->rows = json_integer_value(json_array_get(shape, 0));
         s->columns = json_integer_value(json_array_get(shape, 1));
     }
+    s->stacked = json_array_size(shape) == 3;
     *n_p = n;
     return true;
 }
@@ -161,10 +163,17 @@ static bool ends_in(const char *name, const char *end)
     return n >= m && strcmp(name + n - m, end) == 0;
 }
 
+/* The linears of the layers of a model's text, by the names that families give them. */
 static bool is_quantised(const struct source *s)
 {
-    return s->columns > 0 && ngd_dtype_is_float(s->dtype) && strstr(s->name, ".layers.") != NULL &&
-           ends_in(s->name, "_proj.weight");
+    const bool expert = strstr(s->name, ".experts.") != NULL;
+
+    if (s->columns == 0 || !ngd_dtype_is_float(s->dtype) || strstr(s->name, "layers.") == NULL ||
+        strstr(s->name, "vision_tower.") != NULL)
+        return false;
+    return ends_in(s->name, "_proj.weight") || ends_in(s->name, ".c_fc.weight") ||
+           (expert &&
+            (ends_in(s->name, ".w1.weight") || ends_in(s->name, ".w2.weight") || ends_in(s->name, ".w3.weight")));
 }
 
 static int64_t columns_of_group(const struct copy *c, const struct source *s)
@@ -240,10 +249,10 @@ static int add_quantised(struct copy *c, const struct source *s, const char *dty
     return rc;
 }
 
-/* Notes a matrix that stays as it is: a linear of that name must not be taken for a quantised one. */
+/* Notes a weight that stays as it is: a linear of that name must not be taken for a quantised one. */
 static void note_ignored(const struct copy *c, const struct source *s)
 {
-    if (s->columns > 0 && ends_in(s->name, ".weight") && !ends_in(s->name, "embed_tokens.weight") &&
+    if ((s->columns > 0 || s->stacked) && ends_in(s->name, ".weight") && !ends_in(s->name, "embed_tokens.weight") &&
         strcmp(s->name, "lm_head.weight") != 0)
         json_array_append_new(c->run->ignored, json_stringn(s->name, strlen(s->name) - strlen(".weight")));
 }

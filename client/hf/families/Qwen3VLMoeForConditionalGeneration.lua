@@ -5,7 +5,6 @@ text_part()
 include "decoder"
 read_decoder {head_dim = 128, max_position_embeddings = 128000}
 one_device "experts are one tensor"
-if given "quantization_config" then refuse("quantization_config", "is given: quantised experts are not supported for this family") end
 local n, k = read_experts("num_experts", 60, "num_experts_per_tok", 4)
 local features = int("moe_intermediate_size", 1408)
 local is_sparse = read_sparse_layers()
