@@ -70,17 +70,18 @@ static json_t *find_field_of(lua_State *lua, const json_t *object, const char *p
     }
 }
 
-/* Finds a field of config.json, or of its text_config, beside which stands what is said of the whole file. */
+/* Finds a field of config.json, or of its text_config. Beside that stands what is said of the whole file; the head is
+ * tied by what stands there, as in transformers 5, which writes a default into text_config. */
 static json_t *find_given_field(lua_State *lua, const char *path)
 {
     const struct npugraph__checkpoint *const ck = npugraph__family_of(lua)->ck;
-    static const char *const beside[] = {"tie_word_embeddings", "quantization_config"};
-    json_t *v = find_field_of(lua, ck->fields, path);
+    static const char tied[] = "tie_word_embeddings", quantised[] = "quantization_config";
+    const bool first = strcmp(path, tied) == 0, last = strncmp(path, quantised, strlen(quantised)) == 0;
+    json_t *v = first ? find_field_of(lua, ck->config, path) : NULL;
 
-    for (size_t i = 0; v == NULL && ck->fields != ck->config && i < 2; i++)
-        if (strncmp(path, beside[i], strlen(beside[i])) == 0)
-            v = find_field_of(lua, ck->config, path);
-    return v;
+    if (v == NULL)
+        v = find_field_of(lua, ck->fields, path);
+    return v == NULL && last ? find_field_of(lua, ck->config, path) : v;
 }
 
 /* The same; returns NULL if the field is null, too. */
@@ -316,6 +317,8 @@ static int call_text_part(lua_State *lua)
         return corrupt_field(lua, "text_config", "must be an object");
     ck->parts = true;
     ck->fields = text != NULL ? text : ck->config;
+    lua_pushboolean(lua, true);
+    lua_setglobal(lua, "parts");
     return 0;
 }
 
@@ -829,6 +832,9 @@ void npugraph__family_calls(lua_State *lua)
     lua_setglobal(lua, "prefill");
     lua_pushboolean(lua, run->ck->headless);
     lua_setglobal(lua, "headless");
+    lua_pushboolean(lua, false);
+    lua_setglobal(lua, "parts"); /* text_part() was called */
+    run->ck->fields = run->ck->config;
     lua_pushstring(lua, run->ck->pooling == NPUGRAPH_POOLING_MEAN ? "mean" : "last");
     lua_setglobal(lua, "pooling");
     lua_pushstring(lua, run->prefill ? "T" : "B");

@@ -111,6 +111,7 @@ dist_families_DATA = \
 	client/hf/families/gptq.lua \
 	client/hf/families/patterns.lua \
 	client/hf/families/quantised.lua \
+	client/hf/families/qwen_vl.lua \
 	client/hf/families/routed.lua \
 	client/hf/families/traced.lua
 CLEANFILES += client/hf/families_text.inc

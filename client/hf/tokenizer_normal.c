@@ -188,6 +188,8 @@ int npugraph__normalize(const struct npugraph_tokenizer *tok, const char *s, siz
         rc = put_normal(&tok->normals[i], was.s, was.n, most, &next, deadline, err);
         if (rc == 0 && next.n > most)
             rc = npugraph__overgrown(err);
+        if (rc == 0)
+            rc = npugraph__deadline_count(deadline, was.n + next.n, err);
         *out = next;
         next = was;
     }

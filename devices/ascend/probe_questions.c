@@ -181,8 +181,8 @@ uint32_t ngd_ascend_question_of_latent(int64_t block, ngd_dtype_t dtype, int64_t
 
 /* ---- experts ------------------------------------------------------------------------------------- */
 
-/* Eight experts of [16,64]; the list has the same one eight times. */
-#define EIGHT(x) x ", " x ", " x ", " x ", " x ", " x ", " x ", " x
+/* Eight experts of [16,64]; a list has two in turns, so that it shows if one is taken for its neighbour. */
+#define EIGHT(x, y) x ", " y ", " x ", " y ", " x ", " y ", " x ", " y
 #define ROUTED                                                              \
     " input %x : @[4,64]\n input %i : i64[4,2]\n input %pos.c : f32[4,2]\n" \
     " %r, %to, %n = npu.moe_init_routing_v2(%x, %i) {expert_num=8}\n"
@@ -202,20 +202,24 @@ static const struct expert_form {
     const char *body;
 } expert_forms[] = {
     {"list.bias", false, NGD_F32, true, false,
-     " param %g : @[16,64]\n param %b : @[16]\n" PRODUCT(EIGHT("%g") ", " EIGHT("%b"), ", bias=true")},
+     " param %g : @[16,64]\n param %h : @[16,64]\n param %b : @[16]\n param %c : @[16]\n" PRODUCT(
+         EIGHT("%g", "%h") ", " EIGHT("%b", "%c"), ", bias=true")},
     {"one.bias", true, NGD_F32, true, false,
      " param %g : @[8,16,64]\n param %b : @[8,16]\n" PRODUCT("%g, %b", ", bias=true")},
     {"list.i8", false, NGD_I8, false, false,
-     " param %g : i8[16,64]\n param %s : @[16,1]\n" PRODUCT(EIGHT("%g") ", " EIGHT("%s"), SCALED)},
+     " param %g : i8[16,64]\n param %h : i8[16,64]\n param %s : @[16,1]\n param %t : @[16,1]\n" PRODUCT(
+         EIGHT("%g", "%h") ", " EIGHT("%s", "%t"), SCALED)},
     {"one.i8", true, NGD_I8, false, false,
      " param %g : i8[8,16,64]\n param %s : @[8,16,1]\n" PRODUCT("%g, %s", SCALED)},
     {"list.int4", false, NGD_I32, false, false,
-     " param %g : i32[16,8]\n param %s : @[16,1]\n" PRODUCT(EIGHT("%g") ", " EIGHT("%s"), SCALED)},
+     " param %g : i32[16,8]\n param %h : i32[16,8]\n param %s : @[16,1]\n param %t : @[16,1]\n" PRODUCT(
+         EIGHT("%g", "%h") ", " EIGHT("%s", "%t"), SCALED)},
     {"one.int4", true, NGD_I32, false, false,
      " param %g : i32[8,16,8]\n param %s : @[8,16,1]\n" PRODUCT("%g, %s", SCALED)},
     {"list.int4.groups", false, NGD_I32, false, true,
-     " param %g : i32[16,8]\n param %s : @[16,2]\n param %o : @[16,2]\n" PRODUCT(
-         EIGHT("%g") ", " EIGHT("%s") ", " EIGHT("%o"), OF_GROUPS)},
+     " param %g : i32[16,8]\n param %h : i32[16,8]\n param %s : @[16,2]\n param %t : @[16,2]\n param %o : @[16,2]\n "
+     "param %q : "
+     "@[16,2]\n" PRODUCT(EIGHT("%g", "%h") ", " EIGHT("%s", "%t") ", " EIGHT("%o", "%q"), OF_GROUPS)},
     {"one.int4.groups", true, NGD_I32, false, true,
      " param %g : i32[8,16,8]\n param %s : @[8,16,2]\n param %o : @[8,16,2]\n" PRODUCT("%g, %s, %o", OF_GROUPS)},
 };

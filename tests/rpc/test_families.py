@@ -41,6 +41,11 @@ def config_of(golden):
     return json.loads((GOLDEN / golden / "config.json").read_text())
 
 
+def text_of(golden):
+    """The config of a golden one with the fields whose defaults are others beside images."""
+    return {"rope_theta": 10000.0, "rms_norm_eps": 1e-6} | config_of(golden)
+
+
 def gives_the_logits(daemon, folder, golden):
     """The checkpoint gives transformers' logits of the golden one, and the same first tokens."""
     ctl(daemon, "load", folder, "--name", folder.name, "--max-batch", 2, "--chunk", 16)
@@ -53,7 +58,7 @@ def gives_the_logits(daemon, folder, golden):
 def text_parts(daemon):
     for golden, architecture in (("gemma3_two_ropes", "Gemma3ForConditionalGeneration"), ("mistral_window", "Mistral3ForConditionalGeneration"),
                                  ("qwen3_gqa2_untied", "Qwen3VLForConditionalGeneration"), ("qwen2_bias", "Qwen2_5_VLForConditionalGeneration")):
-        text = config_of(golden)
+        text = text_of(golden)
         tied = text.pop("tie_word_embeddings", None)
         stops = text.pop("eos_token_id", None)
         config = {"architectures": [architecture], "text_config": text, "vision_config": {"hidden_size": 3}}
@@ -67,20 +72,39 @@ def text_parts(daemon):
 
 @test("older files have the text's fields beside vision_config; the three positions of a token of text are one")
 def flat(daemon):
-    config = config_of("qwen2_bias") | {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "vision_config": {"hidden_size": 3},
+    config = text_of("qwen2_bias") | {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "vision_config": {"hidden_size": 3},
                                         "rope_scaling": {"type": "mrope", "mrope_section": [2, 2, 2]}}
     gives_the_logits(daemon, rewritten("flat", "qwen2_bias", config, "plain"), "qwen2_bias")
 
 
-@test("a field of the text wins over the same field beside it, and its end of text counts")
+@test("the head is tied by the field beside the text's, as in transformers 5; Qwen2.5-VL by either; the text's end of text counts")
 def fields(daemon):
-    text = config_of("qwen3_gqa2_untied") | {"tie_word_embeddings": False, "eos_token_id": 7}
-    config = {"architectures": ["Qwen3VLForConditionalGeneration"], "text_config": text, "tie_word_embeddings": True}
-    folder = rewritten("wins", "qwen3_gqa2_untied", config, "inside")
-    gives_the_logits(daemon, folder, "qwen3_gqa2_untied")
+    for golden, tied in (("qwen3_gqa2_untied", False), ("qwen3_mha_tied", True)):
+        text = text_of(golden) | {"tie_word_embeddings": not tied, "eos_token_id": 7}
+        config = {"architectures": ["Qwen3VLForConditionalGeneration"], "text_config": text, "tie_word_embeddings": tied}
+        folder = rewritten(f"tied-{tied}", golden, config, "inside")
+        gives_the_logits(daemon, folder, golden)
     ctl(daemon, "load", folder, "--name", "stops")
     with Client(daemon) as c:
         assert list(c.call("Sequences/ListModels", pb.ListModelsRequest(name="stops")).models[0].stop_tokens) == [7]
+    text = text_of("qwen2_bias") | {"tie_word_embeddings": True}
+    config = {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "text_config": text, "tie_word_embeddings": False}
+    gives_the_logits(daemon, rewritten("either", "qwen2_bias", config, "inside"), "qwen2_bias")
+
+
+@test("what compressed-tensors leaves out is found by the names that the file's modules have")
+def left_out(daemon):
+    for k, names in enumerate((["language_model.lm_head", "language_model.model.layers.0.mlp.up_proj"],
+                               ["lm_head", "model.language_model.layers.0.mlp.up_proj"], ["re:.*lm_head", "re:language_model.model.layers.0.mlp.up_proj"])):
+        text = config_of("mistral_window")
+        settings = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel"}
+        section = {"quant_method": "compressed-tensors", "format": "int-quantized", "ignore": [*names, "re:vision_tower.*"],
+                   "config_groups": {"group_0": {"targets": ["Linear"], "weights": settings}}}
+        config = {"architectures": ["Mistral3ForConditionalGeneration"], "text_config": text, "quantization_config": section,
+                  "tie_word_embeddings": False}
+        folder = rewritten(f"left-out-{k}", "mistral_window", config, "behind")
+        told = ctl(daemon, "load", folder, rc=1).stderr  # floats where all but these are i8
+        assert "up_proj" not in told and "scale" in told, told
 
 
 @test("rope_parameters by kinds of layers, as transformers 5 writes them, give what older files give")
@@ -109,6 +133,7 @@ REFUSED = (
     ("minimax_m2", {"rotary_dim": 14}, "rotary_dim is larger than head_dim"),
     ("minimax_m2", {"use_qk_norm": False}, "use_qk_norm must be true"),
     ("ministral3_grown", {"rope_parameters": None}, "rope_parameters is missing"),
+    ("qwen3_gqa2_untied", {"architectures": ["Qwen3VLForConditionalGeneration"], "rope_theta": None}, "rope_theta is missing"),
     ("starcoder2_window", {"norm_epsilon": -1.0}, "norm_epsilon must not be negative"),
 )
 
@@ -120,11 +145,11 @@ def refusals(daemon):
         assert told in ctl(daemon, "load", folder, rc=1).stderr, told
     for text, told in ((3, "text_config must be an object"), ({"vocab_size": 8}, "config.json, text_config: num_attention_heads is missing")):
         config = {"architectures": ["Qwen3VLForConditionalGeneration"], "text_config": text, "hidden_size": 8, "num_hidden_layers": 1}
-        text == 3 or text.update(hidden_size=8, num_hidden_layers=1)
+        text == 3 or text.update(hidden_size=8, num_hidden_layers=1, rope_theta=10000.0, rms_norm_eps=1e-6)
         folder = rewritten(f"refused-{told[:4]}-{len(told)}", "qwen3_gqa2_untied", config, "inside")
         assert told in ctl(daemon, "load", folder, rc=1).stderr, told
     folder = rewritten("missing", "qwen3_gqa2_untied", {"architectures": ["Qwen3VLForConditionalGeneration"],
-                                                        "text_config": config_of("qwen3_gqa2_untied") | {"num_hidden_layers": 9, "layer_types": None}}, "behind")
+                                                        "text_config": text_of("qwen3_gqa2_untied") | {"num_hidden_layers": 9, "layer_types": None}}, "behind")
     told = ctl(daemon, "load", folder, rc=1).stderr
     assert "model.layers.2" in told and "TENSOR_MISSING" in told, told
 

@@ -1,4 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Qwen2-VL, which reads images too: its text. The three positions of a text's token are one.
-text_part()
+-- Qwen2-VL, which reads images too: its text.
+include "qwen_vl"
 include "Qwen2ForCausalLM"
+tie_as_text_says()

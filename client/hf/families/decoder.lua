@@ -367,8 +367,9 @@ function read_sparse_layers()
   return function(i) return not dense[i] and (i + 1) % step == 0 end
 end
 
--- The numbers of experts, and of those that a row has.
+-- The numbers of experts, and of those that a row has. transformers 5 may call the first one num_local_experts.
 function read_experts(number_key, number, chosen_key, chosen)
+  if not given(number_key) and has "num_local_experts" then number_key = "num_local_experts" end
   local n, k = int(number_key, number), int(chosen_key, chosen)
   if n > 256 then refuse(number_key, "is larger than 256") end
   if k > n then corrupt(chosen_key, "is larger than " .. number_key) end

@@ -36,13 +36,23 @@ local function is_absent(key, what)
   if has(key) then refuse(key, what) end
 end
 
+-- The name that a module has in a file of text alone.
+local function name_of_text(name)
+  if parts and sub(name, 1, 15) == "language_model." then return sub(name, 16) end
+  if parts and sub(name, 1, 21) == "model.language_model." then return "model." .. sub(name, 22) end
+  return name
+end
+
 local function read_ignored()
   local patterns = {}
   for _, name in ipairs(list "quantization_config.ignore" or {}) do
     if type(name) ~= "string" then corrupt("quantization_config.ignore", "must be a list of names") end
-    if sub(name, 1, 3) == "re:" then insert(patterns, sub(name, 4)) else ignored[name] = true end
+    if sub(name, 1, 3) == "re:" then insert(patterns, sub(name, 4)) else ignored[name_of_text(name)] = true end
   end
-  is_ignored = matcher(patterns, "quantization_config.ignore")
+  local matches = matcher(patterns, "quantization_config.ignore")
+  function is_ignored(name)
+    return matches(name) or parts and (matches("language_model." .. name) or matches("model.language_model." .. sub(name, 7)))
+  end
 end
 
 local function read_targets()
