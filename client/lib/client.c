@@ -465,10 +465,10 @@ static bool may_try(const struct npugraph_client *client, const struct npugraph_
 struct npugraph__link *npugraph__client_leave_lost(struct npugraph_client *client, struct npugraph__link *link,
                                                    struct npugraph__follow *f)
 {
-    struct npugraph__link *next;
+    struct npugraph__link *next, *before;
     unsigned unopened = f->unopened;
     uint32_t pause_ms = 0;
-    bool stays;
+    bool stays, done;
 
     if (!is_lost(client, f) || f->renewals >= (f->wait_ms != 0 ? RENEWALS : 1))
         return NULL;
@@ -476,6 +476,7 @@ struct npugraph__link *npugraph__client_leave_lost(struct npugraph_client *clien
         pthread_mutex_lock(&client->lock);
         note_loss_locked(client, link);
         await_change(client);
+        before = client->newest;
         stays = client->stays;
         if (client->newest->lost && !stays && may_try(client, f, unopened))
             open_newest(client);
@@ -483,7 +484,10 @@ struct npugraph__link *npugraph__client_leave_lost(struct npugraph_client *clien
         next = !client->newest->lost ? client->newest : NULL; /* of this call, or another one has opened it */
         if (next != NULL)
             next->users++;
+        done = is_done(client, before);
         pthread_mutex_unlock(&client->lock);
+        if (done)
+            shut_link(client, before);
     } while (next == NULL && !stays && npugraph__client_pause(client, f, &pause_ms));
     if (next != NULL) {
         f->link = next;

@@ -404,8 +404,10 @@ static outcome_t try_to_go_on(struct generation *g, struct npugraph_error *why)
     *why = f.why;
     g->broken.tried = true;
     if (f.not_yet &&
-        strcmp(f.why.reason, "MODEL_NOT_FOUND") == 0) /* said by a daemon that the sequence does not kill */
-        return NOT_YET;
+        strcmp(f.why.reason, "MODEL_NOT_FOUND") == 0) { /* the last daemon was not killed by the sequence */
+        f.renewals -= f.renewals > 0;
+        f.restores -= f.restores > 0;
+    }
     g->until = f.until;
     g->moves = f.moves;
     g->renewals = f.renewals;

@@ -548,6 +548,11 @@ def test_answers_go_on_in_the_next_daemon(folder: pathlib.Path) -> None:
                 got = answer.result()
                 assert got[0] == want[0]
                 assert [(i, a, b) for i, (a, b) in enumerate(zip(got[1], want[1], strict=True)) if a != b] == []
+            mortal.kill()
+            waits = pool.submit(server.post, "/v1/completions", prompt=PROMPT, max_tokens=2, logprobs=1)
+            time.sleep(0.1)
+            mortal = begin()
+            assert waits.result()[0] == 200
         assert server.post("/v1/completions", prompt=PROMPT, max_tokens=2)[0] == 200
         await_no_sequences(mortal)
         server.stop()

@@ -93,5 +93,67 @@ def answers_too_often():
         asyncio.run(run(daemon))
 
 
+class DyingDaemon(FalseDaemon):
+    """Dies of each sequence that is restored, and has no model yet at the first try after each start."""
+
+    def __init__(self):
+        super().__init__([])
+        self.lock, self.starts, self.kills, self.tries = threading.Lock(), 1, 0, 0
+
+    def service(self, call):
+        if call.method.endswith("/Generate"):
+            return grpc.unary_stream_rpc_method_handler(self._generate, pb.GenerateRequest.FromString, lambda message: message.SerializeToString())
+        return super().service(call)
+
+    def _die(self, context):
+        self.starts, self.tries = self.starts + 1, 0
+        context.abort(grpc.StatusCode.UNAVAILABLE, "socket closed")
+
+    def _refuse(self, context, reason):
+        context.set_trailing_metadata((("npugraph-reason", reason),))
+        context.abort(grpc.StatusCode.NOT_FOUND, reason)
+
+    def _session(self, requests, context):
+        if next(requests).open.HasField("resume"):
+            self._refuse(context, "SESSION_GONE")
+        yield pb.SessionEvent(opened=pb.SessionOpened(session=self.starts, token=bytes(16)))
+        for _ in requests:
+            pass
+
+    def _open(self, request, context):
+        with self.lock:
+            if dict(context.invocation_metadata()).get("npugraph-session") != str(self.starts):
+                self._refuse(context, "SESSION_GONE")
+            if not request.HasField("restore"):
+                return pb.OpenResponse(sequence=1, token=9, position=len(request.prompt), model_id=bytes(32))
+            self.tries += 1
+            if self.tries == 1:
+                self._refuse(context, "MODEL_NOT_FOUND")
+            self.kills += 1
+            self._die(context)
+
+    def _generate(self, request, context):
+        yield pb.GenerateResponse(tokens=[9], position=len(PROMPT))
+        with self.lock:
+            self._die(context)
+
+
+@test("a sequence of which each daemon dies is sent to two more, also if their models are loaded later than they serve")
+def kills_no_third():
+    async def run(daemon):
+        async with await npugraph.aio.connect(daemon.address, timeout=PATIENCE) as client:
+            sequence = await client.open("m", PROMPT, restore=PATIENCE)
+            try:
+                async for _ in sequence.generate(100):
+                    assert daemon.kills <= 2, daemon.kills
+                raise AssertionError("it ended")
+            except npugraph.Error as error:
+                assert error.reason in ("UNREACHABLE", "SESSION_GONE"), error
+            assert daemon.kills == 2, daemon.kills
+
+    with DyingDaemon() as daemon:
+        asyncio.run(asyncio.wait_for(run(daemon), PATIENCE))
+
+
 if __name__ == "__main__":
     main(shared=False)

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from typing import Any
 
 from .. import aio
+from ..client import Model
 from ..errors import Error
 from .calls import ToolForm
 from .fields import read
@@ -23,7 +24,7 @@ from .rules import Rule, rule_of
 from .texts import Answer, Ask, Piece, sampling_of
 from .tools import Offer, offer_of
 
-LOGPROBS_MAX = 1 << 22  # numbers that are kept for clients at the same time; about 900 MB as Python objects
+LOGPROBS_MAX = 1 << 22  # numbers that are kept for clients at the same time; about 900 MB
 
 
 @dataclasses.dataclass
@@ -39,6 +40,7 @@ class Generator:
         self.link, self.gate, self.models, self.metrics = link, gate, models, metrics
         self._restore_seconds = restore_seconds
         self._guides = Guides()
+        self._infos: dict[str, Model] = {}
         self._logprobs = Gate(LOGPROBS_MAX, "log-probabilities (choices x max_tokens x (most probable tokens + 1))", "max_tokens")
 
     def model(self, name: str) -> ServedModel:
@@ -60,8 +62,8 @@ class Generator:
             raise bad("ignore_eos", f"cannot be true with {rule.param}: the answer ends where the constraint ends")
         watch = Watch(self.metrics.of(model.name))
         choices = values["n"] * len(values.get("prompt", [""]))
-        numbers = await self._count_logprobs(model, values, choices)
-        with self.gate.pass_with(choices), self._logprobs.pass_with(numbers), watch.running():
+        with self.gate.pass_with(choices), self._logprobs.pass_with(await self._count_logprobs(model, values, choices)), \
+                watch.running():
             prompts = await _prompts(model, values, offer)
             grammar = await self._compiled(model, rule) if rule is not None else None
             async with contextlib.AsyncExitStack() as stack:
@@ -69,17 +71,26 @@ class Generator:
                 answers = await self._open(model, values, prompts, ask, grammar, stack)
                 yield Request(model, values, prompts, answers, watch, _form(model, values, kind, offer))
 
+    async def _info(self, model: ServedModel) -> Model:
+        """What the daemon says of a model, or said last: opening waits for a daemon that is away, and for its model."""
+        try:
+            self._infos[model.name] = (await self.link.call(lambda client: client.models(model.name)))[0]
+        except Error:
+            if model.name not in self._infos:
+                raise
+        return self._infos[model.name]
+
     async def _count_logprobs(self, model: ServedModel, values: dict[str, Any], choices: int) -> int:
-        """Returns how many log-probabilities the answers may have. An answer may be kept whole, for a client that reads late."""
+        """Returns how many log-probabilities the answers may have. An answer may be kept whole, for a client that reads late.
+        One that is no stream is kept as objects and text, too, which take four times as much."""
         ask = Ask.of(values, {})
         if ask.logprobs is None:
             return 0
-        context = (await self.link.call(lambda client: client.models(model.name)))[0].max_context
-        return choices * min(ask.max_tokens or context, context) * (ask.logprobs + 1)
+        context = (await self._info(model)).max_context
+        return choices * min(ask.max_tokens or context, context) * (ask.logprobs + 1) * (1 if values["stream"] else 4)
 
     async def _compiled(self, model: ServedModel, rule: Rule) -> Compiled:
-        found = await self.link.call(lambda client: client.models(model.name))
-        return await self._guides.compiled(model, found[0], rule)
+        return await self._guides.compiled(model, await self._info(model), rule)
 
     async def _open(self, model: ServedModel, values: dict[str, Any], prompts: list[Prompt], ask: Ask, grammar: Compiled | None,
                     stack: contextlib.AsyncExitStack) -> list[Answer]:
