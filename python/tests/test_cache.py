@@ -704,3 +704,28 @@ def test_two_processes_at_once(tmp_path: pathlib.Path, daemon: Daemon) -> None:
         assert process.returncode == 0, err
         assert out.split()[0] in ("0", "1", "2")
     assert run(daemon, tmp_path, SMALL) == (0, 2)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_buffers_are_compared(tmp_path: pathlib.Path, frozen: bool) -> None:
+    """Parameters alone are frozen by the option frozen_parameter."""
+    class Scale(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale, self.plain = nn.Parameter(torch.ones(3)), torch.zeros(3)
+            self.register_buffer("shift", torch.zeros(3))
+
+        def forward(self, x: Any) -> Any:
+            return {"y": x * self.scale + self.shift - self.plain, "cache": None, "pair": (x,)}
+    for traced in (1, 0):
+        model, x = Scale(), torch.randn(2, 3)
+        cached = cache_compile(model.forward, cache_dir=tmp_path, options={"frozen_parameter": frozen})
+        for number, tensor in enumerate((model.shift, model.plain) * 2):
+            for _ in range(4):
+                torch.testing.assert_close(cached(x)["y"], model.forward(x)["y"], rtol=0, atol=1e-6)
+            if number < 2:
+                tensor.data = torch.full((3,), 5.0)
+            else:
+                tensor.add_(1)
+        torch.testing.assert_close(cached(x)["y"], model.forward(x)["y"], rtol=0, atol=1e-6)
+        assert cached.traced == traced

@@ -68,8 +68,11 @@ class Entry:
         self.parts = Tree(paths).values(roots)
         kept = {name: roots[name] for name in ("function", "owner")}
         paths += [path for pair in self.form.same for path in pair if path[0] not in _CALL]
-        self.watch = Watch(Tree(paths + [path for path, _ in self.form.model]).root, kept, not self.options.frozen)
+        self.watch = Watch(Tree(paths + [path for path, _ in self.form.model]).root, kept, self._may_change)
         return True
+
+    def _may_change(self, tensor: torch.Tensor) -> bool:
+        return not (self.options.frozen and isinstance(tensor, torch.nn.Parameter))
 
     def _call_matches(self, roots: dict[str, Any]) -> list[Any] | None:
         given: list[Any] = [None] * len(self.arguments)
@@ -150,7 +153,7 @@ class _Repeat:
         self.fresh = [k for k in entry.called if not _inside(entry.form.arguments[k].path, roots, inside)]
         self.same = [pair for pair in entry.form.same if any(path[0] in _CALL for path in pair)]
         self.objects = [(path, walk(roots, path)) for path in inside]
-        self.watches = [Watch(Tree(inside[path]).root, value, layouts=False) for path, value in self.objects]
+        self.watches = [Watch(Tree(inside[path]).root, value, lambda _: False) for path, value in self.objects]
         states = set(entry.form.program.states)
         self.objects += [(entry.form.arguments[k].path, given[k]) for k in self.fresh if k in states]
         self.fresh = [k for k in self.fresh if k not in states]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import operator
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -40,9 +40,9 @@ class Layouts:
 class Watch:
     """What paths led to, and all that could change it. Where it holds, each path leads to the same object again, or to an equal
     number, text, tuple or dictionary, and lists, dictionaries and sets at their ends have the same contents. It may fail to hold
-    where nothing of that has changed. `layouts`: the tensors at their ends are compared too."""
+    where nothing of that has changed. `layouts`: of which tensors at their ends the layouts are compared too."""
 
-    def __init__(self, level: Sequence[Any], value: Any, layouts: bool = True) -> None:
+    def __init__(self, level: Sequence[Any], value: Any, layouts: Callable[[torch.Tensor], bool] = lambda _: True) -> None:
         self._seen: set[int] = set()
         self.empty: list[Any] = []  # dictionaries
         self.dicts: list[dict[Any, Any]] = []
@@ -61,7 +61,7 @@ class Watch:
         self.gradients: list[bool] = []
         self._visit(level, value)
         self._seen.clear()
-        self.layouts = Layouts(self.tensors if layouts else [])
+        self.layouts = Layouts(list(filter(layouts, self.tensors)))
 
     def holds(self) -> bool:
         try:
