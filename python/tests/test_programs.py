@@ -12,16 +12,25 @@ torch = pytest.importorskip("torch")
 import programs  # noqa: E402
 
 import npugraph.torch as backend  # noqa: E402
+from npugraph.torch.runner import Runner  # noqa: E402
 
 GROUPS = 8  # tests, so that workers share them
 
 
 @pytest.mark.parametrize("group", range(GROUPS))
-def test_programs(daemon: Daemon, group: int, request: Any) -> None:
+def test_programs(daemon: Daemon, group: int, request: Any, monkeypatch: Any) -> None:
     first, count = request.config.getoption("--first-program"), request.config.getoption("--programs")
     seeds = range(first + group, first + count, GROUPS)
     wrong: list[str] = []
-    counts: Counter[str] = Counter()  # "raises": refused aloud where PyTorch's own backend does not
+    counts: Counter[str] = Counter()  # of verdicts
+    ran: set[int] = set()  # programs of which something ran in the daemon
+    run = Runner.__call__
+
+    def noted(self: Any, *args: Any) -> Any:
+        results = run(self, *args)
+        ran.add(seed)
+        return results
+    monkeypatch.setattr(Runner, "__call__", noted)
     for seed in seeds:
         program = programs.generate(seed)
         kind, what = programs.verdict(program, lambda f: torch.compile(
@@ -31,4 +40,4 @@ def test_programs(daemon: Daemon, group: int, request: Any) -> None:
             wrong.append(f"{what}\n{program.text()}")
     backend.forget()
     assert not wrong, "\n".join(wrong)
-    assert len(seeds) < 10 or counts["same"] > len(seeds) * 0.7, counts
+    assert len(seeds) < 10 or (counts["same"] > len(seeds) * 0.7 and len(ran) > len(seeds) * 0.3), (counts, len(ran))
