@@ -27,6 +27,7 @@ from .share import Unplaced, sharing_of
 from .translate import Missing, Program, Translator, is_copy_back
 
 SMALLEST_PART = 4  # operators; fewer are not worth a call
+NOT_AT_BEGINNING = "as_strided of an input that is not at the beginning of its storage"
 _numbers = itertools.count()
 
 
@@ -95,13 +96,16 @@ def _training(gm: GraphModule, example_inputs: Sequence[Any], *, options: Option
 
 
 def _left_to_pytorch(gm: GraphModule, why: str, options: Options, strict: bool) -> Callable[..., Any]:
-    _tell(f"a graph of {_calls(gm)} operators runs in PyTorch: {why}", options, strict)
-    function: Callable[..., Any] = make_boxed_func(gm.forward)
-    return function
+    _tell_left(gm, why, options, strict)
+    return _boxed(gm)
 
 
 def _left(gm: GraphModule, example_inputs: Sequence[Any], *, why: str, options: Options, strict: bool) -> Callable[..., Any]:
     return _left_to_pytorch(gm, why, options, strict)
+
+
+def _tell_left(gm: GraphModule, why: str, options: Options, strict: bool) -> None:
+    _tell(f"a graph of {_calls(gm)} operators runs in PyTorch: {why}", options, strict)
 
 
 def _tell(what: str, options: Options, strict: bool) -> None:
@@ -132,7 +136,9 @@ def _compile(gm: GraphModule, example_inputs: Sequence[Any], *, options: Options
     static, bumped = _numbers_of(metadata)
     translator = Translator(gm, static, f"torch-{next(_numbers)}", options.resident_states)
     if _anchored(gm) and any(not _at_beginning(n.meta.get("val")) for n in gm.graph.find_nodes(op="placeholder")):
-        return _left_to_pytorch(gm, "as_strided of an input that is not at the beginning of its storage", options, strict)
+        return _left_to_pytorch(gm, NOT_AT_BEGINNING, options, strict)
+    if _anchored(gm) and options.resident_states and translator.program is not None and translator.program.states:
+        return _left_to_pytorch(gm, "as_strided, with inputs that stay on the device (option resident_states)", options, strict)
     if translator.program is not None:
         if translated is not None:
             unkept = "results that share memory" if shares else "as_strided" if _anchored(gm) else ""
@@ -195,14 +201,19 @@ class _Compiled:
         self.options = options
         self.strict = strict
         self.anchored = _anchored(gm)  # then the graph is for inputs at the beginning of their storages
+        self.told = False  # that a call with others ran in PyTorch
 
     def __call__(self, args: Sequence[Any]) -> Any:
-        if self.runner is not None and not (self.anchored and any(map(_offset, args))):
+        if self.anchored and any(map(_offset, args)):
+            if not self.told:
+                _tell_left(self.gm, f"calls with {NOT_AT_BEGINNING}", self.options, self.strict)
+            self.told = True
+        elif self.runner is not None:
             try:
                 return self.runner(args)
             except (GraphRefused, Unsupported) as why:
                 self.runner = None
-                _tell(f"a graph of {_calls(self.gm)} operators runs in PyTorch: {why}", self.options, self.strict)
+                _tell_left(self.gm, str(why), self.options, self.strict)
         with torch._C._DisableAutocast():  # its casts are in the graph already
             return self.gm.forward(*args)
 

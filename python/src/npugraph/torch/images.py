@@ -68,6 +68,8 @@ def _laid_out(numbers: torch.Tensor, stride: list[int], offset: Any, sizes: list
     """Returns the numbers in memory as the tensor's, with -1 around them as far as as_strided reaches."""
     if type(offset) is not int:
         raise Unsupported("aten.as_strided of a tensor with a dynamic offset")
+    if any(n > 1 and s == 0 for n, s in zip(sizes, stride, strict=True)):
+        raise Unsupported("aten.as_strided of an expanded tensor")
     size, step, start = arguments[0], arguments[1], arguments[2] if len(arguments) > 2 else None
     last = sum((n - 1) * s for n, s in zip(size, step, strict=True)) + (offset if start is None else start)
     own = sum((n - 1) * s for n, s in zip(sizes, stride, strict=True)) + offset
