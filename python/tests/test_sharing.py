@@ -65,6 +65,9 @@ RESULTS: dict[str, Function] = {
     "of an input, from the middle": lambda x: (x[x.shape[0] // 2:], x + 1, x[..., x.shape[1] - 1]),
     "of an input that is written": lambda x: (x.add_(1)[1:], x[x.shape[0] // 2:]),
     "the rows of all": lambda x: ((y := x + 1).flatten(), y[None], y.t()),
+    "expanded": lambda x: ((y := x * 2)[:2], y[1:], y[1].expand(2, -1)),
+    "expanded, from the beginning": lambda x: ((y := x * 2)[0].expand(2, -1), y.flatten()[1:3]),
+    "expanded, as many bytes": lambda x: ((y := x[:1] * 2).expand(4, -1), y.expand(4, -1)[1:], y[:, :1]),
     "windows": lambda x: ((y := (x * 2).flatten()).unfold(0, 2, 1), y[1:]),
 }
 # The daemon has no views of another dtype, and no unfold. It does not know that dynamic sizes are at least 2, as PyTorch's guards
@@ -92,6 +95,84 @@ def test_places_that_depend_on_a_dynamic_size() -> None:
     for (x,) in calls:
         torch._dynamo.maybe_mark_dynamic(x, 0)
     assert_like_eager(step, *calls)
+
+
+def _complex(x: Any) -> Any:
+    return torch.complex(x, x + 1)
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: ((y := _complex(x)), y.conj()),
+    lambda x: ((y := _complex(x)), y.conj().imag),
+    lambda x: ((y := _complex(x)).conj()[1:], y.conj()[:3]),
+    lambda x: ((y := torch.fft.fft(x)), y.conj()),
+    lambda x: ((y := x + 1), torch._neg_view(y)),
+])
+def test_conjugates_and_negatives_are_pytorchs(function: Function) -> None:
+    with pytest.warns(backend.FallbackWarning, match="the conjugate or the negative of a tensor"):
+        assert_like_eager(function, (f32(4),), (f32(4),), fallback="warn")
+
+
+def test_parts_of_complex_numbers() -> None:
+    for function in (lambda x: ((y := _complex(x)), y.real, y.imag), lambda x: ((y := _complex(x.double()))[:1], y.real)):
+        torch._dynamo.reset()
+        assert_like_eager(function, (f32(3),), (f32(3),), fallback="silent")
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: (x.as_strided((2,), (1,), 1), x + 1),
+    lambda x: (torch.as_strided(x, (2,), (1,), 1)[1:], (x + 1) * 2),
+])
+def test_as_strided_of_an_input_as_a_result(function: Function) -> None:
+    for calls in ((f32(4),), (f32(8)[2:6],)), ((f32(8)[2:6],), (f32(4),)):
+        torch._dynamo.reset()
+        with pytest.warns(backend.FallbackWarning, match="as_strided of an input"):
+            assert_like_eager(function, *calls, fallback="warn")
+
+
+@pytest.mark.parametrize("function", [
+    lambda a, b: (torch.atleast_2d(a, b)[1], a + 1),
+    lambda a, b: (torch.broadcast_tensors(a, b)[1][1:], a + 1),
+    lambda a, b: (torch.narrow(input=b, dim=0, start=1, length=2), a + 1),
+    lambda a, b: (b.view(-1), a + 1),
+])
+def test_the_argument_that_a_result_is_a_view_of(function: Function) -> None:
+    """Two share their memory in the first call, and not in the second; or the other way round."""
+    together, apart = ((a := f32(4)), a[:]), (f32(4), f32(4))
+    with pytest.warns(backend.FallbackWarning, match="one of several arguments"):
+        assert_like_eager(function, together, apart, fallback="warn")
+    torch._dynamo.reset()
+    assert_like_eager(function, apart, together, apart)
+
+
+def test_gradients() -> None:
+    """Results that need none share memory among those that do, and views of parameters need none by themselves."""
+    def step(p: Any, x: Any) -> Any:
+        y = x + 1
+        return p[1:], y, y, p.detach()[p.shape[0] // 2:], x[x.shape[0] // 2:]
+    parameters = [torch.nn.Parameter(f32(n, 3)) for n in (4, 6, 4)]
+    calls = [(p, f32(*p.shape)) for p in parameters]
+    with torch.enable_grad():
+        for dynamic in (False, True):
+            torch._dynamo.reset()
+            fast = torch.compile(step, backend="npugraph", dynamic=dynamic, options={"fallback": "silent"})
+            for given in calls:
+                mine, theirs = copy.deepcopy(given), copy.deepcopy(given)
+                got, want = fast(*mine), step(*theirs)
+                assert [t.requires_grad for t in got] == [t.requires_grad for t in want]
+                for one, other in zip(got, want, strict=True):
+                    assert difference(look(want, theirs), look(got, mine)) == ""
+                    with torch.no_grad():
+                        one[..., :1].add_(1)
+                        other[..., :1].add_(1)
+        torch._dynamo.reset()
+        assert_like_eager(lambda p: (p.detach()[1:], p.detach() + 1), (parameters[0],))
+
+
+def test_views_of_another_dtype_with_dynamic_sizes() -> None:
+    with pytest.warns(backend.FallbackWarning, match="another dtype"):
+        assert_like_eager(lambda x: (x.view(torch.int32)[x.shape[0] // 2:], x + 1), (f32(4, 3),), (f32(8, 3)[2:],), dynamic=True,
+                          fallback="warn")
 
 
 def test_as_strided_sees_the_whole_storage() -> None:

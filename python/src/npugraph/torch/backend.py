@@ -70,7 +70,8 @@ def compile_fx(gm: GraphModule, example_inputs: Sequence[Any], options: Options,
         compile_graph = functools.partial(_compile, options=options, strict=strict, translated=translated, made=made,
                                           shares=sharing is not None, given=len(gm.graph.find_nodes(op="placeholder")))
     except Unplaced as why:
-        compile_graph = functools.partial(_left, why=str(why), options=options, strict=strict)
+        _tell_left(gm, str(why), options, strict)
+        return gm.forward
     table = decomposition_table() | dict(decompositions or {})
     compiled: Callable[..., Any] = aot_autograd(
         fw_compiler=refuse, bw_compiler=refuse, inference_compiler=compile_graph, decompositions=table,
@@ -98,10 +99,6 @@ def _training(gm: GraphModule, example_inputs: Sequence[Any], *, options: Option
 def _left_to_pytorch(gm: GraphModule, why: str, options: Options, strict: bool) -> Callable[..., Any]:
     _tell_left(gm, why, options, strict)
     return _boxed(gm)
-
-
-def _left(gm: GraphModule, example_inputs: Sequence[Any], *, why: str, options: Options, strict: bool) -> Callable[..., Any]:
-    return _left_to_pytorch(gm, why, options, strict)
 
 
 def _tell_left(gm: GraphModule, why: str, options: Options, strict: bool) -> None:

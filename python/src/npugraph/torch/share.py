@@ -50,33 +50,31 @@ def sharing_of(gm: GraphModule) -> Sharing | None:
 
 def _groups(gm: GraphModule) -> tuple[list[Group], list[tuple[int, int]]]:
     """Returns groups, and the numbers of results that are an earlier result once more, with its number."""
-    arguments = gm.graph.find_nodes(op="placeholder")
-    given = [node.meta.get("example_value") for node in arguments]
-    members: dict[int, list[tuple[int, Any, Any]]] = {}  # by storage: number, node and fake tensor of each result
+    given = [node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")]
+    members: dict[int, list[tuple[int, Any]]] = {}  # by storage: number and fake tensor of each result
     first: dict[int, int] = {}  # number of the first result that is a fake tensor
     again = []
     for number, node in enumerate(_results(gm)):
         fake = node.meta.get("example_value") if isinstance(node, torch.fx.Node) else None
         if isinstance(fake, torch.Tensor) and fake.layout == torch.strided and not any(fake is value for value in given):
-            if first.setdefault(id(fake), number) == number:
-                members.setdefault(_storage(fake), []).append((number, node, fake))
-            else:
+            if first.setdefault(id(fake), number) != number:
                 again.append((number, first[id(fake)]))
+            elif not fake.requires_grad:  # AOTAutograd keeps views with gradients
+                members.setdefault(_storage(fake), []).append((number, fake))
     owners: dict[int, list[int]] = {}
     for number, value in enumerate(given):
         if isinstance(value, torch.Tensor) and value.layout == torch.strided:
             owners.setdefault(_storage(value), []).append(number)
-    if any(fake.requires_grad for found in members.values() for _, _, fake in found):
-        return [], []  # AOTAutograd keeps this with gradients
     groups = []
     for storage, found in members.items():
         if storage in owners:
-            for number, node, fake in found:
-                owner = _owner(node, owners[storage], arguments)
-                if _is_plain(given[owner], fake):
-                    groups.append(Group(owner, [_place(number, fake, fake.storage_offset() - given[owner].storage_offset())]))
-        elif len(found) > 1 and not _apart([fake for _, _, fake in found]):
-            groups.append(Group(-1, [_place(number, fake, fake.storage_offset()) for number, _, fake in found]))
+            owner = _owner(gm, owners[storage])
+            groups += [Group(owner, [_place(number, fake, fake.storage_offset() - given[owner].storage_offset())])
+                       for number, fake in found if _is_plain(given[owner], fake)]
+        elif len(found) > 1 and not _apart([fake for _, fake in found]):
+            if any(fake.is_neg() or fake.is_conj() for _, fake in found):
+                raise Unsupported("the conjugate or the negative of a tensor")
+            groups.append(Group(-1, [_place(number, fake, fake.storage_offset()) for number, fake in found]))
     return groups, again
 
 
@@ -89,12 +87,12 @@ def _storage(tensor: Any) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-def _owner(node: Any, owners: Sequence[int], arguments: Sequence[Any]) -> int:
-    """Returns the argument that a result is a view of. If several share their memory, they may do so in this call alone."""
-    while isinstance(node, torch.fx.Node):
-        if node in arguments and arguments.index(node) in owners:
-            return arguments.index(node)
-        node = next(iter(node.args), None)
+def _owner(gm: GraphModule, owners: Sequence[int]) -> int:
+    """Returns the argument that results in its memory are views of, at a place that is the same in each call."""
+    if len(owners) != 1:  # they may share it in this call alone
+        raise Unsupported("a view of one of several arguments that share memory")
+    if any("as_strided" in str(node.target) for node in gm.graph.nodes):
+        raise Unsupported("as_strided of an input")  # counts from the beginning of its storage, which no guard compares
     return owners[0]
 
 
@@ -193,17 +191,22 @@ def _join(results: list[Any], parts: Sequence[_Part], values: Mapping[str, int])
     same = len({place.dtype for place in places}) == 1
     for place in places if same else []:
         whole = results[place.result]
-        if whole.nbytes == end - begin and whole.stride() == place.stride and place.offset * whole.itemsize == begin:
+        every = whole.numel() == _span(place.shape, place.stride) and whole.nbytes == end - begin
+        if every and whole.stride() == place.stride and place.offset * whole.itemsize == begin:
             first = whole.storage_offset() - place.offset
             for other in places:
                 if other is not place:
                     results[other.result] = _view(whole, other, first)
             return
-    end = -(-end // 8) * 8  # for views of any dtype
-    memory = torch.empty(end if not same else end // places[0].dtype.itemsize, dtype=places[0].dtype if same else torch.uint8)
+    device = results[places[0].result].device
+    memory = torch.empty(-(-end // 16) * 16, dtype=torch.uint8, device=device)  # for views of any dtype
     for place in places:
-        results[place.result] = _view(memory if same else memory.view(place.dtype), place, 0).copy_(results[place.result])
+        view = _view(memory.view(place.dtype), place, 0)
+        once = tuple(slice(1) if step == 0 else slice(None) for step in place.stride)  # nothing is copied to one place twice
+        view[once].copy_(results[place.result][once])
+        results[place.result] = view
 
 
 def _view(memory: Any, place: Any, first: int) -> Any:
+    memory = memory.detach() if memory.requires_grad else memory  # views that need gradients are AOTAutograd's
     return memory.as_strided(place.shape, place.stride, first + place.offset)
