@@ -175,6 +175,12 @@ def test_views_of_another_dtype_with_dynamic_sizes() -> None:
                           fallback="warn")
 
 
+def test_a_default_device() -> None:
+    fast, x = torch.compile(RESULTS["two rows"], backend="npugraph"), f32(4, 3)
+    with torch.device("meta"):
+        assert [t.device.type for t in fast(x)] == ["cpu", "cpu"]
+
+
 def test_as_strided_sees_the_whole_storage() -> None:
     def step(x: Any) -> Any:
         moved = x.movedim(0, -1)

@@ -54,7 +54,7 @@ class Answer:
     def make(self, number: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """Returns a tensor for an output, without its contents. Error: the output has another size."""
         self.check(number, shape, dtype)
-        return torch.empty(list(shape), dtype=dtype)
+        return torch.empty(list(shape), dtype=dtype, device="cpu")
 
     def fill(self, number: int, made: torch.Tensor) -> torch.Tensor:
         """Copies an output into a tensor that `make` returned for it."""
@@ -108,7 +108,7 @@ def _strided(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
         if step == 0:
             tensor = tensor.narrow(dim, 0, 1)
     try:
-        made = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype)
+        made = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device="cpu")
     except RuntimeError as why:  # strides may come from a file
         raise Error("INTERNAL", f"there is no memory for a result of shape {tuple(shape)} and strides {tuple(stride)}: {why}"
                     ) from None

@@ -160,7 +160,7 @@ def pull(*tensors: torch.Tensor) -> None:
             for tensor in tensors:
                 found: Mirror | None = connection.mirrors.get(tensor)
                 if found is not None and not found.shared:
-                    fresh = torch.empty(tensor.shape, dtype=tensor.dtype)
+                    fresh = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
                     found.buffer.read_into(fresh) if fresh.numel() else None
                     with torch.no_grad():
                         tensor.copy_(fresh)
