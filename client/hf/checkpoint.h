@@ -154,6 +154,7 @@ struct npugraph__checkpoint {
     bool unit;                   /* embeddings have the length 1 */
     enum npugraph__names names;  /* of the file; of a file without an index those that are tried now */
     bool parts;                  /* the file has parts for images or sound, too */
+    bool has_head;               /* such a file has an lm_head.weight */
     enum npugraph_pooling pooling;
 };
 
@@ -203,6 +204,9 @@ int npugraph__checkpoint_parse(const char *config, size_t len, uint32_t ranks, s
 int npugraph__embedding_read(const char *dir, struct npugraph__checkpoint *ck, struct npugraph_error *err);
 /* DIR/FILE as a JSON value; NULL: it is not there, or *err says what is wrong with it. */
 json_t *npugraph__read_json(const char *dir, const char *file, struct npugraph_error *err);
+/* Looks whether the files of a directory have a head, by any of the names: sets has_head. Once found, it stays; dir:
+ * NULL finds none. */
+void npugraph__find_head(struct npugraph__checkpoint *ck, const char *dir);
 /* Has all weights be found by other names, the next ones of enum npugraph__names. tries: how many have been tried.
  * Returns false if those were all. */
 bool npugraph__weights_rename(struct npugraph__checkpoint *ck, int tries);

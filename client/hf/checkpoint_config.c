@@ -1,16 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config.json, generation_config.json and the shard index of a Hugging Face checkpoint. */
+#include "base/le.h"
 #include "client/hf/family.h"
 #include "client/hf/gguf.h"
 #include "client/hf/source.h"
 #include "client/lib/error.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define HEADER_MAX (100u << 20) /* of a safetensors file, by the format */
 
 json_t *npugraph__read_json(const char *dir, const char *file, struct npugraph_error *err)
 {
@@ -179,6 +185,50 @@ static const char *find_shard(const json_t *map, struct npugraph__weight *w, con
         file = json_string_value(json_object_get(map, w->stored));
     }
     return file;
+}
+
+/* The header of a safetensors file; NULL: it cannot be read. */
+static json_t *read_header(const char *path)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    uint8_t size[8];
+    json_t *header = NULL;
+    struct stat sb;
+    uint64_t n;
+    char *text;
+
+    if (fd < 0)
+        return NULL;
+    if (fstat(fd, &sb) == 0 && S_ISREG(sb.st_mode) && pread(fd, size, sizeof(size), 0) == sizeof(size) &&
+        (n = ngd_le_get(size, 8)) <= HEADER_MAX && n <= (uint64_t)sb.st_size && (text = malloc(n + 1)) != NULL) {
+        if (pread(fd, text, n, sizeof(size)) == (ssize_t)n)
+            header = json_loadb(text, n, 0, NULL);
+        free(text);
+    }
+    close(fd);
+    return header;
+}
+
+void npugraph__find_head(struct npugraph__checkpoint *ck, const char *dir)
+{
+    struct npugraph__weight head = {.name = "lm_head.weight"};
+    char path[PATH_MAX];
+    json_t *index, *header = NULL;
+
+    if (dir == NULL || ck->has_head)
+        return;
+    index = read_json(dir, "model.safetensors.index.json", false, NULL);
+    if (index == NULL) {
+        snprintf(path, sizeof(path), "%s/model.safetensors", dir);
+        header = read_header(path);
+    }
+    for (int i = 0; i < ways_of_naming(ck) && !ck->has_head; i++) {
+        name_stored(&head, (enum npugraph__names)i);
+        ck->has_head =
+            json_object_get(index != NULL ? json_object_get(index, "weight_map") : header, head.stored) != NULL;
+    }
+    json_decref(index);
+    json_decref(header);
 }
 
 static int find_shards(const char *dir, struct npugraph__checkpoint *ck, struct npugraph_error *err)

@@ -70,18 +70,18 @@ static json_t *find_field_of(lua_State *lua, const json_t *object, const char *p
     }
 }
 
-/* Finds a field of config.json, or of its text_config. Beside that stands what is said of the whole file; the head is
- * tied by what stands there, as in transformers 5, which writes a default into text_config. */
+/* Finds a field of config.json, or of its text_config. Beside that stands what is said of the whole file: that it is
+ * quantised, and that the head is tied, which either place may say. */
 static json_t *find_given_field(lua_State *lua, const char *path)
 {
     const struct npugraph__checkpoint *const ck = npugraph__family_of(lua)->ck;
     static const char tied[] = "tie_word_embeddings", quantised[] = "quantization_config";
-    const bool first = strcmp(path, tied) == 0, last = strncmp(path, quantised, strlen(quantised)) == 0;
-    json_t *v = first ? find_field_of(lua, ck->config, path) : NULL;
+    json_t *v = find_field_of(lua, ck->fields, path), *beside = NULL;
 
-    if (v == NULL)
-        v = find_field_of(lua, ck->fields, path);
-    return v == NULL && last ? find_field_of(lua, ck->config, path) : v;
+    if (ck->fields != ck->config &&
+        (strcmp(path, tied) == 0 ? !json_is_true(v) : v == NULL && strncmp(path, quantised, strlen(quantised)) == 0))
+        beside = find_field_of(lua, ck->config, path);
+    return beside != NULL ? beside : v;
 }
 
 /* The same; returns NULL if the field is null, too. */
@@ -307,7 +307,8 @@ static int call_one_device(lua_State *lua)
 }
 
 /* text_part(): the checkpoint has parts for images or sound, which are not read. From here on, fields are those of
- * text_config; older files have them beside the other parts' objects. */
+ * text_config; older files have them beside the other parts' objects. `head_in_file` becomes true if the file has a
+ * head. */
 static int call_text_part(lua_State *lua)
 {
     struct npugraph__checkpoint *ck = npugraph__family_of(lua)->ck;
@@ -317,8 +318,11 @@ static int call_text_part(lua_State *lua)
         return corrupt_field(lua, "text_config", "must be an object");
     ck->parts = true;
     ck->fields = text != NULL ? text : ck->config;
+    npugraph__find_head(ck, npugraph__family_of(lua)->dir);
     lua_pushboolean(lua, true);
     lua_setglobal(lua, "parts");
+    lua_pushboolean(lua, ck->has_head);
+    lua_setglobal(lua, "head_in_file");
     return 0;
 }
 
@@ -834,6 +838,8 @@ void npugraph__family_calls(lua_State *lua)
     lua_setglobal(lua, "headless");
     lua_pushboolean(lua, false);
     lua_setglobal(lua, "parts"); /* text_part() was called */
+    lua_pushboolean(lua, false);
+    lua_setglobal(lua, "head_in_file");
     run->ck->fields = run->ck->config;
     lua_pushstring(lua, run->ck->pooling == NPUGRAPH_POOLING_MEAN ? "mean" : "last");
     lua_setglobal(lua, "pooling");

@@ -77,19 +77,20 @@ def flat(daemon):
     gives_the_logits(daemon, rewritten("flat", "qwen2_bias", config, "plain"), "qwen2_bias")
 
 
-@test("the head is tied by the field beside the text's, as in transformers 5; Qwen2.5-VL by either; the text's end of text counts")
+@test("a file's own head counts, whichever of the two places says that it is tied; the text's end of text counts")
 def fields(daemon):
-    for golden, tied in (("qwen3_gqa2_untied", False), ("qwen3_mha_tied", True)):
-        text = text_of(golden) | {"tie_word_embeddings": not tied, "eos_token_id": 7}
-        config = {"architectures": ["Qwen3VLForConditionalGeneration"], "text_config": text, "tie_word_embeddings": tied}
-        folder = rewritten(f"tied-{tied}", golden, config, "inside")
-        gives_the_logits(daemon, folder, golden)
+    for golden in ("qwen3_gqa2_untied", "qwen3_mha_tied"):
+        for k, (whole, part) in enumerate(((True, None), (None, True), (True, False), (False, True))):
+            text = text_of(golden) | {"tie_word_embeddings": part, "eos_token_id": 7}
+            config = {"architectures": ["Qwen3VLForConditionalGeneration"], "text_config": text, "tie_word_embeddings": whole}
+            folder = rewritten(f"{golden}-{k}", golden, config, ("inside", "behind")[k % 2], 1 + k // 2)
+            gives_the_logits(daemon, folder, golden)
     ctl(daemon, "load", folder, "--name", "stops")
     with Client(daemon) as c:
         assert list(c.call("Sequences/ListModels", pb.ListModelsRequest(name="stops")).models[0].stop_tokens) == [7]
-    text = text_of("qwen2_bias") | {"tie_word_embeddings": True}
-    config = {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "text_config": text, "tie_word_embeddings": False}
-    gives_the_logits(daemon, rewritten("either", "qwen2_bias", config, "inside"), "qwen2_bias")
+    text = text_of("qwen3_mha_tied") | {"tie_word_embeddings": False}
+    config = {"architectures": ["Qwen3VLForConditionalGeneration"], "text_config": text, "tie_word_embeddings": False}
+    assert "lm_head" in ctl(daemon, "load", rewritten("headless", "qwen3_mha_tied", config, "inside"), rc=1).stderr
 
 
 @test("what compressed-tensors leaves out is found by the names that the file's modules have")

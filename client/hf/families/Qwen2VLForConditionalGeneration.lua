@@ -2,4 +2,3 @@
 -- Qwen2-VL, which reads images too: its text.
 include "qwen_vl"
 include "Qwen2ForCausalLM"
-tie_as_text_says()

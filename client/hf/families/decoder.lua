@@ -442,6 +442,8 @@ function read_decoder(defaults)
   norm_eps = number(eps, d[eps] or 1e-6)
   rotary_pairs = rotary_pairs or bool("gguf.rotary_pairs", false)
   tied = bool("tie_word_embeddings", d.tie_word_embeddings or false)
+  -- Files with other parts may say it in two places, one of which is a default: the file's own head counts.
+  if parts then tied = (tied or d.tie_word_embeddings or false) and not head_in_file end
   local act = d.hidden_activation and "hidden_activation" or "hidden_act"
   read_activation(act, d[act] or "silu")
   if norm_eps < 0 then corrupt(eps, "must not be negative") end

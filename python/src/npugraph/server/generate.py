@@ -41,7 +41,8 @@ class Generator:
         self._restore_seconds = restore_seconds
         self._guides = Guides()
         self._infos: dict[str, Model] = {}
-        self._logprobs = Gate(LOGPROBS_MAX, "log-probabilities (choices x max_tokens x (most probable tokens + 1))", "max_tokens")
+        what = "log-probabilities (choices x max_tokens x (most probable tokens + 1), x 4 without stream)"
+        self._logprobs = Gate(LOGPROBS_MAX, what, "max_tokens")
 
     def model(self, name: str) -> ServedModel:
         if name not in self.models:
@@ -87,7 +88,8 @@ class Generator:
         if ask.logprobs is None:
             return 0
         context = (await self._info(model)).max_context
-        return choices * min(ask.max_tokens or context, context) * (ask.logprobs + 1) * (1 if values["stream"] else 4)
+        count = choices * min(ask.max_tokens or context, context) * (ask.logprobs + 1) * (1 if values["stream"] else 4)
+        return count if ask.max_tokens else min(count, LOGPROBS_MAX)  # without max_tokens answers are mostly short
 
     async def _compiled(self, model: ServedModel, rule: Rule) -> Compiled:
         return await self._guides.compiled(model, await self._info(model), rule)
