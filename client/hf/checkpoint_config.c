@@ -188,7 +188,7 @@ static const char *find_shard(const json_t *map, struct npugraph__weight *w, con
 }
 
 /* The header of a safetensors file; NULL: it cannot be read. */
-static json_t *read_header(const char *path)
+static json_t *read_safetensors_header(const char *path)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     uint8_t size[8];
@@ -220,7 +220,7 @@ void npugraph__find_head(struct npugraph__checkpoint *ck, const char *dir)
     index = read_json(dir, "model.safetensors.index.json", false, NULL);
     if (index == NULL) {
         snprintf(path, sizeof(path), "%s/model.safetensors", dir);
-        header = read_header(path);
+        header = read_safetensors_header(path);
     }
     for (int i = 0; i < ways_of_naming(ck) && !ck->has_head; i++) {
         name_stored(&head, (enum npugraph__names)i);
