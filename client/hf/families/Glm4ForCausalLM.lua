@@ -1,13 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
--- GLM-4 (0414): norms before and behind attention and MLP; half of a head's dimensions turn, as neighbours; gate and up
--- are one weight (models/glm4/modeling_glm4.py of transformers).
-include "decoder"
-read_decoder {head_dim = 128, rms_norm_eps = 1.5625e-07, max_position_embeddings = 131072}
-one_device "gate and up are one weight"
-qkv_bias = bool("attention_bias", true)
-gate_fused, rotary_pairs = true, true
-rotary_dim = floor(head_dim * number("partial_rotary_factor", number("rope_parameters.partial_rotary_factor", 0.5)))
-read_rope("rope", rotary_dim)
+-- GLM-4 (0414): as GLM-4 of 2024, with norms behind attention and MLP too (models/glm4/modeling_glm4.py of transformers).
+include "GlmForCausalLM"
 
 layer = layer_of_four_norms("input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm",
   "post_mlp_layernorm")

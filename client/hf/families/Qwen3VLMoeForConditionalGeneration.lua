@@ -15,19 +15,10 @@ read_rope("rope", head_dim, 5000000)
 
 local dense_mlp = mlp
 local turned = has "num_local_experts"
-local function grouped(name, x, counts, from, out, features)
-  local w = turned and tensor(from, {n, out, features}) or tensor(from, {n, features, out})
-  return node(name, "npu.grouped_matmul", {x, counts, w}, "group_list_type=1, transpose_weight=" .. tostring(turned))
-end
-
 function mlp(i, x)
   if not is_sparse(i) then return dense_mlp(i, x) end
   local prefix = format("model.layers.%d.mlp.", i)
   local router = node("router", "aten.linear", {x, weight(prefix .. "gate.weight", n, hidden)})
   local scales, chosen = largest_shares(router, k, true)
-  local routed, counts, to = by_expert(x, chosen, n)
-  local both = grouped("gate_up", routed, counts, prefix .. "experts.gate_up_proj", 2 * features, hidden)
-  local gate, up = node({"gate", "up"}, "aten.split_with_sizes", {both}, format("split_sizes=[%d, %d], dim=1", features, features))
-  local down = grouped("down", gated(gate, up, ""), counts, prefix .. "experts.down_proj", hidden, features)
-  return node("moe", "npu.moe_finalize_routing", {down, scales, to})
+  return stacked_mixture(x, prefix .. "experts.gate_up_proj", prefix .. "experts.down_proj", n, features, scales, chosen, turned)
 end

@@ -341,6 +341,19 @@ function mixture(x, m, n, features, scales, chosen)
   end)
 end
 
+-- The sum of the chosen experts of x, times their scales, whose weights are two tensors for all experts: both (the gate's
+-- rows, then up's) and down. turned: a weight is [n, out, features], not [n, features, out]. For one device.
+function stacked_mixture(x, both, down, n, features, scales, chosen, turned)
+  local routed, counts, to = by_expert(x, chosen, n)
+  local function product(name, rows, from, out, columns)
+    local w = turned and tensor(from, {n, out, columns}) or tensor(from, {n, columns, out})
+    return node(name, "npu.grouped_matmul", {rows, counts, w}, "group_list_type=1, transpose_weight=" .. tostring(turned))
+  end
+  local gate, up = node({"gate", "up"}, "aten.split_with_sizes", {product("gate_up", routed, both, 2 * features, hidden)},
+    format("split_sizes=[%d, %d], dim=1", features, features))
+  return node("moe", "npu.moe_finalize_routing", {product("down", gated(gate, up, ""), down, hidden, features), scales, to})
+end
+
 -- The mixture of the k experts that a softmax over the gate (the module m.gate) chooses.
 function experts(x, m, n, k, features, normed)
   local router = node("router", "aten.linear", {x, weight(m.gate .. ".weight", n, hidden)})
