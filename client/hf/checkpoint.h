@@ -122,10 +122,10 @@ void npugraph__rope_table(const struct npugraph__rope *rope, uint32_t max_contex
 
 /* ---- the checkpoint ---- */
 
-/* How a file names tensors that families call "model.layers.0..." and "lm_head.weight". The last two are those of
- * models that read images too: before 2025's transformers 4.52, and since. */
+/* How a file names the tensors that families call "model.layers.0..." and "lm_head.weight". Files of models that read
+ * images too have the last two: BEHIND is that of transformers before 4.52, INSIDE that of later ones. */
 enum npugraph__names {
-    NAMES_WHOLE,  /* so */
+    NAMES_WHOLE,  /* by these names */
     NAMES_BARE,   /* without "model." in front */
     NAMES_BEHIND, /* with "language_model." in front */
     NAMES_INSIDE, /* with "model.language_model." for "model." */
@@ -204,8 +204,8 @@ int npugraph__checkpoint_parse(const char *config, size_t len, uint32_t ranks, s
 int npugraph__embedding_read(const char *dir, struct npugraph__checkpoint *ck, struct npugraph_error *err);
 /* DIR/FILE as a JSON value; NULL: it is not there, or *err says what is wrong with it. */
 json_t *npugraph__read_json(const char *dir, const char *file, struct npugraph_error *err);
-/* Looks whether the files of a directory have a head, by any of the names: sets has_head. Once found, it stays; dir:
- * NULL finds none. */
+/* Sets has_head if the files of a directory have a head by any of the names. It stays set. dir: NULL changes nothing.
+ */
 void npugraph__find_head(struct npugraph__checkpoint *ck, const char *dir);
 /* Has all weights be found by other names, the next ones of enum npugraph__names. tries: how many have been tried.
  * Returns false if those were all. */
