@@ -80,6 +80,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_worker_kit.py
 TESTS += $(NGD_RPC_TESTS)
 EXTRA_DIST += tests/rpc/certs.py tests/rpc/gguf_files.py tests/rpc/harness.py tests/rpc/netns.py tests/rpc/oip_client.py tests/rpc/ring.py tests/rpc/replacing.py \
+	tests/rpc/python_package.py \
 	tests/rpc/sequences.py \
 	tests/rpc/shared.py $(NGD_RPC_TESTS)
 $(NGD_RPC_TESTS:.py=.log): npugraphd npugraphctl bench/schedsim examples/worker examples/worker-kit/c/worker $(aclsim_LTLIBRARIES)

@@ -2,23 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sequences that their client restores when the daemon is killed: the tokens are those of a run that nothing disturbs."""
 import asyncio
-import importlib.util
 import random
 import shutil
-import sys
 import threading
 
 from replacing import *
+from python_package import npugraph
 from sequences import close, listed
-
-if SANITIZER:
-    skip_all("a program without the sanitizer, as Python is, cannot load a libnpugraph with it")
-if importlib.util.find_spec("numpy") is None:
-    skip_all("Python's package needs numpy")
-os.environ["NPUGRAPH_LIBRARY_PATH"] = str(BUILD / ".libs")
-sys.path.insert(0, str(SOURCE / "python" / "src"))
-import npugraph  # noqa: E402
-import npugraph.aio  # noqa: E402
 
 TOKENS = 70
 SEEDED = npugraph.Sampling(temperature=0.9, seed=11, top_p=0.95, repetition_penalty=1.2, presence_penalty=0.4, frequency_penalty=0.2, min_tokens=40,
